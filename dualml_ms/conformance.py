@@ -95,7 +95,7 @@ def optimizers(
     rates: Mapping[str, Sequence[float]] | None = None,
     device: str = "cpu",
 ) -> Optimizers:
-    """Make the optimizers of these rules for a mode of `MODES`."""
+    """Make the optimizers of these rules for a mode of `MODES`; ``device`` is ignored."""
     return Optimizers(rules, shapes, mode, rates)
 
 

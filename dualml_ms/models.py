@@ -78,8 +78,9 @@ def step(
     recorder: Recorder,
     takes: bool = True,
 ) -> Callable[..., None]:
-    """Return the function of one step, which records loss and gradients; a forward pass only,
-    without a loss."""
+    """Return the function of one step, which records loss and gradients and, with an ``optimizer``,
+    updates the parameters; without a loss, of a forward pass only. ``takes``: whether the last
+    argument of a step is the targets."""
     parameters = updated_parameters(model, optimizer)
     order = {id(p): name for name, p in model.parameters_and_names()}
 
@@ -115,7 +116,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def first_tensor(outputs: Any) -> ms.Tensor:
-    """Return the first tensor of a model's outputs."""
+    """Return the first tensor of a model's outputs; raise `UserError` if there is none."""
     tensors = [value for _, value in iter_tensors(outputs, is_tensor)]
     if not tensors:
         raise UserError(f"the model returned {type(outputs).__name__}, which has no tensor")
@@ -131,7 +132,8 @@ def cross_entropy(outputs: Any, targets: ms.Tensor) -> ms.Tensor:
 
 
 def mse(outputs: Any, targets: ms.Tensor) -> ms.Tensor:
-    """Return the mean squared error of the first output."""
+    """Return the mean squared error of the first output; raise `UserError` if its shape is not that
+    of the targets."""
     value = first_tensor(outputs)
     if value.shape != targets.shape:
         raise UserError(f"loss 'mse': outputs {value.shape}, targets {targets.shape}")
@@ -139,7 +141,8 @@ def mse(outputs: Any, targets: ms.Tensor) -> ms.Tensor:
 
 
 def probe(outputs: Any, _: None) -> ms.Tensor:
-    """Return the sum over all outputs of mean(c · y) with fixed normal numbers c."""
+    """Return the sum over all floating-point outputs of mean(c · y) with fixed normal numbers c;
+    the targets are ignored."""
     if isinstance(outputs, Mapping):
         outputs = tuple(outputs.values())
     total = None

@@ -69,8 +69,8 @@ class TorchBackend(
         torch.utils.deterministic.fill_uninitialized_memory = False
 
     def environment(self) -> dict[str, str]:
-        """Return PyTorch's environment, with the kernel choice of the latest training, if it has
-        one."""
+        """Return facts about PyTorch, the device and this process as text, with the kernel choice
+        of the latest training that `training` made, if it has one."""
         facts = environment(str(self.device), torch.get_num_threads())
         choice = self.last_training.choice if self.last_training else None
         return facts | (choice.environment_facts() if choice else {})
@@ -94,7 +94,8 @@ class TorchBackend(
         devices: Sequence[str],
         comm: Communicator,
     ) -> TorchPlacedStage:
-        """Make a stage whose segments lie on the named devices, see `TorchPlacedStage`."""
+        """Make a stage whose segments lie on the named devices, one name per segment, see
+        `TorchPlacedStage`; this backend's own device is not used."""
         return TorchPlacedStage(segments, recipe, devices, comm)
 
     def method(
@@ -104,15 +105,15 @@ class TorchBackend(
         comm: Communicator | None,
         config: Mapping[str, Any] | None = None,
     ) -> MethodTraining:
-        """Make the training method ``name`` on this device; ``config`` is the user's own for its
-        engine."""
+        """Make the training method ``name`` on this device; ``comm`` is None for a single process,
+        ``config`` is the user's own configuration of the method's engine."""
         from dualml_torch.experiment.methods import make_method
 
         return make_method(name, recipe, self.device, comm, config)
 
     def rpc(self, plan: SplitPlan, comm: Communicator, recipe: TrainingSpec) -> SplitModel:
-        """Make this rank's view of a model split by RPC. Unsupported: a PyTorch built without
-        it."""
+        """Make this rank's view of a model split by RPC; every rank of ``comm`` calls it.
+        Unsupported: a PyTorch built without RPC, or see `start_agent`."""
         import torch.distributed.rpc
 
         if not torch.distributed.rpc.is_available():
@@ -125,8 +126,9 @@ class TorchBackend(
         return RpcTraining(self, plan, comm, recipe)
 
     def materialize_losses(self, losses: Sequence[Any]) -> Array:
-        """Copy all chunks' losses to the host at once and return each batch's mean loss, float64;
-        an empty array for no batches."""
+        """Return each batch's mean loss, float64, from its pairs of a chunk's mean loss and the
+        chunk's share of the batch; all are copied to the host at once. No batches give an empty
+        array."""
         if not losses:
             return np.zeros(0)
         values = torch.stack([loss for parts in losses for loss, _ in parts]).double().cpu().numpy()
@@ -148,12 +150,13 @@ class TorchBackend(
         return comm
 
     def measure_peak(self, work: Callable[[], object]) -> int | None:
-        """Run ``work`` and return the allocator's peak bytes on this GPU; None, without running it,
-        on a CPU."""
+        """Run ``work`` and return the allocator's peak bytes on this GPU, including what was
+        allocated before; None, without running it, on a CPU."""
         return measure_peak_memory(self.device, work)
 
     def stopwatch(self) -> Callable[[], float]:
-        """Start a stopwatch; on a GPU it uses CUDA events, see `TorchCommunicator.stopwatch`."""
+        """Start a stopwatch and return a function that gives the seconds since; on a GPU by CUDA
+        events, see `start_events`."""
         return start_events(self.device) if self.clock == EVENTS else super().stopwatch()
 
     def synchronize(self) -> None:
@@ -163,7 +166,9 @@ class TorchBackend(
 
 
 def combine_chunk_losses(values: Array, losses: Sequence[Any]) -> Array:
-    """Return the mean loss of each batch, in order, from the mean losses of its chunks."""
+    """Return the mean loss of each batch, in order: the sum of its chunks' mean losses times their
+    shares. ``values`` are the mean losses of all chunks; of the pairs in ``losses``, batch by
+    batch, only the shares are used."""
     shares = np.array([share for parts in losses for _, share in parts])
     starts = np.cumsum([0] + [len(parts) for parts in losses[:-1]])
     return np.add.reduceat(values * shares, starts)

@@ -32,14 +32,16 @@ class Optimizers:
         self.rules, self.mode, self.rates, self.device = rules, mode, rates, device
 
     def run(self, start: Params, gradient: Gradient, steps: int) -> dict[str, OptimizerResult]:
-        """Run each optimizer for ``steps`` updates from the parameters ``start``; return results by
-        rule."""
+        """Run the optimizer of each rule by itself for ``steps`` updates from the parameters
+        ``start``; return the results by rule."""
         return {name: self.run_optimizer(name, start, gradient, steps) for name in self.rules}
 
     def run_optimizer(
         self, name: str, start: Params, gradient: Gradient, steps: int
     ) -> OptimizerResult:
-        """Run one optimizer for some steps; return parameters and state."""
+        """Run the optimizer of rule ``name`` for ``steps`` updates from ``start``, with the
+        gradients that ``gradient`` returns for the current parameters, as float64, and the number
+        of the update, from 1; return parameters and state."""
         import torch
 
         from dualml_torch.algorithms.optim import optimizer, state
@@ -58,7 +60,8 @@ class Optimizers:
 
 
 def to_numpy(parameter: Any) -> Array:
-    """Return a copy of a parameter's values on the host."""
+    """Return a parameter's values as an array on the host; it shares the memory of a parameter on a
+    CPU."""
     values: Array = parameter.detach().cpu().numpy()
     return values
 
@@ -70,12 +73,13 @@ def optimizers(
     rates: Mapping[str, Sequence[float]] | None = None,
     device: str = "cpu",
 ) -> Optimizers:
-    """Make the optimizers of these rules for a mode of `MODES`."""
+    """Make the optimizers of these rules for a mode of `MODES`; ``shapes`` is ignored. ``rates``
+    holds each rule's learning rate for every update, None: the rule's own."""
     return Optimizers(rules, mode, rates, device)
 
 
 def settings() -> dict[str, str]:
-    """Return global settings that an optimizer must not change."""
+    """Return the current values of global settings that an optimizer must not change, by name."""
     import torch
 
     return {

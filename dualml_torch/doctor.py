@@ -13,7 +13,8 @@ WORDS = "dualml_torch.words"
 
 
 def examine() -> Iterator[DoctorFinding]:
-    """Check versions, a real computation on every device, and torchvision.
+    """Check versions, a real computation on every device, and torchvision; yield a finding for
+    each.
 
     Raises:
         Exception: torch does not work.
@@ -31,8 +32,8 @@ def examine() -> Iterator[DoctorFinding]:
 
 
 def _compute(device: str) -> None:
-    """Compute a matrix product and its gradient; raise if the device fails or the result is
-    wrong."""
+    """Compute a matrix product's gradient on a device; raise RuntimeError if the device fails or
+    the result is wrong."""
     import torch
 
     x = torch.full((64, 64), 2.0, device=device, requires_grad=True)
@@ -43,8 +44,8 @@ def _compute(device: str) -> None:
 
 
 def _gpus() -> Iterator[DoctorFinding]:
-    """Yield a finding for each GPU, which says whether it computes; a warning for one that torch
-    cannot use."""
+    """Yield a finding for each GPU that torch sees, a warning if it does not compute; one warning
+    if torch can use none of the machine's GPUs; nothing on a machine without."""
     import torch
 
     from dualml_torch.common.environment import missing_cuda_reason
@@ -70,7 +71,8 @@ def _gpus() -> Iterator[DoctorFinding]:
 
 
 def _torchvision(torch_version: str) -> DoctorFinding:
-    """Check that torchvision imports: its compiled operators fail with another build of torch."""
+    """Return a finding on whether torchvision imports, a warning if it is missing or does not: its
+    compiled operators fail with another build of torch."""
     try:
         installed = version("torchvision")
     except PackageNotFoundError:

@@ -30,7 +30,8 @@ def prepare(seed: int) -> None:
 
 
 def building() -> AbstractContextManager[dict[int, SourceLocation]]:
-    """Record where the user's code constructs each module, inside the block."""
+    """Record where the user's code constructs each module inside the block; the block gets a dict,
+    id of the module → place in the source."""
     return record_construction(torch.nn.Module, SKIP)
 
 
@@ -41,12 +42,14 @@ def train(model: torch.nn.Module, on: bool) -> None:
 
 
 def tensor(array: NDArray[Any]) -> torch.Tensor:
-    """Return an array as a tensor that shares its memory."""
+    """Return an array as a tensor on the CPU that shares its memory."""
     return torch.from_numpy(array)
 
 
 def optimizer(model: torch.nn.Module, given: Any) -> Any:
-    """Make the user's optimizer, or that of a rule, over a model's trainable parameters."""
+    """Make the optimizer over a model's trainable parameters: that of the rule ``given``, or what
+    the user's function ``given`` returns for them. UserError: that is no
+    `torch.optim.Optimizer`."""
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimizer = own(given, parameters) if isinstance(given, OptimizerSpec) else given(parameters)
     if not isinstance(optimizer, torch.optim.Optimizer):
@@ -63,8 +66,12 @@ def step(
     recorder: Recorder,
     takes: bool = True,
 ) -> Callable[..., None]:
-    """Return the function of one step, which records the loss; a forward pass only, without a
-    loss."""
+    """Return the function of one step: forward and backward pass under ``recorder``, then an update
+    unless ``optimizer`` is None. Without a ``loss`` it runs the forward pass alone.
+
+    Args:
+        takes: whether the step's last argument is the target, else the loss gets None.
+    """
 
     def forward(*given: Any) -> None:
         with torch.no_grad(), recorder.watch_operations():
@@ -97,7 +104,8 @@ def first_tensor(outputs: Any) -> torch.Tensor:
 
 
 def cross_entropy(outputs: Any, targets: torch.Tensor) -> torch.Tensor:
-    """Return the mean cross entropy of the first output; classes on axis 1 or on the last axis."""
+    """Return the mean cross entropy of the first output tensor, logits with the classes on axis 1
+    or on the last axis, as the targets' shape tells."""
     logits = first_tensor(outputs)
     if class_axis(tuple(logits.shape), tuple(targets.shape)) == 1:
         logits = logits.movedim(1, -1)
@@ -105,7 +113,7 @@ def cross_entropy(outputs: Any, targets: torch.Tensor) -> torch.Tensor:
 
 
 def mse(outputs: Any, targets: torch.Tensor) -> torch.Tensor:
-    """Return the mean squared error of the first output. UserError: its shape is not the
+    """Return the mean squared error of the first output tensor. UserError: its shape is not the
     targets'."""
     value = first_tensor(outputs)
     if value.shape != targets.shape:
@@ -114,7 +122,9 @@ def mse(outputs: Any, targets: torch.Tensor) -> torch.Tensor:
 
 
 def probe(outputs: Any, _: None) -> torch.Tensor:
-    """Return the sum over all outputs of mean(c · y) with fixed normal numbers c."""
+    """Return the sum over all floating-point outputs of mean(c · y), with normal numbers c that are
+    fixed for each output's position and shape; targets are ignored. UserError: no output depends on
+    a parameter."""
     if isinstance(outputs, Mapping):
         outputs = tuple(outputs.values())
     total = None

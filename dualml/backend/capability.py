@@ -70,8 +70,8 @@ class ActivationCapture(Capability):
 
     @abstractmethod
     def capture_forward(self, batch: Array, probe: Array) -> tuple[str, dict[str, Array]]:
-        """Run a forward pass without gradients; return `BatchTrace.data` of ``batch`` and
-        `BatchTrace.activations` of the samples ``probe``."""
+        """Return the SHA-256 of ``batch`` (`BatchTrace.data`) and layer name → output for the
+        samples ``probe`` (`BatchTrace.activations`), by a forward pass in evaluation mode."""
 
     @abstractmethod
     def fetch_batch(self, batch: Array) -> tuple[Array, Array]:
@@ -332,11 +332,12 @@ class PlacedStage(Capability):
 
     @abstractmethod
     def transfer(self, x: Tensor, segment: int) -> Tensor:
-        """Copy the tensor ``x`` to the device of a segment."""
+        """Return a copy of the tensor ``x`` on the device of a segment."""
 
     def expect_last(self, micro: int) -> None:
-        """Announce, before an update, which micro-batch is the last one with samples; -1 means that
-        there is none, so that the gradients of this process are zero."""
+        """Announce, before an update, which micro-batch (from 0) is the last one with samples; -1
+        means that there is none, so that the gradients of this process are zero. Here nothing is
+        done with it."""
 
 
 class PeakMemory(Capability):
@@ -362,7 +363,8 @@ class GradientBuckets(Protocol):
         """
 
     def update(self, gradients: Sequence[Tensor], step: int) -> None:
-        """Apply update ``step`` of the optimizer with these gradients."""
+        """Apply update ``step`` of the optimizer with these gradients, one tensor per bucket,
+        divided by the loss scale; a loss scaler skips an update that is not finite."""
 
     def parameters(self) -> list[Tensor]:
         """Return copies of the parameters, one tensor per bucket."""
@@ -371,7 +373,8 @@ class GradientBuckets(Protocol):
         """Replace the parameters by these tensors, one per bucket."""
 
     def unflatten(self, tensors: Sequence[Tensor]) -> Mapping[str, NDArray[Any]]:
-        """Split bucket tensors into copies under the parameters' canonical names."""
+        """Split bucket tensors into copies under the parameters' canonical names; values stay as
+        they are, also those multiplied by a loss scale."""
 
     def bucket_bytes(self) -> int:
         """Return the bytes of the buckets, without those that are the gradients' own memory; called

@@ -18,13 +18,14 @@ KINDS = {"cpu": "cpu", "cuda": "cuda", "gpu": "cuda", "ascend": "ascend"}
 
 
 def parse_device(name: str) -> tuple[str, int]:
-    """Parse a device name into its kind and index.
+    """Parse a device name into its kind (``cpu``, ``cuda`` or ``ascend``; ``gpu`` is ``cuda``) and
+    its index, 0 if the name has none.
 
     >>> parse_device("gpu:1"), parse_device("cpu")
     (('cuda', 1), ('cpu', 0))
 
     Raises:
-        UserError: the name is not a device, or its index is not below `MOST_DEVICES`.
+        UserError: the name is not a device, or its index is not below `MAX_DEVICES`.
     """
     match = NAME.fullmatch(name)
     if match is None or int(match[2] or 0) >= MAX_DEVICES:
@@ -72,6 +73,7 @@ def check_present(
     devices: Sequence[str], present: Mapping[str, int], reasons: Mapping[str, str]
 ) -> None:
     """Raise if a device is missing on this machine; the message lists the available devices.
+    Logical CPU devices are always present.
 
     Args:
         present: kind of accelerator → number of devices.

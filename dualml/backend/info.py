@@ -64,7 +64,8 @@ class Launcher:
     rendezvous: str = "env://"
 
     def missing_reason(self) -> str | None:
-        """Return why it cannot start anything, or None if it can."""
+        """Return that ``package`` is not installed, with the command that installs it; None if it
+        is, or if the launcher comes with the framework."""
         if not self.package or importlib.util.find_spec(self.package) is not None:
             return None
         return f"{self.package} is not installed; install it with: {self.install}"
@@ -121,7 +122,8 @@ class BackendInfo:
 
     @property
     def package(self) -> str:
-        """Package of its other modules, such as ``doctor`` and ``conformance``."""
+        """Name of the package that has its other modules, such as ``doctor`` and
+        ``conformance``."""
         return self.factory.partition(":")[0].rpartition(".")[0]
 
 
@@ -135,8 +137,8 @@ def backends() -> dict[str, BackendInfo]:
 
 
 def select_backends(word: str | None) -> list[BackendInfo]:
-    """Return the backends that a ``--backend`` argument selects; None selects every installed
-    framework.
+    """Return the backends that a ``--backend`` argument selects, each once; None selects every
+    installed framework, without the reference ``numpy``.
 
     Raises:
         UserError: an unknown name, or a backend whose framework is not installed.
@@ -160,7 +162,8 @@ def select_backends(word: str | None) -> list[BackendInfo]:
 
 
 def parse_backend_names(word: str) -> list[str]:
-    """Return the backend names in a ``--backend`` argument, installed or not.
+    """Return the backend names in a comma-separated ``--backend`` argument, each once, installed or
+    not; ``both`` stands for torch and mindspore, ``all`` for every registered backend.
 
     Raises:
         UserError: an unknown name.

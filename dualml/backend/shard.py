@@ -53,7 +53,8 @@ class FlatLayout:
 
 
 def slot_lengths(lengths: Sequence[int], slots: int) -> list[int]:
-    """Return the length of each buffer slot: the largest of the vectors that use it in turn."""
+    """Return the length of each buffer slot: vector i uses slot i mod ``slots``, which is as long
+    as the longest of its vectors, 0 without any."""
     return [max(lengths[slot::slots], default=0) for slot in range(slots)]
 
 
@@ -116,7 +117,7 @@ class FlatParameterStorage(Capability):
 
     @abstractmethod
     def copy_to_host(self, vector: Tensor, array: NDArray[Any]) -> None:
-        """Copy a device vector into a host array of the same length and type."""
+        """Copy a device vector into a host array of the same length and type, in place."""
 
     @abstractmethod
     def drop_saved_activations(self) -> None:

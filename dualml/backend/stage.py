@@ -27,8 +27,9 @@ Block = Literal["own", "early", "late"]
 
 
 def visible_slices(block: Block, length: int) -> tuple[slice, slice]:
-    """Return the slice of ``length`` queries that attend to a block, and the slice of its keys that
-    they see."""
+    """Return the slice of ``length`` queries that attend to a block, and the slice of its
+    ``length`` keys that they see: all of both for ``own``; all queries and the first half of the
+    keys for ``early``; the second half of the queries and all keys for ``late``."""
     whole, first, second = slice(0, length), slice(0, length // 2), slice(length // 2, length)
     return {"own": (whole, whole), "early": (whole, first), "late": (second, whole)}[block]
 
@@ -103,8 +104,9 @@ class Stage(Protocol):
         loss is computed in the backward pass."""
 
     def loss_backward(self, micro: int, share: float) -> tuple[Any, Values | None]:
-        """Run the last segment's backward pass for ``share`` times the loss; return the lazy loss
-        (None if `loss` returned it) and the gradients that `backward` would return."""
+        """Run the last segment's backward pass for ``share`` times the loss of a micro-batch;
+        return the lazy loss (None if `loss` returned it) and the gradients of the segment's input
+        (None where that is the samples)."""
 
     def pop_states(self) -> dict[int, Arrays]:
         """Return, and forget, the final hidden states of the micro-batches since the last call:
@@ -160,7 +162,8 @@ class Stage(Protocol):
         """Return copies of the optimizer state: state key → parameter name → array."""
 
     def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
-        """Restore the point after update ``step``."""
+        """Restore parameters and optimizer state to ``weights`` and ``state``, those after update
+        ``step``."""
 
 
 class BlockAttention(Protocol):

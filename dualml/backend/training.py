@@ -75,8 +75,8 @@ class Training(SupportsCapabilities, ABC):
 
     @abstractmethod
     def trace(self, batch: Array, probe: Array) -> BatchTrace:
-        """Return loss and gradients of ``batch`` and activations of the samples ``probe``, with the
-        dropout masks of the next update."""
+        """Return loss and gradients of ``batch`` with the dropout masks of the next update, and
+        activations of the samples ``probe`` in evaluation mode. Nothing is updated."""
 
     @abstractmethod
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
@@ -104,7 +104,8 @@ class Training(SupportsCapabilities, ABC):
         return {}
 
     def load_running_statistics(self, statistics: Mapping[str, Array]) -> None:
-        """Replace the running statistics; everything else stays."""
+        """Replace batch normalisation's running statistics; everything else stays. The base class
+        does nothing, for models without them."""
 
     def trainable_weights(self) -> Arrays:
         """Return copies of the arrays that the optimizer changes: `weights` without running
@@ -144,12 +145,13 @@ class Training(SupportsCapabilities, ABC):
         return dict(gradients) if self.scaler is None else self.scaler.unscale_gradients(gradients)
 
     def should_step(self, finite: bool) -> bool:
-        """Return whether the update is applied, given whether all its gradients are finite; updates
-        the loss scale."""
+        """Return whether the update is applied, given whether all its gradients are finite, and let
+        the loss scaler adjust its scale. Without a scaler every update is applied."""
         return self.scaler is None or self.scaler.should_step(finite)
 
     def applied_steps(self, step: int) -> int:
-        """Return how many of the updates up to ``step`` were applied."""
+        """Return how many of the updates up to the current ``step`` were applied: all but those
+        that the loss scaler has skipped so far."""
         return step - (0 if self.scaler is None else self.scaler.skipped)
 
     def scaler_state(self) -> dict[str, Arrays]:
@@ -157,7 +159,8 @@ class Training(SupportsCapabilities, ABC):
         return {} if self.scaler is None else {**self.scaler.state()}
 
     def pop_scaler_state(self, state: Mapping[str, Arrays]) -> dict[str, Arrays]:
-        """Load the loss scaler's part of ``state``; return the rest."""
+        """Load the loss scaler's part of ``state`` into the scaler, if there is one; return
+        ``state`` without that part."""
         if self.scaler is not None:
             self.scaler.load(state)
         return {slot: named for slot, named in state.items() if slot != SLOT}
@@ -170,13 +173,14 @@ POSITIONS_AT_ONCE = 2048
 
 
 def eval_batch_size(y: Array) -> int:
-    """Return the number of samples per evaluation batch for labels (N,), or (N, T) with one label
-    per position."""
+    """Return the number of samples per evaluation batch: 250 for labels (N,), 2048 positions but at
+    least one sample for labels (N, T), one per position."""
     return EVALUATED_AT_ONCE if y.ndim == 1 else max(1, POSITIONS_AT_ONCE // y.shape[1])
 
 
 def split_into_chunks(batch: Array, size: int) -> list[tuple[Array, float]]:
-    """Split ``batch`` into chunks of at most ``size`` indices, each with its share of the mean."""
+    """Split ``batch`` into chunks of at most ``size`` indices, each with its share of the batch (0
+    … 1); an empty batch has none."""
     return [
         (batch[i : i + size], len(batch[i : i + size]) / len(batch))
         for i in range(0, len(batch), size)

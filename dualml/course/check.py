@@ -43,7 +43,7 @@ class CheckResult:
 
     @property
     def is_passed(self) -> bool:
-        """Whether all requirements are met and the file has no grave problem."""
+        """Whether all requirements that were checked are met and the file has no grave problem."""
         well = all(j.status == "met" for j in self.judgements)
         return well and not any(p.is_grave for p in self.problems)
 
@@ -51,7 +51,8 @@ class CheckResult:
 def report_missing_framework(
     file: ExerciseFile, path: Path, seed: int, command: str
 ) -> CheckResult:
-    """Make the result of a file whose framework is not installed."""
+    """Make the result of a file whose framework is not installed: no requirement is judged;
+    ``command`` installs the framework."""
     judgements = [Judgement(requirement, "not judged") for requirement in file.requirements]
     return CheckResult(file, path, [Problem("not_installed", command)], judgements, seed)
 
@@ -128,8 +129,9 @@ def check(
 def retry_disturbed(
     judgements: list[Judgement], asked: Sequence[tuple[Requirement, ExerciseCall]], sandbox: Sandbox
 ) -> None:
-    """Repeat calls that a busy machine may have disturbed, until the requirement is met, the same
-    mistake is found twice, or the requirement's `tries` are used up."""
+    """Repeat calls that a busy machine may have disturbed, and replace their judgements in place,
+    until the requirement is met, the same mistake is found twice, or the requirement's `tries` are
+    used up."""
     believed: set[int] = set()
     for tried in range(1, max((j.requirement.tries for j in judgements), default=1)):
         doubted = [
@@ -158,7 +160,8 @@ def judge_requirements(
     answered: Sequence[tuple[tuple[Requirement, ExerciseCall], Answer]],
     absent: set[str],
 ) -> Iterator[Judgement]:
-    """Judge each requirement; mistakes found earlier are tried first in later requirements."""
+    """Yield the judgement of each requirement in ``wanted``; one whose target is ``absent`` is not
+    met. Mistakes found earlier are tried first in later requirements of the same target."""
     likely: dict[str, Flags] = {}
     met: set[str] = set()
     for requirement in wanted:

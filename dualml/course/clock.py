@@ -44,8 +44,9 @@ class Clock:
         return float(self.options["late"])
 
     def duration(self, ask: Ask) -> float:
-        """Return the seconds that a collective takes once all ranks have arrived: for an all-reduce
-        α + β · bytes, more for the first of a size and for every `DISTURBED`-th; else 0."""
+        """Return the seconds that a collective takes once all ranks have arrived: for an
+        all-reduce, which is counted, α + β · bytes, more for the first of a size and for every
+        `DISTURBED`-th of it; 0 for other collectives. Only for a clock that runs."""
         if ask.name != "all_reduce":
             return 0.0
         size = WIDTHS[ask.dtype] * ask.elements

@@ -70,7 +70,7 @@ class Ask:
 
     @property
     def sends(self) -> dict[int, Any]:
-        """Messages of an exchange: destination rank → array."""
+        """Messages of an exchange: destination rank → array; only for an exchange."""
         return {int(key.partition("/")[2]): a for key, a in self.arrays.items()}
 
 
@@ -117,7 +117,7 @@ def read_ask(
 
 
 def read_exchange(header: Header, arrays: Mapping[str, Any], rank: int, size: int) -> Ask:
-    """Parse a rank's request of an exchange."""
+    """Parse a rank's request of an exchange; raise `ValueError` if it is invalid."""
     expected = get_field(header, "receive", list)
     receive: dict[int, tuple[str, tuple[int, ...]]] = {}
     for entry in expected:
@@ -140,7 +140,7 @@ def peer_of(value: Any, rank: int, size: int) -> int:
 
 
 def shape_of(value: Any) -> tuple[int, ...]:
-    """Return a shape as a tuple; raise `ValueError` if it is none."""
+    """Return a shape, a list of integers, as a tuple; raise `ValueError` if it is none."""
     if not isinstance(value, list) or len(value) > 16:
         raise ValueError("a shape that is none")
     if not all(type(n) is int and 0 <= n < 2**40 for n in value):
@@ -149,7 +149,8 @@ def shape_of(value: Any) -> tuple[int, ...]:
 
 
 def fold(parts: Sequence[Any], op: str) -> Any:
-    """Reduce arrays in the order of ranks, in the tensors' own dtype."""
+    """Return the reduction of arrays in the order of ranks, in their own dtype; ``mean`` divides
+    the sum by their number. The arrays stay unchanged."""
     total = np.array(parts[0])
     for part in parts[1:]:
         total = COMBINE[op](total, part)
@@ -187,8 +188,8 @@ def compute(asks: Sequence[Ask]) -> list[dict[str, Any]]:
 
 
 def mismatch(rank: int, peer: int, x: Any, expected: tuple[str, tuple[int, ...]]) -> str:
-    """Return what is wrong with a message, its number of elements or its dtype; empty if it
-    fits."""
+    """Return what is wrong with a message that ``rank`` receives from ``peer``, its number of
+    elements or its dtype; empty if both fit, whatever its shape."""
     dtype, shape = expected
     elements = prod(shape)
     if x.size != elements:

@@ -75,7 +75,8 @@ class StudentCommunicator:
         return self._ask("scatter", like, root=root, parts=own)["x"]
 
     def reduce_scatter(self, x: Tensor, op: str = "sum") -> Tensor:
-        """Return part r of the reduction of the 1-D ``x`` on rank r."""
+        """Return on rank r part r of the reduction of the 1-D ``x`` over all ranks; the parts are
+        nearly equal."""
         return self._ask("reduce_scatter", x, op=op)["x"]
 
     def all_to_all(self, parts: Sequence[Tensor]) -> list[Tensor]:
@@ -115,7 +116,7 @@ class StudentCommunicator:
         send(self._door, {"event": "mark", "call": self.number})
 
     def _describe_tensor(self, x: Tensor) -> tuple[str, list[int]]:
-        """Return dtype and shape of a tensor."""
+        """Return the name of a tensor's dtype, as ``float32``, and its shape."""
         dtype = str(x.dtype).lower().rpartition(".")[2]
         return dtype, [int(n) for n in x.shape]
 
@@ -127,7 +128,8 @@ class StudentCommunicator:
         root: int = 0,
         parts: Sequence[Tensor] | None = None,
     ) -> dict[str, Tensor]:
-        """Request a collective and return its result's tensors by key."""
+        """Request a collective and return its result's tensors by key; while ``silent`` return
+        ``x`` itself, once the collective is over."""
         dtype, shape = self._describe_tensor(x)
         header = {"op": name, "reduce": op, "root": root, "dtype": dtype, "shape": shape}
         if self.silent:
@@ -144,7 +146,8 @@ class StudentCommunicator:
         return [parts[str(r)] for r in range(self.size)]
 
     def _request(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a request to the mediator and wait for its answer."""
+        """Send a request to the mediator, wait for its answer and return its arrays; raise the
+        `CommunicationError` or `ValueError` with which it may answer."""
         self.waiting = True
         send(self._door, {"event": "ask", "call": self.number, **header}, arrays)
         while True:

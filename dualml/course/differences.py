@@ -37,8 +37,9 @@ class Difference:
 def first_difference(
     arrays: Sequence[Arrays], expected: Sequence[Arrays], tolerance: Sequence[Arrays]
 ) -> Difference | None:
-    """Return the first array, in the order of computation, that exceeds its tolerance, with its
-    largest error; None if there is none."""
+    """Return the first array that exceeds its tolerance, with its largest error, or is missing or
+    of another shape; rank 0's arrays come first, each rank's in the order of computation. None if
+    there is none; further arrays of the student do not count."""
     for rank, wanted in enumerate(expected):
         for key, right in wanted.items():
             seen = arrays[rank].get(key)

@@ -51,8 +51,8 @@ def sample_lists(
 def label_parts(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Call a function of (labels, ranks, alpha, seed) twice for each of ``asks`` and pack its
-    results; ``counts`` is the number of parts of each call."""
+    """Call a function of (labels, ranks, alpha, seed) for each of ``asks``, then once more for
+    each, and pack its results; ``counts`` is the number of parts of each call."""
     function, ranks = getattr(module, target), options["hyper"]["ranks"]
     before = advance_global_rng()
     results: list[Any] = []
@@ -97,8 +97,8 @@ def run_samplers(make: Any, load: Any, options: JsonMapping) -> JsonObject:
 
 
 def read_loader(sampler: Any, load: Any, steady: bool) -> Any:
-    """Return the samples that a loader takes from a sampler; errors of an unsteady sampler are
-    ignored, because they add no information."""
+    """Return the samples that a loader takes from a sampler; an error of an unsteady sampler gives
+    an empty list, because it adds no information, any other is raised."""
     try:
         return load(sampler)
     except Exception:
@@ -115,6 +115,6 @@ def advance_global_rng() -> bytes:
 
 
 def global_rng_state() -> bytes:
-    """Return the state of NumPy's global generator."""
+    """Return the state of NumPy's global generator as bytes, to be compared."""
     name, keys, *rest = np.random.get_state()
     return repr((name, rest)).encode() + np.asarray(keys).tobytes()

@@ -88,7 +88,8 @@ def head(text: str) -> list[str]:
 
 
 def without_coding(text: str) -> str:
-    """Return a program in UTF-8 with ``utf-8`` in its coding line."""
+    """Return a program's text with ``utf-8`` in place of the encoding in its coding line; unchanged
+    without such a line."""
     lines = text.split("\n", 2)
     for number, line in enumerate(head(text)):
         if CODING.match(line):
@@ -98,8 +99,8 @@ def without_coding(text: str) -> str:
 
 
 def unmarked_utf16(content: bytes) -> str:
-    """Return the byte order of UTF-16 without a mark: programs are mostly ASCII, so half of their
-    bytes are zero."""
+    """Return the name of the encoding of bytes without a mark: UTF-16 of either byte order if about
+    half of the bytes are zero, since programs are mostly ASCII; else ``utf-8``."""
     zeros = [content[start::2].count(0) for start in (0, 1)]
     few, many = sorted(zeros)
     if len(content) % 2 or many * 10 < len(content) or few * 10 > many:
@@ -108,7 +109,8 @@ def unmarked_utf16(content: bytes) -> str:
 
 
 def guess_encoding(samples: Iterable[bytes]) -> str | None:
-    """Return the Chinese encoding that all samples have, or None.
+    """Return the name of the Chinese encoding, ``gb18030`` or ``cp950``, that all samples have, or
+    None.
 
     Either encoding can decode most texts of the other, but not to frequent characters.
     """
@@ -125,7 +127,8 @@ def guess_encoding(samples: Iterable[bytes]) -> str | None:
 
 
 def frequent(text: str, name: str, leads: Sequence[tuple[int, int]], trail: int) -> float:
-    """Return the share of frequent characters among the non-ASCII ones."""
+    """Return the share of frequent characters of the encoding ``name`` among the non-ASCII ones; 0
+    if there are none."""
     coded = [letter.encode(name) for letter in text if not letter.isascii()]
     many = sum(
         len(pair) == 2 and pair[1] >= trail and any(a <= pair[0] <= b for a, b in leads)
@@ -166,7 +169,8 @@ def is_utf8(name: bytes) -> bool:
 
 def presentable(value: Any, longest: int = MAX_TEXT_CHARS) -> Any:
     """Return a value whose texts any file, page and terminal can hold: control characters and
-    unpaired surrogates become escapes, and long texts are truncated.
+    unpaired surrogates become escapes, and long texts are truncated. Tuples become lists; the
+    argument stays.
 
     Args:
         longest: largest number of characters of a text.

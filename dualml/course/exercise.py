@@ -118,7 +118,7 @@ class Requirement:
 
     def rules_out(self, call: ExerciseCall, answer: Answer, flags: Flags) -> bool:
         """Return whether a cheap test shows that these mistakes do not explain an answer, which
-        holds for most candidates."""
+        holds for most candidates; False unless a class has such a test."""
         return False
 
     def problem(
@@ -130,12 +130,14 @@ class Requirement:
         return None if wrong is None else (wrong, ())
 
     def mistakes_of(self, trouble: Trouble) -> tuple[str, ...]:
-        """Return the typical mistakes that end in this error."""
+        """Return the typical mistake that the first matching pattern of ``errors`` names for this
+        error, in a tuple; empty if none matches."""
         said = f"{trouble.kind}: {trouble.message}"
         return tuple(mistake for pattern, mistake in self.errors if re.search(pattern, said))[:1]
 
     def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
-        """Return the numbers from which the differing one is computed, by label."""
+        """Return the numbers from which the differing one is computed, by label; empty unless a
+        class knows them."""
         return {}
 
 

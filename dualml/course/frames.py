@@ -138,7 +138,7 @@ def join_ranks(arrays: Sequence[Arrays]) -> dict[str, Any]:
 
 
 def split_by_rank(arrays: Arrays, size: int) -> list[dict[str, Any]]:
-    """Undo `join_ranks` for ``size`` ranks."""
+    """Undo `join_ranks` for ``size`` ranks: return each rank's arrays by name."""
     ranks: list[dict[str, Any]] = [{} for _ in range(size)]
     for name, a in arrays.items():
         rank, _, rest = name.partition("/")

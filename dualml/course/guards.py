@@ -95,14 +95,16 @@ class Guard:
         self.busy = False
 
     def line(self) -> int:
-        """Return the current line of the student's files; 0 if none is running."""
+        """Return the line of the student's files that is being executed, the innermost one; 0 if
+        none is running."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_code.co_filename not in self.files:
             frame = frame.f_back
         return frame.f_lineno if frame is not None else 0
 
     def install(self) -> None:
-        """Install the audit hook and guarded versions of Python's import functions."""
+        """Install the audit hook and guarded versions of Python's import functions, for the rest of
+        the process."""
         Guard.current = self
         sys.addaudithook(self.hook)
         sys.meta_path.insert(0, self)
@@ -132,12 +134,13 @@ class Guard:
             self.check_import(name, frame)
 
     def check_import(self, name: str, frame: FrameType) -> None:
-        """Refuse the import of a banned module from a student's frame."""
+        """Raise `Forbidden` for the import of a banned module from a student's frame."""
         if any(name == b or name.startswith(f"{b}.") for b in self.banned):
             self.refuse(f"import {name}", frame.f_lineno)
 
     def hook(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Refuse an audit event that the student's code caused, unless it is allowed."""
+        """Raise `Forbidden` for an audit event that the student's code caused, unless it is
+        allowed; other events pass."""
         if self.busy or event not in WATCHED_EVENTS:
             return
         self.busy = True
@@ -165,7 +168,8 @@ class Guard:
         return None
 
     def refusal_reason(self, event: str, arguments: tuple[Any, ...]) -> str | None:
-        """Return why an event is refused; None if it is allowed."""
+        """Return what an event would do, as text for the error, if it is refused; None if it is
+        allowed."""
         if event in FORBIDDEN_EVENTS:
             return {"builtins.input": "input()", "socket.__new__": "socket"}.get(event, event)
         if event in CHANGES:
@@ -190,7 +194,8 @@ class Guard:
         return Path(os.path.realpath(os.fsdecode(path)))
 
     def is_writable(self, path: Any) -> bool:
-        """Return whether a path lies in the student's folder, or is the null device."""
+        """Return whether a path may be changed: it lies in the student's folder, or is the null
+        device."""
         whole = self.real_path(path)
         return whole.is_relative_to(self.folder) or str(whole) == os.devnull
 
@@ -241,7 +246,8 @@ def disable_ready_made(names: Sequence[str]) -> None:
 
 
 def disable_class(found: type, dotted: str) -> None:
-    """Disable all methods of a class."""
+    """Disable all methods that a class itself defines, properties included, by
+    `disable_function`."""
     for value in list(vars(found).values()):
         value = value.__func__ if isinstance(value, classmethod | staticmethod) else value
         value = value.fget if isinstance(value, property) else value
@@ -250,8 +256,8 @@ def disable_class(found: type, dotted: str) -> None:
 
 
 def disable_function(function: FunctionType, dotted: str) -> None:
-    """Replace the code of a function; for a wrapper, whose code must keep its closure, that of the
-    wrapped functions."""
+    """Replace the code of a function, in place, by one that refuses to work; for a wrapper, whose
+    code must keep its closure, that of the wrapped functions."""
     pending, seen = [function], set[int]()
     while pending:
         function = pending.pop()

@@ -58,7 +58,8 @@ def judge(
     likely: Flags = RIGHT,
     other: Sequence[str] = (),
 ) -> Judgement:
-    """Judge the answers to the calls of a requirement.
+    """Judge the answers to the calls of a requirement: by the first that ended in an error, else by
+    the first with a difference.
 
     Args:
         likely: mistakes found in earlier requirements of the same class.
@@ -105,8 +106,8 @@ def identify_mistakes(
     likely: Flags,
     other: Sequence[str],
 ) -> Flags:
-    """Find the smallest set of typical mistakes that reproduces the student's numbers in all
-    calls."""
+    """Return the first set of typical mistakes, small ones first, that reproduces the student's
+    numbers in all calls; an empty set if none does."""
     for flags in candidate_mistakes(requirement, likely, other):
         if all(explains(requirement, c, a, flags) for c, a in zip(calls, answers, strict=True)):
             return flags
@@ -131,7 +132,8 @@ def candidate_mistakes(
 
 
 def explains(requirement: Requirement, call: ExerciseCall, answer: Answer, flags: Flags) -> bool:
-    """Return whether a rule with these mistakes reproduces an answer within the tolerance."""
+    """Return whether a rule with these mistakes reproduces an answer within `WIDER` times the
+    tolerance; False if the mistakes lead to an error."""
     try:
         if requirement.rules_out(call, answer, flags):
             return False

@@ -111,7 +111,8 @@ class Mediator:
                 member.trouble = Trouble("timeout", f"{seconds:g} s")
 
     def poll(self, seconds: float, owner: socket.socket | None) -> None:
-        """Handle messages of the ranks for at most ``seconds``, and run scheduled actions."""
+        """Handle messages of the ranks for at most ``seconds``, and run scheduled actions that are
+        due; raise `InterruptedError` if ``owner`` is closed."""
         now = time.monotonic()
         if self.scheduled:
             seconds = min(seconds, max(0.0, self.scheduled[0][0] - now))
@@ -142,7 +143,8 @@ class Mediator:
         heapq.heappush(self.scheduled, (due, next(self.order), action))
 
     def drop_member(self, member: Member, why: str) -> None:
-        """Give up a rank that has ended or sends invalid messages."""
+        """Give up a rank that has ended or sends invalid messages; its trouble is ``died`` unless
+        it has a result or an error already."""
         if member.is_gone:
             return
         member.is_gone, member.ask = True, None
@@ -152,7 +154,8 @@ class Mediator:
             member.trouble = Trouble("died", why)
 
     def handle_message(self, member: Member, header: Header, arrays: Arrays) -> None:
-        """Handle one message of a rank; give up a rank whose message is invalid."""
+        """Handle one message of a rank; give up a rank whose message is invalid, and pass over one
+        of an earlier call. Raise `NotConfined` if the rank could not be isolated."""
         try:
             if member.is_gone or get_int(header, "call", -1, 2**31) != member.number:
                 return  # of a call that was given up
@@ -182,7 +185,8 @@ class Mediator:
             self.drop_member(member, f"sent what is no message: {plain_text(error)}")
 
     def check_answer(self, arrays: Arrays) -> None:
-        """Refuse an answer that is too large to be sent to the judge with those of the others."""
+        """Raise `ValueError` for an answer that is too large to be sent to the judge with those of
+        the others."""
         size = len(self.members)
         if len(arrays) > MAX_ARRAYS // size:
             raise ValueError(f"{len(arrays):,} arrays; at most {MAX_ARRAYS // size:,} are read")
@@ -193,7 +197,8 @@ class Mediator:
             raise ValueError(f"{total:,} bytes; at most {MAX_ANSWER_BYTES // size:,} are read")
 
     def handle_ask(self, member: Member, header: Header, arrays: Arrays) -> None:
-        """Handle a rank's request for a collective or an exchange."""
+        """Note a rank's request for a collective or an exchange, and answer an invalid one with an
+        error; raise `ValueError` for a second request at a time, or for too many."""
         member.asks += 1
         if member.ask is not None or member.asks > MAX_REQUESTS:
             raise ValueError("more questions than answers")
@@ -247,7 +252,7 @@ class Mediator:
 
     def answer_collective(self) -> bool:
         """Answer a collective that all ranks have requested consistently; return whether there was
-        one."""
+        one. While the clock runs, answers are sent after its seconds, and without results."""
         asks = [m.ask for m in self.members if m.ask is not None and m.ask.name != EXCHANGE]
         if len(asks) < len(self.members) or len({ask.signature for ask in asks}) > 1:
             return False
@@ -307,13 +312,14 @@ class Mediator:
         return bool(ready)
 
     def refuse(self, member: Member, kind: str, text: str) -> None:
-        """Answer with an error, which the student's call raises."""
+        """Answer a rank's request with an error of this kind, which the student's call raises."""
         member.ask = None
         header = {"reply": member.number, "error": kind, "message": plain_text(text)}
         self.send(member, header, {})
 
     def send(self, member: Member, header: JsonMapping, arrays: Arrays) -> None:
-        """Send to a rank, which may have ended or stopped reading."""
+        """Send to a rank; give it up if it has ended, does not read, or the message is too
+        large."""
         if member.is_gone:
             return
         try:

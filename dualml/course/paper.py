@@ -103,12 +103,13 @@ def write_paper(
 
 
 def runnable_files(checked: Sequence[CheckResult]) -> list[ExerciseFile]:
-    """Return the files in which something is written and that can be run."""
+    """Return the files that could be run: some requirement was judged, be it as unwritten."""
     return [c.file for c in checked if any(j.status != "not judged" for j in c.judgements)]
 
 
 def make_runner(workspace: Workspace, words: Messages, begin: Callable[[str], None]) -> Run:
-    """Make a function that runs calls on a student's file, for studies."""
+    """Make a function that runs calls on a student's file, for studies: without isolation, since
+    the student's own machine runs it, with 60 s a call."""
 
     def run_calls(file: ExerciseFile, calls: Sequence[ExerciseCall]) -> list[Answer]:
         """Run calls on a student's file and return the answers."""
@@ -122,7 +123,7 @@ def make_runner(workspace: Workspace, words: Messages, begin: Callable[[str], No
 
 
 def code_blocks(checked: Sequence[CheckResult]) -> list[Block]:
-    """Return the student's code as blocks."""
+    """Return the student's files that exist as folded blocks of code."""
     return [
         Fold(c.path.name, [Code(read_legible(c.path), c.path.name)])
         for c in checked
@@ -156,7 +157,8 @@ def verdict_table(checked: Sequence[CheckResult], words: Messages) -> Table:
 
 
 def question_blocks(made: Study, words: Messages) -> list[Block]:
-    """Return the questions as blocks; the student writes the answers."""
+    """Return the questions of a study as blocks, empty if it has none; the student writes the
+    answers."""
     if not made.questions:
         return []
     items = [Item(question) for question in made.questions]

@@ -62,7 +62,8 @@ def result_lines(
 
 
 def error_key(judgement: Judgement) -> str:
-    """Return a key that identifies an error."""
+    """Return a key that identifies a judgement's error, equal for equal errors; empty if it has
+    none."""
     trouble = judgement.trouble
     if trouble is None:
         return ""
@@ -100,7 +101,8 @@ def detail_lines(
 
 
 def mistake_lines(mistakes: Sequence[str], hints: int, words: Messages) -> Iterator[str]:
-    """Yield each typical mistake with as many hints as are allowed."""
+    """Yield each typical mistake with its first ``hints`` + 1 parts of `DEPTHS`, or one line that
+    says that the mistake is unknown."""
     if not mistakes:
         yield words("course.unknown")
     for mistake in mistakes:
@@ -119,14 +121,15 @@ def format_call(call: ExerciseCall, words: Messages) -> str:
 
 
 def fits_in_line(value: Any) -> bool:
-    """Return whether a value fits in a line."""
+    """Return whether a value is shown in a line: a number, a text, or a list of at most eight
+    numbers."""
     if isinstance(value, list | tuple):
         return len(value) <= 8 and all(isinstance(v, int | float) for v in value)
     return isinstance(value, int | float | bool | str)
 
 
 def format_value(value: Any) -> str:
-    """Format a value in a few characters."""
+    """Format a value in a few characters, numbers with six significant digits."""
     if isinstance(value, bool) or value is None:
         return str(value)
     if isinstance(value, float | int):
@@ -137,7 +140,7 @@ def format_value(value: Any) -> str:
 
 
 def rank_count(judgement: Judgement) -> int:
-    """Return the number of ranks of a judged call."""
+    """Return the number of ranks of a judged call; 1 if there is no call."""
     return 1 if judgement.call is None else judgement.call.ranks
 
 
@@ -154,7 +157,8 @@ def numbers_text(difference: Difference, ranks: int, words: Messages) -> str:
 
 
 def number_lines(judgement: Judgement, difference: Difference, words: Messages) -> Iterator[str]:
-    """Yield the number that is off, and those from which it is computed."""
+    """Yield the number that is off, and those from which it is computed, hyperparameters left
+    out."""
     yield numbers_text(difference, rank_count(judgement), words)
     hyper = judgement.call.options.get("hyper", {}) if judgement.call else {}
     made_of = {k: v for k, v in judgement.inputs.items() if k not in hyper}
@@ -166,7 +170,7 @@ def number_lines(judgement: Judgement, difference: Difference, words: Messages) 
 
 
 def format_number(value: Any, words: Messages) -> str:
-    """Format a number, or the message that there is no gradient."""
+    """Format a number; for None, return the message that there is no gradient."""
     return words("course.no_gradient") if value is None else format_value(value)
 
 
@@ -202,7 +206,8 @@ def problem_text(problem: Problem, words: Messages) -> str:
 
 
 def result_as_json(checked: CheckResult, hints: int, words: Messages) -> JsonObject:
-    """Return the result of a check as JSON values."""
+    """Return the result of a check as JSON values, with ``hints`` + 1 parts of `DEPTHS` of each
+    mistake; ``met`` is whether the file passed."""
     return {
         "file": checked.path.name,
         "task": checked.file.task,
@@ -217,7 +222,7 @@ def result_as_json(checked: CheckResult, hints: int, words: Messages) -> JsonObj
 
 
 def requirement_as_json(judgement: Judgement, hints: int, words: Messages) -> dict[str, Any]:
-    """Return a judgement as JSON values."""
+    """Return a judgement as JSON values, with ``hints`` + 1 parts of `DEPTHS` of each mistake."""
     name, trouble, difference = (
         judgement.requirement.name,
         judgement.trouble,
@@ -239,7 +244,8 @@ def requirement_as_json(judgement: Judgement, hints: int, words: Messages) -> di
 
 
 def mistake_as_json(name: str, hints: int, words: Messages) -> Mapping[str, str]:
-    """Return a mistake with the allowed hints as JSON values."""
+    """Return the first ``hints`` + 1 parts of a mistake's explanation, by `DEPTHS`; its ``name``
+    only with all of them, since it reveals the cause."""
     shown = {d: words.get(f"mistake.{name}.{d}", name) for d in DEPTHS[: hints + 1]}
     # The name itself reveals the cause, so that it is shown only with all hints.
     return {"name": name, **shown} if hints == len(DEPTHS) - 1 else shown

@@ -20,6 +20,8 @@ class RestrictedCommunicator:
         self._comm, self._allowed = comm, tuple(allowed)
 
     def __getattr__(self, name: str) -> Any:
+        """Return an allowed attribute of the communicator; raise `AttributeError`, with the list of
+        them, for any other."""
         if name in COMMON_ATTRIBUTES or name in self._allowed:
             return getattr(self._comm, name)
         has = ", ".join((*COMMON_ATTRIBUTES, *self._allowed))

@@ -64,7 +64,9 @@ class Sandbox:
     def answers(
         self, calls: Sequence[ExerciseCall], done: Callable[[], None] = lambda: None
     ) -> list[Answer]:
-        """Run the calls and return their answers; ``done`` is called after each of them.
+        """Run the calls and return their answers in the order of ``calls``; ``done`` is called
+        after each call that was made. Calls of a function that has exceeded the time limit are not
+        made again, and get the same answer; calls that are not reached get one with a trouble.
 
         Raises:
             MachineFault: the machine is at fault.
@@ -104,7 +106,8 @@ class Sandbox:
         done: Callable[[], None],
         deadline: float,
     ) -> dict[int, Answer]:
-        """Run calls until one of them ends the processes, and return their answers by index."""
+        """Run calls until one of them ends the processes, and return their answers by index; if the
+        file cannot be loaded, this is the answer to every call."""
         found: dict[int, Answer] = {}
         with open_cell(self.exercise.backend, ranks, self.isolation, network) as group:
             group.send(self.job(calls, ranks), self.files)
@@ -143,7 +146,8 @@ class Sandbox:
 
     @cached_property
     def files(self) -> dict[str, Any]:
-        """The student's programs as UTF-8, by their path relative to the judged file."""
+        """The student's programs as UTF-8, by their path relative to the judged file's folder;
+        those that cannot be read or exceed the limits are left out."""
         home, total = self.source.parent, 0
         kept: dict[str, Any] = {}
         for inside, size in [(Path(self.source.name), 0), *programs_beside(home)]:
@@ -161,7 +165,8 @@ class Sandbox:
         return kept
 
     def read_answer(self, header: Header, arrays: Mapping[str, Any], ranks: int) -> Answer:
-        """Parse the warden's answer to a call."""
+        """Parse the warden's answer to a call; of several ranks' errors the one nearest to the
+        cause counts (`steps_from_cause`)."""
         troubles = [
             Trouble(str(kind), str(message), "", int(line), "", int(rank))
             for rank, kind, message, line in header["troubles"]
@@ -172,7 +177,8 @@ class Sandbox:
         return Answer(whole, seconds=float(header["seconds"]))
 
     def with_source_line(self, trouble: Trouble) -> Trouble:
-        """Add the text of the line to an error."""
+        """Return a copy of an error with the name of the student's file and the text of the
+        line."""
         lines: list[str] = []
         with contextlib.suppress(OSError):  # an editor may be writing it anew
             lines = read_legible(self.source).splitlines()
@@ -219,8 +225,8 @@ def is_wait_timeout(answer: Answer) -> bool:
 
 
 def steps_from_cause(trouble: Trouble) -> int:
-    """Return how directly a rank's error shows the cause: an error of its own, the end of its
-    process, or an error caused by waiting, in this order."""
+    """Return how indirectly a rank's error shows the cause: 0 for an error of its own, 1 for the
+    end of its process, 2 for an error caused by waiting."""
     if trouble.kind == "died":
         return 1
     return 2 if trouble.kind == SECONDARY else 0

@@ -70,7 +70,9 @@ def solution_bodies(source: str) -> list[str]:
 
 
 def fill_skeleton(text: str, parts: Sequence[str]) -> str:
-    """Fill the regions of a skeleton with these solutions."""
+    """Return our solution from a skeleton: each student's region replaced by the next of ``parts``,
+    enclosed by the marks of a solution, as `make_skeleton` read it. Raise `ValueError` unless there
+    are as many parts as regions."""
     pieces = re.split(rf"(?m)^( *){STUDENT_MARKERS[0]}\n(.*)\n *{STUDENT_MARKERS[1]}$", text)
     out = pieces[0]
     for part, indent, kind, rest in zip(

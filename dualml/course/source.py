@@ -118,8 +118,8 @@ def read_legible(path: Path) -> str:
 
 
 def content_of(path: Path) -> bytes:
-    """Read a regular file, up to the few bytes more than `MAX_SOURCE_BYTES` that show that it is
-    too long."""
+    """Read a regular file, at most `MAX_SOURCE_BYTES` and one byte more, which shows that it is too
+    long; links are not followed."""
     with open_to_read(path, follow_links=False) as stream:
         return stream.read(MAX_SOURCE_BYTES + 1)
 
@@ -134,13 +134,15 @@ def limit_per_kind(problems: Iterator[Problem]) -> Iterator[Problem]:
 
 
 def line_of(text: str, line: int) -> str:
-    """Return a line of a text, at most 200 characters; empty if it does not exist."""
+    """Return a line of a text by its number from 1, without white space around it, at most 200
+    characters; empty if it does not exist."""
     lines = text.split("\n")
     return lines[line - 1].strip()[:200] if 0 < line <= len(lines) else ""
 
 
 def find_imports(tree: ast.AST) -> Iterator[tuple[str, str, int]]:
-    """Yield dotted name, name in the file, and line of each import."""
+    """Yield dotted name, name in the file, and line of each import; the name of a relative import
+    begins with a dot."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for name in node.names:
@@ -153,7 +155,8 @@ def find_imports(tree: ast.AST) -> Iterator[tuple[str, str, int]]:
 
 
 def find_foreign_imports(tree: ast.AST, file: ExerciseFile) -> Iterator[Problem]:
-    """Yield imports of the other framework; of any framework in a file that needs none."""
+    """Yield a problem for the first import of the other framework, or of any framework in a file
+    that needs none."""
     for name, _, line in find_imports(tree):
         top = name.partition(".")[0]
         if top in FRAMEWORKS and FRAMEWORKS[top] != file.backend:
@@ -191,7 +194,8 @@ def find_forbidden(tree: ast.AST, file: ExerciseFile) -> Iterator[Problem]:
 
 
 def resolve_name(node: ast.expr, aliases: dict[str, str]) -> str:
-    """Resolve an expression to a dotted name: ``nn.Adam`` → ``mindspore.nn.Adam``."""
+    """Resolve an expression to a dotted name by the file's imports: ``nn.Adam`` →
+    ``mindspore.nn.Adam``; it begins with ``?`` if the expression does not begin with a name."""
     names: list[str] = []
     while isinstance(node, ast.Attribute) and len(names) < PARTS:
         names.append(node.attr)
@@ -204,7 +208,8 @@ Shape = dict[str, tuple[list[str], int]]
 
 
 def find_signatures(tree: ast.Module) -> Shape:
-    """Return class or function, as ``GD.step`` → names of its parameters, and its line."""
+    """Return class, function, method (``GD.step``) or assigned name → names of its parameters, and
+    its line; classes and assigned names have no parameters."""
     found: Shape = {}
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -222,7 +227,8 @@ def find_signatures(tree: ast.Module) -> Shape:
 
 
 def parameter_names(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
-    """Return the names of a function's parameters."""
+    """Return the names of a function's parameters, those of ``*args`` and ``**kwargs`` last and
+    with one asterisk."""
     given = node.args
     names = [a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
     return [*names, *(f"*{a.arg}" for a in (given.vararg, given.kwarg) if a)]
@@ -236,7 +242,8 @@ def solution_signatures(solution: str) -> Shape:
 
 
 def check_signatures(tree: ast.Module, file: ExerciseFile) -> Iterator[Problem]:
-    """Yield missing classes and functions, and parameters with other names than in our solution."""
+    """Yield missing classes and functions, and functions that lack a parameter of our solution;
+    further parameters are allowed, and ``*args`` or ``**kwargs`` count for any."""
     theirs, wanted = find_signatures(tree), solution_signatures(file.solution)
     known = {name for _, name, _ in find_imports(tree)}
     for target in file.targets:

@@ -42,7 +42,7 @@ def check_rank(rank: int, size: int, told_rank: int, told_size: int) -> None:
 
 
 def find_port() -> int:
-    """Return an unused port of the loopback interface."""
+    """Return a port of the loopback interface that is unused now; it is not reserved."""
     with socket.socket() as door:
         door.bind((LOOPBACK, 0))
         return int(door.getsockname()[1])
@@ -50,7 +50,8 @@ def find_port() -> int:
 
 @contextlib.contextmanager
 def hide_variables() -> Iterator[None]:
-    """Remove `VARIABLES` from the environment, and restore them at the end of the block."""
+    """Remove `VARIABLES` from the environment, and restore them at the end of the block, whatever
+    it has set."""
     before = {name: os.environ.pop(name, None) for name in VARIABLES}
     try:
         yield
@@ -66,7 +67,7 @@ def replace_functions(
     student: Any, owners: Sequence[Any], functions: Mapping[str, Callable[..., Any]]
 ) -> Iterator[None]:
     """Replace functions by others of the same name, also where the student's file has imported
-    them.
+    them, until the end of the block.
 
     Args:
         student: the module of the student's file.

@@ -113,7 +113,7 @@ class Student:
         return module
 
     def answer_call(self, module: ModuleType, header: Mapping[str, Any], arrays: Any) -> None:
-        """Make one call and send its result."""
+        """Make one call and send its result, or the error that ended it."""
         self.number, target = int(header["number"]), str(header["target"])
         if target in self.broken:
             self.send_trouble(self.broken[target])
@@ -137,7 +137,9 @@ class Student:
 
     @contextlib.contextmanager
     def trouble(self, seconds: float) -> Iterator[None]:
-        """Report an error in the block to the judge, and continue."""
+        """Limit the block to ``seconds``, and report an error in it to the judge instead of raising
+        it; end the process after a timeout in a call with a communicator, whose messages may be
+        half read."""
         signal.setitimer(signal.ITIMER_REAL, seconds)
         try:
             yield
@@ -160,7 +162,8 @@ class Student:
         send(self.door, {"event": "trouble", "call": self.number, **said})
 
     def describe_error(self, error: BaseException) -> JsonObject:
-        """Describe an exception as the judge expects it."""
+        """Describe an exception as the judge expects it: ``kind``, ``message``, ``line``. If the
+        guard has refused an action, that is the error, and the guard's record is cleared."""
         if self.guard.first is not None:
             what, line = self.guard.first
             self.guard.first = None

@@ -36,5 +36,5 @@ def study(lab: str, files: Sequence[ExerciseFile], run: Run, words: Messages) ->
 
 
 def successful_answers(answers: Mapping[str, Answer]) -> dict[str, Answer]:
-    """Return the answers without an error."""
+    """Return the entries whose answer has no error."""
     return {name: answer for name, answer in answers.items() if answer.trouble is None}

@@ -41,7 +41,8 @@ class Tally:
         self.messages: dict[int, list[int]] = {}
 
     def allow(self, name: str) -> None:
-        """Raise `ValueError` for a collective that the exercise does not have."""
+        """Raise `ValueError` for a collective that the exercise does not have; a kind of call
+        without a list has all."""
         if self.allowed and name not in self.allowed:
             raise ValueError(f"comm has no {name!r} in this exercise")
 

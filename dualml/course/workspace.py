@@ -104,7 +104,8 @@ def create_workspace(name: str, path: Path, backend: str, lang: str, notebook: b
 
 
 def read_skeleton(file: ExerciseFile, lab: str, lang: str) -> str:
-    """Return the skeleton of a file in a language."""
+    """Return the skeleton of a file, with comments and docstrings in Chinese for ``zh``, else in
+    English."""
     return make_skeleton(read_solution(file), read_translations(lab) if lang == "zh" else {})
 
 
@@ -132,7 +133,7 @@ def task_stem(file: ExerciseFile) -> str:
 
 
 def task_names(wanted: Sequence[ExerciseFile]) -> list[str]:
-    """Return the tasks of these files, without duplicates."""
+    """Return the tasks of these files (`task_stem`), without duplicates, in their order."""
     return list(dict.fromkeys(task_stem(file) for file in wanted))
 
 
@@ -167,7 +168,7 @@ def make_notebook(
 
 
 def is_workspace(path: Path) -> bool:
-    """Return whether a folder is a workspace."""
+    """Return whether a folder has the file that marks a workspace, valid or not."""
     return (path / NAME).is_file()
 
 

@@ -148,7 +148,7 @@ class Arm(StrictModel):
     @classmethod
     def _method_config_is_read(cls, value: Any) -> Any:
         """Return the engine's configuration as a table: read from a JSON file if the value is its
-        path, and empty for an empty value."""
+        path, empty for an empty value; a table is returned unchanged."""
         return read_config(Path(value)) if isinstance(value, str) and value else value or {}
 
     @field_validator("launcher")
@@ -193,8 +193,9 @@ class Arm(StrictModel):
 
     @model_validator(mode="after")
     def _ranks_fit(self) -> Arm:
-        """Check that the settings fit the kind of arm and its number of ranks; raise `UserError`
-        for a straggler, schedule or strategy that does not."""
+        """Return the arm unchanged; raise `UserError` for a straggler, strategy, schedule or number
+        of ranks that exclude each other, for training without an optimizer, or for ``collectives``
+        without sizes or strategies."""
         if self.slow is not None and self.slow.rank >= self.world_size:
             raise UserError(
                 f"straggler.rank = {self.slow.rank}, but world_size is {self.world_size}: "
@@ -225,7 +226,7 @@ class Arm(StrictModel):
     @model_validator(mode="after")
     def _split_fits(self) -> Arm:
         """Check the settings that a split model excludes or needs; raise `UserError` for the first
-        that does not fit."""
+        that does not fit. An arm without a split passes."""
         if self.split is None:
             return self
         if self.world_size == 1 and self.split.engine != "devices":
@@ -256,7 +257,7 @@ class Arm(StrictModel):
     @model_validator(mode="after")
     def _method_fits(self) -> Arm:
         """Check launcher, method and engine configuration; raise `UserError` for settings that the
-        engine cannot follow."""
+        engine cannot follow. Without a method only a launcher and a configuration are checked."""
         if self.launcher and self.world_size == 1:
             raise UserError(f"launcher = {self.launcher} starts several ranks; world_size is 1")
         if self.method_config:
@@ -316,7 +317,7 @@ class Arm(StrictModel):
     @model_validator(mode="after")
     def _precision_fits(self) -> Arm:
         """Check the settings that low precision and a loss scale exclude; raise `UserError` for the
-        first that does not fit."""
+        first that does not fit. An arm in float32 passes."""
         asked = self.plan_precision
         if not asked.is_low:
             return self
@@ -368,7 +369,8 @@ class Arm(StrictModel):
 
     @model_validator(mode="after")
     def _zero_fits(self) -> Arm:
-        """Check that the arm's other settings allow ZeRO; raise `UserError` if they do not."""
+        """Check that the arm's other settings allow ZeRO; raise `UserError` if they do not. An arm
+        without settings of ZeRO passes."""
         if self.zero or self.zero_reduce != "reduce_scatter" or self.zero_lower:
             other = "method" if self.method else "kind" if self.kind != "train" else ""
             check_zero(self.sharding, other, self.world_size, self.split, self.aggregation)
@@ -442,13 +444,14 @@ class Arm(StrictModel):
 
     @property
     def variant(self) -> str:
-        """Identifier of the arm's own model and its settings, as in ``rnn_lm.gru.layers2.tied``;
-        empty: the experiment's model."""
+        """Identifier of the arm's own model and of the ``recurrent`` settings that the arm sets, as
+        in ``rnn_lm.gru.layers2.tied``; empty if the arm names no model and so trains the
+        experiment's."""
         return ".".join((self.model, *self.recurrent.tags)) if self.model else ""
 
     @property
     def rule(self) -> OptimizerSpec:
-        """Update rule of the optimizer."""
+        """Optimizer as an `OptimizerSpec`, with all hyperparameters."""
         return rule_from(self.optimizer)
 
     @property
@@ -458,7 +461,8 @@ class Arm(StrictModel):
 
     @property
     def partition_rank_count(self) -> int:
-        """Number of ranks to which the partition assigns samples."""
+        """Number of ranks to which the partition assigns samples: ``dealt_to`` if it is set, else
+        ``world_size``, also for an arm without a partition."""
         return self.dealt_to or self.world_size
 
     @property
@@ -468,13 +472,15 @@ class Arm(StrictModel):
 
     @property
     def plan_precision(self) -> Precision:
-        """Precision of the arithmetic, with the default loss scale filled in."""
+        """Type of the matrix products with the loss scale: the arm's own, else ``dynamic`` with
+        ``fp16`` and none otherwise."""
         scale: LossScale = "dynamic" if self.precision == "fp16" else None
         return Precision(self.precision, self.loss_scale or scale)
 
     @property
     def combining_key(self) -> str:
-        """Key of the setting by which several ranks train one model, for messages."""
+        """Setting by which several ranks train one model, as text for messages: ``method = NAME``,
+        else the split's engine, else ``zero`` (if set) and the aggregation strategy."""
         if self.method:
             return f"method = {self.method}"
         if self.split is not None:
@@ -484,7 +490,8 @@ class Arm(StrictModel):
 
     @property
     def sharding(self) -> Sharding:
-        """Sharding of an arm with ``zero`` or ``offload``."""
+        """Sharding of an arm with ``zero`` or ``offload``; with neither, an object of stage 0 that
+        stands for no sharding."""
         stage = self.zero if self.offload is None else zero_stage(self.zero, self.offload)
         own = sharding_of(stage, self.zero_reduce, self.zero_lower, self.aggregation)
         return own if self.offload is None else with_default_units(own, self.aggregation)

@@ -17,10 +17,13 @@ from dualml.parallel.aggregation import ASYNCHRONOUS
 def check_batch_norm(
     experiment: Experiment, spec: ModelSpec, models: Mapping[str, ModelSpec], samples: int
 ) -> None:
-    """Raise `UserError` for an arm that splits a model with batch normalisation, or has batches
-    without statistics.
+    """Raise `UserError` for an arm that trains a model with batch normalisation under a setting
+    that does not keep its running statistics (`find_excluded_setting`), or with batches of one
+    value per channel.
 
     Args:
+        spec: the experiment's model.
+        models: `Arm.variant` → model, for arms with another one.
         samples: number of samples of the training set.
     """
     for name, arm in experiment.arms.items():
@@ -59,8 +62,9 @@ def find_excluded_setting(arm: Arm) -> str:
 
 
 def batch_sizes(arm: Arm, samples: int) -> Iterator[int]:
-    """Yield the numbers of samples whose statistics are computed together, as far as the settings
-    determine them; for a partition only those of a full batch."""
+    """Yield the numbers of samples over which one rank computes statistics together (its part of a
+    batch, or a chunk of it), as far as the settings determine them; for a partition only those of a
+    full batch. A number may come more than once."""
     pool = min(arm.samples or samples, samples)
     size = min(arm.batch_size or pool, pool)
     left = pool % size if arm.batch_size and not arm.partition else 0

@@ -23,7 +23,8 @@ Index = NDArray[np.int32]
 
 
 def partition_key(arm: Arm, seed: int) -> str:
-    """Return the key of an arm's partition in the plan's order; arms with equal partitions share
+    """Return the beginning of the keys under which `Plan.order` has the lists of an arm's partition
+    for a seed, and the key of its statistics in `Plan.deals`; arms with equal partitions share
     it."""
     settings = json.dumps([arm.partition, arm.partition_rank_count, arm.samples], sort_keys=True)
     short = hashlib.sha256(settings.encode()).hexdigest()[:10]
@@ -48,14 +49,15 @@ class EpochBatches:
 
     @functools.cached_property
     def per_rank_sizes(self) -> list[int]:
-        """Samples per update of each rank, until its list ends."""
+        """Samples per update from each entry of ``lists``, until that list ends: nearly equal parts
+        of ``batch_size``, or the whole list if it is 0."""
         if not self.batch_size:
             return [len(own) for own in self.lists]
         return part_lengths(self.batch_size, len(self.lists))
 
     @property
     def updates(self) -> int:
-        """Number of updates until the last rank has finished its list."""
+        """Number of updates until the last of ``lists`` is used up."""
         pairs = zip(self.lists, self.per_rank_sizes, strict=True)
         return max(math.ceil(len(own) / size) for own, size in pairs if size)
 
@@ -69,7 +71,7 @@ class EpochBatches:
 
     def consumed(self, position: int) -> int:
         """Return the number of samples that all ranks together have used in the first ``position``
-        updates."""
+        updates of the epoch."""
         pairs = zip(self.lists, self.per_rank_sizes, strict=True)
         return sum(min(position * size, len(own)) for own, size in pairs)
 
@@ -78,7 +80,7 @@ class BatchSampler:
     """Samples of an arm's updates (from 1), as indices into the training set.
 
     Args:
-        course: function of the epoch that returns its batches.
+        course: function of the epoch, from 0, that returns its batches.
 
     Attributes:
         per_epoch: number of updates of an epoch.
@@ -91,19 +93,20 @@ class BatchSampler:
         self.ranks = len(self._course(0).parts(0))
 
     def parts(self, step: int) -> list[NDArray[np.int64]]:
-        """Return the samples of each rank in update ``step``, as int64 indices into the training
-        set."""
+        """Return the samples of each rank in update ``step``, from 1, as int64 indices into the
+        training set; updates beyond the first epoch go on in the next ones."""
         epoch, position = divmod(step - 1, self.per_epoch)
         return [part.astype(np.int64) for part in self._course(epoch).parts(position)]
 
     def batch(self, step: int) -> NDArray[np.int64]:
-        """Return the samples of all ranks in update ``step``, concatenated in the order of ranks,
-        as int64 indices into the training set."""
+        """Return the samples of all ranks in update ``step``, from 1, concatenated in the order of
+        ranks, as int64 indices into the training set."""
         parts = self.parts(step)
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def sample_gradients(self, step: int) -> int:
-        """Return the number of single-sample gradients in updates 1 … ``step``."""
+    def count_sample_gradients(self, step: int) -> int:
+        """Return the number of single-sample gradients that all ranks together compute in updates 1
+        … ``step``."""
         epochs, rest = divmod(step, self.per_epoch)
         course = self._course(0)  # every epoch has as many
         return epochs * course.consumed(self.per_epoch) + course.consumed(rest)
@@ -119,8 +122,8 @@ class BatchSampler:
         return counts
 
     def representative_steps(self, combined: bool, updates: int) -> list[int]:
-        """Return a few updates that together show each rank (or all ranks as one, if ``combined``)
-        every batch size of the first ``updates`` updates."""
+        """Return a few updates of the first epoch, numbered from 1, that together show each rank
+        (or all ranks as one, if ``combined``) every batch size of the first ``updates`` updates."""
         seen: set[tuple[int, int]] = set()
         steps = []
         for position in range(min(self.per_epoch, updates)):
@@ -140,8 +143,8 @@ class SplitBatches(EpochBatches):
     ranks: int = 1
 
     def parts(self, position: int) -> list[NDArray[Any]]:
-        """Return the update's batch from the common order, split into nearly equal parts, one per
-        rank."""
+        """Return the samples of the update ``position``, from 0: the batch from the common order,
+        split into nearly equal parts, one per rank; a part may be empty."""
         whole = super().parts(position)[0]
         if self.ranks == 1:
             return [whole]
@@ -156,8 +159,8 @@ class RegroupedBatches(EpochBatches):
     ranks: int = 1
 
     def parts(self, position: int) -> list[NDArray[Any]]:
-        """Return the update's samples of all lists, concatenated and split into nearly equal parts,
-        one per rank."""
+        """Return the samples of the update ``position``, from 0, of all lists, concatenated and
+        split into nearly equal parts, one per rank."""
         whole = np.concatenate(super().parts(position))
         return list(split_by_sizes(whole, part_lengths(len(whole), self.ranks)))
 
@@ -171,7 +174,9 @@ def freeze_partitions(
     order: dict[str, Index],
     stated: dict[str, list[dict[str, Any]]],
 ) -> None:
-    """Partition an arm's pool for all its epochs; add the lists and their statistics.
+    """Partition an arm's pool for all its epochs, and add the lists and their statistics to
+    ``order`` and ``stated`` in place. Lists that are already there stay; an arm without a partition
+    adds nothing.
 
     Args:
         pool: the arm's samples, as indices into the training set.

@@ -20,10 +20,12 @@ SIZED = (*DECODERS, *RESNETS)
 def check_models(
     default_model: str, arms: Mapping[str, Arm], sizes: DecoderSizes, recurrent: RecurrentSettings
 ) -> None:
-    """Raise `UserError` for settings that no model of the experiment has, or that it cannot have.
+    """Raise `UserError` if ``sizes`` or ``recurrent`` are set and no model of the experiment has
+    such settings, or if a model cannot have the given values, an arm's own ``recurrent`` included.
 
     Args:
         default_model: the experiment's model.
+        sizes, recurrent: the experiment's own settings.
     """
     models = [default_model, *(arm.model for arm in arms.values())]
     if sizes.explicit_values and not set(models) & set(SIZED):

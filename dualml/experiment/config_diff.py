@@ -63,8 +63,8 @@ class ConfigDiff:
     def groups(
         self, among: Collection[str] | None = None, *, vary: Sequence[str]
     ) -> list[list[str]]:
-        """Group arms that agree in all settings except ``vary``, in their order; groups may have
-        one arm."""
+        """Group the arms ``among`` (None: all) by equal settings outside ``vary``, in their order;
+        a group may have one arm."""
         groups: dict[Hashable, list[str]] = {}
         for name in self.flat_configs if among is None else among:
             groups.setdefault(self.key_without(name, vary), []).append(name)
@@ -73,8 +73,8 @@ class ConfigDiff:
     def partners(
         self, arm: str, *, vary: Sequence[str], where: Callable[[str], object] = lambda name: True
     ) -> list[str]:
-        """Return the other arms that differ from ``arm`` in nothing but ``vary`` and satisfy
-        ``where``."""
+        """Return the other arms that agree with ``arm`` in all settings outside ``vary`` (they may
+        agree in those, too) and satisfy ``where``."""
         same = self.key_without(arm, vary)
         others = (name for name in self.flat_configs if name != arm)
         return [name for name in others if self.key_without(name, vary) == same and where(name)]
@@ -82,14 +82,14 @@ class ConfigDiff:
     def partner(
         self, arm: str, *, vary: Sequence[str], where: Callable[[str], object] = lambda name: True
     ) -> str | None:
-        """Return the first of `partners`, or None."""
+        """Return the first arm that `partners` returns, or None if there is none."""
         return next(iter(self.partners(arm, vary=vary, where=where)), None)
 
     def without_slow_node(
         self, arm: str, where: Callable[[str], object] = lambda name: True
     ) -> str | None:
-        """Return the arm that differs only in having no straggler, or else one that also trains for
-        longer or shorter; None without one."""
+        """Return the first arm without a straggler that agrees with ``arm`` in all other settings,
+        or else one that also trains for longer or shorter; None if there is neither."""
 
         def healthy(name: str) -> bool:
             return "slow" in self.flat_configs[name] and bool(where(name))  # a table is flat
@@ -98,14 +98,16 @@ class ConfigDiff:
         return exactly or self.partner(arm, vary=("slow", "epochs", "updates"), where=healthy)
 
     def varying_keys(self, among: Collection[str]) -> list[str]:
-        """Return the dotted keys in which these arms differ."""
+        """Return the dotted keys whose values differ between these arms; a key that only some of
+        them have counts as different."""
         every = [self.flat_configs[name] for name in among]
         keys = dict.fromkeys(key for each in every for key in each)
         return [key for key in keys if len({each.get(key, ...) for each in every}) > 1]
 
     def key_without(self, arm: str, vary: Sequence[str]) -> Hashable:
-        """Return a key of the arm's settings except ``vary``, equal for arms that agree in all
-        others."""
+        """Return a hashable key of the arm's settings except ``vary``, equal for arms that agree in
+        all others. The name of a table in ``vary`` stands for all its keys; raise `ValueError` for
+        a name that no arm has."""
         key = arm, tuple(vary)
         if key not in self._agreed:
             for name in vary:
@@ -121,7 +123,8 @@ class ConfigDiff:
 
 
 def flat_config(arm: Settings, cut: Sequence[str] | None = None) -> Decisions:
-    """Flatten the settings of an arm to dotted key → value, with defaults filled in.
+    """Flatten the settings of an arm to dotted key → hashable value, with defaults filled in and
+    without the settings that do not count in a comparison (`IDLE`, and for training `TIMING`).
 
     Args:
         cut: the layers at which the plan cuts the arm's model; None: unknown.
@@ -150,7 +153,8 @@ def flat_config(arm: Settings, cut: Sequence[str] | None = None) -> Decisions:
 
 
 def check_key(name: str) -> None:
-    """Raise `ValueError` for the name of a setting that no arm has, since it would never vary."""
+    """Raise `ValueError` for the name of a setting that no arm has, since it would never vary; any
+    key inside the tables of `OPEN` is accepted."""
     outer, _, inner = name.partition(".")
     inside = {key: list(table.model_fields) for key, table in TABLES.items()}
     inside["schedule"] = [field.name for field in fields(LRSchedule)]
@@ -167,7 +171,8 @@ def is_covered_key(key: str, names: Collection[str]) -> bool:
 
 @cache
 def _defaults(table: type[BaseModel]) -> Mapping[str, Any]:
-    """Return field → default of a table's fields."""
+    """Return field → default, as JSON values, of a table's fields; fields without a default are
+    left out."""
     every = {
         name: field.get_default(call_default_factory=True)
         for name, field in table.model_fields.items()
@@ -193,7 +198,8 @@ def _describe_known(read: Callable[[Any], dict[str, Any]], given: Any) -> Any:
 
 
 def _flatten(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Hashable]]:
-    """Flatten nested tables to pairs of dotted key and value."""
+    """Flatten nested tables to pairs of dotted key and hashable value; an empty table stays one
+    pair."""
     pairs: list[tuple[str, Hashable]] = []
     for key, value in table.items():
         if isinstance(value, Mapping) and value:
@@ -204,7 +210,8 @@ def _flatten(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Hash
 
 
 def _make_hashable(value: Any) -> Hashable:
-    """Convert a value to a hashable one."""
+    """Convert a value to a hashable one: a table to a frozenset of its items, a list to a tuple,
+    anything else that is not hashable to its `repr`."""
     if isinstance(value, Mapping):
         return frozenset((key, _make_hashable(each)) for key, each in value.items())
     if isinstance(value, list | tuple):

@@ -24,7 +24,8 @@ RULE = "planned_batches"
 
 
 def unresizable_reason(arm: Arm, ranks: int) -> str:
-    """Return why a trial of an arm cannot resume with this number of ranks; empty if it can."""
+    """Return the first reason why a trial of an arm cannot resume with ``ranks`` ranks, as text for
+    a message; empty if it can."""
     sharing = arm.aggregation
     strategy = STRATEGIES.get(sharing.strategy)
     reasons = {
@@ -51,7 +52,8 @@ def unresizable_reason(arm: Arm, ranks: int) -> str:
 
 
 def with_ranks(plan: Plan, name: str, ranks: int) -> Plan:
-    """Return the plan with another number of ranks for an arm; samples, weights and hash stay."""
+    """Return a copy of the plan with another number of ranks for the arm ``name``; samples, weights
+    and hash stay, and a partition keeps the number of ranks that it was made for."""
     arm = plan.experiment.arms[name]
     change: dict[str, int] = {"world_size": ranks}
     if arm.partition:

@@ -80,7 +80,9 @@ def inexactness_reason(arm: Arm, samples: int, spec: ModelSpec | None = None) ->
 
 
 def single_process_arm(name: str, contrast: ConfigDiff) -> str | None:
-    """Return the arm with one rank and without a method that does the same as this one, or None."""
+    """Return the arm with one rank and without method and split that differs from this one only in
+    `ROUNDING_ONLY_SETTINGS`, preferably without recomputation and offloading; None if there is
+    none."""
 
     def is_single_process(other: str) -> bool:
         decided = contrast.flat_configs[other]
@@ -92,8 +94,9 @@ def single_process_arm(name: str, contrast: ConfigDiff) -> str | None:
 
 
 def low_precision_arm(name: str, precision: str, contrast: ConfigDiff) -> str | None:
-    """Return dualml's own single-process arm, without a method, that does the same as this one in
-    the given precision, or None."""
+    """Return the arm in ``precision`` with one rank and without method and split that otherwise
+    differs from this one only in `ROUNDING_ONLY_SETTINGS` and loss scale, preferably without
+    recomputation and offloading; None if there is none."""
 
     def is_own_arm(other: str) -> bool:
         decided = contrast.flat_configs[other]
@@ -116,7 +119,8 @@ def least_modified_arm(arms: Sequence[str], contrast: ConfigDiff) -> str | None:
 
 
 def baseline_of(name: str, contrast: ConfigDiff) -> str | None:
-    """Return the arm on the same backend with which an arm is compared, or None.
+    """Return the arm on the same backend with which an arm is compared, or None if it has none of
+    what follows or no such partner exists.
 
     An arm with several ranks or a method is compared with one that has neither, one that offloads
     state or weights with one that does not, one that recomputes activations with one that keeps

@@ -17,12 +17,13 @@ def folder() -> Path:
 
 
 def experiment_files() -> dict[str, Path]:
-    """Return experiment name → file."""
+    """Return name → file of the experiments that are shipped with dualml."""
     return {path.stem: path for path in sorted(folder().glob("*.toml"))}
 
 
 def locate(lab: str) -> Path:
-    """Return the file of ``lab``, a name (``lab1``) or a path to a TOML file.
+    """Return the file of ``lab``, the name of a shipped experiment (``lab1``), which comes first,
+    or a path to a TOML file.
 
     Raises:
         UserError: there is no such experiment or file.

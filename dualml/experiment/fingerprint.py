@@ -33,8 +33,9 @@ def fingerprint_parts(
     models: Mapping[str, ModelSpec],
     splits: Mapping[str, SplitPlan],
 ) -> dict[str, str]:
-    """Return part → SHA-256 for each part of a plan, so that two plans can say where they
-    differ."""
+    """Return SHA-256 of the parts ``experiment`` (with models and cuts), ``data``, ``weights`` and
+    ``order`` of a plan, so that two plans can say where they differ. Settings that do not change
+    what is computed do not count."""
     protocol = {k: v for k, v in experiment.describe().items() if k not in EXECUTION}
     protocol["model"] = spec.describe()
     if models:
@@ -68,7 +69,8 @@ def sha256(content: bytes) -> str:
 
 
 def arrays_digest(arrays: Mapping[str, NDArray[Any]]) -> str:
-    """Return the SHA-256 over names, dtypes, shapes and bytes of arrays."""
+    """Return the SHA-256, hexadecimal, over names, dtypes, shapes and bytes of arrays, in the order
+    of their names."""
     sha = hashlib.sha256()
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])

@@ -35,13 +35,14 @@ MAX_POOL_INDICES = 2**28  # maximum indices in the order of one pool: 1 GiB
 
 
 def freeze(experiment: Experiment, data: Dataset, read_initial: ReadInitial | None = None) -> Plan:
-    """Compute the plan of an experiment.
+    """Compute the plan of an experiment: check it against the data, draw or read everything random,
+    and write nothing.
 
     Args:
         read_initial: function that reads the file named by the experiment's ``initial``.
 
     Raises:
-        UserError: a model or a number of ranks does not fit the data.
+        UserError: a model, an arm or a number of ranks does not fit the data.
     """
     spec = model_for(experiment, data)
     models = {name: model_for(experiment, data, arm) for name, arm in experiment.variants().items()}
@@ -159,7 +160,8 @@ def freeze_splits(
 def check_zero_models(
     experiment: Experiment, spec: ModelSpec, models: Mapping[str, ModelSpec]
 ) -> None:
-    """Raise `UserError` for an arm whose model cannot be sharded over its ranks."""
+    """Raise `UserError` for an arm with ``zero`` 2 or 3 whose model cannot be divided into the
+    units that its ranks would shard."""
     for name, arm in experiment.arms.items():
         own = models.get(arm.variant, spec)
         if arm.zero > 1:
@@ -175,8 +177,8 @@ def check_zero_models(
 def check_offload_models(
     experiment: Experiment, spec: ModelSpec, models: Mapping[str, ModelSpec]
 ) -> None:
-    """Raise `UserError` for an arm whose model cannot be divided into units, or does not fit its
-    budget."""
+    """Raise `UserError` for an arm with ``offload`` whose model cannot be divided into units, or
+    does not fit its budget of host memory."""
     for name, arm in experiment.arms.items():
         if arm.offload is None:
             continue
@@ -263,8 +265,8 @@ def normalisation_constants(experiment: Experiment, data: Dataset, train: Index)
 
 
 def text_facts(experiment: Experiment, data: Dataset) -> dict[str, Any]:
-    """Return the facts of a text that are needed to make the same samples again; empty for
-    images."""
+    """Return the facts of a text or of labelled sentences that are needed to make the same samples
+    again. Call it for these alone: images have none of them."""
     facts: dict[str, Any] = {
         "kind": data.kind,
         "words": experiment.data.words,
@@ -282,8 +284,9 @@ def text_facts(experiment: Experiment, data: Dataset) -> dict[str, Any]:
 
 
 def draw_subset(total: int, most: int, *purpose: Any, first: bool = False) -> Index:
-    """Return at most ``most`` of ``total`` indices (0: all), drawn without replacement and sorted;
-    or the first ones, if ``first``."""
+    """Return at most ``most`` of the indices 0 … ``total`` − 1 (0: all), int32 and sorted, drawn
+    without replacement by the generator of ``purpose``, a seed and names; or the first ones, if
+    ``first``."""
     if most == 0 or most >= total:
         return np.arange(total, dtype=np.int32)
     if first:
@@ -294,8 +297,8 @@ def draw_subset(total: int, most: int, *purpose: Any, first: bool = False) -> In
 
 
 def epochs_needed(arm: Arm, n: int) -> int:
-    """Return the number of epochs that an arm's updates need; 0 if each update takes all
-    samples."""
+    """Return the number of epochs, rounded up, that an arm's updates take with ``n`` samples; 0 if
+    each update takes all samples."""
     if not arm.batch_size:
         return 0
     per_epoch = math.ceil(n / arm.batch_size)
@@ -303,7 +306,8 @@ def epochs_needed(arm: Arm, n: int) -> int:
 
 
 def check_ranks(name: str, arm: Arm, n: int) -> None:
-    """Raise `UserError` for a number of ranks that the arm cannot use."""
+    """Raise `UserError` for an arm with more ranks than training samples (``n``), or with one rank
+    that times collectives or has a straggler; ``name`` is the arm's."""
     ranks = arm.world_size
     if arm.kind == "train" and ranks > n:
         raise UserError(f"arms.{name}: {ranks} ranks share {n} training samples; use at most {n}")

@@ -69,8 +69,8 @@ class WrittenKeys:
         self.notices: list[str] = []
 
     def store(self, table: dict[str, Any], origin: str, origin_of: Origin | None = None) -> None:
-        """Rename the keys of a ``table`` in place to those that are stored, and note if it has
-        former names.
+        """Rename the keys of a ``table`` in place to those that are stored, and add a notice if it
+        has former names.
 
         Args:
             origin: the file or option that ``table`` comes from.
@@ -96,8 +96,9 @@ class WrittenKeys:
     def _rename(
         self, table: dict[str, Any], below: tuple[str, ...], origin_of: Origin
     ) -> Iterator[RenamedKey]:
-        """Rename the keys of ``table`` in place, overlays first; yield each key that was written by
-        its former name. Raise `UserError` for one that is there by both names."""
+        """Rename the keys of ``table`` in place, overlays first, and note former names in
+        ``former``; yield each key that was written by its former name. Raise `UserError` for one
+        that is there by both names."""
         for overlay in OVERLAYS:
             if isinstance(table.get(overlay), dict):
                 yield from self._rename(table[overlay], (*below, overlay), origin_of)
@@ -141,8 +142,8 @@ class WrittenKeys:
         ]
 
     def text_of(self, message: str, path: Sequence[str]) -> str:
-        """Return a message about a key, or its arm, with the former names of the keys that the
-        user has written so."""
+        """Return a message about the key at ``path`` with the former names of the keys of the same
+        arm that the user has written so."""
         for where, key in self.former.items():
             if where[:2] != tuple(path[:2]):
                 continue
@@ -183,19 +184,22 @@ def find_tables(
 
 
 def find_key(place: Sequence[str], stored: str) -> RenamedKey | None:
-    """Return the entry of the key that is stored by this name in the table at ``place``."""
+    """Return the entry of the key that is stored by this name in the table at ``place``, where an
+    arm has its own name or ``*``; None if the key has only one name."""
     named = ("arms", "*", *place[2:]) if len(place) > 1 and place[0] == "arms" else tuple(place)
     return next((k for k in RENAMED_KEYS if (k.place, k.stored) == (named, stored)), None)
 
 
 def stored_name(present: str, place: Sequence[str]) -> str:
-    """Return the stored name of a key that users write in the table at ``place``."""
+    """Return the stored name of a key that users write as ``present`` in the table at ``place``
+    (``*`` is the name of an arm); ``present`` itself if it is not renamed."""
     stored = {key.present: key.stored for key in RENAMED_KEYS if key.place == tuple(place)}
     return stored.get(present, present)
 
 
 def present_table(table: Mapping[str, Any], place: Sequence[str]) -> dict[str, Any]:
-    """Return a table with the names and values that users write instead of those stored."""
+    """Return a copy of the table at ``place`` with the names and values that users write instead of
+    those stored; tables inside it are not renamed."""
     return dict(_present_item(find_key(place, name), name, value) for name, value in table.items())
 
 

@@ -27,7 +27,8 @@ def read_arm(settings: Mapping[str, Any]) -> Arm:
 
 
 def _known_values(table: type[BaseModel], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the known fields of a table whose values have the right type."""
+    """Return the known fields of a table whose values have their default's type; a default of None
+    admits any value. The tables of an arm are reduced in the same way."""
     kept: dict[str, Any] = {}
     for name, field in table.model_fields.items():
         value, usual = given.get(name), field.get_default(call_default_factory=True)

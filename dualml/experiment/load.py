@@ -114,8 +114,8 @@ def pop_overlay(table: dict[str, Any], key: str, path: Path) -> dict[str, Any]:
 
 
 def resolve_paths(table: dict[str, Any], base: Path) -> None:
-    """Make the paths of weights and configurations absolute: those of a file are relative to it,
-    those of the command line to the working directory."""
+    """Make the paths of initial weights, pretrained models and engine configurations in ``table``
+    absolute, in place: a relative path is taken relative to ``base``."""
     for key in ("pretrained", "initial"):
         if isinstance(given := table.get(key), str) and given:
             table[key] = os.path.abspath(base / Path(given).expanduser())
@@ -127,7 +127,7 @@ def resolve_paths(table: dict[str, Any], base: Path) -> None:
 
 def cap_updates(table: dict[str, Any], most: Any) -> None:
     """Limit the ``updates`` of every arm that sets them to ``most``, in place; None changes
-    nothing."""
+    nothing, and `UserError` answers a number below 1."""
     if most is None:
         return
     if not isinstance(most, int) or most < 1:
@@ -151,10 +151,12 @@ def multiply_epochs(table: dict[str, Any]) -> None:
 
 def expand_world_sizes(table: dict[str, Any], world_size: int | None = None) -> dict[str, str]:
     """Replace each arm that lists world sizes by one arm per size, as ``ring`` with ``[2, 4]`` by
-    ``ring-n2`` and ``ring-n4``; return new name → original name.
+    ``ring-n2`` and ``ring-n4``; return new name → original name. ``table`` is changed in place;
+    ``world_size``, if given, first replaces the sizes of every arm that has other ranks than one.
 
     Raises:
-        UserError: ``world_size`` where no arm has several ranks.
+        UserError: ``world_size`` above 1 where no arm has several ranks, an empty list of sizes, or
+            two arms of one name.
     """
     arms = table.get("arms")
     if not isinstance(arms, dict):
@@ -188,13 +190,13 @@ def expand_world_sizes(table: dict[str, Any], world_size: int | None = None) -> 
 
 
 def is_table(table: JsonMapping, key: str) -> bool:
-    """Return whether a key holds a table."""
+    """Return whether a key is in the table and holds a table."""
     return isinstance(table.get(key), dict)
 
 
 def drop_vocabulary_size(table: dict[str, Any]) -> None:
-    """Remove the file's vocabulary size if the command line names a pretrained model, which brings
-    its vocabulary."""
+    """Remove the vocabulary size ``data.words`` from a file's table, in place, if it has one: a
+    pretrained model brings its vocabulary."""
     if is_table(table, "data"):
         table["data"].pop("words", None)
 
@@ -202,7 +204,10 @@ def drop_vocabulary_size(table: dict[str, Any]) -> None:
 def select_arms(
     experiment: Experiment, chosen: Sequence[str], origins: Mapping[str, str] | None = None
 ) -> Experiment:
-    """Keep the named arms, those of named groups, and those expanded from a named arm."""
+    """Return a copy of the experiment with only the named arms, those of named groups, and those
+    expanded from a named arm (``origins``: new name → original name), in the experiment's order.
+    Without ``chosen``: the group ``main``, or all arms where there is none. Raise `UserError` for
+    an unknown name."""
     arms, origins = experiment.arms, origins or {}
     if not chosen:
         chosen = ["main"] if "main" in experiment.groups() else ["all"]

@@ -29,7 +29,7 @@ class DecoderSizes(StrictModel):
 
     @property
     def explicit_values(self) -> JsonObject:
-        """The sizes that were set."""
+        """Name → value of the sizes that are not None."""
         return self.model_dump(exclude_none=True)
 
 
@@ -48,7 +48,7 @@ class RecurrentSettings(StrictModel):
 
     @property
     def explicit_values(self) -> JsonObject:
-        """The settings that were set."""
+        """Name → value of the settings that are not None."""
         return self.model_dump(exclude_none=True)
 
     @property

@@ -21,14 +21,14 @@ WIDTH = 4
 
 
 def zero_stage(zero: int, offload: Offload) -> int:
-    """Return the ZeRO stage whose units the ranks have; for one rank the lowest stage that
-    suffices."""
+    """Return the ZeRO stage whose units the ranks have: the arm's ``zero`` or, if that is 0, the
+    lowest stage that suffices for offloading by one rank: 3 for weights, else 1."""
     return zero or (3 if offload.is_offloaded("weights") else 1)
 
 
 def with_default_units(sharding: Sharding, settings: Aggregation) -> Sharding:
-    """Divide the model into units as in stage 3 unless the unit size is set, whatever the stage: a
-    single unit would be brought in all at once."""
+    """Return the sharding with the default division into several units, as in stage 3, unless the
+    arm sets ``bucket_bytes``: a single unit would be brought in all at once. The input stays."""
     said = settings.bucket_bytes != BUCKET_BYTES
     return sharding if said else replace(sharding, bucket_bytes=None)
 
@@ -85,8 +85,8 @@ def check_offload(
 def check_budget(
     offload: Offload, spec: ModelSpec, rule: OptimizerSpec, sharding: Sharding, world_size: int
 ) -> None:
-    """Raise `UserError` if the buffers and offloaded values of a rank exceed the budget of host
-    memory, with remedies."""
+    """Raise `UserError`, with remedies, if the buffers and offloaded values of a rank exceed the
+    budget of host memory; without a budget nothing is checked."""
     if not offload.budget_bytes:
         return
     units = units_of(spec, sharding.bucket_bytes, world_size)

@@ -15,7 +15,8 @@ from dualml.experiment.keys import WrittenKeys
 
 
 def merge_tables(table: dict[str, Any], more: Mapping[str, Any]) -> None:
-    """Merge ``more`` into ``table`` recursively."""
+    """Merge ``more`` into ``table`` in place, tables recursively; any other value replaces the old
+    one."""
     for key, value in more.items():
         if isinstance(value, dict) and isinstance(table.get(key), dict):
             merge_tables(table[key], value)
@@ -24,13 +25,16 @@ def merge_tables(table: dict[str, Any], more: Mapping[str, Any]) -> None:
 
 
 def apply_override(table: dict[str, Any], text: str, keys: WrittenKeys | None = None) -> list[str]:
-    """Apply one ``KEY=VALUE``; a value that is no TOML is taken as text.
+    """Apply one ``KEY=VALUE`` to ``table`` in place; a value that is no TOML is taken as text.
 
     Args:
-        keys: names of the keys that have two.
+        keys: record of renamed keys, which turns present names into stored ones; None: names stay.
 
     Returns:
-        The key by its stored name.
+        The path of the key, by stored names.
+
+    Raises:
+        UserError: no ``KEY=VALUE``, an unknown arm, or a table where a value is set.
     """
     key, equals, raw = text.partition("=")
     path = [part.strip() for part in key.split(".")]

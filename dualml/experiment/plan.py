@@ -82,7 +82,7 @@ class Plan:
 
     @property
     def hash(self) -> str:
-        """Hash of the plan."""
+        """SHA-256 of the plan, hexadecimal, over the hashes of its parts."""
         return hash_parts(self.parts)
 
     def spec_of(self, arm: Arm) -> ModelSpec:
@@ -97,8 +97,8 @@ class Plan:
         return {name: self.weights[f"seed{seed}/{place}{name}"] for name in spec.tensors()}
 
     def pool(self, arm: Arm, seed: int) -> Index:
-        """Return the samples that an arm uses with a seed, as int32 indices into the training
-        set."""
+        """Return the samples that an arm uses with a seed, sorted, as int32 indices into the
+        training set; a stateful arm has no pool and raises `KeyError`."""
         return self.order[f"seed{seed}/pool{arm.samples}"]
 
     def batch_sampler(self, arm: Arm, seed: int) -> BatchSampler:
@@ -128,7 +128,8 @@ class Plan:
         )
 
     def features(self, arm: Arm, seed: int, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the training images as the arm's ranks see them, the same array on all ranks."""
+        """Return the training images ``x`` as the arm's ranks see them, the same array on all
+        ranks: ``x`` itself unless the arm's partition changes features."""
         rule = arm.plan_partition
         if rule is None or not rule.changes_features:
             return x
@@ -163,8 +164,8 @@ class Plan:
         )
 
     def streams(self, arm: Arm, seed: int) -> Index | None:
-        """Return the order of a stateful arm's samples, as `TrainingSpec.streams`; None for other
-        arms."""
+        """Return the order of a stateful arm's samples, as `TrainingSpec.streams`, one row of
+        ``batch_size`` samples per update; None for other arms."""
         if not self.spec_of(arm).stateful:
             return None
         return self.order[streams_key(arm, seed)].reshape(-1, arm.batch_size)

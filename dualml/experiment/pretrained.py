@@ -41,7 +41,8 @@ def open_pretrained(experiment: Experiment) -> PretrainedBert:
 
 
 def read_pretrained_weights(experiment: Experiment, data: Dataset) -> Weights:
-    """Read the pretrained weights by canonical name; empty without a pretrained model."""
+    """Read the pretrained weights, canonical parameter name → array; empty without a pretrained
+    model."""
     if not experiment.pretrained:
         return {}
     return open_pretrained(experiment).weights(data.train_x.shape[1], len(data.classes))

@@ -44,7 +44,8 @@ def combined_digest(chains: Mapping[int, str]) -> str:
 
 
 def gather_digests(comm: Communicator, seen: SampleDigest) -> dict[int, str]:
-    """All-gather the sample digests of all ranks."""
+    """All-gather the sample digests: return rank → its own digest, hexadecimal, of every rank. All
+    ranks call it."""
     own = np.frombuffer(bytes.fromhex(seen.rank_digests[comm.rank]), np.int64)
     chains = comm.all_gather(comm.tensor(own))
     return {r: comm.numpy(x).tobytes().hex() for r, x in enumerate(chains)}

@@ -50,7 +50,8 @@ class Samples:
 
     @property
     def memory_bytes(self) -> tuple[int, int]:
-        """Bytes in memory of samples and of labels, over training, test and validation."""
+        """Bytes in memory of samples and of labels, over training, test and validation;
+        placeholders count 0."""
         arrays = self._arrays()
         return sum(map(in_memory_bytes, arrays[::2])), sum(map(in_memory_bytes, arrays[1::2]))
 
@@ -81,7 +82,8 @@ class Samples:
         return [*own, *(self.validation or ())]
 
     def _map_arrays(self, change: Callable[[NDArray[Any], str], NDArray[Any]]) -> Samples:
-        """Apply ``change`` to every array of samples (``x``) and of labels (``y``)."""
+        """Return a copy in which ``change(array, axis)`` replaces every array, ``axis`` being ``x``
+        for samples and ``y`` for labels; ``monitor`` stays."""
         new = [change(array, "xy"[i % 2]) for i, array in enumerate(self._arrays())]
         names = ("train_x", "train_y", "test_x", "test_y")
         arrays: dict[str, Any] = dict(zip(names, new[:4], strict=True))

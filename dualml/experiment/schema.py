@@ -170,8 +170,8 @@ class Experiment(StrictModel):
     @model_validator(mode="before")
     @classmethod
     def _settings_are_of_a_named_model(cls, values: Any) -> Any:
-        """Name the model of an arm that has model settings, so that it is the same arm in any
-        file."""
+        """Return the values in which every arm with ``recurrent`` settings names its model, the
+        experiment's if it names none, so that it is the same arm in any file."""
         arms = values.get("arms") if isinstance(values, dict) else None
         if not isinstance(arms, dict) or not isinstance(values.get("model"), str):
             return values
@@ -210,19 +210,22 @@ class Experiment(StrictModel):
         return self
 
     def model_sizes(self, model: str) -> dict[str, Any]:
-        """Return the sizes that were set for ``model``; empty for one whose size is fixed."""
+        """Return the experiment's sizes that were set, if ``model`` has sizes; empty for a model
+        whose size is fixed."""
         return self.sizes.explicit_values if model in SIZED else {}
 
     def model_settings(self, arm: Arm | None = None) -> JsonObject:
-        """Return the settings of its model, or of an arm's, as arguments of
-        `dualml.algorithms.model.zoo.model`."""
+        """Return the settings of the experiment's model (``arm`` None), or of an arm's, as
+        arguments of `dualml.algorithms.model.zoo.model`; the arm's own override the
+        experiment's."""
         name = self.model if arm is None or not arm.model else arm.model
         own = {} if arm is None else arm.recurrent.explicit_values
         recurrent = {**self.recurrent.explicit_values, **own} if name in RECURRENT else {}
         return {"sizes": self.model_sizes(name), "recurrent": recurrent}
 
     def variants(self) -> dict[str, Arm]:
-        """Return variant → the first arm that trains it, for models other than the experiment's."""
+        """Return `Arm.variant` → the first arm that trains it, for arms whose model or recurrent
+        settings are not the experiment's."""
         found: dict[str, Arm] = {}
         for arm in self.arms.values():
             if arm.variant not in ("", self.model):
@@ -230,11 +233,12 @@ class Experiment(StrictModel):
         return found
 
     def seeds_of(self, arm: str) -> list[int]:
-        """Return the seeds of the experiment with which an arm runs."""
+        """Return the seeds with which an arm runs: the first `Arm.seeds` of the experiment's, all
+        if that is 0."""
         return self.seeds[: self.arms[arm].seeds or None]
 
     def backends_of(self, arm: str, backends: Sequence[str]) -> list[str]:
-        """Return those of ``backends`` that run the arm."""
+        """Return those of ``backends`` that run the arm; all if the arm names none."""
         own = self.arms[arm].backends
         return [name for name in backends if not own or name in own]
 

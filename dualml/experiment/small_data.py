@@ -48,8 +48,8 @@ def small_data_values(experiment: JsonMapping, data: JsonMapping) -> JsonObject 
 
 
 def full_size(data: Mapping[str, Any]) -> tuple[str, int]:
-    """Return name and number of training samples of the data for which the experiment was
-    designed."""
+    """Return name and number of training samples of the full-size data for which the experiment was
+    designed; MNIST's for embedded or unknown data."""
     wanted = str(data.get("name"))
     if data.get("labels") and wanted in TEXTS and not TEXTS[wanted].generated:
         train, *_ = split_slices(wanted, TEXTS[wanted].lines)

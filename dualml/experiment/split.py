@@ -110,7 +110,7 @@ class Split(StrictModel):
     @model_validator(mode="after")
     def _devices_fit(self) -> Split:
         """Check the settings of engine ``devices``, and that no other engine has devices; raise
-        `UserError` if not."""
+        `UserError` for the first that does not fit."""
         if self.engine != "devices":
             if self.devices:
                 raise UserError(
@@ -170,8 +170,8 @@ class Split(StrictModel):
     def plan(
         self, spec: ModelSpec, world_size: int, times: Mapping[str, float] | None = None
     ) -> SplitPlan:
-        """Make the split plan; raise `UserError` for a split that this model, or this number of
-        ranks, cannot have."""
+        """Make the split plan, with layer → seconds ``times`` for a cut by time; raise `UserError`
+        for a split that this model, or this number of ranks, cannot have."""
         stages, schedule = self.stages, self.schedule
         if self.engine == "devices":
             stages = stages or (0 if self.cut or self.place else len(self.devices))
@@ -202,13 +202,14 @@ class Split(StrictModel):
         )
 
     def describe(self) -> JsonObject:
-        """Return the settings that were set."""
+        """Return the settings that differ from their defaults, as JSON values."""
         table = self.model_dump(mode="json")
         return {k: v for k, v in table.items() if v != type(self).model_fields[k].default}
 
 
 def reference_times(spec: ModelSpec) -> dict[str, float]:
-    """Return layer → seconds, measured with the reference on this machine with `TIMED` samples."""
+    """Return layer → seconds of a forward and a backward pass, measured with the reference on this
+    machine with `TIMED` samples."""
     from dualml.backend import backends
     from dualml.parallel.split.timing import layer_times
 

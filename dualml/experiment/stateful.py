@@ -75,7 +75,7 @@ def check_stateful(
 def freeze_streams(
     name: str, arm: Arm, seed: int, samples: int, order: dict[str, NDArray[np.int32]]
 ) -> None:
-    """Add the order of a stateful arm's samples to ``order``.
+    """Add the order of a stateful arm's samples, the same in each epoch, to ``order`` in place.
 
     Args:
         samples: number of samples of the training set, which are consecutive in the text.

@@ -11,8 +11,8 @@ from dualml.parallel.zero.settings import NATIVE, STRATEGIES, Sharding
 
 
 def sharding_of(zero: int, reduce: str, lower: bool, settings: Aggregation) -> Sharding:
-    """Return the sharding of an arm. The default of ``bucket_bytes`` does not set the units,
-    because a plan also records it where it was left out."""
+    """Return the sharding of an arm with ZeRO stage ``zero``. In stages 2 and 3 ``bucket_bytes`` at
+    its default counts as not set (None), because a plan also records it where it was left out."""
     said = zero == 1 or settings.bucket_bytes != BUCKET_BYTES
     bucket, native = settings.bucket_bytes if said else None, settings.strategy == NATIVE
     return Sharding(zero, reduce, bucket, native, settings.overlap, lower)
@@ -21,7 +21,8 @@ def sharding_of(zero: int, reduce: str, lower: bool, settings: Aggregation) -> S
 def check_zero(
     asked: Sharding, other: str, world_size: int, split: Split | None, settings: Aggregation
 ) -> None:
-    """Raise `UserError` for settings of an arm that exclude each other.
+    """Raise `UserError` for settings of an arm that exclude ZeRO, or that need it if the stage is
+    0.
 
     Args:
         other: key of the setting by which the arm does not train by dualml's own updates; empty if

@@ -50,8 +50,12 @@ ORDER_FLOOR = 1e-4
 
 
 def perturb(weights: Arrays, seed: int, draw: int, step: int) -> dict[str, NDArray[np.float32]]:
-    """Return every weight as float32, moved by 2^draw units in the last place, up or down at
-    random."""
+    """Return every weight as float32, with each element moved by 2^draw units in its own last
+    place.
+
+    The direction of each element is random, fixed by ``seed``, ``draw``, ``step`` and the weight's
+    name. ``weights`` is not changed.
+    """
     out = {}
     for name, w in weights.items():
         w32 = np.asarray(w, np.float32)
@@ -77,7 +81,11 @@ class RoundingPerturbation:
         self.cast_offsets: dict[str, NDArray[np.float32]] = {}
 
     def apply(self, weights: Arrays, step: int) -> dict[str, NDArray[np.float32]]:
-        """Return the perturbed weights of a step, for `Training.transform_weights`."""
+        """Return the perturbed weights of a step as float32, for `Training.transform_weights`.
+
+        All weights are moved as `perturb` does; those in ``lower`` also by half a unit of the
+        low-precision type, which is remembered for `revert`.
+        """
         moved = perturb(weights, self.seed, self.draw, step)
         for name in filter(self.is_cast, moved):
             single = moved[name]
@@ -88,7 +96,10 @@ class RoundingPerturbation:
         return moved
 
     def revert(self, weights: Arrays) -> dict[str, NDArray[Any]]:
-        """Return the weights without the offset in units of the low-precision type."""
+        """Return the weights minus the low-precision offset that the last `apply` added.
+
+        The move by float32 units stays; weights outside ``lower`` are returned as they are.
+        """
         return {
             name: w - self.cast_offsets[name] if name in self.cast_offsets else w
             for name, w in weights.items()
@@ -101,15 +112,20 @@ class RoundingPerturbation:
 
 
 def shuffle_batch(batch: NDArray[np.int64], seed: int, draw: int, step: int) -> NDArray[np.int64]:
-    """Return the samples of a batch in another order, so that sums round differently."""
+    """Return the sample indices of a batch in a random order, so that sums round differently.
+
+    The order is fixed by ``seed``, ``draw`` and ``step``.
+    """
     return make_generator(seed, "within-batch", draw, step).permutation(batch)
 
 
 def robust_envelopes(envelopes: Sequence[Envelope], output: str) -> list[Envelope]:
     """Return the envelopes of several backends without widths that only a fault of one explains.
 
-    Callers use the largest of them. The envelope of a single backend is returned unchanged, because
-    nothing tells whether a width stems from a non-differentiable point or from a fault.
+    Each is clipped by `clip_to_plain`; if at least two have losses, one more follows with the
+    smallest width that all of these show. Callers use the largest per tensor. The envelope of a
+    single backend is returned unchanged, because nothing tells whether a width stems from a
+    non-differentiable point or from a fault.
 
     Args:
         output: name of the last layer with parameters.
@@ -122,8 +138,8 @@ def robust_envelopes(envelopes: Sequence[Envelope], output: str) -> list[Envelop
 
 
 def exceeds(width: Any, plain: Any) -> Any:
-    """Return whether reordered samples move a result far more than moved weights alone; elementwise
-    for arrays.
+    """Return whether ``width`` is above both ORDER × ``plain`` and ORDER_FLOOR: reordered samples
+    move a result far more than moved weights alone. Elementwise for arrays.
 
     Args:
         width: relative distance with reordered samples.
@@ -139,7 +155,9 @@ def update_envelope(
     base_losses: NDArray[Any],
     base_capture: Arrays,
 ) -> Envelope:
-    """Return the envelope extended by one more draw.
+    """Return the envelope extended by one more draw: the larger width per loss and tensor.
+
+    The distances of the first draw also become the plain ones. ``envelope`` itself is not changed.
 
     Args:
         losses: losses of the draw, one per update, shape (steps,).
@@ -159,7 +177,11 @@ def update_envelope(
 
 
 def clip_to_plain(envelope: Envelope, output: str) -> Envelope:
-    """Return the envelope with the plain draw's width where only reordered samples widen it."""
+    """Return the envelope with the plain draw's width where only reordered samples widen it.
+
+    Tensors are clipped from `first_suspect_step` on, losses at `order_sensitive_steps`. Without a
+    suspect step or a plain draw the envelope is returned unchanged.
+    """
     start = first_suspect_step(envelope, output)
     if start is None or envelope.plain_loss is None:
         return envelope
@@ -173,8 +195,8 @@ def clip_to_plain(envelope: Envelope, output: str) -> Envelope:
 
 
 def first_suspect_step(envelope: Envelope, output: str) -> int | None:
-    """Return the first step at which the sample order moves the loss or the output layer's
-    gradient.
+    """Return the first step, from 1, at which the sample order moves the loss or the output layer's
+    gradient far more than moved weights do.
 
     None if it never does, or if no plain draw was recorded.
     """
@@ -188,7 +210,8 @@ def first_suspect_step(envelope: Envelope, output: str) -> int | None:
 
 
 def order_sensitive_steps(envelope: Envelope) -> NDArray[np.bool_]:
-    """Return a mask of shape (updates,): whether the order of the samples moves the loss there."""
+    """Return a mask of shape (updates,): whether the sample order moves the loss of that update far
+    more than moved weights do. All False if no plain draw was recorded."""
     if envelope.plain_loss is None:
         return np.zeros(len(envelope.loss), np.bool_)
     where: NDArray[np.bool_] = exceeds(envelope.loss, envelope.plain_loss)
@@ -196,7 +219,10 @@ def order_sensitive_steps(envelope: Envelope) -> NDArray[np.bool_]:
 
 
 def min_envelope(envelopes: Sequence[Envelope]) -> Envelope:
-    """Return the smallest width of any backend per tensor: what all of them show."""
+    """Return an envelope with the smallest width that any backend shows, per loss and tensor.
+
+    The losses end with the shortest; tensors that some backend lacks are left out.
+    """
     length = min(len(e.loss) for e in envelopes)
     keys = set.intersection(*(set(e.tensors) for e in envelopes))
     return Envelope(

@@ -40,15 +40,16 @@ def judge_run(
     """Compare every pair of backends for every arm and seed, and return the content of
     ``parity.json``.
 
-    Within each backend, arms with several ranks are also compared with the single-rank arm that
-    does the same.
+    Nothing is written, see `write_parity`. Arms that do not train are skipped, and failed trials
+    are not comparable. Within each backend, arms with several ranks are also compared with the
+    single-rank arm that does the same.
 
     Args:
         only: restrict to one arm and seed.
-        verify: whether the plan must be the frozen one.
+        verify: whether to check the plan against the hash in ``run.json``.
 
     Raises:
-        Changed: the plan was changed.
+        PlanChanged: the plan was changed.
         UserError: not a run folder.
     """
     run, plan = read_run(folder), PLAN.read(plan_folder(folder))
@@ -117,7 +118,7 @@ def judge_run(
 
 def has_other_samples(a: TrialRecord, b: TrialRecord) -> bool:
     """Return whether two trials recorded that they trained on different samples, or in another
-    order."""
+    order. A trial without a fingerprint of its samples counts as the same."""
     return len({t.samples_sha256 for t in (a, b) if t.samples_sha256}) > 1
 
 
@@ -128,7 +129,8 @@ def other_samples_verdict(a: TrialRecord, b: TrialRecord) -> JudgedContent:
 
 
 def low_precision_of(arm: Arm, specs: Mapping[str, ModelSpec]) -> LowPrecision | None:
-    """Return what an arm computes in low precision; None if nothing.
+    """Return an arm's low-precision type and the layers whose outputs have it; None if it trains in
+    float32 or trains nothing.
 
     Args:
         specs: model specs by name; the experiment's own model under an empty name.
@@ -140,7 +142,8 @@ def low_precision_of(arm: Arm, specs: Mapping[str, ModelSpec]) -> LowPrecision |
 
 
 def has_other_skips(a: Trajectory, b: Trajectory) -> bool:
-    """Return whether two trials with a scaled loss skipped different updates.
+    """Return whether two trials with a scaled loss skipped different updates: whether their loss
+    scalers differ at a step that both traced. False without a loss scaler.
 
     A gradient of the whole batch may overflow in the low-precision type where the gradients of
     parts, which ranks add in float32, do not.
@@ -155,12 +158,17 @@ def compare_serial(
     read: dict[tuple[str, int], dict[str, Trajectory]],
     specs: Mapping[str, ModelSpec],
 ) -> list[SerialContent]:
-    """Compare arms with their baseline on the same backend, over the same global batches.
+    """Compare arms with their baseline arm on the same backend, over the same global batches.
 
     These are n workers against one, and training methods and low precisions against the plain arm.
+    Arms without a baseline are left out. Arms that compute something else by design get the verdict
+    None, with the accuracies over all seeds as evidence.
 
     Args:
-        read: (arm, seed) → backend → trajectory.
+        read: (arm, seed) → backend → trajectory of a trial that succeeded.
+
+    Returns:
+        At most one judgement per arm, seed and backend; trials whose replicas diverged get one too.
     """
     judgements = list[SerialContent]()
     judged: JudgedContent
@@ -221,12 +229,13 @@ REPLICAS_DIVERGED: JudgedContent = {
 
 
 def arms_trained_apart(trials: Mapping[Key, TrialRecord]) -> set[tuple[str, str]]:
-    """Return the (arm, backend) pairs whose ranks trained apart with some seed."""
+    """Return the (arm, backend) pairs whose replicas diverged from each other with at least one
+    seed."""
     return {(arm, b) for (arm, b, _), trial in trials.items() if is_divergence_reason(trial.reason)}
 
 
 def write_parity(folder: Path, parity: ParityContent) -> None:
-    """Write the verdicts to ``parity.json``."""
+    """Write the verdicts to ``parity.json`` in the run folder, replacing those already there."""
     PARITY.write(folder, PARITY.make_record(dict(parity)))
 
 
@@ -242,8 +251,14 @@ def compare_pair(
 ) -> JudgedContent:
     """Compare two backends for one arm and seed.
 
+    ``not comparable`` if a trial is missing or failed, if plans or samples differ, or with
+    ``free``.
+
     Args:
-        trials, read: records and trajectories by backend.
+        trials: records of all trials of the arm and seed, by backend.
+        read: trajectories by backend, of trials that succeeded; all of their envelopes count.
+        margin: a distance is outside when it exceeds ``margin`` × envelope.
+        lower: the low-precision part of the arm; None if there is none.
         free: whether the server's order is nondeterministic, which rules out a comparison.
     """
     missing = [name for name in (a, b) if name not in read]
@@ -272,8 +287,9 @@ def resolve_by_seeds(
     """Decide trajectories that are chaotic or nondeterministic by their test accuracies over the
     seeds.
 
-    Changes the verdicts in ``comparisons``. Where any seed is different, nothing changes: an
-    observed difference is not a matter of statistics.
+    Changes the verdicts and reasons in ``comparisons``. Nothing changes for an arm and pair of
+    backends that is ``different`` with any seed (an observed difference is not a matter of
+    statistics), whose replicas diverged, or that has too few seeds.
     """
     apart = arms_trained_apart(trials)
     pairs = {
@@ -300,7 +316,9 @@ def resolve_by_seeds(
 def equivalence_over_seeds(pairs: list[tuple[TrialRecord, TrialRecord]]) -> JsonObject:
     """Test the accuracies of trial pairs, one pair per seed, for equivalence.
 
-    Empty with fewer than three seeds.
+    Returns:
+        ``{"equivalence": result of check_equivalence}``; empty if fewer than three pairs have
+        accuracies of two successful trials.
     """
     ended = [(a.test_accuracy, b.test_accuracy) for a, b in pairs if a.status == b.status == "ok"]
     accuracies = [(a, b) for a, b in ended if a is not None and b is not None]
@@ -312,6 +330,7 @@ def equivalence_over_seeds(pairs: list[tuple[TrialRecord, TrialRecord]]) -> Json
 
 
 def worst_verdict(parity: ParityContent) -> str:
-    """Return the run's overall verdict; ``equal`` if nothing was compared."""
+    """Return the worst verdict of all backend and baseline comparisons; ``equal`` if nothing was
+    compared. Verdicts of None, and those of methods in low precision, do not count."""
     verdicts = [c["verdict"] for c in (*parity["comparisons"], *parity.get("serial", ()))]
     return max((v for v in verdicts if v is not None), key=VERDICTS.index, default="equal")

@@ -32,7 +32,8 @@ Read = Mapping[str, Trajectory]
 def compare_low_precision_methods(
     experiment: Experiment, read: Mapping[tuple[str, int], Read]
 ) -> list[SerialContent]:
-    """Judge every training method in low precision that has a comparable arm of ours.
+    """Judge every training method in low precision that has a comparable arm without a method. A
+    method inside float32's own envelope is ``different``.
 
     Args:
         read: (arm, seed) → trajectories of the backends that succeeded.
@@ -62,8 +63,11 @@ def compare_low_precision_methods(
 
 
 def compare_with_arm(method: Trajectory, ours: Read, margin: float) -> JudgedContent:
-    """Compare a method with our arm on the same backend, within that arm's envelopes of all
-    backends."""
+    """Compare a method with the arm without a method on the same backend, ignoring layer outputs.
+
+    Args:
+        ours: backend → trajectory of that arm; the envelopes of all backends count.
+    """
     envelopes = [t.envelope for t in ours.values() if t.envelope]
     plain = ours[method.backend]
     return compare_trajectories(
@@ -72,6 +76,6 @@ def compare_with_arm(method: Trajectory, ours: Read, margin: float) -> JudgedCon
 
 
 def drop_layer_outputs(trajectory: Trajectory) -> Trajectory:
-    """Return the trajectory without the outputs of layers."""
+    """Return the trajectory without the recorded outputs of layers (``forward/…`` tensors)."""
     kept = {k: v for k, v in trajectory.tensors.items() if not k.startswith(FORWARD_PREFIX)}
     return replace(trajectory, tensors=kept)

@@ -62,7 +62,7 @@ def compare_trajectories(
     envelopes: list[Envelope] | None = None,
     lower: LowPrecision | None = None,
 ) -> JudgedContent:
-    """Judge two trajectories of one trial.
+    """Judge two trajectories of the same training: equal, different or not comparable.
 
     Args:
         margin: a distance is outside when it exceeds ``margin`` × envelope.
@@ -72,6 +72,9 @@ def compare_trajectories(
 
     Returns:
         The comparison as written to ``parity.json`` (without arm, seed and names).
+
+    Raises:
+        UserError: a tensor has another shape in the other trajectory.
     """
     check_shapes(a, b)
     drawn = [t.envelope for t in (a, b) if t.envelope] if envelopes is None else envelopes
@@ -118,7 +121,8 @@ def compare_trajectories(
 
 
 def check_shapes(a: Trajectory, b: Trajectory) -> None:
-    """Raise `UserError` for a tensor whose shapes differ between the two trajectories."""
+    """Raise `UserError` if a tensor that both trajectories have differs in shape; others are
+    ignored."""
     for key in a.tensors.keys() & b.tensors.keys():
         one, other = a.tensors[key].shape, b.tensors[key].shape
         if one != other:
@@ -130,9 +134,13 @@ def measure_distances(
 ) -> Iterator[Distance]:
     """Yield every distance in execution order: by step, by phase, along the layers.
 
-    At step 1 every backend has the same weights, so the envelope is that of step 1. Later it is the
-    largest up to `EARLIER_FACTOR` times that step (excluding chaotic steps), because a pair of
-    backends may hit a non-differentiable point earlier than the draws did.
+    The loss is compared at every step, batches and tensors at steps that both traced. At step 1
+    every backend has the same weights, so the envelope is that of step 1. Later it is the largest
+    up to `EARLIER_FACTOR` times that step (excluding chaotic steps), because a pair of backends may
+    hit a non-differentiable point earlier than the draws did.
+
+    Args:
+        drawn: the envelopes; steps beyond the shortest of them are left out.
     """
     steps = sorted(set(a.data) & set(b.data))
     horizon = min([len(a.losses), len(b.losses)] + [len(e.loss) for e in drawn])
@@ -171,9 +179,11 @@ def measure_distances(
 def dtype_violations(
     step: int, layer: str, key: str, precision: str, *sides: Trajectory
 ) -> Iterator[Distance]:
-    """Yield layer outputs that are not representable in the low-precision type they should have.
+    """Yield a distance for each side whose layer output is not representable in the low-precision
+    type it should have: how far rounding to that type moves it, with envelope 0.
 
-    Rounding cannot explain them.
+    Args:
+        key: key of the output in ``Trajectory.tensors``.
     """
     for side in sides:
         far = distance(side.tensors[key], round_to_type(side.tensors[key], precision))
@@ -182,8 +192,8 @@ def dtype_violations(
 
 
 def replica_divergence(step: int, *sides: Trajectory) -> Iterator[Distance]:
-    """Yield the ranks whose weights differ although they should be copies; copies need no
-    rounding."""
+    """Yield a distance, with envelope 0, for each rank whose weights differ from rank 0's although
+    all should be copies; copies need no rounding."""
     for side in sides:
         for rank, far in enumerate(side.replica_divergence.get(step, [])):
             if far > FLOOR:
@@ -193,10 +203,14 @@ def replica_divergence(step: int, *sides: Trajectory) -> Iterator[Distance]:
 def is_lone_kink(strays: list[Distance], output: str) -> bool:
     """Return whether one non-differentiable point explains everything outside the envelope.
 
-    This is so if, after step 1, gradients stray at only one traced step, together with the
-    optimizer state that accumulates them from then on, and nothing else leaves the envelope. The
-    output layer is excluded: no ReLU or pooling follows it, so such a point moves its gradient no
-    more than a rounding.
+    This is so if, after step 1, gradients stray at only one traced step or at none, together with
+    the optimizer state that accumulates them from then on, and nothing else leaves the envelope.
+    The output layer is excluded: no ReLU or pooling follows it, so such a point moves its gradient
+    no more than a rounding. True also if nothing strays.
+
+    Args:
+        strays: all distances outside the envelope.
+        output: name of the last layer with parameters.
     """
     steps = {p.step for p in strays if p.phase == "gradient"}
     first = min(steps, default=2)
@@ -214,15 +228,20 @@ def output_layer(trajectory: Trajectory) -> str:
 
 
 def first_chaotic_step(a: Trajectory, b: Trajectory, drawn: list[Envelope]) -> int | None:
-    """Return the first step at which rounding alone changes the loss by more than `CHAOS`; None if
-    none."""
+    """Return the first step, from 1, at which rounding alone changes the loss by more than `CHAOS`.
+
+    None if there is none. Only the envelopes decide; the trajectories give the number of steps.
+    """
     loss = max_loss_envelope(drawn, min(len(a.losses), len(b.losses)))
     wild = np.flatnonzero(loss > CHAOS)
     return int(wild[0]) + 1 if len(wild) else None
 
 
 def max_loss_envelope(envelopes: list[Envelope], horizon: int) -> NDArray[np.float64]:
-    """Return the largest relative width of the loss up to each step, shape (horizon,)."""
+    """Return the largest relative width of the loss up to each step, over all envelopes.
+
+    The shape is (steps,): ``horizon``, or the length of the shortest envelope if that is less.
+    """
     out = np.zeros(min([horizon, *(len(e.loss) for e in envelopes)]))
     for envelope in envelopes:
         out = np.maximum(out, envelope.loss[: len(out)])
@@ -230,15 +249,19 @@ def max_loss_envelope(envelopes: list[Envelope], horizon: int) -> NDArray[np.flo
 
 
 def envelope_horizon(step: int) -> int:
-    """Return the last step whose envelope counts at ``step``."""
+    """Return the last step whose envelope counts at ``step``: 1 at step 1, else EARLIER_FACTOR ×
+    step."""
     return 1 if step == 1 else EARLIER_FACTOR * step
 
 
 def max_envelope(envelopes: list[Envelope], calm: int) -> Callable[[str, str, int], float]:
     """Return a function of (phase, tensor, step) that gives the largest envelope that counts there.
 
+    Envelopes up to `envelope_horizon` count; the function returns 0 for a tensor without any.
+
     Args:
-        calm: last step before the trajectory becomes chaotic; later envelopes do not count.
+        calm: last step before the trajectory becomes chaotic; envelopes of later steps count only
+            up to the step asked for.
     """
     seen: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
     for envelope in envelopes:
@@ -255,8 +278,11 @@ def max_envelope(envelopes: list[Envelope], calm: int) -> Callable[[str, str, in
 
 
 def order_tensors(phase: str, tensors: list[str], flow: list[str]) -> list[str]:
-    """Return tensors in execution order: forward by layer, gradients from the last layer back,
-    others as stored."""
+    """Return gradients from the last layer back, and the tensors of other phases as given.
+
+    Args:
+        flow: names of all parameters, from the first layer to the last.
+    """
     rank = {name: i for i, name in enumerate(flow)}
     if phase == "gradient":
         return sorted(tensors, key=lambda name: -rank.get(name, 0))
@@ -264,8 +290,8 @@ def order_tensors(phase: str, tensors: list[str], flow: list[str]) -> list[str]:
 
 
 def summarize_phase(points: list[Distance], phase: str) -> JsonObject:
-    """Return the largest and the final distance of a phase, and its point with the largest
-    ratio."""
+    """Return the largest distance of a phase, the largest at its last step, and the step, tensor,
+    envelope and ratio of its point with the largest ratio. The phase must have a point."""
     of_phase = [p for p in points if p.phase == phase]
     worst = max(of_phase, key=lambda p: p.ratio)
     return {
@@ -281,10 +307,13 @@ def summarize_phase(points: list[Distance], phase: str) -> JsonObject:
 def first_divergence(
     outside: list[Distance], judged: list[Distance], margin: float
 ) -> DivergenceContent | None:
-    """Return the first point outside the envelope, with the last step at which its phase was still
-    inside.
+    """Return the first point outside the envelope, and as ``after`` the last step before it at
+    which some tensor of its phase was still inside (0 if none).
 
     None if no point is outside.
+
+    Args:
+        outside, judged: the points outside, and all points, in execution order.
     """
     if not outside:
         return None
@@ -301,7 +330,7 @@ def first_divergence(
 
 
 def loss_curve(points: list[Distance]) -> dict[str, list[float]]:
-    """Return the distance and envelope of the loss at each step."""
+    """Return the relative distance and the envelope of the loss at each step, as three lists."""
     losses = [p for p in points if p.phase == "loss"]
     return {
         "step": [p.step for p in losses],

@@ -19,7 +19,8 @@ def check_equivalence(
     """Test whether the mean difference is inside ±``margin`` with two one-sided paired t-tests.
 
     Args:
-        a, b: one value (a fraction) for each seed, paired; at least `MIN_SEEDS`.
+        a, b: one value (a fraction) for each seed, paired; at least `MIN_SEEDS`, else a
+            `ValueError`.
 
     Returns:
         ``{"equivalent", "mean", "low", "high", "margin", "seeds"}``, the interval being the

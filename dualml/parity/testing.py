@@ -15,7 +15,7 @@ def assert_parity(
 ) -> ModelComparison:
     """Assert that a model and its port are equal, under pytest and unittest alike.
 
-    Compares them as `dualml.parity.compare` does.
+    Compares them as `dualml.parity.compare` does, and returns the comparison.
 
     Args:
         torch_module, mindspore_cell, inputs: as `dualml.parity.compare` takes them.

@@ -27,8 +27,9 @@ Samples = tuple[tuple[int, str], ...]
 
 
 def exclusion_reason(way: MethodResult, words: Messages) -> str:
-    """Return why a method is not ranked: it trained something else than its baseline, or has none.
-    Empty if it did the same."""
+    """Return why a method is not ranked, as a sentence: its replicas diverged, it has no baseline
+    with a common seed, it trained something else, or its verdict excludes it. Empty if it did the
+    same, and for a plain arm (`is_plain`)."""
     if is_plain(way.arm_settings):
         return ""
     every = way.run.select(way.arm, way.backend, ok=False)
@@ -45,7 +46,8 @@ def exclusion_reason(way: MethodResult, words: Messages) -> str:
 
 
 def _pairs(way: MethodResult, one: MethodResult) -> Iterator[tuple[Trial, Trial]]:
-    """Yield the trials of a method with those of its baseline, paired by seed."""
+    """Yield the trials of a method with those of its baseline, paired by seed; seeds that only one
+    of them has are left out."""
     theirs = {t.seed: t for t in one.trials}
     return ((t, theirs[t.seed]) for t in way.trials if t.seed in theirs)
 
@@ -53,7 +55,10 @@ def _pairs(way: MethodResult, one: MethodResult) -> Iterator[tuple[Trial, Trial]
 def _difference(
     way: MethodResult, one: MethodResult, own: Trial, its: Trial, words: Messages
 ) -> str:
-    """Return how a trial differs from the baseline's; empty if it does not."""
+    """Return a sentence with the first difference between the method's trial ``own`` and the
+    baseline's trial ``its`` (processes, tested samples, batch size, partition, updates, order of
+    the samples); empty if there is none. Equal samples in equally many updates are no difference,
+    whatever the settings say."""
     asked, arm = one.arm_settings, way.arm_settings
     several = own.processes > 1
     if several and way.info is not None and not way.info.fits(several):  # by an older version
@@ -81,8 +86,9 @@ def _difference(
 def _same_samples(
     run: RunData, one: MethodResult, own: Trial, its: Trial, prepared: bool
 ) -> bool | None:
-    """Return whether a trial trained on the samples of its baseline's trial in the same order, each
-    rank on its part; None if that was not recorded."""
+    """Return whether the trial ``own`` trained on the samples of its baseline's trial ``its``; None
+    if that was not recorded. With one rank number and order must be equal; with several each rank's
+    must be those of the plan; without a plan only the total numbers are compared."""
     if not own.samples or not its.samples:
         return None
     if len(own.samples) == 1:
@@ -95,7 +101,8 @@ def _same_samples(
 def planned_samples(
     plan: Plan, arm: str, seed: int, processes: int, prepared: bool = False
 ) -> Samples:
-    """Return the samples that the plan assigns to ``processes`` ranks for an arm with one rank.
+    """Return number and order fingerprint of the samples that each of ``processes`` ranks trains on
+    by the plan, over the whole training, if they run an arm of one rank.
 
     Args:
         plan: the plan of the run.
@@ -117,14 +124,15 @@ def planned_samples(
 def rank_parts(
     feed: BatchSampler, step: int, batch_size: int, prepared: bool
 ) -> Sequence[NDArray[np.int64]]:
-    """Return the samples of each rank in an update.
+    """Return the samples of each rank in an update, as indices into the training set.
 
     Args:
-        feed: the batches of an epoch.
-        step: number of the update.
+        feed: the batches of the training.
+        step: number of the update, from 1.
         batch_size: size of a full batch; 0: each batch has all samples.
         prepared: whether an engine's loader partitions them, see
-            `dualml.experiment.methods.MethodInfo`.
+            `dualml.experiment.methods.MethodInfo`: it gives the first ranks their share of a full
+            batch, and the last ones fewer samples, or none, of a short batch.
     """
     if not prepared:
         return feed.parts(step)
@@ -133,7 +141,8 @@ def rank_parts(
 
 
 def _verdict_reason(way: MethodResult, words: Messages) -> str:
-    """Return why the verdict excludes a method from the ranking; empty if it does not."""
+    """Return a sentence that says why the verdict excludes a method from the ranking; empty if it
+    does not."""
     for s in way.baseline_comparisons:
         if not s.verdict and s.reason != "precision":
             return words("methods.rule", rule=words.get(f"rule.{s.reason}", s.reason))

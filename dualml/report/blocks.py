@@ -194,7 +194,8 @@ def walk(blocks: Sequence[Block]) -> Iterator[Block]:
 
 
 def anchor(block: Block) -> str:
-    """Return the anchor by which links find a block; empty if it has none."""
+    """Return the anchor by which links find a block: ``table-NAME`` or ``figure-NAME``, the name of
+    a section or fold; empty for other blocks."""
     from dualml.report.figure import Figure
 
     if isinstance(block, Table | Figure):

@@ -27,8 +27,8 @@ class CardFooter:
     most: int = 12
 
     def lines(self, words: Messages) -> list[str]:
-        """Return the lines of the small print: counts, arms (at most ``most`` by name), and the
-        source if there is one."""
+        """Return the lines of the small print: each of the counts, one line that names the arms
+        (about ``most`` of them, then the number of others), and the source if there is one."""
         colon, named = words("list.colon"), shorten_list(self.arms, words, self.most)
         source = [words("page.source") + colon + self.source] if self.source else []
         return [*self.counts, words("page.arms") + colon + ", ".join(named), *source]
@@ -42,6 +42,7 @@ def make_card(
     footer: CardFooter,
     code: bool = False,
 ) -> Card:
-    """Return a card with formulas, an explanation and the footer in small letters."""
+    """Return a card with formulas, an explanation and the footer in small letters; ``code`` says
+    that the title is code."""
     blocks: list[Block] = [*map(Formula, formulas), Prose(explanation)]
     return Card(title, [*blocks, *(Prose(t, small=True) for t in footer.lines(words))], code)

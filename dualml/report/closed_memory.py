@@ -50,7 +50,8 @@ class ClosedForm:
     offloaded: Collection[str] = ()
 
     def bytes_per_parameter(self, part: str) -> int:
-        """Return the bytes of a component per parameter, before sharding."""
+        """Return the bytes of a component per parameter on the device, before sharding; 0 if it is
+        offloaded."""
         if part in self.offloaded:
             return 0
         if part == "weights" and self.info and self.info.weight_bytes:
@@ -65,7 +66,7 @@ class ClosedForm:
 
     @property
     def nbytes(self) -> float:
-        """Total bytes of weights, gradients and state on rank 0."""
+        """Bytes of weights, gradients and state on rank 0 by the closed form, after sharding."""
         psi = (self.counted[0].parameters or 0) + self.padding
         return sum(
             self.bytes_per_parameter(part) * psi / self.shard_count(part)
@@ -106,8 +107,9 @@ class ClosedForm:
 def closed_form(
     run: RunData, arm: str, backend: str, counted: Sequence[DeviceMemory]
 ) -> ClosedForm | None:
-    """Return the closed form of an arm on a backend, or None if the number of parameters or the
-    dtype is unknown, or if replicas of pipeline stages or tensor slices shard their state."""
+    """Return the closed form of an arm on a backend. None if the number of parameters is unknown,
+    the dtype is neither float32 nor float64, or an arm that shards or offloads is also split into
+    pipeline stages or tensor slices, or has an unknown model."""
     dtype = str(run.environment.get(backend, {}).get("dtype", ""))
     if dtype not in ("float32", "float64") or not all(rank.parameters for rank in counted):
         return None
@@ -128,8 +130,8 @@ def closed_form(
 
 
 def sharding_units(run: RunData, arm: str) -> list[Unit] | None:
-    """Return the sharding units of an arm with ``zero`` or ``offload``; None if its model is
-    unknown."""
+    """Return the units in which ZeRO or offloading divides the parameters of an arm's model,
+    padding included; None if its model is unknown."""
     settings = run.settings[arm]
     name = settings.variant or str(run.experiment.get("model"))
     if name not in run.models:

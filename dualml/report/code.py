@@ -42,8 +42,9 @@ HOMES = {
 
 
 def section(title: str, codes: Sequence[Code], words: Messages) -> SectionBlock:
-    """Return a section with the listings of the frameworks side by side; the reference has a row of
-    its own. A notice replaces a listing whose package is not installed."""
+    """Return a section with the listings of the frameworks side by side, below those of the
+    reference (``numpy``) and of no framework, which have a row of their own each. A notice replaces
+    a listing without text (its package is not installed)."""
     alone: list[Block] = []
     others: list[Block] = []
     for code in codes:
@@ -53,7 +54,8 @@ def section(title: str, codes: Sequence[Code], words: Messages) -> SectionBlock:
 
 
 def rule_listings(rule: str, frameworks: Sequence[str]) -> list[Code]:
-    """Return the update rule of an optimizer in each framework, from ``optim/<rule>.py``."""
+    """Return the update rule of an optimizer as one listing per framework, from ``optim/<rule>.py``
+    and the rule that it inherits from."""
     return [_listing(f, f"algorithms/optim/{rule}.py", HOMES[f].rule_methods) for f in frameworks]
 
 
@@ -64,8 +66,9 @@ def base_listings(frameworks: Sequence[str]) -> list[Code]:
 
 
 def excerpt(file: str, names: Sequence[str], who: str = "") -> Code:
-    """Return the functions and methods called ``names`` in ``package/path.py``, in the order of the
-    file; ``Class.method`` selects the method of one class."""
+    """Return the top-level functions and the methods called ``names`` in ``package/path.py``, in
+    the order of the file; ``Class.method`` selects the method of one class. The text is empty if
+    there is no such file."""
     source = _source(file)
     tree = ast.parse(source)
     known = [("", node) for node in tree.body]
@@ -80,8 +83,8 @@ def excerpt(file: str, names: Sequence[str], who: str = "") -> Code:
 
 
 def _listing(framework: str, name: str, wanted: tuple[str, ...] | None) -> Code:
-    """Return the ``wanted`` methods of a file of the framework; empty if its package is not
-    installed."""
+    """Return the ``wanted`` methods of a file of the framework (None: all), with the functions they
+    call and what the rule inherits; its text is empty if the package is not installed."""
     package = HOMES[framework].package
     own = f"{package}/{name}"
     parts = [
@@ -105,8 +108,9 @@ def _classes(tree: ast.Module) -> list[ast.ClassDef]:
 
 
 def _read(package: str, file: str, wanted: Sequence[str] | None) -> Iterator[tuple[str, str]]:
-    """Yield file and source of the ``wanted`` methods of ``file``, then of the methods that a rule
-    inherits from another rule's file."""
+    """Yield (file, source) of the ``wanted`` methods of ``file`` and of the functions they call
+    there, then the same for the file of the rule that it inherits from. A class that inherits and
+    has none of these methods is yielded whole."""
     source = _source(file)
     tree = ast.parse(source)
     classes = _classes(tree)
@@ -136,8 +140,8 @@ def _read(package: str, file: str, wanted: Sequence[str] | None) -> Iterator[tup
 
 
 def _matches_names(method: str, wanted: Sequence[str] | None) -> bool:
-    """Return whether a listing includes ``method``; without ``wanted`` all but special methods and
-    `PLUMBING`."""
+    """Return whether a listing includes ``method``: those in ``wanted``; if that is None,
+    ``__init__`` and all methods but other special ones and `PLUMBING`."""
     if wanted is not None:
         return method in wanted
     return method == "__init__" or not method.startswith(("__", *PLUMBING))
@@ -157,7 +161,8 @@ def _called_functions(chosen: list[Function], functions: dict[str, Function]) ->
 
 
 def _lines(source: str, node: Function | ast.ClassDef) -> str:
-    """Return the source lines of a node with its decorators, dedented and without the docstring."""
+    """Return the source lines of a node with its decorators, dedented and without the docstring,
+    which is kept if it is the whole body."""
     first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
     lines = dict(enumerate(source.splitlines()[first - 1 : node.end_lineno], first))
     doc = node.body[0]
@@ -188,8 +193,9 @@ def highlight(text: str) -> str:
 
 
 def loop_diff(package: str, name: str, title: str) -> Code | None:
-    """Return the diff from ``methods/single.py`` to ``methods/NAME.py`` of a backend package.
-    ``single`` itself is shown in full; None if the package is not installed."""
+    """Return the diff from ``methods/single.py`` to ``methods/NAME.py`` of a backend package with
+    all lines, unchanged ones too, after ``+ ``, ``- `` or two spaces. ``single`` itself is shown in
+    full, without marks; None if the package is not installed."""
     file = f"{package}/experiment/methods/{name}.py"
     before, after = method_source(f"{package}/experiment/methods/single.py"), method_source(file)
     if not before or not after or before == after:
@@ -199,22 +205,34 @@ def loop_diff(package: str, name: str, title: str) -> Code | None:
 
 
 def count_added_lines(change: Code) -> int:
-    """Return the number of lines of code that a diff adds; 0 for the loop itself."""
+    """Return the number of lines of code that a diff adds; 0 for code that is no diff."""
     lines = change.text.splitlines()
-    if not any(line.startswith("- ") for line in lines):
+    if any(line[:2] not in ("", "  ", "- ", "+ ", "? ") for line in lines):
         return 0
     return sum(line.startswith("+ ") and bool(line[2:].strip()) for line in lines)
 
 
 def method_source(file: str) -> str:
-    """Return the imports and classes of ``package/path.py``, without its docstring and the imports
+    """Return the imports and classes of ``package/path.py``, without docstrings and the imports
     that all methods share; empty if the package is not installed."""
     source = _source(file)
-    tree = ast.parse(source)
-    nodes = [node for node in tree.body if not _is_boilerplate(node)]
-    lines = source.splitlines()
-    parts = ["\n".join(lines[node.lineno - 1 : node.end_lineno]) for node in nodes]
-    return "\n".join(parts)
+    lines, tree = source.splitlines(), ast.parse(source)
+    dropped = {number for node in ast.walk(tree) for number in _docstring_lines(node)}
+    dropped |= {number + 1 for number in dropped if lines[number : number + 1] == [""]}
+    numbers = (
+        number
+        for node in tree.body
+        if not _is_boilerplate(node)
+        for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    )
+    return "\n".join(lines[number - 1] for number in numbers if number not in dropped)
+
+
+def _docstring_lines(node: ast.AST) -> range:
+    """Return the line numbers of a class's or function's docstring; empty for other nodes."""
+    if not isinstance(node, ast.ClassDef | ast.FunctionDef) or ast.get_docstring(node) is None:
+        return range(0)
+    return range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1)
 
 
 def _is_boilerplate(node: ast.stmt) -> bool:

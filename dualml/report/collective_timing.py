@@ -59,7 +59,8 @@ class CollectiveMeasurements:
 
     @property
     def exact(self) -> list[str]:
-        """The strategies that give every rank the exact sum, which are compared with each other."""
+        """The measured strategies that give every rank the exact sum, which are compared with each
+        other."""
         return [name for name in self.strategies if ranks.is_exact(name)]
 
     def seconds(self, strategy: str, size: int) -> float | None:
@@ -68,15 +69,16 @@ class CollectiveMeasurements:
         return float(row["seconds"]) if row else None
 
     def bandwidths(self, strategy: str, size: int) -> Bandwidths | None:
-        """Return algorithm and bus bandwidth as nccl-tests define them, None for what is no
-        all-reduce."""
+        """Return algorithm and bus bandwidth as nccl-tests define them; None if the strategy is no
+        all-reduce, or was not measured at this size in bytes."""
         from dualml.planning.cost.bandwidth import bandwidths
 
         seconds = self.seconds(strategy, size)
         return None if seconds is None else bandwidths(strategy, self.n, size, seconds)
 
     def competing(self, size: int) -> dict[str, float]:
-        """Return strategy → seconds of the exact strategies, the fastest first."""
+        """Return strategy → seconds of the exact strategies that were measured at a size in bytes,
+        the fastest first."""
         return sort_by_value(drop_missing({name: self.seconds(name, size) for name in self.exact}))
 
     def fastest(self, size: int) -> str | None:
@@ -84,15 +86,16 @@ class CollectiveMeasurements:
         return next(iter(self.competing(size)), None)
 
     def ranges(self) -> list[tuple[str, int, int]]:
-        """Return ranges of sizes with one fastest strategy: its name, the first and the last
-        size."""
+        """Return the ranges of neighbouring measured sizes with one fastest strategy: its name, the
+        first and the last size in bytes. A strategy that is fastest in several ranges occurs
+        several times."""
         best = [(name, size) for size in self.sizes if (name := self.fastest(size)) is not None]
         grouped = ((name, [*group]) for name, group in groupby(best, key=lambda pair: pair[0]))
         return [(name, group[0][1], group[-1][1]) for name, group in grouped]
 
     def count_close_sizes(self) -> int:
-        """Return the number of sizes at which another strategy's quartiles overlap those of the
-        fastest."""
+        """Return the number of sizes at which the quartiles of another exact strategy overlap those
+        of the fastest."""
         near = 0
         for size in self.sizes:
             rows = [self.rows[name, size] for name in self.competing(size)]
@@ -100,8 +103,8 @@ class CollectiveMeasurements:
         return near
 
     def counted_traffic(self, strategy: str, size: int) -> CollectiveTraffic | None:
-        """Return the traffic that the ranks counted; None for native collectives, whose messages
-        are unseen."""
+        """Return the traffic that the ranks counted in one call; None if it was not measured, and
+        for native collectives, whose messages are unseen."""
         row = self.rows.get((strategy, size)) or {}
         traffic = row.get("traffic") or ()
         sent = [(int(t["sent"]), int(t["bytes_sent"])) for t in traffic]
@@ -111,7 +114,8 @@ class CollectiveMeasurements:
         return CollectiveTraffic(messages, nbytes, sum(b for _, b in sent))
 
     def closed_form_traffic(self, strategy: str, size: int) -> CollectiveTraffic | None:
-        """Return the traffic by the closed form; None for a strategy without one."""
+        """Return the traffic of one call with ``size`` bytes of float32 by the closed form; None
+        for a strategy without one."""
         from dualml.common.errors import UserError
         from dualml.planning.cost.closed_form import cost
 
@@ -122,7 +126,8 @@ class CollectiveMeasurements:
         return CollectiveTraffic(moved.sent, moved.bytes_sent, moved.total_bytes)
 
     def wire_ratio(self, strategy: str, size: int) -> float | None:
-        """Return the bytes on the wire relative to the closed form, None if either is unknown."""
+        """Return the bytes on the wire relative to all ranks' bytes by the closed form; None if
+        either is unknown, or the ranks are threads of one process."""
         wire = (self.rows.get((strategy, size)) or {}).get("wire_bytes")
         closed = self.closed_form_traffic(strategy, size)
         if self.threads or not numbers.is_finite_number(wire) or closed is None or not closed.total:
@@ -136,8 +141,13 @@ def find_crossover(
     bandwidth_optimal: Callable[[int], float | None],
 ) -> tuple[int, int] | None:
     """Return the last size at which the latency-optimal strategy (few messages) is faster, and the
-    first from which the bandwidth-optimal one (few bytes) always is, by the seconds of each; None
-    without exactly one change."""
+    next one, from which the bandwidth-optimal one (few bytes) always is. None unless that is the
+    only change of the faster one.
+
+    Args:
+        sizes: sizes in bytes, ascending.
+        latency_optimal, bandwidth_optimal: size → seconds; sizes where either is None are skipped.
+    """
     faster = [
         (size, a < b)
         for size in sizes
@@ -148,7 +158,8 @@ def find_crossover(
 
 
 def collective_measurements(run: RunData) -> list[CollectiveMeasurements]:
-    """Return the measurements of a run, ordered by backend and number of ranks."""
+    """Return the measurements of a run, one for each backend and number of ranks, in this order;
+    the seeds are combined."""
     trials: dict[tuple[int, int], list[Trial]] = {}
     for t in run.trials:
         if t.ok and t.collectives and t.collectives["rows"]:
@@ -158,7 +169,8 @@ def collective_measurements(run: RunData) -> list[CollectiveMeasurements]:
 
 
 def _combine_seeds(trials: Sequence[Trial]) -> CollectiveMeasurements:
-    """Return the measurements of several seeds as one: the medians."""
+    """Return the measurements of several seeds as one: the medians of all times; other values, such
+    as the traffic, are those of the first trial."""
     rows: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
     copies: dict[int, list[float]] = {}
     for t in trials:
@@ -180,8 +192,9 @@ def _combine_seeds(trials: Sequence[Trial]) -> CollectiveMeasurements:
 def uncrowded_measurements(
     run: RunData, every: Sequence[CollectiveMeasurements]
 ) -> list[CollectiveMeasurements]:
-    """Return one measurement per backend, all with the same number of ranks: the largest for which
-    every rank has a core of its own, or the smallest of all if there is none."""
+    """Return the measurements of the backends whose speed matters (`ranks.timed_backends`) with one
+    common number of ranks: the largest for which every rank has a core of its own, or the smallest
+    measured one if there is none. A backend without this number is left out."""
     frameworks = [m for m in every if m.backend in ranks.timed_backends(run)] or list(every)
     sizes = sorted({m.n for m in frameworks})
     cores = min(machine.cores(run, m.backend) or 1 for m in frameworks)

@@ -34,7 +34,8 @@ SIGNS: dict[Tone, str] = {"good": "✓", "near": "≈", "bad": "≠", "muted": "
 
 
 def percent(x: Any) -> str:
-    """Return a percentage without the sign, for columns whose head has it."""
+    """Return a fraction as a percentage without the sign, for columns whose head has it: 0.5 →
+    ``50.0``."""
     return numbers.percent(x).removesuffix(" %")
 
 
@@ -68,7 +69,8 @@ def table(
     caption: str = "",
     **values: Any,
 ) -> Iterator[Table]:
-    """Yield a table with the caption ``table.NAME`` or ``table.CAPTION``; nothing without rows."""
+    """Yield one table with the caption ``table.NAME`` or, if given, ``table.CAPTION``, formatted
+    with ``values``; nothing without rows."""
     heads = columns(words, *specs)
     lines = [[_cell(*pair) for pair in zip(row, heads, strict=True)] for row in rows]
     if lines:
@@ -87,8 +89,9 @@ def _cell(value: Cell | MeanInterval | str | float | None, head: Column) -> Cell
 
 
 def columns(words: Messages, *specs: str | Column) -> list[Column]:
-    """Return columns from short specs: ```"`arm`"``` is a column of code, ``"seed:"`` of numbers,
-    ``"train_s:seconds"`` of numbers with the unit ``unit.seconds``; labels are ``column.KEY``."""
+    """Return columns from short specs: ```"`arm`"``` is a column of code, ``"arm"`` of text,
+    ``"seed:"`` of numbers, ``"train_s:seconds"`` of numbers with the unit ``unit.seconds``; labels
+    are ``column.KEY``. A `Column` is returned unchanged."""
     heads = []
     for spec in specs:
         if isinstance(spec, Column):
@@ -102,17 +105,18 @@ def columns(words: Messages, *specs: str | Column) -> list[Column]:
 
 
 def number(words: Messages, key: str, label: str, unit: str) -> Column:
-    """Return a column of numbers with an explicit label, e.g. one made of names."""
+    """Return a column of numbers with an explicit label, e.g. one made of names; its unit is the
+    message ``unit.UNIT``."""
     return Column(key, label, words(f"unit.{unit}"), "number", unit)
 
 
 def highlight_best(text: str, is_best: bool) -> Cell:
-    """Return a cell that is green if it holds the best value."""
+    """Return a cell with the text, green if ``is_best``."""
     return Cell(text, "good" if is_best else "")
 
 
 def status_cell(trial_status: str, words: Messages) -> Cell:
-    """Return the cell of a trial's status."""
+    """Return the cell of a trial's status, with its colour; an unknown status is shown as it is."""
     return Cell(
         words.get(f"status.{trial_status}", trial_status), STATUS_TONES.get(trial_status, "muted")
     )
@@ -126,6 +130,7 @@ def verdict_cell(verdict_name: str, words: Messages) -> Cell:
 
 
 def verdict(c: TrialComparison, words: Messages, *, why: bool = True) -> Cell:
-    """Return the cell of a comparison: the verdict with its sign, and below it the reason."""
+    """Return the cell of a comparison: the verdict with its sign, and below it the reason, unless
+    ``why`` is False."""
     note = words.get(f"reason.{c.reason}", c.reason) if why else ""
     return replace(verdict_cell(c.verdict, words), note=note)

@@ -44,8 +44,8 @@ def comparison_page(against: RunComparison, words: Messages, *, drawn: bool = Tr
 
 
 def failed_verdict(against: RunComparison) -> str:
-    """Return the verdict that colours a failed comparison: ``different`` where a limit is
-    exceeded."""
+    """Return the verdict that colours a comparison that did not pass: ``different`` if a limit is
+    exceeded, else the comparison's own verdict."""
     return "different" if against.failures else against.verdict
 
 
@@ -101,13 +101,14 @@ def _row(pair: RunPair, against: RunComparison, words: Messages) -> list[Cell | 
 
 
 def _format_change(two: Sequence[float] | None, shown: Any) -> str:
-    """Return ``0.31 → 0.42``, or one number if both are displayed the same."""
+    """Return two values as ``0.31 → 0.42``, or once if both are displayed the same; a dash without
+    values. ``shown`` formats a value."""
     return " → ".join(dict.fromkeys(map(shown, two))) if two else numbers.NO_VALUE
 
 
 def figures(against: RunComparison, words: Messages) -> Iterator[Figure]:
-    """Yield figures with a column per pair: the losses of A and B above their distance and its
-    limit."""
+    """Yield figures with a column per pair of trials, at most `COLUMNS` in each: the losses of A
+    and B above their distance and its limit. Pairs without compared losses are left out."""
     judged = [pair for pair in against.pairs if pair.judged.get("curve")]
     if not judged:
         return
@@ -137,7 +138,8 @@ def figures(against: RunComparison, words: Messages) -> Iterator[Figure]:
 
 
 def _losses(pair: RunPair, against: RunComparison, words: Messages) -> Panel:
-    """Return a panel with the unsmoothed losses of the compared updates."""
+    """Return a panel with the unsmoothed losses of both trials of a pair, up to the last compared
+    update."""
     last = max(pair.judged["curve"]["step"])
     marks: list[Mark] = []
     names = zip("AB", against.folders, pair.arms, pair.backends, strict=True)

@@ -103,8 +103,8 @@ def _bullets(items: Sequence[Item]) -> list[Block]:
 
 
 def _status(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield the verdict, the notices to read before the numbers, and the findings about
-    differences."""
+    """Yield what comes before all numbers: the verdict, the notices, the number of trials that
+    failed if there are any, and the findings stored with the run."""
     tone, sentence = headline(run, words)
     yield blocks.VerdictBlock(sentence, tone)
     yield from map(blocks.Notice, _notices(run, words))
@@ -118,7 +118,8 @@ def _status(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def _notices(run: RunData, words: Messages) -> Iterator[str]:
-    """Yield warnings about the data, the size of the run, and damaged or changed records."""
+    """Yield warnings about the data, the size of the run, folders of several machines, and damaged
+    or changed records."""
     data, wanted = run.meta.get("data") or {}, run.experiment.get("data") or {}
     notice = data.get("notice")
     if notice:
@@ -141,7 +142,8 @@ def _notices(run: RunData, words: Messages) -> Iterator[str]:
 
 
 def _shrink_figure(block: Block) -> Block:
-    """Return a figure scaled down for the first screen; other blocks unchanged."""
+    """Return a figure for the first screen, at most `WIDE` wide and with rows of panels at most
+    `HIGH` high together, never enlarged; other blocks unchanged."""
     if not isinstance(block, Figure):
         return block
     heights = [p.height if p else 0.0 for p in block.panels]
@@ -153,9 +155,10 @@ def _shrink_figure(block: Block) -> Block:
 
 
 def _top_findings(results: Sequence[ComposedSection], anchors: set[str]) -> list[Item]:
-    """Return at most `MAX_FINDINGS` sentences for the first screen: the first of each leading
-    topic, then the second ones. Each links to its evidence, or to its topic if the evidence is not
-    on the page."""
+    """Return the sentences for the first screen: the first of each leading topic (one with a
+    priority), then the second ones, up to `MAX_FINDINGS`; other topics fill up to `MIN_FINDINGS`.
+    Warnings are left out. Each links to its evidence, or to its topic if the evidence is not on the
+    page."""
     linked = [
         [
             replace(x, target=x.target if x.target in anchors else p.topic.name, link=p.title)
@@ -176,8 +179,9 @@ def _top_findings(results: Sequence[ComposedSection], anchors: set[str]) -> list
 def _section(
     part: ComposedSection, answer: Sequence[Block], anchors: set[str], words: Messages
 ) -> SectionBlock:
-    """Return a section: introduction, sentences and evidence. Long tables are folded behind their
-    captions; a sentence is placed above the block it refers to."""
+    """Return a section: introduction, sentences and evidence without the blocks of ``answer``,
+    which the first screen shows. Long tables are folded behind their captions; a sentence is placed
+    above the block it refers to."""
     here = part.anchors - _anchors(answer)
     notices = [block for block in part.evidence if isinstance(block, blocks.Notice)]
     general = []
@@ -204,8 +208,8 @@ def _anchors(evidence: Sequence[Block]) -> set[str]:
 
 
 def localized_text(text: object, words: Messages) -> str:
-    """Return a text of the experiment file, which is a string or a mapping with one per
-    language."""
+    """Return a text of the experiment file, which is a string or a mapping with one per language;
+    without the page's language the English or else the first one, empty for None."""
     if isinstance(text, dict):
         return str(text.get(words.lang) or text.get("en") or next(iter(text.values()), ""))
     return str(text or "")

@@ -28,7 +28,8 @@ class MeanInterval:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """The bounds of the interval; both the mean with one seed."""
+        """The bounds of the interval: the smallest and the largest value with too few seeds for
+        one, twice the mean with one seed."""
         low, high = (self.mean if end is None else end for end in (self.low, self.high))
         return low, high
 
@@ -38,8 +39,8 @@ class MeanInterval:
         return MeanInterval(self.mean * factor, low, high, self.seeds)
 
     def contains(self, value: float) -> bool:
-        """Return whether the interval contains a value, so that the mean does not differ from it
-        significantly; False with too few seeds."""
+        """Return whether a value lies inside the interval (not at a bound), so that the mean does
+        not differ from it significantly; False with too few seeds."""
         return self.seeds >= MIN_SEEDS and self.bounds[0] < value < self.bounds[1]
 
     def format_interval(self, text: Callable[[float], str]) -> str:
@@ -47,14 +48,16 @@ class MeanInterval:
         return "" if self.low is None else " – ".join(map(text, self.bounds))
 
     def format_labelled_interval(self, words: Messages, text: Callable[[float], str]) -> str:
-        """Return the labelled interval, e.g. ``(95 % interval 1.2 – 1.4)``; empty with one seed."""
+        """Return the labelled interval, e.g. ``(95 % interval 1.2 – 1.4)``, labelled as a range
+        with too few seeds for an interval; empty with one seed."""
         values = self.format_interval(text)
         key = "interval" if self.seeds >= MIN_SEEDS else "range"
         return values and words(f"spread.{key}", values=values)
 
     def plus_minus(self, scale: float = 1.0, decimals: int | None = None) -> str:
-        """Return the mean and, with enough seeds, half its 95 % interval: to two digits, and the
-        mean with as many decimals, unless ``decimals`` are given."""
+        """Return the mean times ``scale`` and half its 95 % interval, e.g. ``1.30 ± 0.12``: the
+        half to two digits and the mean with as many decimals, unless ``decimals`` are given. With
+        too few seeds for an interval the mean alone, to four digits or with these decimals."""
         mean = scale * self.mean
         if self.seeds < MIN_SEEDS or self.high is None:
             return numbers.loss(mean) if decimals is None else f"{mean:.{decimals}f}"
@@ -64,12 +67,13 @@ class MeanInterval:
         return f"{mean:.{decimals}f} ± {half:.{decimals}f}"
 
     def cell(self, text: Callable[[float], str] = numbers.quantity) -> Cell:
-        """Return a cell with the mean, and below it the interval."""
+        """Return a cell with the mean, and below it the interval, unless there is one seed."""
         return Cell(text(self.mean), note=self.format_interval(text))
 
 
 def mean_interval(values: Iterable[float | None]) -> MeanInterval | None:
-    """Return the mean with its confidence interval; None without a known value."""
+    """Return the mean with its confidence interval over the finite numbers among the values; None
+    without any."""
     known = [float(v) for v in values if numbers.is_finite_number(v)]
     if not known:
         return None
@@ -87,10 +91,12 @@ def mean_interval(values: Iterable[float | None]) -> MeanInterval | None:
 def paired_interval(
     a: Mapping[int, float], b: Mapping[int, float], combine: Callable[[float, float], float]
 ) -> MeanInterval | None:
-    """Return the mean of ``combine(a, b)`` over the seeds that both have, with its interval."""
+    """Return the mean of ``combine(a, b)`` over the seeds that both have, with its interval; None
+    without a common seed."""
     return mean_interval(combine(a[seed], b[seed]) for seed in a if seed in b)
 
 
 def paired_ratio(a: Mapping[int, float], b: Mapping[int, float]) -> MeanInterval | None:
-    """Return the mean of a / b over the seeds that both have, with its interval."""
+    """Return the mean of a / b over the seeds that both have, with its interval; seeds at which b
+    is 0 are left out."""
     return paired_interval(a, {seed: v for seed, v in b.items() if v}, lambda x, y: x / y)

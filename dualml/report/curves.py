@@ -54,8 +54,9 @@ class MeanCurve:
 
 
 def update_times(trial: Drawable) -> tuple[Array, Array]:
-    """Return updates and the training seconds at them, from the evaluations and the trial's
-    total."""
+    """Return numbers of updates and the training seconds at them: the evaluations of the metric
+    with most known times, then the trial's end if it is later; only start and end if no evaluation
+    has a time."""
     timed = [c for c in trial.curves.values() if np.isfinite(c.seconds).any()]
     if not timed:
         return np.array([0.0, trial.updates or 1.0]), np.array([0.0, trial.train_s or np.nan])
@@ -68,8 +69,9 @@ def update_times(trial: Drawable) -> tuple[Array, Array]:
 
 
 def axis_positions(trial: Drawable, curve: Curve, axis: str) -> Array:
-    """Return the x positions of the curve's points; seconds are interpolated between
-    evaluations."""
+    """Return the x positions of the curve's points on the axis ``updates``, ``epochs`` or
+    ``seconds``; seconds are interpolated between the evaluations if the curve did not record all of
+    them."""
     if axis == "updates":
         return curve.step
     if axis == "epochs":
@@ -80,8 +82,8 @@ def axis_positions(trial: Drawable, curve: Curve, axis: str) -> Array:
 
 
 def moving_mean(values: Array, window: int) -> Array:
-    """Return the centred mean over ``window`` (odd) points, over fewer at the ends; NaN is
-    ignored."""
+    """Return the centred mean over ``window`` (odd) points, over fewer at the ends; NaN is ignored,
+    and returned only where the window has nothing else."""
     half = window // 2
     if half < 1:
         return values
@@ -95,8 +97,8 @@ def moving_mean(values: Array, window: int) -> Array:
 
 
 def mean_curve(trials: Sequence[Drawable], metric: str, axis: str) -> MeanCurve | None:
-    """Return mean and range over the seeds, cut to the shortest curve; None if no trial has the
-    metric."""
+    """Return mean and range over the trials, cut to the shortest curve; None if no trial has the
+    metric. A loss of at least 40 points is smoothed, except for full-batch training."""
     have = [t for t in trials if metric in t.curves]
     if not have:
         return None
@@ -111,7 +113,8 @@ def mean_curve(trials: Sequence[Drawable], metric: str, axis: str) -> MeanCurve 
 
 
 def thin_points(x: Array, *ys: Array, points: int = 300) -> tuple[Array, ...]:
-    """Reduce curves to about ``points`` points; the last point is kept."""
+    """Reduce curves to about ``points`` points, evenly by index; the first and the last point are
+    kept, a curve with no more points is returned whole."""
     if len(x) <= points:
         return (x, *ys)
     keep = np.unique(np.linspace(0, len(x) - 1, points).round().astype(int))
@@ -119,7 +122,8 @@ def thin_points(x: Array, *ys: Array, points: int = 300) -> tuple[Array, ...]:
 
 
 def thin_keeping_extremes(x: Array, y: Array, points: int = 300) -> tuple[Array, Array]:
-    """Reduce a curve like `thin_points`, keeping the minimum and the maximum of each block."""
+    """Reduce a curve to about ``points`` points: the minimum and the maximum of each of ``points //
+    2`` blocks. Blocks without a finite value are dropped, and the last point is not always kept."""
     if len(x) <= points:
         return x, y
     kept: list[int] = []
@@ -130,8 +134,8 @@ def thin_keeping_extremes(x: Array, y: Array, points: int = 300) -> tuple[Array,
 
 
 def value_at_epochs(trial: Trial, metric: str, epochs: float) -> tuple[float, float] | None:
-    """Return the last value recorded no later than ``epochs``, and the update at which it was
-    recorded."""
+    """Return the last finite value recorded no later than ``epochs``, and the update at which it
+    was recorded; None without one."""
     curve = trial.curves.get(metric)
     if curve is None:
         return None
@@ -147,7 +151,8 @@ def mean_lines(
     factor: float = 1.0,
     after: float = -np.inf,
 ) -> list[figure.Mark]:
-    """Return the mean curves of arms on all backends, without points at or before ``after``."""
+    """Return the mean curves of arms on all backends that have the metric, multiplied by
+    ``factor``, without points whose position on the axis is at or before ``after``."""
     marks: list[figure.Mark] = []
     for backend, arm in itertools.product(run.backends, arms):
         if curve := mean_curve(run.select(arm, backend), metric, axis):

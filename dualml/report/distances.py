@@ -21,8 +21,8 @@ PAIRS = (("black", "line"), ("plum", "fine-dashes"), ("green", "fine-dots"))
 def distance_figures(
     run: RunData, words: Messages, group: str, compared: Sequence[TrialComparison]
 ) -> Iterator[Figure]:
-    """Yield figures with a column per arm: the loss of all frameworks above their distance and its
-    envelope."""
+    """Yield figures with a column per arm of the group that was compared, at most `COLUMNS` in
+    each: the loss of all frameworks above their distance and its envelope."""
     arms = [a for a in run.groups()[group] if any(c.arm == a for c in compared)]
     pairs = list(dict.fromkeys(_pair(c) for c in compared))
     margin, floor = (float(run.parity_settings.get(key) or 0) for key in ("margin", "floor"))
@@ -62,8 +62,8 @@ def distance_figures(
 
 
 def _losses(run: RunData, words: Messages, arm: str, compared: Sequence[TrialComparison]) -> Panel:
-    """Return a panel with the unsmoothed losses of the compared updates, so that equality is
-    visible."""
+    """Return a panel with the unsmoothed losses of an arm on all backends, a line per seed, up to
+    its last compared update, so that equality is visible."""
     last = max(max(c.curve["step"]) for c in compared if c.arm == arm)
     marks: list[Mark] = []
     for backend in run.backends:
@@ -80,7 +80,8 @@ def _losses(run: RunData, words: Messages, arm: str, compared: Sequence[TrialCom
 def distance_axis(
     words: Messages, judged: Sequence[Mapping[str, Any]], margin: float, floor: float
 ) -> Axis:
-    """Return the y axis that holds the distances and limits of all ``judged`` curves."""
+    """Return the logarithmic y axis that holds the distances and limits of all ``judged`` curves; a
+    limit is ``margin`` times the envelope, which is at least ``floor``."""
     distances = [v for curve in judged for v in curve["loss"] if v]
     bounds = [margin * max(v or 0.0, floor) for curve in judged for v in curve["envelope"]]
     positive = [v for v in [*distances, *bounds] if v > 0] or [1e-9]
@@ -94,8 +95,8 @@ def distance_panel(
     margin: float,
     floor: float,
 ) -> Panel:
-    """Return a panel with the largest distance and the smallest limit of each pair over its
-    seeds."""
+    """Return a panel with the largest distance and the smallest limit of each pair over its seeds;
+    a limit is ``margin`` times the envelope, which is at least ``floor``."""
     marks: list[Mark] = []
     for pair, seeds in pairs.items():
         n = min(len(curve["step"]) for curve in seeds)

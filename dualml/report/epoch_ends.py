@@ -48,18 +48,19 @@ class UnevenEpoch:
 
     @property
     def ends_in_line(self) -> str:
-        """The numbers of updates of all ranks as text."""
+        """The numbers of updates after which rank 0, 1, … has no samples left, as text."""
         return join_counts(self.ends)
 
     @property
     def batch(self) -> int:
-        """Number of samples of all ranks together in an update."""
+        """Number of samples of all ranks together in an update in which every rank has samples
+        left."""
         return sum(self.each)
 
 
 def uneven_epochs(run: RunData) -> list[UnevenEpoch]:
-    """Return the partitions on which an arm trained for a whole epoch and some ranks ended at least
-    two updates before others."""
+    """Return the first epoch of each partition on which an arm trained for a whole epoch and some
+    ranks ended at least two updates before others, one for each batch size."""
     every, trained = [], partitioned_arms(run)
     for deal in list_partitions(run):
         by_batch: dict[int, list[str]] = {}
@@ -104,14 +105,15 @@ def uneven_table(run: RunData, words: Messages) -> Iterator[Table]:
 
 
 def _coverage_cell(u: UnevenEpoch, words: Messages) -> Cell:
-    """Return the cell with the number of samples seen in the first epoch, green if it is all of
-    them."""
+    """Return the cell with the number of samples seen in the first epoch, green if each sample of
+    the dataset is seen exactly once."""
     n, of = (numbers.quantity(v) for v in (u.seen, u.deal.first_epoch["samples"]))
     share = words("value.of", n=n, of=of)
     return Cell(f"✓ {share}", "good") if u.whole else Cell(f"≠ {share}", "bad")
 
 
 def join_counts(values: Sequence[int]) -> str:
-    """Return the values of rank 0, 1, … as text; a few stay on one line."""
+    """Return the values of rank 0, 1, … as text, separated by dots; a few cannot be broken over
+    lines."""
     dot = "\N{NO-BREAK SPACE}·\N{NO-BREAK SPACE}" if len(values) <= MAX_VALUES_PER_LINE else " · "
     return dot.join(numbers.quantity(v) for v in values)

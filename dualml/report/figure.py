@@ -33,7 +33,8 @@ class SeriesId:
     series: str = ""
 
     def name_for(self, kind: Kind) -> str:
-        """Return the name of this kind, empty if there is none."""
+        """Return the name of the arm, the backend or the series, as ``kind`` says; empty if there
+        is none."""
         return str(getattr(self, kind))
 
 

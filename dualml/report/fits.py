@@ -16,8 +16,9 @@ def usable_fits(run: RunData) -> list[Mapping[str, Any]]:
 
 def predict_seconds(run: RunData, backend: str, n: int, strategy: str, nbytes: int) -> float | None:
     """Return the predicted seconds α·messages + β·bytes + γ·added on the critical path of a
-    strategy, None without a fit. The strategy's own fit is preferred to the point-to-point one,
-    which applies only to strategies made of single messages."""
+    strategy with ``n`` ranks and ``nbytes`` bytes; None without a usable fit or a closed form. The
+    strategy's own fit is preferred to the point-to-point one, which applies only to strategies made
+    of single messages."""
     from dualml.common.errors import UserError
     from dualml.parallel.aggregation import STRATEGIES
     from dualml.planning.cost import Point
@@ -45,8 +46,8 @@ def predict_seconds(run: RunData, backend: str, n: int, strategy: str, nbytes: i
 
 
 def checks(run: RunData) -> list[Mapping[str, Any]]:
-    """Return the predictions for numbers of ranks that were not fitted, with the measured
-    seconds."""
+    """Return the predictions for numbers of ranks that were not fitted, with the measured seconds,
+    where both are known."""
     keys = ("measured_s", "predicted_s")
     every = run.cost.get("checks") or ()
     return [

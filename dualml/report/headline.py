@@ -16,8 +16,9 @@ TONES: tuple[Tone, ...] = tuple(VERDICT_TONES[verdict] for verdict in WORST_FIRS
 
 
 def headline(run: RunData, words: Messages) -> tuple[Tone, str]:
-    """Return tone and one sentence: which arms are equal, which differ, and multi-rank arms against
-    one."""
+    """Return tone and sentences: which arms are equal between the frameworks and which differ, then
+    how many arms with several ranks, split models, recomputation or offloading are equal to their
+    baseline. The tone is that of the worst verdict."""
     tone, sentence = _frameworks(run, words)
     if not run.judged:
         return tone, sentence
@@ -65,7 +66,9 @@ def _tone(verdicts: Iterable[str]) -> Tone:
 
 
 def _frameworks(run: RunData, words: Messages) -> tuple[Tone, str]:
-    """Return tone and sentence of the comparison between frameworks."""
+    """Return tone and sentence of the comparison between frameworks, by the worst verdict of each
+    arm; "muted" if nothing was compared. Arms without a planned order count only if there are no
+    others."""
     if not run.comparisons:
         return "muted", words("headline.none" if run.comparisons is None else "headline.empty")
     worst: dict[str, str] = {}
@@ -83,7 +86,8 @@ def _frameworks(run: RunData, words: Messages) -> tuple[Tone, str]:
 
 
 def _names(run: RunData, arms: list[str], words: Messages, most: int = 5) -> str:
-    """Return all names of a few arms; of many, those of the main group and the number of others."""
+    """Return all names of at most ``most`` arms; of more, up to ``most`` of the main group (of all,
+    if none is in it) and the number of others."""
     if len(arms) <= most:
         return words.join(arms)
     shown = [arm for arm in arms if arm in run.main_arms()][:most] or arms[:most]

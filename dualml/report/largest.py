@@ -37,12 +37,13 @@ def format_losses(tried: SizeAttempt) -> str:
 
 
 def best_try(row: LargestRow) -> SizeAttempt:
-    """Return the try with the most blocks that fit."""
+    """Return the try with the most blocks that fit, which is the row's ``blocks``."""
     return next(tried for tried in row.tries if tried.blocks == row.blocks)
 
 
 def table(rows: Sequence[LargestRow], words: Messages, name: str = "largest") -> Table:
-    """Return a table of blocks and bytes, predicted by the planner and measured in training."""
+    """Return a table of blocks and bytes, predicted by the planner and measured in training. There
+    must be a row; the caption takes model, width and limit from the first."""
     columns = [
         Column(key, words(f"largest.column.{key}"), show="text" if key in TEXTS else "number")
         for key in KEYS
@@ -75,7 +76,8 @@ def table(rows: Sequence[LargestRow], words: Messages, name: str = "largest") ->
 
 
 def explain_limit(row: LargestRow, words: Messages) -> str:
-    """Return the sentence that says why one more block does not train."""
+    """Return the sentence that says why one more block does not train, or, if that was not tried,
+    that the row has the most blocks tried."""
     above = next((tried for tried in row.tries if tried.blocks == row.blocks + 1), None)
     setting = f"{row.backend}, ZeRO-{row.zero}, {row.recompute}"
     if above is None:

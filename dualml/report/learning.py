@@ -19,7 +19,8 @@ MAX_ARMS_PER_FIGURE = 7  # arms that can be told apart in one figure
 def learning_figure(
     run: RunData, words: Messages, group: str, arms: Sequence[str], axis: str
 ) -> Figure:
-    """Return training loss above test accuracy, against epochs, updates or seconds."""
+    """Return a figure of training loss above test accuracy, against epochs, updates or seconds
+    (``axis``)."""
     logarithmic = axis == "updates" and _needs_log_axis(run, arms)
     label = words(f"axis.{axis}") + (words("axis.log") if logarithmic else "")
     x = Axis(label, "symlog" if logarithmic else "linear", low=0)
@@ -50,8 +51,9 @@ def learning_figure(
 
 
 def _marks(run: RunData, arm: str, metric: str, axis: str) -> Iterator[Mark]:
-    """Yield the curves of one arm on all backends: mean and range over the seeds, the raw mean
-    behind it, and a cross where a trial broke off."""
+    """Yield the curves of one arm on all backends, accuracies in percent: mean and range over the
+    seeds with the unsmoothed mean behind it, then the curve of each trial that broke off, with a
+    cross at its end."""
     scale = 100.0 if metric.endswith("accuracy") else 1.0
     for backend in run.backends:
         owner = SeriesId(arm, backend)
@@ -76,7 +78,7 @@ def _marks(run: RunData, arm: str, metric: str, axis: str) -> Iterator[Mark]:
 
 
 def _needs_log_axis(run: RunData, arms: Sequence[str]) -> bool:
-    """Return whether the arms' numbers of updates differ so much that the axis has to be
-    logarithmic: full-batch arms make few updates, others thousands."""
+    """Return whether the arms' numbers of updates differ so much (more than fourfold) that the axis
+    has to be logarithmic: full-batch arms make few updates, others thousands."""
     most = [max([t.updates or 0 for t in run.select(arm)], default=0) for arm in arms]
     return max(most) > 4 * min([m for m in most if m], default=0) > 0

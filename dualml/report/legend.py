@@ -49,8 +49,8 @@ def distinct_colors(names: Sequence[str], base: str = "", kind: Kind = "arm") ->
 
 
 def backends(run: RunData, names: Iterable[str] | None = None) -> list[LegendEntry]:
-    """Return the keys of backends, each with the stroke of its framework; further backends of a
-    framework get a spare stroke."""
+    """Return the keys of backends (None: all of the run), each with the stroke of its framework;
+    further backends of a framework get a spare stroke."""
     strokes: dict[str, str] = {}
     for k, backend in enumerate(run.backends):
         stroke = FRAMEWORKS.get(run.framework(backend), "")
@@ -69,8 +69,9 @@ def colored_backends(names: Sequence[str], marker: str = "circle") -> list[Legen
 
 
 def strategies(names: Iterable[str]) -> list[LegendEntry]:
-    """Return the keys of aggregation strategies: the same colour and marker everywhere, also for
-    strategies of other versions."""
+    """Return the keys of aggregation strategies, each once, in the order of all known
+    strategies: the same colour and marker everywhere, also for strategies of other versions,
+    which come last."""
     from dualml.parallel.aggregation import SCHEMES, STRATEGIES
 
     used = set(names)
@@ -92,7 +93,8 @@ def without_markers(keys: Iterable[LegendEntry]) -> list[LegendEntry]:
 
 
 def series(words: Messages, prefix: str, looks: Mapping[str, str]) -> list[LegendEntry]:
-    """Return the keys of series by colour, labelled by the messages ``PREFIX.NAME``."""
+    """Return the keys of series, given as name → colour, labelled by the messages
+    ``PREFIX.NAME``."""
     return [
         LegendEntry("series", name, words(f"{prefix}.{name}"), color=color)
         for name, color in looks.items()

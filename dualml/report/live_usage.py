@@ -32,8 +32,8 @@ class RankUsage:
     before: Sample | None
 
     def rate(self, key: str) -> float | None:
-        """Return the increase of the counter ``key`` per second between both samples, None with
-        one."""
+        """Return the increase of the counter ``key`` per second between both samples, None without
+        a previous sample."""
         return None if self.before is None else counter_rate(self.before, self.now, key)
 
     def describe(self) -> JsonObject:
@@ -57,7 +57,8 @@ class RankUsage:
 
 
 def active_ranks(run: Path, fresh: float = FRESH_S) -> list[RankUsage]:
-    """Return the latest sample of every running rank of a run, in the trial it wrote to last.
+    """Return the latest sample of every running rank of a run, in the trial it wrote to last. A
+    rank whose trial ended more than `OVER_S` seconds ago is not running.
 
     Args:
         run: the run folder.
@@ -137,8 +138,8 @@ MACHINE_COLUMNS = (
 
 
 def _rank(s: RankUsage) -> list[str]:
-    """Return the table row of a running rank: trial, rank, host, phase with progress, then its
-    `QUANTITIES`."""
+    """Return the table row of a running rank as texts: trial, rank, host, phase with progress, then
+    its `QUANTITIES` (memory in MiB, traffic in MB/s, shares in percent)."""
     device = s.now.device or DeviceSample()
     done = "" if not s.now.total else f" {s.now.done}/{s.now.total}"
     values = (
@@ -174,6 +175,6 @@ def _scaled(x: float | None, factor: float) -> float | None:
 def _drop_empty_columns(
     heads: list[Column], rows: list[list[str]]
 ) -> tuple[list[Column], list[list[str]]]:
-    """Return the table without the columns that have no value in any row."""
+    """Return the table without the columns that have only dashes (`numbers.NO_VALUE`)."""
     kept = [k for k in range(len(heads)) if any(row[k] != numbers.NO_VALUE for row in rows)]
     return [heads[k] for k in kept], [[row[k] for k in kept] for row in rows]

@@ -10,13 +10,13 @@ from dualml.experiment.store.run import RunData
 
 
 def cores(run: RunData, backend: str) -> int | None:
-    """Return the number of usable cores, as the backend recorded it."""
+    """Return the number of usable cores, as the backend recorded it; None if it did not."""
     return recorded_cores(run.environment.get(backend) or {})
 
 
 def oversubscribed_backends(run: RunData) -> list[tuple[str, int, int, int]]:
-    """Return the backends whose ranks had to share cores: backend, most ranks, threads per rank,
-    cores."""
+    """Return the backends whose ranks had to share cores: backend, ranks of the successful trial
+    with most threads (of those with several ranks), threads per rank, cores."""
     out = []
     for backend in run.backends:
         have = cores(run, backend)
@@ -51,7 +51,8 @@ def vector_bytes(run: RunData) -> int | None:
 
 
 def oversubscription_items(run: RunData, words: Messages) -> list[str]:
-    """Return the backends whose ranks had to share cores as texts with the numbers."""
+    """Return a text for each backend whose ranks had to share cores, with the numbers of ranks,
+    threads and cores."""
     return [
         words("page.crowded_item", backend=backend, ranks=n, threads=threads, cores=have)
         for backend, n, threads, have in oversubscribed_backends(run)

@@ -20,7 +20,8 @@ _TOKEN = re.compile(r"\\[A-Za-z]+|\\,|\s+|\d+(?:\.\d+)?|.", re.S)
 
 
 def mathml(latex: str, *, block: bool = True) -> str:
-    """Return one ``<math>`` element; raise `ValueError` for a command outside the subset."""
+    """Return one ``<math>`` element, displayed as a block of its own if ``block``; raise
+    `ValueError` for a command outside the subset or unbalanced braces."""
     tokens = [t for t in _TOKEN.findall(latex) if not t.isspace()]
     body = _row(tokens)
     if tokens:
@@ -30,8 +31,8 @@ def mathml(latex: str, *, block: bool = True) -> str:
 
 
 def _row(tokens: list[str]) -> str:
-    """Convert tokens up to a closing brace or the end to one ``<mrow>``; converted tokens are
-    removed from the list."""
+    """Convert tokens up to a closing brace, which stays in the list, or to the end to one
+    ``<mrow>``; converted tokens are removed from the list."""
     parts: list[str] = []
     while tokens and tokens[0] != "}":
         parts.append(_scripted(tokens))

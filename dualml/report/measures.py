@@ -13,7 +13,8 @@ K = TypeVar("K")
 
 
 def trains_on_one_rank(run: RunData) -> bool:
-    """Return whether all main arms train on one rank, as the single-rank topics require."""
+    """Return whether all main arms train on one rank, as the single-rank topics require; False
+    without main arms."""
     arms = run.main_arms()
     return bool(arms) and all(ranks.world_size(run, arm) == 1 for arm in arms)
 

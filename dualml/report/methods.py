@@ -37,7 +37,8 @@ PACKAGES = {"torch": "dualml_torch", "mindspore": "dualml_ms"}
 
 
 def compares_methods(run: RunData) -> bool:
-    """Return whether a run compares methods."""
+    """Return whether any arm of a run trains by a named method (of a framework or engine) instead
+    of dualml's own training."""
     return any(arm.method for arm in run.settings.values())
 
 
@@ -61,7 +62,8 @@ class MethodResult(ArmResult):
         return self.info is not None and self.info.prepared
 
     def title(self, words: Messages) -> str:
-        """Return the name of the method in the page's language."""
+        """Return the method's title for the page; the title of an engine is the same in all
+        languages, and its name if it is unknown."""
         arm = self.arm_settings
         if arm.method == "single":
             return words("methods.single")
@@ -70,7 +72,8 @@ class MethodResult(ArmResult):
         return words("methods.ours" if arm.world_size == 1 else "methods.ours_ranks")
 
     def launcher(self, words: Messages) -> str:
-        """Return the launcher that started the ranks, a dash with one rank."""
+        """Return the launcher that started the ranks: the arm's, or the message that names dualml's
+        own; a dash with one rank."""
         alone = self.arm_settings.world_size == 1
         return (
             numbers.NO_VALUE if alone else self.arm_settings.launcher or words("methods.launcher")
@@ -83,7 +86,8 @@ class MethodResult(ArmResult):
 
     @property
     def processes(self) -> int:
-        """Number of processes that took part in training."""
+        """Number of processes that took part in training, the most over the trials; the arm's
+        number of ranks without a successful trial."""
         return max((t.processes for t in self.trials), default=self.arm_settings.world_size)
 
     @cached_property
@@ -106,7 +110,8 @@ class MethodResult(ArmResult):
 
     @cached_property
     def baseline_comparisons(self) -> list[Serial]:
-        """Comparisons with the single-process baseline, one per seed."""
+        """Comparisons with the single-process baseline, one per seed. One without a verdict is of
+        an arm that follows another rule on purpose."""
         return self._own_comparisons(self.run.serial)
 
     @cached_property
@@ -116,7 +121,7 @@ class MethodResult(ArmResult):
         return self._own_comparisons(self.run.lowered)
 
     def _own_comparisons(self, among: Sequence[Serial]) -> list[Serial]:
-        """Return the comparisons of this arm and backend."""
+        """Return those of the comparisons that are of this arm and backend."""
         return [s for s in among if (s.arm, s.backend) == (self.arm, self.backend)]
 
     @cached_property
@@ -155,7 +160,8 @@ class MethodResult(ArmResult):
 
     @property
     def step_ratio(self) -> float | None:
-        """Median seconds of an update relative to the baseline's, None if unknown."""
+        """Median seconds of an update relative to the baseline's, above 1 if slower; None if
+        unknown, and for a plain arm."""
         one = self.reference
         if one is None or self.step_quartiles is None or one.step_quartiles is None:
             return None
@@ -184,8 +190,8 @@ class MethodResult(ArmResult):
 
     @property
     def target(self) -> float | None:
-        """The test accuracy to reach, as a fraction: `TARGET` times the baseline's; None if
-        unknown."""
+        """The test accuracy to reach, as a fraction: `TARGET` times the mean of the baseline's (a
+        plain arm's own); None if unknown."""
         one = self.reference or self
         return TARGET * one.accuracy.mean if one.accuracy else None
 
@@ -212,41 +218,46 @@ class MethodResult(ArmResult):
 
     @property
     def device_bytes(self) -> float | None:
-        """Median bytes on the device of the rank that uses most (`Trial.device_bytes`), None if
-        unknown."""
+        """Bytes on the device of the rank that uses most (`Trial.device_bytes`), median over the
+        seeds; None if unknown."""
         return self._median([t.device_bytes for t in self.trials])
 
     @property
     def counted_bytes(self) -> float | None:
-        """Measured bytes on the rank that uses most memory, or None."""
+        """Measured bytes on the rank that uses most memory, median over the seeds; None if
+        unknown."""
         return self._median([t.counted_bytes for t in self.trials])
 
     @cached_property
     def rank_memories(self) -> Sequence[DeviceMemory]:
-        """Memory of each rank in the first trial that measured it."""
+        """Memory of each rank in the first trial that measured it; empty if none did."""
         return next((t.device_memory for t in self.trials if t.device_memory), ())
 
     @property
     def fullest_rank(self) -> DeviceMemory | None:
-        """Memory of the rank that uses most, None if it was not measured."""
+        """Memory of the rank that uses most in the first trial that measured it, None if none
+        did."""
         return max(self.rank_memories, key=lambda rank: rank.counted_bytes, default=None)
 
     @property
     def closed_form_bytes(self) -> float | None:
-        """Bytes of weights, gradients and state by the closed form, None without one."""
+        """Bytes of weights, gradients and state on rank 0 by the closed form; None without one, or
+        if no trial measured its memory."""
         counted = self.rank_memories
         form = closed_form(self.run, self.arm, self.backend, counted) if counted else None
         return form.nbytes if form else None
 
     @property
     def sent_bytes(self) -> float | None:
-        """Median bytes that a rank sends in an update, as measured on the wire; None if unknown."""
+        """Bytes sent in an update by the rank that sends most, as measured on the wire, median over
+        the seeds; None if unknown."""
         return self._median([t.sent_bytes for t in self.trials])
 
     @property
     def closed_form_sent_bytes(self) -> float | None:
-        """Bytes that a rank sends in an update by the closed form: a multiple of (n - 1)/n of the
-        model's bytes, two for a ring all-reduce; None without a closed form."""
+        """Bytes that a rank sends in an update by the closed form: with ZeRO the volume of its
+        collectives, else a multiple of (n - 1)/n of the model's bytes, two for a ring all-reduce;
+        None without a closed form or with nothing to send."""
         settings, n = self.arm_settings, self.processes
         if settings.zero:
             units, own = sharding_units(self.run, self.arm), -(-settings.batch_size // n)
@@ -264,7 +275,8 @@ class MethodResult(ArmResult):
 
     @property
     def epoch_updates(self) -> float | None:
-        """Number of updates in one pass over the data, None if unknown."""
+        """Number of updates in one pass over the data, rounded, from the first trial; None if
+        unknown."""
         t = self.trials[0] if self.trials else None
         size = self.run.train_size
         if t is None or not t.updates or not t.sample_gradients or not size:
@@ -275,7 +287,8 @@ class MethodResult(ArmResult):
 
     @cached_property
     def code(self) -> Code | None:
-        """The method's file as a diff from ``single``, None if it is unavailable."""
+        """The method's file as a diff from ``single``; None if it is unavailable, and for dualml's
+        own training."""
         if self.info is None or self.info.unsupported:
             return None
         package = PACKAGES.get(self.run.framework(self.backend), "")
@@ -283,7 +296,8 @@ class MethodResult(ArmResult):
 
     @property
     def changed_lines(self) -> int | None:
-        """Number of lines of code added to ``single``, None if the file is unavailable."""
+        """Number of lines of code added to ``single``, 0 for ``single`` itself; None if there is no
+        `code`."""
         return None if self.code is None else count_added_lines(self.code)
 
 

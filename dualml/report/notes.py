@@ -69,7 +69,8 @@ class Notes(list[Item]):
         self.collected.setdefault(replace(item, warning=warning), []).append(backend)
 
     def add_collected(self) -> None:
-        """Add the collected sentences, in the order of their first backends."""
+        """Add the sentences of `add_per_backend`, in the order of their first backends, and forget
+        them."""
         for item, backends in self.collected.items():
             self.append(
                 replace(

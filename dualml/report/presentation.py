@@ -43,14 +43,16 @@ def interval_line(
     factor: float = 1.0,
     **look: Any,
 ) -> LineMark:
-    """Return a line through means over seeds, with their intervals if any is known."""
+    """Return a line through means over seeds, multiplied by ``factor``, with their intervals as
+    error bars if any is known."""
     known = any(s.low is not None for s in means)
     low, high = ([factor * s.bounds[k] for s in means] if known else None for k in (0, 1))
     return LineMark(x, [factor * s.mean for s in means], owner, low, high, bars="y", **look)
 
 
 def shorten_list(names: Sequence[str], words: Messages, most: int = 12) -> list[str]:
-    """Return the first ``most`` names, and the number of others as the last item."""
+    """Return all names if there are at most ``most`` + 1; else the first ``most`` and the number of
+    others as the last item."""
     if len(names) <= most + 1:
         return list(names)
     return [*names[:most], words.count("more", len(names) - most)]
@@ -69,8 +71,8 @@ def stacked_bars(
     height: float = 0.68,
     suffix: str = "",
 ) -> Iterator[Bar]:
-    """Yield parts of a time as adjacent bars, each a series named by the part and ``suffix``;
-    ``text`` stands at the end."""
+    """Yield parts of a time, multiplied by ``scale``, as adjacent bars in row ``y``, each a series
+    named by the part and ``suffix``; ``text`` stands at the end."""
     left = 0.0
     for part, seconds in parts.items():
         yield Bar(y, scale * seconds, SeriesId(series=part + suffix), left, height)
@@ -95,7 +97,8 @@ def format_on_backend(words: Messages, backend: str, seconds: float) -> str:
 def format_values(
     arms: Iterable[str], backends: Sequence[str], value: Callable[[str, str], str]
 ) -> str:
-    """Return the values of a figure as text, e.g. ``ring torch 1.2, ring mindspore 1.3``."""
+    """Return the values of a figure as text, e.g. ``ring torch 1.2, ring mindspore 1.3``, without
+    those that are a dash; a dash if all are."""
     places = [(arm, backend) for arm in arms for backend in backends]
     known = [(place, text) for place in places if (text := value(*place)) != numbers.NO_VALUE]
     return (
@@ -131,8 +134,8 @@ def summarize_predictions(
     ratios: Mapping[K, float], place: Callable[[K], str]
 ) -> dict[str, object]:
     """Summarise ratios of predicted to measured values: how many there are (``k``), how many lie
-    within a factor of two (``inside``), the median, and the worst with its place (``worst``,
-    ``at``)."""
+    within a factor of two (``inside``), the median (``typical``), and the one furthest from 1 in
+    either direction with its place (``worst``, ``at``)."""
     at = max(ratios, key=lambda key: max(ratios[key], 1 / ratios[key]))
     return {
         "k": len(ratios),

@@ -42,7 +42,8 @@ def _table(name: str, keys: Sequence[str], rows: list[Cells], words: Messages) -
 
 
 def median_and_worst(errors: Sequence[float]) -> str:
-    """Return median and worst error, e.g. ``7.3 % / 11.6 %``; a dash for none."""
+    """Return median and worst of errors given as fractions, e.g. ``7.3 % / 11.6 %``; a dash for
+    none."""
     return " / ".join(map(numbers.percent, summary(errors))) if errors else numbers.NO_VALUE
 
 
@@ -76,7 +77,7 @@ def format_ranks(points: Iterable[PublishedTime]) -> str:
 
 
 def bands(words: Messages) -> Table:
-    """Return the table of the median signed error of held-out points, by size."""
+    """Return the table of the median signed error of held-out points, in three ranges of sizes."""
     rows: list[Cells] = []
     for curve in curves().values():
         parts = curve.errors_by_part()
@@ -90,13 +91,13 @@ def bands(words: Messages) -> Table:
 
 
 def format_signed(share: float) -> str:
-    """Return a signed percentage, e.g. ``+12 %``."""
+    """Return a fraction as a signed percentage, e.g. ``+12 %``."""
     return f"{100 * share:+.0f} %".replace("-", "−")
 
 
 def formulas(words: Messages) -> Table:
-    """Return the table of errors on other ranks and large messages, by the formula in use and by
-    another."""
+    """Return the table of errors on numbers of ranks that were not fitted, for all sizes and for
+    large messages alone, by the formula in use and by another."""
     rows: list[Cells] = []
     for name, other in ALTERNATIVE_FORMULAS:
         curve = curves()[name]
@@ -139,7 +140,7 @@ def sources(words: Messages) -> Table:
 
 
 def figure(words: Messages) -> Figure:
-    """Return the figure of predicted lines over published points: time against size."""
+    """Return the figure of predicted lines over published points: seconds against bytes."""
     drawn = [[curves()[name] for name in names] for names in DRAWN]
     keys = [
         LegendEntry("series", "fitted", words("published.fitted"), marker="circle"),
@@ -158,8 +159,9 @@ def figure(words: Messages) -> Figure:
 
 
 def panel(group: Sequence[PublishedCurve], words: Messages) -> Panel:
-    """Return the panel of a group of curves: seconds against bytes, fitted and held-out points and
-    the predictions, a colour per number of ranks."""
+    """Return the panel of a group of curves: seconds against bytes, fitted and held-out points
+    and the predictions, a colour per number of ranks. Numbers of ranks with a single size are
+    left out."""
     marks: list[Mark] = []
     drawn: list[PublishedTime] = []
     for curve in group:

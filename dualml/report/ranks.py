@@ -49,7 +49,7 @@ def successful_places(run: RunData, arms: Iterable[str]) -> Iterator[tuple[str, 
 
 
 def is_split(run: RunData, arm: str) -> bool:
-    """Return whether the ranks share one model."""
+    """Return whether the ranks of an arm share one model, as pipeline stages or tensor slices."""
     return run.settings[arm].split is not None
 
 
@@ -71,7 +71,8 @@ def strategy(run: RunData, arm: str) -> str:
 
 
 def uses_default_aggregation(run: RunData, arm: str) -> bool:
-    """Return whether an arm changes nothing about its aggregation but the strategy."""
+    """Return whether an arm changes nothing about its aggregation but the strategy; False with
+    ZeRO, for methods and for strategies that this version does not know."""
     others = aggregation(run, arm).model_copy(update={"strategy": Aggregation().strategy})
     shared = run.settings[arm].zero
     return others == Aggregation() and strategy(run, arm) in _known_strategies() and not shared
@@ -85,7 +86,8 @@ def _known_strategies() -> list[str]:
 
 
 def strategies(run: RunData) -> list[str]:
-    """Return every strategy that trained or was measured, in the order of tables."""
+    """Return every strategy that trained or was measured, in the order of tables; names of methods
+    are not strategies."""
     used = {strategy(run, arm) for arm in multi_rank_arms(run) if not run.settings[arm].method}
     used |= {name for arm in run.settings.values() for name in arm.strategies}
     return [name for name in _known_strategies() if name in used] + sorted(
@@ -94,7 +96,8 @@ def strategies(run: RunData) -> list[str]:
 
 
 def is_exact(name: str) -> bool:
-    """Return whether every rank ends up with the sum over all ranks."""
+    """Return whether a strategy leaves every rank with the exact sum over all ranks; False for
+    unknown names."""
     from dualml.parallel.aggregation import STRATEGIES
 
     return name in STRATEGIES and STRATEGIES[name].exact
@@ -116,12 +119,14 @@ def _amounts(run: RunData, arm: str) -> dict[str, float]:
 
 
 def handicap(run: RunData, arm: str) -> str:
-    """Return the kind of the arm's handicap, empty without one."""
+    """Return the kind of the arm's handicap, the first in the order of `HANDICAPS` if there are
+    several; empty without one."""
     return next(iter(_amounts(run, arm)), "")
 
 
 def handicap_text(run: RunData, arm: str, words: Messages) -> str:
-    """Return the handicap as text, e.g. ``rank 1: compute × 4, from update 50 on``."""
+    """Return the handicap as text, e.g. ``rank 1: compute × 4, from update 50 on``; a dash without
+    a straggler."""
     s = straggler(run, arm)
     if s is None:
         return numbers.NO_VALUE
@@ -142,7 +147,8 @@ def median_step_seconds(run: RunData, arm: str, backend: str) -> float | None:
 
 
 def rank_parts(run: RunData, arm: str, backend: str) -> list[dict[str, float]]:
-    """Return the seconds of computing, waiting and transferring per rank, mean over the seeds."""
+    """Return for each rank, in order, the seconds per update of computing, waiting and transferring
+    and of the whole update (``step_s``), means over the seeds; empty if they were not recorded."""
     keys = ("compute_s", "wait_s", "transfer_s", "step_s")
     whole = [t for t in run.select(arm, backend) if all({*keys} <= {*row} for row in t.ranks)]
     trials = [t for t in whole if t.ranks]
@@ -153,7 +159,7 @@ def rank_parts(run: RunData, arm: str, backend: str) -> list[dict[str, float]]:
 
 
 def average(rows: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Return the mean of each quantity over rows, one per rank or per seed."""
+    """Return the mean of each quantity over rows, one per rank or per seed; there must be a row."""
     return {k: sum(r[k] for r in rows) / len(rows) for k in rows[0]}
 
 
@@ -169,7 +175,8 @@ def update_seconds(run: RunData, arm: str, backend: str) -> float | None:
 
 
 def communication_share(run: RunData, arm: str, backend: str) -> float | None:
-    """Return the share of the time spent on communication, mean over the seeds; None if unknown."""
+    """Return the fraction of all ranks' time spent on communication, mean over the seeds; None if
+    unknown."""
     return numbers.mean([t.communication_share for t in run.select(arm, backend)])
 
 

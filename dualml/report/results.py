@@ -70,7 +70,8 @@ def arm_results(run: RunData, arms: Iterable[str]) -> list[ArmResult]:
 
 
 def format_results(among: Iterable[R], text: Callable[[R], str]) -> str:
-    """Return the values of a figure as text, e.g. ``ring torch 1.2, ring mindspore 1.3``."""
+    """Return the values of a figure as text, e.g. ``ring torch 1.2, ring mindspore 1.3``, without
+    those that are a dash; a dash if all are."""
     known = [(r, value) for r in among if (value := text(r)) != numbers.NO_VALUE]
     return ", ".join(f"{r.arm} {r.backend} {value}" for r, value in known) or numbers.NO_VALUE
 
@@ -120,7 +121,8 @@ def format_gap(gap: Gap, words: Messages) -> str:
 
 
 def format_gaps(gaps: dict[str, Gap], words: Messages) -> list[str]:
-    """Return the gaps as texts, one per arm; without intervals if there are none at all."""
+    """Return the gaps of arms as texts, one per arm; without intervals if all have too few seeds
+    for one."""
     few = all(g.kind == "few" for g in gaps.values())
     return [
         f"{arm} {words('gap.points', gap=g) if few else format_gap(g, words)}"

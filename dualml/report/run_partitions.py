@@ -62,12 +62,13 @@ class PartitionSummary:
         return [s for statements in self.epoch_stats.values() for s in statements]
 
     def mean(self, what: str) -> float | None:
-        """Return the mean of a count over epochs and seeds, None if it is unknown."""
+        """Return the mean of the count named ``what`` over epochs and seeds, None if it is
+        unknown."""
         return numbers.mean([s.get(what) for s in self.all_epochs])
 
     def skew(self, what: str = "emd") -> tuple[float | None, float | None]:
-        """Return mean and maximum of a skew measure over ranks, epochs and seeds; ranks without
-        samples are ignored."""
+        """Return mean and maximum of the skew measure named ``what`` over ranks, epochs and seeds;
+        ranks without samples are ignored. Two Nones if it is unknown."""
         known = [
             v for s in self.all_epochs for v in s.get(what) or () if numbers.is_finite_number(v)
         ]
@@ -110,18 +111,20 @@ def list_partitions(run: RunData) -> list[PartitionSummary]:
 
 
 def find_partition(run: RunData, arm: str) -> PartitionSummary | None:
-    """Return the partition on which ``arm`` trains, None without one."""
+    """Return the partition on which ``arm`` trains, None without one or without statistics of
+    it."""
     return next((d for d in list_partitions(run) if arm in d.arms), None)
 
 
 def partitioned_arms(run: RunData) -> list[str]:
-    """Return the training arms with several ranks and a partition that have a successful trial."""
+    """Return the arms with several ranks, each with the whole model, and a partition that have a
+    successful trial."""
     return [a for a in ranks.multi_rank_arms(run) if partition_settings(run, a) and run.select(a)]
 
 
 def same_samples(run: RunData, arms: tuple[str, ...]) -> tuple[int, int]:
     """Return in how many cases all backends trained on the same samples in the same order, and in
-    how many cases (arm and seed) this could be compared."""
+    how many cases (arm and seed) at least two of them recorded it."""
     alike = compared = 0
     for arm in arms:
         for seed in run.seeds:

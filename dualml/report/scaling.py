@@ -75,19 +75,19 @@ class ScalingPoint(ArmResult):
         return {k: sum(p[k] for p in recorded) / len(recorded) for k in keys}
 
     def part_share(self, part: str) -> float | None:
-        """Return a part's share of the update, None if unknown."""
+        """Return the share of a part of `PARTS` in the update, None if the parts are unknown."""
         whole = sum(self.parts.values())
         return self.parts[part] / whole if whole else None
 
     @property
     def communication_seconds(self) -> float:
-        """Seconds of waiting and transferring in an update."""
+        """Seconds of waiting and transferring in an update; 0 if unknown."""
         return self.parts.get("wait", 0.0) + self.parts.get("transfer", 0.0)
 
     @cached_property
     def no_speedup_reason(self) -> str:
-        """Why there is no speed-up: `OVERSUBSCRIBED`, `UNKNOWN`, `NO_BASE`, or empty if there is
-        one."""
+        """Why there is no speed-up: `OVERSUBSCRIBED`, `UNKNOWN` (number of cores), `NO_BASE` (no
+        seed in common with the single rank), or empty if nothing prevents one."""
         enough = [self.single_rank.core_budget.has_enough_cores, self.core_budget.has_enough_cores]
         if False in enough:
             return OVERSUBSCRIBED
@@ -112,13 +112,13 @@ class ScalingPoint(ArmResult):
     @cached_property
     def predicted(self) -> float | None:
         """Speed-up allowed by the serial parameter update (Amdahl's law) or, for weak scaling, n;
-        computed from the means. None without a speed-up."""
+        computed from the means. None without a speed-up or without the parts it needs."""
         return self._predict(0.0)
 
     @cached_property
     def predicted_with_communication(self) -> float | None:
-        """Predicted speed-up if the measured communication time is included, None without a
-        speed-up."""
+        """Predicted speed-up if the measured communication time is included, None where `predicted`
+        is."""
         return self._predict(self.communication_seconds)
 
     def _predict(self, communication: float) -> float | None:
@@ -133,8 +133,8 @@ class ScalingPoint(ArmResult):
 
 
 def _parts(trial: Trial) -> dict[str, float]:
-    """Return the mean seconds of an update by part over the ranks; older records do not separate
-    the update from the gradient."""
+    """Return the mean seconds of an update by `PARTS` over the ranks; empty if they were not
+    recorded. Older records do not separate the update, which ``gradient`` then includes."""
     mean = {
         k: sum(float(r[k]) for r in trial.ranks) / len(trial.ranks)
         for k in ("compute_s", "update_s", "wait_s", "transfer_s", "step_s")
@@ -167,14 +167,15 @@ def scaling_points(run: RunData) -> list[ScalingPoint]:
 def family_name(
     family: Family, every: Sequence[Family], words: Messages, key: str = "scaling"
 ) -> str:
-    """Return ``strong scaling``, with the strategy if there are several families of the kind."""
+    """Return ``strong scaling``, with the strategy if the families of the kind have several."""
     kind = words(f"{key}.{family.kind}")
     same = {f.strategy for f in every if f.kind == family.kind}
     return kind if len(same) < 2 else words("scaling.by", kind=kind, strategy=family.strategy)
 
 
 def no_speedup_text(p: ScalingPoint, words: Messages, *, long: bool = False) -> str:
-    """Return the text that says why there is no speed-up."""
+    """Return the text that says why there is no speed-up (`ScalingPoint.no_speedup_reason`, not
+    empty); ``long`` makes a sentence of the numbers of ranks and cores."""
     if p.no_speedup_reason == OVERSUBSCRIBED:
         turns = format_core_budget(p.core_budget, words)
         return words("scaling.no_measurement", values=turns) if long else turns
@@ -187,8 +188,8 @@ def format_core_budget(room: CoreBudget, words: Messages) -> str:
 
 
 def notices(run: RunData, words: Messages) -> list[str]:
-    """Return the notices to read before the chapter: for which arms there is no speed-up, and
-    why."""
+    """Return the notice to read before the chapter, as a list: for which arms there is no speed-up,
+    and why. Empty if every arm has one."""
     points = scaling_points(run)
     backends = [b for b in run.backends if any(p.backend == b for p in points)]
     absent = [(no_speedup_text(p, words), p) for p in points if p.n > 1 and p.no_speedup_reason]

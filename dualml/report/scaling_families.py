@@ -35,8 +35,8 @@ class Family:
 
 
 def families(run: RunData, *, pinned: bool = True) -> list[Family]:
-    """Return the scaling families of a run, strong scaling first. If any group of arms uses default
-    aggregation, only such groups are returned.
+    """Return the scaling families of a run, strong scaling first. If any of a single-rank arm's
+    groups of arms uses default aggregation, only such groups are returned for it.
 
     Args:
         run: the run.
@@ -60,7 +60,8 @@ def families(run: RunData, *, pinned: bool = True) -> list[Family]:
 
 
 def _families_of_base(run: RunData, base: str, kind: str) -> Iterator[Family]:
-    """Yield the families of the single-rank arm ``base``."""
+    """Yield the families of one kind of the single-rank arm ``base``, one per way to aggregate,
+    without asynchronous arms; each has one arm per number of ranks."""
     free = (*FREE, "batch_size") if kind == WEAK else FREE
     batch = int(run.arms[base].get("batch_size") or 0)
 
@@ -117,8 +118,8 @@ def core_budget(run: RunData, arm: str, backend: str) -> CoreBudget:
 def crowding_notices(
     run: RunData, words: Messages, arms: Iterable[str] | None = None
 ) -> Iterator[Notice]:
-    """Yield a notice if ranks of these arms (None: of any arm) took turns on cores; it belongs
-    before all times."""
+    """Yield one notice with the backends whose ranks shared cores if ranks of these arms (None: of
+    any arm) did; it belongs before all times."""
     places = ranks.successful_places(run, () if arms is None else arms)
     if arms is None or any(core_budget(run, *place).has_enough_cores is False for place in places):
         items = machine.oversubscription_items(run, words)

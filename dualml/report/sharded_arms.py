@@ -83,13 +83,14 @@ class ShardingResult:
 
     @property
     def total_bytes(self) -> int | None:
-        """Bytes of weights, gradients and state of the rank that holds most; None if not
-        measured."""
+        """Counted bytes of weights, gradients and state of the rank that holds most; None if they
+        were not measured or have no closed form."""
         return self.memory.form.max_counted_bytes if self.memory and self.memory.form else None
 
     @property
     def closed_form_bytes(self) -> float | None:
-        """`total_bytes` by the closed form; None without one."""
+        """Bytes of weights, gradients and state on rank 0 by the closed form; None without one, or
+        if nothing was measured."""
         return self.memory.form.nbytes if self.memory and self.memory.form else None
 
     def max_bytes(self, part: str) -> int | None:
@@ -102,8 +103,8 @@ class ShardingResult:
 
 
 def sharding_verdict(same: Sequence[ShardingResult], words: Messages) -> Cell | None:
-    """Return the cell of the worst verdict against one rank, over backends and seeds; the reason if
-    the arm did not run."""
+    """Return the cell of the worst verdict against one rank, over backends and seeds; the status
+    and the reason if a result has no successful trial; None without a verdict."""
     for r in same:
         if not r.method_result.trials:
             failed = r.method_result.run.select(r.arm, r.backend, ok=False)[0]
@@ -114,13 +115,15 @@ def sharding_verdict(same: Sequence[ShardingResult], words: Messages) -> Cell | 
 
 
 def has_sharded_arms(run: RunData) -> bool:
-    """Return whether any arm shards what its ranks hold."""
+    """Return whether any arm shards by ZeRO of dualml (not of an engine), with a model that is not
+    split."""
     return any(arm.zero and arm.split is None for arm in run.settings.values())
 
 
 def sharding_results(run: RunData) -> list[ShardingResult]:
-    """Return the arms by ranks and precision, then by what is sharded, dualml's own before
-    engines."""
+    """Return the training arms on every backend with a trial that use ZeRO, and those that differ
+    from one of them only in `VARY`, also if they shard nothing; split models are left out. Sorted
+    by ranks and precision, then by what is sharded, dualml's own before engines."""
     every = run.contrast.groups(ranks.training_arms(run), vary=VARY)
     arms = {arm for group in every for arm in group if any(run.settings[a].zero for a in group)}
     counted = {(h.arm, h.backend): h for h in arm_memories(run)}

@@ -33,8 +33,8 @@ class StragglerEffect:
 
 
 def straggler_arms(run: RunData) -> dict[str, str]:
-    """Return straggler arm → the same arm without the handicap, if both ran; ordered by kind of
-    handicap."""
+    """Return straggler arm → the same arm without the handicap, if both have a successful trial;
+    ordered by kind of handicap."""
     bases = {
         arm: base
         for arm in ranks.multi_rank_arms(run)
@@ -86,7 +86,8 @@ def _straggler_effect(run: RunData, arm: str, base: str, backend: str) -> Stragg
 
 
 def _median_recorded(run: RunData, arm: str, backend: str, key: str) -> float | None:
-    """Return a number of ``cost.json``, the median over the seeds; None if unknown."""
+    """Return the number ``key`` of an arm's slowdowns in ``cost.json``, the median over the seeds;
+    None if unknown."""
     known = [
         float(s[key])
         for s in run.cost.get("slowdowns") or ()
@@ -98,8 +99,9 @@ def _median_recorded(run: RunData, arm: str, backend: str, key: str) -> float | 
 
 
 def seconds_before_and_after(run: RunData, s: StragglerEffect) -> tuple[float, float] | None:
-    """Return the mean seconds of an update before and after a handicap that begins midway, else
-    None."""
+    """Return the mean seconds of an update before and after a handicap that begins midway (the
+    first update is left out); None if it begins with the first or second update or after the last,
+    or without recorded times."""
     first = s.since - 1
     every = [[r["done"] - r["begin"] for r in t.times] for t in run.select(s.arm, s.backend)]
     # The first update includes compilation and connection setup.

@@ -30,7 +30,8 @@ def phase_columns(phases: Sequence[str], words: Messages) -> list[Column]:
 
 
 def phase_cells(c: TrialComparison, phases: Sequence[str], run: RunData) -> list[Cell]:
-    """Return the largest distance of each phase, and below it its ratio to the envelope."""
+    """Return for each phase the cell of its largest distance, and below it its ratio to the
+    envelope."""
     margin = float(run.parity_settings.get("margin") or 1)
     return [_phase(c.phases.get(p), margin) for p in phases]
 
@@ -53,7 +54,8 @@ def short_verdict(c: TrialComparison, words: Messages) -> Cell:
 
 
 def format_divergence(first: DivergenceContent | JsonMapping | None, words: Messages) -> str:
-    """Return where two trials left the envelope, e.g. ``update 12, gradient conv1.weight: …``."""
+    """Return where two trials left the envelope, e.g. ``update 12, gradient conv1.weight: …``, or
+    for None the text that they did not."""
     if not first:
         return words("divergence.none")
     text, after = words("divergence.at", **divergence_fields(first, words)), first.get("after")
@@ -94,8 +96,9 @@ def verdict_table(parity: ParityContent, words: Messages) -> Table:
 
 
 def serial_lines(parity: ParityContent, words: Messages) -> Iterator[str]:
-    """Yield the number of multi-rank arms that equal one rank, then a line per arm that does not,
-    and per method that does not equal our own training in its precision."""
+    """Yield a sentence with how many comparisons with one rank are equal or statistically equal,
+    then a line for each that is not exactly ``equal``, also for those of methods with our own
+    training in their precision."""
     judged = [c for c in parity.get("serial", ()) if c["verdict"] is not None]
     if judged:
         equal = sum(c["verdict"] in ("equal", "statistically equal") for c in judged)

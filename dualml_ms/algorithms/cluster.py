@@ -134,8 +134,8 @@ def join(place: RankContext, device: str = "cpu") -> Membership:
 
 
 def join_by_address(place: RankContext, way: str, host: str, port: int) -> Membership:
-    """Join at an address: rank 0 opens a port and publishes it; the others read it from the store
-    of notes."""
+    """Join at an address: rank 0 opens ``port`` (0: a free one) and publishes it; the others read
+    it from the store of notes and ignore ``port``."""
     key = f"address.{place.key}"
     store = scheduler = None
     if place.rank == 0:
@@ -227,7 +227,8 @@ def report_join_errors(place: RankContext) -> Iterator[None]:
 
 @contextmanager
 def shorten_sleeps() -> Iterator[None]:
-    """Shorten the seconds that MindSpore sleeps between its attempts to join, by a timer signal."""
+    """Shorten the seconds that MindSpore sleeps between its attempts to join, by a timer signal;
+    nothing changes outside of the main thread or if the timer is in use."""
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getitimer(signal.ITIMER_REAL)[0]:  # the timer is in use
         yield
@@ -243,7 +244,8 @@ def shorten_sleeps() -> Iterator[None]:
 
 
 def gather_notes(place: RankContext, what: str, note: str) -> dict[int, str]:
-    """Post ``note`` under ``what`` and return rank → note; fail with the ranks that sent none."""
+    """Post ``note`` under ``what``, wait for those of all ranks and return rank → note; raise an
+    error that names the ranks that sent none. All ranks call it."""
     everyone = range(place.size)
     notes = all_gather_via_store(
         place.store, f"{what}.{place.key}", place.rank, everyone, note, place.timeout, what
@@ -252,7 +254,8 @@ def gather_notes(place: RankContext, what: str, note: str) -> dict[int, str]:
 
 
 def wait_for_note(place: RankContext, key: str) -> str:
-    """Wait for rank 0's note and return it."""
+    """Wait for the note that rank 0 posts under ``key`` and return it; raise `CommunicationError`
+    at the timeout."""
     end_ = time.monotonic() + place.timeout
     while (note := place.store.get(key)) is None:
         if time.monotonic() > end_:

@@ -77,8 +77,8 @@ def cluster_environ(place: RankContext, role: str, host: str, port: int) -> dict
 
 
 def open_at_port(make: Callable[[int], Any], host: str, port: int) -> tuple[Any, int]:
-    """Call ``make`` with this port, or with free ones until one is not taken; return its result and
-    the port."""
+    """Call ``make`` with this port, or for 0 with free ones until one is not taken; return its
+    result and the port. Raise `CommunicationError` if none can be opened."""
     reason = ""
     for _ in range(1 if port else ATTEMPTS):
         chosen = port or free_port(host)
@@ -90,7 +90,8 @@ def open_at_port(make: Callable[[int], Any], host: str, port: int) -> tuple[Any,
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Parse ``host:port`` into an IPv4 address, which MindSpore requires, and a port number."""
+    """Parse ``host:port`` into an IPv4 address, which MindSpore requires, and a port number; raise
+    `UserError` if it is not that."""
     host, _, port = text.rpartition(":")
     try:
         return socket.gethostbyname(host), int(port)
@@ -99,7 +100,8 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def end_scheduler(scheduler: Scheduler | None) -> None:
-    """Kill rank 0's scheduler, which would otherwise stay for half a minute."""
+    """Kill rank 0's scheduler, which would otherwise stay for half a minute; None, the other ranks'
+    value, is ignored."""
     if scheduler is not None:
         with suppress(ProcessLookupError):
             os.killpg(scheduler.pid, signal.SIGKILL)

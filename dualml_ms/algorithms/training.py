@@ -216,8 +216,9 @@ class MindSporeTraining(
         return self.network.low_cast.precision_policy
 
     def step(self, batch: Array, step: int) -> list[tuple[ms.Tensor, float]]:
-        """Make update ``step`` in one graph; a batch above `TrainingSpec.chunk` is accumulated.
-        Return the lazy mean loss and the weight of each chunk."""
+        """Make update ``step``, in one graph if the batch is one chunk and the loss not scaled; a
+        batch above `TrainingSpec.chunk` is accumulated. Return the lazy mean loss and the weight of
+        each chunk."""
         if self.hidden is not None:
             losses = self._step_stateful(batch)
         elif self.scaler is not None:
@@ -244,7 +245,8 @@ class MindSporeTraining(
         return [(loss, 1.0)]
 
     def _step_scaled(self, batch: Array, step: int) -> list[tuple[ms.Tensor, float]]:
-        """Make an update with a scaled loss, chunk by chunk."""
+        """Compute the gradients of a scaled loss chunk by chunk and make the update, unless they
+        are not finite; return the lazy mean loss and the weight of each chunk."""
         losses = []
         for part, share in split_into_chunks(batch, self.recipe.chunk):
             put = self.scaled.more if losses else self.scaled.first
@@ -273,7 +275,8 @@ class MindSporeTraining(
             apply(inverse, *tensors)
 
     def _step_in_chunks(self, batch: Array) -> list[tuple[ms.Tensor, float]]:
-        """Make an update by accumulating the gradients of chunks."""
+        """Make one update with the gradients of chunks, accumulated by their shares; return the
+        lazy mean loss and the weight of each chunk."""
         if self.accumulate is None:
             self._accumulators()
         losses = []
@@ -284,9 +287,9 @@ class MindSporeTraining(
         return losses
 
     def measure_memory(self, batch: Array | None = None) -> MemoryUsage:
-        """Return memory of weights, gradients and state. A gradient has its parameter's size,
-        whether in a graph or in the sums of `AccumulateGradients`; activations inside the graph are
-        not visible."""
+        """Return memory of weights, gradients and state; ``batch`` is ignored. A gradient has its
+        parameter's size, whether in a graph or in the sums of `AccumulateGradients`; activations
+        inside the graph are not visible."""
         weights = nbytes(self.parameters.values())
         gradients = weights if self.accumulate is None else nbytes(self.accumulate.cell.sums)
         return MemoryUsage(weights, gradients, state_bytes(self.optimizer))

@@ -25,7 +25,7 @@ class CompiledCell:
     Example:
         >>> import mindspore as ms
         >>> ms.set_context(mode=ms.GRAPH_MODE)
-        >>> relu = Compiled(nn.ReLU())
+        >>> relu = CompiledCell(nn.ReLU())
         >>> [relu(ms.Tensor([-1.0] * n + [2.0])).asnumpy().tolist() for n in (1, 1, 2)]
         [[0.0, 2.0], [0.0, 2.0], [0.0, 0.0, 2.0]]
     """

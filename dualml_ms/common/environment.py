@@ -116,7 +116,8 @@ def environment(device: str, threads: int) -> dict[str, str]:
 
 
 def device_name(device: str) -> str:
-    """Return the accelerator's name as MindSpore reports it, or the processor's."""
+    """Return the accelerator's name as MindSpore reports it, empty if it reports none; on a CPU the
+    processor's."""
     if device == "CPU":
         return machine.cpu_model()
     try:

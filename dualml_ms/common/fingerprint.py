@@ -90,7 +90,7 @@ class GraphHasher:
         self.alive = list[Any]()  # keeps ids from being reused
 
     def update_hash(self, *what: Any) -> None:
-        """Add values to the hash by their repr."""
+        """Add values to the hash by their repr; objects inside are not visited."""
         self.hash.update(repr(what).encode() + b"\0")
 
     def visit(self, x: Any) -> None:
@@ -141,7 +141,8 @@ class GraphHasher:
             self.visit(part)
 
     def hash_object(self, x: Any) -> None:
-        """Hash an object's class and attributes."""
+        """Hash an object's class and attributes, without a cell's counters and caches; of an object
+        without attributes the repr if it is MindSpore's, otherwise raise `UnknownContent`."""
         self.visit(type(x))
         own = getattr(x, "__dict__", None)
         if isinstance(x, nn.Cell):
@@ -160,8 +161,8 @@ class GraphHasher:
         self.visit({k: v for k, v in own.items() if k not in VOLATILE})
 
     def hash_function(self, x: types.FunctionType) -> None:
-        """Hash a function's code, closure, and the functions and numbers of its module that it
-        uses."""
+        """Hash a function's code, defaults, closure, and the functions, tuples and plain values of
+        its module that it uses; for a library's function, not those of its module."""
         self.update_hash("function", x.__module__, x.__qualname__, file_hash(x))
         self.update_hash(*code_content(x.__code__))
         self.visit_all((x.__defaults__, x.__kwdefaults__))
@@ -172,7 +173,8 @@ class GraphHasher:
             self.visit_all(u for u in used if type(u) in (*PLAIN, tuple, types.FunctionType))
 
     def hash_class(self, cls: type) -> None:
-        """Hash a class and its bases: names, and their current methods and constants."""
+        """Hash a class and its bases: names, and their current methods and constants; a library's
+        class by its name alone."""
         self.update_hash("class", cls.__module__, cls.__qualname__)
         if is_library(cls.__module__):
             return

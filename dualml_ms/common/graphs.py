@@ -69,7 +69,8 @@ class GraphCache:
     @contextlib.contextmanager
     def cache_call(self, cell: nn.Cell, tensors: Sequence[Any]) -> Iterator[None]:
         """Cache the graph of the first call of ``cell`` with tensors of these shapes and types,
-        made inside the block."""
+        made inside the block; if that is impossible, note why in `skipped` and let the block
+        compile."""
         try:
             file = self.folder / f"{fingerprint(cell, tensors)}.mindir"
             next_graph, program_hash = self.graph_paths()
@@ -110,7 +111,9 @@ class GraphCache:
         return content
 
     def store_graph(self, file: Path, before: bytes, next_graph: Path, program_hash: Path) -> None:
-        """Store a newly compiled graph, unless it is the one that was offered."""
+        """Store the graph that MindSpore has left at ``next_graph`` in ``file`` if it was newly
+        compiled; if it is the one that was offered, only count the call as loaded, or as skipped if
+        there is none."""
         after = next_graph.read_bytes()
         if after == before:
             if before == NO_GRAPH:
@@ -124,7 +127,8 @@ class GraphCache:
         self.prune()
 
     def prune(self) -> None:
-        """Remove the least recently used graphs, and the remains of killed processes."""
+        """Remove the least recently used graphs beyond `MAX_FILES`, and folders of killed processes
+        after a day."""
         files = sorted(self.folder.glob("*.mindir"), key=lambda p: p.stat().st_mtime)
         for path in files[: max(0, len(files) - MAX_FILES)]:
             path.unlink(missing_ok=True)

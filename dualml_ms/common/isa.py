@@ -137,7 +137,8 @@ def _load_choice(path: Path) -> IsaChoice | None:
 
 
 def _save_choice(path: Path, choice: IsaChoice) -> IsaChoice:
-    """Store the measurement; if the folder is not writable, it is repeated next time."""
+    """Store the measurement and return it with the file's path; if the folder is not writable,
+    return it unchanged, and it is repeated next time."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, asdict(choice))

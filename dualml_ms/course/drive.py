@@ -36,7 +36,8 @@ def to_tensor(a: Any, like: Any) -> ms.Tensor:
 
 
 def fill(a: Any, buffer: ms.Tensor) -> ms.Tensor:
-    """Return an array as a new tensor: pending operations may still read the buffer."""
+    """Return an array as a new tensor of the type of ``buffer``, which is itself left alone:
+    pending operations may still read it."""
     return to_tensor(a, buffer)
 
 
@@ -61,8 +62,8 @@ def optimizer(module: Any, target: str, options: Mapping[str, Any], arrays: Arra
 
 
 def training(module: Any, target: str, options: Mapping[str, Any], arrays: Arrays) -> Arrays:
-    """Train a softmax regression with a student's optimizer; ``losses`` are the losses before each
-    update."""
+    """Train a softmax regression with a student's optimizer on the batches of ``order``, or each
+    time on all samples if ``whole``; ``losses`` are the losses before each update."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
     weight, bias = (ms.Parameter(ms.Tensor(arrays[n]), name=n) for n in ("weight", "bias"))
     hyper = {n: tuple(v) if isinstance(v, list) else v for n, v in options["hyper"].items()}

@@ -41,7 +41,11 @@ class FakeCluster:
         self.rank, self.size, self.port, self.formed = rank, size, port, False
 
     def init(self, backend_name: str | None = None) -> None:
-        """Join the group that the environment variables describe."""
+        """Join the group that the environment variables describe; ``backend_name`` is ignored.
+
+        Raises:
+            RuntimeError: a variable is missing, or differs from what the scheduler expects.
+        """
         missing = [name for name in REQUIRED_VARIABLES if not os.environ.get(name)]
         if missing:
             raise RuntimeError(f"environment variable {missing[0]} expected, but not set")

@@ -25,7 +25,8 @@ UPDATES = re.compile(
 
 
 def seal() -> None:
-    """Make primitives of optimizers raise an error when they are constructed, whatever their name.
+    """Make primitives of optimizers raise an error when they are constructed, whatever their name,
+    and remove MindSpore's compiled functions of optimizers.
 
     The check is inserted into the code of `Primitive.__init__` itself: there is no other
     constructor left that could be called instead.
@@ -46,7 +47,7 @@ def seal() -> None:
 
 
 def checked_name(name: Any) -> str:
-    """Return the name of a primitive, unless it is that of an optimizer."""
+    """Return the name of a primitive; raise an error if it is that of an optimizer."""
     plain = str.__str__(name)  # also of a subclass that overrides __str__
     if plain in PRIMITIVES or UPDATES.fullmatch(plain):
         refuse_ready_made(f"mindspore.ops.{plain}")

@@ -44,7 +44,8 @@ class OrderSampler(ds.Sampler):
         super().__init__(num_samples=len(self))
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the order of an epoch, from 0; takes effect when the next iterator is made.
+        """Choose the order of an epoch, from 0; takes effect when the next iterator is made. A
+        single order serves every epoch.
 
         Raises:
             UserError: there is no order for it.

@@ -13,7 +13,8 @@ from dualml.launch.route import free_port
 
 
 def msrun_command(size: int, module: str, words: Sequence[str]) -> list[str]:
-    """Return the command of ``msrun`` for the ranks of this machine."""
+    """Return the command of ``msrun`` for ``size`` ranks of this machine, which run ``module`` with
+    the arguments ``words``; the folder of the file ``words[0]`` receives its logs."""
     count = (f"--worker_num={size}", f"--local_worker_num={size}")
     logs = f"--log_dir={Path(words[0]).parent}"
     port = f"--master_port={free_port()}"
@@ -25,7 +26,7 @@ def msrun_command(size: int, module: str, words: Sequence[str]) -> list[str]:
 
 
 def search_path() -> str:
-    """Return a ``PATH`` on which this Python comes first."""
+    """Return this process's ``PATH`` with the folder of this Python in front."""
     return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
 
 

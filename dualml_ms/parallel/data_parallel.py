@@ -126,7 +126,7 @@ class MindSporeDataParallel(MindSporeGradientBuckets):
         return nbytes(self.sums)
 
     def wait_reduction(self, gradients: Sequence[ms.Tensor]) -> list[ms.Tensor]:
-        """Return the gradients, which are summed when the step returns."""
+        """Return the gradients, which `gradient` has already summed over the ranks."""
         return list(gradients)
 
     def update(self, gradients: Sequence[ms.Tensor], step: int) -> None:
@@ -139,8 +139,9 @@ class MindSporeDataParallel(MindSporeGradientBuckets):
         self.training.step_count = step
 
     def _reduce(self, part: Array, factor: float, before: Sequence[ms.Tensor]) -> ms.Tensor:
-        """Reduce the gradients; the parallel mode only matters for compilation, for every new batch
-        length."""
+        """Compute a chunk's gradients times ``factor``, add those ``before``, sum them over the
+        ranks into `sums`, and return the chunk's lazy mean loss. The parallel mode only matters for
+        compilation, for every new batch length."""
         key = len(part), bool(before)
         with nullcontext() if key in self.compiled else data_parallel_mode(self.comm):
             loss: ms.Tensor = self._reduced(
@@ -152,7 +153,8 @@ class MindSporeDataParallel(MindSporeGradientBuckets):
 
 @contextmanager
 def data_parallel_mode(comm: Communicator) -> Iterator[None]:
-    """Set MindSpore's data parallel mode for cells that are made and compiled inside the block.
+    """Set MindSpore's data parallel mode for cells that are made and compiled inside the block, and
+    reset it afterwards.
 
     In a cluster joined by a store MindSpore does not know the number of ranks or its own, so both
     are passed.

@@ -101,13 +101,15 @@ class Backward(nn.Cell):
 
     @staticmethod
     def differentiated_cell(part: ModelPart, i: int) -> nn.Cell:
-        """Return the cell of a layer that is differentiated."""
+        """Return the cell of layer ``i`` for the backward pass: one that returns outputs alone if
+        the layer is given a carried state, else the layer's own."""
         carry = part.kinds[i] == CARRY and part.dropouts > 0
         return RecurrentOutputs(part.order[i]) if carry else part.order[i]
 
     def plan_recomputation(self, part: ModelPart, tape: SegmentTape) -> None:
         """Determine for each layer the span to recompute that ends with it (``recomputed_span``;
-        −1: none), and its saved top within that span (``inside``)."""
+        −1: none), and the place of its saved top within a recomputed span (``inside``; 0: not
+        inside)."""
         n = len(part.order)
         self.stretches = [
             LayerBlock(part, replace(some, recomputed=False)) for some in tape.recomputed_spans
@@ -121,7 +123,8 @@ class Backward(nn.Cell):
         )
 
     def recompute_stacks(self, number, tape, masks, flow):
-        """Recompute the stack before the first layer of a span and after each of its layers."""
+        """Recompute span ``number`` from its inputs on the tape, once ``flow`` is known; return the
+        stack before its first layer and after each of its layers."""
         block, values = self.stretches[number], ()
         for at in self.entries[number]:
             values += (ops.depend(tape[at], flow),)

@@ -23,7 +23,8 @@ class SegmentTape:
     before all layers the values below the top have the numbers −1, −2, …
 
     Attributes:
-        first: the first layer that a gradient flows through, minus one.
+        first: the first layer of the backward pass, whose input needs no gradient; −1 if the
+            segment's input does.
         kept: the numbers of those tops, in order.
         top_numbers: layer → number of the top it goes back from.
         recomputed_spans: the spans that are recomputed for some derivative.

@@ -73,7 +73,8 @@ class OperationTracer(MsDispatchMode):
 
 
 def find_tensors(value: Any) -> list[ms.Tensor]:
-    """Return all tensors in an argument or a result, in order."""
+    """Return all tensors in an argument or a result, in mappings, lists and tuples at any depth, in
+    order; an empty list for none."""
     if isinstance(value, ms.Tensor):
         return [value]
     if isinstance(value, Mapping):
@@ -86,7 +87,8 @@ def find_tensors(value: Any) -> list[ms.Tensor]:
 def operator_settings(
     primitive: Any, given: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return an operator's settings: by name if the primitive has names, else by position."""
+    """Return an operator's arguments that contain no tensor: the primitive's attributes by name if
+    it has some, else positional ones as ``argument 0``, …; keyword arguments in both cases."""
     known = (
         {}
         if primitive is None

@@ -34,7 +34,8 @@ def copy_tensor(value: Any) -> ms.Tensor | None:
 
 
 def is_saved_elsewhere(value: Any) -> bool:
-    """Return whether a value is a parameter, which is saved by name, or never changed by a step."""
+    """Return whether a value is a parameter or several, which are saved by name, or an operator,
+    type or Python module, which no step changes."""
     kinds = (ms.Parameter, ms.ParameterTuple, ops.Primitive, type, ModuleType)
     return isinstance(value, kinds)
 
@@ -65,14 +66,14 @@ def assign_values(parameter: ms.Parameter, value: NDArray[Any]) -> None:
 
 
 def updated_parameters(model: nn.Cell, optimizer: Any) -> list[ms.Parameter]:
-    """Return the parameters that an optimizer updates, in its order; all trainable ones for a
-    custom optimizer that does not list them."""
+    """Return the parameters that an optimizer updates, in its order; all trainable ones of
+    ``model`` if it lists none, or is None."""
     own = getattr(optimizer, "parameters", None)
     return list(own if is_tensor_sequence(own) else model.trainable_params())
 
 
 def is_tensor_sequence(value: Any) -> bool:
-    """Return whether a value is a non-empty sequence of tensors."""
+    """Return whether a value is a non-empty list, tuple or `ParameterTuple` of tensors alone."""
     row = isinstance(value, ms.ParameterTuple | list | tuple)
     return row and len(value) > 0 and all(isinstance(one, ms.Tensor) for one in value)
 
@@ -125,28 +126,32 @@ class Recorder(Base):
         return dict(self.model.parameters_and_names())
 
     def tensors(self) -> list[Tensor]:
-        """Return name, shape and trainability of each parameter, in MindSpore's order."""
+        """Return name, shape and whether it is trained of every parameter, buffers included, in
+        MindSpore's order."""
         return [
             Tensor(n, tuple(p.shape), bool(p.requires_grad))
             for n, p in self.named_tensors().items()
         ]
 
     def modules(self) -> dict[str, str]:
-        """Return name → class name of every cell inside the model."""
+        """Return dotted name → class name of every cell inside the model, without the model
+        itself."""
         return {name: type(cell).__name__ for name, cell in self.model.cells_and_names() if name}
 
     def weights(self) -> Arrays:
-        """Return name → copy of each parameter."""
+        """Return name → host copy of each parameter, buffers included."""
         return {name: self.array(p) for name, p in self.named_tensors().items()}
 
     def load(self, weights: Mapping[str, NDArray[Any]]) -> None:
-        """Assign the values, by name, to the model's parameters, in place."""
+        """Assign the values, by name, to the model's parameters, in place; others stay as they
+        are."""
         named = self.named_tensors()
         for name, value in weights.items():
             assign_values(named[name], np.array(value))
 
     def gradients_by_name(self, gradients: Any) -> Arrays:
-        """Return name → copy of each gradient, given by name or in the optimizer's order."""
+        """Return name → host copy of each gradient, given by name or in the order in which the
+        optimizer has its parameters. UserError: not as many as those."""
         if not isinstance(gradients, Mapping):
             names = {id(p): name for name, p in self.named_tensors().items()}
             order = [
@@ -160,7 +165,8 @@ class Recorder(Base):
         return {name: self.array(g) for name, g in gradients.items()}
 
     def optimizer_state(self) -> dict[str, Arrays]:
-        """Return state name (PyTorch's, by `SLOTS`) → parameter name → copy of the array."""
+        """Return state name (PyTorch's, by `SLOTS`) → parameter name → host copy; only lists of
+        tensors with the parameters' shapes are state."""
         own, names = self.optimizer, {id(p): name for name, p in self.named_tensors().items()}
         parameters = updated_parameters(self.model, own)
         order = [names.get(id(p), p.name) for p in parameters]
@@ -180,13 +186,15 @@ class Recorder(Base):
         return slots
 
     def unique_parameters(self) -> list[ms.Parameter]:
-        """Return the parameters of the cell and of the optimizer's state, each once."""
+        """Return the parameters of the cell, then those of the optimizer's state, each once;
+        without an optimizer the cell's alone."""
         held = getattr(self.optimizer, "get_parameters", None)
         own = list(held()) if held is not None else updated_parameters(self.model, self.optimizer)
         return list({id(p): p for p in [*self.named_tensors().values(), *own]}.values())
 
     def snapshot(self) -> Any:
-        """Return copies of the parameters, and of the optimizer's state and other attributes."""
+        """Return copies of the parameters, and of the optimizer's state and other attributes, if
+        there is one, for `restore`."""
         own = (
             []
             if self.optimizer is None
@@ -216,7 +224,8 @@ class Recorder(Base):
         return ms.Tensor(array, tensor.dtype)
 
     def make_tape(self) -> Tape:
-        """Return an empty tape that knows the cells and the parameters of the model."""
+        """Return an empty tape that knows the model's cells and, as ``parameter:NAME``, its
+        parameters."""
         tape = Tape(
             self.array, self.skip, {id(one): name for name, one in self.model.cells_and_names()}
         )
@@ -226,14 +235,16 @@ class Recorder(Base):
 
     @contextlib.contextmanager
     def watch_operations(self) -> Iterator[None]:
-        """Draw shared random numbers inside the block; if there is a tape, record all operators."""
+        """Draw shared random numbers, from the seed's first one, inside the block; if there is a
+        tape, record all operators."""
         watch = contextlib.nullcontext() if self.tape is None else OperationTracer(self.tape)
         with SharedRngMode(SharedRng(self.seed)), watch:
             yield
 
     @contextlib.contextmanager
     def hook_modules(self, tell: Callable[[str, Any], None]) -> Iterator[None]:
-        """Call ``tell`` with name and output of each cell in the block; the model is ``""``."""
+        """Call ``tell(name, output)`` after each cell's forward pass inside the block; the name of
+        the model itself is empty."""
 
         def hook(name: str) -> Callable[..., None]:
             return lambda cell, given, output: tell(name, output)

@@ -31,7 +31,8 @@ class SharedRngMode(MsDispatchMode):
 
 
 def draw_result(chance: SharedRng, func: Any, args: Sequence[Any]) -> Any:
-    """Return the result of a random operator; None for every other operator."""
+    """Return the result of a Dropout (output and mask), ``Bernoulli`` or ``UniformReal`` operator,
+    drawn from ``chance``; None for every other operator."""
     if len(args) != 3 or not isinstance(args[0], ms.ops.Primitive):
         return None
     primitive, (first, *rest) = args[0], args[2] or (None,)

@@ -29,14 +29,16 @@ FAREWELL_S = 5.0
 
 
 def join(place: RankContext, device: str | torch.device = "cpu") -> Membership:
-    """Make torch's default process group of all ranks.
+    """Make torch's default process group of all ranks, which all call this, and return the
+    membership; a single rank gets no group.
 
     Args:
-        device: ``cpu`` (gloo), ``cuda`` (nccl; every rank takes a GPU of its own) or ``auto``.
+        device: ``cpu`` (gloo), ``cuda`` (nccl; every rank takes a GPU of its own) or ``auto``, see
+            `rank_device`.
 
     Raises:
         CommunicationError: ranks that did not come in time, or a port that is in use.
-        UserError: an invalid rendezvous or environment.
+        UserError: an invalid rendezvous or environment, or a process that is in a group already.
         Unsupported: fewer GPUs than ranks.
     """
     chosen, limit = rank_device(place, str(device)), timedelta(seconds=place.timeout)
@@ -70,7 +72,7 @@ def join(place: RankContext, device: str | torch.device = "cpu") -> Membership:
 
 
 def new_group(place: RankContext, member: Membership, ranks: list[int], key: str) -> Any:
-    """Make a process group of some ranks; only these ranks call it.
+    """Make a process group of the world ranks ``ranks``; only these ranks call it.
 
     torch names such a group after its ranks and the number of groups its maker is in already. If
     members differ in that number, they would wait for one another under different names: those in
@@ -92,7 +94,8 @@ def new_group(place: RankContext, member: Membership, ranks: list[int], key: str
 
 
 def leave(member: Membership) -> None:
-    """Wait briefly for the other ranks and destroy the process group; never waits long.
+    """Run the exit callbacks, wait at most `FAREWELL_S` seconds for the other ranks, and as long
+    again for the process group to be destroyed; undo what `join` left behind.
 
     gloo's threads can still abort the interpreter's exit (pytorch #190489): a process that was in a
     group should end with ``os._exit``.
@@ -112,7 +115,9 @@ def leave(member: Membership) -> None:
 
 
 def rank_device(place: RankContext, device: str) -> torch.device:
-    """Return the device of this rank; on GPUs, the one with its local rank."""
+    """Return the device of this rank and make a GPU the current one. A single rank may name a GPU
+    by its index; several take the GPU of their local rank each. With fewer GPUs than ranks here
+    ``auto`` is a CPU, and ``cuda`` raises Unsupported or, for a single rank, UserError."""
     kind, index = parse_device(device)
     if kind == "ascend":
         raise Unsupported("PyTorch drives Ascend only with torch_npu, which dualml does not use")

@@ -36,8 +36,8 @@ class TorchCollectives(Communicator):
     member: Membership
 
     def _native(self, primitive: str, x: Tensor, **options: Any) -> Any:
-        """Run a native collective and return its result; a single rank computes it without
-        torch."""
+        """Run a native collective and return its result; ``x`` may be overwritten. A single rank
+        computes it without torch."""
         if self.group is None:
             return self._run_on_one_rank(primitive, x, options)
         with self._translate_errors(primitive):
@@ -45,8 +45,8 @@ class TorchCollectives(Communicator):
             return result()
 
     def _start(self, primitive: str, x: Tensor, **options: Any) -> EngineWork:
-        """Start a native collective without waiting and return its work; gloo's reduce_scatter
-        starts an all_reduce."""
+        """Start a native collective without waiting and return its work; ``x`` may be overwritten.
+        gloo's reduce_scatter starts an all_reduce."""
         if self.group is None:
             result = self._run_on_one_rank(primitive, x, options)
             return EngineWork(lambda: result, lambda: True)
@@ -57,8 +57,9 @@ class TorchCollectives(Communicator):
         return self._make_work(primitive, work, result)
 
     def _start_gloo_reduce_scatter(self, x: Tensor, op: str) -> EngineWork:
-        """Start an all_reduce, which is what gloo does: its own reduce_scatter copies the part only
-        when it is waited for, and never reports completion before."""
+        """Start an all_reduce of the 1-D ``x`` whose work returns this rank's part. gloo does the
+        same: its own reduce_scatter copies the part only when it is waited for, and never reports
+        completion before."""
         with self._translate_errors("reduce_scatter"):
             work, result = self._all_reduce_begin(x, True, op)
         start, size = (
@@ -83,41 +84,44 @@ class TorchCollectives(Communicator):
     # that gives the result once the work is complete.
 
     def _all_reduce_begin(self, x: Tensor, later: bool, op: str) -> StartedCollective:
-        """Start an all-reduce of ``x`` by ``op``, in place if ``x`` is contiguous."""
+        """Start an all-reduce of ``x`` by ``op``, without waiting if ``later``, in place if ``x``
+        is contiguous; the result is the reduced tensor on every rank."""
         x = x.contiguous()
         return dist.all_reduce(x, OPS[op], self.group, later), lambda: x
 
     def _reduce_begin(self, x: Tensor, later: bool, op: str, root: int) -> StartedCollective:
-        """Start a reduction of ``x`` by ``op``, in place; only the group rank ``root`` gets the
-        result."""
+        """Start a reduction of ``x`` by ``op``, without waiting if ``later``, in place; only the
+        group rank ``root`` gets the result, and elsewhere ``x`` is undefined afterwards."""
         return dist.reduce(x, self.ranks[root], OPS[op], self.group, later), lambda: x
 
     def _broadcast_begin(self, x: Tensor, later: bool, root: int) -> StartedCollective:
-        """Start a broadcast of the group rank ``root``'s ``x``, in place if ``x`` is contiguous."""
+        """Start a broadcast of the group rank ``root``'s ``x``, without waiting if ``later``, in
+        place if ``x`` is contiguous; the result is the tensor received."""
         x = x.contiguous()
         return dist.broadcast(x, self.ranks[root], self.group, later), lambda: x
 
     def _gather_begin(self, x: Tensor, later: bool, root: int) -> StartedCollective:
-        """Start a gather of every rank's ``x``; the result is their list on the group rank
-        ``root``, else None."""
+        """Start a gather of every rank's ``x``, without waiting if ``later``; the result is their
+        list in rank order on the group rank ``root``, else None."""
         parts = self._buffers(x) if self.rank == root else None
         return dist.gather(x, parts, self.ranks[root], self.group, later), lambda: parts
 
     def _all_gather_begin(self, x: Tensor, later: bool) -> StartedCollective:
-        """Start an all-gather; the result is the list of every rank's ``x``, in rank order."""
+        """Start an all-gather, without waiting if ``later``; the result is the list of every rank's
+        ``x``, in rank order."""
         parts = self._buffers(x)
         return dist.all_gather(parts, x, self.group, later), lambda: parts
 
     def _scatter_begin(
         self, x: Tensor, later: bool, parts: list[Tensor] | None, root: int
     ) -> StartedCollective:
-        """Start a scatter of the group rank ``root``'s ``parts`` (None elsewhere); this rank's part
-        overwrites ``x``."""
+        """Start a scatter of the group rank ``root``'s ``parts`` (None elsewhere), without waiting
+        if ``later``; this rank's part overwrites ``x`` and is the result."""
         return dist.scatter(x, parts, self.ranks[root], self.group, later), lambda: x
 
     def _reduce_scatter_begin(self, x: Tensor, later: bool, op: str) -> StartedCollective:
-        """Start a reduce-scatter of the 1-D ``x`` by ``op``; the result is this rank's part. Parts
-        of unequal length are padded with zeros meanwhile."""
+        """Start a reduce-scatter of the 1-D ``x`` by ``op``, without waiting if ``later``; the
+        result is this rank's part. Parts of unequal length are padded with zeros meanwhile."""
         sizes = part_lengths(len(x), self.size)
         if sizes[0] != sizes[-1]:
             rows = x.new_zeros((self.size, sizes[0]))
@@ -132,8 +136,8 @@ class TorchCollectives(Communicator):
         return work, lambda: own[: sizes[self.rank]]
 
     def _all_to_all_begin(self, x: Tensor, later: bool, parts: list[Tensor]) -> StartedCollective:
-        """Start an all-to-all of ``parts``, one per rank and of one shape; the result is the list
-        of the parts received. ``x`` is ignored."""
+        """Start an all-to-all of ``parts``, one per rank and of one shape, without waiting if
+        ``later``; the result is the list of the parts received, by sender. ``x`` is ignored."""
         rows = torch.stack(parts)
         received = torch.empty_like(rows)
         work = None
@@ -142,19 +146,21 @@ class TorchCollectives(Communicator):
         return work, lambda: list(received.unbind(0))
 
     def _barrier_begin(self, x: None, later: bool) -> StartedCollective:
-        """Start a barrier of the group; NCCL's runs on this rank's GPU. ``x`` is ignored."""
+        """Start a barrier of the group, without waiting if ``later``; NCCL's runs on this rank's
+        GPU. The result is None, and ``x`` is ignored."""
         bound = {}
         if self.member.engine == "nccl":
             bound = {"device_ids": [self.member.device.index]}
         return dist.barrier(self.group, later, **bound), lambda: None
 
     def _buffers(self, x: Tensor) -> list[Tensor]:
-        """Allocate one tensor of the shape of ``x`` per rank, contiguous in one buffer."""
+        """Allocate one uninitialised tensor of the shape of ``x`` per rank, contiguous in one
+        buffer."""
         return list(x.new_empty((self.size, *x.shape)).unbind(0))
 
     def _run_on_one_rank(self, primitive: str, x: Any, options: dict[str, Any]) -> Any:
-        """Return the result of a collective of a single rank: ``x``, its part, or a list of
-        either."""
+        """Return the result of a collective of a single rank without a copy: [``x``] of a gather or
+        all-gather, the only part of a scatter, the list of parts of an all-to-all, else ``x``."""
         if primitive in ("gather", "all_gather"):
             return [x]
         parts = options.get("parts")
@@ -162,7 +168,8 @@ class TorchCollectives(Communicator):
 
     @contextmanager
     def _translate_errors(self, primitive: str) -> Iterator[None]:
-        """Translate torch's errors into one line: the rank, the operation and the likely cause."""
+        """Turn torch's errors inside the block into a CommunicationError of one line, with the
+        rank, the operation and the likely cause, and mark the membership as broken."""
         try:
             yield
         except CommunicationError:
@@ -176,7 +183,8 @@ class TorchCollectives(Communicator):
 
 
 def likely_cause(error: BaseException, place: RankContext) -> str:
-    """Return the most likely cause of an error of torch.distributed."""
+    """Return one line on the most likely cause of an error of torch.distributed: a lost connection,
+    a timeout or ranks that differ; else the error's own first line."""
     text = str(error)
     if any(words in text for words in ("losed by peer", "reset by peer", "Broken pipe")):
         return "the connection to another rank is gone; that rank most likely failed, see its log"

@@ -105,8 +105,9 @@ class TorchCommunicator(TorchCollectives):
     def implementation_of(
         self, primitive: str, dtype: str = "float32", op: str = "sum"
     ) -> Implementation:
-        """Return the `torch.distributed` function behind ``primitive``, or how NCCL composes it, or
-        why NCCL does not support it."""
+        """Return the `torch.distributed` function behind ``primitive``, or how NCCL's is composed,
+        or why NCCL does not support it; a single rank sends nothing. ``dtype`` is ignored, and
+        ``op`` matters only to reductions."""
         if self.group is None:
             return Implementation("native", "one rank: nothing to send")
         if self.member.engine == "nccl" and primitive in GLOO_ONLY:
@@ -123,8 +124,8 @@ class TorchCommunicator(TorchCollectives):
         return Implementation("native", text)
 
     def stopwatch(self) -> Callable[[], float]:
-        """Start a stopwatch; on a GPU it uses CUDA events, so that launch latency is not
-        measured."""
+        """Start a stopwatch and return a function that gives the seconds since; on a GPU it uses
+        CUDA events, so that launch latency is not measured."""
         if self.clock == EVENTS:
             return start_events(self.member.device)
         return super().stopwatch()
@@ -134,7 +135,7 @@ class TorchCommunicator(TorchCollectives):
         return torch.from_numpy(np.array(array, order="C")).to(self.member.device)
 
     def numpy(self, x: Tensor) -> Any:
-        """Copy a tensor to a C-contiguous NumPy array on the host."""
+        """Copy a tensor, detached, to a C-contiguous NumPy array on the host; not of bfloat16."""
         return np.array(x.detach().cpu().numpy(), order="C")
 
     def dtype(self, x: Tensor) -> str:
@@ -168,7 +169,8 @@ class TorchCommunicator(TorchCollectives):
         return torch.where(ordered[-1].isnan(), ordered[-1], middle)  # nan is sorted to the end
 
     def combine_bits(self, a: Tensor, b: Tensor, op: str) -> Tensor:
-        """Apply the bitwise ``op`` to the tensors ``a`` and ``b``; returns a new one."""
+        """Return a new tensor: the bitwise ``op`` (band, bor or bxor) of ``a`` and ``b``, which are
+        unchanged."""
         return BITS[op](a, b)
 
     def scale(self, x: Tensor, factor: float) -> Tensor:
@@ -196,17 +198,18 @@ class TorchCommunicator(TorchCollectives):
             torch.cuda.synchronize(self.member.device)
 
     def count_sent_bytes(self) -> int | None:
-        """Return the bytes that gloo has written to its sockets; None for NCCL, which also uses
-        other transports."""
+        """Return the bytes written so far to this process's open TCP connections, gloo's among
+        them; None if unknown, and for NCCL, which also uses other transports."""
         return sent_bytes() if self.member.engine == "gloo" else None
 
     def close(self) -> None:
-        """Leave the group of all ranks; its subgroups end with it."""
+        """Leave the group of all ranks; its subgroups end with it. Do nothing for a subgroup."""
         if self.is_world:
             leave(self.member)
 
     def _subgroup(self, ranks: Sequence[int]) -> Communicator:
-        """Make the communicator of these group ranks; a single rank gets no process group."""
+        """Make the communicator of these ranks of this group, which all of them call; a single rank
+        gets no process group."""
         chosen = [self.ranks[r] for r in ranks]
         group = None
         if len(chosen) > 1:
@@ -219,8 +222,8 @@ class TorchCommunicator(TorchCollectives):
     def _exchange(
         self, send: Mapping[int, Tensor], receive: Mapping[int, Tensor]
     ) -> dict[int, Tensor]:
-        """Send and receive one tensor per named group rank at the same time; return the received
-        ones by rank. Contiguous tensors in ``receive`` are overwritten."""
+        """Send and receive one tensor per named group rank at the same time, wait, and return the
+        received ones by rank. Contiguous tensors in ``receive`` are overwritten."""
         buffers = {peer: x.contiguous() for peer, x in receive.items()}
         with self._translate_errors("exchange"):
             if self.member.engine == "nccl":  # separate calls could deadlock
@@ -237,11 +240,11 @@ class TorchCommunicator(TorchCollectives):
         return buffers
 
     def _isend(self, x: Tensor, peer: int) -> EngineWork:
-        """Start sending ``x`` to the group rank ``peer``."""
+        """Start sending ``x`` to the group rank ``peer``; the work returns ``x``."""
         return self._start_message(dist.isend, x, peer)
 
     def _irecv(self, buffer: Tensor, peer: int) -> EngineWork:
-        """Start receiving from the group rank ``peer`` into ``buffer``."""
+        """Start receiving from the group rank ``peer`` into ``buffer``, which the work returns."""
         return self._start_message(dist.irecv, buffer, peer)
 
     def _isend_tagged(self, x: Tensor, peer: int, tag: int) -> EngineWork:
@@ -254,7 +257,8 @@ class TorchCommunicator(TorchCollectives):
         return self._start_message(dist.irecv, buffer, peer, tag)
 
     def _start_message(self, begin: Any, x: Tensor, peer: int | None, tag: int = 0) -> EngineWork:
-        """Start a message to or from a peer; None receives from any rank."""
+        """Start a message by ``begin``, `dist.isend` or `dist.irecv`, to or from the group rank
+        ``peer``; None receives from any rank, which the work then names."""
         with self._translate_errors("exchange"):
             work = begin(x, None if peer is None else self.ranks[peer], self.group, tag)
         read: list[int] = []

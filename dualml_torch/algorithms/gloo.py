@@ -21,7 +21,8 @@ def loop_thread_ids() -> list[int]:
 
 
 def use_batch_scheduling() -> None:
-    """Keep gloo's receiving thread from preempting the sending thread on its core.
+    """Give gloo's socket threads of this process the policy SCHED_BATCH, so that the receiving
+    thread does not preempt the sending one on its core; only on Linux, where the system allows it.
 
     Measured on a Linux kernel of 250 Hz without preemption, all-reduces of 240 KB over two ranks
     with one core each: half take less than 0.3 ms, but more than one in ten takes 4 ms, the

@@ -65,7 +65,8 @@ class KernelChoice:
     reason: str
 
     def environment_facts(self) -> dict[str, str]:
-        """Return the choice as facts for the environment of a run."""
+        """Return the choice as texts for the environment of a run: ``memory_format``, ``kernels``
+        and ``kernels_reason``."""
         return {
             "memory_format": self.memory_format,
             "kernels": "compiled" if self.compiled else "as recorded",
@@ -132,7 +133,12 @@ def choose_kernels(
 def decide_compilation(
     best: str, times: Times, reason: str, updates: int, always: bool
 ) -> KernelChoice:
-    """Decide to compile if the time saved over ``updates`` pays for the compilation time.
+    """Return the choice of the memory format ``best``, compiled if the time saved over ``updates``
+    is more than `PAYS` times the compilation time, or if ``always``.
+
+    Args:
+        times: the result of `compare_compiled`; after a failure nothing is compiled.
+        reason: the choice's reason so far, to which the times are added.
 
     Raises:
         UserError: compilation is set to ``always`` and has failed.
@@ -151,7 +157,8 @@ def decide_compilation(
 
 
 def read_setting(variable: str, values: Sequence[str]) -> str:
-    """Return the user's value of an environment variable; an empty string if it is unset."""
+    """Return the user's value of an environment variable; an empty string if it is unset.
+    UserError: a value that is not among ``values``."""
     value = os.environ.get(variable, "")
     if value and value not in values:
         raise UserError(f"{variable} is {' or '.join(values)}, or unset; received {value!r}")
@@ -159,13 +166,14 @@ def read_setting(variable: str, values: Sequence[str]) -> str:
 
 
 def copy_network(network: nn.Module, memory_format: str) -> nn.Module:
-    """Return a copy of the network in a memory format."""
+    """Return a deep copy of the network in a memory format, one of `FORMATS`."""
     network = copy.deepcopy(network)
     return network.to(memory_format=getattr(torch, memory_format))  # type: ignore[call-overload, no-any-return]
 
 
 def make_gradient_work(network: nn.Module, loss: Loss, memory_format: str, batch: Batch) -> Work:
-    """Return a function that computes the gradients of a batch, for timing."""
+    """Return a function that computes the gradients of a batch by a copy of the network in a memory
+    format, for timing."""
     return partial(RecordedGradient(copy_network(network, memory_format), loss).gradient, *batch)
 
 
@@ -177,7 +185,8 @@ def make_update_work(
     batch: Batch,
     compiled: bool,
 ) -> Work:
-    """Return a function that makes whole updates of a copy of the network, for timing."""
+    """Return a function that makes whole updates of a copy of the network on one batch, compiled if
+    asked for, for timing; the network itself stays as it is."""
     network = copy_network(network, memory_format)
     recorded = RecordedGradient(network, loss, compiled=len(batch[1]) * compiled)
     rules = optimizer(rule, network.parameters(), compiled=compiled)
@@ -192,7 +201,9 @@ def make_update_work(
 
 
 def compare_compiled(recorded: Callable[[], Work], compiled: Callable[[], Work]) -> Times:
-    """Return milliseconds of an update as recorded and compiled, and the seconds of compilation."""
+    """Return the milliseconds of an update ``recorded`` and ``compiled`` and the ``seconds`` of
+    compilation, by these names; if compilation fails, only ``failed``, with the error's first
+    line."""
     begin = time.perf_counter()
     try:
         fast = compiled()
@@ -204,8 +215,8 @@ def compare_compiled(recorded: Callable[[], Work], compiled: Callable[[], Work])
 
 
 def time_in_turns(variants: Mapping[str, Work]) -> Times:
-    """Return the smallest milliseconds of each variant, run in turns: disturbances only add
-    time."""
+    """Return each variant's smallest milliseconds of one call, after a first call that does not
+    count; they run in turns, 5 to 100 times: disturbances only add time."""
     for work in variants.values():
         work()
     best: dict[str, float] = {}
@@ -237,7 +248,8 @@ def times_path(recipe: TrainingSpec, batch: Batch) -> Path | None:
 
 
 def load_times(path: Path | None) -> Times:
-    """Load stored times; a missing or damaged file gives none."""
+    """Return the stored times; an empty dict without a path, or if the file is missing or
+    damaged."""
     try:
         times = read_json(path) if path else {}
         formats = [times[name] > 0 for name in times if name in FORMATS]
@@ -249,8 +261,8 @@ def load_times(path: Path | None) -> Times:
 
 
 def save_times(path: Path | None, times: Times) -> Times:
-    """Store times, keeping those that another process stored first; if the file cannot be written,
-    they hold for this trial only."""
+    """Store times and return them merged with those in the file, which another process stored first
+    and which win; if the file cannot be written, they hold for this trial only."""
     times = times | load_times(path)
     try:
         if path is not None:

@@ -15,7 +15,8 @@ def nbytes(tensors: Iterable[torch.Tensor | None]) -> int:
 
 
 def state_bytes(optimizer: RuleOptimizer | None) -> int:
-    """Return the bytes of the tensors in the optimizer's current state."""
+    """Return the bytes of the tensors in the optimizer's current state, of a DTensor those of this
+    rank's shard; 0 for None and before the first update."""
     slots = [] if optimizer is None else optimizer.state.values()
     kept = (t for named in slots for t in named.values() if torch.is_tensor(t))
     return nbytes(t.to_local() if hasattr(t, "to_local") else t for t in kept)
@@ -29,11 +30,12 @@ def storage_address(tensor: torch.Tensor) -> int:
 def record_saved_tensors(
     sizes: dict[int, int], excluded: Collection[int]
 ) -> torch.autograd.graph.saved_tensors_hooks:
-    """Record the storage of every tensor that autograd saves inside the block in ``sizes``.
+    """Return a context manager that records in ``sizes`` the storage of every tensor that autograd
+    saves inside its block.
 
     Args:
-        sizes: storage address → bytes.
-        but: storage addresses (`storage_address`) that do not count.
+        sizes: storage address → bytes of the whole storage, filled in place.
+        excluded: storage addresses (`storage_address`) that do not count.
     """
 
     def note(tensor: torch.Tensor) -> torch.Tensor:
@@ -45,8 +47,8 @@ def record_saved_tensors(
 
 
 def measure_peak_memory(device: torch.device, work: Callable[[], object]) -> int | None:
-    """Return the peak bytes of a GPU during ``work``; None on a CPU, where PyTorch counts
-    nothing."""
+    """Run ``work`` and return the peak bytes of a GPU meanwhile, including what was allocated
+    before; None, without running it, on a CPU, where PyTorch counts nothing."""
     if device.type != "cuda":
         return None
     torch.cuda.synchronize(device)

@@ -62,14 +62,15 @@ class RecordedGradient:
         self.clear()
 
     def clear(self) -> None:
-        """Drop all recorded graphs and read the network's parameters again."""
+        """Drop all recorded graphs and take the network's current parameter tensors; the next call
+        records again."""
         self.parameters = tuple(self.network.parameters())
         self.unit_share = torch.ones(())
         self.calls: dict[int, Call] = {}
 
     def __call__(self, inputs: Sequence[Tensor], labels: Tensor, share: float) -> Tensor:
-        """Add ``share`` times the gradient of the mean loss to the parameters' gradients; return
-        the mean loss."""
+        """Add ``share`` times the gradient of the mean loss to the parameters' ``grad``, which may
+        be None; return the mean loss, detached and not times ``share``."""
         loss, *gradients = self.gradient(inputs, labels, share)
         if self.accumulate:
             return loss
@@ -81,8 +82,9 @@ class RecordedGradient:
         return loss
 
     def gradient(self, inputs: Sequence[Tensor], labels: Tensor, share: float = 1) -> Sequence[Any]:
-        """Return the mean loss and each parameter's gradient, None for unreached parameters. With
-        `accumulate` the gradients are added in place, and only the mean loss is returned."""
+        """Return the mean loss and ``share`` times each parameter's gradient, None for parameters
+        that it does not reach; ``grad`` is unchanged. With `accumulate` the gradients are added to
+        ``grad`` in place, and only the mean loss is returned."""
         part = self.unit_share if share == 1 else torch.full((), share)
         places = [p.grad for p in self.parameters] if self.accumulate else []
         given = (part, labels, *inputs, *self.parameters, *places)
@@ -103,8 +105,9 @@ def record_gradient(
     inputs: Sequence[Tensor],
     places: Sequence[Tensor | None] = (),
 ) -> GraphModule:
-    """Record ``(share, labels, *inputs, *parameters, *places)`` → the mean loss and, for each
-    parameter, ``share`` times its gradient; None for one that the loss does not reach.
+    """Return the recorded graph of ``(share, labels, *inputs, *parameters, *places)`` → the mean
+    loss and, for each parameter, ``share`` times its gradient; None for one that the loss does not
+    reach.
 
     Args:
         share: 0-dim. labels, inputs: of the shapes and layouts that will come.
@@ -156,8 +159,8 @@ def called_operators(graph: GraphModule) -> set[Any]:
 
 
 def compile_graph(recorded: GraphModule, given: Sequence[Tensor]) -> Call:
-    """Compile a graph with TorchInductor in one piece: `torch.compile` would make two, with
-    guards."""
+    """Compile a graph with TorchInductor in one piece and return its function: `torch.compile`
+    would make two, with guards. ``given`` are examples of its arguments."""
     from torch._inductor import compile as fuse
     from torch._inductor import config
 
@@ -173,7 +176,8 @@ def compile_graph(recorded: GraphModule, given: Sequence[Tensor]) -> Call:
 
 
 def simplify(graph: Graph) -> None:
-    """Remove what only autograd needs, and write into memory that is not read any more."""
+    """Change ``graph`` in place: remove what only autograd needs, and let operations write into
+    memory that is not read any more."""
     for node in graph.nodes:
         if node.target is aten.detach.default:
             node.replace_all_uses_with(node.args[0])
@@ -201,8 +205,9 @@ def simplify(graph: Graph) -> None:
 
 
 def accumulate_gradients(graph: Graph, count: int) -> None:
-    """Add each gradient to its place, one of the last ``count`` inputs, as soon as it is
-    computed."""
+    """Change ``graph`` in place so that it adds each gradient to its place, one of the last
+    ``count`` inputs, as soon as it is computed, and returns the loss alone. A place without a
+    gradient is left as it is."""
     places = [node for node in graph.nodes if node.op == "placeholder"][-count:]
     output = graph.output_node()
     loss, *gradients = output.args[0]  # type: ignore[misc]
@@ -214,14 +219,16 @@ def accumulate_gradients(graph: Graph, count: int) -> None:
 
 
 def storage_owner(node: Node) -> Node:
-    """Return the node that allocated the memory of this one."""
+    """Return the node that allocated the memory of this one, found by following views and in-place
+    operators; the node itself if it is neither."""
     while node.op == "call_function" and is_view(node):
         node = node.args[0]  # type: ignore[assignment]
     return node
 
 
 def is_view(node: Node) -> bool:
-    """Return whether a node's result shares the memory of its first argument."""
+    """Return whether a node's result shares the memory of its first argument, as of a view or an
+    in-place operator."""
     if node.target in VIEWS or node.target in INPLACE_VARIANTS.values():
         return True
     schema = getattr(node.target, "_schema", None)
@@ -229,7 +236,8 @@ def is_view(node: Node) -> bool:
 
 
 def same_layout(node: Node, other: Any) -> bool:
-    """Return whether both nodes are tensors of one shape, type and layout."""
+    """Return whether both nodes are tensors of one shape, type and strides; False if ``other`` is
+    no node."""
     if not isinstance(other, Node):
         return False
     one, two = node.meta["val"], other.meta["val"]
@@ -237,8 +245,9 @@ def same_layout(node: Node, other: Any) -> bool:
 
 
 def is_last_read(node: Node, last: dict[Node, int], now: int) -> bool:
-    """Return whether ``now`` is the last to read this memory, in the layout in which it was
-    allocated."""
+    """Return whether node number ``now`` is the last that reads the memory of ``node``, and
+    ``node`` is an operation's own result in the layout in which it was allocated, not an input of
+    the graph. ``last``: owner of memory → number of its last reader."""
     if node.target in (aten.view.default, *VIEWS):
         node = node.args[0]  # type: ignore[assignment]
     own = node.op == "call_function" and (node.target is operator.getitem or not is_view(node))

@@ -56,12 +56,15 @@ class Membership:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of a torch error, without its C++ stack."""
+    """Return the first line of a torch error, without its C++ stack; the name of its class if it
+    has no text."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def open_shared_store(place: RankContext, member: Membership) -> Any:
-    """Exchange notes with the other ranks, then open the store that all of them share.
+    """Exchange notes with the other ranks, which all call this, then open and return the torch
+    store that all of them share; choose gloo's network interface in the environment if it names
+    none.
 
     The rank that hosts the store opens it before it posts its note; if it fails, its note says so.
     """
@@ -103,8 +106,8 @@ def open_shared_store(place: RankContext, member: Membership) -> Any:
 def _file_store(
     place: RankContext, member: Membership, details: dict[str, str]
 ) -> tuple[Any, bool]:
-    """Choose the store's file, which rank 0 names in ``details``; return the function that opens it
-    from rank 0's details, and False: no rank has to host it."""
+    """Choose the store's file, which rank 0 names in ``details`` after it has removed an old one;
+    return the function that opens it from rank 0's details, and False: no rank has to host it."""
     if place.rendezvous != "auto":
         # One file for each group: torch needs a fresh one, and the user's file is not touched.
         path = Path(f"{urlsplit(place.rendezvous).path}.{group_key(place)}")
@@ -132,7 +135,8 @@ def _tcp_store(place: RankContext, member: Membership, details: dict[str, str]) 
 
 def _env_store(place: RankContext, member: Membership, details: dict[str, str]) -> tuple[Any, bool]:
     """Return the function that opens the store of ``MASTER_ADDR`` and ``MASTER_PORT``, and whether
-    this rank hosts it. UserError: variables that are missing or name another rank."""
+    this rank hosts it: rank 0, unless torchrun's agent does. UserError: variables that are missing
+    or name another rank."""
     names = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
     if missing := [name for name in names if not os.environ.get(name)]:
         raise UserError(

@@ -73,12 +73,13 @@ class TorchTraining(
 
     @property
     def precision_policy(self) -> Implementation:
-        """Native arithmetic in the network's low-precision type, which the detail names."""
+        """Native arithmetic in the network's low-precision type, which the detail names; ``None``
+        there in float32."""
         return Implementation("native", str(self.network.low_dtype))
 
     def step(self, batch: Array, step: int) -> list[tuple[torch.Tensor, float]]:
         """Make update ``step`` with the gradients of all chunks of ``batch``; return each chunk's
-        mean loss, 0-dim on the device, and its share of the batch."""
+        mean loss before it, 0-dim on the device, and its share of the batch."""
         self.zero_grad()
         losses = []
         for part, share in split_into_chunks(batch, self.recipe.chunk):
@@ -87,19 +88,23 @@ class TorchTraining(
         return losses
 
     def zero_grad(self) -> None:
-        """Clear the gradients like `Optimizer.zero_grad`, without the profiler's mark around it."""
+        """Set all gradients to None and forget the hidden states of the last batch; unlike
+        `Optimizer.zero_grad`, without the profiler's mark."""
         for parameter in self.parameters.values():
             parameter.grad = None
         self.final_states.clear()
 
     def carry_states(self) -> None:
-        """Store the final states of the batch for the next one."""
+        """Store the final hidden states of the batch for the next one; do nothing for a model
+        without."""
         for part, states in self.final_states if self.hidden is not None else ():
             arrays = {name: state.cpu().numpy() for name, state in states.items()}
             self.hidden.store_final_states(part, arrays)
 
     def update(self, step: int) -> None:
-        """Make update ``step`` with the current gradients, unless the loss scaler skips it."""
+        """Make update ``step`` at its learning rate with the current gradients, unscaled in place
+        if there is a loss scaler; carry hidden states over. Where the scaler skips the update, the
+        weights stay, and ``step`` counts all the same."""
         if not self.recipe.schedule.constant:
             for group in self.optimizer.param_groups:
                 group["lr"] = self.recipe.learning_rate(step)
@@ -112,8 +117,8 @@ class TorchTraining(
         self.step_count = step
 
     def backward(self, part: Array, share: float) -> torch.Tensor:
-        """Add this part's share of the mean gradient of the scaled loss; return the part's own mean
-        loss."""
+        """Add ``share`` times the gradient of this part's mean loss, times the loss scale, to the
+        parameters' ``grad``; return the mean loss itself, detached."""
         inputs, labels = self.batch_tensors(part)
         share = share * self.loss_scale
         if self.recorded is not None:
@@ -125,7 +130,8 @@ class TorchTraining(
         return loss.detach()
 
     def batch_tensors(self, part: Array) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
-        """Return the network's inputs for these samples in the next update, and their labels."""
+        """Return the network's inputs for these samples in the next update, the samples, then
+        Dropout masks and initial states in the order of the layers; and the labels."""
         index = torch.from_numpy(part).to(self.device)
         spec, seed = self.recipe.spec, self.recipe.seed
         drawn = extra_inputs(spec, seed, self.step_count + 1, part, self.hidden).values()
@@ -134,7 +140,8 @@ class TorchTraining(
 
     def measure_memory(self, batch: Array | None = None) -> MemoryUsage:
         """Count bytes of weights, gradients and optimizer state, and those that a forward pass of
-        one chunk of ``batch`` saves. Without a batch, gradients count as much as weights."""
+        the first chunk of ``batch`` saves; nothing is updated. Without a batch, or for an empty
+        one, gradients count as much as weights, and activations are None, or 0."""
         own = list(self.parameters.values())
         weights, state = nbytes(own), state_bytes(self.optimizer)
         if batch is None or not len(batch):
@@ -155,8 +162,9 @@ class TorchTraining(
         return MemoryUsage(weights, nbytes(gradients), state, seen)
 
     def trace(self, batch: Array, probe: Array) -> BatchTrace:
-        """Compute loss, unscaled gradients and activations without an update; all ``grad`` are None
-        afterwards. A parameter that the loss does not reach has zeros."""
+        """Compute loss and unscaled gradients of ``batch``, and activations of the samples
+        ``probe``, without an update; running statistics stay, and all ``grad`` are None afterwards.
+        A parameter that the loss does not reach has zeros."""
         self.zero_grad()
         with self.preserving_statistics():
             losses = [
@@ -178,8 +186,8 @@ class TorchTraining(
 
     @torch.no_grad()
     def capture_forward(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
-        """Return the digest of ``batch`` and host copies of the layers' outputs for the samples
-        ``probe``, in evaluation mode."""
+        """Return the digest of ``batch``, which is not run, and host copies of the layers' outputs
+        for the samples ``probe``, in evaluation mode."""
         self.network.eval()
         activations = self.network.activations(self.x[torch.from_numpy(probe).to(self.device)])
         self.network.train()
@@ -195,8 +203,8 @@ class TorchTraining(
 
     @torch.no_grad()
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
-        """Return the mean loss and the classes of the largest logits, all samples in one forward
-        pass."""
+        """Return the mean loss and the classes of the largest logits in evaluation mode, all
+        samples in one forward pass."""
         self.network.eval()
         logits = self.network(torch.from_numpy(x).to(self.device))
         loss = float(self.loss(logits, torch.from_numpy(y).to(self.device)))
@@ -213,7 +221,8 @@ class TorchTraining(
         return {name: to_numpy(tensor) for name, tensor in self.network.statistics().items()}
 
     def load_running_statistics(self, statistics: Mapping[str, Array]) -> None:
-        """Copy ``statistics`` into the network's running statistics in place."""
+        """Copy ``statistics``, which names all of them, into the network's running statistics in
+        place."""
         for name, tensor in self.network.statistics().items():
             tensor.copy_(torch.from_numpy(statistics[name]))
 
@@ -224,18 +233,20 @@ class TorchTraining(
         return own if self.hidden is None else own | self.hidden.state()
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
-        """Copy ``weights`` into the network and restore optimizer, loss scaler and hidden states as
-        after update ``step``."""
+        """Copy ``weights`` into the network in place and restore optimizer, loss scaler and hidden
+        states as after update ``step``; 0 is a fresh optimizer."""
         self.network.load(weights)
         state = self.pop_scaler_state(state if self.hidden is None else self.hidden.load(state))
         load_state(self.optimizer, state, self.applied_steps(step), list(self.parameters))
         self.step_count = step
 
     def transform_weights(self, fn: Callable[[Arrays], Mapping[str, Array]]) -> None:
-        """Replace the network's weights by ``fn`` of their host copies; everything else stays."""
+        """Replace the network's weights by ``fn`` of their host copies, running statistics
+        included; everything else stays."""
         self.network.load(fn(self.weights()))
 
 
 def to_numpy(tensor: torch.Tensor) -> Array:
-    """Return a detached host copy of a tensor as an array of its shape and type."""
+    """Return a detached host copy of a tensor as an array of its shape and type; bfloat16, which
+    NumPy lacks, raises TypeError."""
     return tensor.detach().cpu().numpy().copy()

@@ -45,8 +45,7 @@ def section(job: BenchJob, add: AddRow) -> None:
 
 
 def run_losses(loop: PlainLoop, rounds: int) -> list[float]:
-    """Run some rounds of a loop and return the loss of every update; the mean of the last round is
-    reported."""
+    """Run some rounds of a loop and return the losses of all updates that it has made so far."""
     for _ in range(rounds):
         loop.run_round()
     return loop.losses

@@ -63,7 +63,8 @@ def section(job: BenchJob, add: AddRow) -> None:
 
 
 def sum_over_ranks(comm: Any, argument: Any) -> float:
-    """Sum a one over the ranks of dualml's own communicator."""
+    """Return the all-reduced sum of a one from each rank, the number of ranks, by dualml's own
+    communicator; ``argument`` is ignored."""
     return float(comm.numpy(comm.all_reduce(comm.tensor([1.0])))[0])
 
 
@@ -89,7 +90,7 @@ def run_group(ranks: int, arguments: tuple[Any, ...]) -> None:
 
 def error_line(error: BaseException) -> str:
     """Return the line that names the cause: NCCL's own last error, or the last line of a traceback
-    that names an error."""
+    that names an error, each at most 300 characters; else `error_reason` of it."""
     text = str(error)
     if "Last error:" in text:
         return "nccl: " + " ".join(text.partition("Last error:")[2].split("\n\n")[0].split())[:300]
@@ -100,7 +101,8 @@ def error_line(error: BaseException) -> str:
 def run_rank(
     number: int, engine: str, ranks: int, name: str, report: str, sizes: tuple[int, ...], calls: int
 ) -> None:
-    """Run one process of a group; rank 0 writes a JSON line for each collective and size."""
+    """Run process ``number``, from 0, of a group and end it by `os._exit`; process 0 appends a JSON
+    line for each collective and size to the file ``report``."""
     device = resolve_device(name)
     if engine == "nccl" and device.type != "cuda":
         raise RuntimeError(f"nccl needs a GPU; the device is {device}")
@@ -123,8 +125,9 @@ def run_rank(
 def measure_rows(
     number: int, ranks: int, device: torch.device, sizes: tuple[int, ...], calls: int
 ) -> Iterator[dict[str, Any]]:
-    """Measure each collective at each size; yield the cells of a row, with a reason after a
-    failure."""
+    """Measure each collective at each size in bytes; yield the cells of a row, with the quartiles
+    of the milliseconds per call. After a failure, the row's reason, the larger sizes of that
+    collective are left out."""
     for collective in COLLECTIVES:
         for size in sizes:
             cells: dict[str, Any] = {"collective": collective, "bytes": size}
@@ -147,7 +150,8 @@ def measure_rows(
 
 
 def call_collective(collective: str, x: torch.Tensor, number: int, ranks: int) -> torch.Tensor:
-    """Run a collective on ``x`` and return this rank's result."""
+    """Run a collective on ``x``, which an all-reduce or broadcast overwrites, and return this
+    rank's result; any unknown name is a reduce-scatter."""
     if collective == "all_reduce":
         dist.all_reduce(x)
         return x
@@ -164,7 +168,8 @@ def call_collective(collective: str, x: torch.Tensor, number: int, ranks: int) -
 
 
 def is_correct(collective: str, x: torch.Tensor, number: int, ranks: int) -> bool:
-    """Return whether a collective gives the correct result for ranks that contribute 1 to n."""
+    """Return whether a collective gives the correct result for ``x`` filled with ``number`` + 1, 1
+    to n over the ranks; ``x`` is unchanged."""
     total = ranks * (ranks + 1) / 2
     wanted = {"all_reduce": [total], "reduce_scatter": [total], "broadcast": [1.0]}
     values = call_collective(collective, x.clone(), number, ranks).unique().tolist()

@@ -44,7 +44,8 @@ def section(job: BenchJob, add: AddRow) -> None:
 def optimizer_variants(
     name: str, fields: dict[str, Any], params: list[torch.nn.Parameter], device: torch.device
 ) -> dict[str, MakeVariant]:
-    """Return the variants of an optimizer by name: dualml's, dualml's compiled, and torch's."""
+    """Return factories of the timed steps of an optimizer by name: dualml's, dualml's compiled, and
+    torch's in its variants; all update ``params`` in place."""
     times = 20 if sum(p.numel() for p in params) < 1e6 else 5
 
     def make_timer(step: Callable[[], Any]) -> Callable[[], float]:

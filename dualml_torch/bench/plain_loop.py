@@ -54,8 +54,8 @@ class BenchWork:
 
 
 def make_work(job: BenchJob, name: str) -> BenchWork:
-    """Make samples, batches and initial weights for the model ``name`` of the zoo; few for a quick
-    job."""
+    """Make random samples, batches and initial weights for the model ``name`` of the zoo; few for a
+    quick job. Always the same for one name."""
     spec, samples, steps = model(name), *((256, 3) if job.quick else (8192, 32))
     draw = make_generator(0, "bench", name)
     x = draw.normal(size=(samples, *spec.input_shape)).astype(np.float32)
@@ -85,8 +85,8 @@ class Loop:
         self.next_update += self.work.steps
 
     def run_updates(self, first: int, last: int) -> list[float]:
-        """Make the updates from number ``first`` to ``last`` (exclusive) and return their
-        losses."""
+        """Make the updates from number ``first`` to ``last`` (exclusive, from 0) and return their
+        losses; subclasses implement it."""
         raise NotImplementedError
 
 
@@ -150,7 +150,8 @@ class PlainLoop(Loop):
 
     def update(self, x: Tensor, y: Tensor) -> Tensor:
         """Make one Adam update on a batch, in autocast if there is a ``precision``; return the loss
-        before it, lazy."""
+        before it, detached, on the device. In float16 an update whose gradients overflow is
+        skipped."""
         kind = self.work.device.type
         with torch.autocast(kind, self.precision, enabled=self.precision is not None):
             loss = self.loss_function(x, y)
@@ -161,8 +162,8 @@ class PlainLoop(Loop):
         return loss.detach()
 
     def record_graph(self) -> None:
-        """Record an update as a CUDA graph, so that later updates replay it; restore the weights
-        that recording changed."""
+        """Record an update as a CUDA graph that later updates replay; restore the weights, but not
+        the state of the optimizer, which recording changed."""
         start = {n: p.detach().clone() for n, p in self.net.state_dict().items()}
         self.batch = self.order[0].clone()
 
@@ -194,8 +195,8 @@ class PlainLoop(Loop):
 
 @contextlib.contextmanager
 def deterministic(mode: str) -> Iterator[None]:
-    """Set PyTorch's deterministic debug mode inside the block, so that the cost of a trial's choice
-    does not count against other loops."""
+    """Set PyTorch's deterministic debug mode inside the block and restore it at the end, so that
+    the cost of a trial's choice does not count against other loops."""
     before = torch.get_deterministic_debug_mode()
     torch.set_deterministic_debug_mode(mode)
     try:

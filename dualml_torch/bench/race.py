@@ -19,8 +19,8 @@ MakeVariant = Callable[[], Callable[[], float]]
 
 
 def time_milliseconds(device: torch.device, work: Callable[[], Any], times: int = 1) -> float:
-    """Return milliseconds per call of ``work`` over ``times`` calls: by events on a GPU, from the
-    first kernel's start to the last one's end, elsewhere by the processor's clock."""
+    """Return milliseconds per call of ``work``, the mean over ``times`` calls: by events on a GPU,
+    from the first kernel's start to the last one's end, elsewhere by the processor's clock."""
     if device.type != "cuda":
         start = time.perf_counter()
         for _ in range(times):
@@ -38,11 +38,12 @@ def time_milliseconds(device: torch.device, work: Callable[[], Any], times: int 
 def race(
     variants: Mapping[str, MakeVariant], rounds: int, against: str, add: AddRow, **what: Any
 ) -> None:
-    """Add a row for each variant: median and quartiles of its times, and of their ratios to the
-    times of ``against`` in the same rounds. A variant that cannot be made or run is a row with its
-    reason.
+    """Run the variants in turns and add a row for each: quartiles of its times, and of their ratios
+    to the times of ``against`` in the same rounds. A variant that cannot be made or run is a row
+    with its reason.
 
     Args:
+        rounds: timed calls of each variant, after a first one that does not count.
         what: the other cells of the rows.
     """
     runs: dict[str, Callable[[], float]] = {}
@@ -67,14 +68,15 @@ def race(
 
 
 def quartiles(values: list[float]) -> list[float]:
-    """Return lower quartile, median and upper quartile."""
+    """Return lower quartile, median and upper quartile of at least two values."""
     low, median, high = statistics.quantiles(values, n=4, method="inclusive")
     return [low, median, high]
 
 
 def capture_graph(device: torch.device, update: Callable[[], Any], fresh: Callable[[], Any]) -> Any:
-    """Capture one update as a CUDA graph, as torch's manual does it: on a separate stream, after
-    some updates in which every library allocates its workspaces.
+    """Capture one update as a CUDA graph and return it, as torch's manual does it: on a separate
+    stream, after three updates, in which every library allocates its workspaces. Unsupported: no
+    GPU.
 
     Args:
         fresh: called before the capture, so that gradients lie in the graph's own memory.

@@ -47,8 +47,8 @@ def section(job: BenchJob, add: AddRow) -> None:
 
 
 def add_row(add: AddRow, cells: dict[str, Any], there: bool, *, tf32: bool, **more: Any) -> None:
-    """Add a row; ``noticed`` says whether the verdict is right: different if and only if TF32 was
-    really on."""
+    """Add a row; ``noticed`` says whether the verdict is right: different if and only if ``tf32``
+    was asked for and ``there``, really on."""
     noticed = (cells["verdict"] == "different") == (tf32 and there)
     if tf32 and not there:
         cells = {**cells, "reason": {"key": "no_tf32"}}
@@ -58,7 +58,8 @@ def add_row(add: AddRow, cells: dict[str, Any], there: bool, *, tf32: bool, **mo
 
 
 def probe_errors(job: BenchJob, on: bool) -> dict[str, float]:
-    """Measure the relative errors of one product and one convolution with TF32 on or off.
+    """Measure the relative errors of one product and one convolution with TF32 on or off, in a
+    process of their own; return them by these names.
 
     Raises:
         TrialError: the process failed.
@@ -75,7 +76,8 @@ def probe_errors(job: BenchJob, on: bool) -> dict[str, float]:
 
 
 def relative_errors(device: torch.device, size: int) -> dict[str, float]:
-    """Return ‖single − double‖ / ‖double‖ of a matrix product and of a convolution."""
+    """Return ‖single − double‖ / ‖double‖ of a matrix product and of a convolution by name: float32
+    on ``device`` compared with float64 on the CPU, with the same rounded operands."""
     draw = torch.Generator().manual_seed(0)
     a, b = (torch.randn(size, size, generator=draw, dtype=torch.float64) for _ in range(2))
     x = torch.randn(32, 16, 32, 32, generator=draw, dtype=torch.float64)

@@ -15,7 +15,8 @@ COMPILE = "DUALML_TORCH_COMPILE"
 
 
 def environ(threads: int) -> dict[str, str]:
-    """Return the variables of a worker with ``threads`` threads, see `thread_variables`.
+    """Return the environment variables of a worker with ``threads`` threads, see
+    `thread_variables`; nothing is set.
 
     The number of threads is the caller's. All other variables keep the user's value if there is
     one.

@@ -52,7 +52,8 @@ def resolve_device(name: str = "auto") -> torch.device:
 
 
 def missing_cuda_reason() -> str:
-    """Return the reason why ``torch.cuda.is_available()`` is false, with the remedy."""
+    """Return the reason why ``torch.cuda.is_available()`` is false, with the remedy; call it only
+    then."""
     from dualml.interface.doctor import fit
 
     (gpus, newest), cuda = machine.query_gpus(), torch.version.cuda
@@ -107,13 +108,14 @@ def environment(device: str | torch.device, threads: int) -> dict[str, str]:
 
 
 def device_name(device: torch.device) -> str:
-    """Return the name of the GPU, or of the processor."""
+    """Return the model name of the GPU or, for any other device, of the processor."""
     if device.type == "cuda":
         return str(torch.cuda.get_device_name(device))
     return machine.cpu_model()
 
 
 def _first_match(text: str, pattern: str) -> str:
-    """Return the first group of a pattern in a text; an empty string without a match."""
+    """Return what the first group of a pattern matches in a text; an empty string without a
+    match."""
     match = re.search(pattern, text)
     return match[1] if match else ""

@@ -24,7 +24,8 @@ Arrays = Mapping[str, Any]
 
 
 def optimizer(module: Any, target: str, options: Mapping[str, Any], arrays: Arrays) -> Arrays:
-    """Run a student's optimizer; ``3/w`` of the result is parameter w after update 3."""
+    """Run a student's optimizer on drawn gradients; ``3/w`` of the result is parameter w, float32,
+    after update 3. Without an array ``g/3/w`` it has no gradient in that update."""
     names = [key[2:] for key in arrays if key.startswith("p/")]
     own = {n: torch.nn.Parameter(torch.from_numpy(arrays[f"p/{n}"].copy())) for n in names}
     groups = options.get("groups", {})
@@ -60,25 +61,26 @@ def hyperparameters(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def to_array(x: Any) -> Any:
-    """Return a copy of a tensor as an array."""
+    """Return a copy of a tensor, or of anything that NumPy accepts, as an array."""
     return x.detach().cpu().numpy().copy() if isinstance(x, torch.Tensor) else np.array(x)
 
 
 def to_tensor(a: Any, like: Any) -> torch.Tensor:
-    """Return an array as a tensor of the type of ``like``."""
+    """Return a copy of an array as a tensor of the type of the tensor ``like``."""
     return torch.from_numpy(np.array(a)).to(like.dtype)
 
 
 def fill(a: Any, buffer: torch.Tensor) -> torch.Tensor:
-    """Write an array into a tensor; the returned tensor shares its memory."""
+    """Write an array into ``buffer`` and return it, detached; if ``buffer`` is not contiguous, only
+    the returned tensor, a copy, is written."""
     own = buffer.detach().contiguous()
     own.copy_(torch.from_numpy(np.array(a)))
     return own
 
 
 def training(module: Any, target: str, options: Mapping[str, Any], arrays: Arrays) -> Arrays:
-    """Train a softmax regression with a student's optimizer; ``losses`` are the losses before each
-    update."""
+    """Train a softmax regression with a student's optimizer, in each update on a batch of ``order``
+    or on all samples if ``whole``; ``losses`` are the losses before each update."""
     weight, bias = (
         torch.nn.Parameter(torch.from_numpy(arrays[n].copy())) for n in ("weight", "bias")
     )

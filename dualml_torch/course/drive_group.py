@@ -37,14 +37,16 @@ AGENT = {
 
 
 def number_or_environ(options: Mapping[str, Any], name: str, variable: str, none: int) -> int:
-    """Return a number as the framework reads it: from an argument, else from the environment."""
+    """Return a number as the framework reads it: the argument ``name``, unless it is None, −1 or
+    missing, else the environment ``variable``, else ``none``."""
     value = options.get(name)
     return int(os.environ.get(variable, none) if value is None or value == -1 else value)
 
 
 @contextlib.contextmanager
 def check_starts(module: Any, rank: int, size: int) -> Iterator[None]:
-    """Check each start of a group or an agent inside the block, and shorten its timeouts."""
+    """Check the rank and size of each start of a group or an agent by ``module`` inside the block,
+    by `check_rank`, and shorten its timeouts."""
     init_group, init_rpc = dist.init_process_group, rpc.init_rpc
 
     def wrap_start(original: Callable[..., Any], shorten: Callable[[dict[str, Any]], None]) -> Any:
@@ -79,8 +81,9 @@ def check_starts(module: Any, rank: int, size: int) -> Iterator[None]:
 def group(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any
 ) -> Arrays:
-    """Run a student's function; ``sum`` is what it returned, of the ranks' values or of remote
-    calls; ``left`` is 1 if something was not shut down."""
+    """Run a student's function on every rank; ``sum`` is the number that it returned, the ranks'
+    sum or a remote call's value + 1; ``left`` is 1 if something was not shut down, which is done
+    here, else 0."""
     port = int(comm.broadcast(torch.tensor(find_port())))
     rank, size, value = comm.rank, comm.size, float(arrays["value"])
 

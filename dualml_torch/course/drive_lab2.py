@@ -28,8 +28,8 @@ def aggregate(
 def ring(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's ring all-reduce; ``sum`` is its result, ``before`` the argument after the
-    call."""
+    """Run a student's ring all-reduce; ``sum`` is its result, ``before`` the argument as it is
+    after the call, which must not change it."""
     tensor = torch.from_numpy(arrays["t"].copy())
     made = getattr(module, target)(RestrictedCommunicator(comm, ALLOWED["ring"]), tensor)
     return {k: t.detach().numpy().copy() for k, t in (("sum", made), ("before", tensor))}
@@ -38,7 +38,7 @@ def ring(
 def measured(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's timing; ``seconds`` per size, on a communicator with known times or on a real
-    one."""
+    """Run a student's timing of collectives; ``seconds`` is what it returned, one number per size,
+    on a communicator with known times or on a real one."""
     watched = RestrictedCommunicator(comm, ALLOWED["measured"])
     return {"seconds": np.asarray(getattr(module, target)(watched, list(options["sizes"])))}

@@ -53,7 +53,7 @@ class Net(torch.nn.Module):
         return outputs
 
     def values(self, prefix: str = "") -> dict[str, Any]:
-        """Return copies of parameters and buffers by name, with a prefix."""
+        """Return copies of parameters and buffers by name, each name after ``prefix``."""
         return {f"{prefix}{n}": v.detach().numpy().copy() for n, v in self.state_dict().items()}
 
 
@@ -90,8 +90,8 @@ def same_start(
 def train_steps(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's training steps; ``3/w1`` is parameter w1 after update 3, ``3/loss`` its loss
-    if requested."""
+    """Run a student's training steps; ``3/w1`` is parameter w1 after update 3, without the buffer,
+    ``3/loss`` the loss that the student's step returned, if requested."""
     h, net = options["hyper"], Net(arrays)
     optimizer = Descent(net.parameters(), h["lr"], h["adaptive"], h["eps"])
     loss_fn = torch.nn.MSELoss()

@@ -16,8 +16,8 @@ Arrays = Mapping[str, Any]
 
 
 def make_stage(arrays: Arrays, lr: float, rank: int) -> tuple[Any, Any]:
-    """Return a rank's stage, softsign(x·Wᵀ + b) on rank 0 and x·Wᵀ + b on rank 1, and gradient
-    descent for it."""
+    """Return a rank's stage, softsign(x·Wᵀ + b) on rank 0 and x·Wᵀ + b on any other, with W and b
+    from ``arrays``, and gradient descent for it."""
     out, wide = arrays["weight"].shape
     linear = torch.nn.Linear(wide, out)
     with torch.no_grad():
@@ -28,16 +28,16 @@ def make_stage(arrays: Arrays, lr: float, rank: int) -> tuple[Any, Any]:
 
 
 def parameters(stage: Any) -> Any:
-    """Return the (name, parameter) pairs of a stage, ``weight`` and ``bias``, without module
-    names."""
+    """Return the (name, parameter) pairs of a stage in a list, ``weight`` and ``bias``, without
+    module names."""
     return [(n.rpartition(".")[2], p) for n, p in stage.named_parameters()]
 
 
 def stages(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's pipeline; ``3/weight``, ``3/bias`` of this rank's stage after update 3,
-    ``3/loss`` on the last rank."""
+    """Run a student's pipeline of two ranks; return ``3/weight``, ``3/bias``, this rank's
+    parameters after update 3, and on rank 1 also ``3/loss``, what the student's step returned."""
     stage, optimizer = make_stage(arrays, options["lr"], comm.rank)
     out: dict[str, Any] = {}
     for step in range(1, options["steps"] + 1):
@@ -65,8 +65,8 @@ def stages(
 def layer(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's layer forward and backward; return ``y`` and the gradients ``x``, ``weight``,
-    ``bias``."""
+    """Run a student's layer forward and backward; return ``y`` and the gradients of ``x``,
+    ``weight`` and ``bias`` by these names."""
     watched = RestrictedCommunicator(comm, ALLOWED["layer"])
     w, b, x, g = (torch.from_numpy(arrays[n].copy()) for n in ("w", "b", "x", "g"))
     made = getattr(module, target)(watched, w, b)

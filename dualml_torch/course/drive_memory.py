@@ -17,8 +17,8 @@ Arrays = Mapping[str, Any]
 def zero(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's ZeRO optimizer; ``3/parameters`` are the parameters after update 3, ``m``,
-    ``v`` the state at the end."""
+    """Run a student's ZeRO optimizer; ``3/parameters`` are all parameters after update 3, ``m``,
+    ``v`` this rank's state at the end, if it has attributes of these names."""
     parameters = torch.from_numpy(arrays["p"].copy())
     hyper = {n: tuple(v) if isinstance(v, list) else v for n, v in options["hyper"].items()}
     watched = RestrictedCommunicator(comm, ALLOWED["zero"])

@@ -31,8 +31,8 @@ def worker_name(rank: int) -> str:
 
 
 def start_agent(comm: Any) -> None:
-    """Start this rank's agent of `torch.distributed.rpc`; the ranks reach one another over a
-    loopback interface of their own."""
+    """Start this rank's agent of `torch.distributed.rpc`, which all ranks do together; they reach
+    one another over a loopback interface of their own."""
     with socket.socket() as door:
         door.bind(("127.0.0.1", 0))
         port = int(comm.broadcast(torch.tensor(door.getsockname()[1])))
@@ -56,7 +56,8 @@ class PlainDescent(Descent):
 
 
 def make_stage(weight: torch.Tensor, bias: torch.Tensor, bent: bool) -> Any:
-    """Make one half of the model on the rank where this runs."""
+    """Make one half of the model on the rank where this runs: x·Wᵀ + b, followed by softsign if
+    ``bent``."""
     linear = torch.nn.Linear(weight.shape[1], weight.shape[0])
     with torch.no_grad():
         linear.weight.copy_(weight)
@@ -72,8 +73,8 @@ def stage_values(reference: Any) -> dict[str, Any]:
 def remote(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's pipeline on rank 0; ``3/0/weight`` is the weight of stage 0 after update 3,
-    ``3/loss`` the loss before it."""
+    """Run a student's pipeline on rank 0, while the others serve; ``3/0/weight`` is the weight of
+    stage 0 after update 3, ``3/loss`` the loss before it. On other ranks the result is empty."""
     start_agent(comm)
     comm.barrier()
     out: dict[str, Any] = {}

@@ -13,7 +13,8 @@ FUSED = tuple(f"aten::_fused_{name}" for name in ("adam", "adamw", "sgd", "adagr
 
 
 def seal() -> None:
-    """Make the fused optimizers raise an error, whatever name they are called by.
+    """Make PyTorch's fused Adam, AdamW, SGD and AdaGrad raise an error on the CPU for the rest of
+    this process, whatever name they are called by.
 
     The dispatcher calls the refusal in place of its own kernels. The handle that could restore
     them is not reachable from Python.

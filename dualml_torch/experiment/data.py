@@ -46,10 +46,10 @@ class OrderSampler(Sampler[int]):
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the order of an epoch, from 0.
+        """Choose the order of an epoch, from 0; a single order is used whatever the epoch.
 
         Raises:
-            UserError: there is no order for it.
+            UserError: there are several orders, and none for this epoch.
         """
         if not self.single and not 0 <= epoch < len(self.orders):
             raise UserError(f"epoch {epoch} has no order; there are {len(self.orders)}, from 0")
@@ -170,6 +170,7 @@ def _import() -> Any:
 
 
 def _forget() -> None:
-    """Remove what a failed import left behind, so that the next one starts afresh."""
+    """Remove torchvision's modules, which a failed import left behind, from `sys.modules`, so that
+    the next import starts afresh."""
     for name in [m for m in sys.modules if m.partition(".")[0] == "torchvision"]:
         del sys.modules[name]

@@ -22,8 +22,8 @@ def detect_external_launch() -> ExternalLaunch | None:
 
 
 def detect_deepspeed_launch() -> ExternalLaunch | None:
-    """Return the rank that ``deepspeed`` states: only its launcher sets all of these variables
-    unprefixed."""
+    """Return the rank that ``deepspeed`` states in the environment: only its launcher sets all of
+    these variables unprefixed; None if one is missing."""
     if not {*DEEPSPEED} <= os.environ.keys():
         return None
     return ExternalLaunch(

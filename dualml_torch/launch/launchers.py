@@ -12,14 +12,15 @@ from dualml.launch.route import free_port
 
 
 def torchrun_command(size: int, module: str, words: Sequence[str]) -> list[str]:
-    """Return the command of ``torchrun`` for the ranks of this machine."""
+    """Return the command of ``torchrun`` for ``size`` ranks of a module on this machine; ``words``
+    are the module's arguments."""
     count = f"--nproc-per-node={size}"
     return python_argv("-m", "torch.distributed.run", "--standalone", count, "-m", module, *words)
 
 
 def torch_launch_command(size: int, module: str, words: Sequence[str]) -> list[str]:
-    """Return the command of older scripts: without ``--use-env`` each process gets
-    ``--local-rank=N``."""
+    """Return the command of older scripts, `torch.distributed.launch`: without ``--use-env`` each
+    process gets ``--local-rank=N`` as a further argument."""
     count = f"--nproc-per-node={size}"
     return python_argv(
         "-m", "torch.distributed.launch", "--standalone", count, "-m", module, *words
@@ -27,20 +28,22 @@ def torch_launch_command(size: int, module: str, words: Sequence[str]) -> list[s
 
 
 def spawn_command(size: int, module: str, words: Sequence[str]) -> list[str]:
-    """Return the command that starts ranks by `torch.multiprocessing.spawn`."""
+    """Return the command that starts ``size`` ranks of a module by `torch.multiprocessing.spawn`;
+    ``words`` are the module's arguments."""
     return python_argv("-m", "dualml_torch.launch.spawn", str(size), module, *words)
 
 
 def accelerate_command(size: int, module: str, words: Sequence[str]) -> list[str]:
-    """Return the command of ``accelerate launch`` for several processes."""
+    """Return the command of ``accelerate launch --multi_gpu`` for ``size`` processes of a module on
+    this machine."""
     count = f"--num_processes={size}"
     launch = ("-m", "accelerate.commands.launch", "--multi_gpu", count, "--main_process_port=0")
     return python_argv(*launch, "-m", module, *words)
 
 
 def accelerate_cpu_command(size: int, module: str, words: Sequence[str]) -> list[str]:
-    """Return the documented ``accelerate launch --cpu``, which starts one process whatever the
-    number."""
+    """Return the documented command ``accelerate launch --cpu``, which starts one process whatever
+    ``size`` is."""
     count = f"--num_processes={size}"
     return python_argv("-m", "accelerate.commands.launch", "--cpu", count, "-m", module, *words)
 
@@ -51,7 +54,8 @@ def deepspeed_command(size: int, module: str, words: Sequence[str]) -> list[str]
 
 
 def deepspeed_hostfile_command(size: int, module: str, words: Sequence[str]) -> list[str]:
-    """Return DeepSpeed's command for several machines, with a hostfile that names only this one."""
+    """Write a hostfile that names only this machine beside the file ``words[0]``; return
+    DeepSpeed's command for several machines with it."""
     hostfile = Path(words[0]).with_name("hostfile")
     hostfile.write_text(f"localhost slots={size}\n", "utf-8")
     return deepspeed_runner_command([f"--hostfile={hostfile}", "--no_ssh_check"], module, words)
@@ -60,7 +64,8 @@ def deepspeed_hostfile_command(size: int, module: str, words: Sequence[str]) -> 
 def deepspeed_runner_command(
     options: Sequence[str], module: str, words: Sequence[str]
 ) -> list[str]:
-    """Return the command of DeepSpeed's launcher for the ranks of this machine."""
+    """Return the command of DeepSpeed's launcher with these options for the ranks of this machine,
+    which meet at a free port."""
     where = ("--master_addr=127.0.0.1", f"--master_port={free_port()}")
     runner = ("-m", "deepspeed.launcher.runner", *options, *where)
     return python_argv(*runner, "--module", module, *words)

@@ -11,8 +11,8 @@ import torch.multiprocessing
 
 
 def run_rank(number: int, size: int, module: str, words: list[str]) -> None:
-    """Run ``module`` with the arguments ``words`` as rank ``number`` of ``size``, which the
-    environment names."""
+    """Run ``module`` with the arguments ``words`` in this process as rank ``number``, from 0, of
+    ``size``, which it puts into the environment."""
     os.environ |= {"RANK": str(number), "WORLD_SIZE": str(size)}
     sys.argv = [module, *words]
     runpy.run_module(module, run_name="__main__", alter_sys=True)

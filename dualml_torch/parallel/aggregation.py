@@ -30,7 +30,8 @@ class TorchGradientBuckets:
         self.pairs = [[(own[n], self.views[n]) for n in names] for names in layout]
 
     def _split_views(self, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Map canonical parameter names to views into flat tensors, one per bucket."""
+        """Map canonical parameter names to views, of the parameters' shapes, into flat tensors, one
+        per bucket."""
         own, views = self.training.parameters, {}
         for names, tensor in zip(self.layout, tensors, strict=True):
             parts = tensor.split([own[n].numel() for n in names])
@@ -40,16 +41,17 @@ class TorchGradientBuckets:
     def gradient(
         self, batch: Array, factor: float
     ) -> tuple[list[tuple[torch.Tensor, float]] | None, list[torch.Tensor]]:
-        """Compute ``factor`` times the gradient of ``batch`` into the buckets; return the lazy
-        losses, None for an empty batch, and the buckets."""
+        """Compute ``factor`` times the mean gradient of ``batch``, times the loss scale, into the
+        buckets, zeros for an empty batch; return the lazy losses, None for an empty batch, and the
+        buckets."""
         losses = self._backward(batch, factor)
         for bucket in range(len(self.buckets)):
             self._fill_bucket(bucket)
         return losses, list(self.buckets)
 
     def _backward(self, batch: Array, factor: float) -> list[tuple[torch.Tensor, float]] | None:
-        """Compute the gradients of the whole batch in every parameter's own ``grad``; return the
-        losses."""
+        """Compute ``factor`` times the gradient of the whole batch in every parameter's own
+        ``grad``; return pairs of a chunk's mean loss and share, None for an empty batch."""
         self.training.zero_grad()
         losses = [
             (self.training.backward(part, share * factor), share)
@@ -59,9 +61,10 @@ class TorchGradientBuckets:
 
     @torch.no_grad()
     def _fill_bucket(self, bucket: int) -> None:
-        """Copy all gradients of a bucket into it at once.
+        """Copy all gradients of a bucket into it at once, zeros for missing ones; each ``grad``
+        becomes a view of the bucket.
 
-        If ``grad`` were a view of the bucket, backward would add to a view that is zeroed first,
+        If ``grad`` were such a view before, backward would add to a view that is zeroed first,
         which takes longer.
         """
         for parameter, view in self.pairs[bucket]:
@@ -73,8 +76,9 @@ class TorchGradientBuckets:
             parameter.grad = view
 
     def update(self, gradients: Sequence[torch.Tensor], step: int) -> None:
-        """Copy ``gradients`` into the buckets, unless they are the buckets, and make update
-        ``step``."""
+        """Copy ``gradients``, one flat tensor per bucket, into the buckets, unless they are the
+        buckets, and make update ``step``. They count only where each ``grad`` is a view of its
+        bucket, after `gradient`."""
         for bucket, gradient in zip(self.buckets, gradients, strict=True):
             if gradient is not bucket:
                 bucket.copy_(gradient)
@@ -88,15 +92,16 @@ class TorchGradientBuckets:
 
     @torch.no_grad()
     def assign(self, parameters: Sequence[torch.Tensor]) -> None:
-        """Copy these flat tensors, one per bucket, into the parameters."""
+        """Copy these flat tensors, one per bucket, into the parameters in place."""
         for name, view in self._split_views(parameters).items():
             self.training.parameters[name].copy_(view)
 
     def bucket_bytes(self) -> int:
-        """Return the bytes of all flat bucket tensors."""
+        """Return the bytes of all flat bucket tensors of this rank."""
         return nbytes(self.buckets)
 
     def unflatten(self, tensors: Sequence[torch.Tensor]) -> dict[str, Array]:
-        """Split flat tensors, one per bucket, into host copies by canonical name."""
+        """Split flat tensors, one per bucket, into host copies by canonical name, in the order of
+        the parameters."""
         split = self._split_views(tensors)
         return {n: split[n].detach().cpu().numpy().copy() for n in self.training.parameters}

@@ -47,8 +47,8 @@ class TorchDataParallel(TorchGradientBuckets):
         self, batch: Array, factor: float
     ) -> tuple[list[tuple[torch.Tensor, float]] | None, list[torch.Tensor]]:
         """Compute ``factor`` times the gradient of ``batch``, which DDP sums over the ranks in the
-        last chunk; return lazy losses and each ``grad`` as a flat view. An empty batch contributes
-        zeros."""
+        last chunk; return lazy losses, None for an empty batch, which contributes zeros, and each
+        ``grad`` as a flat view. All ranks call it."""
         own = self.training.parameters.values()
         self.training.zero_grad()
         losses = None
@@ -67,7 +67,8 @@ class TorchDataParallel(TorchGradientBuckets):
         return losses, list(self.buckets)
 
     def _backward(self, part: Array, factor: float) -> torch.Tensor:
-        """Add this part's share of the sum; return the part's own mean loss."""
+        """Add ``factor`` times the gradient of this part's mean loss, times the loss scale, to the
+        sum over the ranks; return the part's own mean loss, detached."""
         inputs, labels = self.training.batch_tensors(part)
         loss = self.training.loss(self.parallel(*inputs), labels)
         factor = factor * self.training.loss_scale * self.size  # DDP averages over the ranks
@@ -75,11 +76,12 @@ class TorchDataParallel(TorchGradientBuckets):
         return loss.detach()
 
     def bucket_bytes(self) -> int:
-        """Return 0: gradients are views of its buckets."""
+        """Return 0: the gradients are views of DDP's buckets, which count as gradients."""
         return 0
 
     def wait_reduction(self, gradients: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Return the gradients, which are summed when the backward pass returns."""
+        """Return the gradients as a list without waiting: they are summed when `gradient`
+        returns."""
         return list(gradients)
 
 

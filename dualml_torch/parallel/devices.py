@@ -27,7 +27,8 @@ from dualml_torch.parallel.split import TorchStage, Values
 
 
 def resolve_devices(names: Sequence[str]) -> list[torch.device]:
-    """Return the devices of these names; the processor's logical devices are all ``cpu``.
+    """Return the devices of these names, one each; the processor's logical devices (``cpu:1``) are
+    all ``cpu``.
 
     Raises:
         Unsupported: a device that does not exist.
@@ -50,8 +51,8 @@ class Stages(nn.Module):
         self.parts = nn.ModuleList(parts)
 
     def forward(self, segment: int, values: Values, masks: Sequence[torch.Tensor]) -> Values:
-        """Compute the part number ``segment`` of the stack ``values`` with its masks; return the
-        stack after it."""
+        """Compute the part number ``segment``, from 0, of the stack ``values`` with its masks;
+        return the stack after it."""
         outputs: Values = self.parts[segment](values, masks)
         return outputs
 
@@ -88,8 +89,8 @@ class TorchPlacedStage(TorchStage, PlacedStage):
             )
 
     def transfer(self, x: torch.Tensor, segment: int) -> torch.Tensor:
-        """Copy a tensor to a segment's device, also between logical devices, where ``to`` alone
-        would share memory."""
+        """Return a tensor, detached, on a segment's device. On a processor this is always a copy,
+        also between logical devices; a GPU that has the tensor already shares it."""
         device = self.devices[segment]
         return x.detach().to(device, copy=device.type == "cpu")
 
@@ -104,8 +105,9 @@ class TorchPlacedStage(TorchStage, PlacedStage):
     # --- several processes ------------------------------------------------------------------------
 
     def expect_last(self, micro: int) -> None:
-        """Note the micro-batch whose backward pass sums gradients over the processes. For −1, take
-        part in that sum with zeros at once."""
+        """Note ``micro``, the micro-batch in whose backward pass the gradients are summed over the
+        processes. For −1, a process without samples, take part in that sum with zeros at once;
+        alone do nothing."""
         self.last_micro = micro
         if self.parallel is None or micro >= 0:
             return
@@ -119,8 +121,8 @@ class TorchPlacedStage(TorchStage, PlacedStage):
     def run_layers(
         self, segment: int, micro: int, values: Values, masks: Sequence[torch.Tensor]
     ) -> Values:
-        """Compute a segment in the wrapper that sums gradients, if there is one; it sums only in
-        the last micro-batch."""
+        """Compute a segment and return the stack after it, in the wrapper that sums gradients if
+        there are several processes; it sums only in the last micro-batch, see `expect_last`."""
         if self.parallel is None:
             return super().run_layers(segment, micro, values, masks)
         last = micro == self.last_micro
@@ -129,20 +131,23 @@ class TorchPlacedStage(TorchStage, PlacedStage):
             return outputs
 
     def loss_backward(self, micro: int, share: float) -> tuple[torch.Tensor | None, Values | None]:
-        """Backpropagate the loss times the number of processes: the wrapper averages gradients, and
-        the sum is needed."""
+        """Backpropagate ``share`` times the loss, times the number of processes if there are
+        several: the wrapper averages gradients, and the sum is needed. Returns what
+        `TorchStage.loss_backward` does."""
         return super().loss_backward(micro, share * (self.size if self.parallel else 1))
 
     # --- all gradients ----------------------------------------------------------------------------
 
     def flatten_gradients(self) -> torch.Tensor:
-        """Return all gradients as one 1-D tensor on the first device, zeros for missing ones."""
+        """Return copies of all gradients as one 1-D tensor on the first device, zeros for missing
+        ones."""
         own = self.parameters.values()
         parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in own]
         return torch.cat([part.flatten().to(self.device) for part in parts])
 
     def assign_flat_gradients(self, flat: torch.Tensor) -> None:
-        """Replace the gradients by parts of ``flat``, each moved to its parameter's device."""
+        """Replace the gradients by parts of ``flat``, which is in the order of `flatten_gradients`,
+        each moved to its parameter's device."""
         sizes = [p.numel() for p in self.parameters.values()]
         parts: Any = flat.split(sizes)  # type: ignore[no-untyped-call]
         for parameter, part in zip(self.parameters.values(), parts, strict=True):

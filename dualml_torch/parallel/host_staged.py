@@ -28,7 +28,7 @@ class HostStagedCommunicator(TorchCommunicator):
 
     Attributes:
         compute: the device of arguments and results.
-        staged_bytes: bytes copied to the host, and back, so far.
+        staged_bytes: bytes copied so far, [to the host, back to ``compute``].
     """
 
     compute = HOST
@@ -41,8 +41,8 @@ class HostStagedCommunicator(TorchCommunicator):
     def implementation_of(
         self, primitive: str, dtype: str = "float32", op: str = "sum"
     ) -> Implementation:
-        """Return gloo's implementation, with a note that it passes host memory if there are several
-        ranks."""
+        """Return gloo's implementation, with a note that it passes host memory unless this is a
+        single rank, which sends nothing."""
         known = super().implementation_of(primitive, dtype, op)
         return (
             known
@@ -51,7 +51,8 @@ class HostStagedCommunicator(TorchCommunicator):
         )
 
     def to_host(self, x: Tensor) -> Tensor:
-        """Copy a tensor into host memory, even if it is there already."""
+        """Copy a tensor into host memory, even if it is there already, as a detached contiguous
+        tensor, and count its bytes."""
         self.staged_bytes[0] += x.nbytes
         return x.detach().to(HOST, copy=True).contiguous()
 
@@ -62,8 +63,8 @@ class HostStagedCommunicator(TorchCommunicator):
         return x.to(self.compute, copy=True)
 
     def results_to_device(self, result: Any) -> Any:
-        """Copy the result of a collective to the device: a tensor, a list of tensors, or
-        nothing."""
+        """Copy the result of a collective to `compute`: a tensor or each of a list; return anything
+        else, such as None, as it is."""
         if isinstance(result, list):
             return [self.to_device(x) for x in result]
         return self.to_device(result) if isinstance(result, Tensor) else result
@@ -78,7 +79,8 @@ class HostStagedCommunicator(TorchCommunicator):
             torch.cuda.synchronize(self.compute)
 
     def _subgroup(self, ranks: Sequence[int]) -> Any:
-        """Make the communicator of some ranks, which shares the device and the byte counters."""
+        """Make the communicator of these ranks of this group, which all of them call; it shares the
+        device and the byte counters."""
         made: Any = super()._subgroup(ranks)
         made.compute, made.device = self.compute, self.device
         made.staged_bytes = self.staged_bytes
@@ -88,7 +90,7 @@ class HostStagedCommunicator(TorchCommunicator):
         self, send: Mapping[int, Tensor], receive: Mapping[int, Tensor]
     ) -> dict[int, Tensor]:
         """Exchange tensors by host memory; return the received ones by rank, as new tensors on
-        `compute`."""
+        `compute`. Those in ``receive`` only give shapes and types."""
         given = {peer: self.to_host(x) for peer, x in send.items()}
         buffers = {peer: torch.empty_like(x, device=HOST) for peer, x in receive.items()}
         return {peer: self.to_device(x) for peer, x in super()._exchange(given, buffers).items()}
@@ -104,8 +106,8 @@ class HostStagedCommunicator(TorchCommunicator):
         return wait_sent
 
     def _irecv(self, buffer: Tensor, peer: int) -> Callable[[], Tensor]:
-        """Start receiving into host memory, not ``buffer``; return a function that waits and
-        returns a copy on `compute`."""
+        """Start receiving into host memory; return a function that waits and returns a copy on
+        `compute`. ``buffer`` only gives shape and type and is not written."""
         wait = super()._irecv(torch.empty_like(buffer, device=HOST), peer)
         return lambda: self.to_device(wait())
 
@@ -121,7 +123,7 @@ class HostStagedCommunicator(TorchCommunicator):
 
     def _irecv_tagged(self, buffer: Tensor, peer: int | None, tag: int) -> EngineWork:
         """Start receiving a message with the number ``tag`` into host memory, from any rank if
-        ``peer`` is None; the work returns a copy on `compute`."""
+        ``peer`` is None; the work returns a copy on `compute`, and ``buffer`` is not written."""
         work = super()._irecv_tagged(torch.empty_like(buffer, device=HOST), peer, tag)
         return EngineWork(lambda: self.to_device(work()), work.done, work.why, work.source)
 
@@ -132,14 +134,15 @@ class HostStagedCommunicator(TorchCommunicator):
         return self.results_to_device(super()._native(primitive, own, **options))
 
     def _start(self, primitive: str, x: Tensor, **options: Any) -> Callable[[], Any]:
-        """Start a collective on host copies; its work returns the result on `compute`."""
+        """Start a collective on host copies; its work returns the result on `compute`, and ``x`` is
+        unchanged."""
         own, options = self._arguments_to_host(x, options)
         work = super()._start(primitive, own, **options)
         return EngineWork(lambda: self.results_to_device(work()), work.done)
 
     def _arguments_to_host(self, x: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Copy the arguments of a collective to the host: its tensor, and the parts of a
-        scatter."""
+        """Return host copies of a collective's arguments: its tensor, and the option ``parts`` of a
+        scatter or all-to-all, if it is not None; other options unchanged."""
         parts = options.get("parts")
         if parts is not None:
             options = {**options, "parts": [self.to_host(part) for part in parts]}
@@ -150,8 +153,8 @@ def connect_staged(place: RankContext, device: torch.device) -> HostStagedCommun
     """Join the other ranks by gloo and return the communicator of tensors on ``device``.
 
     Args:
-        device: ``cpu``, or any ``cuda`` device: a rank takes the GPU of its local rank, modulo the
-            number of GPUs.
+        device: ``cpu``, or any ``cuda`` device, whose index is ignored: a rank takes the GPU of its
+            local rank, modulo the number of GPUs.
     """
     compute = device
     if device.type == "cuda":

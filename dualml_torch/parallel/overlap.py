@@ -46,7 +46,8 @@ class TorchReducingBuckets(TorchGradientBuckets):
         self, batch: Array, factor: float
     ) -> tuple[list[tuple[torch.Tensor, float]] | None, list[torch.Tensor]]:
         """Compute ``factor`` times the gradient of ``batch`` and send each bucket once it is
-        complete; return lazy losses and the buckets, which `wait_reduction` finishes."""
+        complete; return lazy losses, None for an empty batch, and the buckets, which are sums only
+        after `wait_reduction`. All ranks call it."""
         self.wait_reduction(self.buckets)  # unfinished work still reads and writes the buckets
         # A hook is called once per chunk.
         times = len(split_into_chunks(batch, self.training.recipe.chunk))
@@ -61,8 +62,8 @@ class TorchReducingBuckets(TorchGradientBuckets):
         return losses, list(self.buckets)
 
     def wait_reduction(self, gradients: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Wait for the buckets that were sent; return ``gradients`` with their sums over the
-        ranks."""
+        """Wait for the buckets that are in flight; return ``gradients``, one per bucket, with their
+        sums over the ranks in place of those."""
         summed = list(gradients)
         while self.in_flight:
             bucket, pending = self.in_flight.popleft()
@@ -70,7 +71,8 @@ class TorchReducingBuckets(TorchGradientBuckets):
         return summed
 
     def _on_gradient_ready(self, bucket: int) -> None:
-        """Count a gradient of a bucket as ready; send the buckets that are complete, in order."""
+        """Count a gradient of a bucket as ready, once per chunk; send the buckets that are
+        complete, the last one first. Outside of `gradient` do nothing."""
         if self.pending_gradients:
             self.pending_gradients[bucket] -= 1
             while self.unsent and not self.pending_gradients[self.unsent - 1]:

@@ -24,7 +24,8 @@ class TorchParallel(
     """A training with PyTorch's data parallel capabilities, see `dualml.backend.capability`."""
 
     def use_contiguous_format(self) -> None:
-        """Store every tensor in contiguous format, as buckets require."""
+        """Store every tensor in contiguous format, as buckets require; the kernel choice is
+        dropped, and recorded graphs are made anew."""
         self.network.to(memory_format=torch.contiguous_format)
         self.choice = None
         if self.recorded is not None:
@@ -43,12 +44,13 @@ class TorchParallel(
         return TorchReducingBuckets(self, layout, comm)
 
     def wrap_data_parallel(self, comm: Communicator) -> TorchDataParallel:
-        """Store the network contiguously and wrap it in `DistributedDataParallel`."""
+        """Store the network contiguously and return it wrapped in `DistributedDataParallel`; all
+        ranks call it."""
         self.use_contiguous_format()
         return TorchDataParallel(self, comm)
 
     def enable_replicas(self) -> None:
-        """Replace the network by `Replicas` over this process's GPUs and drop the recorded
-        graph."""
+        """Replace the network by `Replicas` over this process's GPUs, at least two, and drop the
+        recorded graph; else Unsupported."""
         self.use_contiguous_format()
         self.network, self.recorded = make_replicas(self.network, self.device), None

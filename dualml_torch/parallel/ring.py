@@ -23,7 +23,9 @@ BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
 def forward_fallback(q: Tensor, k: Tensor, v: Tensor, _: float, causal: bool) -> tuple[Tensor, ...]:
-    """Compute `FORWARD` on a device without that kernel."""
+    """Compute what `FORWARD` does, by single operations for a device without that kernel: return
+    the attention's outputs (B, H, T, K) and log-sum-exps (B, H, T). The fourth argument is
+    ignored."""
     scores = masked_scores(q, k, causal)
     lse = scores.logsumexp(-1)
     return (scores - lse[..., None]).exp() @ v, lse
@@ -32,7 +34,9 @@ def forward_fallback(q: Tensor, k: Tensor, v: Tensor, _: float, causal: bool) ->
 def backward_fallback(
     flow: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, lse: Tensor, _: float, causal: bool
 ) -> tuple[Tensor, ...]:
-    """Compute `BACKWARD` on a device without that kernel."""
+    """Compute what `BACKWARD` does, by single operations for a device without that kernel: return
+    the gradients of ``q``, ``k`` and ``v`` from that of the outputs, ``flow``. ``y`` and ``lse``
+    are of all blocks; the seventh argument is ignored."""
     weights = (masked_scores(q, k, causal) - lse[..., None]).exp()
     along = (flow * y).sum(-1, keepdim=True)
     d_scores = weights * (flow @ v.transpose(-1, -2) - along) / math.sqrt(q.shape[-1])
@@ -40,7 +44,8 @@ def backward_fallback(
 
 
 def masked_scores(q: Tensor, k: Tensor, causal: bool) -> Tensor:
-    """Return the scaled scores of queries and keys, with future positions masked if ``causal``."""
+    """Return q·kᵀ/√K of queries and keys, (…, T, S), with −∞ at keys of later positions if
+    ``causal``."""
     scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
     if not causal:
         return scores
@@ -63,7 +68,8 @@ class TorchBlockAttention:
 
     @torch.no_grad()
     def split_qkv(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Split ``x`` into queries, B H T K, and keys and values, 2 B T G K."""
+        """Split ``x`` (B, T, G·(R + 2)·K) into queries (B, H, T, K) and keys and values (2, B, T,
+        G, K); queries and keys are rotated if the layer has a rotary base."""
         layer, (b, length, _) = self.layer, x.shape
         parts = x.view(b, length, layer.kv_heads, layer.heads_per_group + 2, layer.width)
         q, k, v = parts[..., : layer.heads_per_group, :], parts[..., -2, :], parts[..., -1, :]
@@ -76,7 +82,8 @@ class TorchBlockAttention:
         self, q: Tensor, kv: Tensor, block: Block, state: tuple[Tensor, Tensor] | None
     ) -> tuple[Tensor, Tensor]:
         """Attend to one block; return outputs (B, H, T, K) and log-sum-exps (B, H, T), merged into
-        ``state`` in place if there is one."""
+        ``state`` in place if there is one. In the block ``own`` a query sees no later key; only
+        `visible_slices` take part in others."""
         queries, k, v = self.select_block(kv, block)
         y, lse = self.forward(q[:, :, queries], k, v, 0.0, block == "own")
         if state is None:
@@ -89,8 +96,8 @@ class TorchBlockAttention:
         return state
 
     def select_block(self, kv: Tensor, block: Block) -> tuple[slice, Tensor, Tensor]:
-        """Return the queries that see the block, and its keys and values for every head, B H S
-        K."""
+        """Return the slice of the queries that see the block, and the keys and values that they
+        see, repeated for every head, (B, H, S, K) each."""
         queries, keys = visible_slices(block, kv.shape[2])
         k, v = kv[:, :, keys].transpose(2, 3).unbind()
         r = self.layer.heads_per_group
@@ -103,7 +110,7 @@ class TorchBlockAttention:
         return y.transpose(1, 2).flatten(2).contiguous()
 
     def split_heads(self, y: Tensor) -> Tensor:
-        """Return a view (B, H, T, K) of ``y`` (B, T, H·K)."""
+        """Return a view (B, H, T, K) of ``y`` (B, T, H·K), the inverse of `merge_heads`."""
         return y.unflatten(2, (-1, self.layer.width)).transpose(1, 2)
 
     @torch.no_grad()

@@ -117,14 +117,16 @@ class RpcTraining(SplitModel, MixedPrecision, StateCarryover):
 
     @property
     def precision_policy(self) -> Implementation:
-        """Native arithmetic in the low-precision type that the detail names; None: float32."""
+        """Native arithmetic in the low-precision type that the detail names; the text ``None``
+        stands for float32."""
         return Implementation("native", str(self.lower))
 
     def call_on_owner(
         self, rref: Any, function: Callable[..., Any], *args: Any
     ) -> Callable[[], Any]:
         """Start ``function(rref, *args)`` on the rank that owns the reference; return a function
-        that waits for the result. A local call runs at once, without the agent."""
+        that waits for the result. Where this rank owns it, the call is made at once, without the
+        agent."""
         if rref.is_owner():
             result = function(rref, *args)
             return lambda: result
@@ -137,12 +139,13 @@ class RpcTraining(SplitModel, MixedPrecision, StateCarryover):
         return wait
 
     def call_stage(self, stage: Any, method: str, *args: Any) -> Callable[[], Any]:
-        """Start a call of a stage's method; return a function that waits for the result."""
+        """Start a call of a stage's ``method`` on its rank; return a function that waits for the
+        result."""
         return self.call_on_owner(stage, served.call_method, method, *args)
 
     def step(self, batch: Array, step: int) -> LazyLosses:
-        """Make one update; return the lazy losses of the micro-batches, none on ranks that
-        serve."""
+        """Make update ``step``; every rank calls it. Return the micro-batches' lazy losses and
+        shares on the driver, an empty list on the ranks that serve."""
         losses: LazyLosses = []
         if self.is_driver:
             begin = time.perf_counter()
@@ -158,7 +161,8 @@ class RpcTraining(SplitModel, MixedPrecision, StateCarryover):
         return losses
 
     def forward_backward(self, context: int, batch: Array, step: int) -> LazyLosses:
-        """Run forward and backward passes; the gradients stay in the context, each on its rank."""
+        """Run forward and backward passes of update ``step`` on the driver; return detached losses
+        and shares. The gradients, times the loss scale, stay in the context, each on its rank."""
         sizes = part_lengths(len(batch), self.plan.micro_batches)
         cut = np.split(batch, np.cumsum(sizes)[:-1])
         parts = [(part, len(part) / len(batch)) for part in cut if len(part)]
@@ -171,8 +175,8 @@ class RpcTraining(SplitModel, MixedPrecision, StateCarryover):
         return [(loss.detach(), part) for loss, part in losses]
 
     def forward(self, parts: Sequence[MicroBatch], step: int) -> LazyLosses:
-        """Return losses and shares of the micro-batches. A stage works on one micro-batch while the
-        previous stage works on the next."""
+        """Return losses, with their graph, and shares of the micro-batches; the driver alone calls
+        it. A stage works on one micro-batch while the previous stage works on the next."""
         waits: dict[int, Callable[[], torch.Tensor]] = {}
         last = len(self.stages) - 1
         for tick in range(len(parts) + last):
@@ -189,7 +193,8 @@ class RpcTraining(SplitModel, MixedPrecision, StateCarryover):
         return [(self.loss(logits[i], labels[i]), part) for i, (_, part) in enumerate(parts)]
 
     def update(self, context: int, step: int) -> None:
-        """Unscale the gradients and update all stages, unless a gradient is not finite."""
+        """Unscale the gradients and update all stages, unless a loss scaler skips the update
+        because a gradient is not finite; the driver alone calls it."""
         with self.executor.timeline.record("update"), translate_errors(self.comm, "updating"):
             if not self.recipe.schedule.constant:
                 self.call_optimizers(served.set_rate, self.recipe.learning_rate(step))
@@ -200,26 +205,28 @@ class RpcTraining(SplitModel, MixedPrecision, StateCarryover):
                 self.optimizer.step(context)
 
     def carry_states(self, *, keep: bool) -> None:
-        """Let the stages keep the final states of the last pass, or discard them."""
+        """Let the stages keep the final hidden states of the last pass, or discard them; do nothing
+        for a model without. The driver alone calls it."""
         if self.plan.spec.stateful:
             self.call_stages("carry", keep)
 
     def materialize_losses(self, lazy: Sequence[LazyLosses]) -> Array:
-        """Return the mean losses of the batches, on every rank."""
+        """Return the mean losses of the batches; every rank calls it and gets them."""
         losses = self.backend.materialize_losses(lazy) if self.is_driver else np.zeros(len(lazy))
         *means, slowest = self.broadcast_numbers(np.array([*losses, self.slowest]))
         self.needs_barrier = slowest > MEETING_TIMEOUT_SHARE * self.comm.context.timeout
         return np.array(means)
 
     def micro_batch_losses(self, lazy: LazyLosses) -> None:
-        """Return None: only the driver knows the losses of micro-batches."""
+        """Return None on every rank, the driver's too: losses of single micro-batches are not
+        reported."""
 
     def count_saved_bytes(self, on: bool) -> None:
         """Do nothing: activations of remote calls are not visible here."""
 
     def trace(self, batch: Array, probe: Array) -> BatchTrace:
-        """Compute loss, unscaled gradients and activations on the driver, without an update; return
-        them on every rank."""
+        """Compute loss and unscaled gradients of ``batch``, and activations of the samples
+        ``probe``, on the driver, without an update; every rank calls it and gets them."""
         losses, gradients = LazyLosses(), Arrays()
         if self.is_driver:
             with self.executor.timeline.pause_recording(), dist_autograd.context() as context:
@@ -234,20 +241,21 @@ class RpcTraining(SplitModel, MixedPrecision, StateCarryover):
         )
 
     def capture_forward(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
-        """Return the digest of ``batch`` and the layers' outputs for the samples ``probe``, in
-        evaluation mode, on every rank."""
+        """Return the digest of ``batch``, which is not run, and the layers' outputs for the samples
+        ``probe``, in evaluation mode; every rank calls it and gets them."""
         activations = self.layer_outputs(self.x[probe]) if self.is_driver else {}
         seen = self.broadcast_arrays({name: y.float().numpy() for name, y in activations.items()})
         return batch_digest(*self.fetch_batch(batch)), seen
 
     def fetch_batch(self, batch: Array) -> tuple[Array, Array]:
-        """Return the driver's samples and labels of a batch, on every rank."""
+        """Return the driver's samples and labels of a batch; every rank calls it and gets them."""
         own = {"x": self.x[batch], "y": self.y[batch]} if self.is_driver else {}
         given = all_gather_arrays(self.comm, own)[self.plan.driver]
         return given["x"], given["y"]
 
     def layer_outputs(self, x: Array) -> dict[str, torch.Tensor]:
-        """Return the output of each layer in evaluation mode, by name."""
+        """Return the output of each layer for the samples ``x`` in evaluation mode, by name; the
+        driver alone calls it."""
         activations, value = dict[str, torch.Tensor](), torch.from_numpy(x)
         for stage in self.stages:
             outputs = self.call_stage(stage, "outputs", value)()
@@ -256,8 +264,8 @@ class RpcTraining(SplitModel, MixedPrecision, StateCarryover):
 
     @torch.no_grad()
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
-        """Return mean loss and predicted classes on every rank; the driver calls the stages in
-        turn."""
+        """Return mean loss and predicted classes, int64, in the shape of ``y``; every rank calls it
+        and gets them. The driver calls the stages in turn, for all samples at once."""
         packed = np.zeros(1 + y.size)
         if self.is_driver:
             value = torch.from_numpy(x)
@@ -269,12 +277,13 @@ class RpcTraining(SplitModel, MixedPrecision, StateCarryover):
         return float(packed[0]), packed[1:].astype(np.int64).reshape(y.shape)
 
     def weights(self) -> Arrays:
-        """Return copies of all stages' parameters by canonical name, on every rank."""
+        """Return copies of all stages' parameters by canonical name; every rank calls it and gets
+        all."""
         return self.broadcast_arrays(self.gather_arrays("weights") if self.is_driver else {})
 
     def state(self) -> dict[str, Arrays]:
-        """Return optimizer state, loss scaler and hidden states of all stages, on every rank; every
-        rank's own loss scaler takes over the driver's."""
+        """Return optimizer state, loss scaler and hidden states of all stages; every rank calls it
+        and gets all, and its own loss scaler takes over the driver's."""
         flat: Arrays = {}
         states = (
             [self.scaler_state(), *self.call_optimizers(served.get_optimizer_state)]
@@ -297,8 +306,8 @@ class RpcTraining(SplitModel, MixedPrecision, StateCarryover):
         return own | self.scaler_state() | carried
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
-        """Restore the state after update ``step``: the driver sends weights, hidden states and
-        optimizer states to the stages."""
+        """Restore the state after update ``step``; the driver sends weights, hidden states and
+        optimizer states to the stages. Every rank calls it, for its own count and loss scaler."""
         self.step_count, state = step, self.pop_scaler_state(state)
         if self.is_driver:
             for stage, names in zip(self.stages, self.names, strict=True):
@@ -309,20 +318,22 @@ class RpcTraining(SplitModel, MixedPrecision, StateCarryover):
             self.call_optimizers(served.set_optimizer_state, state, self.applied_steps(step))
 
     def call_optimizers(self, function: Callable[..., Any], *args: Any) -> list[Any]:
-        """Call ``function(optimizer, names, *args)`` on every rank that has parameters; return the
-        results."""
+        """Call ``function(optimizer, names, *args)`` on every rank that has parameters, at the same
+        time; return the results, one per rank. The driver alone calls it."""
         waits = [
             self.call_on_owner(local, function, names, *args) for local, names in self.optimizers
         ]
         return [wait() for wait in waits]
 
     def call_stages(self, method: str, *args: Any) -> list[Any]:
-        """Call a method on every stage; return the results."""
+        """Call a method on every stage, at the same time; return the results in the order of the
+        stages. The driver alone calls it."""
         waits = [self.call_stage(stage, method, *args) for stage in self.stages]
         return [wait() for wait in waits]
 
     def gather_arrays(self, method: str, *args: Any) -> Arrays:
-        """Call a method of every stage that returns arrays by name; return all of them."""
+        """Call a method of every stage that returns arrays by name; return all of them in one dict.
+        The driver alone calls it."""
         return {
             name: array
             for arrays in self.call_stages(method, *args)
@@ -330,11 +341,13 @@ class RpcTraining(SplitModel, MixedPrecision, StateCarryover):
         }
 
     def broadcast_arrays(self, arrays: Arrays) -> Arrays:
-        """Return the driver's arrays on every rank, in the order of parameters, then layers."""
+        """Return the driver's arrays on every rank, in the order of parameters, then layers; arrays
+        of other names are left out, and so are those of the other ranks."""
         received = all_gather_arrays(self.comm, arrays)[self.plan.driver]
         order = (*self.shapes, *dict(self.plan.spec.layers))
         return {name: received[name] for name in order if name in received}
 
     def broadcast_numbers(self, numbers: Array) -> Any:
-        """Return the driver's array of numbers on every rank; the others pass one of its shape."""
+        """Return the driver's array of numbers on every rank; all call it, the others with any
+        array of its shape."""
         return self.comm.numpy(self.comm.broadcast(self.comm.tensor(numbers), self.plan.driver))

@@ -85,7 +85,8 @@ def start_agent(comm: TorchCommunicator) -> None:
 
 
 def stop_agent(comm: TorchCommunicator) -> None:
-    """Stop the agent, together with the other ranks if no error occurred; never waits long."""
+    """Stop the agent, together with the other ranks if no error occurred; return after twice
+    `FAREWELL_S` seconds at the latest, stopped or not."""
 
     def end() -> None:
         with contextlib.suppress(RuntimeError):
@@ -98,7 +99,8 @@ def stop_agent(comm: TorchCommunicator) -> None:
 
 @contextlib.contextmanager
 def translate_errors(comm: TorchCommunicator, what: str) -> Iterator[None]:
-    """Translate errors of a remote call into one line: the caller and the likely cause.
+    """Turn errors of a remote call inside the block into one line, the caller and the likely cause,
+    and mark the membership as broken; a TrialError passes as it is.
 
     Raises:
         TrialError: the called function failed, with its rank.
@@ -122,13 +124,15 @@ def translate_errors(comm: TorchCommunicator, what: str) -> Iterator[None]:
 
 
 def is_unresponsive(text: str) -> bool:
-    """Return whether an error means that a rank does not answer: too late, or not any more."""
+    """Return whether the text of an error means that a rank does not answer: too late, or not any
+    more."""
     words = r"\beof\b|connection (reset|refused|closed)|broken pipe|pipe closed|cancell?ed|RPCErr"
     return bool(re.search(words, text, re.IGNORECASE))
 
 
 def _rendezvous(url: str, **_: Any) -> Iterator[tuple[dist.Store, int, int]]:
-    """Let the agents find one another through the store of the process groups."""
+    """Yield the store of the process groups, by which the agents find one another, the rank and the
+    number of ranks; ``url`` is ignored."""
     store = dist.distributed_c10d._get_default_store()
     yield dist.PrefixStore("dualml/rpc", store), dist.get_rank(), dist.get_world_size()
 

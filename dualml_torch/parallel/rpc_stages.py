@@ -50,7 +50,8 @@ class SubNetwork:
         self.lock = threading.Lock()  # several agent threads share one processor
 
     def forward(self, x: torch.Tensor, step: int, samples: torch.Tensor | None) -> torch.Tensor:
-        """Return the output, with its graph in the caller's context.
+        """Return the stage's output for ``x`` in update ``step``, with its graph in the caller's
+        context; keep the final hidden states until `carry`.
 
         Args:
             samples: indices of the samples, if the model has Dropout or stateful layers.
@@ -63,7 +64,8 @@ class SubNetwork:
             return output
 
     def masks(self, step: int, samples: torch.Tensor | None) -> list[torch.Tensor]:
-        """Return Dropout masks and initial states of some samples, in the order of the layers."""
+        """Return Dropout masks and initial states of some samples in update ``step``, in the order
+        of the layers; an empty list if ``samples`` is None."""
         if samples is None:
             return []
         shapes, index = self.spec.shapes(), samples.numpy()
@@ -76,17 +78,18 @@ class SubNetwork:
         return [torch.from_numpy(every[name]) for name, _ in self.part.layers if name in every]
 
     def carry(self, keep: bool) -> None:
-        """Keep the final states of the samples of an update, or discard them."""
+        """Take over the final hidden states of all passes since the last call as the next initial
+        ones if ``keep``, else discard them."""
         for samples, states in self.final_states if keep else ():
             self.hidden.store_final_states(samples, states)
         self.final_states.clear()
 
     def states(self) -> Arrays:
-        """Return the states of all streams by stateful layer."""
+        """Return copies of the hidden states of all streams by stateful layer."""
         return {name: table.copy() for name, table in self.hidden.tables.items()}
 
     def load_states(self, state: Mapping[str, Arrays]) -> None:
-        """Load this stage's part of the state of a training."""
+        """Load this stage's part of the hidden states in the state of a whole training."""
         self.hidden.load(state)
 
     @torch.no_grad()
@@ -105,8 +108,8 @@ class SubNetwork:
         return {name: rpc.RRef(parameter) for name, parameter in self.parameters_by_name.items()}
 
     def gradients(self, context: int) -> Arrays:
-        """Return the gradients of a context on this rank; zeros for parameters that the loss does
-        not reach."""
+        """Return copies of this stage's gradients in a context by canonical name; zeros for
+        parameters that the loss does not reach."""
         gradients = dist_autograd.get_gradients(context)
         return {
             n: gradients.get(p, torch.zeros_like(p)).numpy().copy()
@@ -114,14 +117,15 @@ class SubNetwork:
         }
 
     def finite(self, context: int) -> bool:
-        """Return whether all gradients on this rank are finite."""
+        """Return whether all gradients of this stage in a context are finite; missing ones count as
+        finite."""
         own = dist_autograd.get_gradients(context)
         return all(
             bool(own[p].isfinite().all()) for p in self.parameters_by_name.values() if p in own
         )
 
     def unscale(self, context: int, scale: float) -> None:
-        """Divide the gradients on this rank by the loss scale, in place."""
+        """Divide this stage's gradients in a context by the loss scale, in place."""
         own = dist_autograd.get_gradients(context)
         if gradients := [own[p] for p in self.parameters_by_name.values() if p in own]:
             torch._foreach_mul_(gradients, 1 / scale)
@@ -131,7 +135,7 @@ class SubNetwork:
         return {name: p.detach().numpy().copy() for name, p in self.parameters_by_name.items()}
 
     def load(self, weights: Arrays) -> None:
-        """Copy canonical weights into this stage's parameters."""
+        """Copy canonical weights into this stage's parameters in place."""
         self.part.load(weights)
 
 
@@ -154,12 +158,14 @@ def set_rate(local: Any, names: Sequence[str], lr: float) -> None:
 
 
 def get_optimizer_state(local: Any, names: Sequence[str]) -> dict[str, Arrays]:
-    """Return copies of the optimizer state here: state name → parameter name → array."""
+    """Return copies of this rank's optimizer state: state name → parameter name → array; ``names``
+    are those of its parameters, in its order."""
     return state(_local_optimizer(local), names)
 
 
 def set_optimizer_state(
     local: Any, names: Sequence[str], arrays: Mapping[str, Arrays], step: int
 ) -> None:
-    """Restore the optimizer state after update ``step``."""
+    """Restore this rank's optimizer state after update ``step``, 0 for a fresh start; ``arrays``
+    may hold other ranks' parameters, too."""
     load_state(_local_optimizer(local), arrays, step, names)

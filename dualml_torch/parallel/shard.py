@@ -29,7 +29,8 @@ class TorchShard:
 
     @torch.no_grad()
     def _place_state(self, made: int) -> None:
-        """Move the optimizer state into the given vectors, if there are any."""
+        """Move the optimizer state, counted as that after ``made`` updates, into the state vectors
+        that were given to the constructor, if there are any."""
         if self.state_vectors is None:
             return
         now = state(self.optimizer)
@@ -45,7 +46,8 @@ class TorchShard:
         return all_gradients_finite(self.parameters)
 
     def update(self, gradients: Sequence[torch.Tensor], step: int, made: int, scale: float) -> None:
-        """Update the vectors; ``made`` is ignored, because the optimizer counts its own steps."""
+        """Make update ``step`` of the vectors; gradients of a loss times ``scale`` are divided by
+        it in place. ``made`` is ignored, because the optimizer counts its own steps."""
         self._set_gradients(gradients)
         if scale != 1:
             unscale_gradients(self.parameters, scale)
@@ -64,13 +66,14 @@ class TorchShard:
         return {slot: list(named.values()) for slot, named in state(self.optimizer).items()}
 
     def load(self, state: Slots, made: int) -> None:
-        """Restore the state after ``made`` updates, in the given state vectors if there are any."""
+        """Restore the state after ``made`` updates, in the given state vectors if there are any; 0
+        is a fresh start, whatever ``state`` is."""
         named = {slot: dict(enumerate(parts)) for slot, parts in state.items()}
         load_state(self.optimizer, named, made)
         self._place_state(made)
 
     def state_bytes(self) -> int:
-        """Return the bytes of the optimizer's state tensors."""
+        """Return the bytes of the optimizer's state tensors at this moment."""
         return state_bytes(self.optimizer)
 
 
@@ -96,8 +99,10 @@ class TorchShardable(FlatParameterStorage):
     def flatten(
         self, weights: FlatLayout, gradients: FlatLayout
     ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """Move weights and gradients into flat vectors; autograd accumulates in place into an
-        existing ``grad``."""
+        """Move weights and gradients into new flat vectors and return both lists, weights first;
+        parameters and their ``grad`` become views, and ``grad`` starts at zero. The stage's own
+        optimizer is dropped; a whole model on a CPU computes by a recorded graph from now on. Only
+        shapes are kept: the vectors hold zeros."""
         self.optimizer, self.flattened = None, True
         shapes = {name: tuple(p.shape) for name, p in self.parameters.items()}
         vectors, places = lay_out_vectors(shapes, weights, self.device, self.type)
@@ -140,7 +145,8 @@ class TorchShardable(FlatParameterStorage):
 def lay_out_vectors(
     shapes: Mapping[str, tuple[int, ...]], how: FlatLayout, device: torch.device, lower: torch.dtype
 ) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
-    """Allocate vectors; return them, and each parameter's view into them by name."""
+    """Allocate vectors of zeros, float32 or ``lower`` as the layout says; return them, and each
+    parameter's view into them by name. Vectors in one buffer slot share memory."""
     kind = lower if how.low_precision else torch.float32
     memory = [torch.zeros(size, dtype=kind, device=device) for size in how.memory]
     vectors, places = [], {}

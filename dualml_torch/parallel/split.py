@@ -92,7 +92,7 @@ class TorchStage(
     # --- data -------------------------------------------------------------------------------------
 
     def samples(self, index: Array) -> torch.Tensor:
-        """Return the training samples of these indices, int64 (B,), on the stage's device."""
+        """Return the training samples of these indices, (B,) int64, on the stage's device."""
         return self.x.index_select(0, torch.from_numpy(index).to(self.device))
 
     def labels(self, index: Array) -> torch.Tensor:
@@ -116,7 +116,7 @@ class TorchStage(
         return torch.cat(list(parts), axis)
 
     def take_chunk(self, x: torch.Tensor, axis: int, part: int, parts: int) -> torch.Tensor:
-        """Return part number ``part`` of ``parts`` equal ones of ``x`` along ``axis``,
+        """Return part number ``part``, from 0, of ``parts`` equal ones of ``x`` along ``axis``,
         contiguous."""
         return x.chunk(parts, axis)[part].contiguous()
 
@@ -142,8 +142,8 @@ class TorchStage(
         labels: torch.Tensor,
         masks: Sequence[Array] = (),
     ) -> torch.Tensor | None:
-        """Run the last segment and return its detached mean loss; None if a recorded graph computes
-        the loss in `loss_backward`."""
+        """Run the last segment, save its graph for `loss_backward` and return the detached mean
+        loss; None if a recorded graph computes the loss there."""
         if self.recorded is not None and not self.counts_saved_bytes:
             self.pending_inputs[micro] = ((*values, *self._to_tensors(masks)), labels)
             return None
@@ -160,8 +160,8 @@ class TorchStage(
         masks: Sequence[Array],
         labels: torch.Tensor | None = None,
     ) -> tuple[Values, Values]:
-        """Run a segment's forward pass; return the leaves of its graph and its outputs, or the
-        loss."""
+        """Run a segment's forward pass; return its inputs, leaves of the graph unless they are the
+        samples, and its outputs, or with ``labels`` the mean loss as the only output."""
         if not (self.first and segment == 0):
             values = tuple(value.detach().requires_grad_() for value in values)
         part, own = self.parts[segment], self._to_tensors(masks, segment)
@@ -190,7 +190,8 @@ class TorchStage(
     def run_layers(
         self, segment: int, micro: int, values: Values, masks: Sequence[torch.Tensor]
     ) -> Values:
-        """Return the stack after a segment's layers, with its graph."""
+        """Return the stack after a segment's layers, with its graph; ``micro``, the number of the
+        micro-batch, is ignored here."""
         part = self.parts[segment]
         call = part if not isinstance(part, Network) else part.forward_stack
         outputs: Values = call(values, masks)
@@ -213,7 +214,8 @@ class TorchStage(
         return tuple(_gradient(value) for value in inputs)
 
     def free_activation(self, segment: int, micro: int) -> None:
-        """Free the segment's saved input: autograd keeps the tensor without its memory."""
+        """Free the segment's saved input, the top of its stack: autograd keeps the tensor without
+        its memory until `restore_activation`, which must come before `backward`."""
         x = self.kept[segment, micro][0][-1]
         self.saved_sizes.get((segment, micro), {}).pop(storage_address(x), None)
         x.untyped_storage().resize_(0)
@@ -235,8 +237,8 @@ class TorchStage(
         return None, self.backward(segment, micro, (loss.new_tensor(share),))
 
     def combine_losses(self, losses: Sequence[tuple[torch.Tensor, float]]) -> list[Any]:
-        """Return the pairs of lazy loss and share as a list, as `materialize_losses` expects
-        them."""
+        """Return the pairs of lazy loss and share as a list, uncombined, as `materialize_losses`
+        expects them."""
         return list(losses)
 
     # --- low precision ----------------------------------------------------------------------------
@@ -247,8 +249,8 @@ class TorchStage(
         return Implementation("native", str(self.type))
 
     def to_wire(self, x: torch.Tensor) -> torch.Tensor:
-        """View a bfloat16 tensor as float16: engines know no bfloat16, so its bits are sent under
-        another type of 16 bits."""
+        """View a low-precision tensor as float16, made contiguous: engines know no bfloat16, so its
+        bits are sent under another type of 16 bits."""
         return x.contiguous().view(torch.float16)
 
     def from_wire(self, x: torch.Tensor) -> torch.Tensor:
@@ -272,23 +274,24 @@ class TorchStage(
         return all_gradients_finite(self.parameters.values())
 
     def update_scaled(self, step: int, made: int, scale: float) -> None:
-        """Unscale the gradients and update; ``made`` is ignored, because the optimizer counts its
-        own steps."""
+        """Divide the gradients by ``scale`` in place and make update ``step``; ``made`` is ignored,
+        because the optimizer counts its own steps."""
         unscale_gradients(self.parameters.values(), scale)
         self.update(step)
 
     # --- memory -----------------------------------------------------------------------------------
 
     def saved_activation_bytes(self) -> int:
-        """Return the bytes of all storages saved for backward passes, each counted once."""
+        """Return the bytes of all storages saved for backward passes at this moment, each counted
+        once; 0 unless ``counts_saved_bytes``."""
         together: dict[int, int] = {}
         for sizes in self.saved_sizes.values():
             together |= sizes
         return sum(together.values())
 
     def measure_memory(self, batch: Any = None) -> MemoryUsage:
-        """Count bytes of parameters, gradients and optimizer state, no activations; ``batch`` is
-        ignored."""
+        """Count bytes of parameters, gradients (0 where there is none now) and optimizer state, no
+        activations; ``batch`` is ignored."""
         own = list(self.parameters.values())
         return MemoryUsage(nbytes(own), nbytes(p.grad for p in own), state_bytes(self.optimizer))
 
@@ -296,8 +299,8 @@ class TorchStage(
 
     @torch.no_grad()
     def infer(self, segment: int, values: Values) -> tuple[Values, list[torch.Tensor]]:
-        """Return a segment's output for the stack ``values`` without a graph, and the top of the
-        stack after each layer."""
+        """Run a segment in evaluation mode, without a graph; return the stack after it, and the top
+        of the stack after each of its layers."""
         after, outputs, part = values, [], self.parts[segment]
         here = part.padding_mask(values[-1]) if isinstance(part, Network) else None
         for _, after in part.walk(values, (), here):
@@ -328,7 +331,8 @@ class TorchStage(
         return torch.cat([_gradient(p).flatten() for p in self.parameters.values()])
 
     def assign_flat_gradients(self, flat: torch.Tensor) -> None:
-        """Replace each gradient by a view of its part of ``flat``."""
+        """Replace each gradient by a view of its part of ``flat``, which is in the order of
+        `flatten_gradients`."""
         sizes = [p.numel() for p in self.parameters.values()]
         parts = flat.split(sizes)  # type: ignore[no-untyped-call]
         for parameter, part in zip(self.parameters.values(), parts, strict=True):
@@ -339,8 +343,8 @@ class TorchStage(
         return {name: _numpy(_gradient(p)) for name, p in self.parameters.items()}
 
     def update(self, step: int) -> None:
-        """Make update ``step`` at its learning rate; missing gradients count as zeros. Do nothing
-        without parameters."""
+        """Make update ``step`` at its learning rate with the gradients as they are; missing ones
+        count as zeros. Do nothing without parameters."""
         if self.optimizer is None:
             return
         for parameter in self.parameters.values():
@@ -361,8 +365,8 @@ class TorchStage(
 
     @torch.no_grad()
     def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
-        """Copy weights into the parameters and restore the optimizer state after update
-        ``step``."""
+        """Copy weights into the parameters in place and restore the optimizer state after update
+        ``step``; 0 is a fresh optimizer."""
         for name, parameter in self.parameters.items():
             parameter.copy_(torch.from_numpy(weights[name]))
         if self.optimizer is not None:
@@ -370,7 +374,7 @@ class TorchStage(
 
 
 def _gradient(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor's gradient, zeros if the loss did not reach it."""
+    """Return a tensor's ``grad``, made contiguous, or new zeros if it is None."""
     gradient = torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
     return gradient.contiguous()
 

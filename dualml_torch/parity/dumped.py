@@ -19,7 +19,8 @@ from dualml.common.files import convert_read_errors
 
 
 def convert(folder: Path) -> int:
-    """Convert every tensor below a folder and return their number; bfloat16 becomes float32.
+    """Convert every ``dump_tensor_data/*.pt`` below a folder to a ``.npy`` file beside it,
+    overwriting an old one, and return their number; bfloat16 becomes float32.
 
     Raises:
         UserError: a file that is no tensor, or cannot be written.
@@ -34,8 +35,8 @@ def convert(folder: Path) -> int:
 
 
 def main() -> int:
-    """Convert the folder named on the command line and print the number of tensors; return the exit
-    code, 2 after a wrong call or a file that cannot be converted."""
+    """Convert the tensors below the folder named on the command line and print their number; return
+    the exit code: 0, or 2 after a wrong call or a file that cannot be converted."""
     if len(sys.argv) != 2 or not Path(sys.argv[1]).is_dir():
         print("usage: python -m dualml_torch.parity.dumped DUMP", file=sys.stderr)
         return 2

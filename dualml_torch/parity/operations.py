@@ -79,7 +79,8 @@ class OperationTracer(TorchFunctionMode):
 
 
 def find_tensors(value: Any) -> list[torch.Tensor]:
-    """Return all tensors in an argument or a result, in order."""
+    """Return all tensors in an argument or a result, at any depth, in order; an empty list for
+    none."""
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, tuple | list):
@@ -93,7 +94,7 @@ def find_tensors(value: Any) -> list[torch.Tensor]:
 
 def operation_name(func: Any) -> str:
     """Return the name of an operation, such as ``conv2d``; an empty string for queries about a
-    tensor."""
+    tensor and functions that only concern gradients, which are not recorded."""
     name: str = getattr(func, "__name__", "")
     if name == "__get__":
         owner: str = getattr(getattr(func, "__self__", None), "__name__", "")
@@ -122,8 +123,8 @@ DISPATCHED = {
 
 
 def without_dispatch(function: FunctionType) -> Callable[..., Any]:
-    """Return a copy of a function that skips its own dispatch, so that the calls inside it are
-    traced."""
+    """Return a copy of a function of torch that skips its own dispatch, so that the calls inside it
+    are traced; keyword-only defaults are not copied."""
     names = {"has_torch_function": lambda given: False}
     return FunctionType(
         function.__code__,
@@ -177,7 +178,8 @@ class BoundCall:
         self.values |= kwargs
 
     def set_argument(self, name: str, value: Any) -> None:
-        """Replace the argument called ``name`` by ``value``, wherever the call passed it."""
+        """Replace the argument called ``name`` by ``value`` in place, where the call passed it, in
+        `args` or `kwargs`; one that it did not pass becomes a keyword argument."""
         at = self.positions.get(name)
         if at is None:
             self.kwargs[name] = value
@@ -189,7 +191,8 @@ class BoundCall:
 
 
 def argument_kinds(args: Sequence[Any]) -> str:
-    """Return one letter per argument: t(ensor), n(umber), l(ist), a(ny) for None, o(ther)."""
+    """Return one letter per positional argument: t(ensor), n(umber, booleans too), l(ist or tuple),
+    a(ny) for None, o(ther)."""
     return "".join(
         "a"
         if one is None
@@ -213,8 +216,14 @@ def are_integers(args: Sequence[Any]) -> bool:
 def find_signature(
     func: Any, name: str, given: str, named: tuple[str, ...]
 ) -> tuple[tuple[str, ...], dict[str, Any], frozenset[str]]:
-    """Return the names of positional arguments, the defaults, and the argument that takes integers
-    as its list."""
+    """Return the names of an operation's arguments in order, their defaults by name, and the last
+    positional argument if it may take several integers as its list. All are empty for an unknown
+    operation.
+
+    Args:
+        given: kinds of the positional arguments, see `argument_kinds`.
+        named: names of the keyword arguments.
+    """
     if isinstance(func, FunctionType):
         try:
             known = inspect.signature(func)
@@ -253,7 +262,8 @@ def find_signature(
 
 
 def accepts_kind(kind: str, wanted: str, is_list: bool) -> bool:
-    """Return whether an argument of a kind (see `argument_kinds`) can have a schema type."""
+    """Return whether an argument of a kind, a letter of `argument_kinds`, can be passed where a
+    schema wants the type ``wanted``; ``is_list``: that is a list of integers."""
     if kind == "a":
         return "Optional" in wanted
     if kind == "t":

@@ -34,7 +34,8 @@ def copy_tensor(value: Any) -> torch.Tensor | None:
 
 
 def is_saved_elsewhere(value: Any) -> bool:
-    """Return whether a value is saved with the state dict, or never changed by a step."""
+    """Return whether a value is a parameter or module, which is saved with the state dict, or a
+    type or Python module, which no step changes."""
     return isinstance(value, torch.nn.Parameter | torch.nn.Module | type | ModuleType)
 
 
@@ -79,7 +80,8 @@ class Recorder(Base):
         return dict(self.model.named_parameters()) | dict(self.model.named_buffers())
 
     def tensors(self) -> list[Tensor]:
-        """Return name, shape and whether it is trained of every parameter and buffer."""
+        """Return name, shape and whether it is trained of every parameter, then of every buffer,
+        which never is."""
         return [
             Tensor(name, tuple(t.shape), isinstance(t, torch.nn.Parameter) and t.requires_grad)
             for name, t in self.named_tensors().items()
@@ -95,7 +97,8 @@ class Recorder(Base):
 
     @torch.no_grad()
     def load(self, weights: Mapping[str, NDArray[Any]]) -> None:
-        """Copy these arrays into the parameters and buffers of the same names."""
+        """Copy these arrays into the parameters and buffers of the same names in place; others stay
+        as they are."""
         named = self.named_tensors()
         for name, value in weights.items():
             named[name].copy_(self.tensor_like(np.array(value), named[name]))
@@ -106,7 +109,8 @@ class Recorder(Base):
         return self.gradients_by_name([p.grad for p in self.trainable_parameters().values()])
 
     def trainable_parameters(self) -> dict[str, torch.nn.Parameter]:
-        """Return the parameters with ``requires_grad`` by name, in the model's order."""
+        """Return the parameters with ``requires_grad`` by name, in the model's order; a shared one
+        once."""
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
 
     def gradients_by_name(self, gradients: Any) -> Arrays:
@@ -137,7 +141,7 @@ class Recorder(Base):
 
     def snapshot(self) -> Any:
         """Return copies of weights, buffers, gradients, and the optimizer's state dict and own
-        attributes."""
+        attributes, if there is one, for `restore`."""
         gradients = {
             n: None if p.grad is None else p.grad.clone()
             for n, p in self.trainable_parameters().items()
@@ -203,8 +207,8 @@ class Recorder(Base):
 
     @contextlib.contextmanager
     def watch_operations(self) -> Iterator[None]:
-        """Trace operations, round differently where asked for, and draw shared random numbers
-        inside the block."""
+        """Trace operations if there is a tape, round differently where the recorder was asked to,
+        and draw shared random numbers from the seed's first one inside the block."""
         self.chance = SharedRng(self.seed)
         with contextlib.ExitStack() as stack:
             if (watch := self.make_tracer()) is not None:
@@ -216,8 +220,8 @@ class Recorder(Base):
 
     @contextlib.contextmanager
     def hook_modules(self, tell: Callable[[str, Any], None]) -> Iterator[None]:
-        """Call ``tell(name, output)`` after each module's forward pass inside the block, and record
-        the gradients before the optimizer's step."""
+        """Call ``tell(name, output)`` after each module's forward pass inside the block, the
+        model's own name being empty, and record the gradients before the optimizer's step."""
 
         def hook(name: str) -> Callable[..., None]:
             return lambda module, given, output: tell(name, output)
@@ -234,8 +238,9 @@ class Recorder(Base):
                 handle.remove()
 
     def before_update(self, optimizer: Any, given: Sequence[Any], named: Any) -> None:
-        """Record the gradients; a hook that PyTorch calls with an ``optimizer`` whose step begins,
-        and with the step's arguments ``given`` and ``named``."""
+        """Record the gradients, unless this step's are recorded already; a hook that PyTorch calls
+        with an ``optimizer`` whose step begins, and with the step's arguments ``given`` and
+        ``named``. Arguments are ignored."""
         # A step that calls its parent's triggers the hook twice, perhaps with changed gradients.
         if self.step_arrays is not None and not any(
             name.startswith("gradient/") for name in self.step_arrays

@@ -48,7 +48,9 @@ class SharedRngMode(TorchFunctionMode):
     def dropout(
         self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
     ) -> Tensor | None:
-        """Apply Dropout with shared random numbers; None: leave the call unchanged."""
+        """Apply Dropout with shared random numbers, to ``input`` itself if ``inplace``, and return
+        the result; None, which leaves the call to PyTorch, if ``training`` is false or ``p`` is
+        0."""
         if not training or p == 0:
             return None
         result = apply_dropout(self.uniform(input.shape), input, p)
@@ -57,7 +59,9 @@ class SharedRngMode(TorchFunctionMode):
     def dropout_channels(
         self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
     ) -> Tensor | None:
-        """Drop whole channels: the first two axes of the input."""
+        """Drop whole channels, the entries of the first two axes of the input, with shared random
+        numbers, in ``input`` itself if ``inplace``, and return the result; None, which leaves the
+        call to PyTorch, if ``training`` is false or ``p`` is 0."""
         if not training or p == 0:
             return None
         numbers = self.chance.uniform(tuple(input.shape[:2]))
@@ -66,37 +70,40 @@ class SharedRngMode(TorchFunctionMode):
         return input.copy_(result) if inplace else result
 
     def bernoulli_(self, input: Tensor, p: Any = 0.5, generator: Any = None) -> Tensor | None:
-        """Overwrite ``input`` with ones, with probability ``p`` each, and zeros; None, leaving the
-        call unchanged, if there is a ``generator``."""
+        """Overwrite ``input`` with ones, with probability ``p`` each, and zeros; None, which leaves
+        the call to PyTorch, if there is a ``generator``."""
         return None if generator is not None else input.copy_(self.draw_ones(input.shape, p))
 
     def bernoulli(self, input: Tensor, p: Any = None, generator: Any = None) -> Tensor | None:
         """Return ones and zeros of the shape and type of ``input``, ones with the probabilities
-        ``p`` or, if that is None, ``input``; None if there is a ``generator``."""
+        ``p`` or, if that is None, ``input``; None, which leaves the call to PyTorch, if there is a
+        ``generator``."""
         if generator is not None:
             return None
         return self.draw_ones(input.shape, input.detach() if p is None else p).to(input.dtype)
 
     def draw_ones(self, shape: Sequence[int], p: Any) -> Tensor:
-        """Draw a float mask whose entries are one with probability ``p``."""
+        """Draw a float32 mask of this shape whose entries are one with probability ``p``, a number
+        or a tensor, else zero."""
         return (self.uniform(shape) >= 1 - p).float()
 
     def rand(self, *size: Any, dtype: Any = None, **ignored: Any) -> Tensor | None:
-        """Draw uniform numbers in [0, 1) of the shape ``size``; None if there is a ``generator`` or
-        ``out``."""
+        """Draw uniform numbers in [0, 1) of the shape ``size``; None, which leaves the call to
+        PyTorch, if there is a ``generator`` or ``out``. Other keyword arguments are ignored."""
         if ignored.keys() & {"generator", "out"}:
             return None
         shape = size[0] if len(size) == 1 and isinstance(size[0], list | tuple) else size
         return self.uniform(shape).to(dtype)
 
     def rand_like(self, input: Tensor, dtype: Any = None, **ignored: Any) -> Tensor:
-        """Draw uniform numbers in [0, 1) of the shape of ``input``, in ``dtype`` or its own
-        type."""
+        """Draw shared uniform numbers in [0, 1) of the shape of ``input``, in ``dtype`` or its own
+        type, on the CPU; other arguments are ignored."""
         return self.uniform(input.shape).to(dtype or input.dtype)
 
 
 def apply_dropout(numbers: Tensor, input: Tensor, p: float) -> Tensor:
-    """Apply Dropout with rate ``p`` to an input, with given uniform numbers."""
+    """Return an input with Dropout of rate ``p``: entries whose uniform numbers are at least ``p``
+    are divided by 1 − p, the others 0. An outer mode sees it as one function ``dropout``."""
 
     def dropout(input: Tensor, p: float) -> Tensor:
         if has_outer_mode():  # dispatch to the next mode

@@ -29,7 +29,7 @@ from dualml.experiment.data.locations import read_verified
 from dualml.experiment.data.registry import IdxFile
 from dualml.experiment.load import load
 
-DIGITS, DEEP = "9" * 5000, "[" * 5000
+DIGITS, DEEP = "9" * 5000, "[" * 5000 + "]" * 5000
 
 
 @pytest.fixture

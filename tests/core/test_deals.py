@@ -77,9 +77,9 @@ def test_no_sample_is_lost_or_counted_twice(partition: dict[str, Any]) -> None:
         assert set(seen) == set(range(500))
         assert set(seen.values()) == {1}
     assert not owners[0] & owners[1]  # every rank keeps its samples
-    assert feed.sample_gradients(feed.per_epoch) == 500
-    assert feed.sample_gradients(1) == sum(len(p) for p in feed.parts(1))
-    assert feed.sample_gradients(feed.per_epoch + 2) == 500 + sum(
+    assert feed.count_sample_gradients(feed.per_epoch) == 500
+    assert feed.count_sample_gradients(1) == sum(len(p) for p in feed.parts(1))
+    assert feed.count_sample_gradients(feed.per_epoch + 2) == 500 + sum(
         len(feed.batch(s)) for s in (1, 2)
     )
 

@@ -50,7 +50,7 @@ def test_gd_sees_its_whole_pool_in_every_update() -> None:
     batch = plan.batch_sampler(arm, 0).batch(1)
     assert len(set(batch)) == 100
     assert np.array_equal(batch, plan.batch_sampler(arm, 0).batch(7))
-    assert plan.batch_sampler(arm, 0).sample_gradients(7) == 700
+    assert plan.batch_sampler(arm, 0).count_sample_gradients(7) == 700
 
 
 def test_sample_gradients_counts_the_short_last_batch() -> None:
@@ -60,7 +60,7 @@ def test_sample_gradients_counts_the_short_last_batch() -> None:
     dealt = 0
     for step in range(1, 2 * per_epoch + 1):
         dealt += len(plan.batch_sampler(arm, 0).batch(step))
-        assert plan.batch_sampler(arm, 0).sample_gradients(step) == dealt
+        assert plan.batch_sampler(arm, 0).count_sample_gradients(step) == dealt
     assert dealt == 2 * n
 
 

@@ -97,7 +97,8 @@ def test_what_each_trained(run: RunData) -> None:
 def test_lines_that_a_method_changes() -> None:
     change = "  a\n- b\n+ c\n+ \n+ d\n? ^\n  e"
     assert count_added_lines(Code(change)) == 2
-    assert count_added_lines(Code("a\n+ b")) == 0  # nothing is taken away: it is the loop itself
+    assert count_added_lines(Code("  a\n+ b\n  c")) == 1  # nothing is taken away
+    assert count_added_lines(Code("a\n+ b")) == 0  # no diff: the loop itself
 
 
 def test_lines_changed_stand_in_the_table(run: RunData) -> None:

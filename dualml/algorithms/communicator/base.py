@@ -77,7 +77,7 @@ class Communicator(PointToPoint):
         Args:
             op: one of `OPS`; ``mean`` divides the sum by n and needs a floating type. Integers may
                 also be reduced by one of `BITWISE`.
-            inplace: ``x`` may be overwritten.
+            inplace: ``x`` may be overwritten; use the returned tensor either way.
         """
         self._validate("all_reduce", x, op)
         if self._use_native("all_reduce", x, op):
@@ -137,6 +137,7 @@ class Communicator(PointToPoint):
 
         Args:
             parts: n tensors on rank ``root``, ignored elsewhere.
+            like: gives the shape and type on every rank; its content is ignored.
 
         Raises:
             CommunicationError: there are not n parts.
@@ -188,14 +189,16 @@ class Communicator(PointToPoint):
         return wrap_completed(self._pairwise_exchange(own), wait)
 
     def barrier(self, *, wait: bool = True) -> Any:
-        """Return once every rank has called it."""
+        """Return None once every rank has called it; without ``wait`` return a `WorkHandle` that
+        waits for them."""
         return self._run_or_start("barrier", None, wait, lambda _: None)
 
     def ranks_per_machine(self) -> int:
         """Return the number of ranks on each machine, if all machines have the same number of
         consecutive ranks; else 0.
 
-        All ranks call it. The ranks exchange their machines once, over the store.
+        All ranks call it. The first call exchanges the machines over the store; later calls return
+        the stored result.
 
         Raises:
             CommunicationError: a rank does not report its machine in time.
@@ -214,8 +217,11 @@ class Communicator(PointToPoint):
         """Return a communicator of some ranks; every rank of this group calls it, and the others
         get None.
 
+        Its ranks are numbered from 0 in the ascending order of ``ranks``, in whatever order they
+        are given.
+
         Raises:
-            CommunicationError: a rank that does not exist, or is listed twice.
+            CommunicationError: a rank that does not exist, or is listed twice, or no rank at all.
         """
         chosen = sorted(set(ranks))
         if not chosen or chosen[0] < 0 or chosen[-1] >= self.size or len(chosen) != len(ranks):
@@ -240,8 +246,9 @@ class Communicator(PointToPoint):
         postprocess: Callable[[Tensor], Tensor] = lambda y: y,
         **options: Any,
     ) -> Any:
-        """Run a native collective and return ``postprocess`` of its result. Without ``wait`` start
-        it and return a `WorkHandle`; the time spent waiting is counted, too."""
+        """Run a native collective and return ``postprocess`` of its result. Without ``wait`` return
+        a `WorkHandle`: started in the background where ``asynchronous`` is native, else already
+        complete. The time spent in it or waiting for it is counted."""
         if wait or self.implementation_of("asynchronous").kind != "native":
             return wrap_completed(postprocess(self._run(primitive, x, **options)), wait)
         work = self._start(primitive, x, **options)
@@ -251,7 +258,7 @@ class Communicator(PointToPoint):
         self, primitive: str, x: Tensor, op: str = "sum", handed: Sequence[Tensor] | None = None
     ) -> bool:
         """Return whether the framework executes the primitive; if so, count the call and its
-        payload: the bytes of ``handed``, or of ``x``."""
+        payload: the bytes of ``handed``, which may be empty, or of ``x`` if ``handed`` is None."""
         if self.implementation_of(primitive, self.dtype(x), op).kind != "native":
             return False
         self.traffic.calls += 1
@@ -290,7 +297,8 @@ class Communicator(PointToPoint):
         return [own if r == root else came[r] for r in range(self.size)]
 
     def _reduce_parts(self, parts: Sequence[Tensor], op: str) -> Tensor:
-        """Reduce the parts in the order of ranks, so that all ranks round in the same way."""
+        """Return the reduction of ``parts`` by ``op``, ``mean`` included, as a new tensor. They are
+        combined in the order of ranks, so that all ranks round in the same way."""
         total = self.copy(parts[0])
         for part in parts[1:]:
             if op in BITWISE:

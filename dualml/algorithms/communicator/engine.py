@@ -148,18 +148,18 @@ class CommEngine(ABC):
 
     def _isend_tagged(self, x: Tensor, peer: int, tag: int) -> Callable[[], Tensor]:
         """Start sending a message with a ``tag``; only for engines whose `implementation_of`
-        reports ``tags``."""
+        reports ``tags``; this default raises `Unsupported`."""
         raise Unsupported(f"{self.backend} has no tags")
 
     def _irecv_tagged(self, buffer: Tensor, peer: int | None, tag: int) -> EngineWork:
         """Start receiving a message by tag, from any rank if ``peer`` is None; only for engines
         whose `implementation_of` reports ``tags`` or ``any_source``. `EngineWork.source` gives the
-        rank."""
+        rank. This default raises `Unsupported`."""
         raise Unsupported(f"{self.backend} has neither tags nor messages of any rank")
 
     def _native(self, primitive: str, x: Tensor, **options: Any) -> Tensor:
-        """Run a collective that `implementation_of` reports as native; may overwrite ``x``, which
-        is contiguous.
+        """Run a collective that `implementation_of` reports as native and return its result; may
+        overwrite ``x``, which is contiguous. This default raises `NotImplementedError`.
 
         Options: ``op`` (never ``mean``) and ``root`` where the primitive has them; ``parts`` for
         scatter (root only; ``x`` is then like one of them) and all_to_all.
@@ -168,27 +168,29 @@ class CommEngine(ABC):
 
     def _start(self, primitive: str, x: Tensor, **options: Any) -> Callable[[], Tensor]:
         """Start a native collective and return an `EngineWork` that waits for its result; only for
-        engines whose `implementation_of` reports ``asynchronous``."""
+        engines whose `implementation_of` reports ``asynchronous``. This default raises
+        `NotImplementedError`."""
         raise NotImplementedError(primitive)
 
     def count_sent_bytes(self) -> int | None:
         """Return the bytes that this rank has sent so far in all its groups; None where the engine
-        cannot count them, as with memory shared by devices or processes."""
+        cannot count them, as with memory shared by devices or processes. This default returns
+        None."""
         return None
 
     def close(self) -> None:  # noqa: B027 - threads have nothing to leave
-        """Leave the process group and release its resources."""
+        """Leave the process group and release its resources; this default does nothing."""
 
     # --- counters ---------------------------------------------------------------------------------
 
     def _run(self, primitive: str, x: Tensor, **options: Any) -> Tensor:
-        """Run the native collective ``primitive`` on ``x`` and return its result; add its duration
-        to `traffic`."""
+        """Run the native collective ``primitive`` on ``x`` and return its result; count it as in
+        `_timed`, its duration in seconds included."""
         return self._timed(primitive, lambda: self._native(primitive, x, **options))
 
     def _timed(self, name: str, call: Callable[[], Tensor]) -> Tensor:
-        """Return the result of ``call``; count the call under ``name`` and add its duration to
-        `traffic`."""
+        """Return the result of ``call``; add 1 to `calls`, set `inside` to ``name`` while it runs,
+        and add its duration in seconds to `traffic`, even if it raises."""
         self.calls, self.inside = self.calls + 1, name
         elapsed = self.stopwatch()
         try:
@@ -206,15 +208,16 @@ class CommEngine(ABC):
         return start_wall_clock(self.synchronize)
 
     def scratch(self, like: Tensor, key: int = 0) -> Tensor:
-        """Return a buffer like ``like`` that the next call with this key may reuse: fresh memory
-        has to be mapped page by page, which takes longer than filling it."""
+        """Return an uninitialised buffer of the shape and type of ``like``. Later calls with the
+        same key, shape and type return the same buffer: fresh memory has to be mapped page by page,
+        which takes longer than filling it."""
         name = (key, tuple(like.shape), self.dtype(like))
         if name not in self._scratch:
             self._scratch[name] = self.empty_like(like)
         return self._scratch[name]
 
     def forget_scratch(self) -> None:
-        """Free the buffers of `scratch`."""
+        """Drop the buffers of `scratch`, so that later calls make new ones."""
         self._scratch.clear()
 
     def nbytes(self, x: Tensor) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 
 def part_start(length: int, n: int, part: int) -> int:
-    """Return the first element of part ``part`` of n nearly equal parts; the first ``length mod n``
-    parts are one element longer.
+    """Return the index of the first element of part ``part`` of n nearly equal parts, both counted
+    from 0, or ``length`` for part n; the first ``length mod n`` parts are one element longer.
 
     >>> [part_start(10, 4, part) for part in range(5)]
     [0, 3, 6, 8, 10]
@@ -15,7 +15,8 @@ def part_start(length: int, n: int, part: int) -> int:
 
 
 def part_lengths(length: int, n: int) -> list[int]:
-    """Return the lengths of n nearly equal parts.
+    """Return the lengths of n nearly equal parts of ``length`` elements together; the longer ones
+    come first.
 
     >>> part_lengths(10, 4)
     [3, 3, 2, 2]
@@ -24,8 +25,8 @@ def part_lengths(length: int, n: int) -> list[int]:
 
 
 def slice_lengths(length: int, n: int, full: int) -> list[int]:
-    """Return the lengths of n slices as long as those of a ``full`` batch; the last ones are
-    shorter, or empty, where there are fewer elements.
+    """Return the lengths of n consecutive slices of ``length`` elements: ``full // n`` each, as in
+    a ``full`` batch; the last ones are shorter, or empty, where the elements run out.
 
     >>> slice_lengths(35, 2, 64)
     [32, 3]

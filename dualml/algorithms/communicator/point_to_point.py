@@ -29,7 +29,7 @@ class PointToPoint(CommEngine):
         """Send to some ranks and receive from some, all at once.
 
         Only the ranks named need to take part; receives must match the order of the sends. A rank
-        may call it with nothing at all.
+        may call it with nothing at all, but not name itself.
 
         Args:
             send: rank → contiguous tensor.
@@ -49,7 +49,8 @@ class PointToPoint(CommEngine):
         return dict(self._timed("exchange", lambda: self._exchange(send, receive)))
 
     def isend(self, x: Tensor, peer: int, tag: int = 0) -> PendingWork:
-        """Start sending the contiguous ``x``, which must not change until the wait returns.
+        """Start sending the contiguous ``x``, which must not change until the ``wait`` of the
+        returned handle returns.
 
         Args:
             peer: destination rank.
@@ -105,11 +106,12 @@ class PointToPoint(CommEngine):
         return PendingWork(lambda: self._timed("irecv", work), apply_delay, work, peer)
 
     def send(self, x: Tensor, peer: int, tag: int = 0) -> None:
-        """Send ``x`` to rank ``peer``; see `isend`."""
+        """Send ``x`` to rank ``peer``, and return when it may be changed again; see `isend`."""
         self.isend(x, peer, tag).wait()
 
     def recv(self, buffer: Tensor, peer: int | None = None, tag: int = 0) -> tuple[Tensor, int]:
-        """Receive a message with this tag from rank ``peer``, or from any rank; see `irecv`.
+        """Wait for a message with this tag from rank ``peer``, or from any rank if that is None;
+        see `irecv`. ``buffer`` may be overwritten; use the message that is returned.
 
         Returns:
             The message and the rank that sent it.

@@ -119,7 +119,7 @@ def ranks_per_machine(machines: Sequence[str]) -> int:
     consecutive ranks; else 0.
 
     Args:
-        machines: machine of each rank, in the order of ranks.
+        machines: machine of each rank, in the order of ranks; not empty.
 
     >>> ranks_per_machine(["a", "a", "b", "b"]), ranks_per_machine(["a", "b", "a", "b"])
     (2, 0)
@@ -136,8 +136,9 @@ RENDEZVOUS = ("file", "tcp", "env")
 
 
 def check_rendezvous(text: str) -> None:
-    """Check a rendezvous, such as ``auto`` or ``tcp://host:port``; raise `UserError` for a scheme
-    that no backend supports, or a path or address that cannot be used."""
+    """Check a rendezvous, such as ``auto`` or ``tcp://host:port``, and return nothing; raise
+    `UserError` for a scheme that no backend supports, or a path or address that cannot be used. No
+    connection is tried."""
     scheme, separator, rest = text.partition("://")
     if text != "auto" and not (scheme in RENDEZVOUS and separator):
         raise UserError(f"rendezvous {text!r}: use auto, file:///path, tcp://host:port or env://")

@@ -32,7 +32,8 @@ class Layer:
     blocks: ClassVar[int] = 1
 
     def parameters(self) -> dict[str, Shape]:
-        """Return the shape of each parameter by the last part of its name, such as ``weight``."""
+        """Return the shape of each parameter by the last part of its name, such as ``weight``;
+        empty for a layer without parameters."""
         return {}
 
     def buffers(self) -> dict[str, Shape]:
@@ -41,8 +42,8 @@ class Layer:
         return {}
 
     def parameter_owner(self, name: str, leaf: str = "weight") -> str:
-        """Return the name of the layer that owns a parameter: ``name``, or another layer that it is
-        shared with."""
+        """Return the name of the layer that owns the parameter ``leaf`` of the layer called
+        ``name``: ``name`` itself, or another layer that it shares the parameter with."""
         return name
 
     def output_shape(self, shape: Shape) -> Shape:
@@ -56,8 +57,8 @@ class Layer:
         return bool(getattr(self, "masked", False))
 
     def describe(self) -> JsonObject:
-        """Return type and fields as JSON values, without fields at a default that older
-        descriptions do not know."""
+        """Return the class's name as ``type``, and the fields, as JSON values. A field at its
+        default is left out, unless its metadata mark it as always described."""
         values = [(f, getattr(self, f.name)) for f in fields(self)]
         shown = {f.name: value for f, value in values if value != f.default or f.metadata}
         return {"type": type(self).__name__, **shown}

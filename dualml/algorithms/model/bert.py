@@ -53,8 +53,9 @@ TINY = BertSizes()
 def bert(
     words: int = 2000, length: int = 32, classes: int = 6, sizes: BertSizes = TINY
 ) -> ModelSpec:
-    """Return BERT: token, position and segment embeddings are added; blocks with the norm after
-    each residual connection; the first position, ``[CLS]``, is classified.
+    """Return BERT for sentences of ``length`` tokens from a vocabulary of ``words``, without
+    weights: token, position and segment embeddings are added; blocks with the norm after each
+    residual connection; the first position, ``[CLS]``, is classified.
 
     Source: Devlin et al. 2019, sec. 3 and app. A, and https://github.com/google-research/bert.
     Attention weights are not dropped: `Dropout` is the only random layer here.
@@ -95,5 +96,6 @@ def bert(
 
 
 def dropout_layers(name: str, rate: float) -> Layers:
-    """Return a Dropout layer of this rate in a list; an empty list for rate 0."""
+    """Return a list with one Dropout layer of this rate called ``name``; an empty list for rate
+    0."""
     return [(name, Dropout(rate))] if rate else []

@@ -123,8 +123,9 @@ class Tied(Linear):
 
 @lru_cache(maxsize=16)
 def rotary_cos_sin(layer: GroupedAttention) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return cosine and sine of every rotary angle, (length, width / 2) each. They are computed
-    here for all backends, whose own results would differ in the rounding of large angles."""
+    """Return cosine and sine of every rotary angle, (length, width / 2) each, in float64, for a
+    layer with ``base`` above 0. They are computed here for all backends, whose own results would
+    differ in the rounding of large angles."""
     half = layer.width // 2
     frequency = layer.base ** (-2 * np.arange(half) / layer.width)
     angle = np.arange(layer.length)[:, None] * frequency

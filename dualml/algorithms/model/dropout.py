@@ -23,8 +23,8 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ over the golden ratio: the str
 def dropout_masks(
     spec: ModelSpec, seed: int, step: int, samples: NDArray[np.int64]
 ) -> dict[str, NDArray[np.float32]]:
-    """Return the name of every Dropout layer → its mask (B, …), float32, for update ``step`` (from
-    1) of a trial.
+    """Return the name of every Dropout layer, also of rate 0, → its mask (B, …), float32, for
+    update ``step`` (from 1) of a trial.
 
     Args:
         seed: seed of the trial.
@@ -56,7 +56,8 @@ def dropout_mask(
 
 
 def splitmix64(z: Bits) -> Bits:
-    """Apply the finaliser of SplitMix64, a bijection of 64-bit integers; overwrites ``z``.
+    """Apply the finaliser of SplitMix64, a bijection of 64-bit integers; overwrites ``z`` and
+    returns it.
 
     Source: Steele, Lea and Flood 2014, "Fast Splittable Pseudorandom Number Generators", OOPSLA,
     with variant 13 of Stafford's constants, as in `java.util.SplittableRandom`.

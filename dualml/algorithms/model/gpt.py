@@ -51,11 +51,14 @@ LLAMA = GPTSizes(kv_heads=2, tied=False)
 
 def gpt(words: int = 2000, length: int = 32, sizes: GPTSizes = GPT) -> ModelSpec:
     """Return a decoder of GPT-2's kind: learned positions, a norm before each part and one at the
-    end, GELU, and the embedding table as the head.
+    end, GELU, and the embedding table as the head if ``sizes`` are tied.
 
     Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", sec. 2.3,
     with the exact Φ in GELU. Attention weights are not dropped: `Dropout` is the only random layer
     here. Weights are initialised like those of all models here (`dualml.algorithms.model.init`).
+
+    Raises:
+        UserError: ``width`` is no multiple of ``heads``, or ``heads`` none of ``kv_heads``.
     """
     sizes = resolve_sizes("gpt", sizes, 4)
     norm = LayerNorm(sizes.width)
@@ -80,7 +83,8 @@ def gpt_llama(words: int = 2000, length: int = 32, sizes: GPTSizes = LLAMA) -> M
     Touvron et al. 2023, "Llama 2", app. A.2.1 for grouped heads.
 
     Raises:
-        UserError: heads of an odd width, which have no pairs to rotate.
+        UserError: ``width`` is no multiple of ``heads``, ``heads`` none of ``kv_heads``, or heads
+            have an odd width, which has no pairs to rotate.
     """
     sizes = resolve_sizes("gpt_llama", sizes, 3)
     if (width := sizes.width // sizes.heads) % 2:
@@ -107,13 +111,14 @@ DECODERS = {"gpt": (gpt, GPT), "gpt_llama": (gpt_llama, LLAMA)}
 
 
 def resolve_sizes(name: str, sizes: GPTSizes, times: int) -> GPTSizes:
-    """Return the sizes with defaults in place of zeros, after checking that they divide.
+    """Return the sizes with ``kv_heads`` and ``inner`` filled in where they are 0, after checking
+    that they divide.
 
     Args:
         times: hidden width of a block's MLP as a multiple of ``width``, the default of ``inner``.
 
     Raises:
-        UserError: ``width`` or ``heads`` is no multiple of its part.
+        UserError: ``width`` is no multiple of ``heads``, or ``heads`` none of ``kv_heads``.
     """
     kv_heads, inner = sizes.kv_heads or sizes.heads, sizes.inner or times * sizes.width
     sizes = replace(sizes, kv_heads=kv_heads, inner=inner)
@@ -130,7 +135,7 @@ def attention_layers(
     i: int, length: int, sizes: GPTSizes, base: float = 0.0, *, bias: bool = True
 ) -> Layers:
     """Return the attention layers of block ``i``: queries, keys and values, attention, and the
-    output projection."""
+    output projection. ``base`` is that of rotary positions; 0: none."""
     width, heads, groups = sizes.width // sizes.heads, sizes.heads, sizes.kv_heads
     return [
         (f"qkv{i}", Linear(sizes.width, (heads + 2 * groups) * width, bias)),
@@ -148,8 +153,9 @@ def decoder_spec(
     front: Layers,
     parts: list[tuple[Layers, Layers]],
 ) -> ModelSpec:
-    """Return a decoder: the embedding, ``front``, blocks of two residual branches, a norm and the
-    head."""
+    """Return a decoder: the embedding, the layers ``front``, blocks of two residual branches, a
+    norm and the head, which is tied to the embedding or has no bias. ``parts`` are the attention
+    and the MLP layers of each block; the norm before each is added here."""
     width = sizes.width
     layers: Layers = [("embedding", Embedding(words, width)), *front]
     layers += dropout_layers("embedding_dropout", sizes.dropout)

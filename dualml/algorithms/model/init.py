@@ -23,7 +23,8 @@ from dualml.common.seeds import make_generator
 
 
 def initial_weights(spec: ModelSpec, seed: int) -> dict[str, NDArray[np.float32]]:
-    """Draw the initial weights: canonical name → float32 array of the shape in ``spec``.
+    """Draw the initial weights, and set the initial buffers: canonical name → float32 array of the
+    shape in ``spec``.
 
     Every tensor has its own generator, derived from ``seed``: adding a layer leaves the others
     unchanged. Running means start at 0, running variances at 1.
@@ -37,10 +38,11 @@ def initial_weights(spec: ModelSpec, seed: int) -> dict[str, NDArray[np.float32]
 
 
 def initial_tensor(spec: ModelSpec, seed: int, full: str) -> NDArray[np.float32]:
-    """Draw one initial tensor; one that layers share is drawn for the first of them.
+    """Draw the initial float32 tensor of the parameter with the canonical name ``full``; one that
+    layers share is drawn for the first of them.
 
     Raises:
-        KeyError: the model has no such parameter.
+        KeyError: ``full`` names no parameter of the model; a buffer is none.
     """
     for name, layer in spec.layers:
         for leaf, own in canonical_parameter_names(name, layer).items():
@@ -62,7 +64,7 @@ def draw_initial(
     have none in common: with this one the first hidden state is neither saturated nor nearly zero.
     With ``init_range`` the weights of both are uniform in it, and a bias is zero, as in PyTorch's
     example ``word_language_model``. Positions: N(0, 0.02²), as Dosovitskiy et al. 2021, "An Image
-    Is Worth 16x16 Words".
+    Is Worth 16x16 Words". Norms start at weight 1 and bias 0, and `Bias` at 0.
     """
     match layer:
         case RecurrentLayer(hidden=size):

@@ -105,7 +105,7 @@ class PretrainedBert:
         )
 
     def spec(self, length: int, classes: int) -> ModelSpec:
-        """Return the model for samples of ``length`` tokens.
+        """Return the model, without weights, for samples of ``length`` tokens.
 
         Raises:
             UserError: ``length`` exceeds the model's number of positions.
@@ -120,9 +120,10 @@ class PretrainedBert:
 
     @functools.cached_property
     def stored_tensors(self) -> dict[str, tuple[str, tuple[int, ...], str]]:
-        """Tensor, by its current name in transformers → its name in the file, shape and type.
+        """Name of each tensor in today's transformers, without ``bert.`` → its name in the file,
+        shape and type, such as ``F32``.
 
-        Some files have names without ``bert.``, or ``gamma`` and ``beta`` of norms.
+        Some files have names with ``bert.``, or ``gamma`` and ``beta`` of norms.
         """
         path, found = self.folder / TENSORS, {}
         check_regular(path)
@@ -147,7 +148,8 @@ class PretrainedBert:
         return found == expected
 
     def expected_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return tensor → shape according to ``config.json``, without a head."""
+        """Return tensor → shape according to ``config.json``, with all its positions and without a
+        head."""
         config, modules = self.config, module_names(self.config.num_hidden_layers)
         shapes: dict[str, tuple[int, ...]] = {KIND: (config.type_vocab_size, config.hidden_size)}
         for name, shape in self.spec(config.max_position_embeddings, 1).parameters().items():
@@ -157,7 +159,8 @@ class PretrainedBert:
         return shapes
 
     def check_tensors(self) -> None:
-        """Raise `UserError` that lists the tensors that are missing or of another shape or type."""
+        """Raise `UserError` if tensors are missing, or of another shape or type; the message lists
+        the first ten. Tensors that are not needed are ignored."""
         wrong = []
         for name, shape in self.expected_shapes().items():
             _, there, kind = self.stored_tensors.get(name, ("", None, ""))
@@ -178,8 +181,8 @@ class PretrainedBert:
             )
 
     def weights(self, length: int, classes: int) -> Weights:
-        """Return canonical name → float32 array; without the head if the file has none for this
-        number of classes.
+        """Return canonical name → float32 array; of the positions only the first ``length``, and
+        without the head if the file has none for this number of classes.
 
         Raises:
             UserError: as `check_tensors` does.
@@ -213,7 +216,7 @@ KIND = "embeddings.token_type_embeddings.weight"
 
 def module_names(blocks: int) -> dict[str, list[str]]:
     """Return the layer of `bert` → modules of transformers' ``BertModel``, whose tensors are
-    concatenated."""
+    concatenated; without the segment embedding and the head."""
     modules = {
         "embedding": ["embeddings.word_embeddings"],
         "position": ["embeddings.position_embeddings"],

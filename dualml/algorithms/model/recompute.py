@@ -64,7 +64,12 @@ def validate_recompute(setting: str | Sequence[str]) -> None:
 
 
 def recompute_groups(spec: ModelSpec, setting: str | Sequence[str]) -> Groups:
-    """Return the groups of layers of a model that are recomputed.
+    """Return the groups of layers of a model that are recomputed, by their names.
+
+    Args:
+        setting: ``none``: no group; ``selective``: each attention layer; ``full``: each block that
+            ends in a residual connection; or names of layers, of which consecutive ones form a
+            group.
 
     Raises:
         UserError: the model has no such layers, or none of a given name.
@@ -120,13 +125,14 @@ def _suggest_layers(spec: ModelSpec) -> str:
 
 
 def residual_blocks(spec: ModelSpec) -> Groups:
-    """Return all layers of a model in parts, split after every outermost residual connection."""
+    """Return the names of all layers of a model in parts, split after every outermost residual
+    connection; layers after the last one are a part, too."""
     return tuple(tuple(name for name, _ in spec.layers[some]) for some in spec.residual_blocks())
 
 
 def layer_spans(layers: Sequence[tuple[str, Layer]], groups: Groups) -> tuple[LayerSpan, ...]:
-    """Split consecutive layers of a model, or a rank's slices of them, into spans; empty if none of
-    them is recomputed.
+    """Split consecutive layers of a model, or a rank's slices of them, into spans that cover all of
+    them; empty if none of them is recomputed. ``groups`` are those of the whole model.
 
     A group that extends over several parts of a split model is recomputed part by part, so that no
     message between ranks is sent twice.

@@ -47,7 +47,7 @@ Rule = SavedForBackward | Callable[[Any], SavedForBackward]
 
 
 def mask_bytes(layer: Dropout, before: Shape, after: Shape) -> int:
-    """Return the bytes of a Dropout layer's float32 mask; a function for
+    """Return the bytes of a Dropout layer's float32 mask of one sample; a function for
     `SavedForBackward.extra_bytes`."""
     return MASK * math.prod(after)
 
@@ -55,8 +55,8 @@ def mask_bytes(layer: Dropout, before: Shape, after: Shape) -> int:
 def saved_bytes_per_sample(
     spec: ModelSpec, table: Mapping[type[Layer], Rule], width: int, groups: Groups = ()
 ) -> int | None:
-    """Return the bytes that one sample's forward pass saves; None for a model with a layer that
-    ``table`` lacks.
+    """Return the bytes that one sample's forward pass saves, the sample itself not counted; None
+    for a model with a layer that ``table`` lacks, unless it is recomputed.
 
     Args:
         width: bytes per element.

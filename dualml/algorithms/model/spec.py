@@ -142,11 +142,11 @@ class ModelSpec:
         return {name: stack[-1] for name, stack in self.stack_shapes().items()}
 
     def open_branches(self) -> dict[str, int]:
-        """Return layer name → number of open branches after it."""
+        """Return layer name → number of branches that are open after it, not yet merged."""
         return {name: len(stack) - 1 for name, stack in self.stack_shapes().items()}
 
     def residual_blocks(self) -> list[slice]:
-        """Return slices of the layers, split after every outermost residual connection."""
+        """Return slices that cover all layers, split after every outermost residual connection."""
         depth = self.open_branches()
         ends = [
             i
@@ -177,7 +177,8 @@ class ModelSpec:
         return any(getattr(layer, "stateful", False) for _, layer in self.layers)
 
     def nbytes(self, width: int = 4) -> int:
-        """Return the bytes of all parameters, with ``width`` bytes per element."""
+        """Return the bytes of all parameters, shared ones once and buffers not counted, with
+        ``width`` bytes per element."""
         return width * sum(math.prod(shape) for shape in self.parameters().values())
 
     def parameters(self) -> dict[str, tuple[int, ...]]:
@@ -199,7 +200,7 @@ class ModelSpec:
         return both
 
     def describe(self) -> JsonObject:
-        """Return the JSON form; `ModelSpec.restore` reads it back."""
+        """Return the model without weights as JSON values; `ModelSpec.restore` reads them back."""
         return {
             "name": self.name,
             "input_shape": list(self.input_shape),

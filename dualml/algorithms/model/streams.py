@@ -92,8 +92,8 @@ class HiddenStates:
         self.fresh = np.zeros(count, bool)
 
     def initial_states(self, samples: Array) -> dict[str, Array]:
-        """Return layer → initial states of the samples, (B, S, H); zeros at the start of a
-        stream."""
+        """Return layer → initial states of the samples, (B, S, H); zeros at the start of a stream,
+        and where no states are kept."""
         if not self.kept:
             return {
                 name: np.zeros((len(samples), *s), self.dtype) for name, s in self.shapes.items()
@@ -112,12 +112,13 @@ class HiddenStates:
                 self.tables[name][rows] = state
 
     def state(self) -> dict[str, dict[str, Array]]:
-        """Return copies of the states, as part of a training's state."""
+        """Return copies of the stateful layers' tables, layer → (streams, S, H), as part of a
+        training's state."""
         return {SLOT: {name: table.copy() for name, table in self.tables.items()}}
 
     def load(self, state: Mapping[str, Mapping[str, Array]]) -> dict[str, Any]:
-        """Load the hidden states from a training's state, with zeros where they are missing; return
-        the rest of it."""
+        """Load the hidden states from a training's state, with zeros where they are missing, and
+        mark every stream as unused; return the rest of the state, which is not changed."""
         own = state.get(SLOT, {})
         self.fresh[:] = False
         for name, table in self.tables.items():
@@ -129,7 +130,8 @@ def extra_inputs(
     spec: ModelSpec, seed: int, step: int, samples: Array, hidden: HiddenStates | None
 ) -> dict[str, Array]:
     """Return layer → its extra inputs in update ``step``, in layer order: dropout masks
-    (`dualml.algorithms.model.dropout`), and initial states of stateful layers."""
+    (`dualml.algorithms.model.dropout`), and initial states of stateful layers unless ``hidden`` is
+    None."""
     own = dropout_masks(spec, seed, step, samples)
     if hidden is None:
         return {**own}
@@ -141,7 +143,7 @@ def merge_hidden_states(
     own: HiddenStates, tables: Sequence[Mapping[str, Array]], fresh: Sequence[Array]
 ) -> None:
     """Merge the ranks' states into ``own``: each stream and layer is taken from a rank that
-    processed the stream.
+    processed the stream, and left as it is if none did.
 
     Args:
         own: states that are overwritten.

@@ -75,18 +75,20 @@ def _tanh_mlp(name: str, shape: Shape, classes: int, *widths: int) -> ModelSpec:
 
 
 def mlp(shape: Shape = GREY, classes: int = 10) -> ModelSpec:
-    """Return an MLP of two hidden layers with tanh: 784 → 256 → 128 → 10."""
+    """Return an MLP of two hidden layers of 256 and 128 with tanh; for 28×28 grey images and ten
+    classes 784 → 256 → 128 → 10."""
     return _tanh_mlp("mlp", shape, classes, 256, 128)
 
 
 def wide_mlp(shape: Shape = GREY, classes: int = 10) -> ModelSpec:
-    """Return an MLP of two wide hidden layers with tanh, 784 → 1024 → 1024 → 10: its 1,863,690
-    parameters are enough to make sharding worthwhile."""
+    """Return an MLP of two wide hidden layers with tanh; for 28×28 grey images and ten classes 784
+    → 1024 → 1024 → 10, whose 1,863,690 parameters are enough to make sharding worthwhile."""
     return _tanh_mlp("wide_mlp", shape, classes, 1024, 1024)
 
 
 def deep_mlp(shape: Shape = GREY, classes: int = 10) -> ModelSpec:
-    """Return an MLP of six hidden layers of 512 with tanh: 1,720,330 parameters.
+    """Return an MLP of six hidden layers of 512 with tanh: 1,720,330 parameters for 28×28 grey
+    images and ten classes.
 
     If it is split at ``fc4``, both halves compute equally much: the first half needs no gradient of
     its input of 784 pixels, which makes up for its wider first layer.
@@ -189,7 +191,8 @@ def model(
     recurrent: JsonMapping | None = None,
     shape: Shape | None = None,
 ) -> ModelSpec:
-    """Return a model of the zoo by name.
+    """Return a model of the zoo by name, without weights; an argument that is None has the model's
+    default.
 
     Args:
         name: ``lenet``, ``mlp``, …

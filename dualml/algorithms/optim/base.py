@@ -48,8 +48,8 @@ class OptimizerSpec:
 
     @property
     def state_keys(self) -> tuple[str, ...]:
-        """Names (PyTorch's) of the state tensors that this specification keeps for each
-        parameter."""
+        """Names (PyTorch's) of the state tensors that this specification keeps for each parameter;
+        none here."""
         return ()
 
     def __post_init__(self) -> None:
@@ -77,7 +77,7 @@ class OptimizerSpec:
         ``closed_high``).
 
         Raises:
-            UserError: the value of ``field`` is outside this range.
+            UserError: the value of ``field`` is outside this range, or no float.
         """
         value = getattr(self, field)
         above = isinstance(value, float) and (value > low if open_low else value >= low)
@@ -90,8 +90,8 @@ class OptimizerSpec:
             )
 
     def init(self, params: Mapping[str, Array]) -> State:
-        """Return the state before the first update: state key → parameter name → zeros of its
-        shape."""
+        """Return the state before the first update: state key → parameter name → float64 zeros of
+        its shape."""
         return {
             slot: {n: np.zeros_like(p, dtype=np.float64) for n, p in params.items()}
             for slot in self.state_keys
@@ -129,7 +129,8 @@ class OptimizerSpec:
     def update_param(
         self, p: Array, g: Array, s: Params, step: int, lr: float
     ) -> tuple[Array, Params]:
-        """Update one parameter tensor: the recurrence as the paper writes it.
+        """Update one parameter tensor by the recurrence as the paper writes it; no argument is
+        modified. This base class raises `NotImplementedError`.
 
         Args:
             p, g: parameter and gradient, float64 of one shape.
@@ -167,7 +168,8 @@ RULES: ClassRegistry[OptimizerSpec] = ClassRegistry("optimizer", "dualml.algorit
 
 
 def rule_from(spec: JsonMapping) -> OptimizerSpec:
-    """``{"name": "adam", "lr": 1e-3}`` → ``Adam(lr=1e-3)``.
+    """Make an optimizer specification from its name and hyperparameters: ``{"name": "adam", "lr":
+    1e-3}`` → ``Adam(lr=1e-3)``.
 
     Raises:
         UserError: unknown optimizer or hyperparameter, missing or out-of-range value.

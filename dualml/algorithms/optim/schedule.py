@@ -78,12 +78,13 @@ class LRSchedule:
 
     @property
     def constant(self) -> bool:
-        """Whether every update has the optimizer's own learning rate."""
+        """Whether the kind is ``constant`` without warm-up: every update then has the optimizer's
+        own learning rate."""
         return self.kind == "constant" and not self.warmup
 
     def factor(self, step: int, updates: int = 0) -> float:
-        """Return c of update ``step``; ``updates`` is the trial's length, the default of
-        ``total``."""
+        """Return c of update ``step``, from 1. ``updates`` is the trial's length, which only
+        ``cosine`` needs, where ``total`` is 0."""
         if step <= self.warmup:
             return step / self.warmup
         done = step - 1 - self.warmup

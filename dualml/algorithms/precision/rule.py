@@ -68,7 +68,8 @@ def propagate_precision(layer: Layer, stack: Stack) -> Stack:
 
 
 def cast_parameter_names(layers: Sequence[tuple[str, Layer]]) -> list[str]:
-    """Return the canonical names of the weights that are cast to the low-precision type."""
+    """Return the canonical names of the parameters, biases included, of the layers of products:
+    they are cast to the low-precision type."""
     return list(
         parameter_shapes([item for item in layers if item[1].dtype_policy is DtypePolicy.PRODUCT])
     )

@@ -90,13 +90,15 @@ class Scaler:
         self.skipped = int(own.get("skipped", 0))
 
     def state(self) -> dict[str, dict[str, NDArray[np.float64]]]:
-        """Return the scaler's part of the optimizer state."""
+        """Return the scaler's part of the optimizer state: scale and counters as float64
+        scalars."""
         names = ("scale", "good", "lost", "skipped")
         return {SLOT: {name: np.array(getattr(self, name), np.float64) for name in names}}
 
     def unscale_gradients(self, gradients: Arrays) -> dict[str, NDArray[Any]]:
-        """Return the gradients that the next update uses, from those of the scaled loss: unscaled,
-        or zeros if the update is skipped."""
+        """Return the gradients that the next update uses, from those of the scaled loss: new
+        arrays, divided by the current scale, or all zeros if any gradient is not finite, as the
+        update is then skipped."""
         if not all(np.isfinite(g).all() for g in gradients.values()):
             return {name: np.zeros_like(g) for name, g in gradients.items()}
         return {name: g * g.dtype.type(1 / self.scale) for name, g in gradients.items()}

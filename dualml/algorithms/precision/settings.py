@@ -43,7 +43,8 @@ class Precision:
         return self.type != "fp32"
 
     def make_scaler(self) -> Scaler | None:
-        """Return a new loss scaler; None where the loss is not scaled."""
+        """Return a new loss scaler, dynamic or of a constant scale; None where the loss is not
+        scaled."""
         if self.loss_scale is None:
             return None
         return Scaler(None if self.loss_scale == "dynamic" else self.loss_scale)

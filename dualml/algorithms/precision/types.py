@@ -37,8 +37,8 @@ def round_to_type(x: NDArray[Any], precision: str) -> NDArray[np.float64]:
 
 
 def ulp(x: NDArray[Any], precision: str) -> NDArray[np.float64]:
-    """Return the unit in the last place of each number: its distance to the next larger one of the
-    type."""
+    """Return the unit in the last place of each number: the distance of |x| to the next larger
+    number of the type; never below that of the smallest normal number."""
     size, least = np.abs(np.asarray(x, np.float64)), MIN_NORMAL_EXPONENTS[precision]
     _, exponent = np.frexp(np.maximum(size, 2.0**least))  # |x| = m·2ᵉ with m in [1/2, 1)
     unit: NDArray[np.float64] = np.ldexp(2 * ROUNDOFF[precision], exponent - 1)
@@ -46,7 +46,7 @@ def ulp(x: NDArray[Any], precision: str) -> NDArray[np.float64]:
 
 
 def is_representable(x: NDArray[Any], precision: str) -> bool:
-    """Return whether every number is representable in the type."""
+    """Return whether every number is exactly representable in the type; nan and infinities are."""
     return bool(
         np.array_equal(round_to_type(x, precision), np.asarray(x, np.float64), equal_nan=True)
     )

@@ -123,7 +123,8 @@ class ThreadCommunicator(Communicator):
         return x
 
     def count_sent_bytes(self) -> int | None:
-        """Return the bytes that this rank has put into queues."""
+        """Return the bytes that this rank has sent by `exchange`, in all groups; tagged messages
+        are not counted."""
         return self.switchboard.bytes_sent[self.ranks[self.rank]]
 
     def synchronize(self) -> None:
@@ -172,7 +173,8 @@ class ThreadCommunicator(Communicator):
         return next((key for key in keys if not self.switchboard.line(*key).empty()), None)
 
     def _wait_for(self, find: Callable[[], Any], whom: str) -> Any:
-        """Poll ``find`` until its result is not None, and return it."""
+        """Poll ``find`` until its result is not None, and return it; raise `CommunicationError` at
+        the timeout or if a rank has failed. ``whom`` names the awaited in errors."""
         waited, pause = 0.0, POLL_S / 50
         while (found := find()) is None:
             if self.switchboard.failed.is_set():
@@ -210,7 +212,8 @@ class ThreadCommunicator(Communicator):
         return got
 
     def _native(self, primitive: str, x: Any, **options: Any) -> Any:
-        """Execute the barrier, the only native collective, through rank 0."""
+        """Execute the barrier, the only native collective, through rank 0; the arguments are
+        ignored."""
         me, others = self.ranks[self.rank], [r for r in range(self.size) if r != 0]
         if self.rank == 0:
             for r in others:

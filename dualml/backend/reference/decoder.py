@@ -24,8 +24,8 @@ def rms_forward(layer: RMSNorm, x: Array, params: Params) -> tuple[Array, Any]:
 
 
 def rms_backward(layer: RMSNorm, dy: Array, cache: Any, params: Params) -> tuple[Array, Params]:
-    """Return the gradients of RMSNorm. Its scale depends on x, too, so the projection of the
-    gradient on the normalised values is subtracted."""
+    """Return the gradients of RMSNorm with respect to x, (…, D), and weight, (D,). Its scale
+    depends on x, too, so the projection of the gradient on the normalised values is subtracted."""
     normal, scale = cache
     flow = dy * params["weight"]
     along = (flow * normal).mean(axis=-1, keepdims=True)
@@ -49,8 +49,9 @@ def swiglu_backward(layer: SwiGLU, dy: Array, cache: Any, params: Params) -> tup
 
 
 def grouped_forward(layer: GroupedAttention, x: Array, params: Params) -> tuple[Array, Any]:
-    """Compute grouped attention: the heads of a group see the same keys, so that their queries form
-    one long sequence."""
+    """Compute causal grouped attention, (B, T, G·(R + 2)·K) → (B, T, G·R·K), and its cache. The
+    heads of a group see the same keys, so that their queries form one long sequence; they are
+    rotated by their positions if ``layer.base``."""
     b, length, _ = x.shape
     r, shape = layer.heads_per_group, (b, layer.kv_heads, -1, layer.width)
     parts = x.reshape(b, length, layer.kv_heads, r + 2, layer.width).transpose(0, 2, 3, 1, 4)
@@ -69,8 +70,8 @@ def grouped_forward(layer: GroupedAttention, x: Array, params: Params) -> tuple[
 def grouped_backward(
     layer: GroupedAttention, dy: Array, cache: Any, params: Params
 ) -> tuple[Array, Params]:
-    """Return the gradients of grouped attention; a key and a value sum the gradients of all heads
-    of their group."""
+    """Return the gradient of the input, (B, T, G·R·K) → (B, T, G·(R + 2)·K), and no parameter
+    gradients; a key and a value sum the gradients of all heads of their group."""
     q, k, v, weights = cache
     b, length, _ = dy.shape
     r, groups, width = layer.heads_per_group, layer.kv_heads, layer.width
@@ -88,8 +89,8 @@ def grouped_backward(
 def apply_rotary(
     layer: GroupedAttention, x: Array, *, inverse: bool = False, positions: Any = slice(None)
 ) -> Array:
-    """Apply the rotary position embedding to (…, T, K): rotate pairs of entries by the angles of
-    their positions, or back.
+    """Return (…, T, K) with the rotary position embedding: entries i and i + K / 2 are rotated as a
+    pair by the angle of their position, or back.
 
     Args:
         inverse: whether to rotate by the negative angles.

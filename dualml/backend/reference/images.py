@@ -30,8 +30,8 @@ def batch_last(x_BCHW: Array) -> Array:
 
 
 def strips(layer: Conv2d, shape_CHWB: tuple[int, ...]) -> Iterator[tuple[int, int]]:
-    """Yield first and last row (exclusive) of strips of a few output rows each, for an image of
-    this shape."""
+    """Yield the first output row and one past the last of consecutive strips of a few rows each,
+    for a padded image of this shape."""
     channels, *size, b = shape_CHWB
     height, width = strided_output_size((size[0], size[1]), layer.kernel, layer.stride, 0)
     step = max(1, WINDOWS // (channels * layer.kernel**2 * width * b))
@@ -52,7 +52,8 @@ def im2col(layer: Conv2d, x_CHWB: Array, first: int, last: int) -> Array:
 
 
 def conv_forward(layer: Conv2d, x_BCHW: Array, params: Params) -> tuple[Array, Any]:
-    """Compute the convolution as a matrix product in which every window is a column."""
+    """Return the convolution (B, O, H, W), a matrix product in which every window is a column, and
+    as cache the padded input (C, H, W, B)."""
     side, k = (layer.padding, layer.padding), layer.kernel
     padded = np.pad(np.moveaxis(x_BCHW, 0, -1), ((0, 0), side, side, (0, 0)))
     _, height, width, b = padded.shape
@@ -81,8 +82,8 @@ def conv_gradients(layer: Conv2d, dy_BOHW: Array, padded: Array) -> Params:
 def conv_backward(
     layer: Conv2d, dy_BOHW: Array, padded: Array, params: Params
 ) -> tuple[Array, Params]:
-    """Return the convolution's gradients; each output pixel is spread over its window, one place of
-    the kernel at a time."""
+    """Return the gradients of input (B, C, H, W) and parameters; each output pixel's is spread over
+    its window, one place of the kernel at a time."""
     channels, height, width, _ = padded.shape
     k, s, p = layer.kernel, layer.stride, layer.padding
     dy, weight = batch_last(dy_BOHW), params["weight"].reshape(layer.outputs, -1)

@@ -362,7 +362,8 @@ class Model:
         scale: float = 1.0,
     ) -> tuple[float, Params]:
         """Return the mean loss over (B, …) samples with labels (B,) or, for sequences, (B, T), and
-        the gradient of ``scale`` times the loss for every parameter."""
+        the gradient of ``scale`` times the loss for every parameter. Running statistics move, and
+        `final_states` is set."""
         logits, tape = self.forward(x, masks, self.spans, learning=True)
         self.final_states = final_states(tape)
         with self.overflowing():

@@ -36,7 +36,8 @@ class NumpyBuckets:
         return loss, [after * bucket for bucket in self.flatten(gradients)]
 
     def update(self, gradients: Sequence[Array], step: int) -> None:
-        """Apply update ``step`` with the gradients in bucket form."""
+        """Apply update ``step`` with the gradients in bucket form, of the scaled loss; a loss
+        scaler may skip it."""
         self.training.update(self.unflatten(gradients), step)
 
     def parameters(self) -> list[Array]:

@@ -19,7 +19,8 @@ Activation = Callable[[Array], Array]
 
 
 def initial_state(layer: RecurrentLayer, batch: int, params: Params) -> Array:
-    """Return the state before the first position, (S, B, H)."""
+    """Return the state before the first position, (S, B, H): the one given with the parameters as
+    `STATE`, (B, S, H), otherwise zeros."""
     if STATE in params:
         return np.ascontiguousarray(params[STATE].swapaxes(0, 1))
     return np.zeros((layer.states, batch, layer.hidden))

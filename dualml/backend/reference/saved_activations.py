@@ -43,19 +43,19 @@ def padded_image_bytes(layer: Conv2d, before: Shape, after: Shape) -> int:
 
 
 def lstm_bytes(layer: LSTM, before: Shape, after: Shape) -> int:
-    """Return the bytes of an LSTM's i, f, g, o, tanh c and h of every step, c of all but the last,
-    and both zero states."""
+    """Return the bytes, per sample, of an LSTM's i, f, g, o, tanh c and h of every step, c of all
+    but the last, and both zero states."""
     return WIDTH * layer.hidden * (7 * after[0] + 1)
 
 
 def gru_bytes(layer: GRU, before: Shape, after: Shape) -> int:
-    """Return the bytes of a GRU's r, z, n, the term that r multiplies and h of every step, and the
-    zero state."""
+    """Return the bytes, per sample, of a GRU's r, z, n, the term that r multiplies and h of every
+    step, and the zero state."""
     return WIDTH * layer.hidden * (5 * after[0] + 1)
 
 
 def rnn_bytes(layer: RNN, before: Shape, after: Shape) -> int:
-    """Return the bytes of an RNN's h of every step, and of the zero state."""
+    """Return the bytes, per sample, of an RNN's h of every step, and of the zero state."""
     return WIDTH * layer.hidden * (after[0] + 1)
 
 
@@ -65,8 +65,8 @@ def attention_bytes(layer: Attention, before: Shape, after: Shape) -> int:
 
 
 def grouped_attention_bytes(layer: GroupedAttention, before: Shape, after: Shape) -> int:
-    """Return the bytes of the softmax, and of queries and keys where they are rotated or copied
-    next to one another."""
+    """Return the bytes, per sample, of the softmax, and of queries and keys where they are rotated
+    or copied next to one another."""
     queries = layer.length * layer.heads * layer.width
     keys = layer.length * layer.kv_heads * layer.width if layer.base else 0
     copied = queries + keys if layer.base else queries if layer.heads_per_group > 1 else 0
@@ -74,7 +74,8 @@ def grouped_attention_bytes(layer: GroupedAttention, before: Shape, after: Shape
 
 
 def mean_pool_bytes(layer: MeanPool, before: Shape, after: Shape) -> int:
-    """Return the bytes of each position's share of a masked mean."""
+    """Return the bytes, per sample, of each position's share of a masked mean; 0 if the layer has
+    no mask."""
     return WIDTH * before[0] if layer.masked else 0
 
 

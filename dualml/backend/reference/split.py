@@ -219,8 +219,8 @@ class NumpyStage(
     # --- evaluation -------------------------------------------------------------------------------
 
     def infer(self, segment: int, values: Values) -> tuple[Values, list[Array]]:
-        """Run a segment in evaluation mode; return its output stack, and the output of every
-        layer."""
+        """Run a segment in evaluation mode; return its output stack, and the top of the stack after
+        every layer. Nothing is saved."""
         out, tape = self._forward_segment(segment, values)
         return out, [entry.output for entry in tape if isinstance(entry, TapeEntry)]
 

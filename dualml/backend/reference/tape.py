@@ -28,12 +28,13 @@ def nbytes(held: Any) -> int:
 
 
 def base_array(a: Array) -> Array:
-    """Return the array that owns the memory of ``a``."""
+    """Return the array that owns the memory of ``a``: its base, or ``a`` itself."""
     return a.base if isinstance(a.base, np.ndarray) else a
 
 
 def find_arrays(value: Any) -> list[Array]:
-    """Return all arrays inside nested containers."""
+    """Return all arrays inside nested dicts, lists and tuples, in order; other objects have
+    none."""
     if isinstance(value, np.ndarray):
         return [value]
     if isinstance(value, dict):

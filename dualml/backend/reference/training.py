@@ -58,9 +58,9 @@ class NumpyTraining(
         return Implementation("composed", f"float64, rounded to {self.recipe.precision.type}")
 
     def gradient(self, batch: Array, factor: float = 1.0) -> tuple[float, Params]:
-        """Return the mean loss and mean gradient of the batch, accumulated over chunks. With loss
-        scaling the chunks' shares and ``factor`` are part of the scale, which decides what
-        overflows."""
+        """Return the mean loss and mean gradient of the batch, accumulated over chunks; nothing is
+        updated but running statistics. With loss scaling it is the gradient of the scaled loss
+        times ``factor``; without, ``factor`` is ignored and left to the caller."""
         total: Params = {name: np.zeros_like(w) for name, w in self.model.weights.items()}
         mean, states = 0.0, self.ended
         states.clear()
@@ -78,7 +78,8 @@ class NumpyTraining(
         return mean, total
 
     def draw_extra_inputs(self, part: Array) -> tuple[Array, ...]:
-        """Return the layers' extra inputs in the next update: dropout masks and initial states."""
+        """Return the layers' extra inputs for the samples ``part`` in the next update: dropout
+        masks and initial states."""
         spec, seed = self.model.spec, self.recipe.seed
         return tuple(extra_inputs(spec, seed, self.step_count + 1, part, self.hidden).values())
 
@@ -105,8 +106,8 @@ class NumpyTraining(
         self.step_count = step
 
     def measure_memory(self, batch: Array | None = None) -> MemoryUsage:
-        """Count the bytes held; the gradient is one array per parameter, of the parameter's
-        type."""
+        """Count the bytes held: the gradient as one array per parameter, and the activations of the
+        first chunk of ``batch``, None without a batch."""
         weights = nbytes(self.model.weights)
         activations = None
         if batch is not None:
@@ -119,8 +120,8 @@ class NumpyTraining(
         return MemoryUsage(weights, weights, nbytes(self._state), activations)
 
     def trace(self, batch: Array, probe: Array) -> BatchTrace:
-        """Return loss and unscaled gradients of ``batch`` and activations of the samples ``probe``,
-        without an update."""
+        """Return loss and unscaled gradients of ``batch``, with the dropout masks of the next
+        update, and activations of the samples ``probe`` in evaluation mode; without an update."""
         with self.preserving_statistics():
             loss, grads = self.gradient(batch)
         return BatchTrace(

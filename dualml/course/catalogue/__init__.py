@@ -43,7 +43,7 @@ class Plant:
 
 @cache
 def load_plants(lab: str) -> tuple[Plant, ...]:
-    """Return all known mutations of a lab's solutions."""
+    """Return all known mutations of a lab's solutions: typical mistakes and correct variants."""
     text = (files(__name__) / f"{lab}.toml").read_text("utf-8")
     found = []
     for name, entries in tomllib.loads(text).items():
@@ -56,10 +56,10 @@ def load_plants(lab: str) -> tuple[Plant, ...]:
 
 
 def apply_plant(source: str, plant: Plant) -> str:
-    """Apply a mutation to the source of a file.
+    """Return the source of a file with a mutation applied inside its target.
 
     Raises:
-        ValueError: an old text does not occur exactly once.
+        ValueError: the file has no such target, or an old text does not occur exactly once in it.
     """
     lines = source.splitlines(keepends=True)
     node = next(

@@ -40,7 +40,8 @@ def grade(
     jobs: int,
     done: Callable[[str, bool], None] = lambda student, again: None,
 ) -> dict[str, SubmissionResult]:
-    """Return the result of every student. No error in one submission affects another one's result.
+    """Return the result of every student, in the order of ``found``; ``jobs`` submissions are
+    graded at a time. No error in one submission affects another one's result.
 
     Args:
         done: function called with each finished student, and whether the result already existed.
@@ -64,7 +65,7 @@ def grade(
 
 
 def folder_of(request: GradingRequest, submission: Submission) -> Path:
-    """Return the folder of a submission's results."""
+    """Return the folder of a submission's results, which may not exist yet."""
     return request.out / "students" / submission.results_folder
 
 
@@ -81,7 +82,8 @@ def key_of(request: GradingRequest, submission: Submission) -> str:
 def load_finished(
     request: GradingRequest, submission: Submission, key: str
 ) -> SubmissionResult | None:
-    """Load the existing result of the same submission and request; None if there is none."""
+    """Load the existing result with this key, of the same submission and request; None if there is
+    none, it cannot be read, or the key is empty."""
     path = folder_of(request, submission) / RESULT
     try:
         result = read_json(path) if key and path.is_file() else None
@@ -95,7 +97,8 @@ def load_finished(
 def grade_submission(
     request: GradingRequest, submission: Submission
 ) -> tuple[SubmissionResult, bool]:
-    """Return the result of one submission, and whether it already existed."""
+    """Return the result of one submission, and whether it already existed. A new one is stored;
+    raise `KeyboardInterrupt` if the request was stopped meanwhile."""
     words = Messages(request.lang)
     try:
         key = key_of(request, submission)
@@ -148,7 +151,8 @@ def store_result(
 def check_one_file(
     request: GradingRequest, file: ExerciseFile, handed: FoundFiles, home: Path
 ) -> CheckResult:
-    """Check one of the requested files, whether it was handed in or not."""
+    """Check one of the requested files, whether it was handed in or not; for a file found twice
+    with different content, this is the only problem reported."""
     path = handed.paths.get(file.name, home / ".absent" / file.name)
     seed = derive_seed(0, "grade", request.secret, request.lab.name, file.name)
     watcher = CheckWatcher(is_cancelled=request.stop.is_set)

@@ -70,7 +70,7 @@ def write_student(result: SubmissionResult, path: Path, words: Messages) -> None
 
 
 def page_of(result: SubmissionResult, blocks: Sequence[Block], words: Messages) -> Page:
-    """Make a student's page of these blocks."""
+    """Make a student's page with these blocks and a title of student and lab."""
     title = words("grade.student", student=result["student"], lab=result["lab"])
     return Page(words.lang, title, "", blocks)
 
@@ -108,7 +108,8 @@ def file_blocks(file: Mapping[str, Any], words: Messages) -> Iterator[Block]:
 def explanation_blocks(
     entry: Mapping[str, Any], words: Messages, told: dict[str, str]
 ) -> Iterator[Block]:
-    """Yield the numbers and the explanations of the mistakes, each explained once per page."""
+    """Yield the numbers and the explanations of the mistakes, each explained once per page;
+    ``told``, mistake → title of the requirement with its explanation, is extended in place."""
     if entry["call"]:
         yield Prose(f"`{entry['call']}`", small=True)
     if entry["trouble"]:
@@ -151,7 +152,8 @@ def write_overview(
 
 
 def points_blocks(results: Results, words: Messages) -> Iterator[Block]:
-    """Yield a histogram and a table of the points."""
+    """Yield a histogram of the points of graded submissions, and a table of all students'
+    points."""
     graded = [(p, r["most"]) for r in results.values() if (p := r["points"]) is not None]
     shares = [points / most if most else 0.0 for points, most in graded]
     tenths = Counter(min(9, int(share * 10)) for share in shares)
@@ -177,7 +179,7 @@ def points_blocks(results: Results, words: Messages) -> Iterator[Block]:
 
 
 def requirement_table(results: Results, words: Messages) -> Table:
-    """Make a table of how many students met each requirement."""
+    """Make a table of how many of the graded students met each requirement."""
     counts: Counter[tuple[str, str]] = Counter()
     titles: dict[tuple[str, str], tuple[str, str]] = {}
     for result in results.values():

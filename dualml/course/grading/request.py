@@ -40,8 +40,9 @@ class GradingRequest:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Fingerprint that changes whenever a grade could change. It is slow to compute on purpose:
-        students may see it, and a short secret could be found by trying."""
+        """Fingerprint, hexadecimal, that changes whenever a grade could change, except by the
+        submission itself. It is slow to compute on purpose: students may see it, and a short secret
+        could be found by trying."""
         slow = hashlib.pbkdf2_hmac("sha256", self.secret.encode(), b"dualml grade", 600_000)
         rubric, walls = self.rubric.model_dump_json(), self.isolation.kind
         parts = [

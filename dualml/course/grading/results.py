@@ -46,8 +46,8 @@ class SubmissionResult(TypedDict, total=False):
 
 
 def blank_result(request: GradingRequest, submission: Submission) -> SubmissionResult:
-    """Make the result of a submission that has not been judged: no files, neither refused nor
-    graded."""
+    """Make the result of a submission that has not been judged: no files and no points, neither
+    refused nor marked as not graded."""
     return {
         "format": FORMAT,
         "student": submission.student,
@@ -65,7 +65,8 @@ def blank_result(request: GradingRequest, submission: Submission) -> SubmissionR
 def refused_result(
     request: GradingRequest, submission: Submission, why: str, words: Messages
 ) -> SubmissionResult:
-    """Make the result of a refused submission, with no points and the reason."""
+    """Make the result of a refused submission, with the reason ``why``: all files count as absent,
+    and it has no points."""
     checked = [
         CheckResult(
             file,
@@ -82,7 +83,7 @@ def refused_result(
 def add_files(
     request: GradingRequest, submission: Submission, checked: Sequence[CheckResult], words: Messages
 ) -> SubmissionResult:
-    """Add the checks of the files and their points to a result."""
+    """Make the result of a submission from the checks of its files, with their points."""
     points, most = total_points(request.rubric, checked)
     return blank_result(request, submission) | {
         "points": points,
@@ -101,8 +102,8 @@ def source_of(checked: CheckResult) -> str:
 def failed_result(
     request: GradingRequest, submission: Submission, error: Exception, words: Messages
 ) -> SubmissionResult:
-    """Make the result of a submission that failed by a fault of the machine, which gives no grade,
-    or of dualml itself. The next call tries again."""
+    """Make the result of a submission that failed by an exception: a fault of the machine gives no
+    grade, and any other error, of dualml itself, a refusal with 0 points."""
     if kind_of_fault(error):
         return not_graded_result(request, submission, reason_of(error, words))
     why = words("grade.refusal.failed", what=f"{type(error).__name__}: {error}")
@@ -110,7 +111,8 @@ def failed_result(
 
 
 def reason_of(error: Exception, words: Messages) -> str:
-    """Return which resource the machine lacks, or what else is wrong with it."""
+    """Return as text which resource the machine lacks, or the error's own text if it is no such
+    fault."""
     kind = kind_of_fault(error)
     said = words.get(f"grade.machine.{kind}", "")
     return said or (error.strerror if isinstance(error, OSError) else "") or str(error)

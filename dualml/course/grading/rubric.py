@@ -54,8 +54,8 @@ class Rubric(StrictModel):
     penalty: dict[str, float] = Field(default_factory=dict)
 
     def requirement_points(self, file: ExerciseFile, judgement: Judgement) -> float:
-        """Return the points of a requirement: its own, else those of its class or file, else the
-        default."""
+        """Return the points that a requirement is worth: its own in this file, else its own, else
+        those of its class or function, else of its file, else the default."""
         requirement = judgement.requirement
         names = (f"{file.task}:{requirement.name}", requirement.name, requirement.target, file.task)
         return next((self.points[n] for n in names if n in self.points), requirement.points)
@@ -85,8 +85,9 @@ class Rubric(StrictModel):
         return points
 
     def partial_credit(self, judgement: Judgement) -> float:
-        """Return the fraction of the points that remains with these mistakes; the fractions
-        multiply."""
+        """Return the fraction of the points that remains with these mistakes: 1 minus what each one
+        costs, the costs added up, but at least 0; 0 if no mistake is known. A mistake that
+        ``partial`` does not name costs everything."""
         shares = [self.partial.get(mistake, 0.0) for mistake in judgement.mistakes]
         return max(0.0, 1.0 - sum(1 - share for share in shares)) if shares else 0.0
 
@@ -137,7 +138,8 @@ def load_rubric(path: Path | None, lab: Lab) -> Rubric:
 
 
 def integers_to_floats(table: dict[str, object]) -> dict[str, object]:
-    """Convert integers to floats, because TOML allows 1 for 1.0."""
+    """Return a copy of the rubric's tables with integers as floats, because TOML allows 1 for 1.0;
+    values outside of a table stay."""
 
     def to_float(value: object) -> object:
         """Return an integer as a float, and other values unchanged."""

@@ -96,8 +96,8 @@ def hide_secret() -> None:
 
 
 def masked_text(before: bytes, text: bytes) -> bytes:
-    """Return the replacement for the end of an argument or a variable; ``before`` is the preceding
-    one."""
+    """Return asterisks in place of the secret at the end of an argument or a variable ``text``, or
+    no bytes if it has none; ``before`` is the preceding one."""
     if before == OPTION.encode():
         return b"*" * len(text)
     for name in (f"{OPTION}=", f"{VARIABLE}="):

@@ -63,7 +63,8 @@ class SimilarPair:
 
 
 def tokens(source: str, names: bool) -> Iterator[tuple[str, int]]:
-    """Yield the texts of the tokens with their lines; without ``names`` all names are equal."""
+    """Yield the texts of the tokens with their lines (from 1), without comments, layout and
+    docstrings; without ``names`` all names are equal. Stop where the source cannot be read."""
     docstring = True
     try:
         for token in tokenize.generate_tokens(io.StringIO(source).readline):
@@ -103,7 +104,8 @@ def fingerprints(source: str, names: bool) -> Prints:
 def compare_files(
     files: Mapping[str, Mapping[str, str]], skeletons: Mapping[str, str]
 ) -> list[SimilarPair]:
-    """Compare every two students' files of one name; return the pairs, the most similar first.
+    """Compare every two students' files of one name; return the pairs that have a fingerprint in
+    common, the most similar first.
 
     Args:
         files: student → file → source.
@@ -158,14 +160,15 @@ def drop_common(prints: Prints, given: Prints) -> Prints:
 
 
 def is_copy(a: Prints, b: Prints) -> bool:
-    """Return whether two files are so similar that one is a copy."""
+    """Return whether two files share so many fingerprints, at least `MIN_COPY_SHARE` of the larger
+    one's and `MIN_COPY_FINGERPRINTS`, that one is a copy."""
     return len(a.keys() & b.keys()) >= max(
         MIN_COPY_FINGERPRINTS, MIN_COPY_SHARE * max(len(a), len(b))
     )
 
 
 def overlap_share(a: Prints, b: Prints) -> float:
-    """Return the fraction of the smaller file's fingerprints that both have."""
+    """Return the fraction of the smaller file's fingerprints that both have; 0 if it has none."""
     smaller = min(len(a), len(b))
     return len(a.keys() & b.keys()) / smaller if smaller else 0.0
 
@@ -174,7 +177,8 @@ def select_suspicious(
     found: Sequence[SimilarPair], pairs: int, most: int = 20, least: float = 0.5
 ) -> list[SimilarPair]:
     """Return the pairs to inspect: at least half similar and more similar than the class, and every
-    copy. Renaming changes nothing, because it is the first thing to do for anyone who copies.
+    copy, in the order of ``found`` and at most ``most``. Renaming changes nothing, because it is
+    the first thing to do for anyone who copies.
 
     Args:
         found: pairs that have something in common.

@@ -36,7 +36,8 @@ class Submission:
 
     @property
     def results_folder(self) -> str:
-        """Name of the folder of results."""
+        """Name of the folder of results: ``folder``, or one made from the student's name if that is
+        empty."""
         return self.folder or folder_names([self.student])[0]
 
     def digest(self) -> str:
@@ -60,7 +61,8 @@ class Submission:
 
 
 def find_submissions(folder: Path, out: Path | None = None) -> tuple[list[Submission], list[str]]:
-    """Return every folder and zip in a folder, by name, and the names of all other files.
+    """Return every folder and zip in a folder, by name, and the names of all other files; names
+    that begin with a dot are passed over.
 
     Args:
         out: folder of results, which is no submission.

@@ -49,14 +49,16 @@ def column_name(file: str, entry: Mapping[str, Any]) -> str:
 
 
 def safe_cell(value: Any) -> Any:
-    """Return a value for a cell: no text is a formula, or longer than a cell may be."""
+    """Return a value for a cell: a text that a spreadsheet would take for a formula gets an
+    apostrophe in front, and a long one is truncated; other values stay."""
     if not isinstance(value, str):
         return value
     return f"{chr(39) if value.lstrip().startswith(FORMULA) else ''}{value[:CELL]}"
 
 
 def explanation_text(entry: Mapping[str, Any], words: Messages) -> str:
-    """Return the explanation of one requirement for the student."""
+    """Return the explanation of one requirement for the student, one line per fact; empty if there
+    is nothing to explain."""
     lines = [entry["call"] or ""]
     if entry["trouble"]:
         lines.append(trouble_of(entry, words))
@@ -79,7 +81,7 @@ def trouble_of(entry: Mapping[str, Any], words: Messages) -> str:
 
 
 def partial_credit_text(entry: Mapping[str, Any], words: Messages) -> str:
-    """Return why an unmet requirement earns points."""
+    """Return why an unmet requirement earns points; empty if it earns none."""
     return words(f"grade.{entry['spared']}") if entry["spared"] else ""
 
 

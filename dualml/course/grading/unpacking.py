@@ -67,8 +67,8 @@ def content_of(path: Path) -> bytes:
 
 
 def walk(folder: Path) -> Iterator[tuple[Path, int]]:
-    """Yield the regular files below a folder and their sizes, in a stable order. No link is
-    followed, and only folders are opened.
+    """Yield the regular files below a folder and their sizes, in a stable order; folders in `IDLE`
+    are left out. No link is followed, and only folders are opened.
 
     Raises:
         SubmissionRefused: the files are too many, too large or too deep.
@@ -97,7 +97,8 @@ def walk(folder: Path) -> Iterator[tuple[Path, int]]:
 
 
 def copy_programs(source: Path, target: Path) -> None:
-    """Copy the programs of a folder: regular files only, no links."""
+    """Copy the programs of a folder and the file that marks a workspace into ``target``: regular
+    files only, no links. Raise `SubmissionRefused` as `walk`."""
     for inside, _ in walk(source):
         if is_course_file(inside.name):
             place = target / inside
@@ -106,7 +107,9 @@ def copy_programs(source: Path, target: Path) -> None:
 
 
 def extract(content: bytes, target: Path) -> None:
-    """Unpack the programs of a zip without trusting its metadata."""
+    """Unpack the programs of a zip and the file that marks a workspace into ``target``, without
+    trusting its metadata; raise `SubmissionRefused` for a zip that leads out of its folder, has
+    links or exceeds the limits."""
     # A member needs a directory entry, which begins with these bytes.
     if content.count(b"PK\x01\x02") > ENTRIES:
         raise SubmissionRefused("files", f"{ENTRIES:,}")
@@ -158,7 +161,8 @@ def decode_member_names(members: Sequence[zipfile.ZipInfo]) -> list[str]:
 
 
 def check_limits(total: int, number: int, parts: Sequence[str]) -> None:
-    """Raise `SubmissionRefused` if a submission exceeds the limits of bytes, files or depth."""
+    """Raise `SubmissionRefused` if a submission exceeds the limits: ``total`` bytes, ``number`` of
+    files before this one, and depth of the path ``parts``."""
     if total > BYTES:
         raise SubmissionRefused("bytes", f"{BYTES:,}")
     if number >= FILES:

@@ -110,7 +110,8 @@ class IsolationServer:
             return int(self.receive_answer(WALLS_S)["pid"])
 
     def receive_answer(self, seconds: float) -> dict[str, Any]:
-        """Receive the server's next answer within ``seconds``."""
+        """Receive the server's next answer; raise `OSError` if there is none within ``seconds``, or
+        the server has ended."""
         self.channel.settimeout(seconds)
         message = self.channel.recv(ANSWER)
         if not message:
@@ -119,7 +120,8 @@ class IsolationServer:
         return answer
 
     def last_error_line(self) -> str:
-        """Return the last line of the server's error output."""
+        """Return the last line of the server's error output, once it has ended; empty if it does
+        not end within a second, or wrote nothing."""
         with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
             self.process.wait(1.0)
             self.errors.seek(0)
@@ -141,8 +143,8 @@ turn = threading.Lock()
 
 
 def server_for(backend: str, network: bool) -> IsolationServer:
-    """Return the server for a backend, with a ``network`` or without; start one if none is
-    running."""
+    """Return the running server for a backend, with a ``network`` or without, whose ranks are
+    isolated by namespaces or not at all; start one if there is none."""
     with turn:
         server = servers.get((backend, network))
         if server is None or server.process.poll() is not None:
@@ -158,14 +160,15 @@ def drive_module(backend: str) -> str:
 
 @atexit.register
 def close_servers() -> None:
-    """End all servers and the processes forked from them."""
+    """End all servers and the processes forked from them; called when this process exits."""
     while servers:
         servers.popitem()[1].close()
 
 
 @functools.cache
 def find_isolation(backend: str) -> Isolation:
-    """Return the best isolation that this machine supports, or why there is none.
+    """Return the best isolation that this machine supports, found once per process by trying; its
+    kind is ``none``, with the reason, if there is none.
 
     Raises:
         MachineFault: checks cannot be started at all.

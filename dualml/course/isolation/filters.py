@@ -155,7 +155,8 @@ def compile_filter(network: bool, own: int) -> list[bytes]:
 
 
 def bpf(code: int, value: int, then: int = 0, otherwise: int = 0) -> bytes:
-    """Encode one BPF instruction."""
+    """Encode one BPF instruction; ``then`` and ``otherwise`` are the instructions to skip after a
+    comparison that holds or does not."""
     return struct.pack("HBBI", code, then, otherwise, value & 0xFFFFFFFF)
 
 

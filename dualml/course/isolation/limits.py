@@ -26,7 +26,8 @@ def apply_limits(seconds: float, taken: int, memory: int = MEMORY, walls: bool =
 
     Args:
         seconds: wall time of all of its work, from which the limit of processor time follows.
-        taken: bytes of address space that it already uses, see `address_space`.
+        taken: bytes of address space that it already uses, see `address_space`; 0: memory is not
+            limited.
         walls: whether the user of this process runs nothing else, so that processes, threads and
             open files can be limited, too.
     """
@@ -49,7 +50,7 @@ def apply_limits(seconds: float, taken: int, memory: int = MEMORY, walls: bool =
 
 
 def lower_limit(kind: int, soft: int, hard: int) -> None:
-    """Set a limit, but never above the current one."""
+    """Set the soft and the hard limit of a resource, but neither above the current hard one."""
     _, before = resource.getrlimit(kind)
     if before != resource.RLIM_INFINITY:
         soft, hard = min(soft, before), min(hard, before)

@@ -123,7 +123,7 @@ def modules_in(path: str) -> Iterable[str]:
 
 
 def own_packages(packages: Iterable[str], shown: Sequence[str]) -> Iterable[str]:
-    """Yield dualml's own packages in the visible folders."""
+    """Yield the paths of dualml's own packages in the visible folders."""
     for folder in packages:
         real = os.path.realpath(folder)
         if any(real == there or real.startswith(f"{there}/") for there in shown):
@@ -133,8 +133,8 @@ def own_packages(packages: Iterable[str], shown: Sequence[str]) -> Iterable[str]
 
 
 def ready_made_files() -> Iterable[str]:
-    """Yield the files of the frameworks' ready-made solutions; modules of operators, which contain
-    much else, are not hidden."""
+    """Yield the files of the frameworks' ready-made solutions, as far as this process has imported
+    them; modules of operators, which contain much else, are not hidden."""
     for name, module in list(sys.modules.items()):
         if OWN_MODULE.fullmatch(name) or name in defining_modules():
             yield from filter(None, (module.__file__, module.__cached__))
@@ -142,7 +142,8 @@ def ready_made_files() -> Iterable[str]:
 
 @functools.cache
 def defining_modules() -> frozenset[str]:
-    """Return the modules that define the names of `READY_MADE`."""
+    """Return the names of the imported modules that define the names of `READY_MADE`, without
+    modules of operators."""
     found = set()
     for dotted in (name for names in READY_MADE.values() for name in names):
         parent, _, name = dotted.rpartition(".")
@@ -190,7 +191,7 @@ def make_mount_point(target: str, folder: bool) -> None:
 
 
 def hide_path(target: str) -> None:
-    """Replace a folder or file by an empty one."""
+    """Cover a folder or file by an empty one; do nothing if it is missing."""
     if os.path.isdir(target):
         mount("tmpfs", target, "tmpfs", MS_NOSUID | MS_NODEV, "size=4k,nr_inodes=2,mode=555")
     elif os.path.exists(target):

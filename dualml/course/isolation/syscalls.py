@@ -111,7 +111,7 @@ def drop_capabilities() -> None:
 
 
 def last_capability() -> int:
-    """Return the highest capability number of this kernel."""
+    """Return the highest capability number of this kernel; 40 if the system does not tell."""
     try:
         return int(Path("/proc/sys/kernel/cap_last_cap").read_text("ascii"))
     except (OSError, ValueError):

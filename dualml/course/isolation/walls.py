@@ -50,7 +50,8 @@ class Walls:
         self.baseline_bytes = limits.address_space()  # behind the walls nothing tells
 
     def enter_namespaces(self) -> None:
-        """Move this process and its future children into new namespaces with their own root.
+        """Move this process and its future children into new namespaces with their own root;
+        without isolation only make a temporary home, and in bubblewrap do nothing.
 
         Raises:
             OSError: the system does not allow it.
@@ -81,7 +82,8 @@ class Walls:
         on_death_of_parent(signal.SIGKILL)  # which was lost with the change of users
 
     def confine_rank(self, seconds: float) -> None:
-        """Confine this process for good, as a rank whose calls may take ``seconds``."""
+        """Confine this process for good, as a rank whose calls may take ``seconds`` together;
+        without isolation only limit its resources."""
         if not self.is_up:
             limits.apply_limits(seconds, self.baseline_bytes)
             return
@@ -94,11 +96,13 @@ class Walls:
         syscalls.prctl(syscalls.NO_NEW_PRIVS, 1)
 
     def home_of(self, rank: int) -> Path:
-        """Return the working folder of a rank."""
+        """Return the working folder of a rank; in namespaces of dualml's own the path is the same
+        for every rank, each in its own file system."""
         return self.home if self.is_up and not self.in_bubblewrap else self.home / str(rank)
 
     def seal(self, home: Path) -> None:
-        """Apply the last restrictions to this process, whose files are in ``home``."""
+        """Apply the last restrictions to this process, whose files are in ``home``: files and
+        system calls; nothing without isolation."""
         if self.contents is None:
             return
         shown = [path for path in self.contents.shown if os.path.exists(path)]
@@ -112,7 +116,8 @@ class Walls:
 
 
 def bring_up_loopback(network: bool) -> None:
-    """Give the loopback interface of this network namespace its address, if needed."""
+    """Bring up the loopback interface of this network namespace; do nothing without a
+    ``network``."""
     if not network:
         return
     call, flags = syscalls.LOOPBACK_UP

@@ -138,7 +138,8 @@ class ExitCodes:
         os.set_blocking(pipe, False)
 
     def __call__(self, rank: int) -> str:
-        """Return how a rank that closed its socket has ended."""
+        """Return how a rank that closed its socket has ended, as text; wait up to two seconds for
+        the report."""
         deadline = time.monotonic() + 2.0
         while rank not in self.codes and time.monotonic() < deadline:
             with contextlib.suppress(BlockingIOError):
@@ -160,7 +161,7 @@ def run_first_process(
     printed: Sequence[int],
     walls: Walls,
 ) -> NoReturn:
-    """Run the first process: fork the ranks, wait for their ends and report them."""
+    """Run the first process: fork the ranks, wait for their ends and report them; never return."""
     on_death_of_parent(signal.SIGKILL)
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)
@@ -196,7 +197,8 @@ def run_rank(
     printed: Sequence[int],
     walls: Walls,
 ) -> NoReturn:
-    """Run one rank: confine the process, and serve calls with the student's files in place."""
+    """Run one rank: confine the process, and serve calls with the student's files in place; never
+    return."""
     on_death_of_parent(signal.SIGKILL)
     try:
         walls.confine_rank(float(job["total"]))

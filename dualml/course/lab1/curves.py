@@ -59,7 +59,8 @@ def make_calls() -> tuple[list[ExerciseCall], str]:
 
 
 def reference_losses(call: ExerciseCall, number: type[np.floating[Any]] = np.float64) -> Array:
-    """Compute the loss before each update by the rule, shape (UPDATES,)."""
+    """Compute the loss before each update by the rule, float64 of shape (UPDATES,); all arithmetic
+    is in the dtype ``number``."""
     arrays, rule = call.arrays[0], RULES[call.target]
     h = cast_hyperparameters(call.options["hyper"], number)
     now = {name: arrays[name].astype(number) for name in ("weight", "bias")}
@@ -80,7 +81,8 @@ def reference_losses(call: ExerciseCall, number: type[np.floating[Any]] = np.flo
 
 
 def batch_indices(call: ExerciseCall) -> Array:
-    """Return the samples that each update takes; all of them for GD."""
+    """Return the samples that each update takes, shape (UPDATES, samples of an update); all of them
+    for GD."""
     order = call.arrays[0]["order"]
     if call.options["whole"]:
         return np.tile(np.arange(len(call.arrays[0]["y"])), (len(order), 1))

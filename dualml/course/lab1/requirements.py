@@ -99,12 +99,12 @@ Draw = np.random.Generator
 
 
 def draw_lr(draw: Draw) -> float:
-    """Draw a learning rate."""
+    """Draw a learning rate from 0.02 to 0.2, with three decimals."""
     return round_for_display(draw.uniform(0.02, 0.2))
 
 
 def round_for_display(value: float) -> float:
-    """Round a number so that a person can calculate with it."""
+    """Round a number to three decimals, so that a person can calculate with it."""
     return float(round(value, 3))
 
 
@@ -114,7 +114,8 @@ def draw_gd(draw: Draw) -> dict[str, Any]:
 
 
 def make_sgd_draw(momentum: bool = False, decay: bool = False, nesterov: bool = False) -> Any:
-    """Make a function that draws hyperparameters of SGD."""
+    """Make a function that draws hyperparameters of SGD; ``momentum`` and ``decay`` say whether
+    these are drawn or 0."""
 
     def hyper(draw: Draw) -> dict[str, Any]:
         """Draw hyperparameters of SGD."""
@@ -129,7 +130,8 @@ def make_sgd_draw(momentum: bool = False, decay: bool = False, nesterov: bool = 
 
 
 def make_adam_draw(decay: bool = False, decoupled: bool = False, corrected: bool = True) -> Any:
-    """Make a function that draws hyperparameters of Adam."""
+    """Make a function that draws hyperparameters of Adam; weight decay is 0 unless ``decay``, and
+    ``corrected`` says whether there is bias correction."""
 
     def hyper(draw: Draw) -> dict[str, Any]:
         """Draw hyperparameters of Adam."""
@@ -219,7 +221,8 @@ class OptimizerRequirement(Requirement):
         return [dict.fromkeys(exact, np.asarray(most))]
 
     def rules_out(self, call: ExerciseCall, answer: Answer, flags: Flags) -> bool:
-        """Return whether the first update already differs."""
+        """Return whether the answer differs by more than rounding (`COARSE`) from the rule with
+        these mistakes in the first update already."""
         options = {**call.options, "steps": 1}
         for key, expected in trajectory(self.target, options, call.arrays[0], flags).items():
             found = answer.arrays[0].get(key)
@@ -247,7 +250,7 @@ class OptimizerRequirement(Requirement):
 
 
 def max_finite(a: Any) -> float:
-    """Return the largest absolute value of the finite numbers."""
+    """Return the largest absolute value of the finite numbers; 0 if there are none."""
     sizes = np.abs(np.asarray(a, np.float64))
     return float(np.max(sizes, where=np.isfinite(sizes), initial=0.0))
 

@@ -28,7 +28,8 @@ def gd(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Any:
 
 
 def signed_step_size(lr: Any, f: Flags) -> Any:
-    """Return the learning rate with its sign, as these mistakes change it."""
+    """Return the factor of the step, the learning rate ``lr``, as these mistakes change it: 1
+    without the rate, negative with the wrong sign."""
     return (-1 if "sign" in f else 1) * (1 if "no_lr" in f else lr)
 
 
@@ -271,7 +272,8 @@ def trajectory(
 
 
 def cast_hyperparameters(h: Mapping[str, Any], number: type[np.floating[Any]]) -> dict[str, Any]:
-    """Return hyperparameters with numbers of this dtype."""
+    """Return a copy of the hyperparameters with numbers of this dtype; lists become tuples,
+    booleans stay."""
 
     def cast_value(value: Any) -> Any:
         """Convert one value; leave booleans unchanged."""

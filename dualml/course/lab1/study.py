@@ -27,7 +27,8 @@ FINAL_UPDATES = 10
 
 
 def study(files: Sequence[ExerciseFile], run: Run, words: Messages) -> Study:
-    """Make the study of Lab 1."""
+    """Train by the student's optimizers; return figure, table and questions about those that
+    returned a loss for every update."""
     asked, data = make_calls()
     curves: dict[tuple[str, str], Array] = {}
     for file in files:
@@ -44,7 +45,8 @@ def study(files: Sequence[ExerciseFile], run: Run, words: Messages) -> Study:
 def figure(
     curves: Mapping[tuple[str, str], Array], rules: Mapping[str, Array], data: str, words: Messages
 ) -> Figure:
-    """Make the figure of the losses."""
+    """Make the figure of the losses by update: the student's by optimizer and backend, and the
+    rule's."""
     updates = np.arange(1, UPDATES + 1, dtype=np.float64)
     lines = [
         LineMark(updates, rule, SeriesId(arm=target, series="rule"))
@@ -72,7 +74,8 @@ def table(
     rules: Mapping[str, Array],
     words: Messages,
 ) -> Table:
-    """Make the table of the final losses."""
+    """Make the table of each optimizer's and backend's final loss, largest distance from the rule
+    and verdict."""
     heads = [
         Column("optimizer", words("study.optimizer"), show="code"),
         Column("framework", words("study.framework")),

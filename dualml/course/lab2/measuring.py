@@ -93,7 +93,8 @@ class TimingRequirement(Requirement):
         return found[0], self.diagnose(np.asarray(answer.arrays[0]["seconds"], np.float64), right)
 
     def diagnose(self, seen: Array, right: Array) -> tuple[str, ...]:
-        """Return the typical mistake that explains times which are too long."""
+        """Return the typical mistake that explains measured times ``seen`` which are longer than
+        the ``right`` ones, in a tuple; empty if none does."""
         more, ratio = seen - right, seen / right
 
         def is_near(extra: float, within: float) -> bool:

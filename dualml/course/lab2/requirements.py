@@ -115,7 +115,7 @@ class CollectiveRequirement(Requirement):
         return [self.select_keys(a) for a in self.rule(call.arrays, flags, np.float64)]
 
     def select_keys(self, arrays: dict[str, Any]) -> Arrays:
-        """Return the results that count."""
+        """Return the results that count: those of ``result_keys``, or all if it is empty."""
         return {k: a for k, a in arrays.items() if not self.result_keys or k in self.result_keys}
 
     def tolerance(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
@@ -173,13 +173,14 @@ def draw_gradients(draw: Draw, ranks: int) -> list[dict[str, Any]]:
 
 
 def draw_vector(draw: Draw, ranks: int) -> list[dict[str, Any]]:
-    """Draw a matrix whose elements n chunks cannot share evenly."""
+    """Draw a matrix (rows, 1) for each rank, whose elements as many chunks as ranks cannot share
+    evenly."""
     rows = int(draw.integers(2, 4)) * ranks + 1
     return [{"t": draw_array(draw, (rows, 1))} for _ in range(ranks)]
 
 
 def draw_short_vector(draw: Draw, ranks: int) -> list[dict[str, Any]]:
-    """Draw fewer elements than ranks, so that some chunks are empty."""
+    """Draw for each rank a vector of fewer elements than ranks, so that some chunks are empty."""
     rows = int(draw.integers(1, ranks))
     return [{"t": draw_array(draw, (rows,))} for _ in range(ranks)]
 
@@ -193,8 +194,9 @@ def draw_long_vector(draw: Draw, ranks: int) -> list[dict[str, Any]]:
 def mean_requirements(
     target: str, collectives: Sequence[str], name: str, how: str = ""
 ) -> list[Requirement]:
-    """Return the requirements on one way to average gradients: on one rank, and on several
-    ranks."""
+    """Return two requirements on one way to average gradients: on several ranks, and on one.
+    ``collectives`` are those that it may use, and ``how`` is passed to the student's function
+    unless it is empty."""
     options: dict[str, Any] = {"collectives": list(collectives)}
     if how:
         options["how"] = {"how": how}

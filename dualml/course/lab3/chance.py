@@ -24,7 +24,7 @@ def chi_square_bound(freedom: int) -> float:
 
 
 def chi_square(counts: NDArray[np.int64], share: float | None = None, draws: int = 0) -> float:
-    """Return χ² of counts that should all be equal.
+    """Return χ² of counts that should all be equal; infinity if all are 0.
 
     Args:
         share, draws: for ``draws`` draws of this fraction of all items without replacement; without
@@ -41,8 +41,9 @@ def chi_square(counts: NDArray[np.int64], share: float | None = None, draws: int
 
 
 def mean_bound(variance: float, draws: int) -> float:
-    """Return the largest deviation of the mean of ``draws`` independent numbers from [0, 1]
-    (Bernstein's inequality)."""
+    """Return the largest plausible deviation of a mean from its expectation (Bernstein's
+    inequality): ``draws`` independent numbers from [0, 1] with this ``variance`` exceed it with
+    probability 1 / TESTS_PER_FALSE_ALARM at most."""
     third = LOG / (3 * draws)
     return third + math.sqrt(third**2 + 2 * variance * LOG / draws)
 
@@ -59,6 +60,6 @@ def square_sum_moments(alpha: float, ranks: int) -> tuple[float, float]:
 
 
 def share_variance(alpha: float, ranks: int) -> float:
-    """Return the variance of one share p_r."""
+    """Return the variance of one share p_r for p ~ Dir(α, …, α) over ``ranks`` ranks."""
     mean = 1 / ranks
     return mean * (1 - mean) / (ranks * alpha + 1)

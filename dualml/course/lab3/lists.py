@@ -71,11 +71,11 @@ class SampleLists:
         return list(product(self.seeds, self.epochs))
 
     def rank_lists(self, seed: int, epoch: int) -> list[Array]:
-        """Return the lists of all ranks."""
+        """Return the lists of all requested ranks in one epoch, of the first request."""
         return [self.first[rank, seed, epoch] for rank in self.asked_ranks]
 
     def epoch_lists(self, rank: int, seed: int) -> list[Array]:
-        """Return the lists of all epochs."""
+        """Return a rank's lists of all requested epochs, of the first request."""
         return [self.first[rank, seed, epoch] for epoch in self.epochs]
 
 
@@ -106,5 +106,5 @@ def is_same_list(a: Array, b: Array) -> bool:
 
 
 def has_same_samples(a: Array, b: Array) -> bool:
-    """Return whether two lists have the same samples in any order."""
+    """Return whether two lists have the same samples, each equally often, in any order."""
     return np.array_equal(np.sort(a), np.sort(b))

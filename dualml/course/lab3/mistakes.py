@@ -21,7 +21,7 @@ def has_non_integers(lists: SampleLists) -> bool:
 
 
 def starts_at_one(lists: SampleLists) -> bool:
-    """Return whether the samples go from 1 to n."""
+    """Return whether the samples seem to go from 1 to n: the largest is n and none is 0."""
     every = np.concatenate(list(lists.first.values()))
     return len(every) > 0 and int(every.max()) == lists.n and int(every.min()) > 0
 
@@ -39,7 +39,7 @@ def is_unrepeatable(lists: SampleLists) -> bool:
 
 
 def second_pass_is_empty(lists: SampleLists) -> bool:
-    """Return whether the second loop over a sampler is empty."""
+    """Return whether some second loop over a sampler is empty although the first is not."""
     return any(len(a) > 0 and not len(lists.again[ask]) for ask, a in lists.first.items())
 
 
@@ -85,7 +85,8 @@ def is_subset(a: Array, b: Array) -> bool:
 
 
 def ignores_epoch(lists: SampleLists) -> bool:
-    """Return whether all epochs are equal."""
+    """Return whether every rank has the same list in all epochs, of which the first four are
+    compared."""
     return len(lists.epochs) > 1 and all(
         np.array_equal(a, b)
         for rank, seed in product(lists.asked_ranks, lists.seeds)
@@ -94,7 +95,8 @@ def ignores_epoch(lists: SampleLists) -> bool:
 
 
 def ignores_seed(lists: SampleLists) -> bool:
-    """Return whether all seeds give a rank the same samples."""
+    """Return whether all seeds (at most 20 are compared) give a rank the same samples, in any
+    order."""
     return len(lists.seeds) > 1 and all(
         has_same_samples(lists.first[rank, lists.seeds[0], epoch], lists.first[rank, seed, epoch])
         for rank, seed, epoch in product(lists.asked_ranks, lists.seeds[1:20], lists.epochs)
@@ -113,7 +115,7 @@ def adds_seeds(lists: SampleLists) -> bool:
 
 
 def has_duplicates(lists: SampleLists) -> bool:
-    """Return whether a list has a sample twice."""
+    """Return whether some list has a sample twice."""
     return any(len(np.unique(a)) < len(a) for a in lists.first.values())
 
 
@@ -148,7 +150,8 @@ def misses_ends(lists: SampleLists) -> bool:
 
 
 def repartitions_each_epoch(lists: SampleLists) -> bool:
-    """Return whether a rank has other samples in another epoch."""
+    """Return whether a rank has other samples, not only another order, in one of the first four
+    epochs."""
     return any(
         not has_same_samples(*pair)
         for rank, seed in product(lists.asked_ranks, lists.seeds)
@@ -162,7 +165,7 @@ def is_sorted(lists: SampleLists) -> bool:
 
 
 def is_strided(lists: SampleLists) -> bool:
-    """Return whether rank r has the samples r, r + ranks, r + 2 ranks, …, in any order."""
+    """Return whether rank r has the samples r, r + ranks, r + 2 ranks, … of n, in any order."""
     return all(
         np.array_equal(np.sort(a), np.arange(rank, lists.n, lists.ranks))
         for (rank, _, _), a in lists.first.items()
@@ -170,17 +173,18 @@ def is_strided(lists: SampleLists) -> bool:
 
 
 def is_contiguous(lists: SampleLists) -> bool:
-    """Return whether every rank has consecutive samples."""
+    """Return whether every rank has consecutive samples, in any order."""
     return all((np.diff(np.sort(a)) == 1).all() for a in lists.first.values())
 
 
 def second_pass_differs(lists: SampleLists) -> bool:
-    """Return whether the second loop over a sampler gives something else."""
+    """Return whether a second loop over a sampler gives something else, and none is empty after one
+    that was not."""
     return not second_pass_is_empty(lists) and check_repeatable(lists) is not None
 
 
 def has_wrong_length(lists: SampleLists) -> bool:
-    """Return whether ``len`` is not the number of samples."""
+    """Return whether ``len`` of some sampler is not the number of its samples."""
     return any(len(a) != lists.lengths[ask] for ask, a in lists.first.items())
 
 

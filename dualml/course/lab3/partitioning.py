@@ -73,7 +73,8 @@ class PropertyRequirement(Requirement):
 
 
 def draw_cases(draw: Draw) -> list[dict[str, Any]]:
-    """Draw numbers of samples that the ranks cannot share evenly, with two or more left over."""
+    """Draw a case for 3 ranks and one for 4: numbers of samples ``n`` that the ``ranks`` cannot
+    share evenly, with two or more left over."""
     size = [int(k) for k in draw.integers(7, 12, size=2)]
     return [
         {"n": 3 * size[0] + 2, "ranks": 3},
@@ -99,7 +100,7 @@ class PartitionRequirement(PropertyRequirement):
     repeats_over: str = ""
 
     def calls(self, draw: Draw) -> list[ExerciseCall]:
-        """Make a call for 3 and for 4 ranks; with ``repeats_over`` only the first."""
+        """Make a call for 3 and one for 4 ranks; with ``repeats_over`` only that for 3."""
         cases = draw_cases(draw)
         if self.repeats_over:
             cases = cases[:1]

@@ -35,7 +35,8 @@ def check_indices(lists: SampleLists) -> Violation | None:
 
 
 def check_sizes(lists: SampleLists) -> Violation | None:
-    """Check that sizes differ by one at most and add up to n."""
+    """Check that the sizes of the ranks' lists, in any order, differ by one at most and add up to
+    n."""
     for seed, epoch in lists.seed_epoch_pairs():
         sizes = [len(a) for a in lists.rank_lists(seed, epoch)]
         right = [len(a) for a in np.array_split(np.arange(lists.n), lists.ranks)]
@@ -73,7 +74,8 @@ def check_global_rng(lists: SampleLists) -> Violation | None:
 
 
 def check_different(lists: SampleLists, pairs: Iterable[tuple[Ask, Ask]]) -> Violation | None:
-    """Check that of each pair of calls the lists differ; return the first violation, or None."""
+    """Check that of each pair of calls the lists differ: neither is the beginning of the other with
+    at most one sample less. Return the first violation, or None."""
     for a, b in pairs:
         if is_same_list(lists.first[a], lists.first[b]):
             return Violation(f"{lists.title(a)} == {lists.title(b)}", True, False)
@@ -121,14 +123,15 @@ def check_same_samples(lists: SampleLists) -> Violation | None:
 
 
 def check_seeds_differ(lists: SampleLists) -> Violation | None:
-    """Check that different seeds give different lists."""
+    """Check that any two seeds give a rank different lists."""
     rank, epoch = lists.asked_ranks[0], lists.epochs[0]
     every = [(rank, seed, epoch) for seed in lists.seeds]
     return check_different(lists, combinations(every, 2))
 
 
 def check_seeds_repartition(lists: SampleLists) -> Violation | None:
-    """Check that another seed gives a rank other samples, in whatever order."""
+    """Check that another seed, of the first 20, gives a rank other samples, not only another
+    order."""
     rank, epoch = lists.asked_ranks[0], lists.epochs[0]
     for one, other in combinations(lists.seeds[:20], 2):
         a, b = (rank, one, epoch), (rank, other, epoch)

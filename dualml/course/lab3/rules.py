@@ -96,7 +96,8 @@ def reported_loss(
 def trajectory(
     options: Mapping[str, Any], ranks: Sequence[Arrays], f: Flags, number: Any = np.float64
 ) -> list[Arrays]:
-    """Compute ``3/w1``, the parameter after update 3, on each rank; and ``3/loss`` on request."""
+    """Compute on each rank ``3/w1``, the parameter after update 3, for all parameters and updates;
+    and ``3/loss``, the loss that it reports in update 3, if ``options`` asks for it."""
     h = options["hyper"]
     lr, eps = number(h["lr"]), number(h["eps"])
     weights = [{name: own[f"p/{name}"].astype(number) for name in WEIGHTS} for own in ranks]

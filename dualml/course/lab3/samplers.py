@@ -45,7 +45,7 @@ def check_fresh_sampler(lists: SampleLists) -> Violation | None:
 
 
 def format_samples(a: Any) -> str:
-    """Format the first samples of a list."""
+    """Format the first six samples of a list, with an ellipsis if there are more."""
     return "[" + ", ".join(str(int(i)) for i in a[:6]) + (", …]" if len(a) > 6 else "]")
 
 

@@ -52,14 +52,16 @@ class LabelParts:
 
     @cached_property
     def label_shares(self) -> Array:
-        """Share p_y[r] of each label that is assigned at all, shape (asks, labels, ranks)."""
+        """Share p_y[r] of each label y on each rank r, shape (asks, labels, ranks); only labels of
+        which every call assigns some."""
         totals = self.label_counts.sum(2, keepdims=True)
         dealt = (totals > 0).all((0, 2))
         shares: Array = self.label_counts[:, dealt] / totals[:, dealt]
         return shares
 
     def sums_of_squares(self, alpha: float) -> Array:
-        """Return Σ p² of every label and seed for one α; 0 if nothing is assigned."""
+        """Return Σ p² over the ranks for every seed and label with one α, shape (seeds, labels);
+        one 0 if nothing is assigned."""
         chosen = [a == alpha for a, _ in self.asks]
         squares: Array = (self.label_shares[chosen] ** 2).sum(-1)
         return squares if squares.size else np.zeros(1)
@@ -112,7 +114,7 @@ def check_global_rng(parts: LabelParts) -> Violation | None:
 
 
 def check_seeds_differ(parts: LabelParts) -> Violation | None:
-    """Check that different seeds give different shares."""
+    """Check that not all seeds give the same parts for α = 1."""
     if ignores_seed(parts):
         return Violation(f"{parts.title(0)} == {parts.title(1)}", True, False)
     return None
@@ -182,7 +184,8 @@ def check_concentration(parts: LabelParts) -> Violation | None:
 def matches_alpha(
     parts: LabelParts, alpha_of: Callable[[float], float], most: float = 0.05
 ) -> bool:
-    """Return whether Σ p² is about that of another α."""
+    """Return whether for each α the mean of Σ p² is within ``most`` of the one expected with
+    ``alpha_of(α)``."""
     return all(
         abs(
             float(parts.sums_of_squares(alpha).mean())
@@ -199,12 +202,13 @@ def total_counts(parts: LabelParts) -> list[int]:
 
 
 def misses_label(parts: LabelParts) -> bool:
-    """Return whether whole labels are on no rank."""
+    """Return whether in some call a whole label is on no rank."""
     return bool((parts.label_counts.sum(2) == 0).any())
 
 
 def has_equal_label_shares(parts: LabelParts) -> bool:
-    """Return whether all labels have the same shares, apart from rounding to integers."""
+    """Return whether all labels have the same shares, apart from rounding to integers, while the
+    ranks' shares differ."""
     several = parts.label_shares.shape[1] > 1
     return (
         several
@@ -214,18 +218,18 @@ def has_equal_label_shares(parts: LabelParts) -> bool:
 
 
 def has_even_shares(parts: LabelParts) -> bool:
-    """Return whether all shares are equal."""
+    """Return whether all ranks have about equal shares of every label, whatever α."""
     return max(mean_squares(parts)) < 1 / parts.ranks + 0.02
 
 
 def ignores_seed(parts: LabelParts) -> bool:
-    """Return whether all seeds give the same parts."""
+    """Return whether all seeds give the same parts for α = 1, in any order of their samples."""
     alike = [s for s, (a, _) in zip(parts.first, parts.asks, strict=True) if a == ALPHAS[1]]
     return all(all(map(np.array_equal, map(np.sort, alike[0]), map(np.sort, s))) for s in alike[1:])
 
 
 def mean_squares(parts: LabelParts) -> list[float]:
-    """Return the mean of Σ p² for each α."""
+    """Return for each α of `ALPHAS` the mean of Σ p² over seeds and labels."""
     return [float(parts.sums_of_squares(alpha).mean()) for alpha in ALPHAS]
 
 

@@ -24,7 +24,8 @@ ALLOWED = 1e-4
 
 
 def study(files: Sequence[ExerciseFile], run: Run, words: Messages) -> Study:
-    """Make the study of Lab 3."""
+    """Train by the student's files on 1, 2 and 4 ranks; return figure, table and questions about
+    the trainings without an error, or an empty study."""
     asked = [make_call(ranks) for ranks in RANKS]
     rule = losses_by_update(trajectory(asked[0].options, asked[0].arrays, frozenset())[0])
     curves: dict[tuple[int, str], Array] = {}
@@ -58,12 +59,13 @@ def make_call(ranks: int) -> ExerciseCall:
 
 
 def losses_by_update(arrays: Mapping[str, Any]) -> Array:
-    """Return the losses by update."""
+    """Return the loss of each update, shape (UPDATES,)."""
     return np.array([float(arrays[f"{s}/loss"]) for s in range(1, UPDATES + 1)])
 
 
 def figure(curves: Mapping[tuple[int, str], Array], rule: Array, words: Messages) -> Figure:
-    """Make the figure of the losses."""
+    """Make the figure of the losses by update: the student's by number of ranks and backend, and
+    the rule's."""
     updates = np.arange(1, UPDATES + 1, dtype=np.float64)
     lines = [LineMark(updates, rule, SeriesId(series="rule"), weight="faint")]
     lines += [
@@ -87,7 +89,8 @@ def figure(curves: Mapping[tuple[int, str], Array], rule: Array, words: Messages
 
 
 def table(curves: Mapping[tuple[int, str], Array], rule: Array, words: Messages) -> Table:
-    """Make the table of the final losses."""
+    """Make the table of each training's final loss (mean of ten updates), largest distance from the
+    rule and verdict."""
     heads = [
         Column("ranks", words("study.lab3.ranks"), show="number"),
         Column("framework", words("study.framework")),

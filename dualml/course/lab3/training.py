@@ -47,7 +47,7 @@ RANK_MISMATCH = r"CommunicationError: (rank \d+ waited|the ranks disagree)"
 
 
 def draw_even_sizes(draw: Draw, ranks: int) -> list[int]:
-    """Draw one number of samples for all ranks."""
+    """Draw one number of samples, 3 to 5, and return it for every rank."""
     return [int(draw.integers(3, 6))] * ranks
 
 
@@ -57,14 +57,14 @@ def draw_uneven_sizes(draw: Draw, ranks: int) -> list[int]:
 
 
 def draw_sizes_with_empty_rank(draw: Draw, ranks: int) -> list[int]:
-    """Draw numbers of samples with none on one random rank."""
+    """Draw numbers of samples with none on one random rank other than rank 0."""
     sizes = draw_uneven_sizes(draw, ranks)
     sizes[int(draw.integers(1, ranks))] = 0
     return sizes
 
 
 def draw_parameters(draw: Draw) -> dict[str, Any]:
-    """Draw initial parameters."""
+    """Draw initial parameters: ``p/NAME`` → float32 with two decimals."""
     drawn = {f"p/{name}": draw.normal(size=shape) for name, shape in SHAPES.items()}
     return {name: a.round(2).astype(np.float32) for name, a in drawn.items()}
 
@@ -106,7 +106,7 @@ class RankResultRequirement(Requirement):
 
 
 def max_finite(a: Any) -> float:
-    """Return the largest absolute value of the finite numbers."""
+    """Return the largest absolute value of the finite numbers; 0 if there are none."""
     sizes = np.abs(np.asarray(a, np.float64))
     return float(np.max(sizes, where=np.isfinite(sizes), initial=0.0))
 

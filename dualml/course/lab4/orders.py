@@ -31,8 +31,9 @@ FLAGS = (
 
 
 def make_schedule(stages: int, count: int, kind: str, flag: str = "") -> list[Order]:
-    """Return the passes of every stage, (0 forward or 1 backward, micro-batch), with one mistake or
-    none."""
+    """Return the passes of every stage, (0 forward or 1 backward, micro-batch), for ``count``
+    micro-batches, with the mistake ``flag`` or none; a flag that makes no such schedule changes
+    nothing."""
     if flag == "order_gpipe_for_1f1b":
         kind = "gpipe"
     if flag == "order_1f1b_for_gpipe":

@@ -94,7 +94,7 @@ class ModelParallelRequirement(Requirement):
 
     def make_stage_call(self, draw: Draw, ranks: int) -> ExerciseCall:
         """Make a call of two pipeline stages, each with its own layer, over `STEPS` updates with
-        random samples."""
+        random samples; ``ranks`` does not matter."""
         options = {
             "comm": True,
             "hyper": {},

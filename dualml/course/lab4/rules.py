@@ -70,8 +70,8 @@ def train_stages(
 
 
 def rank_slices(length: int, n: int, reverse: bool) -> list[slice]:
-    """Return each rank's slice of ``length`` elements, all equally long; in reverse order of ranks
-    if ``reverse``."""
+    """Return each rank's slice of ``length`` elements, all of ``length`` // n; in reverse order of
+    ranks if ``reverse``."""
     each = length // n
     parts = [slice(r * each, (r + 1) * each) for r in range(n)]
     return parts[::-1] if reverse else parts
@@ -130,7 +130,9 @@ def row_layer(
 def add_parameter_gradients(
     y: Any, back: Any, g: Any, x: Any, f: Flags, number: Number
 ) -> dict[str, Any]:
-    """Add the gradients of the parameters, which need no other rank, to a layer's results."""
+    """Return a layer's results: output ``y``, input gradient ``x`` (``back``), and the gradients
+    ``weight`` and ``bias`` computed from the output gradient ``g`` and the input ``x``, which need
+    no other rank."""
     bias = g.mean(0) if "bias_gradient_mean" in f else g.sum(0)
     weight = g.T @ x / number(len(x)) if "weight_gradient_mean" in f else g.T @ x
     return {"y": y, "x": back, "weight": weight, "bias": bias}

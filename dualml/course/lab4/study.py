@@ -42,7 +42,7 @@ def study(files: Sequence[ExerciseFile], run: Run, words: Messages) -> Study:
 
 
 def figure(orders: dict[str, list[Order]], words: Messages) -> Block:
-    """Make the figure of the schedules."""
+    """Make the figure of the schedules, one panel per kind with a row per stage."""
     names = [words("study.lab4.stage", s=s) for s in range(STAGES)]
     panels = []
     for kind, made in orders.items():
@@ -67,14 +67,15 @@ def boxes(orders: list[Order]) -> Iterator[BoxMark]:
 
 
 def last_end(orders: list[Order]) -> int:
-    """Return the time at which the last pass ends."""
+    """Return the time units at which the last pass of a schedule without a deadlock ends."""
     begun = start_times(orders)
     assert begun is not None
     return max(time + (BACKWARD if way else FORWARD) for (way, _, _), time in begun.items())
 
 
 def table(orders: dict[str, list[Order]], words: Messages) -> Table:
-    """Make the table of times, bubbles and micro-batches in flight."""
+    """Make the table of each schedule's time units, bubble (percent) and most micro-batches in
+    flight, stage by stage."""
     heads = [
         Column("kind", words("study.lab4.kind"), show="code"),
         Column("time", words("study.lab4.units"), show="number"),

@@ -88,7 +88,8 @@ class ZeroRequirement(Requirement):
         return [self.select_keys(a) for a in zero_adam(call.options, call.arrays, flags)]
 
     def select_keys(self, arrays: Arrays) -> Arrays:
-        """Return the arrays that belong to ``aspect``."""
+        """Return the arrays that belong to ``aspect``: ``3/parameters``, ``m`` and ``v``, or
+        ``sent/NAME``."""
 
         def kind(key: str) -> str:
             """Return the aspect to which a key belongs."""

@@ -14,7 +14,7 @@ DETECTED_OVERFLOW: Mapping[str, Any] = {"nan_unseen": np.isinf, "infinity_unseen
 
 
 def has_overflow(gradients: Sequence[Any], f: Flags) -> bool:
-    """Return whether a gradient is not finite, as these mistakes see it."""
+    """Return whether a gradient is infinite or NaN, as the mistakes ``f`` see it."""
     looked = gradients[:1] if "first_gradient_alone" in f else gradients
     if "overflow_unseen" in f:
         return False
@@ -32,8 +32,8 @@ def scaled_training(
     flags: Flags = RIGHT,
     number: type[np.floating[Any]] = np.float64,
 ) -> dict[str, Any]:
-    """Compute ``3/a``, weight a after step 3, ``3/scale`` and ``3/done``; and ``loss``, the scaled
-    loss."""
+    """Compute ``3/a``, weight a after step 3, ``3/scale``, the scale after it, and ``3/done``, 0 if
+    its gradients overflow and else 1, for all steps; and ``loss``, the scaled loss."""
     h = options["hyper"]
     scale, good, lr = float(h["scale"]), 0, number(options["lr"])
     names = [key[2:] for key in arrays if key.startswith("p/")]

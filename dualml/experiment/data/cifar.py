@@ -27,7 +27,8 @@ Array = NDArray[Any]
 def read_verified_records(
     path: Path, file: RecordFile, remedy: str, data: bytes | None = None
 ) -> bytes:
-    """Return the bytes of a record file after checking its length and checksum.
+    """Return the bytes of a record file after checking its length, and its checksum if ``file`` has
+    one.
 
     Args:
         data: the file's content, if it is in memory and was never written to disk; else None.
@@ -52,7 +53,8 @@ def read_verified_records(
 
 
 def check_file_size(path: Path, file: RecordFile, length: int, remedy: str) -> None:
-    """Raise `UserError` if a file is truncated or longer than its records."""
+    """Raise `UserError` if ``length``, the bytes of the file at ``path``, is not that of ``file``:
+    the file is truncated or longer than its records. Nothing is read."""
     if length == file.size:
         return
     whole, rest = divmod(length, file.record)

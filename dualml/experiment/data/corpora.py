@@ -23,8 +23,9 @@ SUFFIXES = (".txt", ".md")
 
 
 def is_text(name: str) -> bool:
-    """Return whether `load_text` handles ``name``: a known text, or a name that can only be a
-    file."""
+    """Return whether `load_text` handles ``name``: the name of a known text or, unless it is a
+    known dataset of images, a path: it has a separator, ends in one of `SUFFIXES`, or names an
+    existing file."""
     if name in TEXTS or name in DATASETS:
         return name in TEXTS
     separated = {"/", os.sep, os.altsep or os.sep} & set(name)
@@ -44,6 +45,7 @@ def load_text(
     """Load the text ``name``, or the generated text in place of a known one that is not available.
 
     Args:
+        words, length: largest vocabulary size, and the tokens of a window or a labelled sentence.
         labels: load labelled sentences for a classifier instead of one stream of words.
         pretrained: folder of a model whose vocabulary makes the tokens of labelled sentences.
         tokens: the kind of token of a stream.
@@ -91,7 +93,8 @@ def generate_lines(info: TextInfo) -> list[text.Line]:
 
 
 def load_text_file(path: Path, words: int, length: int, tokens: text.Tokens = "words") -> Dataset:
-    """Load any UTF-8 file as a text; add a notice if characters take the place of words."""
+    """Load any UTF-8 file as a text; add a notice if lines without spaces were split into
+    characters. Raise `UserError` for a file that is unreadable or too short."""
     if not is_unicode(str(path.resolve())):  # the plan says where the text is
         raise UserError(f"{path}: its path is not Unicode text; rename what is not")
     lines, joined = text.split_lines(text.read_text_file(path), tokens)
@@ -118,7 +121,7 @@ def find_text_file(info: TextInfo) -> Path | None:
 
 def read_entries(info: TextInfo, path: Path) -> list[tuple[text.Line, int]]:
     """Read and check a JSON list of ``[words separated by spaces, label]``; return its lines and
-    labels.
+    labels, without entries that have no word.
 
     Raises:
         UserError: unreadable, or not the file that is known.
@@ -128,8 +131,8 @@ def read_entries(info: TextInfo, path: Path) -> list[tuple[text.Line, int]]:
 
 
 def read_verified_text(info: TextInfo, path: Path) -> bytes:
-    """Return the bytes of a text's file; raise `UserError` with both checksums if they are
-    wrong."""
+    """Return the bytes of a text's file; raise `UserError` if it cannot be read, or with both
+    checksums if they differ."""
     try:
         data = read_bytes(path, MAX_TEXT_BYTES)
     except OSError as error:
@@ -144,7 +147,8 @@ def read_verified_text(info: TextInfo, path: Path) -> bytes:
 
 
 def missing_notice(info: TextInfo) -> dict[str, str]:
-    """Return why a known text is not available, by language."""
+    """Return language → the sentence that says why a known text is missing: ``DUALML_DATA`` is not
+    set, or has no such file. Whether it is missing is not checked."""
     chosen, file = os.environ.get("DUALML_DATA"), f"{info.name}/{info.file}"
     if not chosen:
         return all_languages("notice.not_set", name=info.name)
@@ -165,12 +169,14 @@ def check_text_file(info: TextInfo, path: Path | None) -> str | None:
 
 
 def lines_sha256(lines: list[text.Line]) -> str:
-    """Return the SHA-256 of lines as they would be written to a file."""
+    """Return the SHA-256, hexadecimal, of lines as they would be written to a file: words separated
+    by a space, each line ended by a newline."""
     return hashlib.sha256("".join(f"{' '.join(line)}\n" for line in lines).encode()).hexdigest()
 
 
 def stand_in_notice(wanted: TextInfo, used: TextInfo, notice: str) -> dict[str, str]:
-    """Return the notice for console and report that a generated text stands in, by language."""
+    """Return language → the notice for console and report that the generated text ``used`` stands
+    in for ``wanted``; ``notice`` names its message, ``text`` or ``labelled``."""
     why = missing_notice(wanted)
     values = {
         "used": used.name,

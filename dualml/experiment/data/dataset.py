@@ -64,7 +64,8 @@ class Dataset:
     validation_y: Array | None = None
 
     def check_same(self, planned: Mapping[str, Any]) -> None:
-        """Check that these are the arrays that a plan's ``data`` describes.
+        """Check by SHA-256 that these are the arrays, and the vocabulary of a pretrained tokenizer
+        if there is one, that a plan's ``data`` describes.
 
         Raises:
             UserError: the dataset or its vocabulary is another one.
@@ -88,8 +89,8 @@ def with_channel_axis(images: Array) -> Array:
 
 
 def normalised(images: Array, mean: Constant, std: Constant) -> NDArray[np.float32]:
-    """Normalise uint8 ``images`` to float32: (N, H, W) → (N, 1, H, W), or (N, C, H, W) unchanged,
-    by (x/255 − ``mean``)/``std``, with one constant for all channels or one per channel.
+    """Normalise uint8 ``images`` to float32: (N, H, W) → (N, 1, H, W), or (N, C, H, W) of the same
+    shape, by (x/255 − ``mean``)/``std``, with one constant for all channels or one per channel.
 
     Every operation is in float32, in this order: the same bits as torchvision's ``ToTensor`` and
     ``Normalize``. Computing in float64 and rounding once would differ in the last bit.

@@ -38,8 +38,8 @@ def interpolation_weights() -> NDArray[np.int64]:
 
 
 def enlarge(images: Array) -> NDArray[np.uint8]:
-    """Enlarge images of grey values 0…16, shape (N, 8, 8), to uint8 (N, 28, 28) by bilinear
-    interpolation."""
+    """Enlarge images of grey values 0…16, shape (N, 8, 8), to uint8 (N, 28, 28) of grey values
+    0…255 by bilinear interpolation."""
     w = interpolation_weights()
     scaled = w @ images.astype(np.int64) @ w.T
     unit = 14 * 14 * LEVELS
@@ -62,8 +62,8 @@ def split_indices(labels: Array) -> tuple[Array, Array]:
 
 
 def csv_path() -> Path:
-    """Return the path of scikit-learn's CSV file. Importing scikit-learn to ask for it takes two
-    seconds."""
+    """Return the path of scikit-learn's file ``digits.csv.gz``, without importing scikit-learn,
+    which takes two seconds."""
     package = find_spec("sklearn")
     assert package is not None
     assert package.submodule_search_locations
@@ -71,8 +71,8 @@ def csv_path() -> Path:
 
 
 def load_arrays() -> tuple[Array, Array, Array, Array]:
-    """Return ``train_x, train_y, test_x, test_y``: images uint8 (N, 28, 28) and labels int64
-    (N,)."""
+    """Read scikit-learn's digits and return ``train_x, train_y, test_x, test_y``: images enlarged
+    to uint8 (N, 28, 28), and labels int64 (N,)."""
     with gzip.open(csv_path(), "rt", encoding="ascii") as file:
         rows = np.loadtxt(file, np.int64, delimiter=",")
     x, y = enlarge(rows[:, :-1].reshape(-1, 8, 8)), rows[:, -1]

@@ -40,13 +40,14 @@ WORDS = (
 
 
 def make_labelled_sentences() -> list[tuple[Words, int]]:
-    """Return all sentences as lists of words, each with its class."""
+    """Return the `SENTENCES` sentences as lists of words, each with its class, an index into
+    `WORDS`; they are the same at every call."""
     draw = HashRandom("feelings")
     return [make_labelled_sentence(draw) for _ in range(SENTENCES)]
 
 
 def make_labelled_sentence(draw: HashRandom) -> tuple[Words, int]:
-    """Draw one sentence as a list of words, and its class."""
+    """Draw one sentence as a list of words, and its class, an index into `WORDS`."""
     label = draw.randbelow(len(WORDS))
     parts = [draw.weighted_choice(TIMES)] if draw.chance(60) else []
     parts += [draw.weighted_choice(PERSONS)]

@@ -121,7 +121,7 @@ def fetch_with_retries(mirror: str, name: str, most: int, seconds: float | None 
 
     Args:
         most: largest size in bytes.
-        seconds: time limit of each try.
+        seconds: time limit of each try; None: `FILE_S`.
 
     Raises:
         MirrorError: the mirror does not have the file, keeps failing, or sends more bytes.
@@ -171,7 +171,8 @@ def fetch_url(url: str, text: str, most: int, seconds: float | None = None) -> b
 
 
 def run_with_timeout(seconds: float, work: Callable[[], bytes]) -> bytes:
-    """Run ``work`` and return its result; raise `TimeoutError` if it takes longer than ``seconds``.
+    """Run ``work`` and return its result, or raise its exception; raise `TimeoutError` if it takes
+    longer than ``seconds``.
 
     The work runs in a daemon thread, which is abandoned on a timeout: a server that sends a byte
     now and then would block a reading call for ever.
@@ -197,7 +198,13 @@ def run_with_timeout(seconds: float, work: Callable[[], bytes]) -> bytes:
 def stream_url(
     url: str, most: int, on_progress: Callable[..., Any], seconds: float | None = None
 ) -> bytes:
-    """Download ``url`` as the server stores it, and report the progress to ``on_progress``."""
+    """Download ``url`` as the server stores it and return its bytes; report the total and each part
+    to ``on_progress`` as ``total=`` (None: unknown) and ``advance=``.
+
+    Args:
+        most: bytes that it may have.
+        seconds: time limit; None: `FILE_S`.
+    """
     limit = FILE_S if seconds is None else seconds
     import requests
     from urllib3.exceptions import HTTPError, ReadTimeoutError
@@ -280,7 +287,8 @@ def describe_network_error(error: Exception) -> str:
 
 
 def is_good(folder: Path, file: IdxFile | RecordFile) -> bool:
-    """Return whether the cache already holds this file, undamaged."""
+    """Return whether ``folder`` already holds this file, plain or as ``.gz``, with the right
+    content."""
     path = find_file(folder, file.name)
     if path is None:
         return False
@@ -292,5 +300,5 @@ def is_good(folder: Path, file: IdxFile | RecordFile) -> bool:
 
 
 def host_of(url: str) -> str:
-    """Return the host name of a URL."""
+    """Return the host name of a URL, with its port if the URL names one."""
     return urlsplit(url).netloc

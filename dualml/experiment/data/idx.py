@@ -39,7 +39,8 @@ def read_unpacked(
     path: Path, remedy: str = "", packed: bytes | None = None, most: int | None = None
 ) -> bytes:
     """Read a file and decompress it if it is gzip (recognised by its first bytes, not its name), at
-    most one byte beyond what its header announces.
+    most one byte beyond what its header announces; other files are returned as they are, but one
+    named ``.gz`` must be gzip.
 
     Args:
         remedy: the command that would repair the file, for the error message.
@@ -74,8 +75,9 @@ def read_unpacked(
 
 
 def decompress(data: bytes, most: int | None) -> bytes:
-    """Decompress gzip, up to the size in its header and ``most``: a gigabyte packs into a
-    megabyte."""
+    """Decompress a gzip IDX file, at most one byte beyond the size in its header and ``most``
+    (None: beyond the header's, which must be plausible), because a gigabyte packs into a megabyte.
+    Without a whole IDX header only the first `MAX_HEADER_BYTES` are returned."""
     with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
         head = stream.read(MAX_HEADER_BYTES)
         element, shape = parse_header(head) or (None, ())
@@ -90,7 +92,7 @@ def decompress(data: bytes, most: int | None) -> bytes:
 
 def parse_header(data: bytes) -> tuple[np.dtype[Any], tuple[int, ...]] | None:
     """Return the element type and the dimensions that an IDX header announces, or None if it is no
-    IDX file.
+    IDX file, has an unknown type or no dimension.
 
     Dimensions beyond the end of ``data`` are 0; a cut one is filled up with zero bytes.
     """
@@ -174,5 +176,6 @@ def encode(array: Array) -> bytes:
 
 
 def file_error(path: Path, what: str, remedy: str = "") -> UserError:
-    """Make a one-line error: the file, what is wrong with it, and the remedy."""
+    """Return, without raising it, a one-line error: the file, what is wrong with it, and the remedy
+    if there is one."""
     return UserError(f"{path} {what}" + (f"; remedy: {remedy}" if remedy else ""))

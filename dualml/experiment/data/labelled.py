@@ -20,8 +20,8 @@ Entry = tuple[Line, int]
 
 
 def encode_lines(lines: Sequence[Line], known: Sequence[str], length: int) -> NDArray[np.int32]:
-    """Encode lines as int32 tokens, shape (lines, length): the first ``length`` words, unknown ones
-    as `UNKNOWN`, then padding."""
+    """Encode lines as int32 tokens, shape (lines, length): the first ``length`` words as their
+    index in ``known``, unknown ones as token 1 (`UNKNOWN`), then padding with token 0."""
     number = {word: token for token, word in enumerate(known)}
     rows = np.zeros((len(lines), length), np.int32)
     for row, line in zip(rows, lines, strict=True):
@@ -31,7 +31,8 @@ def encode_lines(lines: Sequence[Line], known: Sequence[str], length: int) -> ND
 
 
 def split_slices(name: str, total: int) -> tuple[slice, slice, slice]:
-    """Split ``total`` sentences in their order into training, validation and test part, 8 : 1 : 1.
+    """Return the slices of the training, validation and test part of ``total`` sentences in their
+    order, 8 : 1 : 1, at least one sentence each.
 
     Raises:
         UserError: there are fewer than three sentences.

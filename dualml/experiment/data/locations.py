@@ -44,12 +44,13 @@ def env_dir() -> Path | None:
 
 
 def locate(info: DatasetInfo) -> DatasetFolder | None:
-    """Return the first folder that holds all of the dataset's files; None if there is none.
+    """Return the first folder that holds all of the dataset's files, plain or as ``.gz``: in
+    ``DUALML_DATA``, then in the cache; None if there is none. Contents are not checked.
 
     A cache that lacks some files is an interrupted download and counts as empty.
 
     Raises:
-        UserError: ``DUALML_DATA`` holds some of the files but not all of them.
+        UserError: ``DUALML_DATA`` names no folder, or holds some of the files but not all of them.
     """
     env = env_dir()
     places = [] if env is None else [DatasetFolder("env", env / name) for name in info.folders]
@@ -67,7 +68,7 @@ def locate(info: DatasetInfo) -> DatasetFolder | None:
 
 
 def cache_folder(info: DatasetInfo) -> Path:
-    """Return the dataset's folder in the cache."""
+    """Return the path of the dataset's folder in the cache, which may not exist."""
     return cache_dir() / info.folders[0]
 
 

@@ -51,8 +51,9 @@ def dataset_row(info: DatasetInfo | TextInfo, train: int, classes: int | None, s
 
 
 def find_dataset_source(info: DatasetInfo | TextInfo) -> tuple[str, Path | None]:
-    """Return how a dataset is found and its folder; raise `UserError` if only part of it is
-    there."""
+    """Return how a dataset is found (generated, embedded, env, cache or absent) and the folder of
+    its files, which is None except for env and cache; raise `UserError` if ``DUALML_DATA`` is no
+    folder or has only part of it."""
     if isinstance(info, TextInfo):
         path = corpora.find_text_file(info)
         if info.generated:
@@ -65,7 +66,9 @@ def find_dataset_source(info: DatasetInfo | TextInfo) -> tuple[str, Path | None]
 
 
 def check_text(info: TextInfo, folder: Path | None) -> list[Row]:
-    """Check a text's file like `check_dataset`, and return one row with its problem or None."""
+    """Check a text like `check_dataset`, and return one row with its problem or None: the file in
+    ``folder`` (None: in ``DUALML_DATA``), or the generated lines, for which ``folder`` does not
+    matter. Raise `UserError` if the folder does not exist, or ``DUALML_DATA`` has no such text."""
     if folder is not None and not folder.is_dir():
         raise UserError(f"{folder} is not a folder; remedy: name the one with {info.file}")
     if info.generated:
@@ -87,7 +90,8 @@ def check_dataset(info: DatasetInfo, folder: Path | None) -> list[Row]:
     fine.
 
     Args:
-        folder: the folder to check; None: the first location that has the dataset.
+        folder: the folder to check; None: the first location that has the dataset. An embedded
+            dataset is checked wherever it is.
 
     Raises:
         UserError: ``folder`` does not exist, or the dataset is nowhere.

@@ -19,14 +19,16 @@ from dualml.experiment.data.registry import DATASETS, FILE_NAMES, DatasetInfo, I
 
 
 def make_placeholder(shape: tuple[int, ...], dtype: Any) -> Array:
-    """Make a read-only placeholder of a shape that takes no memory."""
+    """Make a read-only array of a shape that takes no memory: one element, broadcast; NaN for
+    floats, 255 for uint8, −1 for other integers."""
     kind = np.dtype(dtype)
     filled = np.nan if kind.kind == "f" else 255 if kind == np.uint8 else -1
     return np.broadcast_to(np.array(filled, kind), shape)
 
 
 def is_placeholder(array: Array) -> bool:
-    """Return whether an array comes from `make_placeholder`."""
+    """Return whether an array comes from `make_placeholder`, judged by its strides, which are all
+    0; False for an empty array."""
     return array.size > 0 and not any(array.strides)
 
 
@@ -36,7 +38,8 @@ def in_memory_bytes(array: Array) -> int:
 
 
 def select_samples(array: Array, index: Array) -> Array:
-    """Select samples by index; of a placeholder, return a placeholder of the new length."""
+    """Return the samples at the positions ``index``; of a placeholder, a placeholder of the new
+    length."""
     if is_placeholder(array):
         return make_placeholder((len(index), *array.shape[1:]), array.dtype)
     picked: Array = array[index]
@@ -93,5 +96,6 @@ def load_partial(planned: Mapping[str, Any], *, samples: bool, labels: bool) -> 
 
 
 def has_idx_files(info: DatasetInfo) -> bool:
-    """Return whether images and labels are in separate IDX files."""
+    """Return whether the dataset has the four IDX files `FILE_NAMES`, with images and labels
+    apart."""
     return [file.name for file in info.files] == list(FILE_NAMES)

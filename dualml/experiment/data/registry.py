@@ -172,7 +172,8 @@ class RecordInfo(DatasetInfo):
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Folders that may hold the files: ``home``, and the archive's own folder."""
+        """Names of the folders in ``DUALML_DATA`` that may hold the files: ``home``, which is also
+        used in the cache, and the archive's own folder."""
         return (self.home, self.inside)
 
     @property
@@ -212,7 +213,7 @@ class TextInfo(DatasetFacts):
 
     @property
     def test(self) -> int:
-        """Number of lines for testing."""
+        """Number of lines for testing: a tenth of all, rounded down."""
         return self.lines // 10
 
     @property

@@ -76,7 +76,8 @@ LINKS = ("and", "but", "because", "when")
 
 
 class HashRandom:
-    """Random choices by SHA-256 of a counter, identical on every machine."""
+    """Random choices by SHA-256 of a counter, identical on every machine; objects with equal
+    ``key`` draw the same sequence."""
 
     def __init__(self, key: str = "sentences") -> None:
         self.key, self.drawn = key, 0
@@ -103,13 +104,15 @@ class HashRandom:
 
 
 def make_sentences() -> list[Words]:
-    """Return all sentences as lists of words, each with its full stop."""
+    """Return the `SENTENCES` sentences as lists of words, each with its full stop; they are the
+    same at every call."""
     draw = HashRandom()
     return [make_sentence(draw) for _ in range(SENTENCES)]
 
 
 def make_sentence(draw: HashRandom) -> Words:
-    """Draw one sentence: one or two clauses, perhaps with a time."""
+    """Draw one sentence as a list of words with its full stop: one or two clauses, perhaps with a
+    time."""
     early = draw.weighted_choice(TIMES).split() if draw.chance(15) else []
     first = make_clause(draw, 0)
     late = draw.weighted_choice(TIMES).split() if not early and draw.chance(15) else []
@@ -118,13 +121,15 @@ def make_sentence(draw: HashRandom) -> Words:
 
 
 def make_clause(draw: HashRandom, depth: int) -> Words:
-    """Draw a subject and a predicate that agree in number."""
+    """Draw a subject and a predicate that agree in number; ``depth`` counts the clauses around
+    it."""
     number = draw.randbelow(2)
     return [*make_subject(draw, number, depth), *make_predicate(draw, number, depth)]
 
 
 def make_subject(draw: HashRandom, number: int, depth: int) -> Words:
-    """Draw people as a subject, perhaps with a place or a relative clause."""
+    """Draw people as a subject, or as an object, ``number`` 0 singular and 1 plural, perhaps with a
+    place or a relative clause; at ``depth`` `MAX_CLAUSE_DEPTH` neither."""
     words = make_noun_phrase(draw, number, PEOPLE, PEOPLE_ADJECTIVES)
     more = draw.randbelow(10) if depth < MAX_CLAUSE_DEPTH else 9
     if more < 2:
@@ -153,7 +158,8 @@ def make_noun_phrase(
 
 
 def make_predicate(draw: HashRandom, number: int, depth: int) -> Words:
-    """Draw a verb in the given number with its object or adverb."""
+    """Draw a verb, ``number`` 0 singular and 1 plural, with its object, its adverb or, below
+    ``depth`` `MAX_CLAUSE_DEPTH`, perhaps a clause with ``that``."""
     often = [draw.weighted_choice(FREQUENCY_ADVERBS)] if draw.chance(20) else []
     what = draw.randbelow(10)
     if what < 3:

@@ -43,12 +43,13 @@ def load(
     pretrained: str = "",
     tokens: Tokens = "words",
 ) -> Dataset:
-    """Load the dataset ``name``, or the embedded one in its place.
+    """Load the dataset ``name`` or, if it is not available and not ``explicit``, the embedded
+    images or a generated text in its place.
 
     Args:
         name: name of a known dataset, path of a folder of images
-            (`dualml.experiment.data.user_images`), or
-            path of a text file: it has a separator, ends in ``.txt`` or ``.md``, or exists.
+            (`dualml.experiment.data.user_images`), or path of a text file: it has a separator, ends
+            in ``.txt`` or ``.md``, or exists.
         explicit: the user named the dataset, so that no other one may replace it.
         words, length: largest vocabulary size of a text, and the tokens of a window.
         labels: load a text's labelled sentences, each a sample of ``length`` tokens.
@@ -58,8 +59,8 @@ def load(
 
     Raises:
         UserError: unknown name; ``DUALML_DATA`` is no folder; files that are found but incomplete,
-            damaged or not the published ones (these never fall back: the user should know);
-            and, with ``explicit``, a dataset that cannot be downloaded.
+            damaged or not the published ones (these never fall back: the user should know); and,
+            with ``explicit``, a dataset that cannot be downloaded.
     """
     if user_images.is_folder(name):
         return load_user_images(Path(name))
@@ -151,7 +152,8 @@ def assemble_dataset(
     arrays: Sequence[Array],
     where: Path,
 ) -> Dataset:
-    """Check that images and labels belong together, and make the dataset with its fingerprint."""
+    """Make the dataset, with its fingerprint and labels as int64; raise `UserError`, which names
+    ``where``, if images and labels are not equally many or a label is no class."""
     train_x, train_y, test_x, test_y = arrays
     for part, x, y in (("train", train_x, train_y), ("test", test_x, test_y)):
         what = f"({info.name}, {part}) has"

@@ -64,8 +64,9 @@ def read_text_file(path: Path) -> str:
 
 
 def split_lines(text: str, tokens: Tokens = "words") -> tuple[list[Line], int]:
-    """Split a text into the words of each non-empty line, and count the lines without spaces; or
-    split it into `to_characters`, with a count of 0.
+    """Split a text into the words of each non-empty line, and count the lines that were split into
+    characters for lack of spaces; with ``characters`` split every line by `to_characters`, with a
+    count of 0.
 
     White space separates words. In a line without an ASCII space but with Chinese or Japanese
     letters every character is a word, while ASCII letters and digits stay together:
@@ -106,7 +107,8 @@ def split_train_test(lines: Sequence[Line]) -> tuple[Sequence[Line], Sequence[Li
 def build_vocabulary(
     lines: Sequence[Line], words: int, special: Sequence[str] = SPECIAL
 ) -> tuple[str, ...]:
-    """Return at most ``words`` words by token: the ``special`` ones, then the most frequent.
+    """Return at most ``words`` words by token: the ``special`` ones, which count, then the most
+    frequent.
 
     Equally frequent words keep the order of their first appearance.
     """
@@ -116,7 +118,8 @@ def build_vocabulary(
 
 
 def encode_stream(lines: Sequence[Line], known: Sequence[str]) -> NDArray[np.int32]:
-    """Encode all lines as one stream of tokens int32 (tokens,), each line with its end token."""
+    """Encode all lines as one stream of tokens int32 (tokens,): each word's index in ``known``, 0
+    if it is unknown, and the end token after each line."""
     number = {word: token for token, word in enumerate(known)}
     stream = [number.get(word, 0) for line in lines for word in (*line, END)]
     return np.array(stream, np.int32)

@@ -93,7 +93,8 @@ def check_config(
 
 
 def without_planned_keys(config: JsonMapping) -> JsonObject:
-    """Return a configuration that agrees with the plan without the keys that the plan decides."""
+    """Return a copy of a configuration that agrees with the plan without the batch sizes, the
+    optimizer and the scheduler, which the plan decides."""
     decided = (
         "train_batch_size",
         "train_micro_batch_size_per_gpu",
@@ -105,7 +106,8 @@ def without_planned_keys(config: JsonMapping) -> JsonObject:
 
 
 def _batches(config: Mapping[str, Any], batch_size: int, world_size: int) -> Iterator[str]:
-    """Yield contradictions between the configured batch sizes and the arm's."""
+    """Yield contradictions between the configured batch sizes and the arm's; a missing or ``auto``
+    size contradicts nothing."""
     whole = config.get("train_batch_size", AUTO)
     part = config.get("train_micro_batch_size_per_gpu", AUTO)
     times = config.get("gradient_accumulation_steps", AUTO)

@@ -89,7 +89,7 @@ class MethodTraining(Training, ActivationCapture):
         self, batches: Sequence[Array], first: int
     ) -> Iterator[tuple[Array, Any]]:
         """Make an update for each of these global batches, the first of them number ``first``, on
-        this rank's part as the engine's loader gives it.
+        this rank's part as the engine's loader gives it. Only methods with ``prepared`` have it.
 
         Returns:
             For each batch, this rank's part as positions (n,), and the lazy loss.
@@ -97,11 +97,12 @@ class MethodTraining(Training, ActivationCapture):
         raise NotImplementedError
 
     def gather(self) -> None:
-        """Gather the current weights for `weights` and `evaluate`; all ranks call it."""
+        """Gather the current weights for `weights` and `evaluate`; all ranks call it. Unless a
+        method overrides it, it does nothing."""
 
     def trace(self, batch: Array, probe: Array) -> BatchTrace:
-        """Return a trace without gradients, which engines do not expose; loss and weights are
-        compared at every update."""
+        """Return a trace of the forward pass alone: engines do not expose gradients, so these are
+        empty and the loss is 0; real losses and weights are compared at every update."""
         return BatchTrace(*self.capture_forward(batch, probe), loss=0.0, gradients={})
 
 
@@ -123,7 +124,7 @@ class EngineSupport(Capability):
         comm: Communicator | None,
         config: JsonMapping | None = None,
     ) -> MethodTraining:
-        """Make the method of this name, ready to train.
+        """Make the method of this name, ready to train; ``comm`` None: in one process.
 
         Args:
             config: the engine's own configuration, for methods that take one.
@@ -158,7 +159,8 @@ class EngineDataParallel(Training, ActivationCapture, MemoryReport):
             )
 
     def step(self, batch: Array | Sequence[Array], step: int) -> tuple[Any, float]:
-        """Make one update; return this rank's lazy loss and its share of the global batch."""
+        """Make one update with ``batch``, a list of one part per rank; return this rank's lazy loss
+        and its share of the global batch, from 0 to 1. All ranks call it."""
         part: Array = batch[self.comm.rank]
         share = len(part) / sum(map(len, batch))
         self.check_parts([len(each) for each in batch], step)
@@ -167,23 +169,24 @@ class EngineDataParallel(Training, ActivationCapture, MemoryReport):
 
     def materialize_losses(self, lazy: Sequence[tuple[Any, float]]) -> Array:
         """Return the mean loss of each global batch, gathered from the pairs of lazy loss and share
-        that `step` returned on every rank."""
+        that `step` returned on every rank. All ranks call it."""
         return gather_mean_losses(self.backend, self.comm, lazy)
 
     def trace(self, batch: Array | Sequence[Array], probe: Array) -> BatchTrace:
-        """Return a trace of the whole batch without loss and gradients, which engines do not
-        expose; all ranks call it."""
+        """Return a trace of the whole batch's forward pass: gradients are empty and the loss is 0,
+        because engines do not expose them. All ranks call it."""
         return BatchTrace(*self.capture_forward(batch, probe), loss=0.0, gradients={})
 
     def gather(self) -> None:
-        """Gather this update's weights once, so that one rank alone may ask for them later."""
+        """Gather the weights after the last update, unless that has been done, so that one rank
+        alone may ask for them later. All ranks call it."""
         if self.gathered != self.step_count:
             self.training.gather()
             self.gathered = self.step_count
 
     def capture_forward(self, batch: Array | Sequence[Array], probe: Array) -> tuple[str, Arrays]:
-        """Gather the weights, then run the whole batch of all ranks forward; return its hash and
-        the activations of ``probe``. All ranks call it."""
+        """Gather the weights, then run the whole batch of all ranks forward; return the hash of the
+        whole batch and the activations of ``probe``. All ranks call it."""
         self.gather()
         whole = batch if isinstance(batch, np.ndarray) else np.concatenate(batch)
         return self.training.capture_forward(whole, probe)
@@ -194,11 +197,13 @@ class EngineDataParallel(Training, ActivationCapture, MemoryReport):
         return self.training.fetch_batch(batch[self.comm.rank])
 
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
-        """Return mean loss and predictions of the samples, by the engine's model on this rank."""
+        """Return mean loss and predictions of the samples ``x`` by the engine's model on this rank;
+        if weights are sharded, all ranks call `gather` first."""
         return self.training.evaluate(x, y)
 
     def weights(self) -> Arrays:
-        """Return the whole weights, gathered from the ranks at the first call after an update."""
+        """Return the whole weights, gathered from the ranks at the first call after an update,
+        which all ranks make."""
         self.gather()
         return self.training.weights()
 

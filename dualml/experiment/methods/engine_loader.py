@@ -26,7 +26,8 @@ class EngineLoaderParallel(EngineDataParallel):
 
     def run_steps(self, batches: Sequence[Any], first: int) -> list[Any]:
         """Make an update for each global batch, a list of one part per rank, from number ``first``
-        on; return this rank's lazy losses with its shares of the batches."""
+        on; return for each this rank's lazy loss and its share of the batch. The parts are joined,
+        and the engine's loader divides them anew."""
         whole, lazy = [np.concatenate(batch) for batch in batches], list[Any]()
         full = self.training.prepared
         for step, batch in enumerate(whole, start=first):  # all ranks alike, before one waits

@@ -76,7 +76,7 @@ class MethodInfo:
         return self.ranks in ("any", "several" if several else "one")
 
     def check(self) -> None:
-        """Check that the method runs here with an installed engine of the right version.
+        """Check that the method is supported here and its engine is installed in a tested version.
 
         Raises:
             Unsupported: it does not run here, or the engine is missing or has another version.
@@ -126,7 +126,8 @@ def check_name(name: str) -> None:
 
 
 def list_methods(several: bool) -> dict[str, list[str]]:
-    """Return by backend the methods that run here in one process, or with ``several`` ranks."""
+    """Return by backend the names of the methods that run in one process, or with ``several`` on
+    several ranks, without unsupported ones; whether an engine is installed is not checked."""
     return {
         backend: [i.name for i in methods.values() if i.fits(several) and not i.unsupported]
         for backend, methods in METHODS.items()
@@ -137,7 +138,8 @@ def check_ranks(name: str, world_size: int, backends: Sequence[str] = ()) -> Non
     """Check that a method can train with ``world_size`` ranks on some backend of an arm.
 
     Args:
-        backends: backends that the arm names; none: all that have the method.
+        backends: backends that the arm names; if none of them has the method, or there are none,
+            all that have it count.
 
     Raises:
         UserError: no backend can; the text lists the methods that can.

@@ -61,7 +61,8 @@ def fold(array: NDArray[Any]) -> NDArray[Any]:
 
 @lru_cache(maxsize=64)
 def _hash(size: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return, for each of ``size`` elements, the index of its sum and its sign, always the same."""
+    """Return, for each of ``size`` elements, the index of its sum, from 0 to `FOLDS` − 1, and its
+    sign, 1 or −1; always the same for a size."""
     digits = FOLDS.bit_length() - 1
     drawn = random_bits(size * (digits + 1), 0, "fold").reshape(size, digits + 1)
     return drawn[:, :digits] @ (1 << np.arange(digits)), 2.0 * drawn[:, digits] - 1
@@ -119,7 +120,8 @@ def write_baseline(run: Path, target: Path, starts: Mapping[str, str]) -> int:
 
 
 def _write_trial(run: Path, target: Path, key: Key) -> None:
-    """Copy a trial's files into a baseline, with its tensors folded."""
+    """Copy a trial's result, tensors, envelope and rank 0's records into a baseline: tensors
+    folded, widths rounded, metrics per class left out."""
     source, place = trial_folder(run, key), trial_folder(target, key)
     place.mkdir(parents=True)
     RESULT.write(place, RESULT.read(source))
@@ -133,7 +135,7 @@ def _write_trial(run: Path, target: Path, key: Key) -> None:
 
 
 def _round_floats(value: Any) -> Any:
-    """Round all floats of a JSON value to `DIGITS` significant digits."""
+    """Return a JSON value with all floats rounded to `DIGITS` significant digits; integers stay."""
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}")
     if isinstance(value, dict):

@@ -34,7 +34,8 @@ def write_best(trial: Path, best: BestRecord, weights: Arrays) -> None:
 
 
 def read_best(trial: Path) -> BestRecord | None:
-    """Read the results stored with a trial's best weights; None if there is no file.
+    """Read the results stored with a trial's best weights, not the weights; None if there is no
+    file.
 
     Raises:
         UserError: the file is not readable.

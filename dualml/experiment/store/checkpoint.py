@@ -66,7 +66,7 @@ def progress_of(metadata: Mapping[str, str], path: Path) -> Progress:
 
 
 def checkpoint_path(trial: Path, rank: int) -> Path:
-    """Return the path of a rank's checkpoint."""
+    """Return the path of a rank's checkpoint; rank 0's has no number in its name."""
     return trial / (f"rank{rank}.{NAME}" if rank else NAME)
 
 

@@ -149,7 +149,8 @@ COST = JsonFile("cost.json", CostRecord, version=1)
 
 
 def write_fits(folder: Path, backend: str, ranks: int, fits: JsonMapping) -> None:
-    """Write the fits of a backend and a number of ranks."""
+    """Write the fits of a backend and a number of ranks to ``cost.BACKEND-nN.json`` in
+    ``folder``."""
     file = fits_file(f"cost.{backend}-n{ranks}.json")
     file.write(folder, file.make_record(fits))
 
@@ -160,5 +161,5 @@ def read_fits(path: Path) -> FitsRecord:
 
 
 def fits_file(name: str) -> JsonFile[FitsRecord]:
-    """Return the file type of a fits file."""
+    """Return the file type of a fits file called ``name``, which may lack a version."""
     return JsonFile(name, FitsRecord, version=1, bare=True)

@@ -128,7 +128,7 @@ class FindingContent(TypedDict, total=False):
 
 
 def write_findings(folder: Path, findings: Sequence[FindingContent]) -> None:
-    """Write the findings of a run in place of earlier ones."""
+    """Write the findings of a run in place of earlier ones; remove the file if there are none."""
     if findings:
         FINDINGS.write(folder, FINDINGS.make_record({"findings": list(findings)}))
     else:

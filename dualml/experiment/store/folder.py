@@ -33,7 +33,8 @@ LOCKS = Path("/proc/locks")
 
 @contextlib.contextmanager
 def lock_run_folder(path: Path) -> Iterator[None]:
-    """Lock a run folder for this process; the system releases the lock when the process ends.
+    """Lock a run folder for this process inside a ``with`` block; the lock is released at its end,
+    or by the system if the process ends.
 
     Raises:
         UserError: another process holds it, or it cannot be written to.
@@ -54,8 +55,8 @@ def lock_run_folder(path: Path) -> Iterator[None]:
 
 
 def is_locked(path: Path) -> bool | None:
-    """Return whether a process of this machine has locked a run folder; None if the system does not
-    tell.
+    """Return whether a process of this machine, this one included, has locked a run folder; None if
+    the system does not tell.
 
     The lock is not tried, because a run that starts at that moment would be refused.
     """
@@ -143,12 +144,13 @@ class RunFolder:
         )
 
     def change(self, key: Key, **values: Any) -> TrialRecord:
-        """Change fields of a trial's record without writing it, and return the new record."""
+        """Change fields of a trial's record in ``trials``, and return the new record; `write`
+        stores it."""
         self.trials[key] = self.trials[key].with_values(**values)
         return self.trials[key]
 
     def set_environment(self, backend: str, environment: JsonMapping) -> None:
-        """Set the environment of a backend without writing it."""
+        """Set the environment of a backend in the record; `write` stores it."""
         self._environment[backend] = dict(environment)
 
     def write(self) -> None:
@@ -160,8 +162,8 @@ class RunFolder:
         return trial_folder(self.path, key)
 
     def pending(self) -> list[TrialRecord]:
-        """Return the trials that have not ended: interrupted ones continue, failed ones are tried
-        again."""
+        """Return the trials still to run: interrupted ones, which include those not started, and
+        failed ones, which are tried again."""
         return [t for t in self.trials.values() if t.status in ("interrupted", "failed")]
 
 

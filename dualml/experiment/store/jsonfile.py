@@ -90,11 +90,12 @@ class JsonFile(Generic[R]):
         return validate_record(self.record, value, path)
 
     def read_if_present(self, folder: Path) -> R | None:
-        """Read the file in ``folder``; None if it is missing."""
+        """Read and check the file in ``folder`` as `read` does; None if it is missing."""
         return self.read(folder) if (folder / self.name).exists() else None
 
     def check_version(self, path: Path, value: dict[str, Any]) -> None:
-        """Raise `UserError` if the version is missing, invalid, or newer than ``version``."""
+        """Raise `UserError` if the version in ``value`` is missing (unless ``bare``), invalid, or
+        newer than ``version``; a kind of file without a version passes."""
         if self.version is None:
             return
         if self.bare and "format" not in value:
@@ -109,11 +110,13 @@ class JsonFile(Generic[R]):
             )
 
     def make_record(self, value: Any) -> R:
-        """Make the record from computed values, which may have tuples and infinities."""
+        """Make the record from computed values, which may have tuples; NaN and infinities become
+        null."""
         return self.record.model_validate(nonfinite_to_none(value))
 
     def content(self, record: R) -> JsonObject:
-        """Return the content of the file: the record, with its version."""
+        """Return the content of the file: the record's fields that were set, after its version if
+        this kind of file has one."""
         version = {} if self.version is None else {"format": self.version}
         return {**version, **record.describe()}
 

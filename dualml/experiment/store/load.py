@@ -57,6 +57,8 @@ class Reader:
         self.run, self.damage = run, list[str]()
 
     def __call__(self, read: Callable[..., T], *arguments: Any) -> T | None:
+        """Return ``read(*arguments)``; if that raises a `UserError`, add its text to ``damage``
+        once and return None. `PlanChanged` is raised."""
         try:
             return read(*arguments)
         except PlanChanged:
@@ -69,7 +71,7 @@ class Reader:
 
 def read_run_data(folder: Path, force: bool = False) -> RunData:
     """Read the files of one run folder; raise `PlanChanged` if its plan is not the recorded one,
-    unless ``force``."""
+    but with ``force`` only note it in `RunData.changed`."""
     run, reader = read_run(folder), Reader(folder)
     changed = []
     if (plan_folder(folder) / PLAN.name).exists():
@@ -102,7 +104,9 @@ def read_run_data(folder: Path, force: bool = False) -> RunData:
 
 
 def read_trial(folder: Path, record: TrialRecord, arm: Mapping[str, Any]) -> Trial:
-    """Read one trial from its record and its files."""
+    """Read one trial from its record and its files; ``arm`` has the settings of its arm. Damaged
+    files are listed in `Trial.damage`, and make the status ``unreadable`` if they hold curves or
+    measured collectives."""
     place, reader = trial_folder(folder, record.key), Reader(folder)
     n = max(record.world_size, arm.get("world_size", 1))
     curves = reader(read_records, place) or {}
@@ -167,14 +171,16 @@ def parse_thread_count(recorded: str | int | None) -> int | None:
 def read_rank_columns(
     reader: Reader, file: ColumnFile, place: Path, ranks: int
 ) -> tuple[Mapping[str, Array], ...]:
-    """Read a column file of every rank; empty if a rank has none."""
+    """Read a column file of every rank; empty if a rank has none or one is damaged, which
+    ``reader`` then records."""
     if not all(file.path(place, rank).exists() for rank in range(ranks)):
         return ()
     return tuple(reader(file.read_all, place, ranks) or ())
 
 
 def read_timelines(reader: Reader, place: Path, ranks: int) -> tuple[Mapping[str, Array], ...]:
-    """Read every rank's timeline: no events for a rank without one, nothing if no rank has one."""
+    """Read every rank's timeline: no events for a rank without a readable one, an empty tuple if no
+    rank has any event."""
     none = {name: np.zeros(0) for name in COLUMNS}
     there = [TIMELINE.path(place, rank).exists() for rank in range(ranks)]
     events = [
@@ -185,14 +191,15 @@ def read_timelines(reader: Reader, place: Path, ranks: int) -> tuple[Mapping[str
 
 
 def read_usages(place: Path, ranks: int) -> tuple[Usage, ...]:
-    """Read the resource usage of every watched process; ranks that are threads share one."""
+    """Read the resource usage of every watched process, in the order of ranks; a rank without
+    samples has no entry, and ranks that are threads share one."""
     found = (summarize_samples(read_usage(place, rank)) for rank in range(ranks))
     return tuple(usage for usage in found if usage is not None)
 
 
 def read_distances(place: Path, ranks: int) -> tuple[Array, ...]:
-    """Return for each rank an array of rows (update, divergence, drift); empty if a rank has
-    none."""
+    """Return for each rank an array of rows (update, divergence, drift); NaN where one of the two
+    was not recorded; empty if a rank has none."""
     rows = []
     for rank in range(ranks):
         records = read_records(place, rank)
@@ -209,8 +216,8 @@ def read_distances(place: Path, ranks: int) -> tuple[Array, ...]:
 
 
 def values_at(steps: Array, curve: Curve | None) -> Array:
-    """Return the values of a curve at the updates ``steps``, NaN elsewhere; all NaN without a
-    curve."""
+    """Return the values of a curve at the updates ``steps``, NaN where it has none; all NaN without
+    a curve. ``steps`` is sorted and has every update of the curve."""
     values = np.full(len(steps), np.nan)
     if curve is not None:
         values[np.searchsorted(steps, curve.step)] = curve.value
@@ -218,7 +225,8 @@ def values_at(steps: Array, curve: Curve | None) -> Array:
 
 
 def parity_fields(parity: ParityRecord | None) -> dict[str, Any]:
-    """Return the fields of `RunData` that come from ``parity.json``."""
+    """Return the fields of `RunData` that come from ``parity.json``; without it ``comparisons`` is
+    None, not empty."""
     if parity is None:
         return {"comparisons": None, "parity_settings": {}}
     return {
@@ -235,7 +243,8 @@ def parity_fields(parity: ParityRecord | None) -> dict[str, Any]:
 
 
 def serial_comparisons(records: Sequence[SerialRecord]) -> tuple[Serial, ...]:
-    """Return the comparisons between arms on one backend."""
+    """Return the comparisons between arms on one backend, which is both ``a`` and ``b``; without a
+    verdict ``verdict`` is empty."""
     return tuple(
         Serial(
             arm=s.arm,
@@ -259,8 +268,8 @@ def comparison_fields(record: JudgedRecord) -> dict[str, Any]:
 
 
 def cost_rows(costs: CostRecord) -> dict[str, tuple[Mapping[str, Any], ...]]:
-    """Return the rows of ``cost.json``, each with the topology that its messages were taken to
-    share."""
+    """Return ``fits``, ``checks`` and ``slowdowns`` → rows of ``cost.json``, each with the topology
+    that its messages were taken to share."""
     shared = {"topology": costs.topology}
     return {
         name: tuple({**shared, **row.describe()} for row in getattr(costs, name))
@@ -269,8 +278,8 @@ def cost_rows(costs: CostRecord) -> dict[str, tuple[Mapping[str, Any], ...]]:
 
 
 def plan_fields(plan: PlanRecord | None) -> dict[str, Any]:
-    """Return the fields of `RunData` that come from the plan: partitions, splits, and models by
-    name."""
+    """Return the fields of `RunData` that come from the plan: partitions, splits, and all models by
+    name; empty without a plan."""
     if plan is None:
         return {}
     specs = {**plan.models, plan.model.name: plan.model}

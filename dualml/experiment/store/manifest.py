@@ -91,7 +91,8 @@ class DeviceMemory(Record):
 
     @property
     def counted_bytes(self) -> int:
-        """Sum of the bytes of all parts that were measured."""
+        """Sum of the bytes of weights, gradients, state, buckets and, if they were measured,
+        activations; ``device_peak`` does not count."""
         seen = self.weights + self.gradients + self.state + self.buckets
         return seen + (self.activations or 0)
 
@@ -210,7 +211,8 @@ class TrialRecord(Record):
 
     @classmethod
     def fresh(cls, key: Key, plan_hash: str, world_size: int) -> TrialRecord:
-        """Make the record of a trial that has not been started."""
+        """Make the record of a trial that has not been started: its status is ``interrupted``, its
+        results are None."""
         arm, backend, seed = key
         begun = {"arm": arm, "backend": backend, "seed": seed}
         begun |= {"status": "interrupted", "reason": "not started"}
@@ -219,7 +221,7 @@ class TrialRecord(Record):
         return cls.model_validate({**begun, **numbers, "plan_hash": plan_hash, "how": {}, **ranks})
 
     def with_values(self, **values: Any) -> TrialRecord:
-        """Return a copy of the record with other values."""
+        """Return a copy of the record with other values; NaN and infinities become None."""
         return TrialRecord.model_validate(nonfinite_to_none({**self.describe(), **values}))
 
     @property

@@ -66,7 +66,8 @@ def merge(runs: Sequence[RunData]) -> RunData:
 
 
 def check_same_plan(a: RunData, b: RunData) -> None:
-    """Raise `UserError` unless both runs have the same plan."""
+    """Raise `UserError`, with the parts that differ, unless both runs have a plan hash and it is
+    the same."""
     if a.meta.get("plan_hash") == b.meta.get("plan_hash") and a.meta.get("plan_hash"):
         return
     parts, others = (r.meta.get("plan_parts") or {} for r in (a, b))
@@ -81,7 +82,8 @@ def check_same_plan(a: RunData, b: RunData) -> None:
 
 
 def shortest_labels(paths: Sequence[Path]) -> list[str]:
-    """Return the shortest trailing parts of paths that distinguish them."""
+    """Return the shortest trailing parts of paths, all of one length, that distinguish them; whole
+    paths if nothing does."""
     for depth in range(1, max(len(p.parts) for p in paths) + 1):
         names = ["/".join(p.parts[-depth:]) for p in paths]
         if len(set(names)) == len(names):

@@ -49,12 +49,12 @@ class MetricsTail:
 
     @property
     def curves(self) -> dict[str, Curve]:
-        """Metric → curve, as `read_records` returns it."""
+        """Metric → curve of what `poll` has read so far, as `read_records` returns it."""
         return self._curves
 
     @property
     def step(self) -> int | None:
-        """Last update of which anything was recorded, or None."""
+        """Last update of which `poll` has read a record, or None."""
         return max((int(c.step[-1]) for c in self._curves.values()), default=None)
 
     def poll(self) -> bool:

@@ -25,7 +25,8 @@ def is_file_name(text: str) -> bool:
 
 
 def resolve_in_run(root: Path, text: str, among: Sequence[str]) -> Path:
-    """Resolve a relative POSIX path in a run folder.
+    """Return the path of a file or folder in a run folder, which need not exist, from a relative
+    POSIX path.
 
     Args:
         root: the run folder.

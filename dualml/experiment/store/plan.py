@@ -33,7 +33,8 @@ def plan_folder(run: Path) -> Path:
 
 
 def save_plan(plan: Plan, folder: Path) -> None:
-    """Save a plan as ``plan.json``, ``weights.safetensors`` and ``order.npz``."""
+    """Save a plan in ``folder``, which is made if needed, as ``plan.json``, ``weights.safetensors``
+    and ``order.npz``."""
     folder.mkdir(parents=True, exist_ok=True)
     WEIGHTS.write(folder, plan.weights)
     order = io.BytesIO()
@@ -56,7 +57,7 @@ def save_plan(plan: Plan, folder: Path) -> None:
 
 
 def describe_splits(plan: Plan) -> dict[str, Any]:
-    """Describe the split plans with their bytes, for ``plan.json``."""
+    """Return arm → its split plan with the bytes that it sends, for ``plan.json``."""
     arms = plan.experiment.arms
     return {
         name: {
@@ -103,8 +104,8 @@ def restore_plan(folder: Path, plan_hash: str | None = None) -> Plan:
 
 
 def check_arrays(folder: Path, record: PlanRecord, weights: Arrays, order: Arrays) -> None:
-    """Raise `PlanChanged` if weights or orders do not belong to the plan, or another version made
-    it."""
+    """Raise `PlanChanged` if the digest of the weights or of the orders is not the one that the
+    plan records."""
     check_parts(folder, record, {"weights": arrays_digest(weights), "order": arrays_digest(order)})
 
 
@@ -116,7 +117,8 @@ def check_parts(folder: Path, record: PlanRecord, parts: Mapping[str, str]) -> N
 
 
 def check_hash(folder: Path, parts: Mapping[str, str], plan_hash: str | None) -> None:
-    """Raise `PlanChanged` if the hash of the parts is not the one in ``run.json``."""
+    """Raise `PlanChanged` if the hash of the parts is not ``plan_hash``, the one in ``run.json``;
+    None passes."""
     if plan_hash is not None and (own := hash_parts(parts)) != plan_hash:
         raise PlanChanged(
             f"{folder}: the plan's hash is {own[:12]}, run.json's {plan_hash[:12]}: "
@@ -125,7 +127,7 @@ def check_hash(folder: Path, parts: Mapping[str, str], plan_hash: str | None) ->
 
 
 def planned_splits(record: PlanRecord, experiment: Experiment) -> dict[str, SplitPlan]:
-    """Rebuild the split plans as they were frozen, with the cuts that were found then."""
+    """Return arm → its split plan, rebuilt as it was frozen, with the cut that was found then."""
     splits = {}
     for name, planned in record.splits.items():
         arm = experiment.arms[name]
@@ -136,6 +138,6 @@ def planned_splits(record: PlanRecord, experiment: Experiment) -> dict[str, Spli
 
 
 def read_order(folder: Path) -> Arrays:
-    """Read orders and lists of samples as indices; raise `UserError` if the file is missing or
+    """Read `Plan.order`, key → int32 indices; raise `UserError` if the file is missing or
     damaged."""
     return {key.replace(".", "/"): list_ for key, list_ in read_npz(folder / ORDER).items()}

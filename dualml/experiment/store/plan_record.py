@@ -20,7 +20,7 @@ COMMON_FIELDS = {"name": "str", "type": "str"}
 
 
 def _model(value: Any) -> ModelSpec:
-    """Parse a model specification."""
+    """Parse a model specification from its JSON value; raise `UserError` if it is none."""
     with convert_read_errors("not a model"):
         for layer in value["layers"]:
             kinds = {f.name: f.type for f in fields(LAYERS[layer["type"]])} | COMMON_FIELDS
@@ -146,7 +146,8 @@ class PlannedSplit(Record):
 
     @model_validator(mode="after")
     def _numbers_fit(self) -> PlannedSplit:
-        """Check that ranks are numbered in order, and that every rank or stage named exists."""
+        """Raise `UserError` unless ranks are numbered in order from 0, and every rank or stage
+        named exists."""
         n, mesh = len(self.ranks), self.mesh
         if not n or [r.rank for r in self.ranks] != list(range(n)):
             raise UserError("ranks are not numbered from 0")

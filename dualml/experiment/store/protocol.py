@@ -30,7 +30,8 @@ OPEN: Mapping[str, tuple[Container[str], str]] = {
 
 
 def _types_are_right(value: dict[str, Any]) -> dict[str, Any]:
-    """Raise `UserError` for values of a wrong type, but accept names of other versions."""
+    """Return an experiment unchanged; raise `UserError` for values of a wrong type, but accept
+    names of other versions."""
     try:
         Experiment.model_validate(value)
     except ValidationError as error:

@@ -69,13 +69,14 @@ class RecordWriter:
         self._file.truncate(size)
 
     def write(self, metric: str, step: int, value: float, unit: str, **more: Any) -> None:
-        """Append one record."""
+        """Append one record, which may stay in memory until `flush`; a value that is not finite is
+        written as null, and ``more`` are further fields."""
         record = {"metric": metric, "step": step, "value": value, "unit": unit, **more}
         line = ENCODE(nonfinite_to_none(record))
         self._file.write(line.encode() + b"\n")
 
     def flush(self) -> int:
-        """Flush all records to disk, and return the size of the file in bytes."""
+        """Hand all records to the operating system, and return the size of the file in bytes."""
         self._file.flush()
         return self._file.tell()
 
@@ -104,10 +105,10 @@ def read_records(trial: Path, rank: int = 0, size: int | None = None) -> dict[st
 
 def read_lines(trial: Path, rank: int = 0) -> list[JsonObject]:
     """Read every record of a rank as it was written, in the order of the file; empty without a
-    file.
+    file, and without an incomplete last line.
 
     Raises:
-        UserError: a line is no record; the text names it.
+        UserError: any other line is no record; the text names it.
     """
     path = records_path(trial, rank)
     return [record for record, _, _ in iter_records(path, read_raw_lines(path))]
@@ -126,8 +127,9 @@ def read_raw_lines(path: Path, size: int | None = None) -> list[bytes]:
 
 
 def group_rows(path: Path, lines: list[bytes], first: int = 1) -> dict[str, list[Row]]:
-    """Group lines by metric: metric → rows, as `read_records` returns them; ``first`` is the first
-    line's number."""
+    """Group the records in ``lines`` by metric, named as by `read_records`: metric → rows (step,
+    value, epochs, seconds) with NaN for missing numbers; ``first`` is the number of the first line,
+    for error messages."""
     rows: dict[str, list[Row]] = {}
     for _, name, row in iter_records(path, lines, first):
         rows.setdefault(name, []).append(row)
@@ -137,7 +139,8 @@ def group_rows(path: Path, lines: list[bytes], first: int = 1) -> dict[str, list
 def iter_records(
     path: Path, lines: list[bytes], first: int = 1
 ) -> Iterator[tuple[dict[str, Any], str, Row]]:
-    """Yield every record with its metric, named as by `read_records`, and its row."""
+    """Yield every record with its metric, named as by `read_records`, and its row (step, value,
+    epochs, seconds); raise `UserError` for a line that is no record."""
     for number, record in enumerate(parse_lines(path, lines, first), start=first):
         try:
             if not isinstance(record, dict):
@@ -191,10 +194,12 @@ def parse_lines(path: Path, lines: list[bytes], first: int = 1) -> list[Any]:
 def update_losses(
     trial: Path, rank: int, records: Mapping[str, Curve], updates: int | None
 ) -> NDArray[np.float64]:
-    """Return the loss of each update, shape (updates,).
+    """Return the loss of each update, shape (updates,), from the curve ``loss`` of ``records``;
+    ``trial`` and ``rank`` only name the file in errors.
 
     Raises:
-        UserError: the loss of an update is missing.
+        UserError: the loss of an update is missing, or there are not ``updates`` of them (None: any
+            number).
     """
     path, losses = records_path(trial, rank), records.get("loss")
     if losses is None:

@@ -111,7 +111,7 @@ def job_folder(folder: Path, backend: str) -> Path:
 def write_replay(
     folder: Path, backend: str, rank: int, arrays: Arrays, widths: Mapping[str, float]
 ) -> None:
-    """Write the result of one rank of a replay."""
+    """Write the result of one rank of a backend's replay: tensors, and envelope widths."""
     place = folder / backend
     place.mkdir(parents=True, exist_ok=True)
     tensors, numbers = replay_files(rank)

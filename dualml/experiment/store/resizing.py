@@ -63,14 +63,16 @@ def check_replicas(trial: Path, loaded: list[Loaded]) -> None:
 
 
 def flatten_checkpoint(loaded: Loaded) -> dict[str, Any]:
-    """Return weights and optimizer state of a checkpoint as one mapping."""
+    """Return weights (by name) and optimizer state (``SLOT/NAME``) of a checkpoint as one mapping,
+    without trace and progress."""
     _, weights, state, _ = loaded
     slots = ((slot, name, a) for slot, named in state.items() for name, a in named.items())
     return {**weights, **{f"{slot}/{name}": a for slot, name, a in slots}}
 
 
 def write_resized(trial: Path, loaded: list[Loaded], ranks: int) -> None:
-    """Write checkpoints for the added ranks from the state of rank 0.
+    """Write checkpoints for the added ranks from the state of rank 0, and their records from rank
+    1's losses; do nothing if ``ranks`` is not above the number of those loaded.
 
     Surplus checkpoints stay until `remove_surplus`, so that an interruption in between leaves a
     trial that can resume with the old number of ranks.
@@ -87,7 +89,8 @@ def write_resized(trial: Path, loaded: list[Loaded], ranks: int) -> None:
 
 
 def copy_rank0_state(trial: Path, loaded: list[Loaded], ranks: int) -> None:
-    """Overwrite weights and state in the checkpoints of ranks 1 … ``ranks`` − 1 with rank 0's."""
+    """Overwrite weights and state in the checkpoints of ranks 1 … ``ranks`` − 1, as far as they are
+    loaded, with rank 0's; their progress and trace stay."""
     _, weights, state, _ = loaded[0]
     for rank, (progress, _, _, trace) in enumerate(loaded[1:ranks], start=1):
         save_checkpoint(trial, rank, progress, weights, state, trace)

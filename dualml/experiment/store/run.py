@@ -128,25 +128,27 @@ class Trial:
 
     @property
     def ok(self) -> bool:
-        """Whether the trial ended well."""
+        """Whether the trial's status is ``ok``."""
         return self.status == "ok"
 
     @property
     def device_bytes(self) -> int | None:
         """Bytes that an update needs on the device of the rank that needs most
-        (`DeviceMemory.peak_bytes`)."""
+        (`DeviceMemory.peak_bytes`); None unless they are known for every rank."""
         held = [rank.peak_bytes for rank in self.device_memory]
         known = [nbytes for nbytes in held if nbytes is not None]
         return max(known) if known and len(known) == len(held) else None
 
     @property
     def counted_bytes(self) -> int | None:
-        """Measured bytes on the rank that uses most memory, or None."""
+        """Measured bytes (`DeviceMemory.counted_bytes`) of the rank that has most, or None without
+        a measurement."""
         return max((rank.counted_bytes for rank in self.device_memory), default=None)
 
     @property
     def throughput(self) -> float | None:
-        """Sample gradients per second of training, or None."""
+        """Sample gradients per second of training, of all ranks together; None if either is
+        unknown."""
         if not self.train_s or self.sample_gradients is None:
             return None
         return self.sample_gradients / self.train_s
@@ -212,12 +214,12 @@ class Serial(TrialComparison):
 class RunData:
     """One run folder, or several of the same plan taken together.
 
-    ``dealt``: partition key → statistics of each epoch's partition, from the plan; ``splits`` and
-    ``models``: the plan of each split arm, and of each model other than the experiment's;
-    ``serial``: comparisons of n workers and methods with one process; ``lowered``: comparisons of
-    low-precision methods with dualml's own arm in that precision; ``findings``: causes of its
-    differences, by language; ``damage``: one line per file of the run that cannot be read;
-    ``changed``: why a plan is not the one that was frozen.
+    ``dealt``: partition key → statistics of each epoch's partition, from the plan; ``splits``: the
+    plan of each split arm; ``models``: model → its specification, these three empty if no arm needs
+    the plan; ``serial``: comparisons of n workers and methods with one process; ``lowered``:
+    comparisons of low-precision methods with dualml's own arm in that precision; ``findings``:
+    causes of its differences, by language; ``damage``: one line per file of the run that cannot be
+    read; ``changed``: why a plan is not the one that was frozen.
     """
 
     folders: tuple[Path, ...]
@@ -243,7 +245,8 @@ class RunData:
 
     @property
     def judged(self) -> list[Serial]:
-        """Comparisons of n workers with one that must be equal."""
+        """Comparisons of ``serial`` with a verdict: n workers, or a method, with one process that
+        they must equal."""
         return [s for s in self.serial if s.verdict]
 
     @property
@@ -272,7 +275,8 @@ class RunData:
         return rank.get(self.framework(backend), 9), names.index(backend)
 
     def framework(self, backend: str) -> str:
-        """Return the backend's own name for a displayed name."""
+        """Return the backend's own name (``torch``) for a displayed name; an unknown name
+        unchanged."""
         return next((t.framework for t in self.trials if t.backend == backend), backend)
 
     @property
@@ -287,7 +291,7 @@ class RunData:
 
     @property
     def train_size(self) -> int | None:
-        """Number of training samples, or None."""
+        """Number of training samples that the run uses, or None if it is not recorded."""
         data = self.meta.get("data") or self.experiment.get("data") or {}
         return data.get("train")
 
@@ -318,21 +322,23 @@ class RunData:
         return self.dealt.get(partition_key_of(self.arms.get(arm) or {}, seed), ())
 
     def groups(self) -> dict[str, list[str]]:
-        """Return group → arms, with the group ``main`` first."""
+        """Return group → its arms that were run, with the group ``main`` first; an arm without a
+        group belongs to ``main``."""
         groups: dict[str, list[str]] = {}
         for arm, settings in self.arms.items():
             groups.setdefault(settings.get("group") or "main", []).append(arm)
         return dict(sorted(groups.items(), key=lambda item: item[0] != "main"))
 
     def main_arms(self) -> list[str]:
-        """Return the arms of the first group that trains."""
+        """Return the training arms of the first group that has any; empty if no arm trains."""
         for arms in self.groups().values():
             if train := [a for a in arms if self.arms[a].get("kind", "train") == "train"]:
                 return train
         return []
 
     def select(self, arm: str, backend: str | None = None, *, ok: bool = True) -> list[Trial]:
-        """Return the trials of an arm by seed; only successful ones unless ``ok=False``."""
+        """Return the trials of an arm, sorted by seed, on the backend of this displayed name (None:
+        on all); only successful ones unless ``ok=False``."""
         trials = [t for t in self.trials if t.arm == arm and backend in (None, t.backend)]
         return sorted((t for t in trials if t.ok or not ok), key=lambda t: t.seed)
 

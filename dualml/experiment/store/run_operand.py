@@ -81,7 +81,7 @@ def read_run_operand(folder: Path) -> RunOperand:
 
 
 def are_run_operands(a: Path, b: Path) -> bool:
-    """Return whether two folders are both a run folder or a baseline.
+    """Return whether each of two folders is a run folder or a baseline; False if neither is.
 
     Raises:
         UserError: only one of them is.

@@ -65,23 +65,25 @@ class RankFailure(Record):
 
 
 def announcement_file(number: int) -> JsonFile[Announcement]:
-    """Return the file type of an announcement."""
+    """Return the file type of announcement ``number``, from 0, relative to the run folder."""
     return JsonFile(f"{SESSIONS}/{number}.json", Announcement)
 
 
 def failure_file(number: int, rank: int) -> JsonFile[RankFailure]:
-    """Return the file type of a rank's failure."""
+    """Return the file type of a rank's failure in session ``number``, relative to the run
+    folder."""
     return JsonFile(f"{SESSIONS}/{number}.rank{rank}.json", RankFailure)
 
 
 def announce(run: Path, number: int, next_session: Announcement) -> None:
-    """Announce the next trials to the other ranks, as rank 0."""
+    """Write announcement ``number``, from 0, of the next trials, for the other ranks to read; only
+    rank 0 calls it."""
     (run / SESSIONS).mkdir(exist_ok=True)
     announcement_file(number).write(run, next_session)
 
 
 def count_announcements(run: Path) -> int:
-    """Return the number of announcements."""
+    """Return the number of announcements in a row from number 0, that of the end included."""
     number = 0
     while (run / announcement_file(number).name).exists():
         number += 1
@@ -89,12 +91,14 @@ def count_announcements(run: Path) -> int:
 
 
 def announce_end(run: Path, start: str, why: str = "") -> None:
-    """Announce to the other ranks that no more trials follow, however this process ends."""
+    """Announce to the other ranks, as the next announcement, that no more trials follow; ``why`` is
+    the error that ended the run, empty without one."""
     announce(run, count_announcements(run), Announcement(places=None, start=start, why=why))
 
 
 def current_session(run: Path) -> int | None:
-    """Return the number of the current session; None before the first."""
+    """Return the number of the last announcement, from 0, even if it announced the end; None before
+    the first."""
     return count_announcements(run) - 1 if count_announcements(run) else None
 
 
@@ -117,8 +121,8 @@ def clear_sessions(run: Path) -> None:
 
 
 def iter_failures(run: Path, number: int) -> Iterator[tuple[int, Path, RankFailure]]:
-    """Yield the failures of a session: rank, file and content. The file of a rank on another
-    machine may be damaged."""
+    """Yield the failures of a session: rank, file and content. A file that cannot be read, as
+    another machine may send it, yields a failure with code −1 that says so."""
     for path in sorted((run / SESSIONS).glob(f"{number}.rank*.json")):
         digits = path.stem.partition(".rank")[2]
         if not re.fullmatch("[0-9]{1,9}", digits):
@@ -135,7 +139,8 @@ def iter_failures(run: Path, number: int) -> Iterator[tuple[int, Path, RankFailu
 
 
 def check_result(result: dict[str, Any]) -> None:
-    """Raise `UserError` if a field that describes a failure has a wrong type."""
+    """Raise `UserError` if the status, reason or kind in a rank's result has a wrong value or
+    type."""
     status, reason = result.get("status", "ok"), result.get("reason")
     if status not in STATUSES or not isinstance(result.get("kind", ""), str):
         raise UserError(f"result.status must be one of {', '.join(STATUSES)}, result.kind a text")

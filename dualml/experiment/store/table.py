@@ -114,7 +114,8 @@ def verdicts(run: RunData) -> Table:
 
 
 def decided_comparisons(run: RunData) -> list[TrialComparison]:
-    """Return all comparisons that came to a verdict."""
+    """Return all comparisons of backends, and those of n ranks or a method with one process that
+    have a verdict; comparisons of low precision (`RunData.lowered`) are left out."""
     return [*(run.comparisons or ()), *run.judged]
 
 

@@ -41,7 +41,8 @@ TRACE = TraceTensorFile("trace.safetensors")
 
 
 def read_weights(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> Arrays:
-    """Read the final weights in the order of ``shapes``, which the file does not keep.
+    """Read the final weights in the order of ``shapes``, which the file does not keep; other
+    tensors in it are left out.
 
     Raises:
         UserError: the file is damaged, or holds another model.
@@ -74,6 +75,6 @@ def read_trace(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> Arrays:
 
 
 def check_shape(path: Path, name: str, array: NDArray[Any], shape: tuple[int, ...]) -> None:
-    """Raise `UserError` if an array does not have the plan's shape."""
+    """Raise `UserError`, with file and name, if an array's shape is not ``shape``, the plan's."""
     if array.shape != tuple(shape):
         raise UserError(f"{path}: {name} has the shape {array.shape}; the plan says {shape}")

@@ -38,7 +38,8 @@ class ColumnFile:
         return trial / f"rank{rank}.{self.ending}"
 
     def write(self, trial: Path, rank: int, columns: Mapping[str, Any]) -> None:
-        """Write the columns of a rank."""
+        """Write a rank's columns as float64; ``columns`` must have all of the file's, and others
+        are left out."""
         archive = io.BytesIO()
         save = np.savez_compressed if self.packed else np.savez
         save(archive, **{name: np.asarray(columns[name], np.float64) for name in self.columns})

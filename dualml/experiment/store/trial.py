@@ -118,12 +118,12 @@ def run_folder_of(trial: Path) -> Path:
 
 
 def log_path(trial: Path, rank: int) -> Path:
-    """Return the path of the output of a trial's process."""
+    """Return the path of the output of a rank's process."""
     return trial / f"rank{rank}.log"
 
 
 def rendezvous_path(trial: Path) -> Path:
-    """Return the path through which the ranks of a trial find one another."""
+    """Return the folder in a trial's folder through which its ranks find one another."""
     return trial / BOARD
 
 

@@ -106,13 +106,13 @@ def usage_path(trial: Path, rank: int) -> Path:
 
 
 def encode_sample(sample: Sample) -> bytes:
-    """Encode a sample as a line to append."""
+    """Encode a sample as one line of JSON, with its newline, to append to the rank's file."""
     return json.dumps(sample.describe(), separators=(",", ":")).encode() + b"\n"
 
 
 def parse_samples(lines: Iterable[bytes]) -> list[Sample]:
-    """Parse the lines that can be read. A line may be incomplete, and monitoring must never stop a
-    caller."""
+    """Parse the lines as samples, and skip those that cannot be parsed: a line may be incomplete,
+    and monitoring must never stop a caller."""
     samples = []
     for text in lines:
         try:
@@ -131,7 +131,8 @@ def read_usage(trial: Path, rank: int) -> list[Sample]:
 
 
 def last_samples(path: Path) -> list[Sample]:
-    """Read the last few samples of a growing file; the last but one shows the change since then."""
+    """Read the last few samples of a growing file, oldest first, so that the last two give current
+    rates; empty if it cannot be read."""
     try:
         with open_to_read(path) as file:
             size = file.seek(0, 2)
@@ -142,8 +143,8 @@ def last_samples(path: Path) -> list[Sample]:
 
 
 def counter_rate(before: Sample, after: Sample, key: str) -> float | None:
-    """Return the increase per second of a cumulative number between two samples; None if it is
-    unknown or another process has begun."""
+    """Return the increase per second of the cumulative number ``key`` between two samples, at least
+    0; None if it is unknown, no time has passed, or another process has begun."""
     a, b, seconds = getattr(before, key), getattr(after, key), after.at - before.at
     if a is None or b is None or before.pid != after.pid or seconds <= 0:
         return None

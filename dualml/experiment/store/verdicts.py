@@ -224,5 +224,6 @@ class ParityContent(TypedDict, total=False):
 def make_serial(
     arm: str, seed: int, backend: str, against: str, judged: JudgedContent
 ) -> SerialContent:
-    """Return a judgement with the key of its comparison."""
+    """Return a judgement together with the key of its comparison: arm, seed, backend, and the arm
+    ``against`` which it was made."""
     return {"arm": arm, "seed": seed, "backend": backend, "against": against, **judged}

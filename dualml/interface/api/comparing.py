@@ -65,7 +65,8 @@ def compare(a: Any, b: Any, inputs: Any = None, **options: Any) -> ComparisonRes
 
 
 def folder_of(what: Any) -> Path | None:
-    """Return the folder of a run or a trace, or None if ``what`` is a model.
+    """Return the folder of a run or a trace, or None if ``what`` is a model or a text such as
+    ``file.py:Name``.
 
     Raises:
         UserError: the folder does not exist, or the run was loaded from several folders.

@@ -17,7 +17,8 @@ COLUMNS = ("arm", "backend", "seed", "status", "final_loss", "test_accuracy", "t
 
 
 def html(run: RunData) -> Markup:
-    """Render a run as an HTML fragment, in the language of the run."""
+    """Render a run as an HTML fragment, in the language of the run: its main result in a sentence,
+    and a table of its trials."""
     words = Messages(str(run.meta.get("lang") or "en"))
     known = trials(run)
     rows = [

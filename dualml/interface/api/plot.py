@@ -120,7 +120,8 @@ def make_axes() -> Axes:
 
 
 def check_names(kind: str, asked: Any, known: Sequence[Any]) -> list[Any]:
-    """Return the requested names as a list; raise `UserError` for an unknown one."""
+    """Return the requested names as a list: a single one becomes a list of one, None an empty list.
+    Raise `UserError` for an unknown one."""
     names = as_list(asked)
     for name in names:
         if name not in known:
@@ -162,7 +163,9 @@ def draw_trials(
     look: Mapping[str, Any],
     name: str,
 ) -> None:
-    """Draw the trials of one arm on one backend."""
+    """Draw the trials of one arm on one backend, with ``name`` in the legend: the mean of the
+    successful ones with its range, and each failed one as a thin line that ends in a cross. Values
+    are multiplied by ``scale``."""
     color = look["color"]
     good = [trial for trial in trials if trial.ok]
     if line := curves.mean_curve(good, metric, against):
@@ -183,7 +186,8 @@ def draw_trials(
 
 
 def axis_label(run: RunData, metric: str, words: Messages) -> str:
-    """Return the label of the y-axis: the metric and its unit."""
+    """Return the label of the y-axis: the metric and its unit, which is percent for accuracies, and
+    1 for metrics other than losses."""
     name = words.get(f"serve.metric.{metric}", metric)
     if metric.endswith("accuracy"):
         return words("serve.percent", metric=name)
@@ -192,7 +196,9 @@ def axis_label(run: RunData, metric: str, words: Messages) -> str:
 
 
 def format_axes(axes: Axes, metric: str) -> None:
-    """Set scales, limits and grid of axes that this module created."""
+    """Set scales, limits and grid of axes that this module created: y from 0 to 102 percent for an
+    accuracy, logarithmic if the positive values of another metric span more than a factor of
+    `WIDE`."""
     values = np.concatenate([np.asarray(line.get_ydata(), float) for line in axes.lines])
     positive = values[values > 0]
     if metric.endswith("accuracy"):
@@ -222,7 +228,8 @@ def chinese_font_family(search_system: bool = False) -> str | None:
 
 
 def font_options(words: Messages) -> tuple[dict[str, Any], Messages]:
-    """Return the font options of labels and the messages to use.
+    """Return the font options of labels and the messages to use; for languages other than Chinese
+    no options and the messages given.
 
     Falls back to English messages, with a warning, if no installed font has Chinese characters.
     """

@@ -132,6 +132,7 @@ def experiments(lang: str = "en") -> dict[str, str]:
 
 def settings_to_overrides(settings: Mapping[str, Any], above: str = "") -> Iterator[str]:
     """Yield nested settings as ``KEY=VALUE``, the form that ``--set`` takes, with values in TOML.
+    ``above`` is put before every key.
 
     Raises:
         UserError: a value cannot be written in TOML.

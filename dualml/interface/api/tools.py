@@ -26,7 +26,8 @@ def import_optional(module: str) -> Any:
 
 
 def as_list(values: Any) -> list[Any]:
-    """Return the values as a list: a single value becomes a list of one, None an empty list."""
+    """Return the values as a list: a single text or integer becomes a list of one, None an empty
+    list."""
     if values is None:
         return []
     return [values] if isinstance(values, str | int) else list(values)

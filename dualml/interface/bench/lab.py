@@ -36,7 +36,7 @@ class LabRun:
         self.run = read_run(folder)
 
     def trajectory(self, arm: str) -> Trajectory:
-        """Return the recorded trajectory of an arm.
+        """Return the recorded trajectory of an arm with its first seed.
 
         Raises:
             TrialError: the trial failed or is missing.
@@ -52,7 +52,7 @@ class LabRun:
 
 
 def arms_for(job: BenchJob) -> Sequence[str]:
-    """Return the arms to run."""
+    """Return the arms to run: ``sgd`` alone in a quick run, else `ARMS`."""
     return ("sgd",) if job.quick else ARMS
 
 
@@ -63,7 +63,8 @@ def run_lab(
     name: str = "",
     environ: Mapping[str, str] | None = None,
 ) -> LabRun:
-    """Run lab 1 in its quick form on the embedded digits, in a separate process, once per folder.
+    """Run lab 1 in its quick form on the embedded digits, in a separate process; a run that its
+    folder already holds is read instead.
 
     Args:
         name: name of the run folder; by default from backend and device.
@@ -109,8 +110,9 @@ def run_lab(
 def compare_trials(
     a: LabRun, b: LabRun, arm: str, envelopes: list[Envelope] | None = None
 ) -> JsonObject:
-    """Compare one arm of two runs; return the cells of
-    `dualml.parity.pairs.compare_trajectories`.
+    """Compare one arm of two runs by `dualml.parity.pairs.compare_trajectories`; return the cells
+    of a table row: pair, verdict, largest distance in envelopes, both test accuracies, and the
+    first divergence, if any.
 
     Raises:
         TrialError: a trial is missing, or the runs have different plans.
@@ -130,7 +132,8 @@ def compare_trials(
 
 
 def section(job: BenchJob, add: AddRow) -> None:
-    """Add a row per arm and pair; what cannot run gets a row with the reason."""
+    """Run lab 1 on the device, on the CPU and on the reference; add a row per arm and pair of runs,
+    and one with the reason for each run or pair that failed."""
     devices = dict.fromkeys(((job.backend, job.device), (job.backend, "cpu"), (REFERENCE, "cpu")))
     together = len(devices) if job.threads >= 2 * len(devices) else 1
     job = replace(job, threads=max(1, job.threads // together))

@@ -58,14 +58,16 @@ NUMBERS = (
 
 
 def tables(results: JsonMapping, lang: str) -> Iterator[Table]:
-    """Yield one table per section that was started."""
+    """Yield one table per section in the results, also for one that was not run for lack of
+    time."""
     words = Messages(lang)
     for section in results["sections"]:
         yield section_table(section, words)
 
 
 def section_table(section: Mapping[str, Any], words: Messages) -> Table:
-    """Make the table of a section, with a column of reasons if a row has one."""
+    """Make the table of a section, without the columns that no row has, and with a column of
+    reasons if a row has one."""
     keys, rows = list(section["columns"]), section["rows"]
     shown = [key for key in keys if any(key in row for row in rows)] or keys[:1]
     shown += [REASON] if any(REASON in row for row in rows) else []
@@ -83,12 +85,13 @@ def section_table(section: Mapping[str, Any], words: Messages) -> Table:
 
 
 def column_unit(key: str, words: Messages) -> str:
-    """Return the unit of a column, or an empty string."""
+    """Return the unit of a column, or an empty string if it has none."""
     return words.get(f"bench.unit.{key}", "")
 
 
 def cell(key: str, row: JsonMapping, words: Messages) -> Cell:
-    """Return the cell of one value; failed rows are marked at their reason, verdict or failures."""
+    """Return the cell of one value, empty if the row lacks it; of a failed row the reason, verdict
+    or number of failures is marked."""
     if key not in row:
         return Cell("")
     value, wrong = row[key], row.get("ok") is False and key in (REASON, "verdict", "failed")
@@ -96,7 +99,8 @@ def cell(key: str, row: JsonMapping, words: Messages) -> Cell:
 
 
 def cell_text(key: str, value: Any, words: Messages) -> str:
-    """Format a value: numbers rounded, quartiles in brackets, names in the page's language."""
+    """Format a value: numbers rounded, accuracies and gaps in percent, quartiles in brackets after
+    the median, a dash for None, names in the page's language."""
     if key == REASON:
         return reason_text(value, words)
     if value is None:
@@ -129,7 +133,8 @@ def reason_text(value: Any, words: Messages) -> str:
 
 
 def facts(results: JsonMapping, lang: str) -> list[str]:
-    """Return the facts about the machine, one line each."""
+    """Return the facts about the machine that affect the figures, one line each, without those that
+    are not known."""
     words, machine = Messages(lang), results["machine"]
     named = {key: words(f"bench.fact.{key}") for key in FACTS if machine.get(key)}
     return [words("bench.fact_line", name=named[k], value=machine[k]) for k in named]
@@ -166,7 +171,8 @@ def render_page(
 def write_pages(
     folder: Path, known: Sequence[BenchSection], results: Mapping[str, Any] | None
 ) -> list[Path]:
-    """Write the pages in both languages; return their paths."""
+    """Write the pages in both languages into an existing folder, replacing earlier ones; return
+    their paths."""
     paths = []
     for lang, name in PAGES.items():
         paths.append(folder / name)

@@ -32,11 +32,13 @@ def run_sections(
     job: BenchJob,
     tell: Callable[[BenchSection, float], None] = lambda section, seconds: None,
 ) -> Results:
-    """Measure the chosen sections; ``bench.json`` in the job's folder is written after each.
+    """Measure the chosen sections and return the results; ``bench.json`` in the job's folder is
+    written after each.
 
     Args:
         job: the request; ``seconds`` is the time limit of all sections together.
-        tell: called with a section and its time limit when it starts.
+        tell: called with a section and its time limit in seconds before it starts, also if it is
+            then not run because too little time is left.
 
     Raises:
         UserError: the device is not available.
@@ -75,7 +77,8 @@ def describe_machine(info: BackendInfo, job: BenchJob) -> dict[str, str]:
 
 
 def run_section(info: BackendInfo, section: BenchSection, job: BenchJob, folder: Path) -> Results:
-    """Run one section; return its rows, with a reason at the end if it failed."""
+    """Run one section in a process of its own; return its result, whose rows end with a reason if
+    it failed or was killed. With too little time left it is not run, and the only row says so."""
     begin, path = time.monotonic(), folder / f"{section.name}.jsonl"
     path.unlink(missing_ok=True)
     if job.seconds < min(MIN_SECTION_S, section.limit_s):
@@ -94,7 +97,8 @@ def run_section(info: BackendInfo, section: BenchSection, job: BenchJob, folder:
 def run_process(
     info: BackendInfo, name: str, job: BenchJob, limit: float, *target: str
 ) -> ProcessResult:
-    """Run `dualml.interface.bench.work` in a process; its output is written to ``NAME.log``."""
+    """Run `dualml.interface.bench.work` in a process for at most ``limit`` seconds; the job is
+    written to the folder before, and the output to ``NAME.log`` after it."""
     folder = Path(job.folder)
     write_json(folder / JOB, asdict(job))
     command = python_argv("-m", "dualml.interface.bench.work", str(folder), name, *target)
@@ -104,7 +108,8 @@ def run_process(
 
 
 def last_line(ended: ProcessResult) -> str:
-    """Return the last line that a process printed, or how it ended."""
+    """Return the last non-empty line that a process printed to standard error, or to standard
+    output if it printed no error, at most 300 characters; or how it ended."""
     lines = [line.strip() for line in (ended.err or ended.out).splitlines() if line.strip()]
     return lines[-1][:300] if lines else f"ended with code {ended.code}"
 
@@ -124,7 +129,7 @@ def section_result(
 
 
 def all_checks_passed(results: Results) -> bool:
-    """Return whether every section finished and every row is as it should be."""
+    """Return whether every section finished and no row is marked as wrong."""
     return all(
         section["state"] == "done" and all(row.get("ok", True) for row in section["rows"])
         for section in results["sections"]

@@ -22,8 +22,9 @@ MAX_REASONS = 3
 
 
 def section(job: BenchJob, add: AddRow) -> None:
-    """Add a row per file of the suite, so that a file that hangs or crashes costs only its own
-    row."""
+    """Run the conformance suite in one process per test file, and add a row for each: a file that
+    hangs or crashes costs only its own row. A quick run has one file; without the suite's folder
+    there is one row with that reason."""
     if not FOLDER.is_dir():
         add(reason={"key": "no_suite"})
         return
@@ -61,7 +62,8 @@ def section(job: BenchJob, add: AddRow) -> None:
 
 
 def suite_environ(job: BenchJob) -> dict[str, str]:
-    """Return the environment of the suite's process, without auto-loaded pytest plugins."""
+    """Return this process's environment with the variables that choose backend and device of the
+    suite, and without auto-loaded pytest plugins."""
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     return {
         **os.environ,
@@ -73,7 +75,8 @@ def suite_environ(job: BenchJob) -> dict[str, str]:
 
 
 def junit_counts(report: Path) -> dict[str, Any]:
-    """Read pytest's JUnit report: numbers of tests by outcome, and why some did not pass."""
+    """Read pytest's JUnit report: numbers of tests by outcome, errors counted as failures, and a
+    ``reason``: why some failed, or else why some were skipped."""
     suite = next(ElementTree.parse(report).iter("testsuite"))
     total, skipped = int(suite.get("tests", 0)), int(suite.get("skipped", 0))
     failed = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
@@ -89,13 +92,15 @@ def junit_counts(report: Path) -> dict[str, Any]:
 
 
 def first_line(element: ElementTree.Element) -> str:
-    """Return the first line of a failure's message."""
+    """Return the first line, at most 200 characters, of the message of a failure or a skip; an
+    empty text if it has none."""
     lines = (element.get("message") or "").strip().splitlines() or [""]
     return lines[0][:200]
 
 
 def join_reasons(reasons: Iterable[str]) -> str:
-    """Join the first distinct reasons."""
+    """Join the first `MAX_REASONS` distinct reasons by semicolons, with the number of further ones;
+    an empty text for none."""
     distinct = list(dict.fromkeys(reasons))
     more = [f"+ {len(distinct) - MAX_REASONS}"] if len(distinct) > MAX_REASONS else []
     return "; ".join([*distinct[:MAX_REASONS], *more])

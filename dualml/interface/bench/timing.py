@@ -57,7 +57,8 @@ class RatioRow:
         return (self.ratio.median if self.ratio else self.ours) <= self.target
 
     def with_reason(self, reason: str) -> RatioRow:
-        """Return the row with the reason why its target is missed; unchanged if it is not."""
+        """Return the row with the reason as its note if its target is missed; else the row
+        itself."""
         return replace(self, note=reason) if self.meets_target is False else self
 
     def describe(self) -> JsonObject:
@@ -87,7 +88,7 @@ def time_interleaved(
 
 
 def ratio_quartiles(ours: Sequence[float], other: Sequence[float]) -> Ratio:
-    """Compute the quartiles of the ratios of two variants' times, round by round.
+    """Return the quartiles of ``ours`` / ``other``, two variants' times, round by round.
 
     Raises:
         ValueError: the numbers of rounds differ, or are less than two.
@@ -100,7 +101,7 @@ def ratio_quartiles(ours: Sequence[float], other: Sequence[float]) -> Ratio:
 
 
 def fastest_variant(times: Times, names: Sequence[str]) -> str:
-    """Return the variant with the smallest median time: the strongest competitor."""
+    """Return the one of ``names`` with the smallest median time: the strongest competitor."""
     return min(names, key=lambda name: statistics.median(times[name]))
 
 

@@ -23,14 +23,16 @@ MAX_ERROR_CHARS = 300
 
 
 def error_reason(error: BaseException) -> str:
-    """Describe an error in one line, with its type unless it is an error class of dualml."""
+    """Describe an error in one line of about 300 characters at most, with its type unless it is an
+    error class of dualml."""
     line = " ".join(str(error).split())[:MAX_ERROR_CHARS]
     ours = isinstance(error, UserError | TrialError | Unsupported)
     return line if ours and line else f"{type(error).__name__}: {line}".rstrip(": ")
 
 
 def run_target(folder: Path, name: str, target: str = "") -> int:
-    """Run a section, or write the facts about the device; return the exit code."""
+    """Run a section, or write the facts about the device if ``name`` is `MACHINE`; return the exit
+    code, 1 after an error, which is printed."""
     job = BenchJob(**read_json(folder / JOB))
     try:
         if name == MACHINE:

@@ -17,7 +17,7 @@ COMPLETING = "_DUALML_COMPLETE"
 
 
 def main() -> None:
-    """Run the command line.
+    """Run the command line, and exit with its code.
 
     For invalid input, users see one clear line, never a traceback.
     """
@@ -71,8 +71,8 @@ def main() -> None:
 
 
 def report_error(error: Exception, lang: str = "en") -> int:
-    """Print an expected error as one line and return its exit code; raise an unexpected one
-    again."""
+    """Print an expected error as one line and return its exit code: 2, 130 for an interrupt, or
+    that of an `Exit`, which prints nothing. Raise an unexpected error again."""
     from typer import Abort, Exit, TyperException
 
     from dualml.common.errors import Unsupported, UserError

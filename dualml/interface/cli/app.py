@@ -54,7 +54,7 @@ app = typer.Typer(
 
 
 def print_version(asked: bool) -> None:
-    """Print the version and exit."""
+    """Print the version and exit if ``asked``; else do nothing."""
     if asked:
         typer.echo(f"dualml {__version__}")
         raise typer.Exit
@@ -67,7 +67,8 @@ def main(
     ] = False,
     lang: Annotated[str | None, LANG] = None,
 ) -> None:
-    """Handle the options before the command, which apply to every command."""
+    """Handle the options before the command, which apply to every command: ``lang`` is put into the
+    environment variable ``DUALML_LANG``."""
     if lang is not None:
         os.environ["DUALML_LANG"] = lang
 

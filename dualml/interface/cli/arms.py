@@ -22,7 +22,8 @@ NUMBERS = ("world_size", "optimizer.lr", "samples", "updates", "epochs", *UNITS)
 
 
 def arm_tables(experiment: Experiment, words: Messages) -> Iterator[Table]:
-    """Yield one table per group, with the settings that differ between its arms, by TOML key."""
+    """Yield one table per group, with the settings that differ between its arms, by TOML key. The
+    caption has those that the group shares but not all arms of the experiment."""
     everywhere = shared_items([arm_settings(arm) for arm in experiment.arms.values()])
     for group in experiment.groups():
         arms = {n: arm_settings(a) for n, a in experiment.arms.items() if a.group == group}
@@ -61,12 +62,12 @@ def describe_common(experiment: Experiment, words: Messages) -> str:
 
 
 def shared_items(many: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """Return the items that all mappings share."""
+    """Return the items, key and value, that all mappings share; there is at least one mapping."""
     return {k: v for k, v in many[0].items() if all(other.get(k) == v for other in many)}
 
 
 def format_settings(values: Mapping[str, str], words: Messages) -> str:
-    """Format settings as a list in prose, with their units."""
+    """Format settings as a list in prose, with the units of values that begin with a digit."""
     parts = []
     for key, value in values.items():
         measure = setting_unit(key, words) if value[:1].isdigit() else ""
@@ -80,7 +81,9 @@ def setting_unit(key: str, words: Messages) -> str:
 
 
 def arm_settings(arm: Arm) -> dict[str, str]:
-    """Return the settings of an arm that differ from their defaults: key → value as text."""
+    """Return the settings of an arm as text, by TOML key: those of every arm, such as world size,
+    optimizer, learning rate and batch size, and others that differ from their defaults. An arm that
+    measures messages has its world size, strategies, sizes and seconds only."""
     values = {"world_size": str(arm.world_size)}
     if arm.kind != "train":
         return values | {
@@ -129,7 +132,8 @@ def arm_settings(arm: Arm) -> dict[str, str]:
 
 
 def default_setting(arm: Arm, key: str) -> str:
-    """Return the default of a setting that another arm of the group changes, or an empty string.
+    """Return the value of a setting that this arm leaves at its default and another arm of the
+    group changes, or an empty string.
 
     Only settings of a split, the precision and recomputation have such a default.
     """
@@ -142,7 +146,8 @@ def default_setting(arm: Arm, key: str) -> str:
 
 
 def format_choice(described: Any, without: str = "") -> str:
-    """Format a dataclass as its name and the fields that differ from the defaults.
+    """Format a dataclass as its name, or its kind, and the fields that differ from the defaults,
+    except ``without``.
 
     Example: ``sgd(momentum=0.9)``.
     """
@@ -155,7 +160,8 @@ def format_choice(described: Any, without: str = "") -> str:
 
 
 def format_call(name: str, values: JsonMapping) -> str:
-    """Format a name and its settings: ``name(key=value, …)``."""
+    """Format a name and its settings: ``name(key=value, …)``; the name alone without settings, and
+    the settings alone without a name."""
     inside = ", ".join(f"{key}={format_value(value)}" for key, value in values.items())
     return f"{name}({inside})" if name and inside else name or inside
 

@@ -41,7 +41,8 @@ def bench(
     no_run: Annotated[bool, Option("--no-run")] = False,
     output: OutputOptions,
 ) -> None:
-    """Measure what a backend does on a device, in tables; exit with 1 if a check fails."""
+    """Measure what a backend does on a device, in tables; exit with 1 if a check fails. With
+    ``no_run`` show the results in ``out``, or else list the sections."""
     from dualml.backend import select_backends
     from dualml.common.files import read_json
     from dualml.common.machine import default_threads, parse_device
@@ -98,7 +99,7 @@ def bench(
 
 
 def pick_sections(known: list[BenchSection], only: list[str] | None) -> list[BenchSection]:
-    """Return the requested sections in their usual order.
+    """Return the requested sections in their usual order; all if ``only`` names none.
 
     Raises:
         UserError: a section is unknown.
@@ -116,7 +117,8 @@ def check_page(
     """Check that a page would show all sections of a GPU in full, or that nothing was run.
 
     Raises:
-        UserError: the options would produce an incomplete page.
+        UserError: the options would produce an incomplete page, or ``page`` is no folder. Without
+            ``page`` everything is accepted.
     """
     if page is None:
         return

@@ -34,7 +34,8 @@ def capabilities(
     as_json: AsJson = False,
     lang: Lang = "en",
 ) -> None:
-    """Show how each backend executes collectives and messages: native, composed, or not at all."""
+    """Show how each backend executes collectives and messages: native, composed, or not at all;
+    exit with 1 if a result was wrong."""
     from rich.console import Console
 
     from dualml.backend import backends, select_backends
@@ -71,7 +72,8 @@ def capabilities(
 
 
 def cell(column: CapabilityColumn, primitive: str, words: Mapping[str, str], dtypes: bool) -> Cell:
-    """Return the cell of one primitive: implementation, detail, and dtypes that differ.
+    """Return the cell of one primitive: implementation, detail, and dtypes that differ; or why the
+    device could not be tried.
 
     With ``dtypes``, all dtypes are listed.
     """

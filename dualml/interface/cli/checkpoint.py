@@ -22,7 +22,8 @@ def show(
     json: AsJson = False,
     lang: Lang = "en",
 ) -> None:
-    """Show the tensors, the step and the layout of a checkpoint, without reading tensor data."""
+    """Show the tensors, the step and the layout of a checkpoint, without reading tensor data unless
+    ``verify``. Raise `UserError` unless it is of the model of ``like``."""
     from dualml.common.words import Messages
     from dualml.report.page import terminal
     from dualml.runner.checkpoint import open_checkpoint
@@ -54,7 +55,8 @@ def convert(
     json: AsJson = False,
     lang: Lang = "en",
 ) -> None:
-    """Convert a checkpoint to another format or another number of files, bit for bit."""
+    """Write a checkpoint in another format or another number of files, bit for bit; with
+    ``weights`` without the optimizer state. The source stays."""
     from dualml.common.words import Messages
     from dualml.runner.checkpoint import open_checkpoint
     from dualml.runner.checkpoint.convert import convert as write

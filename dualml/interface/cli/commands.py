@@ -89,6 +89,6 @@ def check_startable(command: Sequence[str]) -> None:
 
 
 def check_folder(out: Path) -> None:
-    """Raise `UserError` if the path is a file or a non-empty folder."""
+    """Raise `UserError` if the path is a file or a non-empty folder; nothing is created."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"--out {out} is there already; name a new folder")

@@ -79,7 +79,7 @@ def compare(
 
 
 def operand_error(a: str, b: str) -> UserError:
-    """Return the error for operands that are neither two folders nor two models."""
+    """Return, not raise, the error for operands that are neither two folders nor two models."""
     one = next(word for word in (a, b) if ":" not in word or Path(word).is_dir())
     if there := model_builders(Path(one)):
         return UserError(
@@ -107,7 +107,8 @@ def refuse_options(
 
 
 def read_name_map(path: Path | None) -> dict[str, Any] | None:
-    """Read a map of parameter names from a TOML file; None if there is no file."""
+    """Read a map of parameter names from a TOML file: dotted name → name, or list of name and
+    operation. None if ``path`` is None; raise `UserError` for another value."""
     if path is None:
         return None
     flat = flatten_table(read_toml(path), "")
@@ -121,8 +122,8 @@ def read_name_map(path: Path | None) -> dict[str, Any] | None:
 
 
 def flatten_table(table: dict[str, Any], above: str) -> dict[str, Any]:
-    """Flatten nested TOML tables into dotted names: ``fc.weight = …`` is a name here, not a
-    table."""
+    """Flatten nested TOML tables into dotted names: ``fc.weight = …`` is a name here, not a table.
+    ``above`` is put before every name."""
     flat: dict[str, Any] = {}
     for word, value in table.items():
         name = above + word
@@ -131,7 +132,8 @@ def flatten_table(table: dict[str, Any], above: str) -> dict[str, Any]:
 
 
 def model_builders(path: Path) -> list[str]:
-    """List the public classes and functions of a Python file."""
+    """List the names of the public classes and functions of a Python file, as candidates for what
+    builds a model; empty if it is no readable Python file."""
     if path.suffix != ".py" or not path.is_file():
         return []
     with contextlib.suppress(SyntaxError, ValueError, OSError):
@@ -142,7 +144,7 @@ def model_builders(path: Path) -> list[str]:
 
 
 def show_comparison(comparison: ModelComparison, lang: str) -> None:
-    """Print the verdict paragraph, and the phases as a table."""
+    """Print the verdict paragraph, and the phases as a table if there are any."""
     from dualml.parity.models.messages import format_message
 
     language: Any = lang

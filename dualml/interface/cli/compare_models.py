@@ -33,8 +33,8 @@ class ModelComparisonOptions:
     evaluation: Annotated[bool, Option("--eval")] = False
 
     def option_values(self) -> dict[str, Any]:
-        """Return option → value, None if it was not given; a learning rate alone changes
-        nothing."""
+        """Return option → value, None if it was not given, without ``--lr``, which changes nothing
+        on its own."""
         values = {**vars(self), "eval": self.evaluation or None}
         return {f"--{name}": values[name] for name in values if name not in ("lr", "evaluation")}
 
@@ -60,7 +60,8 @@ def compare_models(
     """Compare a PyTorch model and its MindSpore port.
 
     Args:
-        names: map of parameter names.
+        names: map of parameter names; None: they are matched automatically.
+        seed: of the training, and of inputs that are drawn.
     """
     from dualml.parity.models import run
     from dualml.parity.models.comparison import Note
@@ -89,7 +90,9 @@ def compare_models(
 
 
 def load_batch(path: Path | None, shapes: list[str], seed: int) -> tuple[list[Any], Any]:
-    """Return inputs and targets, read from a file or drawn at random."""
+    """Return inputs and targets: the arrays of an ``.npz`` file, of which ``y`` is the targets, or
+    standard normal float32 inputs of these shapes and no targets (None). Raise `UserError` unless
+    exactly one of file and shapes is given."""
     import numpy as np
 
     from dualml.common.arrays import check_memory, read_npz
@@ -116,7 +119,8 @@ def load_batch(path: Path | None, shapes: list[str], seed: int) -> tuple[list[An
 
 
 def parse_shape(shape: str) -> tuple[int, ...]:
-    """Parse a shape such as ``4,1,28,28``."""
+    """Parse a shape such as ``4,1,28,28``, the batch included; raise `UserError` for lengths below
+    1."""
     from dualml.common.arrays import MAX_DIMENSIONS
 
     words = shape.split(",")

@@ -47,7 +47,7 @@ def compare_folders(
     seeds: Sequence[int],
     margin: float,
 ) -> RunComparison:
-    """Compare two run folders, and print and write the requested outputs."""
+    """Compare two run folders, print and write the requested outputs, and return the comparison."""
     from dualml.parity.against import compare_runs
     from dualml.report.comparison_page import comparison_page, pair_table
     from dualml.report.page import terminal
@@ -88,7 +88,8 @@ def compare_folders(
 
 
 def parse_pair(option: str, word: str, *, allow_single: bool = False) -> tuple[str, str]:
-    """Parse ``a=b`` into two names; with ``allow_single``, a single name is its own partner."""
+    """Parse ``a=b`` into two names; with ``allow_single``, a single name is its own partner. Raise
+    `UserError` for anything else."""
     name, equals, other = word.partition("=")
     if allow_single and name and not equals:
         return name, name

@@ -20,7 +20,8 @@ RUN = "run.json"
 
 
 def skip_checks(command: Any) -> None:
-    """Accept the values of all parameters unchecked: the checks would import pydantic."""
+    """Make a command and its subcommands accept the values of all parameters unchecked: the checks
+    would import pydantic."""
     for parameter in command_parameters(command):
         parameter.process_value = lambda ctx, value: value
     for sub in getattr(command, "commands", {}).values():
@@ -28,7 +29,7 @@ def skip_checks(command: Any) -> None:
 
 
 def labs() -> Iterable[str]:
-    """List the experiments that come with dualml."""
+    """List the names of the experiments that come with dualml."""
     from dualml.experiment.find import experiment_files
 
     return experiment_files()
@@ -41,7 +42,8 @@ def exercises() -> Iterable[str]:
 
 
 def arms(context: typer.Context) -> list[str]:
-    """List the arms and groups of the lab or run that precedes on the command line."""
+    """List the arms and groups, and ``all``, of the lab that precedes on the command line, or only
+    the arms of a run that does; empty if there is neither."""
     from dualml.common.errors import UserError
     from dualml.common.files import read_json, read_toml
     from dualml.experiment.find import locate
@@ -60,14 +62,15 @@ def arms(context: typer.Context) -> list[str]:
 
 
 def backends() -> list[str]:
-    """List the installed backends, and ``both`` and ``all``."""
+    """List the names of the backends that are registered, whether or not their framework is
+    installed, and ``both`` and ``all``."""
     from importlib.metadata import entry_points
 
     return [*(point.name for point in entry_points(group="dualml.backends")), "both", "all"]
 
 
 def devices() -> list[str]:
-    """List the device names that ``--device`` accepts."""
+    """List common device names to suggest for ``--device``, which accepts others, too."""
     return ["auto", "cpu", "cuda", "cuda:0", "gpu", "ascend"]
 
 
@@ -81,14 +84,15 @@ def datasets() -> list[str]:
 
 
 def networks() -> list[str]:
-    """List the models of the model zoo."""
+    """List the names of all models of the model zoo."""
     from dualml.algorithms.model.zoo import model_names
 
     return model_names()
 
 
 def models() -> list[str]:
-    """List the models of the planner."""
+    """List the names of the planner's published models; dualml's own decoders are not among
+    them."""
     return list(_read_package_toml("planning/planner/models.toml")["model"])
 
 
@@ -126,7 +130,8 @@ def schemas() -> list[str]:
 
 
 def runs() -> list[str]:
-    """List the run folders in ``runs/`` and in the current folder, the newest first."""
+    """List the run folders in ``runs/`` and in the current folder, the most recently changed
+    first."""
     found = [*Path("runs").glob(f"*/{RUN}"), *Path().glob(f"*/{RUN}")]
     times = {path.parent.as_posix(): path.stat().st_mtime for path in found}
     return sorted(times, key=lambda name: -times[name])
@@ -157,5 +162,5 @@ def _read_package_toml(name: str) -> dict[str, Any]:
 
 
 def _message_names(file: str, prefix: str) -> list[str]:
-    """List the names that a message file describes below a prefix."""
+    """List the keys of an English message file that begin with a prefix, without it."""
     return [key.removeprefix(prefix) for key in load_messages("en", file) if key.startswith(prefix)]

@@ -78,7 +78,8 @@ def config(context: typer.Context, json: AsJson = False, lang: Lang = "en") -> N
 
 
 def list_defaults(root: Any, defaults: Defaults) -> Iterator[OptionDefault]:
-    """Yield every general default, then defaults of single commands that files set."""
+    """Yield the default in effect of every general option, one with an environment variable, then
+    those of options of single commands that files set."""
     given = {
         name: os.environ.get(uses[0][1].envvar) for name, uses in general_options(root).items()
     }
@@ -102,7 +103,7 @@ def list_defaults(root: Any, defaults: Defaults) -> Iterator[OptionDefault]:
 
 
 def format_value(value: Any) -> str:
-    """Format a value as in a file; a dash if the command decides."""
+    """Format a value as in a file; a dash for None, where the command decides."""
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return "–" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

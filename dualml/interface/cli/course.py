@@ -116,7 +116,8 @@ def select_files(workspace: Workspace, names: Sequence[str]) -> Selection:
 def check_files(
     workspace: Workspace, wanted: Selection, seed: int, words: Messages, *, quiet: bool
 ) -> Iterator[CheckResult]:
-    """Check each file, with a progress bar, and yield the results."""
+    """Check each file, with a progress bar unless ``quiet``, and yield the results; a file whose
+    framework is missing gets a result that says so. Raise `UserError` if none can be checked."""
     from dualml.course.check import CheckWatcher, report_missing_framework
     from dualml.course.check import check as check_file
     from dualml.course.isolation.client import find_isolation
@@ -154,7 +155,8 @@ def check_files(
 
 @contextlib.contextmanager
 def report_machine_faults(file: ExerciseFile) -> Iterator[None]:
-    """Report a fault of the machine in one line, as the reason why a file could not be checked.
+    """Report a fault of the machine in one line, as the reason why a file could not be checked;
+    other errors pass.
 
     Raises:
         UserError: replaces the error that the fault raised.
@@ -175,7 +177,7 @@ def report_machine_faults(file: ExerciseFile) -> Iterator[None]:
 def show_checked(
     checked: Sequence[CheckResult], seed: int, hints: int, words: Messages, brief: bool = False
 ) -> None:
-    """Print the results, the summary, and how to get more hints."""
+    """Print the results with this number of hints, the summary, and how to get more hints."""
     from dualml.course.rendering import result_lines
 
     for one in checked:
@@ -236,7 +238,8 @@ def check_installed(files: Sequence[ExerciseFile]) -> None:
 
 
 def missing_install_command(file: ExerciseFile) -> str:
-    """Return the command that installs a file's framework; empty if installed or not needed."""
+    """Return the command that installs a file's framework; empty if it is installed or none is
+    needed."""
     from dualml.backend import backends
 
     info = backends().get(file.backend)
@@ -244,7 +247,8 @@ def missing_install_command(file: ExerciseFile) -> str:
 
 
 def write_paper(folder: Path, lang: str | None) -> Path:
-    """Write the student's own report of a workspace."""
+    """Check all files of a workspace with a random seed, write the student's own report, and return
+    its path."""
     from dualml.course.paper import write_paper
     from dualml.course.workspace import open_workspace
     from dualml.runner.session.progress import show_activity

@@ -59,7 +59,8 @@ def get(
     source: Annotated[Path | None, typer.Option("--from", metavar="DIR")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Download a dataset into the cache, or import it from a folder; every file is verified."""
+    """Download a dataset into the cache, or import it from a folder; every file is verified.
+    Nothing is done for one that is embedded or generated."""
     from dualml.experiment.data.fetch import download
     from dualml.experiment.data.locations import import_files
     from dualml.experiment.data.registry import TEXTS, find_dataset
@@ -82,7 +83,8 @@ def verify(
     folder: Annotated[Path | None, typer.Option("--dir", metavar="DIR")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check every file of a dataset against the published checksums; exit with 2 if one differs."""
+    """Check every file of a dataset against the published checksums; exit with 2 if one differs or
+    is missing."""
     from dualml.experiment.data.overview import check_dataset, check_text
     from dualml.experiment.data.registry import TEXTS, find_dataset
 

@@ -40,7 +40,7 @@ class DefaultsFile:
     table_path: tuple[str, ...]
 
     def table(self) -> JsonObject:
-        """Return the table of defaults.
+        """Return the table of defaults, read anew; empty if the file has none.
 
         Raises:
             UserError: the file cannot be read, or the key is not a table.
@@ -53,7 +53,8 @@ class DefaultsFile:
         return dict(table)
 
     def location(self, keys: Names) -> str:
-        """Return the file and the line that sets a key, for messages."""
+        """Return the file and the line that sets a key, for messages; the file alone if the line is
+        not found. ``keys`` are below the table of defaults."""
         line = find_line(read_text(self.path), [*self.table_path, *keys])
         return f"{self.path}, line {line}" if line else str(self.path)
 
@@ -89,14 +90,14 @@ class Defaults:
         return str(self.for_command(("run",)).get("lang", "en"))
 
     def for_command(self, command: Names) -> dict[str, Any]:
-        """Return parameter → value of one command."""
+        """Return parameter → value of one command, as far as files set them."""
         here = self.map
         for part in command:
             here = here.get(part, {})
         return here
 
     def add_entry(self, command: Names, parameter: str, place: DefaultEntry) -> None:
-        """Add the default of one parameter."""
+        """Add the default of one parameter to `map` and `entries`, replacing an earlier one."""
         here = self.map
         for part in command:
             here = here.setdefault(part, {})
@@ -105,14 +106,15 @@ class Defaults:
 
 
 def user_file() -> Path:
-    """Return the path of the user's own file of defaults."""
+    """Return the path of the user's own file of defaults, whether or not it exists."""
     from platformdirs import user_config_path
 
     return user_config_path("dualml", appauthor=False) / "config.toml"
 
 
 def find_defaults() -> Defaults:
-    """Find the files that apply here, in ascending precedence, without reading them."""
+    """Find the files that apply here, in ascending precedence, without reading their values: the
+    one that the variable names, or else the user's and the project's."""
     if chosen := os.environ.get(CONFIG):
         return Defaults(
             files=() if chosen == NO_FILE else (DefaultsFile(Path(chosen).expanduser(), ()),)
@@ -149,7 +151,8 @@ def read_defaults(root: Any) -> Defaults:
 def _read_command_table(
     defaults: Defaults, file: DefaultsFile, command: Any, keys: Names, value: Any
 ) -> None:
-    """Read the table of a command, or of a group of commands."""
+    """Add the defaults in the table of a command, or of a group of commands, to ``defaults``; raise
+    `UserError` for an unknown key or a value that its option does not take."""
     if not isinstance(value, dict):
         raise UserError(f"{file.location(keys)}: {keys[-1]} is a command: a table of its options")
     groups, known = getattr(command, "commands", {}), command_options(command)
@@ -167,7 +170,8 @@ def _read_command_table(
 def _read_option(
     defaults: Defaults, file: DefaultsFile, command: Names, parameter: Any, keys: Names, value: Any
 ) -> None:
-    """Check and add the default of one option."""
+    """Check the default of one option and add it to ``defaults``; raise `UserError` for a value of
+    another type, or an option that a project's file may not set."""
     if file.table_path and keys[-1].replace("_", "-") not in ALLOWED:
         raise UserError(
             f"{file.location(keys)}: {'.'.join(keys)} is for each user to decide: on the command "
@@ -190,7 +194,8 @@ def _read_option(
 
 
 def command_options(command: Any) -> dict[str, Any]:
-    """Return name → parameter of the options that are spelled ``--name``."""
+    """Return name → parameter of the options that are spelled ``--name``, without ``--help`` and
+    ``--version``."""
     named = (p for p in command.params if p.param_type_name == "option" and not p.is_eager)
     return {max(p.opts, key=len).lstrip("-"): p for p in named if p.expose_value}
 
@@ -215,7 +220,8 @@ def leaf_commands(command: Any, path: Names = ()) -> Iterator[tuple[Names, Any]]
 
 
 def value_origin(context: Any, name: str) -> str | None:
-    """Return where a parameter's value comes from if from a variable or a file, otherwise None."""
+    """Return where a parameter's value comes from, the variable or the file and line; None if it
+    was typed or is built in."""
     source = str(getattr(context.get_parameter_source(name), "name", ""))
     if source == "ENVIRONMENT":
         return next(str(p.envvar) for p in context.command.params if p.name == name)

@@ -74,7 +74,7 @@ def diffs(
 def check_page(
     named: bool, topic: str | None, no_run: bool, missing: Sequence[BackendInfo]
 ) -> None:
-    """Check that a page would have all entries, freshly measured."""
+    """Raise `UserError` unless a page would have all entries, freshly measured."""
     if named or topic is not None:
         raise UserError("--page writes the whole catalogue: without NAME and --topic")
     if no_run:
@@ -86,7 +86,7 @@ def check_page(
 def measure_entries(
     entries: Sequence[DifferenceEntry], sides: Mapping[str, BackendInfo], lang: Language
 ) -> list[EntryResult]:
-    """Measure the entries, with a status line."""
+    """Measure the entries, with a status line on standard error."""
     from rich.console import Console
 
     from dualml.parity.diffs.measure import measure_entries
@@ -122,7 +122,8 @@ def describe_entries(
 
 
 def report_problems(measured: Sequence[EntryResult], lang: Language) -> int:
-    """Print the entries that differ from the catalogue, and return the exit code."""
+    """Print the entries that differ from the catalogue, to standard error, and return the exit
+    code: 1 if there are any, else 0."""
 
     wrong = [one for one in measured if one.problem]
     for one in wrong:
@@ -137,7 +138,8 @@ def write_pages(
     *,
     quiet: bool,
 ) -> None:
-    """Write the pages of the catalogue in all languages."""
+    """Write the pages of the catalogue in all languages into an existing folder, and print their
+    paths unless ``quiet``."""
     from dualml.parity.diffs.page import PAGES, render_page
 
     if not folder.is_dir():

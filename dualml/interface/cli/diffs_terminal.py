@@ -101,7 +101,8 @@ def print_entry(entry: DifferenceEntry, measured: EntryResult | None, lang: Lang
 
 
 def state_cell(measured: EntryResult, lang: Lang, *, verbose: bool = False) -> Cell:
-    """Return the cell ``ok``, or that the entry changed; with ``verbose``, also how."""
+    """Return the cell ``ok``, or that the entry changed, with ``verbose`` also how; or that the
+    entry has no measurement."""
     words = section_messages(lang, "diffs")
     if measured.plain is None:
         return Cell(words["none"])
@@ -112,7 +113,8 @@ def state_cell(measured: EntryResult, lang: Lang, *, verbose: bool = False) -> C
 
 
 def print_listings(entry: DifferenceEntry, words: Mapping[str, str], console: Console) -> None:
-    """Print the code of both sides, side by side if it fits."""
+    """Print the code of both frameworks that shows the difference and its remedy, and its helper
+    functions, side by side if it fits."""
     codes = {side: probe_code(entry, package_of(side)) for side in SIDES}
     for variant in ("plain", "equal"):
         parts = [
@@ -159,7 +161,8 @@ def highlight_python(text: str) -> Text:
 
 
 def print_install_hint(missing: Sequence[BackendInfo], lang: Lang) -> None:
-    """Print why nothing was measured, and how to install what is missing."""
+    """Print for each missing framework that nothing was measured without it, and how to install
+    it."""
     for info in missing:
         text = section_messages(lang, "diffs")["hint"].format(name=info.name, install=info.install)
         typer.secho(text, fg="yellow")

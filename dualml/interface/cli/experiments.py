@@ -41,7 +41,7 @@ def show(
 ) -> None:
     """Print one experiment with all its arms, fully resolved.
 
-    With ``--quick`` it has the arms that ``dualml run --quick`` runs.
+    With ``--quick`` it has only the arms that ``dualml run --quick`` runs, in their short form.
     """
     from dualml.experiment.load import load
 

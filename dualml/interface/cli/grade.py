@@ -115,7 +115,8 @@ def grade(
 
 
 def isolation_for(files: Sequence[ExerciseFile], unisolated: bool, words: Messages) -> Isolation:
-    """Return the isolation in which the code of a class runs.
+    """Return the isolation in which the code of a class runs; one of kind ``none`` if
+    ``unisolated``.
 
     Raises:
         UserError: the machine offers no isolation, and ``--unisolated`` was not given.
@@ -139,7 +140,9 @@ def isolation_for(files: Sequence[ExerciseFile], unisolated: bool, words: Messag
 
 
 def check_folders(folder: Path, out: Path) -> None:
-    """Check that results are not written into submissions, or mistaken for submissions."""
+    """Raise `UserError` if results would be written into a submission, or mistaken for submissions:
+    where ``out`` is the submissions' folder or inside a submission, or ``folder`` is among the
+    results in ``out``."""
     here, there = folder.resolve(), out.resolve()
     if here == there:
         raise UserError(f"--out must be another folder than that of the submissions: {out}")

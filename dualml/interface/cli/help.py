@@ -13,8 +13,8 @@ HELP = ("-h", "--help")
 
 
 def requested_language(arguments: Sequence[str], default: str = "en") -> str:
-    """Return the language of ``--lang``, wherever it stands, or of ``DUALML_LANG``, or the
-    default."""
+    """Return the language of ``--lang``, wherever it stands, or of ``DUALML_LANG``, or the default;
+    ``en`` for an unknown one. The last ``--lang`` counts."""
     lang = os.environ.get("DUALML_LANG") or default
     for word, following in zip(arguments, [*arguments[1:], ""], strict=False):
         if word == "--lang":
@@ -47,7 +47,7 @@ def localise(command: Any, lang: str, *, with_frames: bool = True) -> None:
 
 
 def command_parameters(command: Any) -> list[Any]:
-    """Return the parameters of a command, including ``--help``."""
+    """Return the parameters, options and arguments, of a command, including ``--help``."""
     from typer import Context
 
     return list(command.get_params(Context(command, help_option_names=[*HELP])))

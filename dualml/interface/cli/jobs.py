@@ -96,7 +96,7 @@ def stop(job: Job, json: AsJson = False, lang: Lang = "en") -> None:
 
 
 def resume(job: Job, json: AsJson = False, lang: Lang = "en") -> None:
-    """Resume a job that failed or was stopped."""
+    """Put a job that failed or was stopped into its queue again, and print its state."""
     from dualml.runner.jobs.control import resume as go_on
     from dualml.runner.jobs.store import Jobs, jobs_folder
 

@@ -105,11 +105,11 @@ def largest(
 def train_settings(
     settings: Iterable[SizeSearch], on_attempt: Callable[[SizeAttempt], None], out: Path | None
 ) -> tuple[LargestRecord | None, UserError | TrialError | None]:
-    """Search with each setting, and write ``out`` after each one.
+    """Search with each setting, and write ``out``, if given, after each one that succeeds.
 
     Returns:
         The record, None if nothing succeeded, and the first error, None if nothing failed. An error
-        does not stop the remaining settings.
+        is printed and does not stop the remaining settings.
     """
     from dualml.experiment.store.largest import LARGEST
     from dualml.runner.largest import search

@@ -21,7 +21,7 @@ class Command(TyperCommand):
     """
 
     def invoke(self, ctx: Any) -> Any:
-        """Check the values, and run the command."""
+        """Check the numbers, run the command, and return what it returns."""
         for name, value in ctx.params.items():
             check_number(f"--{name.strip('_').replace('_', '-')}", value)
         try:
@@ -33,7 +33,8 @@ class Command(TyperCommand):
 
 
 def value_origins(context: Any, problem: str) -> Iterator[str]:
-    """Yield notes about values in an error message that come from a variable or a file."""
+    """Yield notes about values in an error message that come from a variable or a file, with where
+    they are set."""
     for name, value in context.params.items():
         words = [value] if isinstance(value, str | Path) else value if type(value) is list else []
         if any(repr(str(word)) in problem for word in words) and (

@@ -17,7 +17,9 @@ def open_(
     json: AsJson = False,
     lang: Annotated[str | None, LANG] = None,
 ) -> None:
-    """Show the report of a run in a browser, or print its URL if there is no browser here."""
+    """Show the report of a run, by default of the newest in ``runs/``, in a browser, or print its
+    URL if there is no browser here. The report is rendered if it is missing, or is in another
+    language than ``lang``."""
     from dualml.experiment.store.manifest import RUN as MANIFEST
     from dualml.experiment.store.manifest import read_run
     from dualml.experiment.store.report import report_path

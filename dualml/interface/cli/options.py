@@ -19,7 +19,7 @@ RUNS = Path("runs")
 
 
 def check_language(context: typer.Context, lang: str | None) -> str | None:
-    """Return the language, or raise `UserError` if it is unknown."""
+    """Return the language, which may be None, or raise `UserError` if it is unknown."""
     from dualml.common.errors import UserError
     from dualml.interface.cli.defaults import value_origin
 

@@ -27,7 +27,8 @@ STEERING = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud
 
 
 def complain(text: str) -> None:
-    """Print one line to standard error, with escapes; ignore a terminal that is gone."""
+    """Print a message to standard error as one line after ``dualml:``, with escapes and a long
+    middle left out; ignore a terminal that is gone."""
     line = " ".join(map(escape_unprintable, text.split()))
     if len(line) > MAX_MESSAGE_CHARS:
         line = f"{line[: MAX_MESSAGE_CHARS // 2]} … {line[-MAX_MESSAGE_CHARS // 2 :]}"
@@ -60,7 +61,8 @@ def check_streams(json: bool, **outputs: Path | None) -> bool:
 
 
 def write_page(path: Path, text: str, *, make_parents: bool = False) -> None:
-    """Write a text to the path that an option names, see `dualml.common.outputs`.
+    """Write a text to the path that an option names, ``-`` for standard output; see
+    `dualml.common.outputs`.
 
     Args:
         make_parents: whether to create missing parent folders.
@@ -81,7 +83,8 @@ def write_page(path: Path, text: str, *, make_parents: bool = False) -> None:
 
 
 def print_json(value: Any, schema: str = "") -> None:
-    """Print a value as JSON; an object gets the ID of its ``schema``, see `dualml schema`."""
+    """Print a value as JSON, with null for numbers that are not finite; an object gets the ID of
+    its ``schema``, see `dualml schema`."""
     if schema and isinstance(value, dict):
         value = {"schema": schema_id(schema), **value}
     escaped = "utf" not in (sys.stdout.encoding or "").lower()  # then use ASCII only
@@ -122,7 +125,7 @@ def print_verdicts(parity: ParityContent, lang: str = "en") -> None:
 
 
 def print_findings(folder: Path, lang: str) -> None:
-    """Print the findings of a run, one paragraph each."""
+    """Print the findings of a run, one paragraph each; nothing if there are none."""
     from dualml.experiment.store.findings import read_findings
 
     for finding in read_findings(folder):

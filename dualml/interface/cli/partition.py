@@ -46,7 +46,8 @@ def partition(
     out: Annotated[Path | None, typer.Option(metavar="FILE.npz")] = None,
     output: OutputOptions,
 ) -> None:
-    """Partition the training samples of a dataset among ranks, and show the share of every rank."""
+    """Partition the training samples of a dataset among ranks, and show the share of every rank.
+    Without ``name`` list the partition rules."""
     from dualml.experiment.data import TEXTS, load
     from dualml.experiment.overrides import apply_override
     from dualml.parallel.partition import partition_from, verify_partition
@@ -93,7 +94,7 @@ def partition(
 
 
 def list_rules(as_json: bool, lang: str) -> None:
-    """List every partition rule with its description, and its settings with their defaults."""
+    """Print every partition rule with its description, and its settings with their defaults."""
     from dataclasses import MISSING, fields
 
     from dualml.parallel.partition import PARTITIONS
@@ -149,7 +150,8 @@ def show_partition(
 def histogram_table(
     statement: PartitionStats, labels: Index, words: dict[str, str], width: int
 ) -> Table:
-    """Make a table with samples, label counts, EMD and JS per rank, and a row for the dataset.
+    """Make a table with samples, label counts, EMD and JS of each of the first `MAX_ROWS` ranks,
+    and a row for the dataset.
 
     Label counts are shaded cells; on a narrow terminal, bars in one cell.
     """
@@ -177,7 +179,8 @@ def histogram_table(
 
 
 def count_cells(counts: list[int], wide: bool) -> list[Cell]:
-    """Return a row's label counts, shaded relative to the largest; or as bars in one cell."""
+    """Return a row's label counts, shaded relative to the largest of the row, with a dot for 0;
+    unless ``wide``, as bars in one cell."""
 
     most = max(max(counts), 1)
     if not wide:
@@ -200,7 +203,8 @@ def compact_number(count: int) -> str:
 def summary_sentences(
     rule: Partition, statement: PartitionStats, words: dict[str, str]
 ) -> list[str]:
-    """Return sentences on coverage, repeated samples, empty ranks, and the next epoch."""
+    """Return a sentence each, where it applies, on coverage, disjoint parts, repeated samples,
+    empty ranks, and the next epoch."""
     s, share = statement, statement.missed / statement.samples
     missed = words["missed"].format(n=s.missed, of=s.samples, share=share)
     holds = [

@@ -51,8 +51,8 @@ SHARED_OPTIONS = ("pipeline", "grid", "ranks", "size", "alpha", "bandwidth", "be
 
 
 def wants_pipeline(given: Mapping[str, Any], usual: Mapping[str, Parameter]) -> bool:
-    """Return whether the options of `dualml simulate` ask for a pipeline, given their default
-    values.
+    """Return whether the options of `dualml simulate` ask for a pipeline; ``usual`` are the
+    parameters of the command, with their defaults.
 
     Raises:
         UserError: options of pipelines and of aggregations are mixed.
@@ -73,7 +73,8 @@ def wants_pipeline(given: Mapping[str, Any], usual: Mapping[str, Parameter]) -> 
 
 
 def print_pipeline(given: Mapping[str, Any]) -> None:
-    """Print the simulated pipeline."""
+    """Simulate the pipeline that the options describe and print it, as JSON if they ask for
+    that."""
     from dualml.planning.cost import options
     from dualml.planning.cost.pipeline_request import grid_from_options, request_from_options
 
@@ -147,7 +148,8 @@ def percent(share: float) -> str:
 
 
 def draw_grid(grid: Grid, width: int, lang: str) -> list[Text]:
-    """Draw the grid in blocks of ticks that fit the width."""
+    """Draw the grid in blocks of ticks that fit the width, at most `BLOCKS`, then a line with the
+    number of further ticks; one text per line."""
     from rich.cells import cell_len
     from rich.text import Text
 
@@ -172,7 +174,8 @@ def draw_grid(grid: Grid, width: int, lang: str) -> list[Text]:
 
 
 def action_style(grid: Grid, action: Action | None) -> str:
-    """Return the style of an action, by direction and by the stage's position on its rank."""
+    """Return the style of an action, dim for an idle tick, by direction and by the stage's position
+    on its rank."""
     if action is None:
         return "dim"
     shades = COLOURS[action.kind]

@@ -98,7 +98,8 @@ def plan(
     search: SearchOptions,
     output: PlanOutput,
 ) -> None:
-    """Find the fastest layout of a model on many devices that fits into their memory."""
+    """Find the fastest layout of a model on many devices that fits into their memory. Without
+    ``model`` list the known models and devices, or show published runs or a run of dualml."""
     options = cast("PlanOptions", flatten_groups(locals()))
     page, run, top, lang = output.page, output.run, output.top, output.lang
     if output.published or run is not None:
@@ -154,7 +155,7 @@ def show_plan(answer: LayoutPlan, top: int, lang: str) -> None:
 
 
 def save_page(answer: LayoutPlan, top: int, path: Path, lang: str) -> None:
-    """Write the plan as an HTML page."""
+    """Write the plan, with the ``top`` fastest meshes, as an HTML page."""
     from dualml.report.page.html import render_html
     from dualml.report.plan.page import make_page
 
@@ -204,7 +205,7 @@ def list_all(as_json: bool, lang: str) -> None:
 
 
 def _print_list(name: str, keys: tuple[str, ...], rows: list[list[Any]], words: Messages) -> None:
-    """Print a table of named things."""
+    """Print a table of named things: names, and a column of numbers for each of ``keys``."""
     heads = [Column("name", words("planner.column.name"))]
     heads += [Column(key, words(f"planner.column.{key}"), show="number") for key in keys]
     terminal.show(Table(name, words(f"planner.{name}"), heads, rows))
@@ -223,7 +224,8 @@ def show_published(as_json: bool, lang: str) -> None:
 
 
 def show_run(folder: Path, as_json: bool, lang: str) -> None:
-    """Print the measured memory of a run's ranks, compared with the planner's prediction."""
+    """Print the measured memory of a run's ranks, compared with the planner's prediction; raise
+    `UserError` if it has no layout of the planner's."""
     from dualml.experiment.store.load import load
     from dualml.report.plan.measured import compare_memory, describe, memory_table
 

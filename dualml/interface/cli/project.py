@@ -46,10 +46,11 @@ class Project:
 
 
 def find_project() -> Project:
-    """Find the project file.
+    """Return the nearest ``pyproject.toml``, in this folder or above, that has a table
+    ``[tool.dualml]`` and that nobody else can have written; its path is None if there is none.
 
     Raises:
-        UserError: the file is not TOML.
+        UserError: a file is not TOML.
     """
     try:
         here = Path.cwd()
@@ -85,7 +86,8 @@ def has_table(path: Path, text: str) -> bool:
 
 
 def distrust_reason(path: Path, status: os.stat_result) -> str:
-    """Return why somebody else may have written a file; empty if nobody can have.
+    """Return why somebody else may have written or replaced a file; empty if nobody but the user
+    and root can have.
 
     Args:
         status: the status of the opened file.
@@ -104,7 +106,8 @@ def distrust_reason(path: Path, status: os.stat_result) -> str:
 
 
 def is_private(group: int) -> bool:
-    """Return whether a group belongs to this user alone, as on systems with one group per user."""
+    """Return whether a group is root's or belongs to this user alone, as on systems with one group
+    per user."""
     import grp
     import pwd
 

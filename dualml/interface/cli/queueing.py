@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 def check_queue_options(given: dict[str, Any], ranks: bool, gpus_per_node: int) -> None:
-    """Raise `UserError` for options that the chosen queue does not have."""
+    """Raise `UserError` for options that the chosen queue does not have; ``ranks`` says whether
+    several ranks per node were asked for."""
     on = given["on"]
     for option in ("render", "kind", "image", "rate", "disk"):
         if given[option] is not None:
@@ -76,7 +77,7 @@ def queue_job(
     Args:
         given: options of ``dualml submit``.
         words: command line of ``dualml run``; empty for a command.
-        asked: further fields of `dualml.runner.jobs.store.JobSpec`.
+        asked: further fields of `dualml.runner.jobs.store.JobSpec`; more are added to it here.
         ranks_per_node, gpus_per_node: for Slurm.
         label: name of its folder if no name or folder is given.
     """

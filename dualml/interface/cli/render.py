@@ -85,7 +85,8 @@ def render_command(
 
 
 def check_render_folder(on: str, options: Mapping[str, Any]) -> None:
-    """Raise `UserError` if the files cannot be written, or an option does not apply to them."""
+    """Raise `UserError` if no folder is named, it is not empty, or an option does not apply to
+    them."""
     from dualml.runner.render import files
 
     if options["render"] is None:
@@ -97,7 +98,7 @@ def check_render_folder(on: str, options: Mapping[str, Any]) -> None:
 
 
 def write_files(folder: Path, written: Mapping[str, str], lang: str, as_json: bool) -> None:
-    """Write the files, and print their names."""
+    """Write the files, name → text, into the folder, and print their names."""
     from dualml.common.words import Messages
     from dualml.runner.render import files
 
@@ -112,8 +113,8 @@ def write_files(folder: Path, written: Mapping[str, str], lang: str, as_json: bo
 def load_for_ranks(given: Mapping[str, Any], size: int) -> Experiment:
     """Load the experiment as ``size`` ranks run it.
 
-    If they cannot run it, it is loaded as its file defines it, so that `request` can say what it
-    needs.
+    If they cannot run it, it is loaded as its file defines it, so that the error can say what it
+    needs. For one rank it is always loaded like that.
     """
     if size == 1:
         return load_experiment(given, None)

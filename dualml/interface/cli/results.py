@@ -56,8 +56,8 @@ def parity(
     json: AsJson = False,
     lang: Lang = "en",
 ) -> None:
-    """Compare the backends of a run folder again and print the verdicts; exit with 3 if one is
-    `different`."""
+    """Compare the backends of a run folder again, write ``parity.json`` unless ``force``, and print
+    the verdicts; exit with 3 if one is `different`."""
     from dualml.experiment.store.findings import read_findings
     from dualml.parity.judge import judge_run, worst_verdict, write_parity
     from dualml.runner.session.execution import EXIT_DIFFERENT, EXIT_OK
@@ -86,8 +86,8 @@ def find(
     json: AsJson = False,
     lang: Lang = "en",
 ) -> None:
-    """Find where and why backends differ, by replaying the update that diverges; exit with 3 if
-    they do."""
+    """Find where and why backends differ, by replaying the update that diverges, for at most three
+    differences unless ``all_``; exit with 3 if they do."""
     from dualml.experiment.store.findings import read_findings
     from dualml.experiment.store.folder import RunFolder, lock_run_folder
     from dualml.parity.judge import judge_run
@@ -114,7 +114,8 @@ def find(
 
 @contextlib.contextmanager
 def suggest_force() -> Iterator[None]:
-    """Add to an error about a changed plan that ``--force`` ignores the change."""
+    """Replace an error about a changed plan by a `UserError` that says that ``--force`` ignores the
+    change."""
     from dualml.common.errors import UserError
     from dualml.experiment.store.plan import PlanChanged
 
@@ -127,5 +128,6 @@ def suggest_force() -> Iterator[None]:
 def is_selected(
     comparison: ComparisonContent | SerialContent, arms: list[str] | None, seed: int | None
 ) -> bool:
-    """Return whether a comparison matches the requested arms and seed."""
+    """Return whether a comparison matches the requested arms and seed; None or no arms match
+    all."""
     return (not arms or comparison["arm"] in arms) and seed in (None, comparison["seed"])

@@ -61,7 +61,8 @@ def run(
     keep_local: Annotated[bool, typer.Option("--keep-local")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard")] = False,
 ) -> None:
-    """Run an experiment on one or more backends and write a run folder."""
+    """Run an experiment on one or more backends and write a run folder, or continue the one of
+    ``resume``."""
     from dualml.experiment.store.findings import read_findings
     from dualml.experiment.store.manifest import RUN
     from dualml.runner.session.execution import EXIT_INTERRUPTED
@@ -121,7 +122,8 @@ def run(
 
 
 def parse_seeds(words: list[str]) -> list[int]:
-    """Parse the values of ``--seed``: ``["0,1", "2"]`` → ``[0, 1, 2]``."""
+    """Parse the values of ``--seed``: ``["0,1", "2"]`` → ``[0, 1, 2]``. Raise `UserError` for
+    anything but whole numbers."""
     from dualml.common.strict_model import clip_text
 
     try:

@@ -15,7 +15,7 @@ from dualml.interface.cli.output import print_json, print_text
 def runs(
     folder: Annotated[Path, typer.Argument()] = RUNS, json: AsJson = False, lang: Lang = "en"
 ) -> None:
-    """List the runs in a folder and those of jobs, the newest first."""
+    """List the runs in a folder, with the default folder also those of jobs, the newest first."""
     from dualml.common.words import Messages
     from dualml.interface.housekeeping.listing import list_runs, runs_table
     from dualml.report.page import terminal

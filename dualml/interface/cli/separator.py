@@ -15,7 +15,7 @@ class SubmitCommand(Command):
     """Command line that does not parse words after ``--``: they are the command of a job."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Store the words after ``--``, and parse the others."""
+        """Store the words after the first ``--`` in ``ctx.meta``, and parse the others."""
         if SEPARATOR in args and not ctx.resilient_parsing:
             at = args.index(SEPARATOR)
             ctx.meta[COMMAND] = args[at + 1 :]

@@ -12,7 +12,8 @@ _interrupted = False
 
 
 def interrupt_on_signals() -> None:
-    """Make these signals raise `KeyboardInterrupt`, except one that is ignored, as by ``nohup``."""
+    """Make SIGINT, SIGTERM and SIGHUP raise `KeyboardInterrupt`, except one that is ignored, as by
+    ``nohup``."""
     for sign in ENDINGS:
         if signal.getsignal(sign) != signal.SIG_IGN:
             signal.signal(sign, raise_interrupt)
@@ -26,11 +27,11 @@ def raise_interrupt(number: int, frame: Any) -> None:
 
 
 def is_interrupted() -> bool:
-    """Return whether one of these signals has arrived."""
+    """Return whether `raise_interrupt` has been called: SIGINT, SIGTERM or SIGHUP has arrived."""
     return _interrupted
 
 
 def ignore_signals() -> None:
-    """Ignore these signals from now on."""
+    """Ignore SIGINT, SIGTERM and SIGHUP from now on."""
     for sign in ENDINGS:
         signal.signal(sign, signal.SIG_IGN)

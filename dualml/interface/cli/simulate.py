@@ -156,7 +156,8 @@ def show_predictions(
 ) -> None:
     """Print one row per strategy and one column per number of ranks, in as many tables as needed.
 
-    The cells are seconds, or bus bandwidth with ``busbw``.
+    The cells are seconds, or bus bandwidth with ``busbw``; the fastest of a column are marked.
+    Assumptions are printed before the tables, comparisons after them.
     """
     from rich.console import Console
 
@@ -203,7 +204,8 @@ def _bus_bandwidth(p: Prediction) -> str:
 
 
 def assumptions(request: CostRequest, fit: Path | None, lang: str) -> list[str]:
-    """Return sentences with the constants of the links, and what is slow."""
+    """Return sentences with the constants of the links, or the path of their ``fit``, and what is
+    slow."""
     from dualml.planning.cost.units import format_bytes, format_seconds
 
     def constants(key: str, link: Link) -> str:

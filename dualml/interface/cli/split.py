@@ -79,7 +79,8 @@ def split(
     draw: Annotated[Path | None, Option("--draw")] = None,
     output: OutputOptions,
 ) -> None:
-    """Split a model into stages and slices, and show the bytes on every link."""
+    """Split a model into stages and slices, and show the bytes on every link. With ``arm`` the
+    split is that of an arm of the experiment, and ``options`` are ignored."""
     from dualml.algorithms.model import model
     from dualml.parallel.split.traffic import describe
 
@@ -105,7 +106,7 @@ def split(
 
 
 def first_problem(error: ValueError) -> str:
-    """Return the first validation error of the settings, in one line."""
+    """Return the first validation error of the settings, or the error's own text, in one line."""
     problem: Any = getattr(error, "errors", lambda: [{"msg": str(error), "loc": ()}])()[0]
     where = ".".join(str(part) for part in problem["loc"])
     text = str(problem["msg"]).removeprefix("Value error, ")
@@ -113,7 +114,8 @@ def first_problem(error: ValueError) -> str:
 
 
 def plan_of_arm(lab: str, arm: str) -> tuple[SplitPlan, int, bool]:
-    """Return the plan of an arm, its batch size, and whether it trains in low precision."""
+    """Return the plan of an arm, its batch size, and whether it trains in low precision; raise
+    `UserError` for an arm without a split."""
     from dualml.algorithms.model import model
     from dualml.experiment.load import load
     from dualml.experiment.split import reference_times
@@ -130,7 +132,8 @@ def plan_of_arm(lab: str, arm: str) -> tuple[SplitPlan, int, bool]:
 
 
 def measure_layers(backend: str, model: str, batch: int) -> dict[str, float]:
-    """Measure the seconds of each layer on a backend, in a separate process."""
+    """Measure the seconds of a forward plus a backward pass of each layer on a batch, on the first
+    of the named backends, in a separate process; layers that compute nothing have 0."""
     from dualml.backend import select_backends
     from dualml.launch.ranks import run_ranks
 
@@ -153,7 +156,8 @@ def save_drawing(described: Mapping[str, Any], path: Path, lang: str) -> None:
 
 
 def show_split(plan: SplitPlan, described: Mapping[str, Any], lang: str) -> None:
-    """Print the plan as tables."""
+    """Print the plan: a table of ranks, then a line for each link and collective, and the grid of a
+    pipeline."""
     from dualml.report.splits.layers import collective_name
 
     words = Messages(lang)
@@ -212,7 +216,8 @@ def show_split(plan: SplitPlan, described: Mapping[str, Any], lang: str) -> None
 
 
 def rank_layers(plan: SplitPlan, rank: Mapping[str, Any], words: Messages) -> str:
-    """Format the layers of a rank, with their slices."""
+    """Format the stages of a rank in one line, each with its layers, and those of which it has a
+    slice with that slice."""
     from dualml.report.splits.layers import format_slice
 
     parts: dict[str, str] = {}

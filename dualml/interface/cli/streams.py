@@ -48,7 +48,7 @@ class InterruptibleOutput(io.RawIOBase):
         return self.number
 
     def isatty(self) -> bool:
-        """Return whether the file was a terminal at the start."""
+        """Return whether the descriptor was a terminal when this object was made."""
         return self.is_terminal
 
     def write(self, data: Any) -> int:
@@ -71,10 +71,11 @@ class InterruptibleOutput(io.RawIOBase):
 
 
 def open_nonblocking(number: int) -> int:
-    """Open the file of a descriptor a second time for writing without blocking.
+    """Open the file of a descriptor a second time for writing without blocking, and return the new
+    descriptor.
 
-    The descriptor itself stays as it is, because other processes share its mode. It is returned
-    where its file cannot be opened again.
+    The descriptor itself stays as it is, because other processes share its mode; it is what is
+    returned where its file cannot be opened again.
     """
     flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY
     with contextlib.suppress(OSError):

@@ -96,8 +96,8 @@ def submit(
 
 
 def check_experiment(words: list[str]) -> str:
-    """Return the name of the experiment; raise `UserError` now, not in the job, if it cannot
-    run."""
+    """Return the name of the experiment; raise `UserError` now, not in the job, if it or its
+    backends do not exist or its settings are invalid."""
     from dualml.backend import select_backends
 
     given = parse_run_options(words, FORBIDDEN_OPTIONS)

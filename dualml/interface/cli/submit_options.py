@@ -24,7 +24,8 @@ RESERVED_OPTIONS = ("out", "name", "lang", *FORBIDDEN_OPTIONS)
 
 
 def add_defaults(words: list[str], defaults: Defaults) -> list[str]:
-    """Add the defaults from variables and files for options that are omitted.
+    """Return the words with the defaults from variables and files for options that are omitted;
+    ``words`` is not changed.
 
     Where and when the run starts, they may have other values.
     """
@@ -45,7 +46,8 @@ def add_defaults(words: list[str], defaults: Defaults) -> list[str]:
 
 
 def parse_run_options(words: list[str], refused: Mapping[str, str]) -> dict[str, Any]:
-    """Parse the options of ``dualml run``, as name → value.
+    """Parse the options of ``dualml run``, as name → value, without variables and files of
+    defaults.
 
     Raises:
         UserError: an option is in ``refused``, with what to use instead.
@@ -72,7 +74,8 @@ def make_run_command() -> Any:
 
 
 def load_experiment(given: Mapping[str, Any], world_size: int | None) -> Experiment:
-    """Load the experiment that options of ``dualml run`` describe."""
+    """Load the experiment that options of ``dualml run`` describe, with this number of ranks
+    instead of theirs; None: as the experiment defines it."""
     from dualml.experiment.load import load
     from dualml.interface.cli.run import parse_seeds
 

@@ -15,7 +15,7 @@ def tensorboard(
     port: Annotated[int, typer.Option(min=0, max=65535)] = 0,
     lang: Lang = "en",
 ) -> None:
-    """Show a job's curves in TensorBoard until Ctrl-C."""
+    """Show a job's curves in TensorBoard until Ctrl-C; print its URL."""
     from dualml.common.words import Messages
     from dualml.runner.jobs.store import Jobs, jobs_folder
     from dualml.runner.jobs.tensorboard import serve_board

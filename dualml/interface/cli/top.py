@@ -23,7 +23,8 @@ def top(
     json: AsJson = False,
     lang: Lang = "en",
 ) -> None:
-    """Show how running ranks use their machines."""
+    """Show how running ranks use their machines, every ``every`` seconds until Ctrl-C, or once if
+    asked or not on a terminal."""
     import sys
 
     from rich.console import Console, Group

@@ -33,12 +33,13 @@ def usage_message(error: Any) -> str:
 
 
 def match_template(key: str, text: str) -> re.Match[str] | None:
-    """Match a text against the message template ``errors.key``."""
+    """Match the beginning of a text against the English message template ``errors.KEY``; None if it
+    does not follow it."""
     return re.match(template_pattern(load_messages("en", "errors")[f"errors.{key}"]), text)
 
 
 def translate(text: str, lang: str) -> str:
-    """Translate the parts of a message that follow known templates."""
+    """Translate the parts of an English message that follow known templates; the rest stays."""
     if lang == "en":
         return text
     own = load_messages(lang, "errors")

@@ -17,7 +17,8 @@ LIMIT = 120.0
 
 
 def examine_backend(info: BackendInfo, seconds: float = LIMIT) -> tuple[list[DoctorFinding], bool]:
-    """Return the findings about a backend, and whether it works."""
+    """Examine a backend in a process for at most ``seconds``; return the findings, and whether it
+    works. A framework that is not installed is one finding."""
     if not info.installed():
         return [make_finding(info.framework, "warn", "absent", info.install)], False
     ended = run_bounded(python_argv("-m", "dualml.interface.doctor.probe", info.name), seconds)
@@ -27,7 +28,8 @@ def examine_backend(info: BackendInfo, seconds: float = LIMIT) -> tuple[list[Doc
 def read_probe(
     info: BackendInfo, ended: ProcessResult, seconds: float
 ) -> tuple[list[DoctorFinding], bool]:
-    """Parse what a probe printed; if it did not finish, add a finding about how it ended."""
+    """Return the findings that a probe printed, and whether the backend works; if it did not
+    finish, the last finding says how it ended."""
     findings: list[DoctorFinding] = []
     for line in ended.out.splitlines():
         if not line.startswith(PREFIX):

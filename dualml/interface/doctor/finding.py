@@ -29,11 +29,11 @@ class DoctorFinding:
     remedy_zh: str = ""
 
     def text(self, lang: str) -> str:
-        """Return the text in a language."""
+        """Return the text in Chinese for ``zh``, else in English."""
         return self.zh if lang == "zh" else self.en
 
     def remedy(self, lang: str) -> str:
-        """Return the remedy in a language; empty if there is none."""
+        """Return the remedy in Chinese for ``zh``, else in English; empty if there is none."""
         return self.remedy_zh if lang == "zh" else self.remedy_en
 
 
@@ -46,7 +46,7 @@ def make_finding(
     package: str = "dualml.common.words",
     **values: Any,
 ) -> DoctorFinding:
-    """Make a finding in both languages from message keys.
+    """Make a finding in both languages from message keys; ``values`` fill the messages.
 
     Args:
         key: message below ``doctor.says``; if empty, the text is the value ``text``.
@@ -64,12 +64,13 @@ def make_finding(
 
 
 def same_text(text: str) -> dict[str, str]:
-    """Return language → the same text."""
+    """Return a dict with this text for every language."""
     return dict.fromkeys(LANGUAGES, text)
 
 
 def version_finding(package: str, version: str, extra: str, note: str = "") -> DoctorFinding:
-    """Make a finding on whether a version is in the range that dualml declares for its extra."""
+    """Make a finding on whether a version is in the range that dualml declares for its extra:
+    ``ok``, or ``warn`` with the command that installs one."""
     wanted = declared_versions(package, extra)
     shown = f"{version}{f' ({note})' if note else ''}"
     if wanted.contains(version, prereleases=True):
@@ -81,7 +82,8 @@ def version_finding(package: str, version: str, extra: str, note: str = "") -> D
 
 
 def declared_versions(package: str, extra: str) -> SpecifierSet:
-    """Return the version range in dualml's own metadata; all versions if it has none."""
+    """Return the version range of a package that dualml's own metadata declare for an extra; all
+    versions if they declare none."""
     try:
         lines = requires("dualml") or []
     except PackageNotFoundError:

@@ -103,7 +103,7 @@ class TorchRelease:
 
     @property
     def command(self) -> str:
-        """The pip command that installs it."""
+        """The pip command that installs it and torchvision, from the index of its build."""
         build = f"cu{self.cuda['version'].replace('.', '')}" if self.cuda else "cpu"
         index = f" --index-url {INDEX.format(build=build)}" if self.system != "Darwin" else ""
         wanted = f"'torch=={self.version}.*' 'torchvision=={self.torchvision}.*'"
@@ -111,7 +111,8 @@ class TorchRelease:
 
 
 def tested_releases(package: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the releases of a framework within the range that dualml is tested with."""
+    """Yield the releases of a framework within the range that dualml is tested with, the newest
+    first."""
     wanted = declared_versions(package, package)
     return (row for row in published_releases()[package] if row["version"] in wanted)
 
@@ -155,7 +156,8 @@ def oldest_driver(version: str) -> str:
 
 
 def runs_on(row: Mapping[str, Any], driver: str, capabilities: Sequence[str]) -> bool:
-    """Return whether PyTorch's build for this CUDA runs with the driver and on all GPUs."""
+    """Return whether PyTorch's build for this CUDA runs with the driver and on all GPUs; no GPUs
+    are no obstacle."""
     least, most = (Version(bound) for bound in row.get("capability", ("0.0", "999.0")))
     # Code built for a GPU also runs on later ones of the same major version.
     fits = all(least <= Version(c) and Version(c).major <= most.major for c in capabilities)
@@ -180,13 +182,14 @@ def newest_mindspore(there: MachineFacts) -> Mapping[str, Any] | None:
 
 
 def examine_fit(there: MachineFacts) -> Iterable[DoctorFinding]:
-    """Yield the release of each framework that fits a machine, with its install command."""
+    """Yield one finding per framework: the newest release that fits a machine, with its install
+    command, or that none does."""
     yield _torch_finding(there)
     yield _mindspore_finding(there)
 
 
 def _torch_finding(there: MachineFacts) -> DoctorFinding:
-    """Return the finding about PyTorch."""
+    """Return the finding about the newest PyTorch that fits, or a warning that none does."""
     chosen = newest_torch(there)
     if chosen is None:
         key = "torch_none_gpu" if there.driver else "torch_none"
@@ -207,7 +210,7 @@ def _torch_finding(there: MachineFacts) -> DoctorFinding:
 
 
 def _mindspore_finding(there: MachineFacts) -> DoctorFinding:
-    """Return the finding about MindSpore."""
+    """Return the finding about the newest MindSpore that fits, or a warning that none does."""
     row = newest_mindspore(there)
     if row is None:
         key = "mindspore_none_cann" if there.npu and there.cann else "mindspore_none"

@@ -23,13 +23,14 @@ PREFIX = "@dualml "
 
 
 def print_message(kind: str, value: object) -> None:
-    """Print one message of the probe as JSON."""
+    """Print one message of the probe, ``{kind: value}``, as JSON on a line of its own after
+    `PREFIX`."""
     print(f"\n{PREFIX}{json.dumps({kind: value})}", flush=True)
 
 
 def examine(info: BackendInfo) -> Iterator[DoctorFinding]:
-    """Run the backend's own examination, ``<package>.doctor:examine``, or just import the
-    framework."""
+    """Run the backend's own examination, ``<package>.doctor:examine``, or just import the framework
+    and open the CPU; yield its findings. Errors of the framework pass."""
     if importlib.util.find_spec(f"{info.package}.doctor"):
         yield from importlib.import_module(f"{info.package}.doctor").examine()
         return
@@ -39,7 +40,8 @@ def examine(info: BackendInfo) -> Iterator[DoctorFinding]:
 
 
 def main(name: str) -> None:
-    """Examine a backend, print the findings, and end the process."""
+    """Examine a backend, print the findings, whether it works or its error, and end the process
+    with exit code 0 in either case."""
     info = backends()[name]
     try:
         with contextlib.suppress(UserError):  # problems are examined below

@@ -48,7 +48,7 @@ def _python() -> Iterator[DoctorFinding]:
 
 
 def _hardware() -> Iterator[DoctorFinding]:
-    """Yield findings about CPU, threads, memory and GPUs."""
+    """Yield findings about CPU, threads, memory and NVIDIA GPUs."""
     cpu, cores, usable = machine.cpu_model(), machine.physical_cores(), machine.usable_cores()
     yield make_finding("cpu", "ok", "cpu", cpu=cpu, cores=cores, usable=usable)
     n = machine.default_threads()
@@ -85,7 +85,8 @@ def _network() -> Iterator[DoctorFinding]:
 
 
 def _data() -> Iterator[DoctorFinding]:
-    """Yield the location of each dataset, as `dualml data list` finds it."""
+    """Yield a finding on the location of each image dataset, as `dualml data list` finds it: a
+    warning if it is absent, a problem if damaged."""
     from dualml.experiment.data.overview import list_image_datasets
 
     for row in list_image_datasets():
@@ -101,7 +102,8 @@ def _data() -> Iterator[DoctorFinding]:
 
 
 def _cache() -> DoctorFinding:
-    """Return the finding on whether the cache folder is writable."""
+    """Return the finding on whether the cache folder is writable; it is created if it is
+    missing."""
     folder = machine.cache_dir()
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -67,7 +67,7 @@ def list_runs(root: Path, jobs: Jobs | None) -> list[RunRow]:
 
 
 def rows_of_folders(folders: Sequence[Path]) -> list[RunRow]:
-    """Return the rows of the runs in these folders.
+    """Return the rows of these run folders, one for several paths of the same folder.
 
     Raises:
         UserError: one of them is not a run folder.
@@ -81,7 +81,7 @@ def rows_of_folders(folders: Sequence[Path]) -> list[RunRow]:
 
 
 def latest_run(root: Path) -> Path:
-    """Return the run that was created last.
+    """Return the folder of the run in ``root``, or ``root`` itself, that was created last.
 
     Raises:
         UserError: there is no run.
@@ -102,7 +102,8 @@ def folder_size(folder: Path) -> int:
 
 
 def walk_files(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """Yield all files and links in a folder, at any depth."""
+    """Yield all files and links in a folder, at any depth; links are not followed, and unreadable
+    folders are skipped."""
     left: list[str | Path] = [folder]
     while left:
         try:
@@ -131,7 +132,8 @@ def runs_table(found: Sequence[RunRow], words: Messages) -> Table:
 
 
 def row_cells(row: RunRow, words: Messages) -> list[Cell | str]:
-    """Return the cells of one run."""
+    """Return the cells of one run; of one that cannot be read its name, the problem and its
+    size."""
     run = row.summary
     if run.problem:
         now = Cell(words("status.unreadable"), "bad", run.problem)

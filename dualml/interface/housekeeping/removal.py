@@ -56,7 +56,7 @@ def parse_age(text: str) -> float:
 
 
 def plan_named(rows: Sequence[RunRow], jobs: Jobs) -> RemovalPlan:
-    """Plan to remove exactly these runs.
+    """Plan to remove exactly these runs; nothing is removed yet.
 
     Raises:
         UserError: one of them cannot be removed, with the reason.
@@ -71,7 +71,7 @@ def plan_named(rows: Sequence[RunRow], jobs: Jobs) -> RemovalPlan:
 def plan_filtered(
     root: Path, rows: Sequence[RunRow], jobs: Jobs, *, older: float | None, failed: bool, keep: int
 ) -> RemovalPlan:
-    """Plan to remove the runs in a folder that match all conditions.
+    """Plan to remove the runs in a folder that match all conditions; nothing is removed yet.
 
     Args:
         root: the folder.
@@ -79,7 +79,8 @@ def plan_filtered(
         jobs: all jobs; runs that a job still needs are kept.
         older: minimum seconds since ``run.json`` was changed; None for any age.
         failed: match only runs with a failed trial.
-        keep: number of newest runs that are kept.
+        keep: number of newest runs that are kept, whether or not they match; they are not listed as
+            kept.
     """
     going, staying = list[RunRow](), dict[Path, str]()
     at_work, inside, now = pending_jobs(jobs), resolve_links(root), time.time()
@@ -100,7 +101,8 @@ def plan_filtered(
 
 
 def pending_jobs(jobs: Jobs) -> dict[Path, int]:
-    """Return run folder → number of the job that will continue it."""
+    """Return run folder, with links resolved, → number of the queued or running job that writes
+    into it."""
     left = [number for number in jobs.numbers() if jobs.state(number).status in WAITING]
     return {resolve_links(Path(jobs.job(number).out)): number for number in left}
 

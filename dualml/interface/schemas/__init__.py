@@ -23,7 +23,7 @@ def schema_names() -> list[str]:
 
 
 def schema_text(name: str) -> str:
-    """Return a schema as JSON text.
+    """Return a schema as JSON text, by its name or its ID.
 
     Raises:
         UserError: there is no schema of that name.

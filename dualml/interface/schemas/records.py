@@ -25,7 +25,7 @@ SCHEMA_FOLDER = Path(__file__).resolve().parent
 
 
 def record_schemas() -> Mapping[str, dict[str, Any]]:
-    """Return name → schema."""
+    """Return name → schema of the outputs that are files of a run folder; nothing is written."""
     findings: Any = (list[FindingRecord], ...)
     of_run: dict[str, Any] = {
         "folder": (str, ...),
@@ -48,7 +48,8 @@ def record_schemas() -> Mapping[str, dict[str, Any]]:
 def schema_of_record(
     name: str, title: str, record: type[BaseModel], more: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the schema of a model with some more fields."""
+    """Return the JSON schema of a pydantic model with the fields in ``more`` and a ``schema`` key,
+    without descriptions."""
     from pydantic import create_model
 
     whole: Any = create_model(record.__name__, __base__=record, **more)
@@ -61,7 +62,7 @@ def schema_of_record(
 
 
 def to_json(schema: Mapping[str, Any]) -> str:
-    """Format a schema as JSON text."""
+    """Format a schema as indented JSON text with a line break at the end."""
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
 

@@ -19,7 +19,7 @@ Stamp = tuple[int, int, int]
 
 
 def file_stamp(path: Path) -> Stamp | None:
-    """Return the state of a file, or None if there is no file."""
+    """Return the state of a file, or None if there is no file or it cannot be looked up."""
     try:
         status = path.stat()
     except (OSError, ValueError):
@@ -68,8 +68,8 @@ class Cache:
         return cast(T, value)
 
     def read(self, path: Path, read: Callable[[Path], T]) -> T:
-        """Call ``read`` with the file's folder, as readers of `dualml.experiment.store` expect, and
-        cache the result."""
+        """Return the result of ``read``, called with the file's folder, as readers of
+        `dualml.experiment.store` expect; it is cached until the file changes."""
         return self.get_or_create((path, read), file_stamp(path), lambda: read(path.parent))
 
     def is_current(self, path: Path, read: Callable[[Path], T]) -> bool:

@@ -22,7 +22,7 @@ MAX_HEAD_BYTES = 32 * 1024
 
 
 class HeadTooLong(Exception):
-    """Raised when the line and headers of a request exceed `MOST_HEAD` bytes."""
+    """Raised when the line and headers of a request exceed `MAX_HEAD_BYTES` bytes."""
 
 
 class Connections:
@@ -36,16 +36,17 @@ class Connections:
         self._files = 2**20 if limit == resource.RLIM_INFINITY else limit
 
     def admit(self, sock: socket.socket) -> None:
-        """Add a new connection as a stranger, and close the oldest strangers if the slots are
-        full."""
+        """Add a new connection as a stranger, which has not shown the token, and shut down the
+        oldest strangers if the slots are full."""
         with self._lock:
             while len(self._strangers) >= min(MAX_STRANGERS, max(1, self._files // 8)):
                 self._end_oldest()
             self._strangers[sock] = None
 
     def authenticate(self, sock: socket.socket) -> bool:
-        """Move a connection that has shown the token to the guests; return False if those are
-        full."""
+        """Move a connection that has shown the token to the guests and return True, also for one
+        that is a guest already; return False if their slots are full, or the connection has been
+        dropped."""
         with self._lock:
             if sock in self._guests:
                 return True
@@ -65,8 +66,8 @@ class Connections:
             self._guests.discard(sock)
 
     def drop_oldest(self) -> None:
-        """Close the stranger that has waited longest, because the system has no descriptors
-        left."""
+        """Shut down the stranger, a connection without token, that has waited longest, if there is
+        one, because the system has no descriptors left."""
         with self._lock:
             if self._strangers:
                 self._end_oldest()
@@ -86,7 +87,8 @@ class RequestStream(io.RawIOBase):
         self.sock, self.deadline, self.bytes_left = sock, 0.0, 0
 
     def start_request(self, seconds: float) -> None:
-        """Start the limits of the next request: ``seconds`` from now, waiting included."""
+        """Start the limits of the next request: ``seconds`` from now, waiting included, and
+        `MAX_HEAD_BYTES` bytes."""
         self.deadline, self.bytes_left = time.monotonic() + seconds, MAX_HEAD_BYTES
 
     def readable(self) -> bool:
@@ -94,7 +96,8 @@ class RequestStream(io.RawIOBase):
         return True
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        """Receive the bytes that are available.
+        """Receive the bytes that are available, waiting for at least one, and return their number;
+        0 if the client has closed.
 
         Raises:
             TimeoutError: the time limit is over.

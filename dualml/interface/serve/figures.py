@@ -35,7 +35,8 @@ ENDS = {"running": "circle", "failed": "cross", "interrupted": "cross"}
 
 
 def recorded_metrics(runs: Sequence[RunView]) -> list[str]:
-    """List the metrics that any trial has recorded; the loss is always among them."""
+    """List those of `METRICS`, in their order, that any trial has recorded; the loss is always
+    among them."""
     there = {name for seen in runs for trial in seen.trials for name in trial.curves}
     return [name for name in METRICS if name in there or name == "loss"]
 
@@ -127,12 +128,12 @@ def backend_legend(backends: Sequence[str]) -> list[LegendEntry]:
 
 
 def x_axis(axis: str, words: Messages) -> Axis:
-    """Make the x-axis for updates, epochs or seconds."""
+    """Make the x-axis for updates, epochs or seconds, from 0."""
     return Axis(words(f"axis.{axis}"), low=0)
 
 
 def y_axis(runs: Sequence[RunView], metric: str, words: Messages) -> Axis:
-    """Make the y-axis of a metric, with its unit."""
+    """Make the y-axis of a metric, with its unit: 0 to 102 percent for accuracies."""
     if metric.endswith("accuracy"):
         return Axis(words("serve.percent", metric=words(f"serve.metric.{metric}")), low=0, high=102)
     kinds = {seen.record.experiment.get("loss", "cross_entropy") for seen in runs}
@@ -144,7 +145,8 @@ def y_axis(runs: Sequence[RunView], metric: str, words: Messages) -> Axis:
 def trial_marks(
     trials: Sequence[tuple[SeriesId, TrialView]], metric: str, axis: str, total: int
 ) -> list[Mark]:
-    """Make the marks of all trials of a panel, in a figure with ``total`` curves."""
+    """Make the marks of all trials of a panel, in a figure with ``total`` curves, which share a
+    limited number of points."""
     points = max(MIN_CURVE_POINTS, min(MAX_CURVE_POINTS, MAX_FIGURE_POINTS // max(1, total)))
     return [
         mark for owner, trial in trials for mark in curve_marks(trial, owner, metric, axis, points)
@@ -154,7 +156,8 @@ def trial_marks(
 def curve_marks(
     trial: TrialView, owner: SeriesId, metric: str, axis: str, points: int
 ) -> Iterator[Mark]:
-    """Yield the marks of one curve: the raw values, the smoothed line, and a marker at its end."""
+    """Yield the marks of one curve: the raw values of a noisy loss, the line, and a marker at its
+    end if the trial runs, failed or was interrupted. Nothing for a metric that was not recorded."""
     line = curves.mean_curve([trial], metric, axis)
     if line is None:
         return

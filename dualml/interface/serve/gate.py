@@ -41,7 +41,8 @@ class Gate:
         return self.host == "localhost" or is_loopback(self.host)
 
     def url(self) -> str:
-        """Return the URL to open in a browser, with the token."""
+        """Return the URL to open in a browser, with the token; the host name of this machine stands
+        for an address that means all of its addresses."""
         host = self.host
         if is_ip_address(host) and ipaddress.ip_address(host).is_unspecified:
             host = socket.gethostname()
@@ -75,7 +76,8 @@ class Gate:
 
     @staticmethod
     def cookie_value(cookies: str | None, name: str) -> str:
-        """Return the value of a cookie, or an empty string."""
+        """Return the value of a cookie in a Cookie header, or an empty string if it is not
+        there."""
         try:
             jar = SimpleCookie(cookies or "")
         except CookieError:
@@ -93,5 +95,5 @@ def is_ip_address(host: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host is a loopback address."""
+    """Return whether a host is a loopback IP address; False for any name, also ``localhost``."""
     return is_ip_address(host) and ipaddress.ip_address(host).is_loopback

@@ -49,7 +49,8 @@ class JobMonitor:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def rows(self) -> list[JobRow]:
-        """Return the rows of waiting, running and recently ended jobs.
+        """Return the rows of waiting, running and recently ended jobs, at most `SAME_S` seconds
+        old.
 
         Raises:
             UserError: a file of a job cannot be read.
@@ -60,7 +61,8 @@ class JobMonitor:
             return self._rows[1]
 
     def current_state(self, jobs: Jobs, job: JobSpec) -> JobState:
-        """Return the recorded state of a job; start a Slurm query if the last one is too old."""
+        """Return the recorded state of a job; start a Slurm query in the background if the job
+        waits or runs there and the last query is older than `ASK_S` seconds."""
         state = jobs.state(job.id)
         asked = self._asked.get(job.id, -ASK_S)
         waits = state.status in WAITING and job.on == "slurm" and state.slurm is not None
@@ -70,7 +72,8 @@ class JobMonitor:
         return state
 
     def query_slurm(self, job: JobSpec) -> None:
-        """Query Slurm about a job; errors are ignored, because the query is repeated."""
+        """Query Slurm about a job, and write the answer to the job's state file; errors are
+        ignored, because the query is repeated."""
         try:
             slurm.refresh_state(Jobs(self.jobs.path), job)
         except (UserError, OSError):
@@ -84,7 +87,8 @@ class JobMonitor:
             return []
 
     def logs(self, run: Path) -> Sequence[tuple[str, Path]]:
-        """Return name and log file of each job that belongs to a run."""
+        """Return name and log file of each job shown that belongs to a run; none if the jobs cannot
+        be read."""
         try:
             rows = self.rows()
         except UserError:

@@ -27,10 +27,11 @@ class LogChunk:
 
 
 def list_logs(run: Path, seen: RunView, more: Iterable[tuple[str, Path]]) -> dict[str, Path]:
-    """List all logs as name → file, the most recently written first, empty ones last.
+    """List the logs of a run as name → file, the most recently written first, empty ones last, at
+    most `MAX_LOGS`. Files that links lead to outside of the run folder are left out.
 
     Args:
-        more: logs of the jobs that ran it.
+        more: logs of the jobs that ran it, which may be anywhere.
     """
     every = dict(more)
     own = {*every.values()}
@@ -57,7 +58,7 @@ def is_inside(path: Path, run: Path) -> bool:
 
 
 def read_log(path: Path, after: int | None = None) -> LogChunk:
-    """Read a log after ``after`` bytes, or its end.
+    """Read a log after ``after`` bytes, or its end if that is None or too far from the end.
 
     Returns at most `TAIL_BYTES` bytes, without splitting a character; a chunk that starts elsewhere
     starts at a line. Empty if the log cannot be read.

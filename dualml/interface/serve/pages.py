@@ -60,11 +60,12 @@ class Pages:
         self.monitor = JobMonitor(CachedJobs(self.jobs.path, self.cache))
 
     def run_paths(self) -> dict[str, Path]:
-        """Return all runs as name → run folder."""
+        """Return all runs in ``root`` and of jobs as name → run folder."""
         return runs_by_name(self.root, self.monitor.run_folders())
 
     def run_path(self, name: str) -> Path:
-        """Return the folder of a run in the list."""
+        """Return the folder of a run by its name in `run_paths`; raise `UserError` for any other
+        name."""
         if (path := self.run_paths().get(name)) is None:
             raise UserError(f"there is no run {name} in {self.root}, nor of a job")
         return path
@@ -72,7 +73,7 @@ class Pages:
     # --- pages --------------------------------------------------------------------------------
 
     def home_page(self, words: Messages) -> str:
-        """Render the page with all runs and jobs."""
+        """Render the page with the runs, at most `MAX_RUNS`, and the jobs."""
         found = summarize_all(self.cache, self.run_paths())
         known = {resolve_links(run.path): run for run in found}
         queue: list[Block]
@@ -119,7 +120,8 @@ class Pages:
         )
 
     def runs_page(self, query: Query, words: Messages, *, without_log: bool = False) -> str:
-        """Render the page of one run, or of several side by side.
+        """Render the page of one run, or of several side by side, that the query names; raise
+        `UserError` for none, too many or unknown ones.
 
         Args:
             without_log: leave out the text of the log, which the script reads separately.
@@ -296,7 +298,8 @@ class Pages:
     # --- files --------------------------------------------------------------------------------
 
     def log_chunk(self, query: Query) -> LogChunk:
-        """Return the next chunk of a log."""
+        """Return the chunk of the log that the query names, after its ``after`` bytes; raise
+        `UserError` if there is no such run or log."""
         name = query_value(query, "run")
         path = self.run_path(name)
         there = list_logs(path, self.watcher.view_run(name, path), self.monitor.logs(path))
@@ -319,13 +322,15 @@ class Pages:
 
 
 def query_value(query: Query, name: str, known: Mapping[str, object] | None = None) -> str:
-    """Return the value of a query parameter; if it is not in ``known``, the first known value."""
+    """Return the first value of a query parameter, or an empty string without one; if ``known`` is
+    given and lacks it, the first known value."""
     value = (query.get(name) or [""])[0]
     return value if known is None or value in known else next(iter(known), "")
 
 
 def query_without(query: Query, *names: str) -> dict[str, Sequence[str]]:
-    """Return the query without these parameters, for a form that sets them."""
+    """Return the query without these parameters, ``lang`` and ``live``, for a form that sets
+    them."""
     return {name: values for name, values in query.items() if name not in (*names, "lang", "live")}
 
 

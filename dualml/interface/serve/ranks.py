@@ -66,7 +66,8 @@ def ranks_table(
 
 
 def rank_state(trial: TrialView, rank: int) -> str:
-    """Return the state of a rank: that of its trial, but ``ended`` for ranks that did not fail."""
+    """Return the state of a rank: that of its trial, but ``ended`` if the trial failed and its
+    reason names another rank."""
     fault = FAULT.match(trial.record.reason or "")
     if trial.state == "failed" and fault and int(fault[1]) != rank:
         return "ended"
@@ -82,7 +83,8 @@ def rank_step(watch: RunWatcher, seen: RunView, trial: TrialView, rank: int) -> 
 
 
 def last_activity(seen: RunView, trial: TrialView, rank: int, log: Path | None) -> str:
-    """Return the time when the rank last wrote a record or to its log."""
+    """Return the local time when the rank last wrote a record or to its log, as text; a dash if it
+    has not."""
     place = trial_folder(seen.summary.path, trial.record.key)
     stamps = [file_stamp(path) for path in (records_path(place, rank), log) if path is not None]
     last = max((s[2] for s in stamps if s is not None), default=None)

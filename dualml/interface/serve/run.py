@@ -43,7 +43,7 @@ class TrialView:
 
     @property
     def updates(self) -> float | None:
-        """The number of updates: the final one if known, else the last recorded one."""
+        """The number of updates: the final one if known, else the last recorded one, or None."""
         return self.record.updates or self.step
 
     @property
@@ -67,7 +67,7 @@ class RunView:
 
     @property
     def arms(self) -> Mapping[str, Any]:
-        """The arms of the experiment: arm → settings."""
+        """All arms of the experiment, also those that did not run: arm → settings."""
         arms: dict[str, Any] = self.record.experiment.get("arms") or {}
         return arms
 
@@ -107,7 +107,8 @@ class RunWatcher:
         found: RunSummary,
         now: Key | None,
     ) -> TrialView:
-        """Return the current view of a trial."""
+        """Return the current view of a trial, whose state is ``running`` only if its key is
+        ``now``."""
         records = self.poll_records(trial_folder(run, record.key))
         size = records.size  # before the curves: they may have grown meanwhile
         state: str = record.status
@@ -155,7 +156,7 @@ def running_trial(run: Path, record: RunRecord) -> Key | None:
 
 
 def find_log(run: Path, seen: RunView, trial: TrialView, rank: int, cache: Cache) -> Path | None:
-    """Return the log of a rank of a trial, or None.
+    """Return the path of the log of a rank of a trial, or None if there is none.
 
     Ranks that ran several trials have their log in the folder of the first one.
     """
@@ -169,7 +170,8 @@ def find_log(run: Path, seen: RunView, trial: TrialView, rank: int, cache: Cache
 
 
 def launch_key(run: Path, record: TrialRecord, cache: Cache) -> tuple[str, str, int] | None:
-    """Return the key of the launch that a trial belongs to; None for a single rank."""
+    """Return the key of the launch that a trial belongs to; None for a single rank, and where the
+    job file is missing or damaged."""
     if record.world_size < 2:
         return None
     try:

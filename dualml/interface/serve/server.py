@@ -68,7 +68,8 @@ class PageServer(socketserver.ThreadingTCPServer):
         self.connections = Connections()
 
     def get_request(self) -> Any:
-        """Accept a connection; if the system is out of descriptors, close a stranger and wait."""
+        """Accept a connection; if the system is out of descriptors, drop one that has not shown the
+        token and wait. Errors are raised in any case."""
         try:
             return super().get_request()
         except OSError as error:
@@ -78,7 +79,8 @@ class PageServer(socketserver.ThreadingTCPServer):
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Give the connection a slot, and start its thread."""
+        """Give the connection a slot, and start its thread, or close it if no thread can be
+        started."""
         self.connections.admit(request)
         try:
             super().process_request(request, client_address)
@@ -97,7 +99,7 @@ class PageServer(socketserver.ThreadingTCPServer):
 
 
 def bind_error_text(host: str, port: int, error: OSError) -> str:
-    """Return the error message for an address that cannot be bound."""
+    """Return the error message, with a remedy, for an address that cannot be bound."""
     if error.errno == errno.EADDRINUSE:
         return (
             f"port {port} of {host} is taken, perhaps by another dualml serve; "
@@ -135,7 +137,8 @@ class PageHandler(BaseHTTPRequestHandler):
             self.send_error(431)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Respond to a malformed request, and close the connection."""
+        """Respond to a malformed request with the code and its usual name, and close the
+        connection; ``message`` and ``explain`` are ignored."""
         self.close_connection = True
         self.request_version = self.protocol_version  # otherwise there would be no headers
         with contextlib.suppress(OSError):
@@ -236,7 +239,7 @@ class PageHandler(BaseHTTPRequestHandler):
         )
 
     def send_file(self, path: Path) -> None:
-        """Send a report from its file."""
+        """Send a report from its file, under a policy that isolates its scripts."""
         with open_to_read(path) as file:
             size = os.fstat(file.fileno()).st_size
             more = {"Content-Security-Policy": REPORT_POLICY, "Content-Length": str(size)}
@@ -246,7 +249,7 @@ class PageHandler(BaseHTTPRequestHandler):
     def send_content(
         self, code: int, content: bytes, kind: str, more: Mapping[str, str] | None = None
     ) -> None:
-        """Send headers and content."""
+        """Send headers and, unless the method is HEAD, content."""
         self.send_headers(
             code, {"Content-Type": kind, "Content-Length": str(len(content)), **(more or {})}
         )
@@ -268,7 +271,8 @@ class PageHandler(BaseHTTPRequestHandler):
 
 
 def copy_bytes(source: BinaryIO, target: Any, size: int) -> None:
-    """Copy exactly ``size`` bytes, the announced length, even if the file grows meanwhile."""
+    """Copy at most ``size`` bytes, the announced length, even if the file grows meanwhile; fewer if
+    it ends before."""
     while size > 0 and (piece := source.read(min(size, SEND_CHUNK_BYTES))):
         target.write(piece)
         size -= len(piece)

@@ -26,7 +26,7 @@ class LiveBlock:
 
 
 def make_live(*blocks: Block) -> LiveBlock:
-    """Render blocks of a section as live HTML."""
+    """Render blocks of a section as HTML that the page replaces when it has changed."""
     return LiveBlock(render_blocks(blocks, 3))
 
 
@@ -97,5 +97,5 @@ def script_text() -> str:
 
 
 def _read(name: str) -> str:
-    """Read a file of this package."""
+    """Return the text of a file of this package."""
     return (files("dualml.interface.serve") / name).read_text(encoding="utf-8")

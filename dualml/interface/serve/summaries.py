@@ -52,8 +52,8 @@ class RunSummary:
 
 
 def find_run_folders(root: Path, deep: int = MAX_DEPTH) -> Iterator[Path]:
-    """Yield the run folders inside a folder, or the folder itself; unreadable folders are
-    skipped."""
+    """Yield the run folders inside a folder, at most ``deep`` levels below it, or the folder itself
+    if it is one; runs inside of runs, and hidden and unreadable folders, are skipped."""
     if is_regular(root / HEAD.name):
         yield root
         return
@@ -70,7 +70,8 @@ def find_run_folders(root: Path, deep: int = MAX_DEPTH) -> Iterator[Path]:
 
 
 def runs_by_name(root: Path, more: Iterable[Path]) -> dict[str, Path]:
-    """Return the runs as name in URLs → run folder. Only these are served."""
+    """Return the runs in ``root``, and those among ``more`` that are not in it, as name in URLs →
+    run folder; the name of the latter is their path. Only these are served."""
     there = {run_name(path, root): path for path in find_run_folders(root)}
     known = {resolve_links(path) for path in there.values()}
     for path in more:
@@ -80,13 +81,14 @@ def runs_by_name(root: Path, more: Iterable[Path]) -> dict[str, Path]:
 
 
 def run_name(path: Path, root: Path) -> str:
-    """Return the name of a run: its path relative to the served folder, which may be a run
-    itself."""
+    """Return the name of a run: its path relative to the served folder, which may be a run itself
+    and then gives its own name."""
     return path.name or str(path) if path == root else path.relative_to(root).as_posix()
 
 
 def summarize_all(cache: Cache, paths: Mapping[str, Path]) -> list[RunSummary]:
-    """Summarize the runs of a list; the most recently changed ones are read first."""
+    """Summarize the runs of a list; the most recently changed ones are read first, and come first.
+    After `READ_S` seconds, those that are not cached get the state `UNREAD`."""
     stamps = {name: file_stamp(path / HEAD.name) or (0, 0, 0) for name, path in paths.items()}
     begin, found = time.monotonic(), list[RunSummary]()
     for name in sorted(paths, key=lambda name: stamps[name][2], reverse=True):
@@ -99,7 +101,8 @@ def summarize_all(cache: Cache, paths: Mapping[str, Path]) -> list[RunSummary]:
 
 
 def summarize(cache: Cache, name: str, path: Path) -> RunSummary:
-    """Summarize a run: its state, its progress and its worst verdict."""
+    """Summarize a run: its state, its progress and its worst verdict; one that cannot be read has a
+    ``problem`` instead."""
     try:
         head = cache.read(path / HEAD.name, HEAD.read)
     except UserError as error:
@@ -135,7 +138,7 @@ def summarize(cache: Cache, name: str, path: Path) -> RunSummary:
 
 
 def worst_verdict(verdicts: ParitySummaryRecord) -> str:
-    """Return the worst verdict of a run, or an empty string.
+    """Return the worst verdict of a run, or an empty string if nothing was compared.
 
     Arms without a deterministic order are left out if there are others, as in the report's
     headline, because they are not expected to agree.

@@ -29,12 +29,12 @@ TONES: Mapping[str, Tone] = {**STATUS_TONES, "running": "near", "waiting": "", "
 
 
 def page_url(page: str = "run", /, **values: str | Sequence[str]) -> str:
-    """Return the URL of a page about a run."""
+    """Return the URL, without host, of a page about a run, with ``values`` as its query."""
     return f"/{page}?{urlencode(values, doseq=True)}"
 
 
 def trial_key(trial: TrialView) -> str:
-    """Return the name of a trial in URLs."""
+    """Return the name of a trial in URLs: arm, backend and seed, joined by slashes."""
     return "/".join(map(str, trial.record.key))
 
 
@@ -50,7 +50,8 @@ def format_time(seconds: float) -> str:
 
 
 def format_created(text: str) -> str:
-    """Format the ISO time at which a run was created, as `format_time`; other text is unchanged."""
+    """Format the ISO time at which a run was created, as `format_time`; a time without zone is UTC,
+    and other text is unchanged."""
     try:
         made = datetime.fromisoformat(text)
     except ValueError:
@@ -59,7 +60,7 @@ def format_created(text: str) -> str:
 
 
 def format_duration(seconds: float | None, words: Messages) -> str:
-    """Format seconds in at most two units: ``2 h 5 min``."""
+    """Format seconds in at most two units: ``2 h 5 min``; an empty text for None."""
     if seconds is None:
         return ""
     for unit, size, small, part in (("h", 3600, "min", 60), ("min", 60, "s", 1)):
@@ -137,7 +138,8 @@ def make_runs_table(found: Sequence[RunSummary], words: Messages, *, selectable:
 
 
 def run_cells(run: RunSummary, words: Messages, selectable: bool) -> list[Cell | str]:
-    """Return the cells of one run."""
+    """Return the cells of one run; of one that was not or cannot be read only its link and
+    state."""
     link = tag("a", run.id, href=page_url(run=run.id))
     if selectable:
         label = words("serve.choose", run=run.id)
@@ -158,7 +160,8 @@ def run_cells(run: RunSummary, words: Messages, selectable: bool) -> list[Cell |
 
 
 def verdict_blocks(path: Path, cache: Cache, words: Messages) -> list[Block]:
-    """Return all verdicts of ``parity.json``, and the findings about differences."""
+    """Return all verdicts of ``parity.json`` and the findings about differences as blocks, or a
+    notice if there are none or they cannot be read."""
     try:
         parity = cache.read(path / PARITY.name, PARITY.read_if_present)
         findings = cache.read(path / FINDINGS.name, read_findings)
@@ -197,7 +200,8 @@ def trial_blocks(seen: RunView, words: Messages) -> list[Block]:
 
 
 def trial_cells(trial: TrialView, words: Messages) -> list[Cell | str]:
-    """Return the cells of one trial."""
+    """Return the cells of one trial; unless it is ``ok``, loss and accuracy are the last recorded
+    ones."""
     t = trial.record
     loss, accuracy = t.final_loss, t.test_accuracy
     if trial.state != "ok":
@@ -217,7 +221,7 @@ def trial_cells(trial: TrialView, words: Messages) -> list[Cell | str]:
 
 
 def last_value(trial: TrialView, metric: str) -> float | None:
-    """Return the last recorded value of a metric, or None."""
+    """Return the last recorded value of a metric, or None if it was not recorded."""
     curve = trial.curves.get(metric)
     return None if curve is None else float(curve.value[-1])
 
@@ -238,7 +242,8 @@ def make_results_table(runs: Sequence[RunView], words: Messages) -> Table:
 
 
 def _result_cell(trial: TrialView, words: Messages) -> Cell | str:
-    """Return the cell with loss and accuracy of one trial."""
+    """Return the cell with loss and accuracy of one trial, empty before it has any records; unless
+    it is ``ok``, its state is a note."""
     _, _, _, status, _, loss, accuracy, *_ = trial_cells(trial, words)
     numbers = f"{loss} · {accuracy} %" if trial.curves else ""
     if trial.state == "ok":

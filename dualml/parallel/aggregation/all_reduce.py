@@ -26,6 +26,6 @@ class AllReduce(Strategy):
     is_point_to_point: ClassVar[bool] = False
 
     def sum(self, comm: Communicator, x: Tensor) -> Tensor:
-        """All-reduce (sum) the vector ``x`` in place with the framework's collective and return
-        it."""
+        """Return the sum of the 1-D ``x`` over the ranks by the framework's all-reduce, in place
+        where the framework can: ``x`` may be overwritten."""
         return comm.all_reduce(x, inplace=True)

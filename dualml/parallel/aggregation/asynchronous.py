@@ -58,8 +58,8 @@ class AsyncParameterServer(DataParallel):
         return self.settings.arrival == "free"
 
     def make_strategy(self, settings: Aggregation) -> Strategy:
-        """Return the synchronous server's strategy, whose messages per gradient are the same: the
-        push and its answer are one round."""
+        """Return the synchronous server's strategy, whatever the settings: its messages per
+        gradient are the same, with push and answer as one round."""
         return ParameterServer()
 
     @property
@@ -94,14 +94,15 @@ class AsyncParameterServer(DataParallel):
         """Do nothing: the server has already applied every update."""
 
     def arrival_order(self, step: int) -> Array:
-        """Return the planned order in which the server handles the ranks in this global batch,
-        (n,)."""
+        """Return the planned order in which the server handles the ranks in global batch ``step``:
+        a permutation of all n ranks, its own included, (n,), drawn from the seed."""
         return make_generator(self.seed, "arrival", step).permutation(self.comm.size)
 
     # --- worker -----------------------------------------------------------------------------------
 
     def push_gradient(self, gradients: Sequence[Tensor]) -> None:
-        """Push the gradient to the server and pull the parameters after its update."""
+        """Push this worker's gradient to the server, pull the parameters after its update and make
+        them this rank's. With ``free`` arrival, first announce the gradient in the store."""
         if self.serves_on_arrival:
             self.comm.context.store.set(self.announcement_key(self.comm.rank), str(self.step_count))
         for g in gradients:
@@ -126,7 +127,8 @@ class AsyncParameterServer(DataParallel):
         return loss, own
 
     def handle_push(self, rank: int, step: int, own: Sequence[Tensor] = ()) -> None:
-        """Apply the gradient of ``rank`` as one update and send it the new parameters."""
+        """Receive the gradient of ``rank``, apply it as one update and send that rank the new
+        parameters; for rank 0 itself, apply its gradient ``own`` without messages."""
         if rank == 0:
             self.apply_gradient(own, 0, step)
             return
@@ -147,7 +149,8 @@ class AsyncParameterServer(DataParallel):
             self.stale_params = self.buckets.parameters()
 
     def serve_waiting(self) -> bool:
-        """Serve every worker that has announced a gradient; return whether there was one."""
+        """Serve every worker whose announced gradient is not yet applied, without waiting for
+        others; return whether there was one."""
         before = len(self.update_log)
         for rank in range(1, self.comm.size):
             announced = int(self.comm.context.store.get(self.announcement_key(rank)) or 0)
@@ -156,7 +159,8 @@ class AsyncParameterServer(DataParallel):
         return len(self.update_log) > before
 
     def catch_up(self, step: int) -> None:
-        """Serve until every worker has pushed its gradient of ``step``."""
+        """Serve until every worker has pushed its gradient of global batch ``step``; raise
+        `CommunicationError` if none comes within the timeout."""
         last = time.monotonic()
         while any(done < step for done in self.steps):
             if self.serve_waiting():
@@ -177,7 +181,8 @@ class AsyncParameterServer(DataParallel):
     # --- traces and evaluation --------------------------------------------------------------------
 
     def local_gradient(self, batch: Array | Sequence[Array]) -> Arrays:
-        """Return no gradient: there is no sum that it enters, and `trace` returns it."""
+        """Return an empty dict: a gradient here enters no sum over ranks, and `trace` returns
+        it."""
         return {}
 
     def materialize_losses(self, lazy: Sequence[tuple[Any, float]]) -> Array:
@@ -192,7 +197,8 @@ class AsyncParameterServer(DataParallel):
     replicas_identical = False
 
     def trace(self, batch: Array | Sequence[Array], probe: Array) -> BatchTrace:
-        """Return the trace of the batch; its gradient is the one that this rank would push next."""
+        """Return the trace of the batch with the gradient that this rank would push next, of its
+        own samples; the loss is 0."""
         part, _, factor = self.local_batch(batch)
         _, gradients = self.compute_stale_gradient(part, factor)
         return BatchTrace(
@@ -200,8 +206,8 @@ class AsyncParameterServer(DataParallel):
         )
 
     def state(self) -> dict[str, Arrays]:
-        """Return the optimizer state with rank 0's stale parameters and, for each rank, its pulled
-        version and number of batches."""
+        """Return the optimizer state of this rank with rank 0's stale parameters (``stale``, empty
+        on the others) and, for each rank, its pulled version and number of batches (``counts``)."""
         held = {f"bucket{i}": self.comm.numpy(p) for i, p in enumerate(self.stale_params)}
         counts = {"fetched": np.array(self.pulled_versions), "steps": np.array(self.steps)}
         return {**self.training.state(), "stale": held, "counts": counts}
@@ -237,7 +243,8 @@ class StalenessContent(TypedDict):
 
 
 def staleness_stats(served: Sequence[tuple[int, int, int]], size: int) -> StalenessContent:
-    """Return the mean and maximum staleness of all gradients, and the mean of each rank's."""
+    """Return the mean and maximum staleness of all gradients, and the mean of each of ``size``
+    ranks; 0 where there is none. ``served`` has (step, rank, staleness) for each update."""
     every = [s for _, _, s in served] or [0]
     ranks = [[s for _, rank, s in served if rank == r] or [0] for r in range(size)]
     means = [float(np.mean(r)) for r in ranks]

@@ -59,7 +59,7 @@ class Strategy:
 
     def for_layers(self, sizes: Sequence[int]) -> Strategy:
         """Return the strategy for a vector of layers with these numbers of elements, split only
-        between layers.
+        between layers. Only the ring overrides this: any other strategy raises an error.
 
         Raises:
             UserError: the strategy does not split the vector into one chunk per rank.
@@ -68,18 +68,19 @@ class Strategy:
 
     @classmethod
     def has_closed_form(cls) -> bool:
-        """Return whether `step_groups` and `max_rank_volume` are closed forms, and so cheap for any
-        n."""
+        """Return whether the strategy overrides `step_groups` by a closed form, which is cheap for
+        any n; otherwise steps are counted message by message."""
         return cls.step_groups is not Strategy.step_groups
 
     def step_groups(self, n: int, length: int) -> list[StepGroup]:
-        """Return the steps of one aggregation of ``length`` elements, with equal consecutive steps
-        grouped; n ≥ 2."""
+        """Return the steps of one aggregation of ``length`` elements, n ≥ 2, with sizes in
+        elements. Here one group per step, counted from the schedule; closed forms group equal
+        consecutive steps."""
         return count_step_groups(self.schedule(n), length)
 
     def max_rank_volume(self, n: int, length: int) -> tuple[int, int]:
-        """Return the number of messages and of elements that the busiest rank sends, which are also
-        those that it receives; n ≥ 2."""
+        """Return the number of messages and of elements of the busiest link, n ≥ 2: of all that any
+        one rank sends and all that it receives, the pair with most elements."""
         schedule = self.schedule(n)
         moved = (
             f(rank, length)
@@ -94,8 +95,8 @@ STRATEGIES: ClassRegistry[Strategy] = ClassRegistry("strategy", "dualml.parallel
 
 
 def execute_schedule(schedule: CollectiveSchedule, comm: Communicator, x: Tensor) -> Tensor:
-    """Execute a schedule with point-to-point messages and return the result; ``x`` may be
-    overwritten.
+    """Execute a schedule with point-to-point messages, on all ranks, and return the result; ``x``
+    may be overwritten.
 
     A rank takes part only in the steps in which it sends or receives.
     """

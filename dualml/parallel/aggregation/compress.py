@@ -49,8 +49,8 @@ class TopK:
         self.residuals: dict[str, np.ndarray[Any, Any]] = {}
 
     def sum(self, comm: Communicator, x: Tensor, bucket: str) -> Tensor:
-        """Return the sum over ranks of the largest entries of ``x`` plus the bucket's residual;
-        keep the rest."""
+        """Return the sum over ranks of what each sends: the entries of ``x`` plus the bucket's
+        residual that are largest in magnitude. Keep the other entries as the new residual."""
         own = comm.numpy(x)
         own += self.residuals.get(bucket, 0)
         k = max(1, math.ceil(self.fraction * len(own))) if len(own) else 0

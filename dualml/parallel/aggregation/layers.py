@@ -42,8 +42,9 @@ def cut_layers(sizes: Sequence[int], n: int) -> tuple[int, ...]:
 
 
 def _fill(ends: Sequence[int], most: int, n: int) -> tuple[int, ...]:
-    """Return the bounds of chunks of at most ``most`` elements, each filled as far as possible;
-    empty if n chunks do not hold all layers."""
+    """Return the bounds of n chunks of whole layers, each filled as far as ``most`` elements allow;
+    empty if they do not hold all layers. ``ends`` are the cumulative sizes of the layers, from
+    0."""
     bounds = [0]
     for _ in range(n):
         bounds.append(max(end for end in ends if end - bounds[-1] <= most))

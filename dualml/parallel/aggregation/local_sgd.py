@@ -91,7 +91,8 @@ class LocalSGD(DataParallel):
 
     def average_parameters(self) -> None:
         """Replace the parameters by their average over the ranks (or the neighbours), or by the
-        reduction that the settings ask for instead."""
+        reduction that the settings ask for instead; start to count samples anew. All ranks call
+        it."""
         plain = self.settings.reduce in ("sum", *COORDINATEWISE)
         weight, own = 1.0 if plain else self.averaging_weight, self.buckets.parameters()
         before = [self.comm.numpy(p) for p in own] if self.ranks_diverge else []
@@ -119,7 +120,8 @@ class LocalSGD(DataParallel):
 
     @property
     def ranks_diverge(self) -> bool:
-        """Whether the ranks hold different parameters between two updates."""
+        """Whether the ranks may hold different parameters after an update: ``every`` is above 1, or
+        the strategy only averages neighbours."""
         return self.settings.every > 1 or not self.strategy.exact
 
     def consensus(self) -> list[Tensor] | None:
@@ -131,8 +133,8 @@ class LocalSGD(DataParallel):
         return [AllReduce().sum(self.comm, p) for p in parts]
 
     def trace(self, batch: Array | Sequence[Array], probe: Array) -> BatchTrace:
-        """Return the trace of the batch, with the gradient of the whole batch while the parameters
-        agree, otherwise this rank's own."""
+        """Return the trace of the batch, without an update and with loss 0: the gradient of the
+        whole batch if parameters never differ between ranks, otherwise of this rank's part."""
         part, share, _ = self.local_batch(batch)
         _, gradients = self.buckets.gradient(part, 1.0 if self.ranks_diverge else share)
         if not self.ranks_diverge:

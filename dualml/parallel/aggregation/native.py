@@ -40,7 +40,8 @@ class NativeDataParallel(DataParallel):
         return self.reducing_buckets.detail
 
     def make_strategy(self, settings: Aggregation) -> Strategy:
-        """Return the all-reduce, which has the same messages and bytes."""
+        """Return the all-reduce, whatever the settings: it stands for the framework's sum, with the
+        same messages and bytes."""
         return AllReduce()
 
     @property
@@ -49,9 +50,10 @@ class NativeDataParallel(DataParallel):
         return False
 
     def local_gradient(self, batch: Array | Sequence[Array]) -> Arrays:
-        """Return no gradient: once a gradient is visible it is already the sum."""
+        """Return an empty dict: once a gradient is visible it is already the sum over the ranks."""
         return {}
 
     def combine(self, gradients: list[Tensor], share: float) -> list[Tensor]:
-        """Wait until the framework has summed the gradients over the ranks, and return the sums."""
+        """Wait until the framework has summed the gradients over the ranks, and return the sums;
+        ``share`` is ignored."""
         return self.reducing_buckets.wait_reduction(gradients)

@@ -122,7 +122,8 @@ class DataParallel(Training, ActivationCapture, MemoryReport):
 
     @contextlib.contextmanager
     def delay_messages(self) -> Iterator[None]:
-        """Delay the straggler's messages inside this context, and nowhere else."""
+        """Delay the straggler's messages inside this context if they are sent one by one, and none
+        afterwards."""
         comm, slow = self.comm, self.slow
         if slow is not None and self.has_separate_messages:
             comm.delay = lambda sent, received: slow.transfer_delay(
@@ -139,7 +140,8 @@ class DataParallel(Training, ActivationCapture, MemoryReport):
         return self.strategy.is_point_to_point
 
     def local_batch(self, batch: Array | Sequence[Array]) -> tuple[Array, float, float]:
-        """Return this rank's samples, their share of the batch, and the factor of its gradient."""
+        """Return this rank's samples, their share of the global batch (0 … 1), and the factor of
+        its mean gradient in the ranks' sum."""
         parts = np.array_split(batch, self.comm.size) if isinstance(batch, np.ndarray) else batch
         part = parts[self.comm.rank]
         share = len(part) / sum(map(len, parts))
@@ -151,8 +153,9 @@ class DataParallel(Training, ActivationCapture, MemoryReport):
         return {"weighted": share, "mean": 1 / self.comm.size}.get(self.settings.reduce, 1.0)
 
     def reduce_bucket(self, x: Tensor, bucket: str) -> Tensor:
-        """Return the strategy's sum over the ranks, compressed as the settings say; or the
-        reduction that they ask for instead."""
+        """Return the strategy's sum of ``x`` over the ranks, compressed as the settings say; or the
+        reduction that they ask for instead. A straggler first sleeps for the messages of a native
+        collective."""
         comm, slow = self.comm, self.slow
         if slow is not None and not self.strategy.is_point_to_point:
             schedule = self.strategy.schedule(comm.size)
@@ -168,7 +171,8 @@ class DataParallel(Training, ActivationCapture, MemoryReport):
     # --- memory -----------------------------------------------------------------------------------
 
     def measure_memory(self, batch: Array | Sequence[Array] | None = None) -> MemoryUsage:
-        """Count the bytes that this rank holds, including the buffers of the aggregation."""
+        """Count the bytes that this rank holds, including the buffers of the aggregation;
+        activations are those of its part of ``batch``, 0 if that part is empty."""
         part = None if batch is None else self.local_batch(batch)[0]
         nothing = part is not None and not len(part)
         own = self.training.require_capability(MemoryReport).measure_memory(
@@ -178,7 +182,7 @@ class DataParallel(Training, ActivationCapture, MemoryReport):
         return replace(own, buckets=self.buffer_bytes(), activations=kept)
 
     def buffer_bytes(self) -> int:
-        """Return the bytes of buckets and of compression residuals."""
+        """Return the bytes of this rank's buckets and of its compression residuals."""
         kept = {} if self.top is None else self.top.residuals
         return self.buckets.bucket_bytes() + sum(e.nbytes for e in kept.values())
 
@@ -189,7 +193,8 @@ class DataParallel(Training, ActivationCapture, MemoryReport):
         return gather_mean_losses(self.backend, self.comm, lazy)
 
     def trace(self, batch: Array | Sequence[Array], probe: Array) -> BatchTrace:
-        """Return activations of this rank's model, and the gradient as the ranks combine it."""
+        """Return activations of this rank's model, and the gradient as the ranks combine it; the
+        loss is 0, and no state changes. All ranks call it."""
         part, share, factor = self.local_batch(batch)
         with self.training.preserving_statistics():
             _, gradients = self.buckets.gradient(part, factor)
@@ -212,7 +217,8 @@ class DataParallel(Training, ActivationCapture, MemoryReport):
         return self.observed.fetch_batch(self.local_batch(batch)[0])
 
     def local_gradient(self, batch: Array | Sequence[Array]) -> Arrays:
-        """Return this rank's gradient as it enters the sum; empty where it cannot be observed."""
+        """Return this rank's gradient times its factor, as it enters the sum over the ranks, by
+        canonical name; nothing is updated."""
         part, _, factor = self.local_batch(batch)
         with self.training.preserving_statistics():
             _, gradients = self.buckets.gradient(part, factor)
@@ -229,8 +235,8 @@ class DataParallel(Training, ActivationCapture, MemoryReport):
     collective_eval = False
 
     def consensus(self) -> list[Tensor] | None:
-        """Return the mean of all ranks' parameters where they differ, else None; all ranks call
-        it."""
+        """Return the mean of all ranks' parameters, one tensor per bucket, in schemes whose ranks
+        may differ; here None. All ranks call it."""
         return None
 
     def weights(self) -> Arrays:
@@ -270,8 +276,8 @@ class DataParallel(Training, ActivationCapture, MemoryReport):
 def gather_mean_losses(
     backend: Backend, comm: Communicator, lazy: Sequence[tuple[Any, float]]
 ) -> Array:
-    """Return the mean losses of the global batches, (updates,): the ranks' losses, weighted by
-    their shares, summed in the order of ranks.
+    """Return the mean losses of the global batches, (updates,), on every rank: the ranks' losses,
+    weighted by their shares, summed in the order of ranks.
 
     Args:
         lazy: for each update, this rank's loss (None without samples) and its share of the batch.

@@ -25,6 +25,7 @@ class ReduceBroadcast(Strategy):
     is_point_to_point: ClassVar[bool] = False
 
     def sum(self, comm: Communicator, x: Tensor) -> Tensor:
-        """Reduce ``x`` to rank 0, broadcast the sum from there and return it."""
+        """Reduce ``x`` to rank 0, broadcast the sum from there and return it. ``x`` may be
+        overwritten."""
         total = comm.reduce(x, root=0)
         return comm.broadcast(x if total is None else total, root=0, inplace=True)

@@ -26,8 +26,8 @@ class ReduceScatterAllGather(Strategy):
     is_point_to_point: ClassVar[bool] = False
 
     def sum(self, comm: Communicator, x: Tensor) -> Tensor:
-        """Write the sum of ``x`` over the ranks into ``x`` and return it: reduce-scatter and
-        all-gather, with the last ``len(x) mod n`` elements by all-reduce."""
+        """Return the sum of ``x`` over the ranks, by reduce-scatter and all-gather, the last
+        ``len(x) mod n`` elements by all-reduce. ``x`` may be overwritten and returned."""
         even = len(x) - len(x) % comm.size
         if len(x) > even:
             rest = comm.all_reduce(comm.slice(x, even, len(x)))

@@ -61,7 +61,8 @@ class Ring(Strategy):
         ]
 
     def chunks(self, n: int) -> list[int]:
-        """Return the number of elements of each of the n chunks of whole layers."""
+        """Return the number of elements of each of the n chunks of whole layers; only for a ring
+        with ``layers``."""
         return [b - a for a, b in pairwise(cut_layers(self.layers, n))]
 
     def max_rank_volume(self, n: int, length: int) -> tuple[int, int]:
@@ -78,8 +79,8 @@ class Ring(Strategy):
 
 def ring_pass(n: int, first: int, then: ReceiveOp) -> tuple[tuple[Transfer, ...], ...]:
     """Return the n − 1 steps of one pass around the ring: rank r sends chunk r + ``first`` to the
-    right, and from then on what it has just received; in the end it receives chunk r + ``first`` +
-    1."""
+    right, and from then on what it has just received, to be added or put there as ``then`` says. In
+    the last step it receives chunk r + ``first`` + 1. Chunks and ranks count modulo n."""
 
     def step(number: int) -> tuple[Transfer, ...]:
         chunks = [(r + first - number) % n for r in range(n)]

@@ -67,12 +67,12 @@ class CollectiveSchedule:
 
     def _volume(self, side: str, rank: int, length: int) -> tuple[int, int]:
         """Return the number of messages and of elements of all transfers whose ``side`` (``source``
-        or ``target``) is ``rank``."""
+        or ``target``) is ``rank``, for a vector of ``length`` elements."""
         chosen = [t for step in self.steps for t in step if getattr(t, side) == rank]
         return len(chosen), sum(b - a for a, b in (self.span(t, length) for t in chosen))
 
     def span(self, t: Transfer, length: int) -> tuple[int, int]:
-        """Return the first element of the chunks of message ``t``, and one past the last, in a
+        """Return the first element of the chunks of transfer ``t``, and one past the last, in a
         vector of ``length`` elements.
 
         Raises:
@@ -142,8 +142,8 @@ class StepGroup:
 
 
 def count_step_groups(schedule: CollectiveSchedule, length: int) -> list[StepGroup]:
-    """Return the step groups of a schedule for a vector of ``length`` elements, counted message by
-    message."""
+    """Return one group per step of a schedule for a vector of ``length`` elements, counted message
+    by message, with sizes in elements; equal steps are not merged."""
     stages = []
     for step in schedule.steps:
         ports, added = defaultdict[tuple[str, int], list[int]](list), Counter[int]()

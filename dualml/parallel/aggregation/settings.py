@@ -51,7 +51,7 @@ class Aggregation(StrictModel):
 
     @model_validator(mode="after")
     def _means_something(self) -> Aggregation:
-        """Check that the settings fit together; raise `UserError` with a remedy otherwise."""
+        """Return the settings; raise `UserError` with a remedy if they do not fit together."""
         parameters = self.of == "parameters"
         if self.every > 1 and not parameters:
             raise UserError(

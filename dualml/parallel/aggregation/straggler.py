@@ -45,8 +45,9 @@ class Straggler:
         return (self.compute - 1) * seconds + jitter
 
     def transfer_delay(self, rank: int, sent: int, received: int, step: int) -> float:
-        """Return the seconds to add to an exchange of this many bytes ``sent`` and ``received``;
-        the link carries both directions at once."""
+        """Return the seconds to add to an exchange of this many bytes ``sent`` and ``received``,
+        both directions at once: one latency and the larger number over the bandwidth; 0 for other
+        ranks and before the update ``since``."""
         if rank != self.rank or step < self.since:
             return 0.0
         rate = self.bandwidth_bytes_per_s
@@ -55,8 +56,9 @@ class Straggler:
     def schedule_delay(
         self, schedule: CollectiveSchedule, rank: int, nbytes: int, step: int
     ) -> float:
-        """Return the seconds to add to a native collective of ``nbytes`` bytes: those of the
-        messages of ``schedule``, its reference algorithm's, one by one."""
+        """Return the seconds to add to a native collective of ``nbytes`` bytes: the sum over the
+        steps of ``schedule``, its reference algorithm's, in which ``rank`` takes part; 0 for other
+        ranks than the slow one and before the update ``since``."""
         total = 0.0
         for transfers in schedule.steps:
             out = [schedule.span(t, nbytes) for t in transfers if t.source == rank]
@@ -68,6 +70,6 @@ class Straggler:
 
 
 def pause(seconds: float) -> None:
-    """Sleep for ``seconds`` if they are positive."""
+    """Sleep for ``seconds``; return at once if they are 0 or negative."""
     if seconds > 0:
         time.sleep(seconds)

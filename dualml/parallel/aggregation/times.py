@@ -37,8 +37,9 @@ class Times:
 def split_times(
     ranks: Sequence[Mapping[str, NDArray[np.float64]]], peers: Sequence[Sequence[int]] | None = None
 ) -> list[dict[str, float]]:
-    """Return for each rank the mean seconds per update that it computed, waited and transferred;
-    ``update_s`` is the part of its computation after the aggregation.
+    """Return for each rank its mean seconds per update: ``compute_s``, ``wait_s``, ``transfer_s``,
+    their sum ``step_s``, and ``update_s``, the part of computing after the aggregation; an empty
+    list without updates.
 
     A rank waits from its arrival until the last of its peers has arrived; what remains of the
     aggregation is transfer (which includes adding up).
@@ -67,8 +68,8 @@ def split_times(
 
 
 def communication_share(ranks: Sequence[Mapping[str, float]]) -> float | None:
-    """Return the share of all ranks' time spent waiting and transferring, from the result of
-    `split_times`; None without any time."""
+    """Return the share (0 … 1) of all ranks' time that they waited or transferred, from the result
+    of `split_times`; None without any time."""
     total = sum(r["step_s"] for r in ranks)
     busy = sum(r["wait_s"] + r["transfer_s"] for r in ranks)
     return busy / total if total else None

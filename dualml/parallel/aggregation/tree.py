@@ -20,7 +20,8 @@ def reduce_steps(n: int) -> list[tuple[Transfer, ...]]:
 
 
 def broadcast_steps(n: int) -> list[tuple[Transfer, ...]]:
-    """Return the steps that broadcast from rank 0 over the same tree, from its root."""
+    """Return the ⌈log₂ n⌉ steps that broadcast from rank 0: those of `reduce_steps` backwards, with
+    a chunk that replaces."""
     return [
         tuple(Transfer(t.target, t.source, 0, 0, "put") for t in step)
         for step in reversed(reduce_steps(n))

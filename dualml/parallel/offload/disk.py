@@ -64,14 +64,14 @@ class DiskRecords:
         self.hung = False
 
     def prefetch(self, order: Iterable[int]) -> None:
-        """Set the order in which units will be acquired, and forget a record read ahead; the first
-        read starts with `acquire`."""
+        """Set the order in which units will be acquired, and forget a record read ahead. Nothing is
+        read yet: each `acquire` in this order reads one record ahead if there is a thread."""
         self.order, self.prefetched = deque(order), None
 
     def acquire(self, number: int) -> Array:
-        """Wait for the record of unit ``number`` and return its buffer, reading it now unless it
-        was prefetched. With a thread, start to read the next unit of the announced order. Raise the
-        error of an earlier write."""
+        """Wait for the record of unit ``number`` and return its buffer, valid until the next call;
+        read the record now unless it was prefetched. With a thread, start to read the next unit of
+        the announced order. Raise the error of an earlier write."""
         with self._waiting():
             if self.prefetched is None or self.prefetched.number != number:
                 self.prefetched = self._read(number)
@@ -86,8 +86,8 @@ class DiskRecords:
         return self.acquired.array
 
     def release(self) -> None:
-        """Write the buffer that was acquired last back to the file, on the thread if there is
-        one."""
+        """Write the buffer that was acquired last back to the file, on the thread (without waiting)
+        if there is one. An unchanged record need not be released."""
         assert self.acquired is not None
         array, begin, traffic = (
             self.acquired.array,
@@ -110,13 +110,14 @@ class DiskRecords:
                 self._result(self.writing.popleft())
 
     def close(self) -> None:
-        """Free the buffers and remove the file; may be called again."""
+        """Free the buffers and remove the file, without waiting for pending writes; may be called
+        again."""
         self.buffers.clear()
         self.scratch.close()
 
     def _read(self, number: int) -> PendingRead:
-        """Start reading the record of unit ``number`` into the next buffer and return the pending
-        read."""
+        """Start to read the record of unit ``number`` into the next buffer and return the pending
+        read; without a thread it is done on return."""
         array, traffic = self.buffers[0][: self.lengths[number]], self.meter.current
         self.buffers.rotate()
 
@@ -128,7 +129,8 @@ class DiskRecords:
         return PendingRead(number, array, self._begin(read))
 
     def _begin(self, job: Callable[[], None]) -> Future[None]:
-        """Submit a job to the thread, or run it now without one; return its future."""
+        """Submit a job to the thread and return its future; without a thread, run it now, raise its
+        error here and return a completed future."""
         if self.thread is not None:
             return self.thread.submit(job)
         done = Future[None]()
@@ -150,6 +152,6 @@ class DiskRecords:
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
-        """Add the time of the context to the counter `wait_ns`."""
+        """Add the wall time of the context to the current counter `wait_ns`."""
         with self.meter.current.timed("wait_ns"):
             yield

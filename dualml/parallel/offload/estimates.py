@@ -40,8 +40,8 @@ class OffloadVolume:
 
 
 def record_lengths(units: Sequence[Unit], n: int, slots: int) -> dict[str, list[int]]:
-    """Return kind → elements of each unit's record on one of n ranks, for k elements of state per
-    parameter."""
+    """Return ``state`` and ``weights`` → elements of each unit's record on one of ``n`` ranks, with
+    ``slots`` elements of state per parameter, whether offloaded or not."""
     parts = [unit.length // n for unit in units]
     return {"state": [slots * part for part in parts], "weights": parts}
 
@@ -51,9 +51,9 @@ def estimate_offload_footprint(
 ) -> OffloadFootprint:
     """Return the memory of one rank under offloading.
 
-    With Ψ elements in all units, padding included: kΨ/N of state and Ψ/N of weights are where
-    ``offload`` places them; each kind on disk also needs one or two buffers of its largest unit in
-    host memory.
+    With N = ``n`` ranks, k = ``slots`` and Ψ elements in all units, padding included: kΨ/N of state
+    and Ψ/N of weights are where ``offload`` places them; each kind on disk also needs one or two
+    buffers of its largest unit in host memory.
     """
     host = disk = largest = 0
     own = record_lengths(units, n, slots)
@@ -79,13 +79,14 @@ def estimate_offload_volume(
     updates: int = 1,
     applied_updates: int | None = None,
 ) -> OffloadVolume:
-    """Return the data movement of one rank in ``updates`` updates.
+    """Return the data movement of one rank in ``updates`` updates; kinds that are not offloaded
+    count nothing.
 
     State moves in and out once per update, kΨ/N each way. Weights move in before the forward and
-    before the backward pass of each of ``rounds`` passes, except for the resident unit
-    (`dualml.parallel.zero.units.communication_volume`), and in and out for the update. Only the
-    applied updates (default: all) move state and weights for the update; the others were skipped
-    because of the loss scale.
+    before the backward pass of each of ``rounds`` passes (chunks of batches, of all updates
+    together), except for the resident unit (`dualml.parallel.zero.units.communication_volume`), and
+    in and out for the update. Only the applied updates (default: all) move state and weights for
+    the update; the others were skipped because of the loss scale.
 
     Source: Rajbhandari et al. 2021, section 4.2, also counts two loads of the weights for forward
     and backward passes; the state is read and written once.

@@ -40,7 +40,8 @@ class Scratch:
             raise self._error(error) from error
 
     def _reserve(self) -> None:
-        """Reserve the disk space of the file, where the file system supports it."""
+        """Reserve the disk space of the file; where the file system cannot, only set the file's
+        size."""
         try:
             os.posix_fallocate(self.file.fileno(), 0, self.nbytes)
         except OSError as error:
@@ -49,7 +50,7 @@ class Scratch:
             os.ftruncate(self.file.fileno(), self.nbytes)
 
     def read(self, array: Array, begin: int) -> None:
-        """Fill the contiguous ``array`` in place with bytes of the file from offset ``begin``
+        """Fill the contiguous ``array`` in place with the file's bytes from byte offset ``begin``
         on."""
         rest = array.data.cast("B")
         try:

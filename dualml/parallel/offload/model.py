@@ -64,7 +64,8 @@ class OffloadedModel(ShardedModel):
         return [self.collectives.local_part(vector) for vector in self.unit_weights]
 
     def make_optimizer(self) -> OptimizerShard:
-        """Make the optimizer of this rank's part, with records for offloaded state."""
+        """Make the optimizer of this rank's part, with one optimizer per unit, and records for the
+        state if it is offloaded."""
         if self.offload.is_offloaded("state"):
             self.unit_records["state"] = self.make_records("state")
         self.offloaded_optimizer = OffloadedShard(
@@ -79,15 +80,16 @@ class OffloadedModel(ShardedModel):
         return self.offloaded_optimizer
 
     def make_records(self, kind: Literal["state", "weights"]) -> UnitRecords:
-        """Make one record per unit for the state or the weights, in host memory or on disk as the
-        settings say."""
+        """Make one record per unit, of zeros, for the state or the weights, in host memory or on
+        disk as the settings say."""
         lengths = record_lengths(self.units, self.comm.size, len(self.recipe.rule.state_keys))[kind]
         if self.offload.place(kind) == "host":
             return HostRecords(lengths, self.backend.dtype)
         return DiskRecords(self.folder, lengths, self.backend.dtype, self.meter, self.thread)
 
     def close(self) -> None:
-        """Release files, memory and the thread; may be called again."""
+        """Release files, memory and the thread; may be called again. If the disk does not answer,
+        the thread and its files are left to end with the process."""
         hung = any(own.hung for own in self.unit_records.values())
         if self.thread is not None:
             self.thread.shutdown(wait=not hung, cancel_futures=True)
@@ -98,8 +100,8 @@ class OffloadedModel(ShardedModel):
     # --- one update -------------------------------------------------------------------------------
 
     def run(self, part: Array, step: int, factor: float) -> Any:
-        """Compute the gradients of one update as the base class does, and start to count its
-        traffic."""
+        """Start to count the traffic of an update, compute its gradients as the base class does,
+        and return the lazy loss."""
         self.meter.begin_update()
         return super().run(part, step, factor)
 
@@ -112,7 +114,8 @@ class OffloadedModel(ShardedModel):
         return super().micro_step(piece, step, factor, first)
 
     def plan_prefetch(self, order: Sequence[int]) -> None:
-        """Prefetch the weights of these units in this order, except for resident ones."""
+        """Announce that the weights of these units will be needed in this order, without those that
+        are already in their buffer then; nothing if weights are not offloaded."""
         if "weights" not in self.unit_records:
             return
         there, fetched = dict(self.resident), list[int]()
@@ -124,20 +127,21 @@ class OffloadedModel(ShardedModel):
         self.unit_records["weights"].prefetch(fetched)
 
     def gather_unit(self, number: int) -> None:
-        """Copy this rank's part of an offloaded unit's weights to the device, then all-gather the
-        unit."""
+        """All-gather a unit's weights, after copying this rank's part to the device if weights are
+        offloaded."""
         if "weights" in self.unit_records:
             self.offloaded_optimizer.copy_weights_to_device(number)
         super().gather_unit(number)
 
     def infer(self, values: Any) -> tuple[Tensor, dict[str, Tensor]]:
-        """Evaluate the model; offloaded weights are prefetched in the order of the units."""
+        """Evaluate the model as the base class does and return the logits and layer name → output;
+        offloaded weights are prefetched in the order of the units."""
         self.plan_prefetch(range(len(self.segments)))
         return super().infer(values)
 
     def update(self, step: int) -> None:
-        """Apply update ``step`` as the base class does and close the count of its traffic. A
-        skipped update only flushes pending writes."""
+        """Apply update ``step`` as the base class does and close the count of its traffic. If it
+        was skipped, also wait for pending writes."""
         before = self.applied_steps(step)
         super().update(step)
         made = self.applied_steps(step) == before
@@ -170,13 +174,15 @@ class OffloadedModel(ShardedModel):
         own.release()
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
-        """Restore the point after update ``step``, write it out and clear the traffic counters."""
+        """Restore the point after update ``step``, wait until it is written out, and clear the
+        traffic counters."""
         super().load(weights, state, step)
         self.flush_writes()
         self.meter.clear()
 
     def measure_memory(self, batch: Array | None = None) -> MemoryUsage:
-        """Measure the memory on the device; the state buffer of a unit counts as buckets."""
+        """Measure the memory on the device: offloaded weights count 0, and the state buffer of one
+        unit counts as buckets."""
         own = super().measure_memory(batch)
         away = self.offload.is_offloaded("weights")
         return replace(
@@ -186,12 +192,13 @@ class OffloadedModel(ShardedModel):
         )
 
     def offloaded_bytes(self) -> tuple[int, int]:
-        """Return the bytes of this rank's records and buffers in host memory and on disk."""
+        """Return the bytes of this rank's records and buffers, (in host memory, on disk)."""
         own = self.unit_records.values()
         return sum(each.host for each in own), sum(each.disk for each in own)
 
     def traffic(self) -> OffloadCounters:
-        """Return the data movement of all updates since the last `load`."""
+        """Return the data movement of all updates since the last `load`, after waiting for pending
+        writes."""
         self.flush_writes()
         return self.meter.total_counters()
 

@@ -29,7 +29,8 @@ class Offload(StrictModel):
 
     @model_validator(mode="after")
     def _moves_something(self) -> Offload:
-        """Raise `UserError` for settings that offload nothing, or forbid overlap without a disk."""
+        """Return the settings; raise `UserError` if they offload nothing, or turn off ``overlap``
+        with nothing on disk."""
         places = {self.state, self.weights}
         if places == {"device"}:
             raise UserError(

@@ -57,7 +57,8 @@ class OffloadedShard:
     # --- in and out -------------------------------------------------------------------------------
 
     def offloaded_records(self, number: int) -> list[tuple[UnitRecords, list[Tensor]]]:
-        """Return the records of a unit with their tensors on the device."""
+        """Return, for each kind that is offloaded (state, then weights), its records and the unit's
+        tensors on the device."""
         every = [
             (self.state_records, self.state_slices[number]),
             (self.weight_records, [self.weights[number]]),
@@ -66,7 +67,8 @@ class OffloadedShard:
 
     @contextmanager
     def on_device(self, number: int) -> Iterator[None]:
-        """Copy state and weights of a unit to the device for the context, and back at its end."""
+        """Copy the offloaded state and weights of a unit to the device for the context, and back at
+        its end, unless it raises; what is not offloaded stays."""
         own = [(r, places, r.acquire(number)) for r, places in self.offloaded_records(number)]
         for _, places, record in own:
             self._copy_to_device(places, record)
@@ -76,7 +78,7 @@ class OffloadedShard:
             records.release()
 
     def copy_weights_to_device(self, number: int) -> None:
-        """Copy the weights of a unit to the device."""
+        """Copy the offloaded weights of a unit from their record to the device."""
         assert self.weight_records is not None
         self._copy_to_device([self.weights[number]], self.weight_records.acquire(number))
 
@@ -133,5 +135,6 @@ class OffloadedShard:
                 self.state_records.release()
 
     def state_bytes(self) -> int:
-        """Return the bytes of state on the device, without the state buffer."""
+        """Return the bytes of state on the device, without the state buffer: 0 if the state is
+        offloaded."""
         return 0 if self.state_records is not None else sum(s.state_bytes() for s in self.shards)

@@ -39,7 +39,8 @@ class OffloadCounters:
 
     @contextmanager
     def timed(self, what: str) -> Iterator[None]:
-        """Add the time of the context to a counter such as ``copy_ns``."""
+        """Add the wall time of the context, in nanoseconds, to the counter ``what``, such as
+        ``copy_ns``."""
         begin = time.perf_counter_ns()
         try:
             yield
@@ -60,7 +61,8 @@ class Meter:
         self._last = OffloadCounters()
 
     def begin_update(self) -> None:
-        """Start new counters for an update or an evaluation."""
+        """Start new counters for an update or an evaluation; what was counted since the last update
+        ended is dropped."""
         self.current = OffloadCounters()
 
     def end_update(self, made: bool) -> None:

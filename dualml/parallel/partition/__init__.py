@@ -30,7 +30,8 @@ from dualml.parallel.partition.stats import verify_partition as verify_partition
 
 
 def partition_from(spec: JsonMapping) -> Partition:
-    """``{"name": "dirichlet_labels", "alpha": 0.1}`` → ``DirichletLabels(alpha=0.1)``.
+    """Return the rule that ``spec`` describes: ``{"name": "dirichlet_labels", "alpha": 0.1}`` →
+    ``DirichletLabels(alpha=0.1)``.
 
     Raises:
         UserError: an unknown rule or setting, a missing setting, or an invalid value.

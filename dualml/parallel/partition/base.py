@@ -87,7 +87,8 @@ class Partition:
                 )
 
     def require(self, right: bool, what: str, field: str) -> None:
-        """Check a condition on a ``field``; ``what`` states it in the error message.
+        """Raise an error unless the condition ``right`` on ``field`` is true; ``what`` states the
+        condition in the error message.
 
         Raises:
             UserError: ``right`` is false, as in ``alpha must be above 0; received alpha = -1``.
@@ -102,8 +103,8 @@ class Partition:
         rank.
 
         Raises:
-            UserError: more ranks than samples, missing labels, or settings that cannot be
-                satisfied.
+            UserError: ``ranks`` below 1 or above the number of samples, missing labels, or settings
+                that cannot be satisfied.
         """
         n = count_samples(samples)
         if not 1 <= ranks <= n:
@@ -118,20 +119,23 @@ class Partition:
         return self.ordered_indices(samples, ranks, seed, epoch)
 
     def ordered_indices(self, samples: Samples, ranks: int, seed: int, epoch: int) -> list[Index]:
-        """Return the ordered positions of each rank for valid arguments; the part of `partition`
-        that rules override if they have their own generator or order."""
+        """Return the positions of each rank in the order of its training, without checking the
+        arguments; rules with their own generator or order override this part of `partition`."""
         draw = make_generator(
             seed, "partition", self.name, epoch if self.repartitions_each_epoch else 0
         )
         return self.order(self.assign(samples, ranks, draw), seed, epoch)
 
     def assign(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
-        """Assign samples to ranks, before they are put in order. Most rules define this method; a
-        rule with its own generator or order overrides `ordered_indices` instead."""
+        """Return the positions of each rank before they are put in order. The base class raises
+        `NotImplementedError`: most rules define this method; a rule with its own generator or order
+        overrides `ordered_indices` instead."""
         raise NotImplementedError
 
     def order(self, parts: list[Index], seed: int, epoch: int) -> list[Index]:
-        """Return each rank's samples in the order in which it visits them in ``epoch``."""
+        """Return each rank's positions in the order in which it visits them in ``epoch``: permuted
+        with a generator for this seed, epoch and rank; without ``shuffle`` the parts as they
+        are."""
         if not self.shuffle:
             return parts
         return [
@@ -140,18 +144,19 @@ class Partition:
         ]
 
     def sizes(self, n: int, ranks: int) -> list[int] | None:
-        """Return the number of samples of each rank, of ``n`` in all; None where it depends on the
-        draw."""
+        """Return the number of samples of each rank, of ``n`` in all: nearly equal numbers that add
+        up to ``n``, unless a rule overrides this; None where it depends on the draw."""
         return part_lengths(n, ranks)
 
     def guarantees(self, samples: Samples, ranks: int) -> Guarantees:
-        """Return the guarantees of every partition of these samples over this number of ranks."""
+        """Return the guarantees of every partition of these samples over this number of ranks:
+        disjoint, covering and with the sizes from `sizes`, unless a rule overrides this."""
         return Guarantees(sizes=self.sizes(count_samples(samples), ranks))
 
     def features(
         self, x: NDArray[np.float32], parts: Sequence[Index], seed: int
     ) -> NDArray[np.float32]:
-        """Return the features as the ranks see them; most rules return them unchanged.
+        """Return the features as the ranks see them, (N, …); most rules return ``x`` itself.
 
         Args:
             x: (N, …), normalised.
@@ -166,7 +171,8 @@ class Partition:
 
 
 def _plain(value: Any) -> Any:
-    """Return ``value`` with tuples, also nested ones, as lists, as JSON has them."""
+    """Return ``value`` with a tuple, also tuples in tuples, as lists, as JSON has them; other
+    values unchanged."""
     return [_plain(v) for v in value] if isinstance(value, tuple) else value
 
 
@@ -176,12 +182,14 @@ def count_samples(samples: Samples) -> int:
 
 
 def split_by_sizes(order: NDArray[Any], sizes: Sequence[int]) -> list[Index]:
-    """Split ``order`` into consecutive pieces of these sizes; the last piece takes what is left."""
+    """Split ``order`` into consecutive int64 pieces of these sizes; the last piece takes all that
+    is left, whatever its size says."""
     return [piece.astype(np.int64) for piece in np.split(order, np.cumsum(sizes)[:-1])]
 
 
 def apportion(shares: NDArray[np.float64], n: int) -> list[int]:
-    """Return integers near ``shares * n`` that add up to n: the largest remainders are rounded up.
+    """Return integers near ``shares * n`` that add up to n: rounded down, except for the largest
+    remainders (the first of equal ones), which are rounded up.
 
     >>> apportion(np.array([0.7, 0.2, 0.1]), 11)
     [8, 2, 1]

@@ -41,10 +41,11 @@ class DirichletPartition(Partition):
         """Return None: the sizes depend on the draw."""
 
     def draw_feasible_sizes(self, n: int, ranks: int, sizes: Callable[[], list[int]]) -> list[int]:
-        """Draw until every rank has at least ``least`` samples; return the sizes.
+        """Call ``sizes``, which draws the size of each rank, until every rank has at least
+        ``least`` samples, at most ``tries`` times; return that draw.
 
         Raises:
-            UserError: there are too few samples, or no draw satisfied it.
+            UserError: ``n`` is below ``least`` · ``ranks``, or no draw gave every rank enough.
         """
         if self.least * ranks > n:
             raise UserError(

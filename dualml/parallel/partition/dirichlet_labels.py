@@ -27,8 +27,9 @@ class DirichletLabels(DirichletPartition):
     needs_labels: ClassVar[bool] = True
 
     def assign(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
-        """Divide the samples of each label by shares drawn from the Dirichlet distribution; return
-        each rank's positions in ascending order."""
+        """Divide the samples of each label at random by shares drawn from the Dirichlet
+        distribution, all redrawn until every rank has ``least`` samples; return each rank's
+        positions in ascending order."""
         labels = np.asarray(samples)
         _, counts = np.unique(labels, return_counts=True)
         shares: list[list[int]] = []  # label → size of each rank's share

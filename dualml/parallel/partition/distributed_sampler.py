@@ -56,7 +56,8 @@ class DistributedSampler(Partition):
         return [order[rank::ranks].astype(np.int64) for rank in range(ranks)]
 
     def size(self, n: int, ranks: int) -> int:
-        """Return the number of samples of each rank."""
+        """Return the number of samples of each rank: n / ``ranks`` rounded up, or down with
+        ``drop_last``."""
         return n // ranks if self.drop_last else math.ceil(n / ranks)
 
     def guarantees(self, samples: Samples, ranks: int) -> Guarantees:

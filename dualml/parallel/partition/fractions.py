@@ -49,7 +49,8 @@ class Fractions(Partition):
         self.require(abs(total - 1) < 1e-6, f"shares add up to {total:g} instead of 1", "fractions")
 
     def sizes(self, n: int, ranks: int) -> list[int]:
-        """Return the number of samples of each rank; see `Partition.sizes`.
+        """Return the number of samples of each rank: its fraction of ``n``, rounded by largest
+        remainder so that they add up to ``n``.
 
         Raises:
             UserError: the number of shares is not the number of ranks.

@@ -34,10 +34,11 @@ class FromFile(Partition):
     path: str
 
     def assign(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
-        """Return the stored lists; see `Partition.assign`.
+        """Return the lists of the file in their stored order; ``draw`` is not used.
 
         Raises:
-            UserError: the lists belong to other samples, or to another number of ranks.
+            UserError: the file cannot be read, or the lists belong to other samples, or to another
+                number of ranks.
         """
         parts, about = load_partition(Path(self.path))
         labels = np.asarray(samples)
@@ -88,7 +89,8 @@ def save_partition(
 
 
 def load_partition(path: Path) -> tuple[list[Index], dict[str, Any]]:
-    """Return the lists of a partition file and its metadata.
+    """Return the lists of a partition file, int64, and its metadata: ``dataset`` (name),
+    ``samples`` (their number), ``labels`` (their SHA-256) and ``rule``.
 
     Raises:
         UserError: the file is missing, damaged, or not a partition.

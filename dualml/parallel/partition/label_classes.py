@@ -47,7 +47,8 @@ class LabelClasses(Partition):
 
     def assign(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
         """Split the samples of each label at random, in nearly equal parts, over the ranks that own
-        the label; return each rank's positions in ascending order."""
+        the label; leave out labels without an owner. Return each rank's positions in ascending
+        order."""
         labels = np.asarray(samples)
         known = np.unique(labels)
         owners = self.owners(known, ranks, draw)
@@ -64,7 +65,8 @@ class LabelClasses(Partition):
         return [np.sort(np.concatenate(p)) if p else np.zeros(0, np.int64) for p in parts]
 
     def owners(self, known: Index, ranks: int, draw: np.random.Generator) -> list[tuple[int, ...]]:
-        """Return the labels of each rank, out of the ``known`` labels, (C,).
+        """Return the labels of each rank: those ``assigned``, or ``classes`` of the ``known``
+        labels, (C,), in turn from a random order.
 
         Raises:
             UserError: labels that no sample has, or not one list per rank.

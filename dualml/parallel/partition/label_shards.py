@@ -35,7 +35,8 @@ class LabelShards(Partition):
         self.require(self.shards >= 1, "a rank needs at least one shard", "shards")
 
     def assign(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
-        """Assign shards to ranks at random; see `Partition.assign`.
+        """Sort the positions by label, cut them into nearly equal shards, and assign ``shards`` of
+        them to each rank at random; a rank's shards follow in the order of labels.
 
         Raises:
             UserError: fewer samples than shards.

@@ -49,12 +49,12 @@ class PartitionStats:
 
     @property
     def disjoint(self) -> bool:
-        """Whether no sample was assigned twice."""
+        """Whether no sample was assigned twice, neither to two ranks nor twice to one."""
         return not self.repeated and not self.shared
 
     @property
     def covering(self) -> bool:
-        """Whether every sample was assigned."""
+        """Whether every sample was assigned to at least one rank."""
         return not self.missed
 
     @property
@@ -63,7 +63,8 @@ class PartitionStats:
         return [rank for rank, size in enumerate(self.sizes) if not size]
 
     def describe(self) -> JsonObject:
-        """Return the statistics as JSON values, without those that are None."""
+        """Return the statistics as JSON values, with ``disjoint`` and ``covering`` and without
+        those that are None."""
         facts = {k: v for k, v in asdict(self).items() if v is not None}
         return {**facts, "disjoint": self.disjoint, "covering": self.covering}
 
@@ -148,14 +149,16 @@ def fingerprint(parts: Sequence[Index]) -> str:
 
 
 def earth_mover_distance(counts: NDArray[Any], whole: NDArray[np.float64]) -> float | None:
-    """Return ½ Σ |p(y) - q(y)|, see `PartitionStats.emd`; None for a rank without samples."""
+    """Return ½ Σ |p(y) - q(y)|, see `PartitionStats.emd`: p are the shares of the ``counts`` per
+    label of a rank, q is ``whole``, the shares in the dataset; None for a rank without samples."""
     total = counts.sum()
     return float(np.abs(counts / total - whole).sum() / 2) if total else None
 
 
 def jensen_shannon(counts: NDArray[Any], whole: NDArray[np.float64]) -> float | None:
-    """Return H((p + q) / 2) - (H(p) + H(q)) / 2 in bits, see `PartitionStats.js`; None for a rank
-    without samples."""
+    """Return H((p + q) / 2) - (H(p) + H(q)) / 2 in bits, see `PartitionStats.js`, rounded to 12
+    decimals: p are the shares of the ``counts`` per label of a rank, q is ``whole``, the shares in
+    the dataset; None for a rank without samples."""
     total = counts.sum()
     if not total:
         return None

@@ -24,8 +24,9 @@ class AsynchronousExecutor(Executor):
     """An `Executor` that makes one update per trainer for every batch."""
 
     def run(self, batch: Index, step: int) -> list[tuple[Any, float]]:
-        """Compute the gradient of every trainer for a batch and return the losses of this rank's
-        micro-batches with their shares of the batch."""
+        """Compute the gradient of every trainer for a batch, without an update. Return (lazy loss,
+        share of the batch) of this rank's micro-batches on ranks of the last stage, otherwise an
+        empty list."""
         trainers = self.plan.trainers
         self.order = make_generator(self.seed, "arrival", step).permutation(trainers).tolist()
         self.begin(batch, step)
@@ -71,13 +72,14 @@ class AsynchronousExecutor(Executor):
                 self.stage.update(number)
 
     def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
-        """Load weights and state, converting the step count to updates (one per trainer and
-        step)."""
+        """Load weights and state after the update ``step`` of the trial, which is one optimizer
+        update per trainer."""
         super().load(weights, state, step * self.plan.trainers)
 
 
 def executor_class(arrival: str, engine: str = "messages") -> type[Executor]:
-    """Return the executor class for a split's ``arrival`` and ``engine``."""
+    """Return `PlacedExecutor` for the engine ``devices``, otherwise `AsynchronousExecutor` for the
+    arrival ``asynchronous``, otherwise `Executor`."""
     if engine == "devices":
         return PlacedExecutor
     return AsynchronousExecutor if arrival == "asynchronous" else Executor

@@ -86,7 +86,8 @@ class Executor(PipelineRank):
         return [loss for loss in losses if loss is not None]
 
     def begin(self, batch: Index, step: int) -> None:
-        """Split the batch into micro-batches and post the first receives."""
+        """Begin an update: set the gradients to zero, split the batch into micro-batches and post
+        the first receives."""
         self.step_count = step
         self.timeline.begin_step(step)
         self.stage.zero_grad()
@@ -103,8 +104,8 @@ class Executor(PipelineRank):
         self.in_flight: set[tuple[int, int]] = set()
 
     def run_action(self, action: Action) -> tuple[Any, float] | None:
-        """Run one action of the program. Return the lazy loss and its share of the batch, or None
-        if the action yields no loss."""
+        """Run one action of the program. Return the lazy loss and its share of the batch; None if
+        the action yields no loss or its micro-batch has no samples."""
         if not len(self.micro_batches[action.micro]):
             return None
         view, at = self.views[action.stage], (action.stage, action.micro)
@@ -123,7 +124,7 @@ class Executor(PipelineRank):
         return None if loss is None else (loss, self.batch_shares[action.micro])
 
     def end(self) -> None:
-        """Wait until every message has been sent."""
+        """Wait until every message of the update has been sent, and end the straggler's delays."""
         with self.timeline.record("send"):
             self.inbox.close()
         self.comm.delay = None
@@ -132,7 +133,8 @@ class Executor(PipelineRank):
 
     def incoming_messages(self) -> dict[int, list[tuple[Key, int, int]]]:
         """Return the messages that each other rank will send to this one, in sending order: key,
-        the stage whose output shape the message has, and number of samples."""
+        the stage whose output shape the message has, and number of samples; none for micro-batches
+        without samples."""
         messages: dict[int, list[tuple[Key, int, int]]] = defaultdict(list)
         mesh = self.plan.mesh
         replica = {mesh.rank(self.dp_rank, place, self.tp_rank) for place in range(mesh.pipeline)}
@@ -215,7 +217,8 @@ class Executor(PipelineRank):
         return loss
 
     def reduce(self) -> None:
-        """All-reduce gradients among ranks that hold the same parameters."""
+        """All-reduce gradients among the ranks that hold the same parameters and among those that
+        share some; nothing if there are none."""
         if self.dp_group is None and not self.partial_groups:
             return
         flat = self.stage.flatten_gradients()
@@ -226,8 +229,8 @@ class Executor(PipelineRank):
         self.stage.assign_flat_gradients(flat)
 
     def reduce_partial_groups(self, flat: Tensor) -> Tensor:
-        """Return the flat gradients after the parameters of `partial_groups` have been summed in
-        place."""
+        """Return ``flat`` with the gradients of the parameters of `partial_groups` summed over
+        their groups; ``flat`` may be overwritten. All ranks of those groups call it."""
         for group, names in self.partial_groups:
             own = [self.comm.slice(flat, *self.spans[name]) for name in names]
             total, at = self.all_reduce_sum(group, self.stage.concat(own, 0)), 0
@@ -246,7 +249,8 @@ class Executor(PipelineRank):
         return some * nbytes // every + (0 if self.dp_group is None else nbytes)
 
     def buffer_bytes(self) -> int:
-        """Return the bytes of the flat gradient copies used by the all-reduce."""
+        """Return the bytes of the flat gradient copies used by the all-reduce; 0 if this rank
+        reduces nothing."""
         none = self.dp_group is None and not self.partial_groups
         return 0 if none else self.comm.nbytes(self.stage.flatten_gradients())
 
@@ -257,7 +261,7 @@ class Executor(PipelineRank):
         return bool(self.comm.numpy(self.comm.all_reduce(own, "min"))[0])
 
     def is_finite(self) -> bool:
-        """Return whether all gradients of this rank are finite."""
+        """Return whether all gradients of this rank are finite; only in mixed precision."""
         assert self.mixed is not None
         return self.mixed.has_finite_gradients()
 
@@ -293,27 +297,29 @@ class Executor(PipelineRank):
     # --- messages ---------------------------------------------------------------------------------
 
     def receive(self, kind: str, stage: int, micro: int) -> Tensor:
-        """Receive an activation (``F``) or a gradient (``B``) of a micro-batch from the rank of a
-        stage."""
+        """Receive the activation (``F``) or gradient (``B``) of a micro-batch that the given,
+        sending stage produced; it comes at once if this rank holds that stage."""
         peer = self.owner_rank(stage, micro)
         with self.timeline.record("receive", stage, micro, kind == "B"):
             x = self.inbox.receive((kind, stage, micro), peer)
             return self.from_wire(x, peer != self.rank and self.is_low_precision(kind, stage))
 
     def send(self, kind: str, stage: int, micro: int, x: Tensor, peer: int) -> None:
-        """Start sending an activation (``F``) or a gradient (``B``) of a micro-batch to a rank."""
+        """Start to send the activation (``F``) or gradient (``B``) that ``stage`` produced for a
+        micro-batch to rank ``peer``, which may be this rank itself."""
         x = self.to_wire(x, peer != self.rank and self.is_low_precision(kind, stage))
         nbytes = self.comm.nbytes(x) if peer != self.rank else 0
         with self.timeline.record("send", stage, micro, kind == "B", nbytes):
             self.inbox.send((kind, stage, micro), x, peer)
 
     def is_low_precision(self, kind: str, stage: int) -> bool:
-        """Return whether the message that a stage sends is in the low-precision type; gradients
-        have the type of the activations."""
+        """Return whether the activation (``F``) or gradient (``B``) that ``stage`` sends is in the
+        low-precision type; a gradient has the type of the activation that came the other way."""
         return self.lower[stage - (kind == "B")]
 
     def message_delay(self, sent: int, received: int) -> float:
-        """Return the simulated delay of a message in seconds, from the bytes sent and received."""
+        """Return the seconds by which the simulated straggler delays a message, from the bytes sent
+        and received; 0 on other ranks."""
         assert self.slow is not None
         return self.slow.transfer_delay(self.rank, sent, received, self.step_count)
 
@@ -326,7 +332,7 @@ class Executor(PipelineRank):
 
     def side_inputs(self, view: StageView, micro: int, step: int) -> Mapping[int, Sequence[Any]]:
         """Return the additional inputs of each segment, by its position in the stage: dropout masks
-        and carried states, sliced to this rank's shard."""
+        and carried states, sliced to this rank's shard; empty for a model that has neither."""
         if not self.plan.spec.dropout_names and self.hidden is None:
             return {}
         whole = extra_inputs(

@@ -24,7 +24,8 @@ class Mesh:
         return self.data * self.pipeline * self.tensor
 
     def rank(self, data: int, pipeline: int, tensor: int) -> int:
-        """Return the rank at these coordinates; ``tensor`` varies fastest, then ``pipeline``."""
+        """Return the rank at these coordinates, all from 0; ``tensor`` varies fastest, then
+        ``pipeline``."""
         return (data * self.pipeline + pipeline) * self.tensor + tensor
 
     def coordinates(self, rank: int) -> tuple[int, int, int]:
@@ -33,7 +34,8 @@ class Mesh:
         return (*divmod(rest, self.pipeline), tensor)
 
     def tensor_groups(self) -> list[list[int]]:
-        """Return the tensor-parallel groups: ranks that hold slices of the same layers."""
+        """Return the tensor-parallel groups, ranks that hold slices of the same layers; every rank
+        is in one, maybe alone."""
         return [
             [self.rank(d, p, t) for t in range(self.tensor)]
             for d in range(self.data)
@@ -41,7 +43,8 @@ class Mesh:
         ]
 
     def data_groups(self) -> list[list[int]]:
-        """Return the data-parallel groups: ranks that hold the same parameters."""
+        """Return the data-parallel groups, ranks that hold the same parameters; every rank is in
+        one, maybe alone."""
         return [
             [self.rank(d, p, t) for d in range(self.data)]
             for p in range(self.pipeline)

@@ -157,7 +157,8 @@ def validate(grid: Grid, live: int | Sequence[int] | None = None, *, ticks: bool
 
 
 def _check_owners(grid: Grid) -> None:
-    """Check that every stage has an existing rank and that there is a micro-batch."""
+    """Raise `UserError` unless there are a stage and a micro-batch, and every stage has an existing
+    rank."""
     if not grid.owners or grid.micro_batches < 1:
         raise UserError(
             "a schedule has at least one stage and one micro-batch; "
@@ -171,7 +172,7 @@ def _check_owners(grid: Grid) -> None:
 
 
 def _check_complete(grid: Grid) -> None:
-    """Check that every pass runs exactly once, on the rank that owns its stage."""
+    """Raise `UserError` unless every pass runs exactly once, on the rank that owns its stage."""
     seen: dict[Action, int] = {}
     for rank, row in enumerate(grid.rows):
         for tick, action in enumerate(row):
@@ -210,7 +211,7 @@ def _check_complete(grid: Grid) -> None:
 
 
 def _check_live_bound(grid: Grid, limits: Sequence[int]) -> None:
-    """Check the number of activations that each rank holds at once."""
+    """Raise `UserError` if a rank holds more activations at once than its entry of ``limits``."""
     for rank, most in enumerate(limits):
         held = grid.live(rank)
         if held > most:
@@ -221,7 +222,7 @@ def _check_live_bound(grid: Grid, limits: Sequence[int]) -> None:
 
 
 def _check_ticks(grid: Grid) -> None:
-    """Check that every action comes in a later tick than its dependencies."""
+    """Raise `UserError` unless every action comes in a later tick than its dependencies."""
     at = {a: tick for row in grid.rows for tick, a in enumerate(row) if a is not None}
     for action, tick in sorted(at.items(), key=lambda item: item[1]):
         for need in dependencies(action, grid.stages):

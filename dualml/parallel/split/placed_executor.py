@@ -18,13 +18,14 @@ class PlacedExecutor(Executor):
         self.placed: PlacedStage = stage
 
     def begin(self, batch: Index, step: int) -> None:
-        """Begin an update and announce its last micro-batch to the stage."""
+        """Begin an update as the base class does and announce the last micro-batch that has samples
+        to the stage."""
         super().begin(batch, step)
         self.placed.expect_last(sum(len(part) > 0 for part in self.micro_batches) - 1)
 
     def send(self, kind: str, stage: int, micro: int, x: Tensor, peer: int) -> None:
         """Transfer a value to the device of the next stage, or of the previous one in the backward
-        pass."""
+        pass; on the same device it is passed on without a copy."""
         other = stage - 1 if kind == "B" else stage + 1
         if not self.plan.crosses(stage, other):
             super().send(kind, stage, micro, x, peer)
@@ -34,7 +35,8 @@ class PlacedExecutor(Executor):
             self.inbox.send((kind, stage, micro), moved, peer)
 
     def to_stage_device(self, values: Values, stage: int) -> Values:
-        """Transfer the input of a stage in an evaluation to the device of that stage."""
+        """Return the input of a stage in an evaluation on the device of that stage; unchanged if
+        the previous stage lies there, too."""
         if not stage or not self.plan.crosses(stage - 1, stage):
             return values
         segment = self.views[stage].segments[0]

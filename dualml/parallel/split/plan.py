@@ -132,7 +132,8 @@ class SplitPlan:
 
     @property
     def scorer(self) -> int:
-        """The rank that evaluates predictions, because it has the labels."""
+        """The rank that evaluates predictions, because it has the labels: one of the last stage in
+        replica 0, with RPC the driver."""
         return self.driver if self.engine == "rpc" else self.owner(0, len(self.stages) - 1, 0)
 
     def pipeline_row(self, rank: int) -> int:
@@ -141,7 +142,8 @@ class SplitPlan:
         return min(place, 1) if self.trainers > 1 else place
 
     def crosses(self, stage: int, other: int) -> bool:
-        """Return whether ``stage`` and ``other`` of one process lie on different devices."""
+        """Return whether ``stage`` and ``other``, stages of one process, lie on different devices;
+        False for the engines without devices."""
         return bool(self.devices) and self.devices[stage] != self.devices[other]
 
     def program(self, rank: int) -> list[Action]:
@@ -173,7 +175,7 @@ class SplitPlan:
         return views, pieces
 
     def same_parameters(self) -> list[list[int]]:
-        """Return the groups of ranks that hold the same parameters and all-reduce their
+        """Return the groups of two or more ranks that hold the same parameters and all-reduce their
         gradients."""
         if self.trainers > 1:
             return [list(range(1, 1 + self.trainers))]
@@ -181,7 +183,8 @@ class SplitPlan:
 
     @cached_property
     def tied_params(self) -> dict[str, list[int]]:
-        """Parameters that layers of several stages share → the numbers of those stages."""
+        """Canonical name → numbers of the stages, for each parameter that layers of several stages
+        share; others are left out."""
         layers, stages = dict(self.spec.layers), dict[str, list[int]]()
         for stage, names in enumerate(self.stages):
             own = [
@@ -195,7 +198,7 @@ class SplitPlan:
 
     def tied_groups(self) -> list[list[int]]:
         """Return the groups of ranks of a replica that hold a tied parameter and all-reduce its
-        gradients."""
+        gradients; empty if all layers that share it are on one rank."""
         places = {self.place[stage] for there in self.tied_params.values() for stage in there}
         mesh = self.mesh
         if len(places) < 2:
@@ -224,7 +227,7 @@ class SplitPlan:
 
     def micro_batch_sizes(self, batch: int) -> list[tuple[int, int, int, int]]:
         """Return (replica, samples of the replica, micro-batch, samples of the micro-batch) for
-        every micro-batch of a batch of ``batch`` samples."""
+        every micro-batch of a batch of ``batch`` samples, also for those without samples."""
         return [
             (data, samples, micro, size)
             for data, samples in enumerate(part_lengths(batch, self.mesh.data))

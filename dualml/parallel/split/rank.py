@@ -34,15 +34,18 @@ class PipelineRank(TensorParallelRank):
         return self.plan.owner(self.dp_rank, stage, self.tp_rank, micro)
 
     def message_shape(self, stage: int, size: int) -> tuple[int, ...]:
-        """Return the shape of the message between a stage and the next one for ``size`` samples."""
+        """Return the shape of the message between ``stage`` and the next one for ``size`` samples,
+        which come first."""
         return (size, *self.plan.activation_shape(stage))
 
     def to_stage_device(self, values: Values, stage: int) -> Values:
-        """Transfer the input of a stage in an evaluation to the device of that stage."""
+        """Return the input of a stage in an evaluation on the device of that stage; here ``values``
+        itself, because a rank has one device."""
         return values
 
     def receive_buffer(self, stage: int, size: int) -> Tensor:
-        """Allocate a receive buffer for the message between a stage and the next one."""
+        """Allocate a receive buffer for the message between ``stage`` and the next one, in either
+        direction, for ``size`` samples."""
         shape = self.message_shape(stage, size)
         if self.mixed is not None and self.lower[stage]:
             return self.mixed.recv_buffer(shape)

@@ -123,7 +123,8 @@ class Grid:
         return live(self.program(rank))
 
     def idle(self) -> float:
-        """Return the share of all cells (rank × tick) that are idle."""
+        """Return the share (0 … 1) of all cells (rank × tick) that are idle; 0 for an empty
+        grid."""
         cells = self.ranks * self.ticks
         return sum(cell is None for row in self.rows for cell in row) / cells if cells else 0.0
 
@@ -154,7 +155,7 @@ class Grid:
             rows: for every rank, cells such as ``2F0``, or ``.`` (also ``-``, an empty string or
                 None) where it idles.
             owners: stage → rank; by default the rank in whose row a stage comes first.
-            micro_batches: m; by default the number of micro-batches that occur.
+            micro_batches: m; by default one more than the largest micro-batch that occurs.
 
         Raises:
             UserError: a cell that is not an action, with its rank and tick, or a stage that occurs
@@ -212,12 +213,12 @@ class Grid:
 
 
 def _is_count(value: Any) -> bool:
-    """Return whether ``value`` is an integer of at least 1, and no bool."""
+    """Return whether ``value`` is an integer of at least 0, and no bool."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _cell(text: str | None, rank: int, tick: int) -> Action | None:
-    """Parse a cell; None if it is idle."""
+    """Parse a cell; None if it is idle. Raise `UserError` with rank and tick if it is no action."""
     if text is None or (isinstance(text, str) and text.strip() in IDLE):
         return None
     try:
@@ -227,7 +228,8 @@ def _cell(text: str | None, rank: int, tick: int) -> Action | None:
 
 
 def _first_owners(named: Sequence[tuple[Action, int]]) -> tuple[int, ...]:
-    """Return stage → the rank in whose row the stage comes first."""
+    """Return stage → the rank in whose row the stage comes first; raise `UserError` if a stage
+    below the highest one is in no row."""
     owners: dict[int, int] = {}
     for action, rank in named:
         owners.setdefault(action.stage, rank)

@@ -102,7 +102,7 @@ def _eager_bound(stages: int, stage: int) -> int:
 
 def _greedy_grid(owners: Sequence[int], m: int, flight: Sequence[int]) -> Grid:
     """Schedule greedily: a rank goes backward as soon as it can, and forward only while fewer than
-    ``flight`` micro-batches are in flight in a stage."""
+    ``flight[s]`` micro-batches are in flight in stage s."""
     _check(owners, m)
     stages = len(owners)
     done: dict[Action, int] = {}
@@ -175,12 +175,13 @@ def interleaved(owners: Sequence[int], m: int) -> Grid:
 
 
 def _warmup_passes(rank: int, p: int, v: int, total: int) -> int:
-    """Return the number of warm-up forward passes of the interleaved schedule."""
+    """Return the number of forward passes that ``rank`` makes before its first backward pass in the
+    interleaved schedule, at most ``total``, all of them."""
     return min(total, 2 * (p - rank - 1) + (v - 1) * p)
 
 
 def _chunks(owners: Sequence[int]) -> tuple[int, int]:
-    """Return p and v of owners 0 … p−1, repeated v times."""
+    """Return p and v of owners 0 … p−1, repeated v times; raise `UserError` for other owners."""
     p = max(owners) + 1
     v = len(owners) // p
     if tuple(owners) != tuple(range(p)) * v:
@@ -240,7 +241,7 @@ def bubble(p: int, m: int, v: int = 1) -> float:
 
 
 def _check(owners: Sequence[int], m: int) -> None:
-    """Check that every rank has a stage and that there is a micro-batch."""
+    """Raise `UserError` unless every rank from 0 on has a stage and there is a micro-batch."""
     if not owners or set(owners) != set(range(max(owners) + 1)):
         raise UserError(
             "owners give every stage its rank, and every rank from 0 on a stage, as in (0, 1, 0); "

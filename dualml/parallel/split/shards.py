@@ -88,8 +88,8 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def all_gather_arrays(comm: Communicator, arrays: Mapping[str, NDArray[Any]]) -> list[Arrays]:
-    """All-gather dictionaries of arrays in rank order; names and shapes may differ between
-    ranks."""
+    """All-gather dictionaries of arrays, one per rank, in rank order; names and shapes may differ
+    between ranks. All ranks call it."""
     packed = save({name: np.ascontiguousarray(a) for name, a in arrays.items()}) if arrays else b""
     length = np.array([len(packed)], np.int64)
     lengths = [int(comm.numpy(x)[0]) for x in comm.all_gather(comm.tensor(length))]
@@ -106,7 +106,7 @@ def assemble_parameters(
     shapes: Mapping[str, tuple[int, ...]],
 ) -> Arrays:
     """Assemble whole parameters from the shards of all ranks; of replicated shards the lowest
-    rank's is used.
+    rank's is used, and names that no rank has are left out.
 
     Args:
         parts, pieces: of each rank, the arrays and the shard descriptions by canonical name.
@@ -125,7 +125,8 @@ def assemble_parameters(
 def concat_slices(
     outputs: Sequence[NDArray[Any]], axis: int, blocks: int = 1, mirrored: bool = False
 ) -> NDArray[Any]:
-    """Concatenate the slices of an activation that the ranks of a tensor-parallel group hold."""
+    """Concatenate the slices of an activation that the ranks of a tensor-parallel group hold, in
+    the order of the whole axis; with ``blocks``, every slice has a part of each block."""
     if blocks == 1:
         return np.concatenate(outputs, axis)
     n, chunks = len(outputs), dict[int, NDArray[Any]]()

@@ -76,8 +76,9 @@ def choose_styles(
 
 
 def pair_layers(spec: ModelSpec, names: Sequence[str]) -> dict[str, str]:
-    """Pair linear and convolution layers (column, then row) that have only feature-wise layers
-    between them."""
+    """Return ``column`` and ``row`` for pairs of linear or convolution layers that have only
+    feature-wise layers between them; without any pair ``column`` for the first such layer. Others
+    have no entry."""
     styles: dict[str, str] = {}
     layers, first, lone = dict(spec.layers), "", ""
     for name in names:

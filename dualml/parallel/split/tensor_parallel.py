@@ -232,7 +232,8 @@ class StageShard:
             self.pieces[full] = TensorShard(whole, axes[leaf], *deal) if cut else TensorShard(whole)
 
     def output_blocks(self, name: str) -> int:
-        """Return the number of blocks in which the next layer takes the output of a layer."""
+        """Return the number of blocks in which the next layer takes the output of layer ``name``; 1
+        for the model's last layer."""
         at = self.order.index(name) + 1
         return self.layers[self.order[at]].blocks if at < len(self.order) else 1
 
@@ -243,7 +244,8 @@ class StageShard:
         self.needs_gradient = self.needs_gradient or bool(layer.parameters())
 
     def append_op(self, kind: str, after: str = "") -> None:
-        """Close the current segment and append a communication operator."""
+        """Close the current segment and append a communication operator; a group of a single rank
+        gets none."""
         if kind == "gather" and self.position_slices is not None:
             raise UserError(
                 "split.sequence: a layer split by column gives its slices to one split by row, "
@@ -268,5 +270,6 @@ class StageShard:
 
 
 def feature_axis(shape: tuple[int, ...]) -> int:
-    """Return the axis of features or channels, batch axis included, for a sample of this shape."""
+    """Return the axis of features or channels, batch axis included, for a sample of this shape: 2
+    for a sequence (T, D), otherwise 1."""
     return 2 if len(shape) == 2 else 1

@@ -64,7 +64,8 @@ class TensorParallelRank:
         }
 
     def to_wire(self, x: Tensor, lower: bool) -> Tensor:
-        """Return a tensor in its wire type: low precision if ``lower``, unchanged otherwise."""
+        """Return a tensor in its wire type: of low precision if ``lower`` and the training is in
+        mixed precision, unchanged otherwise."""
         return self.mixed.to_wire(x) if self.mixed is not None and lower else x
 
     def from_wire(self, x: Tensor, lower: bool) -> Tensor:
@@ -124,8 +125,8 @@ class TensorParallelRank:
     def all_gather_dim(
         self, x: Tensor, axis: int, lower: bool, stage: int, micro: int, *, backward: bool = False
     ) -> Tensor:
-        """All-gather ``x`` over the group and concatenate along ``axis``; messages are in the
-        low-precision type if ``lower``."""
+        """Return the slices ``x`` of all ranks of the group, concatenated along ``axis``; messages
+        are in the low-precision type if ``lower``."""
         assert self.tp_group is not None
         x = self.to_wire(x, lower)
         with self.timeline.record("collective", stage, micro, backward, self.comm.nbytes(x)):
@@ -162,8 +163,9 @@ class TensorParallelRank:
     def all_gather_concat(
         self, group: Communicator, x: Tensor, axis: int, lower: bool = False
     ) -> Tensor:
-        """All-gather ``x`` and concatenate along an axis; ``x`` is in its wire type if
-        ``lower``."""
+        """All-gather ``x`` over ``group`` and return all parts in the compute type, concatenated
+        along ``axis``; ``x`` is in its wire type if ``lower``. The simulated straggler sleeps
+        first."""
         if self.slow is not None:
             size = group.nbytes(x)  # a ring sends and receives one slice per step
             pause(
@@ -191,7 +193,7 @@ class TensorParallelRank:
 
     def gather_sequence(self, x: Tensor, lower: bool) -> Tensor:
         """All-gather the position-sharded tensor ``x`` along its position axis and restore the
-        order."""
+        order; return ``x`` if positions are not sharded."""
         if self.own_positions is None:
             return x
         assert self.tp_group is not None
@@ -221,7 +223,8 @@ class TensorParallelRank:
     # --- attention round a ring -------------------------------------------------------------------
 
     def ring_forward(self, item: RingAttentionOp, x: Tensor, stage: int, micro: int) -> Tensor:
-        """Run the forward pass of ring attention and save its tensors for the backward pass."""
+        """Run the forward pass of ring attention, save its tensors for the backward pass, and
+        return the output for the local positions."""
         y, self.ring_saves[item.name, micro] = self.attend_over_ring(item, x, stage, micro)
         return y
 
@@ -241,7 +244,8 @@ class TensorParallelRank:
     # --- what is collected again ------------------------------------------------------------------
 
     def free_gathered(self, segment: int, micro: int) -> None:
-        """Free the gathered input of a segment and keep only the local positions of it."""
+        """Free the gathered input of a segment if its local positions were saved, to be gathered
+        again; otherwise do nothing."""
         if (segment, micro) in self.saved_shards:
             assert isinstance(self.stage, ActivationResharding)  # checked by `make_stage`
             self.stage.free_activation(segment, micro)

@@ -27,7 +27,8 @@ class Timeline:
         self.step, self.enabled = 0, True
 
     def begin_step(self, step: int) -> None:
-        """Assign the events that follow to step ``step``, and drop the oldest ones."""
+        """Assign the events that follow to step ``step``; drop old ones, but none of the latest
+        `MAX_UPDATES` steps. Nothing happens while recording is paused."""
         if not self.enabled:
             return
         self.step = step

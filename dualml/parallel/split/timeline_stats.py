@@ -24,8 +24,8 @@ PASSES = (KINDS.index("F"), KINDS.index("B"))
 
 
 def measured_bubble(ranks: Sequence[Events], step: float) -> float:
-    """Return the measured bubble of one update, from its first forward pass to its last backward
-    pass."""
+    """Return the measured bubble (0 … 1) of update ``step``, from its first forward pass on any
+    rank to its last backward pass."""
     begin, end, busy = np.inf, -np.inf, 0.0
     for events in ranks:
         chosen = pass_indices(events, step)
@@ -68,7 +68,8 @@ def pass_indices(events: Events, step: float) -> NDArray[np.int64]:
 
 
 def idle_share(busy: float, ranks: int, seconds: float) -> float:
-    """Return the idle share of ``ranks`` × ``seconds``, given the total busy seconds."""
+    """Return the idle share (0 … 1) of ``ranks`` × ``seconds``, given the total busy seconds; 0
+    without any time."""
     return 1 - busy / (ranks * seconds) if seconds > 0 else 0.0
 
 
@@ -188,7 +189,8 @@ def last_arrival_times(plan: SplitPlan, ranks: Sequence[Events]) -> dict[tuple[i
 def measured_links(
     plan: SplitPlan, ranks: Sequence[Events], steps: NDArray[np.float64]
 ) -> list[dict[str, Any]]:
-    """Return the measured bytes and messages per update on each link between ranks."""
+    """Return the measured bytes and messages per update, averaged over ``steps``, on each link
+    between two ranks that was used."""
     sent: dict[tuple[int, int], list[float]] = {}
     for rank, events in enumerate(ranks):
         data, _, tensor = plan.mesh.coordinates(rank)
@@ -209,8 +211,8 @@ def measured_links(
 def measured_transfers(
     plan: SplitPlan, ranks: Sequence[Events], steps: NDArray[np.float64]
 ) -> list[dict[str, Any]]:
-    """Return the measured bytes and values per update that move between the devices of each
-    process."""
+    """Return the measured bytes and values per update, averaged over ``steps``, that move between
+    each two devices of each process."""
     moved: dict[tuple[int, str, str], list[float]] = {}
     for rank, events in enumerate(ranks):
         devices = shift_devices(plan.devices, plan.mesh.coordinates(rank)[0])

@@ -20,8 +20,8 @@ def layer_times(backend: Backend, spec: ModelSpec, batch: int) -> dict[str, floa
     """Return the median seconds of a forward plus a backward pass of each layer on ``batch``
     samples.
 
-    Every layer is a segment of its own; the first one computes no gradient of the samples. Branch
-    and Merge only move tensors and count as 0.
+    Every layer is a segment of its own; the first one computes no gradient of the samples. Branch,
+    Merge and Swap only move tensors and count as 0.
     """
     draw = np.random.default_rng(0)
     shape: tuple[int, ...] = (batch, *spec.input_shape)

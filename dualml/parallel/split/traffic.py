@@ -41,7 +41,8 @@ class Collective:
 
 
 def links(plan: SplitPlan, batch: int, *, lower: bool = False) -> list[LinkVolume]:
-    """Return the messages between stages in an update of ``batch`` samples, by pair of ranks.
+    """Return the messages between stages in an update of ``batch`` samples, summed by pair of ranks
+    and kind; values that stay on a rank are none.
 
     Args:
         lower: whether the model is trained in mixed precision.
@@ -94,7 +95,7 @@ def _rpc_messages(plan: SplitPlan, batch: int) -> Iterator[Message]:
 
 def transfers(plan: SplitPlan, batch: int, *, lower: bool = False) -> list[JsonObject]:
     """Return the values and bytes that move between the devices of each process in an update of
-    ``batch`` samples.
+    ``batch`` samples; empty for a plan without devices.
 
     Args:
         lower: whether the model is trained in mixed precision.
@@ -126,8 +127,8 @@ def transfers(plan: SplitPlan, batch: int, *, lower: bool = False) -> list[JsonO
 
 
 def collectives(plan: SplitPlan, batch: int, *, lower: bool = False) -> list[Collective]:
-    """Return the collectives in an update of ``batch`` samples; sums are float32 in any
-    precision."""
+    """Return the collectives in an update of ``batch`` samples, summed by group of ranks and kind;
+    sums are float32 in any precision."""
     calls, sizes = Counter[tuple[tuple[int, ...], str]](), Counter[tuple[tuple[int, ...], str]]()
     for group in plan.mesh.tensor_groups() if plan.mesh.tensor > 1 else ():
         data = plan.mesh.coordinates(group[0])[0]

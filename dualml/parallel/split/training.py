@@ -201,8 +201,8 @@ class SplitTraining(SplitModel, MemoryReport, MixedPrecision, StateCarryover):
         return ranks[first]["x"], ranks[last]["y"]
 
     def sliced_outputs(self) -> dict[str, OutputSplit]:
-        """Return layer name → axis and blocks of its output, for layers whose outputs stay
-        split."""
+        """Return layer name → how its output is split over ranks; layers with a whole output on a
+        rank are left out."""
         views = [view for rank in range(self.comm.size) for view in self.plan.rank_stages(rank)[0]]
         items = [item for view in views for item in view.items]
         segments = [item for item in items if isinstance(item, Segment)]
@@ -211,8 +211,8 @@ class SplitTraining(SplitModel, MemoryReport, MixedPrecision, StateCarryover):
         return here | {name: split for one in segments for name, split in one.split.items()}
 
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
-        """Return the mean loss over ``x``, ``y`` and the predictions, broadcast from a rank of the
-        last stage."""
+        """Return the mean loss over ``x``, ``y`` and the predicted classes in the shape of ``y``,
+        broadcast to every rank from one of the last stage; a collective call."""
         filled = np.resize(x, (max(len(x), self.stage.min_eval_batch), *x.shape[1:]))
         with self.executor.timeline.pause_recording():
             logits, _ = self.executor.infer(lambda: self.stage.inputs(filled), len(filled))
@@ -252,7 +252,8 @@ class SplitTraining(SplitModel, MemoryReport, MixedPrecision, StateCarryover):
         return own | self.scaler_state() | self.carried_state()
 
     def carried_state(self) -> dict[str, Arrays]:
-        """Return the carried states of all streams, on every rank, as a part of `state`."""
+        """Return the carried states of all streams, on every rank, as a part of `state`; empty for
+        a stateless model. A collective call otherwise."""
         if self.hidden is None:
             return {}
         mine = {

@@ -62,7 +62,7 @@ def broadcast_schedule(n: int) -> CollectiveSchedule:
 
 @cache
 def all_reduce_schedule(n: int) -> CollectiveSchedule:
-    """Return the ring all-reduce schedule."""
+    """Return the schedule of the ring all-reduce of n chunks among n ranks."""
     return Ring().schedule(n)
 
 
@@ -96,7 +96,7 @@ class ShardCollectives:
         )
 
     def local_part(self, vector: Tensor) -> Tensor:
-        """Return this rank's part of a vector, as a view."""
+        """Return this rank's part of a vector, the r-th of n equal ones, as a view."""
         part = len(vector) // self.comm.size
         return self.comm.slice(vector, self.comm.rank * part, (self.comm.rank + 1) * part)
 
@@ -130,24 +130,26 @@ class ShardCollectives:
                     self.write_part(vector, rank * part, came)
 
     def start(self, work: Callable[..., object], *arguments: Any) -> WorkHandle:
-        """Start ``work`` and return a handle. Without overlap the work is complete on return."""
+        """Run ``work`` on the thread and return a handle at once; without overlap run it now and
+        return the handle of completed work."""
         if self.thread is None:
             return CompletedWork(work(*arguments))
         return AsyncWork(self, self.thread.submit(work, *arguments))
 
     def gather_to_host(self, part: NDArray[Any]) -> NDArray[Any]:
-        """All-gather a part and return the whole vector on the host."""
+        """All-gather each rank's ``part`` and return the whole vector on the host, on every rank;
+        all ranks call it."""
         parts = self.comm.all_gather(self.comm.tensor(part))
         return np.concatenate([self.comm.numpy(each) for each in parts])
 
     def write_part(self, vector: Tensor, start: int, value: Tensor) -> Tensor:
-        """Write a value into a vector from index ``start`` on."""
+        """Overwrite ``vector`` by ``value`` from index ``start`` on and return it."""
         return self.comm.write(vector, start, value, "put")
 
     @contextmanager
     def timed(self, schedule: CollectiveSchedule, vector: Tensor) -> Iterator[None]:
-        """Add the time of the context to `seconds`, and call the delay hook for collectives of the
-        framework."""
+        """Add the time of the context to `seconds` if the main thread runs it; before that, call
+        the delay hook if collectives are the framework's own."""
         begin = time.perf_counter()
         if self.sharding.native:
             self.delay_hook(schedule, self.comm.nbytes(vector))
@@ -176,7 +178,8 @@ class AsyncWork:
 
 
 def check_overlap(comm: Communicator) -> None:
-    """Raise `Unsupported`, on all ranks, if a collective cannot overlap with computation."""
+    """Raise `Unsupported`, on all ranks, if collectives cannot run during computation or the ranks
+    are not on a CPU."""
     how = comm.implementation_of("asynchronous")
     if how.kind != "native":
         raise Unsupported(f"overlap of {comm.backend}'s ranks: {how.detail}")

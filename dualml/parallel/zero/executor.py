@@ -66,7 +66,8 @@ class ShardedExecutor(Executor):
         self.shard = stage.make_optimizer_shard(recipe, [self.collectives.local_part(self.vector)])
 
     def reduce(self) -> None:
-        """Reduce-scatter the gradients among the ranks with the same parameters."""
+        """Reduce-scatter the gradients among the ranks with the same parameters: each then has the
+        sum of its own part only."""
         with self.timeline.record(
             "reduce", nbytes=self.reduced_bytes(self.comm.nbytes(self.gradient))
         ):
@@ -100,15 +101,15 @@ class ShardedExecutor(Executor):
     # --- what the ranks have together -------------------------------------------------------------
 
     def reduced_gradients(self) -> Arrays:
-        """Return the reduced gradients of this rank's stages by parameter name, gathered from the
-        ranks with the same parameters."""
+        """Return the reduced gradients of this rank's stages by parameter name, whole, gathered
+        from the ranks with the same parameters; a collective call."""
         return self.unit.unflatten(
             self.collectives.gather_to_host(self.group.numpy(self.gradient_shards[0]))
         )
 
     def state(self) -> dict[str, Arrays]:
-        """Return state key → parameter name → array for this rank's stages, gathered from the ranks
-        with the same parameters."""
+        """Return state key → parameter name → whole array for this rank's stages, gathered from the
+        ranks with the same parameters; a collective call."""
         slots = self.shard.state().items()
         return {
             slot: self.unit.unflatten(self.collectives.gather_to_host(part))

@@ -132,8 +132,9 @@ class ShardedForwardBackward:
         return self.stage.combine_losses(losses) if losses else None
 
     def micro_step(self, piece: Array, step: int, factor: float, first: bool) -> Any:
-        """Run forward and backward passes of one chunk and return its lazy loss. With an empty
-        chunk, the rank only takes part in the collectives."""
+        """Run forward and backward passes of one chunk and return its lazy loss; in stages 2 and 3
+        start to reduce each gradient, which replaces the shards if ``first`` and is added to them
+        otherwise. With an empty chunk, take part in the collectives only and return None."""
         loss = self.forward(piece, step)
         flow: Any = None
         for number in reversed(range(len(self.segments))):
@@ -154,20 +155,20 @@ class ShardedForwardBackward:
         return loss
 
     def reduce_scatter_unit(self, number: int, mode: str) -> None:
-        """Reduce-scatter a unit's gradient and write or add this rank's part to
-        ``gradient_shards``."""
+        """Reduce-scatter the gradient of unit ``number`` and write this rank's part to
+        ``gradient_shards``, or add it (``mode`` ``put`` or ``add``)."""
         part = self.collectives.reduce_scatter(self.unit_gradients[number])
         self.comm.write(self.gradient_shards[number], 0, part, mode)
         self.round_to_low_precision(self.gradient_shards[number])
 
     def wait_reduction(self, slot: int) -> None:
-        """Wait for the pending reduce-scatter in a buffer slot."""
+        """Wait for the pending reduce-scatter in a buffer slot, if there is one."""
         if slot in self.pending_reductions:
             self.pending_reductions.pop(slot).wait()
 
     def forward(self, piece: Array, step: int, fetch: bool = True) -> Any:
         """Run the forward pass of a chunk; return its lazy loss, None if it comes with the backward
-        pass.
+        pass or the chunk is empty.
 
         Args:
             piece: sample indices of the chunk.
@@ -202,8 +203,8 @@ class ShardedForwardBackward:
             self.prefetch_unit(next_unit)
 
     def prefetch_unit(self, number: int) -> None:
-        """Start gathering a unit into a buffer slot that is not in use, unless the unit is
-        resident."""
+        """Start to gather the weights of unit ``number`` into its buffer slot, unless they are
+        there already or coming; nothing in stages 1 and 2."""
         slot = number % self.sharding.buffer_slots
         if self.sharding.stage == 3 and self.resident.get(slot) != number:
             self.resident[slot] = number
@@ -232,8 +233,8 @@ class ShardedForwardBackward:
         return self.stage
 
     def round_to_low_precision(self, part: Tensor) -> None:
-        """Round a sum to the type in which it is held; the reference holds rounded values in
-        float64."""
+        """Round ``part`` in place to the low precision in which sums are held; nothing if they are
+        not. The reference holds rounded values in float64."""
         if self.sharding.lower:
             self.comm.write(part, 0, self.mixed_stage.downcast(part), "put")
 
@@ -245,7 +246,8 @@ class ShardedForwardBackward:
         return [self.mixed_stage.upcast(part) for part in self.gradient_shards]
 
     def cast_master_weights(self) -> None:
-        """Cast the float32 master weights to this rank's low-precision weights."""
+        """Overwrite this rank's low-precision weights by its float32 master weights, rounded;
+        nothing unless weights are held in low precision."""
         if self.sharding.lower:
             for part, master in zip(self.weight_shards, self.master_weights, strict=True):
                 self.comm.write(part, 0, self.mixed_stage.downcast(master), "put")

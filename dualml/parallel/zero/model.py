@@ -69,8 +69,9 @@ class ShardedModel(
         raise Unsupported(COLLECTIVE_ONLY)
 
     def gradient(self, part: Array, factor: float) -> Any:
-        """Compute the gradient of ``factor`` times the scaled loss for the next update; return the
-        lazy loss."""
+        """Compute the gradient of ``factor`` times the scaled loss of this rank's samples ``part``
+        for the next update, into the buffers that `run` names; return the lazy loss, None without
+        samples."""
         return self.run(part, self.step_count + 1, factor * self.loss_scale)
 
     def update(self, step: int) -> None:
@@ -164,17 +165,20 @@ class ShardedModel(
         return np.split(vector, self.comm.size)[self.comm.rank]
 
     def gradients(self) -> Arrays:
-        """Return the gradients summed over the ranks, as the optimizer receives them."""
+        """Return canonical name → gradient summed over the ranks, as the optimizer receives it
+        (still scaled with a loss scaler); a collective call."""
         return self.unflatten_all(
             self.collectives.gather_to_host(self.comm.numpy(part)) for part in self.master_grads()
         )
 
     def local_gradients(self) -> Arrays:
-        """Return this rank's contribution to the gradient sum; in stage 1, before the reduction."""
+        """Return this rank's contribution to the gradient sum, without communication. Meaningful
+        only in stage 1 and before the reduction; later stages keep no whole gradient."""
         return self.unflatten_all(map(self.tensor_to_host, self.unit_gradients))
 
     def weights(self) -> Arrays:
-        """Return the whole float32 weights, gathered from the ranks if no rank has all of them."""
+        """Return the whole float32 weights by canonical name; a collective call in stage 3 or with
+        low-precision weights, where no rank has all of them."""
         if self.sharding.stage == 3 or self.sharding.lower:
             parts = map(self.master_part, range(len(self.units)))
             return self.unflatten_all(map(self.collectives.gather_to_host, parts))

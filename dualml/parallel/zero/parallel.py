@@ -52,7 +52,8 @@ class ZeroDataParallel(DataParallel):
         return ReduceScatterAllGather() if self.training.sharding.native else Ring()
 
     def delay_collective(self, schedule: CollectiveSchedule, nbytes: int) -> None:
-        """Sleep for the delay of a simulated slow node in a collective of the framework."""
+        """Sleep as long as the straggler delays a collective of ``nbytes`` bytes of the framework;
+        not at all on other ranks or without a straggler."""
         if self.slow is not None:
             pause(self.slow.schedule_delay(schedule, self.comm.rank, nbytes, self.step_count))
 
@@ -66,8 +67,8 @@ class ZeroDataParallel(DataParallel):
         return super().local_batch(batch)
 
     def step(self, batch: Array | Sequence[Array], step: int) -> tuple[Any, float]:
-        """Make update ``step``; waiting and transfers during computation or update count as
-        aggregation time."""
+        """Make update ``step``; return this rank's lazy loss and its share of the batch. Waiting
+        and transfers during computation or update count as aggregation time."""
         self.step_count, moves = step, self.training.collectives
         self.training.step_count = step - 1
         part, share, factor = self.local_batch(batch)

@@ -45,5 +45,6 @@ class Sharding:
 
     @property
     def buffer_slots(self) -> int:
-        """Number of buffers that units use in turn, in stages that do not keep all units."""
+        """Number of buffers that units use in turn, in stages that do not keep all units: 2 with
+        overlap, else 1."""
         return 2 if self.overlap else 1

@@ -43,15 +43,16 @@ class Unit:
         return sum(map(math.prod, self.shapes.values()))
 
     def unflatten(self, vector: Array) -> Arrays:
-        """Return canonical name → copy of its part of a vector."""
+        """Return canonical name → copy of its part of a whole ``vector`` in its shape; the padding
+        is dropped."""
         return {
             name: vector[start:stop].reshape(self.shapes[name]).copy()
             for name, (start, stop) in parameter_spans(list(self.shapes), self.shapes).items()
         }
 
     def flatten(self, named: Mapping[str, Array], dtype: Any) -> Array:
-        """Return the padded vector of type ``dtype`` from the arrays ``named``, which include those
-        of the unit."""
+        """Return the vector of type ``dtype`` of the unit's arrays out of ``named``, padded with
+        zeros; other names are ignored."""
         vector = np.zeros(self.length, dtype)
         for name, (start, stop) in parameter_spans(list(self.shapes), self.shapes).items():
             vector[start:stop] = np.ravel(named[name])
@@ -117,7 +118,8 @@ def units_of(spec: ModelSpec, bucket_bytes: int | None, n: int) -> list[Unit]:
 
 
 def unsplittable_reason(spec: ModelSpec, units: Sequence[Unit]) -> str:
-    """Return why units cannot be computed separately, or an empty string."""
+    """Return why these units cannot be computed separately, as text for a message; an empty string
+    if they can."""
     if shared := find_shared_layer(spec, units):
         return f"{shared[1]} and {shared[0]}, which share parameters"
     if spec.needs_padding_mask and len(units) > 1:
@@ -126,8 +128,8 @@ def unsplittable_reason(spec: ModelSpec, units: Sequence[Unit]) -> str:
 
 
 def find_shared_layer(spec: ModelSpec, units: Sequence[Unit]) -> tuple[str, str] | None:
-    """Return a layer and the layer of another unit whose parameters it shares; None if there is
-    none."""
+    """Return the first layer that shares parameters with a layer of another unit, and that layer;
+    None if there is none."""
     unit = {name: number for number, one in enumerate(units) for name, _ in spec.layers[one.layers]}
     for name, layer in spec.layers:
         if unit[layer.parameter_owner(name)] != unit[name]:

@@ -28,7 +28,12 @@ class Change:
 
 
 def diff_settings(sides: tuple[RunOperand, RunOperand], arms: tuple[str, str]) -> Iterator[Change]:
-    """Yield the settings that differ between the two arms, their models and their losses."""
+    """Yield the settings that differ between the arm of run A and the arm of run B, with those of
+    their models' layers and their losses.
+
+    Args:
+        arms: name of the arm in A and in B.
+    """
     decided = []
     for side, arm in zip(sides, arms, strict=True):
         layers = {
@@ -44,7 +49,12 @@ def diff_settings(sides: tuple[RunOperand, RunOperand], arms: tuple[str, str]) -
 def diff_environments(
     sides: tuple[RunOperand, RunOperand], backends: Iterable[tuple[str, str]]
 ) -> Iterator[Change]:
-    """Yield the versions, machine properties and thread counts that differ between two runs."""
+    """Yield the versions, machine properties and thread counts that differ between two runs, except
+    facts in PASSING.
+
+    Args:
+        backends: pairs of a backend of A and a backend of B; a pair that occurs again counts once.
+    """
     runs = [side.run for side in sides]
     yield from _diff(*({"dualml": run.dualml, "git": run.git or ""} for run in runs))
     for here, there in dict.fromkeys(backends):
@@ -57,7 +67,7 @@ def diff_environments(
 
 
 def _diff(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Change]:
-    """Yield the keys whose values differ, with both values."""
+    """Yield the keys whose values differ, with both values; a missing key counts as None."""
     for key in {**a, **b}:
         if a.get(key) != b.get(key):
             yield Change(key, a.get(key), b.get(key))

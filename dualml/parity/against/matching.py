@@ -37,12 +37,14 @@ def match_trials(
     backends: Sequence[str] | Mapping[str, str] | None,
     seeds: Sequence[int] | None,
 ) -> Iterator[TrialMatch]:
-    """Yield the pairs of trials to compare, in the order of A's experiment.
+    """Yield the pairs of trials to compare: arm by arm, each selected trial of A with its partner's
+    name.
 
-    The arguments are those of `dualml.parity.against.compare_runs`.
+    B need not have the partner. The arguments are those of `dualml.parity.against.compare_runs`.
 
     Raises:
-        UserError: an arm, backend or seed that does not exist, or an arm that trains nothing.
+        UserError: an arm, backend or seed that A does not have, an arm in ``pairs`` that B does not
+            have, or an arm that trains nothing.
     """
     partners = {**{arm: arm for arm in arms or ()}, **(pairs or {})}
     if arms is None and pairs is None:
@@ -75,7 +77,12 @@ def match_trials(
 def check_known(
     side: RunOperand, name: str, what: str, known: Sequence[str] | Mapping[str, Any]
 ) -> None:
-    """Raise `UserError` with the nearest names if ``name`` does not exist in a run."""
+    """Raise `UserError` with the nearest names if ``name`` is not in ``known``.
+
+    Args:
+        side: the run that the message names.
+        what: kind of the name, such as ``arm``.
+    """
     if name not in known:
         near = did_you_mean(name, known)
         raise UserError(f"{side.folder} has no {what} {clip_text(name)!r}{near}")

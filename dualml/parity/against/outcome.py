@@ -62,7 +62,8 @@ class RunComparison:
 
     @property
     def failures(self) -> list[ExceededLimit]:
-        """The limits that some pair exceeds."""
+        """One entry for each pair whose ratio B / A exceeds a limit on time or memory that was
+        given."""
         return [
             ExceededLimit(name, pair, cost.ratio, most)
             for name, most in self.limits.items()
@@ -83,8 +84,8 @@ class RunComparison:
         return max(judged, key=lambda pair: pair.ratio or 0.0, default=None)
 
     def settings(self) -> dict[str, list[Change]]:
-        """Return the changed settings by arm; changes that all arms share stand under an empty
-        name."""
+        """Return the changed settings by arm; changes that all arms share stand under an empty name
+        alone. Arms without own changes are left out."""
         by_arm = {pair.arm: list(pair.settings) for pair in self.pairs}
         shared = [
             c for c in next(iter(by_arm.values())) if all(c in own for own in by_arm.values())
@@ -93,7 +94,8 @@ class RunComparison:
         return {arm: own for arm, own in {"": shared, **rest}.items() if own}
 
     def describe(self) -> JsonObject:
-        """Return the whole result as JSON; ``kind`` and ``format`` identify the schema."""
+        """Return the whole result as a JSON object, with the paragraph in both languages; ``kind``
+        and ``format`` identify the schema. Numbers that are not finite become None."""
         sides = [
             {
                 "folder": folder,

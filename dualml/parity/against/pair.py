@@ -75,7 +75,8 @@ class RunPair:
 
     @property
     def costs(self) -> dict[str, CostComparison]:
-        """``time`` (seconds per update) and ``memory`` (bytes), where both trials recorded them."""
+        """``time`` (seconds per update) and ``memory`` (bytes), left out where a trial recorded
+        none."""
         a, b = self.trials
         if a is None or b is None:
             return {}
@@ -100,16 +101,18 @@ class RunPair:
 
 
 def _update_seconds(trial: TrialRecord) -> float | None:
-    """Return the median seconds per update, or the mean if no quartiles were recorded."""
+    """Return the median seconds per update, or the mean if no quartiles were recorded; None if
+    neither is known."""
     if len(trial.step_s) == 3:
         return trial.step_s[1]
     return trial.train_s / trial.updates if trial.train_s and trial.updates else None
 
 
 def _peak_memory(a: TrialRecord, b: TrialRecord) -> tuple[float | None, float | None]:
-    """Return the peak device memory in bytes of each trial, on the rank that uses most.
+    """Return the peak memory in bytes of each trial: device memory on the rank that uses most.
 
-    Without device memory of all ranks, the peak memory of the processes; None if unknown.
+    If the device memory of any rank of either trial is unknown, the peak memory of the processes
+    for both; None for a trial without either.
     """
     held = [[rank.peak_bytes for rank in trial.device_memory] for trial in (a, b)]
     if all(each and None not in each for each in held):

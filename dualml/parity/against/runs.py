@@ -94,7 +94,8 @@ def compare_runs(
 def _check_options(
     margin: float, metrics: Sequence[str] | None, limits: Mapping[str, float | None]
 ) -> None:
-    """Raise `UserError` for a margin, limit or metric that is not allowed."""
+    """Raise `UserError` for a margin or limit that is not a finite number above 0, or an unknown
+    metric."""
     for name, value in {"margin": margin, **limits}.items():
         if value is not None and not 0 < value < float("inf"):
             raise UserError(f"{name} must be a finite number above 0; received {value}")
@@ -137,7 +138,8 @@ def _read_trajectories(side: RunOperand, arm: str, seed: int) -> dict[str, Traje
 
 
 def _fold(side: RunOperand, trajectory: Trajectory) -> Trajectory:
-    """Return the trajectory in the folded form of a baseline."""
+    """Return the trajectory in the folded form of a baseline; unchanged if the run is a
+    baseline."""
     return trajectory if side.folded else fold_trajectory(trajectory)
 
 
@@ -149,7 +151,13 @@ def _judge_pair(
     margin: float,
     metrics: Sequence[str],
 ) -> Judged:
-    """Judge one pair of trials; trials that cannot be compared get the reason as verdict."""
+    """Judge one pair of trials; trials that cannot be compared get the verdict ``not comparable``
+    with a reason.
+
+    Args:
+        read: the trajectories of A and B; None for a trial that is missing or failed.
+        metrics: phases of tensors that count; losses always do.
+    """
     trials = [side.trials.get(key) for side, key in zip(sides, names.keys, strict=True)]
     a, b = trials
     left, right = read
@@ -194,10 +202,11 @@ def _not_comparable(reason: str, evidence: Mapping[str, Any]) -> Judged:
 def _input_mismatch(
     sides: tuple[RunOperand, RunOperand], names: TrialMatch, a: TrialRecord, b: TrialRecord
 ) -> str | None:
-    """Return which frozen input of two trials differs, as a reason; None if none does.
+    """Return which frozen input of two trials differs: ``other_data``, ``other_weights`` or
+    ``other_samples``; None if none does.
 
-    Where the numbers of ranks or updates differ, the traced batches decide whether the samples are
-    the same, because the fingerprint covers what each rank saw separately.
+    Where the numbers of ranks or updates differ, samples are not checked here, because their
+    fingerprint covers what each rank saw separately; the traced batches are compared later.
     """
     parts = [side.run.plan_parts.get("data") for side in sides]
     if parts[0] != parts[1]:
@@ -211,7 +220,8 @@ def _input_mismatch(
 
 
 def phase_filter(metrics: Sequence[str]) -> Callable[[Trajectory], Trajectory]:
-    """Return a function that keeps only the tensors of these phases in a trajectory."""
+    """Return a function that returns a trajectory with only the tensors of these phases; its losses
+    and batches stay."""
     starts = tuple(f"{metric}/" for metric in metrics)
     return lambda t: replace(
         t, tensors={k: v for k, v in t.tensors.items() if k.startswith(starts)}
@@ -221,7 +231,11 @@ def phase_filter(metrics: Sequence[str]) -> Callable[[Trajectory], Trajectory]:
 def _resolve_by_seeds(
     sides: tuple[RunOperand, RunOperand], found: Sequence[tuple[TrialMatch, Judged]]
 ) -> None:
-    """Judge trajectories that are too chaotic to compare by their results over all seeds."""
+    """Judge trajectories that are chaotic or nondeterministic by their test accuracies over all
+    seeds.
+
+    Changes the verdicts in ``found``, and adds ``arm``, ``a``, ``b`` and ``seed`` to each.
+    """
     trials: dict[Key, TrialRecord] = {}
     for names, judged in found:
         pair = "/".join((*names.arms, *names.backends))
@@ -233,7 +247,8 @@ def _resolve_by_seeds(
 
 
 def _make_pair(sides: tuple[RunOperand, RunOperand], names: TrialMatch, judged: Judged) -> RunPair:
-    """Make the result of one pair from its verdict, settings and trials."""
+    """Make the result of one pair from its verdict, settings and trials; without settings if B has
+    no such arm."""
     settings = diff_settings(sides, names.arms) if names.arms[1] in sides[1].experiment.arms else ()
     trials = [side.trials.get(key) for side, key in zip(sides, names.keys, strict=True)]
     return RunPair(names.arms, names.backends, names.seed, judged, tuple(settings), tuple(trials))

@@ -7,7 +7,8 @@ from dualml.parity.against.pair import RunPair
 
 
 def trial_name(pair: RunPair, words: Messages) -> str:
-    """Return the name of a trial: arm, backend and seed."""
+    """Return the name of a pair of trials: arm, backend and seed; ``a → b`` where A's and B's
+    differ."""
     return words("against.trial", arm=pair.arm, backend=pair.backend, seed=pair.seed)
 
 
@@ -52,8 +53,8 @@ def describe_reason(pair: RunPair, words: Messages) -> str:
 
 
 def format_cell(pair: RunPair, words: Messages) -> str:
-    """Return a table cell: where the pair diverges or why it failed; empty if it is inside the
-    envelope."""
+    """Return a table cell: where the pair first diverges, else the reason of its verdict; empty if
+    it is inside the envelope."""
     if first := pair.judged.get("first_divergence"):
         where = format_place(first["phase"], first["tensor"], words)
         return words("against.place", step=first["step"], place=where)
@@ -61,7 +62,8 @@ def format_cell(pair: RunPair, words: Messages) -> str:
 
 
 def describe_worst(worst: RunPair, margin: float, words: Messages) -> str:
-    """Describe the pair closest to the margin, and how many updates were judged."""
+    """Describe, as a sentence, where the pair with the largest ratio to the envelope comes closest
+    to the margin, and how many updates were judged."""
     trained = worst.trials[0]
     judged = {
         "judged": worst.judged["evidence"]["judged_steps"],

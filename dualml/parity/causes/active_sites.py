@@ -18,10 +18,11 @@ UNCHANGED_RTOL = 1e-6
 
 
 def restrict_to_active_sites(explorer: Prober, change: Mutation, trace: Trace) -> Mutation:
-    """Return the mutation restricted to the calls whose output it changes.
+    """Return the mutation restricted to those of its calls whose output it changes.
 
-    If it changes none, it is returned as it is, because it may affect gradients only. For example,
-    'same' padding at all convolutions becomes that of the one with stride two.
+    If it changes none, it is returned as it is, because it may affect gradients only; so are
+    mutations of a single call, or of more than MAX_TESTED_CALLS. For example, 'same' padding at all
+    convolutions becomes that of the one with stride two.
     """
     if not 1 < len(change.sites) <= MAX_TESTED_CALLS:
         return change
@@ -32,8 +33,8 @@ def restrict_to_active_sites(explorer: Prober, change: Mutation, trace: Trace) -
 
 
 def has_effect(explorer: Prober, change: Mutation, trace: Trace) -> bool:
-    """Return whether a mutation changes the output of its call; True if unknown or refused by the
-    framework."""
+    """Return whether a mutation changes the output of its call by more than UNCHANGED_RTOL; True if
+    unknown or refused by the framework."""
     same = True
 
     def visit(name: str, array: NDArray[Any]) -> bool:  # called if not bitwise equal

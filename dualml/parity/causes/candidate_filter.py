@@ -172,10 +172,11 @@ class CandidateFilter:
     def survivors(
         self, origins: Sequence[Operation], others: Sequence[Operation], stage: SearchStage
     ) -> list[Mutation]:
-        """Return the mutations that reproduce unmatched values, those that reproduce the latest
-        ones first.
+        """Return the mutations that reproduce unmatched values of the other side, those that
+        reproduce the latest ones first; at the end a few whose matches prove little.
 
-        Called again for the same stage, it continues until all mutations were tried.
+        Mutations are tried until the time is up or enough survive. `done` is False if it stopped
+        because survivors should be tried first; called again for the same stage, it then continues.
 
         Args:
             origins, others: the first operations with unmatched values, of this side and the other.
@@ -217,8 +218,11 @@ class CandidateFilter:
     def mutation_groups(
         self, sites: Sequence[Operation], others: Sequence[Operation], stage: SearchStage
     ) -> Iterator[list[Mutation]]:
-        """Yield groups of mutations: each at its call, then at the calls of its expression and
-        line."""
+        """Yield groups of mutations, to be tried in order until one matches: the mutation at its
+        call, then at all calls of its expression and of its line.
+
+        In the last stage the groups are those that changed a value in the stage before.
+        """
         if stage == STAGES[-1]:  # all that changed a value when fewer calls were replayed
             self.active_groups.sort(key=lambda group: group[0].kind in UNPROMISING_KINDS)
             alive, self.active_groups = self.active_groups, []
@@ -227,7 +231,8 @@ class CandidateFilter:
         return (widen_to_line(change, self.trace.operations) for change in changes)
 
     def deduplicate(self, changes: Iterable[Mutation]) -> list[Mutation]:
-        """Remove mutations that change the same expression in another iteration of a loop.
+        """Return the mutations without those that change the same expression in another iteration
+        of a loop.
 
         The first one remains; it is later tried at all of them.
         """
@@ -241,7 +246,8 @@ class CandidateFilter:
     def candidates(
         self, sites: Sequence[Operation], others: Sequence[Operation], stage: SearchStage
     ) -> Iterator[Mutation]:
-        """Yield mutations of all sites in turn, a few at a time, likely ones of each site first."""
+        """Yield the mutations of all sites: up to TURN of each site in turn, until none are left;
+        likely ones of each site first."""
         waiting = [self.candidates_at(site, others, stage) for site in sites]
         if stage == STAGES[1]:
             waiting = [
@@ -260,7 +266,8 @@ class CandidateFilter:
     def candidates_at(
         self, site: Operation, others: Sequence[Operation], stage: SearchStage
     ) -> Iterator[Mutation]:
-        """Yield all mutations of one operation for a stage."""
+        """Yield all mutations of one operation for a stage: only those of attributes if the stage
+        changes settings alone."""
         around = self.surroundings.build_context(site, others)
         if not stage.settings:
             yield from dict.fromkeys(swap_mutations(site.number, self.known_lines, around.shapes))
@@ -270,8 +277,8 @@ class CandidateFilter:
                 yield change
 
     def fit_candidates(self, sites: Sequence[Operation]) -> list[Mutation]:
-        """Return mutations that turn an unmatched value into the other side's by a factor or
-        another order."""
+        """Return up to eight mutations that turn the unmatched first output of a site into an
+        unmatched value of the other side, by one factor or another order of the elements."""
         candidates = []
         wanted = {name: self.host.b.find_array("operation", 1, name) for name in self.unmatched[1]}
         for site in sites:
@@ -301,10 +308,11 @@ class CandidateFilter:
         return list(dict.fromkeys(candidates))[:8]
 
     def candidate_sites(self, origins: Sequence[Operation]) -> list[Operation]:
-        """Return the operations to mutate: where values become unmatched, their neighbours, and
-        those soon after.
+        """Return the operations to mutate, each once: the first ones with unmatched values, up to
+        three calls before these, and further ones with unmatched values.
 
-        A fused kernel before the place also has values that the other side does not share.
+        Those before count because a fused kernel also has values that the other side does not
+        share.
         """
         sites = {one.number: one for one in origins[:SITES]}
         for one in origins[:SITES]:
@@ -332,15 +340,19 @@ class CandidateFilter:
     ) -> int:
         """Return how many calls behind a mutation to replay.
 
-        Far enough to reach the first unmatched values, except in the stage with many near
-        mutations.
+        ``stage.calls`` in the stage with many near mutations; else at least as many, and enough to
+        reach the first unmatched values.
         """
         if stage == STAGES[1] or not origins:
             return stage.calls
         return max(stage.calls, origins[0].number - change.sites[0] + STAGES[0].calls)
 
     def matched_values(self, change: Mutation, calls: int) -> list[str]:
-        """Return the names of the other side's unmatched values that a mutation reproduces.
+        """Return the names of the other side's unmatched values that a mutation reproduces, in a
+        replay.
+
+        Counts the mutation as tried, and in `changed_count` if it changed a value. If the framework
+        refuses it, the outputs before the refusal count.
 
         Args:
             calls: how many calls behind the mutation are replayed.

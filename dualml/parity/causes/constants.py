@@ -29,12 +29,14 @@ def constant_mutations(
     there: TraceOperand,
     unmatched: tuple[set[str], set[str]],
 ) -> list[Mutation]:
-    """Return mutations that replace each unmatched constant by a constant of the other side.
+    """Return mutations that replace unmatched constants by constants of the other side with the
+    same shape, and those of `table_mutations`.
 
-    The other side's arrays are handed to ``explorer``.
+    Registers the other side's arrays with ``explorer``.
 
     Args:
-        unmatched: names of the unmatched values of either side.
+        here, there: the operations of this side and of the other side.
+        unmatched: names of the unmatched values of this side and of the other.
     """
     other: dict[str, NDArray[Any]] = {}
     for name in sorted(there.constants() & unmatched[1]):
@@ -64,9 +66,11 @@ def table_mutations(
     there: TraceOperand,
     unmatched: tuple[set[str], set[str]],
 ) -> list[Mutation]:
-    """Return mutations that replace tables by the other side's.
+    """Return mutations that replace a table that a call takes by one of the other side with as many
+    elements and other numbers.
 
-    A table is an array that no operation computes: positions, indices, masks, buffers.
+    A table is an array that no operation computes: positions, indices, masks, buffers. Registers
+    the other side's tables with ``explorer``. Arguments are those of `constant_mutations`.
     """
     tables = {
         name: there.values.arrays[name]
@@ -91,20 +95,25 @@ def table_mutations(
 
 
 def nearest_operations(side: TraceOperand, unmatched: set[str]) -> list[Operation]:
-    """Return the operations at which values first become unmatched, then all whose outputs are
-    unmatched."""
+    """Return the operations at which values first become unmatched, then all others with an
+    unmatched output; 16 at most."""
     sites = {one.number: one for one in side.origins(unmatched)}
     sites |= {one.number: one for one in side.operations if unmatched & {*one.output_names()}}
     return list(sites.values())[: 2 * MAX_NEARBY_CALLS]
 
 
 def is_table(name: str, side: TraceOperand) -> bool:
-    """Return whether a value is a table that the other side does not share."""
+    """Return whether a value is a table (no operation computes it) that the other side does not
+    share and whose numbers are known."""
     return name in side.tables and name not in side.shared and name in side.values.arrays
 
 
 def table_kind(x: NDArray[Any], y: NDArray[Any]) -> str:
-    """Return the kind of difference between two tables: ``mask``, ``layout`` or ``constant``."""
+    """Return the kind of difference between two tables of the same size.
+
+    ``mask`` if either is boolean or contains infinity, ``layout`` if they hold the same numbers in
+    another order, else ``constant``.
+    """
     if x.dtype.kind == "b" or y.dtype.kind == "b" or np.isinf(x).any() or np.isinf(y).any():
         return "mask"
     same = np.array_equal(np.sort(x.ravel()), np.sort(y.ravel()))
@@ -117,10 +126,11 @@ def precision_mutations(
     there: TraceOperand,
     unmatched: tuple[set[str], set[str]],
 ) -> list[Mutation]:
-    """Return mutations that insert the other side's float16 or bfloat16 version of a value.
+    """Return mutations that replace a float32 value by the other side's float16 or bfloat16 result,
+    at the first unmatched operations.
 
-    The other side's numbers are inserted because no other kernel repeats how a low-precision kernel
-    rounds.
+    The other side's numbers are inserted, and registered with ``explorer``, because no other kernel
+    repeats how a low-precision kernel rounds. Arguments are those of `constant_mutations`.
     """
     sites: dict[int, Operation] = {one.number: one for one in here.origins(unmatched[0])}
     sites |= {one.number: one for one in here.operations if unmatched[0] & {*one.output_names()}}
@@ -145,7 +155,8 @@ def precision_mutations(
 
 
 def is_representable(kind: str, array: NDArray[np.float32]) -> bool:
-    """Return whether a low-precision type can represent all of these numbers."""
+    """Return whether ``float16``, or bfloat16 for any other ``kind``, can represent all of these
+    numbers exactly."""
     if kind == "float16":
         with np.errstate(over="ignore"):
             return bool((array.astype(np.float16) == array).all())

@@ -92,10 +92,10 @@ class ContextBuilder:
         )
 
     def carried_inputs(self, site: Operation) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """Yield inputs that several calls computed from a value of the same shape, as a recurrent
-        state.
+        """Yield (input position, path) for inputs that two or three calls computed from a value of
+        the same shape, as a recurrent state.
 
-        Each comes with the path of input positions back to that value.
+        The path lists the input positions of these calls, back to that value.
         """
         made = self.here.operations
         for i, name in enumerate(site.inputs):
@@ -113,14 +113,15 @@ class ContextBuilder:
                         yield i, way
 
     def consumers_by_line(self, name: str) -> list[list[int]]:
-        """Return the calls that take a value, grouped by source line."""
+        """Return the numbers of the calls that take a value, in one list per source line."""
         lines: dict[SourceLocation | None, list[int]] = {}
         for number in dict.fromkeys(self.here.consumers.get(name, ())):
             lines.setdefault(self.here.operations[number].place, []).append(number)
         return list(lines.values())
 
     def added_numbers(self, site: Operation) -> Iterator[float]:
-        """Yield the numbers that were added to a call's inputs before."""
+        """Yield the numbers that the call before added to an input of this one: float constants,
+        not tensors."""
         for name in site.inputs:
             one = self.made.get(name)
             if one is not None and OPERATOR_FUNCTIONS.get(one.name, one.name) == "add":
@@ -130,14 +131,15 @@ class ContextBuilder:
 
 
 def is_slice(one: Operation) -> bool:
-    """Return whether a ``__getitem__`` call takes a part of an axis by a slice."""
+    """Return whether a ``__getitem__`` call takes a part of some axis by a slice, not only whole
+    axes (``::``) or single indices."""
     index = one.attributes.get("argument 1") if one.name == "__getitem__" else None
     parts = index if isinstance(index, list) else [index]
     return any(isinstance(n, str) and n.count(":") == 2 and n != "::" for n in parts)
 
 
 def epsilon_values(operations: Iterable[Operation]) -> tuple[float, ...]:
-    """Return the distinct epsilons among the settings of these calls."""
+    """Return the distinct float settings of these calls whose name contains ``eps``."""
     values = (
         value
         for one in operations
@@ -148,7 +150,8 @@ def epsilon_values(operations: Iterable[Operation]) -> tuple[float, ...]:
 
 
 def dropout_rates(one: Operation) -> list[float]:
-    """Return the drop probability of a Dropout call, as a list of at most one number.
+    """Return the drop probability of a Dropout call as a list; empty for other calls and for 0 or
+    1.
 
     PyTorch records the probability to drop, MindSpore's operator the probability to keep.
     """
@@ -160,12 +163,13 @@ def dropout_rates(one: Operation) -> list[float]:
 
 
 def constant_inputs(inputs: Sequence[str]) -> list[float]:
-    """Return the numbers that were passed as tensors."""
+    """Return the numbers among input names: ``constant:2.0``, a number passed as a tensor."""
     return [float(name.partition(":")[2]) for name in inputs if name.startswith("constant:")]
 
 
 def numeric_constants(attributes: Mapping[str, Any]) -> list[float]:
-    """Return all numbers among settings, also those inside lists."""
+    """Return all numbers among the values of settings as floats, also those inside lists; no
+    booleans."""
     numbers = []
     for value in attributes.values():
         for one in value if isinstance(value, list | tuple) else [value]:

@@ -11,7 +11,11 @@ from dualml.parity.models.operations import Operation
 
 
 def element_orders(shape: Shape) -> Iterator[Transform]:
-    """Yield transforms that reorder the elements of an array of this shape and keep the shape."""
+    """Yield transforms that reorder the elements of an array of this shape and keep the shape.
+
+    Each is a name with its arguments: flips, shifts by one, swapped chunks and interleavings of one
+    axis, and permutations of all axes for up to five of them.
+    """
     for axis, length in enumerate(shape):
         if length < 2:
             continue
@@ -45,7 +49,8 @@ def element_orders(shape: Shape) -> Iterator[Transform]:
 
 
 def index_mutations(one: Operation) -> Iterator[Mutation]:
-    """Yield mutations of an indexing call: other elements, other slices, other axis orders."""
+    """Yield mutations of an indexing call: neighbouring integer indices, shifted slices, and other
+    positions of added axes (None)."""
     index = one.attributes.get("argument 1")
     if isinstance(index, list) and None in index and set(index) <= {None, "::", "Ellipsis"}:
         for order in dict.fromkeys(permutations(index)):

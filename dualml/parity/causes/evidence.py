@@ -17,7 +17,8 @@ MAX_DIFFERING_SHARE = 0.5
 
 
 def find_relations(a: Array, b: Array) -> list[dict[str, Any]]:
-    """Return the relations that hold between two arrays of the same size, the strongest first.
+    """Return the relations that hold between two float arrays of the same size, in the order of the
+    list below; none for other arrays, a single element or numbers that are not finite.
 
     Returns:
         Rows ``{"key", …}``: ``negative``, ``ratio`` and ``offset`` (one number), ``shifted``
@@ -52,8 +53,12 @@ def find_relations(a: Array, b: Array) -> list[dict[str, Any]]:
 
 
 def is_shifted(x: Array, y: Array, axis: int, by: int, allowed: float) -> bool:
-    """Return whether two arrays are equal after a shift by one along an axis, ignoring the
-    border."""
+    """Return whether ``y`` is ``x`` shifted by one along an axis (towards higher indices if ``by``
+    > 0), ignoring the border.
+
+    Args:
+        allowed: relative distance below which they count as equal.
+    """
     n = x.shape[axis]
     left = np.take(x, range(n - 1) if by > 0 else range(1, n), axis)
     right = np.take(y, range(1, n) if by > 0 else range(n - 1), axis)
@@ -61,7 +66,12 @@ def is_shifted(x: Array, y: Array, axis: int, by: int, allowed: float) -> bool:
 
 
 def partial_difference(x: Array, y: Array) -> list[dict[str, Any]]:
-    """Return which elements differ, if fewer than half of them do."""
+    """Return one row ``some`` that says which elements differ, if fewer than half of them do; else
+    an empty list.
+
+    ``axis`` and the first eight ``indices`` name an axis of which at most half the indices differ;
+    None and empty if there is none.
+    """
     off = np.abs(x - y)
     off = off > MAX_RESIDUAL_SHARE * off.max()
     share = float(off.mean())

@@ -36,7 +36,11 @@ MAX_CODE_CHARS = 60
 
 
 def run_search(emit: Emitter) -> dict[str, Any]:
-    """Search for the causes of the difference in the folder given on the command line."""
+    """Search for the causes of the difference in the folder given on the command line.
+
+    Writes ``explanation.json`` there and returns an empty result. A second search, with fused
+    functions split, uses the time that is left if the first finds no cause.
+    """
     folder = Path(sys.argv[1])
     job = read_json(folder / "job.json")
     own = job["sides"]["a"]
@@ -89,10 +93,10 @@ def run_search(emit: Emitter) -> dict[str, Any]:
 
 
 def limit_memory() -> None:
-    """Limit this process's address space so that mutations needing over half the free memory are
-    refused.
+    """Limit this process's address space to its present size plus half of the free memory.
 
-    Without the limit the operating system might kill other processes.
+    Mutations that need more are refused; otherwise the operating system might kill other processes.
+    Does nothing where such limits do not exist.
     """
     import psutil
 
@@ -107,7 +111,8 @@ def limit_memory() -> None:
 def expand_fused(explorer: Any, a: Trace) -> Trace | None:
     """Run the first side again with fused functions split into their parts, and return the trace.
 
-    None if there are none, or if the run fails.
+    None if that gives no more operations, or if the run fails. ``explorer`` keeps splitting
+    afterwards.
     """
     explorer.recorder.fused = False
     try:
@@ -120,7 +125,8 @@ def expand_fused(explorer: Any, a: Trace) -> Trace | None:
 
 
 def code_names(change: Mutation, trace: Trace) -> dict[str, str]:
-    """Map the values that a mutation mentions to the user's code that computed them."""
+    """Map the values that a mutation mentions to the user's code that computed them; the function's
+    name stands for code that is unknown or too long."""
 
     def code(name: str) -> str:
         """Return the code that computed a value, quoted."""

@@ -34,7 +34,8 @@ class Explorer(Prober, Stepper, Protocol):
     def places(self) -> dict[str, dict[str, tuple[int, ...]]]:
         """Return the alias names of modules and parameters that are used in several places.
 
-        Each maps to the parameters below it, with their shapes.
+        Each maps to the parameters below it, with their shapes. Modules and parameters used in one
+        place are left out.
         """
 
     def set_constants(self, values: Mapping[str, NDArray[Any]]) -> None:

@@ -34,7 +34,8 @@ FORM_KINDS = {
 
 
 def changed_attributes(site: MutationSite) -> Iterator[Mutation]:
-    """Yield other values of each attribute."""
+    """Yield mutations that set one attribute of the call to another value, for each attribute but
+    those without effect."""
     for argument, old in site.operation.attributes.items():
         if argument in IDLE or argument in COUNTS.get(site.name, ()):
             continue
@@ -52,7 +53,8 @@ def changed_attributes(site: MutationSite) -> Iterator[Mutation]:
 
 
 def changed_numbers(site: MutationSite) -> Iterator[Mutation]:
-    """Yield other values of each number, wherever the model uses it."""
+    """Yield mutations that replace a float attribute of the call, wherever the model uses this
+    number, by a number of the other side or by 1 minus it. Attributes of 0 or 1 are left out."""
     for argument, old in site.operation.attributes.items():
         if isinstance(old, float) and argument not in IDLE and old not in (0.0, 1.0):
             values = [
@@ -66,14 +68,16 @@ def changed_numbers(site: MutationSite) -> Iterator[Mutation]:
 
 
 def dropped_calls(site: MutationSite) -> Iterator[Mutation]:
-    """Yield each input of the output's shape in place of the call."""
+    """Yield mutations that leave out the call: each input that has the output's shape takes its
+    place."""
     for i, shape in enumerate(site.shapes):
         if shape == site.output_shape:
             yield site.mutate("missing", "drop", i)
 
 
 def other_functions(site: MutationSite) -> Iterator[Mutation]:
-    """Yield related functions, and other forms of the function."""
+    """Yield mutations to related functions, to other forms of the function, and to other epsilons
+    of it."""
     word = "mask" if site.name in MASKS else "function"
     yield from (
         site.mutate(word, "function", "", other, site.name)
@@ -98,7 +102,7 @@ def other_functions(site: MutationSite) -> Iterator[Mutation]:
 
 
 def changed_settings(site: MutationSite) -> Iterator[Mutation]:
-    """Yield paddings, and settings that are changed together."""
+    """Yield mutations to other ways of padding, and of several settings at once."""
     if site.name in PADDED and isinstance(site.operation.attributes.get("padding"), int | list):
         yield from (
             site.mutate("attribute", "pad", "padding", way, site.operation.attributes["padding"])
@@ -113,7 +117,8 @@ def changed_settings(site: MutationSite) -> Iterator[Mutation]:
 
 
 def other_activations(site: MutationSite) -> Iterator[Mutation]:
-    """Yield activation functions in place of the function."""
+    """Yield mutations that put an activation function in place of the call's function, if that is
+    one of a single tensor."""
     if site.name in UNARY:
         yield from (site.mutate("function", "instead", "", f, site.name) for f in ACTIVATIONS[:-1])
     elif (site.name,) in PLAIN:
@@ -123,7 +128,8 @@ def other_activations(site: MutationSite) -> Iterator[Mutation]:
 
 
 def added_calls(site: MutationSite) -> Iterator[Mutation]:
-    """Yield calls after this one that the model does not have."""
+    """Yield mutations that add a call after this one: a Dropout, another function, or this call
+    again."""
     yield from (site.mutate("extra", "dropout", "", rate) for rate in site.context.rates)
     yield from (site.mutate("extra", "output", "", f) for f in EXTRAS)
     if any(shape == site.output_shape for shape in site.shapes):

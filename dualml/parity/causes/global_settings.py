@@ -12,8 +12,11 @@ from dualml.parity.models.trace import Trace
 
 
 def global_mutations(a: Trace, b: Trace) -> list[Mutation]:
-    """Return mutations of every epsilon to those of the other side, and of the GELU
-    approximation."""
+    """Return mutations that change one setting in all calls of a function that have the same value.
+
+    Epsilons take those of trace ``b``, GELU's ``approximate`` its other values; they apply to
+    ``a``.
+    """
     groups: dict[tuple[str, str, object], list[int]] = {}
     for one in a.operations:
         for name, value in one.attributes.items():

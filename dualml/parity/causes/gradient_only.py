@@ -34,11 +34,11 @@ def gradient_only_mutations(
     is_late: Callable[[], bool],
 ) -> Iterator[Mutation]:
     """Yield value-preserving mutations of calls that a wrong gradient flows through, the last call
-    first.
+    first, until ``is_late``.
 
     Args:
         wrong: names of parameters whose gradients differ.
-        is_late: whether the time is up.
+        is_late: returns whether the time is up.
     """
     before = value_ancestors(here.operations)
     for one in reversed(here.operations):
@@ -55,7 +55,8 @@ def gradient_only_mutations(
 
 
 def is_value_preserving(explorer: Prober, change: Mutation, here: TraceOperand) -> bool:
-    """Return whether a mutation leaves all values unchanged; False if the framework refuses it."""
+    """Return whether a mutation leaves the outputs of its call and of the next two that depend on
+    it unchanged, up to UNCHANGED_RTOL; False if the framework refuses it."""
     same = True
 
     def visit(name: str, array: NDArray[Any]) -> bool:

@@ -23,8 +23,10 @@ VALUE = "value"
 def gradient_mutations(
     a: Trace, b: Trace, here: TraceOperand, comparison: ModelComparison, names: Mapping[str, str]
 ) -> list[Mutation]:
-    """Return settings that affect only gradients, and edges through which less of the gradient
-    flows.
+    """Return mutations that affect only gradients, for the first step at which gradients differ.
+
+    They scale or clip all gradients, or change settings, detach or attach values of calls that a
+    wrong gradient flows through.
 
     Args:
         names: the second side's parameter names → the first side's, with the prefix ``parameter:``.
@@ -79,10 +81,11 @@ def gradient_mutations(
 def edge_mutations(
     operations: Sequence[Operation], before: Mapping[int | None, set[str]], wrong: set[str]
 ) -> list[Mutation]:
-    """Return mutations that cut an edge through which all wrong gradients flow.
+    """Return mutations that cut edges through which all wrong gradients flow.
 
-    Edges through which few other gradients flow come first; the same input of the same source line
-    counts once.
+    An edge is an input of a call, of all calls of a source line, a value that several calls take,
+    or a call's output. Edges through which few gradients flow come first; the same input of the
+    same calls counts once.
 
     Args:
         before: number of a call → all values it depends on.
@@ -118,7 +121,8 @@ def edge_mutations(
 
 
 def shared_values(operations: Sequence[Operation]) -> dict[str, list[int]]:
-    """Return the values that several calls take, with these calls."""
+    """Return the computed values that several calls take, with the numbers of these calls;
+    parameters and inputs are left out."""
     takers: dict[str, list[int]] = {}
     for one in operations:
         for given in dict.fromkeys(one.inputs):
@@ -137,12 +141,17 @@ def prefixes_and_suffixes(takers: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 
 def parameter_names(names: Iterable[str]) -> set[str]:
-    """Return the parameter names among value names."""
+    """Return the names among these that are parameters, without their prefix ``parameter:``."""
     return {n.removeprefix("parameter:") for n in names if n.startswith("parameter:")}
 
 
 def clipping_mutations(rows: Mapping[str, tuple[Array, Array]]) -> list[Mutation]:
-    """Return mutations that clip or scale the gradients before they are recorded."""
+    """Return mutations that clip the gradients before they are recorded, by their norm and by
+    value, at the largest that the other side has.
+
+    Args:
+        rows: parameter → gradients of this side and of the other.
+    """
     candidates = []
     largest = max((float(np.abs(y).max(initial=0)) for _, y in rows.values()), default=0.0)
     norm = float(np.sqrt(sum(float((y.astype(np.float64) ** 2).sum()) for _, y in rows.values())))
@@ -155,7 +164,8 @@ def clipping_mutations(rows: Mapping[str, tuple[Array, Array]]) -> list[Mutation
 
 
 def value_ancestors(operations: Sequence[Operation]) -> dict[int | None, set[str]]:
-    """Map each call to every value that it depends on."""
+    """Map the number of each call to the names of all values that it depends on, also
+    indirectly."""
     rows: dict[int | None, set[str]] = {}
     for one in operations:
         names = set(one.inputs)

@@ -40,7 +40,7 @@ class Mutation:
     line: str = ""
 
     def with_sites(self, sites: Iterable[int]) -> Mutation:
-        """Return the same mutation at other calls."""
+        """Return a copy of the mutation at these calls instead of its own."""
         return Mutation(
             self.kind,
             self.action,

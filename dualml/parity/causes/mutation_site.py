@@ -27,7 +27,8 @@ class MutationSite:
 
     @property
     def name(self) -> str:
-        """Name of the function; an operator's is that of its function."""
+        """Name of the function; for an operator that of its function, such as ``add`` for
+        ``__add__``."""
         return OPERATOR_FUNCTIONS.get(self.operation.name, self.operation.name)
 
     @property

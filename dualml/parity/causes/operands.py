@@ -16,7 +16,11 @@ LINES = 4
 def operand_mutations(
     one: Operation, shapes: Sequence[Shape], around: MutationContext
 ) -> Iterator[Mutation]:
-    """Yield mutations that replace an operand of one call, or of several calls that take it."""
+    """Yield mutations that replace an operand of one call, or of several calls that take it.
+
+    Args:
+        shapes: shapes of the call's tensor inputs.
+    """
 
     def mutate(
         kind: str, action: str, argument: str | int, value: object = None, old: object = None
@@ -49,8 +53,12 @@ def operand_mutations(
 
 
 def call_windows(number: int, lines: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """Yield the calls of one source line together with those of following lines that take the
-    value."""
+    """Yield groups of two or more calls that take a value: those of the line of call ``number``
+    with those of all later lines, or of the next up to three, if that call is the first.
+
+    Args:
+        lines: the calls that take the value, one list per source line.
+    """
     at = next((i for i, calls in enumerate(lines) if number in calls), None)
     if at is None:
         return
@@ -63,8 +71,8 @@ def call_windows(number: int, lines: Sequence[Sequence[int]]) -> Iterator[list[i
 def slice_candidates(
     given: str, shape: Shape, around: MutationContext
 ) -> Iterator[tuple[str, int, int]]:
-    """Yield first and last slices of values with one more axis, as (name, axis, index), of a given
-    shape."""
+    """Yield the last and first slice of earlier values with one more axis, as (name, axis, index)
+    with index −1 or 0, if the slice has this shape. Parameters are left out."""
     larger = [
         name
         for name in reversed(list(around.shapes))
@@ -81,10 +89,10 @@ def slice_candidates(
 def constant_fills(
     name: str, shapes: Sequence[Shape], around: MutationContext
 ) -> list[tuple[int, float]]:
-    """Return (input, number) pairs to put in the place of a computed operand of a product or
-    quotient.
+    """Return (input, number) pairs: numbers to put in place of an operand of a product or quotient
+    of two tensors; empty for other functions.
 
-    The numbers are constants of the other side and axis lengths.
+    The numbers are constants of the other side and axis lengths, without 0 and ±1.
     """
     if name not in ("mul", "div") or len(shapes) != 2:
         return []
@@ -93,8 +101,11 @@ def constant_fills(
 
 
 def operand_candidates(given: str, shape: Shape, around: MutationContext) -> list[str]:
-    """Return other values of the same shape: those that the other side took first, then the
-    nearest."""
+    """Return other values of the same shape: those that the other side took first, then up to 24
+    nearest.
+
+    For a parameter these are parameters, otherwise computed values, inputs and buffers.
+    """
     same = [
         name
         for name in reversed(list(around.shapes))
@@ -110,8 +121,8 @@ def operand_candidates(given: str, shape: Shape, around: MutationContext) -> lis
 def similar_modules(
     given: str, shape: Shape, around: MutationContext, rows: bool = False
 ) -> list[tuple[str, str, str]]:
-    """Return modules with a parameter of the same shape and last name: (prefix, other prefix,
-    prefix).
+    """Return modules that have a parameter of the same shape and last name, as (prefix of
+    ``given``, prefix of the other module, prefix of ``given``).
 
     Args:
         rows: allow another number of rows, as tables have.
@@ -138,7 +149,8 @@ def similar_modules(
 def same_shape_parameters(
     given: str, shape: Shape, around: MutationContext, rows: bool = False
 ) -> list[str]:
-    """Return up to 16 other parameters of the same shape."""
+    """Return up to 16 other parameters of the same shape; with ``rows`` also of another first
+    axis."""
     return [
         name
         for name, other in around.shapes.items()

@@ -74,12 +74,13 @@ def line_mutations(calls: Sequence[Operation], numbers: Sequence[float]) -> Iter
 
 
 def earlier_expressions(calls: Sequence[Operation], one: Operation) -> Iterator[str]:
-    """Yield expressions before a call whose values have the shape of its output."""
+    """Yield the expressions of calls before ``one`` whose first output has the shape of its first
+    output."""
     yield from (
         expression_key(x) for x in calls[: calls.index(one)] if x.outputs[:1] == one.outputs[:1]
     )
 
 
 def expression_key(one: Operation) -> str:
-    """Return line number and text of the call's expression."""
+    """Return ``LINE:CODE`` of the call's expression; empty if its place is unknown."""
     return "" if one.place is None else f"{one.place.line}:{one.place.code}"

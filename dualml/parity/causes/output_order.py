@@ -13,7 +13,8 @@ TUPLE_OUTPUT = re.compile(re.escape(OUTPUT) + r"\[\d+\]")
 
 
 def output_order_mutations(trace: Trace) -> list[Mutation]:
-    """Return mutations that swap two outputs of the same shape."""
+    """Return mutations that swap two outputs of the same shape, for a model that returns a tuple;
+    else an empty list."""
     names = [name for name in trace.names("forward", 1) if TUPLE_OUTPUT.fullmatch(name)]
     arrays = [trace.find_array("forward", 1, name) for name in names]
     shapes = [() if one is None else one.shape for one in arrays]

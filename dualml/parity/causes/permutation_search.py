@@ -20,10 +20,11 @@ REORDERED_RTOL = 1e-4
 
 
 def find_element_orders(x: Array, y: Array) -> Iterator[tuple[Any, ...]]:
-    """Yield transforms that turn ``x`` into ``y`` by reordering.
+    """Yield at most one transform that turns ``x`` into ``y`` by reordering, within REORDERED_RTOL.
 
-    These are ``("take", axis, *order)`` for slices along one axis, and ``("arrange", *order)`` for
-    the elements of each sample.
+    This is ``("take", axis, *order)`` for slices along one axis, else ``("arrange", *order)`` for
+    the elements of each sample. Nothing for arrays that are too small or too large, that are not
+    float or finite, or that agree already.
     """
     if (
         x.size != y.size
@@ -50,7 +51,8 @@ def column_order(x: Array, y: Array) -> list[int] | None:
     """Return the order of the columns of ``x``, shape (rows, columns), that makes it equal to
     ``y``.
 
-    None if there is no such order, or if the columns are in order already.
+    ``y`` is about ``x[:, order]``. None if there is no such order, or if the columns are in order
+    already.
     """
     if x.shape[1] < 2 or x.size < MIN_ELEMENTS:
         return None

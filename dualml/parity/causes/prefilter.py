@@ -59,8 +59,11 @@ class Prefilter:
         self.left = USELESS_SHARE * max((far[one] for one in outside), default=0.0)
 
     def is_hopeless(self, change: Mutation) -> bool:
-        """Return whether at least half of the largest difference remains under a mutation; False if
-        unknown."""
+        """Return whether more than half of the largest difference remains under a mutation.
+
+        True if the framework refuses the mutation; False if neither gradients nor updates alone can
+        tell.
+        """
         of_update = change.action == "optimizer" or bool(change.line)
         known = (self.phase == "update" and of_update) or (
             self.phase == "gradient" and not of_update and self.step == 1 and bool(change.sites)
@@ -83,7 +86,12 @@ class Prefilter:
         return self.has_difference(here)
 
     def has_difference(self, here: Mapping[str, NDArray[Any]]) -> bool:
-        """Return whether any array still differs by at least half of the largest difference."""
+        """Return whether any array still differs by more than half of the largest difference.
+
+        Args:
+            here: recomputed gradients or weights, by this side's names; missing ones are ignored,
+                as are those whose allowed distance is larger than that.
+        """
         for pair in self.pairing.pairs:
             x, y = here.get(pair.a), self.b.find_array(self.phase, self.step, pair.b)
             width = self.width(pair.a, pair.b)

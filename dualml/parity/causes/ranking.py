@@ -32,10 +32,13 @@ MAX_ALTERNATIVES = 4
 def rank_explanations(
     calls: CallCounts, other: Operation | None, now: MutatedRun, runs: Sequence[MutatedRun]
 ) -> list[MutatedRun]:
-    """Return the runs that explain most and leave least, the simplest first.
+    """Return up to MAX_ALTERNATIVES runs that reach farthest and leave least, the simplest first.
+
+    Of runs whose last mutations are of one kind and give the same results only the first remains.
 
     Args:
-        other: the operation of the other side at which the two diverge.
+        other: the operation of the other side at which the two diverge; None if there is none.
+        now: the run before the last mutation was added.
     """
     runs = drop_undetermined(runs)
     if not runs:
@@ -52,8 +55,8 @@ def rank_explanations(
 
 
 def drop_undetermined(runs: Sequence[MutatedRun]) -> list[MutatedRun]:
-    """Remove runs that replace a zero setting by a number, if numbers of very different size do
-    equally well: then none of them is the explanation."""
+    """Return the runs without those that replace a zero setting by a number, if numbers of very
+    different size do equally well: then none of them is the explanation."""
     sizes: dict[Mutation, list[float]] = defaultdict(list)
     for run in runs:
         if is_replacing_zero(change := run.changes[-1]):
@@ -87,8 +90,9 @@ def is_conclusive(
 ) -> bool:
     """Return whether no further search stage is needed after this run.
 
-    Among settings only a mode counts, or a fraction that also occurs in the other side's call,
-    because whole numbers occur everywhere.
+    Among settings only another padding counts, a mode (text or flag), or a fraction that also
+    occurs in the other side's call, because whole numbers occur everywhere. In other stages the
+    mutation must be firm, or explain nearly all.
     """
     change = run.changes[-1]
     if not stage.settings:
@@ -109,7 +113,8 @@ def is_in_other_call(change: Mutation, other: Operation | None) -> bool:
 def prefer_stated_values(
     best: Sequence[MutatedRun], other: Operation | None
 ) -> Sequence[MutatedRun]:
-    """Return only the runs whose value occurs in the other side's call, or all if none does."""
+    """Return only the runs that set a value or a constant which occurs in the other side's call, or
+    all if none does."""
     found = [
         run
         for run in best
@@ -120,7 +125,8 @@ def prefer_stated_values(
 
 
 def is_same_mutation(one: Mutation, other: Mutation) -> bool:
-    """Return whether two mutations differ at most in the last digits of a number."""
+    """Return whether two mutations with float values differ at most in the last digits of the
+    value; False for other values, even equal ones."""
     if not (isinstance(one.value, float) and isinstance(other.value, float)):
         return False
     close = abs(one.value - other.value) <= CLOSE * abs(other.value)

@@ -58,7 +58,8 @@ class CallCounts:
         self.theirs = Counter(one.name.lower().removesuffix("ext") for one in theirs)
 
     def count_other(self, word: str) -> int:
-        """Return how often the other side calls a function, or functions that it is composed of."""
+        """Return how often the other side calls functions whose lower-case name contains this
+        function's, or that of an equivalent."""
         options = (word.replace("_", ""), *EQUIVALENT_FUNCTIONS.get(word, ()))
         return sum(n for name, n in self.theirs.items() if any(one in name for one in options))
 
@@ -68,7 +69,7 @@ class CallCounts:
 
 
 def ranking_key(calls: CallCounts, run: MutatedRun) -> tuple[Any, ...]:
-    """Return the sort key of a run: simple explanations first.
+    """Return the sort key of a run: simple explanations have smaller keys.
 
     Mutations that cover more similar calls come before single ones. A mode of a function that the
     other side calls less often comes after leaving the call out; a function that the other side

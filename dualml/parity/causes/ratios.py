@@ -28,7 +28,8 @@ def is_plausible_factor(c: float) -> bool:
     """Return whether people or their schedules would use such a factor: a simple fraction, its
     root, three digits or a point of half a cosine.
 
-    The factor by which clipping or a norm changes an update is none of these, except by chance.
+    The factor by which clipping or a norm changes an update is none of these, except by chance. The
+    sign does not count, and 0 is plausible.
 
     >>> is_plausible_factor(1 / 3), is_plausible_factor(0.995)
     (True, True)
@@ -51,7 +52,8 @@ def is_plausible_factor(c: float) -> bool:
 
 
 def common_ratio(a: Array, b: Array) -> float | None:
-    """Return the number c with b = c · a; None if there is none."""
+    """Return the number c with b = c · a, up to the relative distance ONE_RATIO; None if there is
+    none, if the shapes differ, or if ``a`` is zero everywhere."""
     x, y = a.ravel().astype(np.float64), b.ravel().astype(np.float64)
     size = float(x @ x)
     if a.shape != b.shape or not size:
@@ -65,7 +67,12 @@ def common_ratio(a: Array, b: Array) -> float | None:
 def paired_arrays(
     a: Trace, b: Trace, phase: str, step: int, names: Mapping[str, str]
 ) -> dict[str, tuple[Array, Array]]:
-    """Return the arrays of a phase that both traces have, by ``a``'s name."""
+    """Return the arrays (of ``a``, of ``b``) of a phase and step that both traces have with the
+    same shape, by ``a``'s name.
+
+    Args:
+        names: ``b``'s parameter names → ``a``'s, with or without the prefix ``parameter:``.
+    """
     back = {v.removeprefix("parameter:"): k.removeprefix("parameter:") for k, v in names.items()}
     rows = {}
     for name in a.names(phase, step):
@@ -76,7 +83,11 @@ def paired_arrays(
 
 
 def update_ratio(a: Trace, b: Trace, step: int, names: Mapping[str, str]) -> float | None:
-    """Return the one factor between all weight updates of a step; None if there is none."""
+    """Return the factor from ``a``'s weight updates of a step to ``b``'s that most elements share;
+    None if there is none.
+
+    Small updates are ignored, and up to a fifth of the others may have another factor.
+    """
     rows = paired_arrays(a, b, "update", step, names)
     back = {v.removeprefix("parameter:"): k.removeprefix("parameter:") for k, v in names.items()}
     x, y = [], []
@@ -102,5 +113,5 @@ def update_ratio(a: Trace, b: Trace, step: int, names: Mapping[str, str]) -> flo
 
 
 def weight_before(a: Trace, step: int, name: str) -> Array | None:
-    """Return a weight before a step; None if it was not recorded."""
+    """Return the weight ``name`` as it is before an update; None if it was not recorded."""
     return a.initial_parameters().get(name) if step == 1 else a.find_array("update", step - 1, name)

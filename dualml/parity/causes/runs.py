@@ -62,10 +62,11 @@ class MutatedRun:
 
 
 def explains(now: MutatedRun, run: MutatedRun) -> bool:
-    """Return whether at most a hundredth of the difference remains anywhere, in any step.
+    """Return whether ``run`` is still different, but leaves at most a hundredth of the difference
+    anywhere, in any step.
 
-    What remains in an array is compared with how far its own phase diverged, because a smaller
-    difference beside the explained one may have a cause of its own.
+    What remains in an array is compared with how far its own phase diverged in ``now``, because a
+    smaller difference beside the explained one may have a cause of its own.
     """
     before, after = now.comparison.distances, run.comparison.distances
     worst: dict[tuple[int, str], float] = {}
@@ -90,11 +91,14 @@ def has_same_nans(x: NDArray[Any], y: NDArray[Any]) -> bool:
 
 
 def is_accepted(now: MutatedRun, run: MutatedRun) -> bool:
-    """Return whether the last mutation completely explains its phase: in every update, in every
-    parameter.
+    """Return whether the last mutation of ``run`` counts as an explanation of the difference in
+    ``now``.
 
-    The first update alone is not enough, because a dampened first gradient and a wrong step counter
-    look the same there. Whatever differs afterwards must belong to another phase.
+    A resolved run always does, one whose number was fitted to the difference only then. A
+    difference in computed values must leave fewer of them unmatched. One in gradients or updates
+    must be gone in every update and every parameter: whatever differs afterwards must belong to a
+    later phase. The first update alone is not enough, because a dampened first gradient and a wrong
+    step counter look the same there.
     """
     first, then = now.comparison.first, run.comparison.first
     if run.is_resolved:
@@ -113,8 +117,8 @@ def is_accepted(now: MutatedRun, run: MutatedRun) -> bool:
 
 
 def select_explaining(now: MutatedRun, runs: Sequence[MutatedRun]) -> list[MutatedRun]:
-    """Return the runs that leave at most a hundredth of the difference, or as little as the best
-    does."""
+    """Return the runs that leave at most a hundredth of the first difference of ``now``, or at most
+    twice as much as the best run does."""
     first = now.comparison.first
     assert first is not None
     where = (first.step, first.phase, first.tensor)

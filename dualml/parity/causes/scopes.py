@@ -40,8 +40,8 @@ SCOPED = (
 
 
 def widen_to_line(change: Mutation, operations: Sequence[Operation]) -> list[Mutation]:
-    """Return the mutation at its call, at all calls of its expression, and at all calls of its
-    line.
+    """Return the mutation at its call, at all calls of its function in its expression, and at all
+    of them in its line; just the mutation if its action applies at one call only.
 
     A helper function, for example, is called for queries and for keys.
     """
@@ -64,7 +64,7 @@ def widen_to_line(change: Mutation, operations: Sequence[Operation]) -> list[Mut
 
 
 def is_same_line(x: Operation, y: Operation) -> bool:
-    """Return whether two calls come from the same source line."""
+    """Return whether two calls come from the same source line, or both from an unknown one."""
     return x.place == y.place or (
         x.place is not None
         and y.place is not None
@@ -73,7 +73,8 @@ def is_same_line(x: Operation, y: Operation) -> bool:
 
 
 def has_changed_setting(change: Mutation, one: Operation) -> bool:
-    """Return whether a call has the setting that the mutation changes."""
+    """Return whether a call has the value that the mutation replaces in the setting it changes;
+    True for every action but ``set``."""
     return change.action != "set" or one.attributes.get(str(change.argument)) == change.old
 
 
@@ -89,8 +90,11 @@ def output_ranks(one: Operation) -> list[int]:
 
 
 def widen_scopes(change: Mutation, operations: Sequence[Operation]) -> list[Mutation]:
-    """Return the mutation in every scope: its call, all calls of its line, all similar calls, its
-    modules."""
+    """Return the mutation once per scope: at its own calls, all calls of its function in its line,
+    all similar calls, and those in each module around it.
+
+    Just the mutation if its action has no wider scope.
+    """
     if change.action not in SCOPED or not change.sites:
         return [change]
     site = operations[change.sites[0]]
@@ -148,8 +152,8 @@ def widen_scopes(change: Mutation, operations: Sequence[Operation]) -> list[Muta
 
 
 def module_patterns(site: Operation) -> list[re.Pattern[str]]:
-    """Return patterns for the modules around a call, each also with any block number before the
-    last part."""
+    """Return patterns for the modules around a call, from the outermost to its own, each also with
+    any block number before the last part."""
     names = site.module.split(".")
     patterns = []
     for depth in range(1, len(names) + 1):

@@ -65,8 +65,11 @@ class Search(MutationTrials):
     """A search for the causes of a difference between two traces."""
 
     def explain(self) -> Explanation:
-        """Find causes one after the other, until the sides are equal or nothing explains the
-        rest."""
+        """Find up to ROUNDS causes one after the other, until the sides are equal, nothing explains
+        the rest, or the time is up.
+
+        Causes that improve agreement too little are left out of the result.
+        """
         began = time.monotonic()
         now = self.run_mutated([])
         self.until = max(self.until, began + MIN_RUNS * (time.monotonic() - began))
@@ -139,7 +142,8 @@ class Search(MutationTrials):
         return replace(change, kind="mask") if ones else change
 
     def collect_evidence(self, now: MutatedRun) -> list[dict[str, Any]]:
-        """Return relations between the two arrays where the difference begins."""
+        """Return relations between the two arrays where the difference begins; empty if there are
+        none or an array was not recorded."""
         first = now.comparison.first
         assert first is not None
         x = now.trace.find_array(first.phase, first.step, first.tensor)
@@ -152,7 +156,10 @@ class Search(MutationTrials):
 
     def search_step(self, now: MutatedRun) -> list[MutatedRun]:
         """Return runs with one more mutation that improve agreement between the two sides, the best
-        first."""
+        first; empty if none does.
+
+        Sets the result's ``place`` and ``other`` to the operations where the difference begins.
+        """
         first = now.comparison.first
         assert first is not None
         if any(self.pairing.unpaired_parameters) and not now.changes:
@@ -213,10 +220,11 @@ class Search(MutationTrials):
         there: TraceOperand,
         unmatched: tuple[set[str], set[str]],
     ) -> list[MutatedRun]:
-        """Return the best mutations of the operations around the first unmatched values.
+        """Return the best runs with one more mutation, of the operations around the first unmatched
+        values.
 
         Args:
-            unmatched: names of the unmatched values of either side.
+            unmatched: names of the unmatched values of this side and of the other.
         """
         origins = here.origins(unmatched[0]), there.origins(unmatched[1])
         screen = CandidateFilter(self, now.trace, here, there, unmatched)
@@ -263,7 +271,8 @@ class Search(MutationTrials):
     def gradient_only_candidates(
         self, now: MutatedRun, here: TraceOperand, there: TraceOperand
     ) -> list[Mutation]:
-        """Return mutations that change gradients only and no value."""
+        """Return mutations that change wrong gradients of the first step and no value; the search
+        for them takes at most half of the time that is left."""
         outside = now.comparison.outside
         wrong = {tensor for step, phase, tensor in outside if (step, phase) == (1, "gradient")}
         around = ContextBuilder(self.a, self.names, here, there)
@@ -276,7 +285,8 @@ class Search(MutationTrials):
         )
 
     def sharing_candidates(self) -> list[Mutation]:
-        """Return mutations for parameters that only one side has.
+        """Return mutations for parameters that only one side has, and register initial values for
+        new ones.
 
         These are biases, and modules that one side uses in several places where the other has
         several.
@@ -292,8 +302,8 @@ class Search(MutationTrials):
         ]
 
     def output_value(self, trace: Trace, side: TraceOperand, output: str) -> set[str]:
-        """Return the name of the value that a module gave as its output, as a set of at most
-        one."""
+        """Return the name of the first value that equals a module's output in the first step, as a
+        set of at most one."""
         array = trace.find_array("forward", 1, output)
         if array is None:
             return set()
@@ -303,7 +313,10 @@ class Search(MutationTrials):
 
     def schedule_candidates(self, now: MutatedRun) -> list[Mutation]:
         """Return a mutation with one learning-rate factor per update, if single factors explain all
-        updates."""
+        updates; else an empty list.
+
+        Equal factors that nobody would choose, as clipping causes, give none.
+        """
         factors: list[float] = []
         run: MutatedRun | None = now
         for step in range(1, now.comparison.steps + 1):

@@ -30,11 +30,11 @@ MAX_AXIS_FACTOR = 8
 def setting_values(
     argument: str, old: Any, operation: Operation, context: MutationContext
 ) -> list[Any]:
-    """Return other values to try for a setting.
+    """Return other values to try for a setting, likely ones first; never the current one.
 
     Args:
         argument: name of the setting.
-        old: its current value.
+        old: its current value; None if it is unset.
     """
     values: list[Any] = []
     if isinstance(old, bool):
@@ -98,12 +98,14 @@ def setting_values(
 
 
 def is_probability(argument: str, one: Operation) -> bool:
-    """Return whether a setting is a number from 0 to 1."""
+    """Return whether a setting can only be a number from 0 to 1, judged by its name and, for ``p``,
+    by the function (a Dropout)."""
     return argument in PROBABILITIES or (argument == "p" and "dropout" in one.name)
 
 
 def scale_factors(around: MutationContext) -> list[float]:
-    """Return factors that people forget, from axis lengths and from numbers the other side used."""
+    """Return factors that people forget: 0.5, 2, −1, and those from axis lengths and from numbers
+    the other side used; without 0 and 1."""
     values = [0.5, 2.0, -1.0, *around.numbers]
     values += [1 / n for n in around.numbers if n and abs(n) < 1e6]
     for n in around.sizes:
@@ -112,12 +114,13 @@ def scale_factors(around: MutationContext) -> list[float]:
 
 
 def axis_subsets(rank: int) -> list[list[int]]:
-    """Return sets of up to three axes that could be reduced together."""
+    """Return sets of one to three of the first five axes, which could be reduced together."""
     return [list(axes) for n in (1, 2, 3) for axes in combinations(range(min(rank, 5)), n)]
 
 
 def list_variants(argument: str, old: list[int]) -> list[Any]:
-    """Return variants of a list of integers: reordered, shifted as a whole or in one element."""
+    """Return variants of a list of integers: reordered, shifted as a whole or in one element,
+    constant. The list itself may be among them."""
     values: list[Any] = []
     if 1 < len(old) <= 5:
         values += [list(order) for order in permutations(old)]
@@ -135,7 +138,8 @@ def list_variants(argument: str, old: list[int]) -> list[Any]:
 
 
 def einsum_variants(old: str) -> list[str]:
-    """Return einsum equations with the letters of one term reordered."""
+    """Return einsum equations with the letters of one term, or of the result, reordered; the
+    equation itself is among them."""
     terms, _, result = old.replace(" ", "").partition("->")
     parts = [*terms.split(","), result]
     values = []
@@ -150,10 +154,8 @@ def einsum_variants(old: str) -> list[str]:
 def joint_settings(
     name: str, attributes: Mapping[str, Any]
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Yield settings that people change together, as (old values, new values).
-
-    For example, a convolution's padding follows its dilation.
-    """
+    """Yield (old values, new values) of a convolution's dilation, with the padding that follows it;
+    nothing for other functions or without numeric padding."""
     dilation, padding = attributes.get("dilation"), attributes.get("padding")
     if "conv" not in name or isinstance(padding, str) or not dilation or not padding:
         return

@@ -19,7 +19,8 @@ MAX_CANDIDATES = 8
 
 
 def sharing_mutations(a: Trace, pairing: Pairing) -> list[Mutation]:
-    """Return mutations that use one module of the first side in place of several."""
+    """Return mutations in which modules that only the first side has are replaced by another of its
+    modules with the same parameter shapes."""
     alone = {one.name: one.shape for one in a.tensors if one.name in pairing.unpaired_parameters[0]}
     paired = {one.name: one.shape for one in a.tensors if one.name not in alone}
     choices: dict[str, list[str]] = {}
@@ -55,7 +56,8 @@ def module_contents(place: str, shapes: Mapping[str, Shape]) -> dict[str, Shape]
 
 
 def sibling_modules(place: str, shapes: Mapping[str, Shape]) -> list[str]:
-    """Return other modules: first those with the same parent, then those of the same depth."""
+    """Return all other modules with parameters: first those with the same parent, then those of the
+    same depth, then the rest."""
     depth, parent = place.count("."), place.rpartition(".")[0]
     modules = {name[:i] for name in shapes for i, sign in enumerate(name) if sign == "."}
     return sorted(
@@ -65,7 +67,8 @@ def sibling_modules(place: str, shapes: Mapping[str, Shape]) -> list[str]:
 
 
 def bias_mutations(b: Trace, pairing: Pairing) -> tuple[list[Mutation], dict[str, NDArray[Any]]]:
-    """Return mutations that add biases which only the second side has, and their initial values.
+    """Return mutations that add biases which only the second side has, and their initial values:
+    one mutation for all, and one for each if there are several.
 
     The values are keyed by the names that the first side's biases would have.
     """
@@ -87,7 +90,7 @@ def bias_mutations(b: Trace, pairing: Pairing) -> tuple[list[Mutation], dict[str
 def neutral_parameter_mutations(a: Trace, pairing: Pairing) -> list[Mutation]:
     """Return mutations that neutralize parameters which only the first side has, such as biases.
 
-    Each covers all calls of one function that take them.
+    Each covers all calls of one function that take one at the same input position.
     """
     alone = {f"parameter:{name}" for name in pairing.unpaired_parameters[0]}
     sites: dict[tuple[str, int], list[int]] = {}

@@ -105,8 +105,11 @@ class SpanFinder:
                 self.modules[name] = (first, one.number)
 
     def mutations(self, site: Operation) -> Iterator[Mutation]:
-        """Yield mutations that move spans around a call whose output is the first unmatched
-        value."""
+        """Yield mutations that move spans around a call whose output is the first unmatched value.
+
+        Each is made at all instances of its module, then at this place alone. A mutation that this
+        finder yielded before, from another place, is left out.
+        """
         given = [
             name
             for name in dict.fromkeys(site.inputs)
@@ -141,7 +144,8 @@ class SpanFinder:
         return list(names)
 
     def swap_order(self, given: Sequence[str]) -> Iterator[Row]:
-        """Yield mutations that swap two consecutive spans."""
+        """Yield plans, with their mutations, that swap two consecutive spans which keep the
+        shape."""
         for name in given:
             for one in self.spans_from(name):
                 for other in self.spans_from(one.exit, whole=True):
@@ -151,8 +155,8 @@ class SpanFinder:
                         yield call_number(other.exit) or 0, name, steps, change
 
     def delay_call(self, site: Operation, given: Sequence[str]) -> Iterator[Row]:
-        """Yield mutations that make a call later, where its output is used, with an operand
-        computed by then."""
+        """Yield plans, with their mutations, that make a call later, where its output is used, with
+        an operand computed by then."""
         out = site.output_names()[0]
         takers = sorted(self.consumers.get(out, ()))
         for name in given if takers else ():
@@ -166,8 +170,8 @@ class SpanFinder:
                             yield taker, other, (step,), replace(change, argument=at)
 
     def fuse_pointwise(self, given: Sequence[str]) -> Iterator[Row]:
-        """Yield mutations that replace a short elementwise formula such as ``relu6(x + 3) / 6`` by
-        one function."""
+        """Yield plans, with their mutations, that replace a short elementwise formula such as
+        ``relu6(x + 3) / 6`` by one function."""
         for name in given:
             for span in self.spans_from(name):
                 names = {
@@ -180,7 +184,8 @@ class SpanFinder:
                         yield span.calls[-1], name, (function,), change
 
     def repeat_block(self, given: Sequence[str]) -> Iterator[Row]:
-        """Yield mutations that repeat a span which ends at one of these values."""
+        """Yield plans, with their mutations, that repeat a span of several calls which ends at one
+        of these values and keeps the shape."""
         for name in given:
             end = call_number(name) or 0
             starts = [
@@ -195,7 +200,8 @@ class SpanFinder:
                         yield end, "", (span.plan(),), self.make_mutation("extra", self.label(span))
 
     def apply_to_other_input(self, site: Operation, given: Sequence[str]) -> Iterator[Row]:
-        """Yield mutations that also apply a nearby span to another operand of the call."""
+        """Yield plans, with their mutations, that also apply a nearby span to another operand of
+        the call."""
         first = max(site.number - MAX_LOOKBACK_CALLS, 0)
         starts = [n for one in self.operations[first : site.number] for n in one.output_names()]
         for start in reversed(starts):
@@ -288,8 +294,8 @@ class SpanFinder:
         return " … ".join(dict.fromkeys(ends))
 
     def lift_to_instances(self, plan: Plan) -> tuple[Plan, ...]:
-        """Return the plan at every instance of the module: the same source lines in the same
-        order."""
+        """Return the plan at every instance of the module, this one included: the same source lines
+        in the same order."""
         site, source, steps = plan
         spans = [step for step in steps if is_span(step)]
         calls = [n for step in spans for n in step[2]]
@@ -318,7 +324,8 @@ class SpanFinder:
         return tuple(plans)
 
     def input_at(self, name: str, taker: int, by: int) -> str:
-        """Return the input that the same call takes, ``by`` calls later."""
+        """Return the input that call ``taker + by`` takes at the position where call ``taker``
+        takes ``name``."""
         return self.operations[taker + by].inputs[self.operations[taker].inputs.index(name)]
 
     def is_same_call(self, x: int, y: int) -> bool:

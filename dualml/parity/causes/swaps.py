@@ -46,7 +46,7 @@ def group_by_line(operations: Sequence[Operation]) -> list[SourceLine]:
 
 def line_key(one: Operation) -> tuple[str, int, str]:
     """Return file, line number and module of a call; the module separates modules that share the
-    line."""
+    line. ``("", -1, "")`` if the place is unknown."""
     return ("", -1, "") if one.place is None else (one.place.file, one.place.line, one.module)
 
 

@@ -25,7 +25,8 @@ PARTS = 8
 
 
 def pairwise_swaps(shapes: Sequence[Shape]) -> list[tuple[int, ...]]:
-    """Return the orders in which two items of the same shape are swapped."""
+    """Return the orders of all items in which two of the first eight swap places that have the same
+    shape; scalars are not swapped."""
     orders = []
     for i, j in combinations(range(min(len(shapes), PARTS)), 2):
         if shapes[i] == shapes[j] and len(shapes[i]):
@@ -50,7 +51,8 @@ def interleaved_orders(count: int) -> list[tuple[int, ...]]:
 
 
 def changed_operands(site: MutationSite) -> Iterator[Mutation]:
-    """Yield omitted, exchanged and replaced inputs."""
+    """Yield mutations that omit, exchange, replace or fill inputs of the call, or shift its
+    indices."""
     yield from (
         site.mutate("mask" if site.name in MASKS else "missing", "omit", i)
         for i, given in enumerate(site.operation.inputs)
@@ -77,7 +79,7 @@ def changed_operands(site: MutationSite) -> Iterator[Mutation]:
 
 
 def reordered_parts(site: MutationSite) -> Iterator[Mutation]:
-    """Yield other orders of concatenated parts and of several outputs."""
+    """Yield mutations that reorder the parts of a concatenation, or several outputs."""
     if site.name in ("cat", "concat", "stack", "hstack", "vstack") and len(site.shapes) > 1:
         orders = list(permutations(range(len(site.shapes)))) if len(site.shapes) <= 3 else []
         orders += (
@@ -98,7 +100,8 @@ def reordered_parts(site: MutationSite) -> Iterator[Mutation]:
 
 
 def changed_selections(site: MutationSite) -> Iterator[Mutation]:
-    """Yield inputs of an earlier call, and other indices."""
+    """Yield mutations that take an input from an earlier call, or select other elements in an
+    indexing call."""
     yield from (site.mutate("operand", "earlier", i, way) for i, way in site.context.carried_inputs)
     if site.name in ("__getitem__", "__setitem__"):
         yield from index_mutations(site.operation)
@@ -109,7 +112,8 @@ def changed_selections(site: MutationSite) -> Iterator[Mutation]:
 
 
 def shifted_labels(site: MutationSite) -> Iterator[Mutation]:
-    """Yield labels that are shifted along the sequence."""
+    """Yield mutations of a cross-entropy or NLL loss that shift its labels along the sequence, one
+    per possible sequence length."""
     rows_of = [shape[:1] for shape in site.shapes[:2]]
     if (
         site.name in ("cross_entropy", "nll_loss")
@@ -124,7 +128,8 @@ def shifted_labels(site: MutationSite) -> Iterator[Mutation]:
 
 
 def swapped_calls(site: MutationSite) -> Iterator[Mutation]:
-    """Yield the order in which the next call is applied to one of the inputs first."""
+    """Yield mutations that apply the next call first, to one of this call's inputs, if it alone
+    takes this call's output."""
     if site.operation.number in site.context.only_consumer:
         # The next call is applied to one of the inputs first.
         for i, shape in enumerate(site.shapes):
@@ -138,7 +143,7 @@ def swapped_calls(site: MutationSite) -> Iterator[Mutation]:
 
 
 def transformed_outputs(site: MutationSite) -> Iterator[Mutation]:
-    """Yield scaled, rearranged and rounded outputs."""
+    """Yield mutations that scale, rearrange or round the first output of the call."""
     factors = scale_factors(site.context)
     yield from (site.mutate("constant", "output", "", ("scale", c)) for c in factors)
     yield from (site.mutate("layout", "output", "", t) for t in element_orders(site.output_shape))
@@ -149,7 +154,8 @@ def transformed_outputs(site: MutationSite) -> Iterator[Mutation]:
 
 
 def transformed_inputs(site: MutationSite) -> Iterator[Mutation]:
-    """Yield rearranged, scaled and rounded inputs."""
+    """Yield mutations that rearrange, scale, invert or round an input, or apply a further function
+    to it; parameters are not scaled."""
     factors = scale_factors(site.context)
     for i, shape in enumerate(site.shapes):
         if site.operation.inputs[i].startswith("parameter:"):
@@ -165,7 +171,8 @@ def transformed_inputs(site: MutationSite) -> Iterator[Mutation]:
 
 
 def rearranged_axes(site: MutationSite) -> Iterator[Mutation]:
-    """Yield other orders of the gates of a cell, and of the axes of a rearrangement."""
+    """Yield mutations that reorder the gates of an LSTM or GRU, or the axes of a call that only
+    rearranges."""
     if site.name in ("lstm", "gru"):
         gates = 4 if site.name == "lstm" else 3
         for order in permutations(range(gates)):

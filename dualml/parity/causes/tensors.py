@@ -16,8 +16,8 @@ from dualml.parity.models.value_matching import TraceOperand
 def add_buffer_outputs(
     now: MutatedRun, b: Trace, here: TraceOperand, there: TraceOperand, names: Mapping[str, str]
 ) -> None:
-    """Add the values written to buffers that differ after the first step to the step's final
-    values."""
+    """Add the values written to buffers that differ after the first step to ``final_values`` of
+    ``here`` and ``there``."""
     back = {v.removeprefix("parameter:"): k.removeprefix("parameter:") for k, v in names.items()}
     for step, phase, name in now.comparison.outside:
         tensor = name.removeprefix("buffer/")
@@ -40,8 +40,8 @@ def add_buffer_outputs(
 
 
 def training_mutations(a: Trace, b: Trace, names: Mapping[str, str]) -> list[Mutation]:
-    """Return mutations that freeze what only the first side trains, or train what only the second
-    does."""
+    """Return up to two mutations: one that freezes all parameters that only the first side trains,
+    one that trains all that only the second does."""
     there = {t.name: t.trained for t in b.tensors}
     back = {v: k for k, v in names.items()}
     found: dict[bool, list[str]] = {True: [], False: []}

@@ -90,7 +90,8 @@ class MutationTrials:
             steps: number of steps; None for all.
 
         Returns:
-            The judged run; None if the mutation cannot be applied.
+            The judged run; None if the mutation cannot be applied, makes the model raise, or killed
+            an earlier search.
         """
         if changes:
             if (what := repr(changes[-1])) in self.fatal:
@@ -127,10 +128,13 @@ class MutationTrials:
     def improving(
         self, now: MutatedRun, candidates: Sequence[Mutation], scoped: bool = True
     ) -> list[MutatedRun]:
-        """Return whole runs in which one of the candidates improves agreement of the two sides.
+        """Return whole runs in which one candidate, added to those of ``now``, is accepted as
+        improving agreement of the two sides.
+
+        Candidates are tried in order until the time or the number of runs is used up.
 
         Args:
-            scoped: whether each mutation is tried in every scope.
+            scoped: whether each mutation is tried in every scope, see `widen_scopes`.
         """
         runs: list[MutatedRun] = []
         first = now.comparison.first

@@ -132,15 +132,18 @@ def update_mutations(
 def make_mutation(
     argument: str, value: Any, scope: Scope, old: Any = None, kind: str = "optimizer"
 ) -> Mutation:
-    """Return a mutation of the optimizer for the parameters in ``scope``; None: for all."""
+    """Return a mutation of the optimizer for the parameters in ``scope``; None: for all.
+
+    The mutation holds ``scope`` in its field ``old``, and ``old`` as text in ``operation``.
+    """
     return Mutation(kind, "optimizer", (), str(old), argument, value, scope)
 
 
 def parameter_scopes(
     moves: Moves, outside: set[str], groups: Sequence[Mapping[str, Any]]
 ) -> list[Scope]:
-    """Return the sets of parameters to try: those that differ, all, vectors, matrices, optimizer
-    groups."""
+    """Return the sets of parameters to try, None for all: those that differ, all, vectors,
+    matrices, and several optimizer groups."""
     wrong = tuple(n for n in moves if n in outside)
     vectors = tuple(n for n, (x, _) in moves.items() if x.ndim < 2)
     matrices = tuple(n for n in moves if n not in vectors)
@@ -166,7 +169,8 @@ def custom_number_mutations(groups: Sequence[Mapping[str, Any]]) -> list[Mutatio
 
 
 def factor_mutations(moves: Moves, scope: Scope, step: int) -> list[Mutation]:
-    """Return mutations by the one factor between all weight updates, if there is one."""
+    """Return mutations that scale gradients or learning rate by the one factor between all weight
+    updates of ``scope``; empty if there is none."""
     chosen = [moves[n] for n in (scope or moves) if n in moves]
     ratios = [c for x, y in chosen if (c := common_ratio(x, y)) is not None]
     if not ratios or len(ratios) < len(chosen) or np.ptp(ratios) >= 1e-2 * abs(ratios[0]):
@@ -183,7 +187,8 @@ def factor_mutations(moves: Moves, scope: Scope, step: int) -> list[Mutation]:
 def decay_mutations(
     a: Trace, b: Trace, group: Mapping[str, Any], names: Mapping[str, str]
 ) -> list[Mutation]:
-    """Return mutations to another weight decay, estimated from the first update.
+    """Return mutations to another weight decay, estimated from the first update; empty if no decay
+    fits.
 
     In p − lr·(g + λ·p) with equal g the two sides differ by a multiple of the weights. Later
     updates also have the decay in their state.
@@ -228,8 +233,8 @@ def group_mutations(
 
 
 def constant_replacements(a: Trace, b: Trace) -> list[Mutation]:
-    """Return mutations that replace a constant of the first side, wherever it occurs, by one of the
-    second."""
+    """Return mutations that replace a float setting of the first side, wherever it occurs, by one
+    of the second; 0 and 1 are left out."""
     ours, theirs = (
         {
             v
@@ -248,7 +253,8 @@ def constant_replacements(a: Trace, b: Trace) -> list[Mutation]:
 
 
 def buffer_mutations(a: Trace, b: Trace, buffer: str) -> list[Mutation]:
-    """Return mutations of settings that control how fast operations update their state.
+    """Return mutations of how operations such as batch norm update their state: how fast, whether
+    at all, how often.
 
     Operations that own the first differing buffer come first.
     """

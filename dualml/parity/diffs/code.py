@@ -20,7 +20,8 @@ Defined = ast.FunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign
 
 @functools.cache
 def read_source(package: str, topic: str) -> str:
-    """Return the text of ``PACKAGE/parity/diffs/TOPIC.py``; empty if there is no such package."""
+    """Return the text of ``PACKAGE/parity/diffs/TOPIC.py``; empty if there is no such package, an
+    `OSError` if it has no such topic."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         return ""
@@ -42,7 +43,8 @@ def parse_definitions(package: str, topic: str) -> dict[str, Defined]:
 
 @functools.cache
 def function_sources(package: str, topic: str) -> dict[str, str]:
-    """Map each function of ``PACKAGE/parity/diffs/TOPIC.py`` to its source, or return {}."""
+    """Map each function of ``PACKAGE/parity/diffs/TOPIC.py`` to its source; empty if there is no
+    such package."""
     return {
         name: definition_source(package, topic, node)
         for name, node in parse_definitions(package, topic).items()
@@ -58,7 +60,7 @@ def definition_source(package: str, topic: str, node: Defined) -> str:
 
 
 def referenced_names(node: ast.AST) -> set[str]:
-    """Return every name that occurs in a piece of code."""
+    """Return every name that occurs in a piece of code, attribute names excepted."""
     return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
 
 
@@ -87,7 +89,7 @@ def probe_code(entry: DifferenceEntry, package: str) -> dict[str, str]:
 
 
 def probe_names(entry: DifferenceEntry) -> dict[str, str]:
-    """Map each variant to the name of its probe function."""
+    """Map each variant to the name that its probe function has, or would have if there is none."""
     return {variant: entry.function + suffix for variant, suffix in VARIANTS.items()}
 
 
@@ -107,7 +109,8 @@ def helper_source(entries: Sequence[DifferenceEntry], package: str) -> str:
 
 
 def reachable_names(known: dict[str, Defined], start: Iterable[str]) -> set[str]:
-    """Return all names of a file that these definitions use, directly or indirectly."""
+    """Return all names of a file that these definitions use, directly or indirectly, and ``start``
+    itself."""
     reachable: set[str] = set()
     left = set(start)
     while left:
@@ -123,5 +126,6 @@ def code_with_helpers(entry: DifferenceEntry, package: str) -> dict[str, str]:
 
 
 def package_of(side: str) -> str:
-    """Return the name of the package that holds a framework's probes."""
+    """Return the name of the package that holds a framework's probes; ``side`` is ``torch`` or
+    ``mindspore``."""
     return {"torch": "dualml_torch", "mindspore": "dualml_ms"}[side]

@@ -69,7 +69,11 @@ class EntryResult:
 
 
 def judge_entry(entry: DifferenceEntry, probed: Mapping[str, Mapping[str, Probed]]) -> EntryResult:
-    """Compare the probe results of both frameworks, and check them against the entry."""
+    """Compare the probe results of both frameworks, and check them against the entry.
+
+    Args:
+        probed: framework → variant → result; without both frameworks nothing is compared.
+    """
     if not {"torch", "mindspore"} <= set(probed):
         return EntryResult(entry, None, None, None)
     plain, equal = (compare_variant(probed["torch"][v], probed["mindspore"][v]) for v in VARIANTS)
@@ -77,7 +81,8 @@ def judge_entry(entry: DifferenceEntry, probed: Mapping[str, Mapping[str, Probed
 
 
 def compare_variant(torch: Probed, mindspore: Probed) -> VariantOutcome:
-    """Compare the results of the two frameworks for one variant."""
+    """Compare the results of the two frameworks for one variant: arrays if both returned some, else
+    which one died or raised."""
     sides = {"torch": torch, "MindSpore": mindspore}
     for name, (kind, why) in sides.items():
         if kind == "died":
@@ -92,7 +97,10 @@ def compare_variant(torch: Probed, mindspore: Probed) -> VariantOutcome:
 
 
 def compare_arrays(a: Mapping[str, NDArray[Any]], b: Mapping[str, NDArray[Any]]) -> VariantOutcome:
-    """Compare PyTorch's arrays ``a`` with MindSpore's arrays ``b``, by name."""
+    """Compare PyTorch's arrays ``a`` with MindSpore's arrays ``b``, by name.
+
+    ``nan`` if only one side is finite throughout; ``type`` only if all numbers are equal.
+    """
     if a.keys() != b.keys():
         return make_outcome("shape", "keys", torch=sorted(a), mindspore=sorted(b))
     for key in a:
@@ -109,7 +117,8 @@ def compare_arrays(a: Mapping[str, NDArray[Any]], b: Mapping[str, NDArray[Any]])
 
 
 def make_outcome(kind: str, key: str, far: float = np.inf, **values: object) -> VariantOutcome:
-    """Make an outcome whose text is the message ``diffs.outcome.KEY`` in both languages."""
+    """Make an outcome whose text is the message ``diffs.outcome.KEY`` in both languages; ``far`` is
+    its distance."""
     texts = all_languages(f"diffs.outcome.{key}", **values)
     return VariantOutcome(kind, far, texts["en"], texts["zh"])
 

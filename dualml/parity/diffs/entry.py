@@ -75,5 +75,5 @@ class DifferenceEntry(BaseModel):
 
     @property
     def function(self) -> str:
-        """Name of the entry's probe functions."""
+        """Name of the entry's plain probe function; that of the remedy ends in ``_equal``."""
         return self.name.replace("-", "_")

@@ -11,7 +11,8 @@ MEAN, DEVIATION = 0.1307, 0.3081
 
 
 def normal(*shape: int, seed: int = 0) -> NDArray[np.float32]:
-    """Return standard normal float32 numbers of the given shape."""
+    """Return standard normal float32 numbers of the given shape, always the same for a seed and
+    shape."""
     return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(np.float32)
 
 

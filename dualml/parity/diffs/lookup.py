@@ -21,7 +21,7 @@ def search_entries(words: Sequence[str]) -> list[DifferenceEntry]:
     Names, texts and sources are searched, in both languages and regardless of case.
 
     Raises:
-        UserError: no entry contains any of the words.
+        UserError: no entry contains any of the words, or the only word is a topic.
     """
     name = words[0].replace("_", "-")
     if len(words) == 1 and (name in load.catalogue() or words[0] in TOPICS):

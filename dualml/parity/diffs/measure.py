@@ -32,7 +32,8 @@ def frameworks() -> dict[str, BackendInfo]:
 
 
 def versions(sides: Mapping[str, BackendInfo]) -> dict[str, str | None]:
-    """Return each framework's installed version without importing it; None if not installed."""
+    """Return each framework's installed version without importing it; None if not installed, ``?``
+    if unknown."""
     from importlib.metadata import PackageNotFoundError, version
 
     installed: dict[str, str | None] = {}
@@ -50,6 +51,8 @@ def measure_entries(
     progress: Callable[[str], None] = lambda text: None,
 ) -> list[EntryResult]:
     """Run the probes of ``entries``, each framework in its own processes, and compare them.
+
+    Entries are measured only with both frameworks; otherwise their results are empty.
 
     Args:
         sides: the backends ``torch`` and ``mindspore``, as far as they are installed.
@@ -95,7 +98,7 @@ def attempt(
     """Run as many probes as one start of the framework completes.
 
     Returns:
-        Why the run ended early; empty if it did not.
+        Why the run ended early; empty if it did not. Outcomes are files in ``folder``.
     """
     job = {
         "package": f"{info.package}.parity.diffs",

@@ -32,7 +32,8 @@ def is_silent(entry: DifferenceEntry) -> bool:
 
 
 def table_cells(result: EntryResult, lang: Lang) -> tuple[str, str]:
-    """Return two table cells: the effect, and the distance once both frameworks are made equal."""
+    """Return two table cells: the effect, and the distance once both frameworks are made equal; the
+    word for nothing where it was not measured or cannot be."""
     none = section_messages(lang, "diffs")["none"]
     if result.plain is None or result.equal is None:
         return none, none
@@ -41,7 +42,7 @@ def table_cells(result: EntryResult, lang: Lang) -> tuple[str, str]:
 
 
 def measured_sentence(result: EntryResult, lang: Lang, *, brief: bool = False) -> str:
-    """Describe the measurement of an entry in one line.
+    """Describe the measurement of an entry in one line; both frameworks must have been measured.
 
     Args:
         brief: leave out the messages of errors.

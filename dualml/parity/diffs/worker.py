@@ -23,8 +23,14 @@ from dualml.parity.diffs import VARIANTS
 
 
 def collect_arrays(value: Any, name: str = "value") -> dict[str, Any]:
-    """Flatten what a probe returned (a number, an array, nested lists and dicts) into named
-    arrays."""
+    """Flatten what a probe returned (a number, an array, nested lists and dicts) into named arrays.
+
+    Dict keys give the names; elements of a list get the list's name and their index, as ``value0``.
+    A list of numbers is one array. Anything else raises `TypeError`.
+
+    Args:
+        name: name of a value that no dict names.
+    """
     parts: Mapping[Any, Any] | None = value if isinstance(value, Mapping) else None
     flat = isinstance(value, list) and all(isinstance(x, int | float | np.number) for x in value)
     if isinstance(value, tuple | list) and not flat:
@@ -50,7 +56,8 @@ def load_probes(package: str, topic: str, function: str) -> dict[str, Callable[.
 
 
 def run_probe(probe: Callable[..., Any], *given: Any) -> tuple[str, dict[str, Any] | str]:
-    """Run one probe; return ``("arrays", …)`` or ``("raised", "Error: first line")``."""
+    """Run one probe; return ``("arrays", …)`` or ``("raised", "Error: first line")`` with at most
+    300 characters."""
     try:
         value = probe(*given)
     except Exception as error:  # the error of a framework is the result
@@ -60,7 +67,7 @@ def run_probe(probe: Callable[..., Any], *given: Any) -> tuple[str, dict[str, An
 
 
 def settle_backend(package: str, kind: str) -> None:
-    """Call the backend's ``settle`` hook, if it has one, after a probe that raised."""
+    """Call the backend's ``settle`` hook, if it has one and the probe raised (``kind``)."""
     wait = getattr(importlib.import_module(package), "settle", None)
     if kind == "raised" and wait is not None:
         wait()
@@ -78,7 +85,8 @@ def write_outcome(folder: Path, name: str, variant: str, kind: str, outcome: Any
 
 
 def select_device(package: str, device: str) -> None:
-    """Select this device, also if the framework would choose another one by default."""
+    """Select this device, also if the framework would choose another one by default; nothing
+    happens for a backend without ``common.environment``."""
     common = f"{package.partition('.')[0]}.common"
     environment = f"{common}.environment"
     if importlib.util.find_spec(common) and importlib.util.find_spec(environment):
@@ -86,7 +94,8 @@ def select_device(package: str, device: str) -> None:
 
 
 def run_probe_job(emit: Emitter) -> dict[str, Any]:
-    """Run all probes of the job in the folder given on the command line."""
+    """Run all probes of the job in the folder given on the command line; outcomes are files there,
+    and the result is empty."""
     job = json.loads((Path(sys.argv[1]) / "job.json").read_text("utf-8"))
     select_device(job["package"], job["device"])
     measure_probes(job, lambda name, done, total: emit(phase=name, done=done, total=total))

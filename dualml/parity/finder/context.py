@@ -101,7 +101,8 @@ class ReplayContext:
         return np.concatenate(self.indices_by_rank(step))
 
     def weights(self, step: int) -> Params:
-        """Return canonical name → weights before an update."""
+        """Return parameter name → float64 weights before update ``step``, the same for all
+        sides."""
         return {name: np.asarray(w, np.float64) for name, w in self.states[step][0].items()}
 
     def inputs(self, index: Index) -> NDArray[Any]:
@@ -111,7 +112,8 @@ class ReplayContext:
         )
 
     def layer_io(self, step: int, index: Index) -> list[LayerIO]:
-        """Return every layer with its input and output, without dropout."""
+        """Return every layer of the reference with its input and output for these samples, in layer
+        order and without dropout. Cached."""
 
         def run_layers() -> list[LayerIO]:
             params, places = self.weights(step), []
@@ -131,8 +133,8 @@ class ReplayContext:
         return self.cached(("places", step, index.tobytes()), run_layers)
 
     def forward(self, step: int, index: Index, weights: Params) -> tuple[Array, Any]:
-        """Run the forward pass in training mode; return the logits and the tape for the backward
-        pass."""
+        """Run the reference's forward pass with ``weights`` and the dropout masks of update
+        ``step``; return the logits and the tape for the backward pass."""
         drawn = tuple(dropout_masks(self.recipe.spec, self.recipe.seed, step, index).values())
         spec, x = self.recipe.spec, self.inputs(index)
         context = ForwardContext(drawn, token_mask(spec, x))
@@ -140,7 +142,7 @@ class ReplayContext:
         return out, tape
 
     def logits(self, step: int, index: Index) -> tuple[Array, Any]:
-        """Return the logits before an update, and the tape; cached."""
+        """Return (logits, tape) of `forward` with the weights before update ``step``; cached."""
         return self.cached(
             ("logits", step, index.tobytes()), lambda: self.forward(step, index, self.weights(step))
         )
@@ -154,8 +156,8 @@ class ReplayContext:
         labels: NDArray[Any] | None = None,
         loss: Any = None,
     ) -> tuple[float, Params]:
-        """Return mean loss and gradient of some samples, with other weights, labels or loss if
-        given."""
+        """Return mean loss and gradient of these samples in the reference, with the weights before
+        update ``step``, the samples' labels and the arm's loss unless others are given."""
         params = self.weights(step) if weights is None else weights
         out, tape = self.forward(step, index, params)
         wanted = self.recipe.y[index] if labels is None else labels
@@ -164,7 +166,7 @@ class ReplayContext:
         return value, {name: grads[name] for name in params}
 
     def sample_gradients(self, step: int, index: Index) -> list[tuple[float, Params]]:
-        """Return loss and gradient of every sample separately."""
+        """Return (loss, gradient) of every sample separately, in the order of ``index``; cached."""
         return self.cached(
             ("each", step, index.tobytes()),
             lambda: [self.gradient(step, index[i : i + 1]) for i in range(len(index))],
@@ -192,7 +194,11 @@ class ReplayContext:
         return not apart and (split is None or split.arrival != "asynchronous")
 
     def own_gradient(self, backend: str, rank: int, step: int) -> Params:
-        """Return the recorded gradient with which a rank updates; empty if it was not recorded."""
+        """Return the recorded gradient with which a rank updates, after aggregation if there is
+        one.
+
+        Empty if it was not recorded, or if the ranks do not make one update together.
+        """
         seen, weights = self.sides[backend].ranks[rank], self.states[step][0]
         phase = "aggregation" if f"{step}/aggregation/{next(iter(weights))}" in seen else "gradient"
         keys = {name: f"{step}/{phase}/{name}" for name in weights}
@@ -201,8 +207,8 @@ class ReplayContext:
         return {name: np.asarray(seen[key], np.float64) for name, key in keys.items()}
 
     def recorded_start(self, step: int) -> tuple[Params, dict[str, Params]]:
-        """Return weights and optimizer state before an update, rounded to float32; only state with
-        one entry per parameter."""
+        """Return weights and optimizer state before an update, rounded to float32 but held as
+        float64; only state with one entry per parameter."""
         weights, state = self.states[step]
 
         def as_float32(named: Mapping[str, Any]) -> Params:
@@ -214,7 +220,7 @@ class ReplayContext:
 
     def own_update(self, backend: str, rank: int, step: int) -> Arrays:
         """Return the result of the update rule on a backend's own gradient: ``STEP/update/…`` and
-        ``STEP/state/…``."""
+        ``STEP/state/…``. Empty if the gradient or the state is unknown."""
 
         def work() -> Arrays:
             gradient = self.own_gradient(backend, rank, step)

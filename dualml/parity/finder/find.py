@@ -34,9 +34,12 @@ MAX_CAUSES = 3
 
 
 def find_all(session: ReplaySession, parity: ParityContent, limit: int = 3) -> list[FindingContent]:
-    """Find the cause of each comparison whose verdict is `different`, of at most ``most`` of them.
+    """Find the causes of the comparisons that are `different` or had other samples, and of trials
+    that ended with bad numbers; at most ``limit`` findings.
 
-    A comparison of n ranks with one is examined only if the backends agree with each other.
+    A backend that is found to deviate is not examined again for its arm and seed. A comparison of n
+    ranks with one is examined only if the backends agree with each other. What cannot be replayed
+    is listed as such.
     """
     wanted = [c for c in parity.get("comparisons", []) if is_suspicious(c)]
     wanted += numeric_failures(session, parity)
@@ -68,7 +71,7 @@ NUMBERS = ("the loss is ", "the loss diverges", "not finite", "moved no paramete
 
 def numeric_failures(session: ReplaySession, parity: ParityContent) -> list[ComparisonContent]:
     """Return the comparisons that lack one side because its numbers ended the trial, while the
-    other side finished."""
+    other side finished; the update that failed is added as first divergence."""
     trials, suspects = session.folder.trials, list[ComparisonContent]()
     for c in parity.get("comparisons", []):
         lost = [name for name in (c["a"], c["b"]) if c.get("evidence", {}).get(name) == "failed"]
@@ -82,7 +85,7 @@ def numeric_failures(session: ReplaySession, parity: ParityContent) -> list[Comp
 
 
 def updates_made(folder: Path) -> int:
-    """Return how many losses a trial recorded before it ended."""
+    """Return how many losses a trial recorded before it ended; 0 if none can be read."""
     try:
         losses = read_records(folder).get("loss")
     except UserError:
@@ -99,7 +102,8 @@ def find_cause(session: ReplaySession, comparison: ComparisonContent) -> Finding
     """Replay a comparison, localise the difference and explain it; return the content of a finding.
 
     Raises:
-        UserError, TrialError: the replay is not possible or failed.
+        UserError, TrialError: the replay is not possible or failed; stateful arms and those in low
+            precision are never replayed.
     """
     arm = session.plan.experiment.arms[comparison["arm"]]
     if session.plan.spec_of(arm).stateful:
@@ -121,8 +125,9 @@ def find_cause(session: ReplaySession, comparison: ComparisonContent) -> Finding
 
 
 def explain(scene: ReplayContext, sides: Sequence[str], margin: float) -> FindingContent:
-    """Return where the replays leave the update rule, on which backend, and which hypotheses
-    reproduce this."""
+    """Return where the replays first leave the update rule by more than ``margin`` × rounding, on
+    which backend, and up to three hypotheses that reproduce this; ``rounding only`` if they do
+    not."""
     all_points = {name: list(compare_tensors(scene, name)) for name in sides}
     strays = {name: [p for p in own if p.ratio > margin] for name, own in all_points.items()}
     first = min((p for own in strays.values() for p in own), key=execution_order, default=None)
@@ -202,7 +207,8 @@ class ScoredHypothesis(NamedTuple):
 
 
 def rank_hypotheses(suspect: Observation) -> list[dict[str, Any]]:
-    """Return the best hypothesis of each cause, best first: cause, share explained, details."""
+    """Return the best hypothesis of each cause, best first: cause, share explained, details. Causes
+    that explain nothing are left out."""
     best: dict[str, ScoredHypothesis] = {}
     for guess in GUESSES[suspect.phase](suspect):
         if any(isinstance(v, float) and not math.isfinite(v) for v in guess.detail.values()):
@@ -234,7 +240,8 @@ def rank_hypotheses(suspect: Observation) -> list[dict[str, Any]]:
 
 
 def is_better(one: ScoredHypothesis, known: ScoredHypothesis) -> bool:
-    """Return whether a scored hypothesis is better than a known one of the same cause."""
+    """Return whether a scored hypothesis explains more than a known one of the same cause; if
+    equally much, whether it disturbs fewer correct tensors or has fewer fitted numbers."""
     if abs(one.score - known.score) < SCORE_TOLERANCE / 10:
         return (one.disturbing, one.guess.fitted_count) < (
             known.disturbing,
@@ -244,7 +251,7 @@ def is_better(one: ScoredHypothesis, known: ScoredHypothesis) -> bool:
 
 
 def layer_name(scene: ReplayContext, point: ReplayDistance) -> str | None:
-    """Return the layer that the tensor belongs to; None if there is none."""
+    """Return the layer that the tensor belongs to; None if it is not of a layer."""
     name = point.tensor.rpartition("/")[2]
     layers = dict(scene.recipe.spec.layers)
     return next((n for n in (name, name.rpartition(".")[0]) if n in layers), None)

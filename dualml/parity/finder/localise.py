@@ -44,8 +44,9 @@ def safe_distance(a: Any, b: Any) -> float:
 
 
 def compare_tensors(scene: ReplayContext, backend: str) -> Iterator[ReplayDistance]:
-    """Yield the distance of every tensor of a backend's replay from the reference, in execution
-    order."""
+    """Yield the distance of every tensor that a backend's replay and the reference recorded, in
+    execution order, rank by rank. Updates are compared with the rule on the backend's own
+    gradient."""
     parameters, layers = list(scene.recipe.spec.parameters()), dict(scene.recipe.spec.layers)
     flows = {
         "forward": list(layers),
@@ -74,7 +75,8 @@ def rounding_envelope(scene: ReplayContext, rank: int, key: str) -> float:
 
     It is the widest of the backends' envelopes, but at most `TRUST` times the narrowest, so that a
     faulty backend does not hide its fault. With a single backend, a width that only the order of
-    the samples causes is not trusted (`dualml.parity.envelope.clip_to_plain`).
+    the samples causes is not trusted (`dualml.parity.envelope.clip_to_plain`). 0 if no backend has
+    one.
     """
     sides = [side.widths[rank] for side in scene.sides.values() if key in side.widths[rank]]
     if len(sides) == 1:
@@ -85,7 +87,8 @@ def rounding_envelope(scene: ReplayContext, rank: int, key: str) -> float:
 
 
 def same_data(a: Any, b: Any) -> bool:
-    """Return whether two arrays of data are equal: as float32 numbers, or as labels."""
+    """Return whether two arrays of data are equal, with the same shape; floats are compared as
+    float32."""
     if a.shape != b.shape:
         return False
     if a.dtype.kind == "f":

@@ -16,7 +16,7 @@ from dualml.parity.pairs import FLOOR
 
 @functools.cache
 def catalogue_entries() -> dict[str, list[str]]:
-    """Return cause → catalogue entries about it."""
+    """Return cause → names of the catalogue entries about it; most causes have none."""
     return tomllib.loads(Path(__file__).with_name("entries.toml").read_text("utf-8"))
 
 

@@ -52,7 +52,11 @@ class ReplaySession:
 def run_replays(
     session: ReplaySession, sides: Sequence[str], comparison: Mapping[str, Any], folder: Path
 ) -> ReplayContext:
-    """Run the replays of the reference and of both sides and load their results."""
+    """Run the replays of the reference and of ``sides`` for a comparison, and load their results.
+
+    Args:
+        folder: an existing folder for their files.
+    """
     from dualml.experiment.samples import load_samples
 
     arm, seed = comparison["arm"], comparison["seed"]
@@ -81,8 +85,9 @@ def find_common_state(
     """Find the last update after which both sides are known to agree.
 
     Returns:
-        That update; update → initial state, for update 1 and for the one after the common state;
-            and the update at which the sides were first seen to differ.
+        That update, 0 if only the initial state is known to agree; update → state before it, for
+        update 1 and for the one after the common state; and the update at which the sides were
+        first seen to differ.
     """
     arm = session.plan.experiment.arms[arm_name]
     start: dict[int, Any] = {1: (recipe.weights, recipe.initial_state())}
@@ -167,9 +172,11 @@ def run_replay(
 
 
 def steps_to_replay(after: int, first: int, updates: int) -> Sequence[int]:
-    """Return the updates to replay for a difference first seen at update ``first``, if update
-    ``after`` is the last one known to agree: the first three, those after the common state, and
-    those just before ``first``."""
+    """Return the updates, up to ``updates``, to replay for a difference first seen at update
+    ``first``, if update ``after`` is the last one known to agree.
+
+    These are the first three, three after the common state, and ``first`` with the two before it.
+    """
     near = {*range(after + 1, after + 4), *range(max(after + 1, first - 2), first + 1)}
     near = {step for step in near if step <= first}
     return sorted(step for step in {1, 2, 3} | near if step <= updates)

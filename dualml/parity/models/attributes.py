@@ -21,7 +21,10 @@ NAMES = object()
 def capture_attributes(
     owner: Any, tensor: Callable[[Any], Any], skip: Callable[[Any], bool]
 ) -> list[SavedValue]:
-    """Return copies of the plain values inside an object, each with its place.
+    """Return copies of the plain values and tensors inside an object, each with its place.
+
+    Nested objects, dicts and lists are followed to a depth of 4; ``state`` and ``param_groups`` are
+    left out, as a state dict contains them.
 
     Args:
         tensor: returns a copy of a tensor, or None for anything else.
@@ -66,7 +69,11 @@ def capture_attributes(
 
 
 def restore_attributes(kept: list[SavedValue], tensor: Callable[[Any], Any]) -> None:
-    """Put all captured values back in place."""
+    """Put all captured values back in place; plain attributes that were added since are deleted.
+
+    Args:
+        tensor: as in `capture_attributes`.
+    """
     for place, name, value in kept:
         if name is NAMES:
             for new in [one for one in place if one not in value]:

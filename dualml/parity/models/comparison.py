@@ -123,7 +123,8 @@ class ModelComparison:
 
     @property
     def worst(self) -> float:
-        """The largest ratio of a distance to the rounding measured there."""
+        """The largest ratio of a distance to the rounding measured there; 0 if nothing was
+        compared."""
         return max((float(p["ratio"]) for p in self.phases.values()), default=0.0)
 
     def describe(self) -> JsonObject:

@@ -47,7 +47,8 @@ def record_construction(base: Any, skip: Sequence[str]) -> Iterator[dict[int, So
 def locations_by_name(
     places: Mapping[int, SourceLocation], modules: Mapping[int, str]
 ) -> dict[str, SourceLocation]:
-    """Map the name of each module to the line that built it.
+    """Map the name of each module to the line that built it; modules without a known line are left
+    out.
 
     Args:
         modules: ``id`` of a module → its name.

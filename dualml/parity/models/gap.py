@@ -17,7 +17,7 @@ def gap(a: NDArray[Any], b: NDArray[Any]) -> float:
     """Return the relative `distance`, treating equal infinities on both sides (masks) as no
     difference.
 
-    Infinite for different shapes.
+    Infinite for different shapes; 0 if all numbers on both sides are subnormal.
     """
     if a.shape != b.shape:
         return float("inf")
@@ -42,6 +42,7 @@ def largest_differences(
     a: NDArray[Any], b: NDArray[Any], sides: tuple[str, str] = ("a", "b"), count: int = 4
 ) -> list[dict[str, Any]]:
     """Return the elements that differ most, with index and both values; empty for different shapes.
+    Equal elements are left out.
 
     Args:
         sides: keys for the two values.

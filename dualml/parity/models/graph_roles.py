@@ -36,7 +36,8 @@ class ParameterGraph:
     after: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     def shape_label(self, node: str) -> int:
-        """Return a label of a node from the shapes of its tensors alone."""
+        """Return a label of a node from the shapes of its trained tensors alone; equal for
+        transposed shapes."""
         shapes = [
             tuple(sorted(n for n in one.shape if n > 1))
             for one in self.tensors[node].values()
@@ -45,7 +46,8 @@ class ParameterGraph:
         return hash(tuple(sorted(shapes)))
 
     def refine_labels(self, known: Mapping[str, int]) -> list[dict[str, int]]:
-        """Return the labels of all nodes for increasing radius of the neighbourhood.
+        """Return node → label for increasing radius of the neighbourhood, from radius 0 (shapes
+        alone).
 
         Ends early when a larger radius distinguishes no further nodes.
 
@@ -96,7 +98,8 @@ def build_graph(operations: Sequence[Operation], tensors: Sequence[Tensor]) -> P
 
 
 def owning_modules(tensors: Iterable[Tensor]) -> dict[str, str]:
-    """Map each tensor to its module; a tensor beside whole modules is a node of its own."""
+    """Map each tensor to its module; a tensor in a module that has submodules is a node of its
+    own."""
     modules = {one.name.rpartition(".")[0] for one in tensors}
     inner = {name[:i] for name in modules for i, sign in enumerate(name) if sign == "."}
     inner |= {""} if len(modules) > 1 else set()
@@ -107,12 +110,17 @@ def owning_modules(tensors: Iterable[Tensor]) -> dict[str, str]:
 
 
 def used_parameters(inputs: Iterable[str]) -> list[str]:
-    """Return the parameter names among the inputs of a call."""
+    """Return the parameter names among the inputs of a call, without their prefix."""
     return [one.removeprefix(PREFIX) for one in inputs if one.startswith(PREFIX)]
 
 
 def source_nodes(name: str, reached: Mapping[int, frozenset[str]]) -> frozenset[str]:
-    """Return the nodes that a value comes from without passing another parameter."""
+    """Return the nodes that a value comes from without passing another parameter; ``input`` for an
+    input of the model.
+
+    Args:
+        reached: number of a call → the nodes that its outputs come from.
+    """
     if name.startswith("input:"):
         return frozenset(["input"])
     number = call_number(name)
@@ -120,7 +128,8 @@ def source_nodes(name: str, reached: Mapping[int, frozenset[str]]) -> frozenset[
 
 
 def match_roles(a: ParameterGraph, b: ParameterGraph) -> dict[str, str]:
-    """Return name in ``a`` → name in ``b`` of the tensors whose neighbourhoods are unambiguous."""
+    """Return name in ``a`` → name in ``b`` of the tensors whose neighbourhoods are unambiguous;
+    others are left out."""
     pairs: dict[str, str] = {}
     while further := match_unique_nodes(a, b, pairs):  # known pairs distinguish their neighbours
         pairs |= further
@@ -152,8 +161,8 @@ def match_unique_nodes(
 
 
 def find_partner(last: str, one: Tensor, others: Mapping[str, Tensor]) -> Tensor | None:
-    """Return the tensor with the same name within the module, or the only one of the same shape, or
-    None."""
+    """Return the tensor in ``others`` with the same last name ``last``, or the only one of the same
+    shape, or None."""
     if last in others:
         return others[last]
     alike = [x for x in others.values() if (x.trained, x.shape) == (one.trained, one.shape)]

@@ -43,8 +43,8 @@ def find_better_pairing(
 
 
 def pair_by_listing(a: Trace, b: Trace, asked: ParameterMap) -> dict[str, str]:
-    """Return the pairs by listing order that differ from those by order of use; empty if none
-    does."""
+    """Return the pairs by listing order that differ from those by order of use; empty if none does,
+    or if listing order pairs another number of tensors."""
     if not b.guesses:
         return {}
     ours, theirs = align_pieces(a, b)
@@ -60,7 +60,8 @@ def pair_by_listing(a: Trace, b: Trace, asked: ParameterMap) -> dict[str, str]:
 
 
 def pair_transposed(a: Trace, b: Trace, asked: ParameterMap) -> dict[str, tuple[str, str]]:
-    """Return square matrices to pair transposed, because other matrices of the model are stored so.
+    """Return name in ``a`` → (name in ``b``, "transpose") of square matrices to pair transposed,
+    because other matrices of the model are stored so.
 
     The shape of a square matrix does not tell. Lookup tables are excluded. Empty if there are none.
     """

@@ -25,7 +25,8 @@ def check_margin(margin: float) -> None:
 
 
 def to_arrays(inputs: Any, what: str) -> list[NDArray[Any]]:
-    """Return the inputs as a list of arrays, in the order of ``forward``'s arguments.
+    """Return the inputs as a list of arrays, in the order of ``forward``'s arguments. A list of
+    numbers is one array; anything that is no array of numbers raises `UserError`.
 
     Args:
         what: name of the argument in error messages.
@@ -44,7 +45,8 @@ def to_arrays(inputs: Any, what: str) -> list[NDArray[Any]]:
 
 
 def to_array(value: Any, what: str) -> NDArray[Any]:
-    """Convert a value to a NumPy array of float32, int64 or bool.
+    """Convert a value to a NumPy array of float32, int64 or bool; raise `UserError` if it holds no
+    numbers.
 
     Args:
         what: name of the argument in error messages.
@@ -64,7 +66,15 @@ def to_array(value: Any, what: str) -> NDArray[Any]:
 
 
 def resolve_losses(loss: Any, target: NDArray[Any] | None) -> list[Any]:
-    """Return the loss of each side: a name, or the import spec of a function."""
+    """Return the loss of each side: a name, or the import spec of a function.
+
+    Args:
+        loss: a name, a pair of functions, or None for ``probe``.
+        target: the targets; ``cross_entropy`` and ``mse`` need them, other names refuse them.
+
+    Raises:
+        UserError: an unknown name, wrong targets, or no pair.
+    """
     if loss is None or isinstance(loss, str):
         word = loss or "probe"
         if word not in LOSSES:
@@ -79,7 +89,12 @@ def resolve_losses(loss: Any, target: NDArray[Any] | None) -> list[Any]:
 
 
 def resolve_optimizers(optimizer: Any) -> list[Any]:
-    """Return the optimizer of each side: an update rule, the import spec of a function, or None."""
+    """Return the optimizer of each side: ``{"rule": …}`` for dualml's own, the import spec of a
+    function, or None.
+
+    Raises:
+        UserError: neither a rule, nor a pair of functions, nor None.
+    """
     if optimizer is None:
         return [None, None]
     if isinstance(optimizer, Mapping):
@@ -94,7 +109,7 @@ def resolve_optimizers(optimizer: Any) -> list[Any]:
 
 
 def resolve_pair(pair: Any, what: str, arguments: str) -> list[Any]:
-    """Return the import specs of a pair of functions.
+    """Return the import specs of a pair of functions; raise `UserError` if it is no pair.
 
     Args:
         what: name of the argument in error messages.
@@ -109,5 +124,5 @@ def resolve_pair(pair: Any, what: str, arguments: str) -> list[Any]:
 
 
 def serialize_map(asked: ParameterMap | None) -> dict[str, Any]:
-    """Return the user's map of parameters as JSON."""
+    """Return the user's map of parameters as JSON; empty for None."""
     return {name: p if isinstance(p, str) else list(p) for name, p in (asked or {}).items()}

@@ -53,7 +53,7 @@ def judge_traces(
         structure: whether a parameter that only one side has counts as a difference.
 
     Raises:
-        UserError: parameters without a partner, other inputs, other initial weights.
+        UserError: too many parameters without a partner, other inputs, other initial weights.
     """
     margin, sides = settings.margin, settings.sides
     a, b = align_pieces(a, b)
@@ -221,8 +221,8 @@ def check_same_plan(a: Trace, b: Trace, pairing: Pairing, sides: tuple[str, str]
 
 
 def worst_by_phase(spots: Sequence[TensorDistance]) -> dict[str, dict[str, Any]]:
-    """Return for each phase the number of arrays, and the array with the largest ratio to its
-    rounding."""
+    """Return for each phase that occurs the number of distances, over all steps, and the array with
+    the largest ratio to its rounding."""
     rows = {}
     for phase in PHASES:
         of_phase = [s for s in spots if s.phase == phase]

@@ -53,7 +53,8 @@ def pair_modules(a: Mapping[str, str], b: Mapping[str, str], mapping: Pairing) -
 
 
 def pair_by_name(a: Mapping[str, str], b: Mapping[str, str], pairs: dict[str, str]) -> None:
-    """Pair modules with equal names, or with equal names below their nearest paired parents."""
+    """Add to ``pairs`` the modules of one type with equal names below their nearest paired parents,
+    or else with equal full names."""
     for x in a:
         if x in pairs:
             continue
@@ -69,7 +70,8 @@ def pair_by_name(a: Mapping[str, str], b: Mapping[str, str], pairs: dict[str, st
 
 
 def pair_by_order(a: Mapping[str, str], b: Mapping[str, str], pairs: dict[str, str]) -> None:
-    """Pair modules of one type in order, where both sides have the same number of them."""
+    """Add to ``pairs`` the remaining modules of one type in order, where both sides have the same
+    number of them."""
     taken = set(pairs.values())
     for wanted in {canonical_type(t) for t in a.values()}:
         xs = [x for x, t in a.items() if x not in pairs and canonical_type(t) == wanted]

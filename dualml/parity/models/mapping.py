@@ -51,6 +51,8 @@ def match_tensors(
 ) -> Pairing:
     """Pair the tensors of two models.
 
+    Trained parameters and buffers of one side alone are listed in the result.
+
     Args:
         user_map: name in ``a`` → name in ``b``, or ``(name, "transpose")``; takes precedence.
         sides: names of the two sides, for error messages.
@@ -58,8 +60,9 @@ def match_tensors(
         guesses: name in ``a`` → name in ``b``, of tensors that are used in the same order.
 
     Raises:
-        UserError: a name in ``user_map`` that does not exist or has another shape; trained
-            parameters left over, with their shapes and the nearest on the other side.
+        UserError: a name in ``user_map`` that does not exist or has another shape; fewer than half
+            of the smaller model's trained parameters have partners, or those left over hold equally
+            many numbers; with their shapes and the nearest.
     """
     a = [one for one in a if one.name.rpartition(".")[2] not in COUNTERS]
     b = [one for one in b if one.name.rpartition(".")[2] not in COUNTERS]
@@ -100,10 +103,10 @@ def match_tensors(
 def transpose_squares(
     pairs: list[TensorPair], a: Sequence[Tensor], b: Sequence[Tensor]
 ) -> list[TensorPair]:
-    """Transpose pairs of square matrices if all other matrices with the same last name are
-    transposed.
+    """Return the pairs, with those of square matrices transposed if all other matrices with the
+    same last name are.
 
-    The shape of a square matrix does not tell whether it is.
+    The shape of a square matrix does not tell whether it is. Pairs of the user's map stay.
     """
     shapes = {one.name: one.shape for one in a}, {one.name: one.shape for one in b}
 
@@ -150,7 +153,7 @@ def guess_initial_value(
     """Return an initial value for a parameter that only the second side has.
 
     This is a trained parameter of the same shape on the first side, where the two may be tied. None
-    if there is none, so that the parameter keeps its own value.
+    if there is none, or for fewer than two axes, so that the parameter keeps its own value.
     """
     if len(one.shape) < 2:
         return None
@@ -193,8 +196,8 @@ def describe_leftovers(
     all_: tuple[Sequence[Tensor], Sequence[Tensor]],
     sides: tuple[str, str],
 ) -> str:
-    """Describe all parameters without a partner, with their shapes and the nearest on the other
-    side."""
+    """Describe all trained parameters without a partner, with their shapes and the nearest on the
+    other side."""
     parts = []
     for i, side in enumerate(sides):
         other = left[1 - i] or all_[1 - i]

@@ -32,7 +32,8 @@ class UnmatchedParameters:
         )
 
     def add_pair(self, x: Tensor, y: Tensor, how: str, allowed: Sequence[Change]) -> None:
-        """Pair two tensors, if one of the ``allowed`` conversions makes their shapes equal."""
+        """Add the pair of two tensors to ``pairs``, if one of the ``allowed`` conversions makes
+        their shapes equal; else nothing happens."""
         change = find_change(x.shape, y.shape)
         if change is not None and change in allowed:
             self.pairs[x.name] = TensorPair(x.name, y.name, how, change)
@@ -47,7 +48,8 @@ class UnmatchedParameters:
                 self.add_pair(xs[0], by_b[word][0], how, allowed)
 
     def by_mapping(self, how: str, pairs: Mapping[str, str], allowed: Sequence[Change]) -> None:
-        """Pair tensors as a mapping from names in ``a`` to names in ``b`` says."""
+        """Pair tensors as a mapping from names in ``a`` to names in ``b`` says; names that are
+        paired already or do not exist are ignored."""
         xs, ys = ({one.name: one for one in side} for side in self.remaining())
         for x, y in pairs.items():
             if x in xs and y in ys:
@@ -70,8 +72,8 @@ class UnmatchedParameters:
                 self.add_pair(x, y, "ending", allowed)
 
     def by_block(self, allowed: Sequence[Change]) -> None:
-        """Pair outermost modules with other names and equal contents, if no two of them are
-        alike."""
+        """Pair outermost modules with other names and equal contents, if no two of them are alike.
+        Modules with a paired parameter are left out."""
 
         def blocks(whole: Sequence[Tensor], left: Sequence[Tensor]) -> dict[str, dict[str, Tensor]]:
             """Return the modules that are not paired at all: head of the name → tail → tensor."""
@@ -146,13 +148,14 @@ class UnmatchedParameters:
 
 
 def name_similarity(x: str, y: str) -> float:
-    """Return the share of common parts of two names, in PyTorch's terms."""
+    """Return the share of dotted parts, in PyTorch's terms, that two names have in common: common
+    parts divided by all distinct parts."""
     a, b = (set(canonical_name(one).split(".")) for one in (x, y))
     return len(a & b) / len(a | b)
 
 
 def is_name_ending(x: str, y: str) -> bool:
-    """Return whether one dotted name ends with the other."""
+    """Return whether one dotted name ends with a dot and the other; False for equal names."""
     return x.endswith(f".{y}") or y.endswith(f".{x}")
 
 

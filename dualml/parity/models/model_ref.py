@@ -23,7 +23,8 @@ MODEL_HINT = "pass a class, a function without arguments, or 'module:Name' or 'f
 
 
 def to_import_spec(thing: Any, what: str) -> dict[str, Any]:
-    """Return module, file and name of a class or function, as JSON.
+    """Return module, file (or None) and name of a class or function, as JSON; text is read by
+    `parse_import_spec`.
 
     Args:
         what: name of the argument in error messages, such as ``torch_module``.
@@ -99,7 +100,8 @@ def load_builder(job: Mapping[str, Any]) -> Callable[..., Any]:
 
 
 def import_user_module(name: str, file: str | None) -> ModuleType:
-    """Import a user's module by name if the name leads to the file, or else from the file."""
+    """Import a user's module by name if the name leads to the file, or else from the file, whose
+    folder is then put on `sys.path`."""
     if file is None or (name != "__main__" and find_module_file(name) == file):
         return importlib.import_module(name)
     # Not as __main__: a worker must not run the code under `if __name__ == "__main__"`.
@@ -135,7 +137,7 @@ def report_as_user_error(what: str, file: str | None = None) -> Iterator[None]:
         file: the user's file, to find the line in.
 
     Raises:
-        UserError: in place of whatever was raised.
+        UserError: in place of whatever was raised; a `UserError` passes unchanged.
     """
     try:
         yield
@@ -146,13 +148,14 @@ def report_as_user_error(what: str, file: str | None = None) -> Iterator[None]:
 
 
 def error_reason(error: BaseException) -> str:
-    """Return type and first line of an exception."""
+    """Return type and first line of an exception, at most 400 characters."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip(" -\t")]
     return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(":. ")[:400]
 
 
 def error_place(error: BaseException, file: str | None) -> str:
-    """Return the last line of the user's own file that was run, as `` (models.py, line 12)``."""
+    """Return the last line of the user's own file that was run, as `` (models.py, line 12)``; empty
+    if there is none."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
@@ -162,7 +165,8 @@ def error_place(error: BaseException, file: str | None) -> str:
 
 
 def user_line(error: BaseException, skip: Sequence[str]) -> str:
-    """Return the last line of the user's code that was run, as `` (net.py:28: x = self.up(x))``.
+    """Return the last line of the user's code that was run, as `` (net.py:28: x = self.up(x))``;
+    empty if there is none.
 
     Args:
         skip: folders of packages whose lines are not the user's.

@@ -67,7 +67,7 @@ class Operation:
     module: str = ""
 
     def output_names(self) -> list[str]:
-        """Return the names of its outputs among the arrays of a trace."""
+        """Return the names of the call's outputs among the arrays of a trace."""
         return [value_name(self.number, i) for i in range(len(self.outputs))]
 
     def describe(self) -> JsonObject:
@@ -140,8 +140,12 @@ class Tape:
             self.arrays[name] = value
 
     def find_source(self, tensor: Any) -> str:
-        """Return where a tensor came from: by identity, or else by equal contents (a view, a
-        slice)."""
+        """Return the name of the value a tensor came from: by identity, or else by equal contents
+        (a view, a slice).
+
+        A single number that nothing computed, or a common one, is ``constant:NUMBER``; another
+        array that nothing computed is kept as ``table:…``, or is ``?`` if it is too large.
+        """
         if (known := self.sources.get(id(tensor))) is not None:
             return known[0]
         value = self.array(tensor)
@@ -165,7 +169,8 @@ class Tape:
         frame: FrameType | None,
         sources: Sequence[str] | None = None,
     ) -> None:
-        """Record one call.
+        """Record one call; ignored without outputs, or after LIMIT_CALLS calls. Outputs beyond
+        LIMIT_BYTES are not copied.
 
         Args:
             frame: the frame that made the call, to find the user's line.
@@ -197,7 +202,7 @@ class Tape:
 
     def own_parameter(self, source: str, module: str) -> str:
         """Return the module's own parameter among several with the same numbers, such as scales of
-        one."""
+        one; ``source`` itself if there is none."""
         if not source.startswith("parameter:") or source.startswith(f"parameter:{module}."):
             return source
         value = self.parameters.get(source)
@@ -207,7 +212,8 @@ class Tape:
         return source
 
     def locate(self, frame: FrameType | None) -> tuple[SourceLocation | None, str]:
-        """Return the user's line that is running (None if unknown), and the innermost module."""
+        """Return the user's line that is running (None if unknown), and the name of the innermost
+        module (empty for the model itself or none)."""
         place, module = None, None
         while frame is not None and (place is None or module is None):
             code = frame.f_code
@@ -223,7 +229,8 @@ class Tape:
 
 
 def expression_text(code: CodeType, instruction: int) -> str:
-    """Return the source text of the expression that is running, in one line."""
+    """Return the source text of the expression that is running, in one line of at most 160
+    characters; empty if unknown."""
     positions = list(code.co_positions())
     line, last, start, end = positions[instruction // 2]
     if line is None or last is None:
@@ -240,12 +247,13 @@ def expression_text(code: CodeType, instruction: int) -> str:
 
 
 def is_unknown(name: str) -> bool:
-    """Return whether a value was not computed while recording."""
+    """Return whether a name is that of a value that was not computed while recording: ``?`` or a
+    table."""
     return name == "?" or name.startswith(TABLE)
 
 
 def content_key(array: Array) -> str:
-    """Return a hash of an array's type, size and contents, regardless of its shape."""
+    """Return a hash of an array's kind of dtype, size and contents, regardless of its shape."""
     kind = f"{array.dtype.kind}{array.size}:".encode()
     return hashlib.blake2b(kind + np.ascontiguousarray(array).tobytes(), digest_size=16).hexdigest()
 
@@ -261,7 +269,8 @@ def jsonable_settings(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def jsonable(value: Any) -> Any:
-    """Return a value as JSON; long strings and lists are cut."""
+    """Return a value as JSON; long strings and lists are cut, slices and anything else become
+    text."""
     if value is None or isinstance(value, bool | int | str):
         return value if not isinstance(value, str) or len(value) < 200 else value[:200]
     if isinstance(value, float):
@@ -276,5 +285,6 @@ def jsonable(value: Any) -> Any:
 
 
 def caller_frame(depth: int = 1) -> FrameType:
-    """Return the frame that called the current function, or one further out."""
+    """Return the frame that called the function which calls this, or, with a larger ``depth``, one
+    further out."""
     return sys._getframe(depth + 1)

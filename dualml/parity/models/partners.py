@@ -111,7 +111,8 @@ def find_change(a: Shape, b: Shape) -> Change | None:
 
 
 def is_merge_of(whole: Shape, parts: Shape) -> bool:
-    """Return whether every axis of ``whole`` is a product of neighbouring axes of ``parts``."""
+    """Return whether every axis of ``whole`` is a product of neighbouring axes of ``parts``, in
+    order and with none left; axes of length one do not count."""
     rest = [n for n in parts if n != 1]
     for length in (n for n in whole if n != 1):
         product = 1
@@ -123,7 +124,8 @@ def is_merge_of(whole: Shape, parts: Shape) -> bool:
 
 
 def apply_change(array: NDArray[Any], change: Change, shape: Shape) -> NDArray[Any]:
-    """Return an array converted to the other side's ``shape``; every change is its own inverse."""
+    """Return an array converted to the other side's ``shape``, the array itself if ``change`` is
+    empty; every change is its own inverse."""
     if change == "transpose":
         return np.ascontiguousarray(array.T)
     return array.reshape(shape) if change == "reshape" else array

@@ -49,7 +49,8 @@ def count_shapes(side: Sequence[Tensor]) -> Counter[tuple[int, ...]]:
 
 
 def cuts_of_side(a: Sequence[Tensor], b: Sequence[Tensor]) -> dict[str, tuple[int, ...]]:
-    """Return the tensors of ``a`` to cut so that they match those of ``b``."""
+    """Return name → lengths of the pieces, of the tensors of ``a`` to cut so that they match those
+    of ``b``; tensors that stay whole are left out."""
     of_a, of_b = count_shapes(a), count_shapes(b)
     parts: dict[str, tuple[int, ...]] = {}
     for shape, n in of_a.items():
@@ -71,7 +72,8 @@ def cuts_of_side(a: Sequence[Tensor], b: Sequence[Tensor]) -> dict[str, tuple[in
 
 
 def uneven_cuts(a: Sequence[Tensor], b: Sequence[Tensor]) -> dict[str, tuple[int, ...]]:
-    """Return tensors to cut into pieces of different lengths.
+    """Return name → lengths of the pieces, of tensors of ``a`` to cut into pieces of different
+    lengths.
 
     These are long tensors that the other side does not have, each with a run of the other side's
     tensors that has the same total length.
@@ -143,7 +145,7 @@ def cut_tensors(tensors: Sequence[Tensor], cuts_by_name: Cuts) -> list[Tensor]:
 
 def cut_arrays(arrays: Mapping[str, NDArray[Any]], cuts_by_name: Cuts) -> Arrays:
     """Return the arrays with each fused tensor split; names are ``SLOT/NAME`` or
-    ``PHASE/STEP/NAME``."""
+    ``PHASE/STEP/NAME``. An array of another length goes whole to every piece."""
     result: Arrays = {}
     for key, value in arrays.items():
         head, slash, name = key.rpartition("/")
@@ -168,7 +170,8 @@ def cut_arrays(arrays: Mapping[str, NDArray[Any]], cuts_by_name: Cuts) -> Arrays
 
 
 def join_pieces(arrays: Mapping[str, NDArray[Any]], cuts_by_name: Cuts) -> Arrays:
-    """Concatenate pieces back to fused tensors, where all pieces are present."""
+    """Return the arrays with pieces joined to fused tensors; a tensor without all of its pieces is
+    left out, with those it has."""
     result = dict(arrays)
     for name, lengths in cuts_by_name.items():
         parts = [result.pop(part, None) for part in piece_names(name, lengths)]

@@ -163,13 +163,17 @@ class Recorder:
         raise NotImplementedError
 
     def watch_operations(self) -> contextlib.AbstractContextManager[Any]:
-        """Within the context, draw shared random numbers and report every operation to `tape`."""
+        """Within the context, draw shared random numbers and report every operation to `tape`. Does
+        nothing unless a framework overrides it."""
         return contextlib.nullcontext()
 
     # Called by a script.
     @contextlib.contextmanager
     def step(self, *inputs: Any) -> Iterator[Recorder]:
         """Record what happens within the context: one forward, one backward, one update.
+
+        A step that raises is recorded up to there, and the error passes. After the last step to
+        record, nothing is recorded.
 
         Args:
             inputs: the tensors that the step trains on, targets included; only their digests are
@@ -191,7 +195,7 @@ class Recorder:
         self.write()
 
     def saw(self, *, loss: Any = None, gradients: Any = None) -> None:
-        """Record values that hooks cannot see.
+        """Record values that hooks cannot see; ignored outside of a recorded step.
 
         Args:
             loss: the mean loss of this step, a scalar.
@@ -212,7 +216,8 @@ class Recorder:
         The function makes one whole update and reports its loss with `saw`. It is called once for
         the script, once more in the first step (to check that it is reproducible), and once for
         each draw. Afterwards everything is as the first call left it. Changes outside of model and
-        optimizer (a schedule, a counter) must be made outside of the function.
+        optimizer (a schedule, a counter) must be made outside of the function. After the last step
+        to record, the function is only called.
 
         Returns:
             What the first call returned.
@@ -426,7 +431,8 @@ class Recorder:
     def perturb_input(self, value: Any, name: str, number: int) -> Any:
         """Return an input moved like a weight, because layers before the first weight round, too.
 
-        Inputs that are all integers (tokens, labels, masks, pixel values) are returned unchanged.
+        Inputs that are all integers (tokens, labels, masks, pixel values), not finite or no tensors
+        are returned unchanged, and zeros stay zero.
 
         Args:
             value: the input.
@@ -453,7 +459,7 @@ def key_by_step(step: int, noted: Arrays) -> Arrays:
 
 
 def is_bit_identical(a: NDArray[Any], b: NDArray[Any]) -> bool:
-    """Return whether two arrays are bitwise identical, NaNs included."""
+    """Return whether two arrays have the same shape, dtype and bits, NaNs included."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     a, b = (np.ascontiguousarray(one).reshape(-1).view(np.uint8) for one in (a, b))

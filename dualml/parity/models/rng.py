@@ -20,7 +20,8 @@ class SharedRng:
         self.draw_counts: Counter[int] = Counter()
 
     def uniform(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
-        """Return uniform float32 numbers in [0, 1) of the given shape."""
+        """Return uniform float32 numbers in [0, 1) of the given shape, others with every call of
+        this size."""
         size = int(np.prod(shape, dtype=np.int64))
         self.draw_counts[size] += 1
         generator = np.random.default_rng([self.seed, size, self.draw_counts[size]])

@@ -163,7 +163,7 @@ def compare(
 
 
 def traces(folder: Path) -> tuple[Trace, Trace]:
-    """Read the traces of both sides."""
+    """Read the traces of both sides from the folder of a comparison."""
     return read_trace(folder / "a"), read_trace(folder / "b")
 
 
@@ -183,7 +183,8 @@ def retry_with_partners(
     found: ModelComparison,
     partners: Mapping[str, str | tuple[str, str]],
 ) -> tuple[ModelComparison, dict[str, Any]]:
-    """Repeat the comparison with other parameter pairs, and keep it if both sides agree further.
+    """Repeat the comparison with other parameter pairs, and keep it, with its traces in ``folder``,
+    if both sides agree further.
 
     Returns:
         The comparison to use, and its job.
@@ -204,7 +205,8 @@ def retry_with_partners(
 def add_explanation(
     folder: Path, job: dict[str, Any], infos: Sequence[BackendInfo], found: ModelComparison
 ) -> ModelComparison:
-    """Return the comparison with the causes of a difference, if there is one."""
+    """Return the comparison with the causes of a difference, searched in another process; unchanged
+    if there is no difference, or none whose cause can be searched. A failed search adds a note."""
     a, _ = traces(folder)
     # An error explains itself if everything before it is equal; so do missing outputs.
     searchable = found.first is None or found.first.kind not in ("outputs", "raised")
@@ -250,7 +252,7 @@ def compare_traces(
 def run_workers(
     folder: Path, job: JsonObject, infos: Sequence[BackendInfo], arrays: Sequence[NDArray[Any]]
 ) -> None:
-    """Run both workers until they end.
+    """Run both workers until they end; they leave their traces in ``folder``.
 
     Raises:
         UserError: one failed, or they took too long.

@@ -112,7 +112,8 @@ class Trace:
     arrays: Arrays = field(default_factory=dict)
 
     def names(self, phase: str, step: int) -> list[str]:
-        """Return the array names of a phase; for ``forward`` in execution order."""
+        """Return the array names of a phase; for ``forward`` in execution order. Initial parameters
+        have step 0."""
         if phase == "forward":
             return list(self.order[step - 1]) if step <= len(self.order) else []
         start = f"{phase}/{step:08d}/"
@@ -131,7 +132,7 @@ class Trace:
         return {n: self.arrays[array_key("parameters", 0, n)] for n in self.names("parameters", 0)}
 
     def write(self, folder: Path) -> None:
-        """Write both files, each of them atomically."""
+        """Write both files into the folder, which is made if needed, each of them atomically."""
         from safetensors.numpy import save
 
         folder.mkdir(parents=True, exist_ok=True)
@@ -309,7 +310,8 @@ def restore_trace(head: TraceHeader, arrays: Arrays) -> Trace:
 
 
 def iter_tensors(value: Any, is_tensor: Any, name: str = "") -> Iterable[tuple[str, Any]]:
-    """Yield the tensors inside a module's output, with names such as ``[1][0]`` or ``[key]``."""
+    """Yield the tensors inside a module's output, with names such as ``[1][0]`` or ``[key]`` behind
+    ``name``; other values are left out."""
     if is_tensor(value):
         yield name, value
     elif isinstance(value, Mapping | tuple | list):

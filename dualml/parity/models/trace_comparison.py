@@ -41,8 +41,8 @@ class TensorDistance(Distance):
 
     @property
     def is_hard(self) -> bool:
-        """Whether this is a difference by itself; a module may return its output in another
-        layout."""
+        """Whether this is a difference by itself: any kind but ``shape``, which may be a mere
+        layout unless the model's own output has it."""
         return self.kind != "shape" or self.tensor.startswith(OUTPUT)
 
     @property
@@ -87,14 +87,15 @@ class TraceComparison:
             self.tolerance, self.floor = "bound", FLOOR * sqrt(max(fans, default=a.longest_axis))
 
     def training_differences(self) -> Iterator[TensorDistance]:
-        """Yield parameters that only one side trains."""
+        """Yield paired parameters that only one side trains, as infinite distances at step 0."""
         trained = [{t.name: t.trained for t in side.tensors} for side in (self.a, self.b)]
         for name, pair in self.pairs.items():
             if trained[0][name] != trained[1][pair.b]:
                 yield TensorDistance(0, "parameters", name, float("inf"), 0.0, pair.b, "trained")
 
     def one_sided_parameters(self, pairing: Pairing) -> Iterator[TensorDistance]:
-        """Yield trained parameters that only one side has, if their gradient is not zero."""
+        """Yield trained parameters that only one side has, if their gradient of step 1 is not zero,
+        as infinite distances at step 0."""
         for side, names in zip((self.a, self.b), pairing.unpaired_parameters, strict=True):
             for name in names:
                 gradient = side.find_array("gradient", 1, name)
@@ -118,7 +119,8 @@ class TraceComparison:
         yield from self.distances("state", step, self.a.names("state", step), state_partner)
 
     def forward_distances(self, step: int) -> Iterator[TensorDistance]:
-        """Yield the distances of module outputs of a step."""
+        """Yield the distances of module outputs of a step; outputs of the model that only one side
+        has are infinitely far apart, other modules without a partner are left out."""
         names = [t.names("forward", step) for t in (self.a, self.b)]
         outputs = [[n for n in side if n.startswith(OUTPUT)] for side in names]
         if all(outputs) and outputs[0] != outputs[1]:
@@ -178,7 +180,10 @@ class TraceComparison:
 
     def first_unmatched_operation(self) -> int:
         """Return the number of the second side's first operation whose output the first does not
-        compute."""
+        compute.
+
+        The number of all its operations if there is none; 0 if a side recorded no operations.
+        """
         if self.flow is None:
             return 0
         numbers = [n for name in self.unmatched[1] if (n := call_number(name)) is not None]
@@ -206,7 +211,8 @@ class TraceComparison:
         names: Sequence[str],
         partner: Callable[[str], TensorPair | None],
     ) -> Iterator[TensorDistance]:
-        """Yield the distances of the named arrays of a phase."""
+        """Yield the distances of the named arrays of a phase; arrays that either side lacks are
+        left out."""
         for name in names:
             pair = partner(name)
             x = self.a.find_array(phase, step, name)
@@ -230,7 +236,7 @@ class TraceComparison:
 
     def envelope_width(self, phase: str, a: str, b: str, step: int) -> float:
         """Return the larger envelope of both sides: at step 1 its own, later the largest step that
-        counts."""
+        counts, but no less than `median_envelope`."""
         steps = range(1, min(envelope_horizon(step), max(self.last_step, 1)) + 1)
         widths = [
             max(self.a.envelope_width(phase, at, a), self.b.envelope_width(phase, at, b))
@@ -243,6 +249,7 @@ class TraceComparison:
 
         No array is taken to be narrower. The gradient of the output bias, for example, contains
         only the rounding of the loss, and moved weights do not make that kernel round differently.
+        0 in other phases.
         """
         if phase not in ("gradient", "state"):
             return 0.0
@@ -275,7 +282,8 @@ class TraceComparison:
         return None
 
     def output_layer(self) -> str:
-        """Return the name of the last layer with parameters."""
+        """Return the first side's name of the last layer with paired parameters; empty if there is
+        none."""
         named = [name.rpartition(".")[0] for name in self.pairs]
         return named[-1] if named else ""
 

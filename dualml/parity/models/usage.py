@@ -19,7 +19,8 @@ PARAMETER_CALLS = ("norm", "embed", "gather", "conv")
 
 
 def first_uses(operations: Sequence[Operation]) -> dict[str, tuple[int, str]]:
-    """Return parameter → the first call that takes it, and the kind of that call."""
+    """Return parameter → the first call that takes it, and its kind, one of PARAMETER_CALLS or
+    empty."""
     first: dict[str, tuple[int, str]] = {}
     for call in operations:
         name = call.name.lower()
@@ -36,7 +37,8 @@ def pair_by_use(
     calls: tuple[Sequence[Operation], Sequence[Operation]],
     listed: bool = False,
 ) -> dict[str, str]:
-    """Pair tensors in the order of their use, where both sides use equally many of a shape.
+    """Return name in ``a`` → name in ``b``: tensors paired in the order of their use, where both
+    sides use equally many of a shape. Unused tensors are left out.
 
     Tensors that the same kind of call takes, under names of the same meaning, come first.
 

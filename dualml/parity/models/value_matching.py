@@ -90,7 +90,8 @@ class ValueIndex:
 
 
 def unify_masked(array: Array) -> Array:
-    """Replace the large negative scores that mask others by minus infinity."""
+    """Return the array with the large negative scores that mask others replaced by minus infinity;
+    unchanged if there are none, or if all are."""
     if array.dtype.kind != "f" or not array.min(initial=0.0) <= MASKED:
         return array
     low = array <= MASKED
@@ -98,8 +99,8 @@ def unify_masked(array: Array) -> Array:
 
 
 def norms(array: Array) -> tuple[float, float]:
-    """Return the Euclidean norm and the sum of absolute values; neither depends on element
-    order."""
+    """Return the Euclidean norm and the sum of absolute values; neither depends on element order.
+    Infinities and NaNs are left out."""
     values = np.abs(array.ravel().astype(np.float64))
     square = float(values @ values)
     if not isfinite(square):  # masks hold infinities
@@ -156,8 +157,8 @@ class TraceOperand:
                 self.consumers[name].append(operation.number)
 
     def unmatched(self) -> set[str]:
-        """Return the values that are not shared and reach a final value without passing a shared
-        one."""
+        """Return the names of computed values that are not shared and reach a final value without
+        passing a shared one."""
         lost: set[str] = set()
         leads: dict[int, bool] = {}
         # A call that takes a value of unknown origin may depend on anything before.
@@ -195,7 +196,7 @@ class TraceOperand:
         ]
 
     def constants(self) -> set[str]:
-        """Return the values that depend on no input and no parameter."""
+        """Return the names of computed values that depend on no input and no parameter."""
         fixed: set[str] = set()
         for one in self.operations:
             if all(n in fixed or is_unknown(n) or n.startswith("constant:") for n in one.inputs):
@@ -219,7 +220,8 @@ def make_operand(trace: Trace, margin: float) -> TraceOperand:
 
 
 def graph_outputs(trace: Trace, arrays: Mapping[str, Array]) -> frozenset[str]:
-    """Return the last values that equal the model's outputs and the loss."""
+    """Return the names of the last values that equal the model's outputs and the loss; the last
+    operation's output if none does."""
     finals = [
         trace.find_array("forward", 1, name)
         for name in trace.names("forward", 1)
@@ -261,7 +263,8 @@ def index_values(trace: Trace, margin: float, names: Iterable[str] | None = None
 
 
 def match_values(a: Trace, b: Trace, margin: float) -> tuple[TraceOperand, TraceOperand]:
-    """Match the values of both sides in the first step."""
+    """Return the operations of both sides in the first step, with ``shared`` filled: each value
+    that the other side computed, too."""
     here, there = make_operand(a, margin), make_operand(b, margin)
     for side, other in ((here, there), (there, here)):
         for name, array in side.values.arrays.items():

@@ -70,6 +70,8 @@ class ModelBackend(Protocol):
         """Return a function of the inputs that makes one whole step.
 
         Args:
+            loss: None for a forward pass only, without a backward pass or an update.
+            optimizer: None for no update.
             takes: whether the last input is the targets; else the loss gets None as targets.
         """
 
@@ -82,7 +84,8 @@ class ModelBackend(Protocol):
 
 
 def run_side(emit: Emitter) -> dict[str, Any]:
-    """Run the steps of one side, given on the command line, and record its trace."""
+    """Run the steps of one side, given on the command line, and record its trace. Ends early if a
+    step raises or is not reproducible; the result holds the error of the step or None."""
     folder, side = Path(sys.argv[1]), sys.argv[2]
     job = read_json(folder / "job.json")
     own = job["sides"][side]
@@ -156,7 +159,7 @@ def required_arguments(builder: Callable[..., Any]) -> list[str]:
 
 
 def make_optimizer(room: ModelBackend, model: Any, kind: JsonObject | None) -> Any:
-    """Make the optimizer of a job; None if it has none."""
+    """Make the optimizer of a job from a rule or an import spec; None if it has none."""
     if kind is None:
         return None
     return room.optimizer(model, rule_from(kind["rule"]) if "rule" in kind else load_builder(kind))

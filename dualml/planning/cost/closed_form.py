@@ -29,7 +29,8 @@ def names() -> tuple[str, ...]:
 
 
 def gives_exact_sum(name: str) -> bool:
-    """Return whether every rank holds the sum over all ranks after each update."""
+    """Return whether every rank holds the exact sum over all ranks after each update; False for an
+    unknown strategy."""
     return name in LIBRARIES or getattr(STRATEGIES.get(name), "exact", False)
 
 
@@ -74,7 +75,9 @@ class Cost:
 
 
 def stages(name: str, n: int, nbytes: int, width: int = 1, per_node: int = 0) -> list[StepGroup]:
-    """Return the steps of one aggregation, with equal steps grouped; at most 2 ⌈log₂ n⌉ + 2 groups.
+    """Return the steps of one aggregation, with equal steps grouped: at most 2 ⌈log₂ n⌉ + 2 groups,
+    none for one rank. For the asynchronous server that is one round of n workers and a further
+    rank, the server.
 
     Args:
         name: name of the strategy.
@@ -107,12 +110,14 @@ def _strategy(name: str) -> Strategy:
 
 
 def has_closed_form(name: str) -> bool:
-    """Return whether a strategy has a closed form, and hence a price for any number of ranks."""
+    """Return whether a strategy has a closed form for its steps, and hence a price for any number
+    of ranks."""
     return _strategy(name).has_closed_form()
 
 
 def cost(name: str, n: int, nbytes: int, width: int = 1, every: int = DEFAULT_SYNC_PERIOD) -> Cost:
-    """Return messages, bytes and additions of one update.
+    """Return messages, bytes and additions of one update; of the asynchronous server those of a
+    round of n workers.
 
     Args:
         name, n: strategy and number of ranks; works for 100,000 ranks.

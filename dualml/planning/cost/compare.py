@@ -40,7 +40,7 @@ def crossovers(
 
     Evaluates powers of two, numbers one and a half times as large, and both ends, then bisects each
     interval in which the winner changes. A strategy that wins only between two of those points is
-    missed.
+    missed. From 1,000 on, ties over less than a thousandth of the numbers are left out.
 
     Args:
         a, b: two names.
@@ -76,8 +76,8 @@ def crossovers(
 
 
 def pairs_to_compare(chosen: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the pairs to compare: the two chosen strategies, or the classical pairs among more of
-    them."""
+    """Return the pairs to compare: the two chosen strategies, or the classical pairs among any
+    other number of them, perhaps none."""
     if len(chosen) == 2:
         return [(chosen[0], chosen[1])]
     return [pair for pair in PAIRS if set(pair) <= set(chosen)]
@@ -137,8 +137,8 @@ def crossover_sentence(
 def straggler_sentence(
     slowed: dict[str, float], healthy: dict[str, float], n: int, lang: str
 ) -> str | None:
-    """Describe which strategy a straggler slows least and most; None for fewer than two
-    strategies."""
+    """Describe which strategy a straggler slows least and most, by ``slowed`` / ``healthy``, both
+    strategy → seconds; None for fewer than two strategies."""
     factors = {name: slowed[name] / t for name, t in healthy.items() if t > 0}
     if len(factors) < 2:
         return None

@@ -28,7 +28,7 @@ Steps = list[tuple[Transfer, ...]]
 
 def schedule(engine: str, strategy: str, n: int) -> CollectiveSchedule | None:
     """Return the schedule of a strategy's collectives on this engine; None if the textbook's
-    applies."""
+    applies, or there is one rank."""
     make = ENGINES.get(engine, {}).get(strategy)
     return make(n) if make is not None and n > 1 else None
 
@@ -51,19 +51,22 @@ def broadcast(n: int, chunks: int) -> Steps:
 
 
 def gather(n: int, chunks: int) -> Steps:
-    """Return the step in which all ranks send their vectors to rank 0."""
+    """Return a list of the one step in which all other ranks send their vectors to rank 0, which
+    adds them."""
     return [tuple(_full_transfer(r, 0, chunks, "add") for r in range(1, n))]
 
 
 def reduce(n: int) -> Steps:
-    """Return the steps of a reduction to rank 0 of a vector in n chunks."""
+    """Return the steps of a reduction to rank 0 of a vector in n chunks: a ring reduce-scatter, and
+    one in which the ranks send their chunks to rank 0."""
     scattered = Ring().schedule(n).steps[: n - 1]
     return [*scattered, tuple(Transfer(r, 0, r, r, "put") for r in range(1, n))]
 
 
 def all_gather(n: int, chunks: int, size: int) -> Steps:
-    """Return the steps of an all-gather of vectors that are as long as the first ``size``
-    chunks."""
+    """Return the steps of an all-gather of vectors that are as long as the first ``size`` of
+    ``chunks`` chunks: n − 1 around the ring, or three for two ranks, which lose the time of half a
+    vector."""
     if n == 2:
         early, late = (0, size // 2 - 1), (size // 2, size - 1)
         return [

@@ -39,8 +39,8 @@ class Fits:
     engine: str = ""
 
     def link(self, name: str) -> Link:
-        """Return the constants for a strategy: its own, those of its stand-in, or the
-        point-to-point ones.
+        """Return the constants for a strategy: its own; else those of its stand-in, a strategy
+        measured in its place; else the point-to-point ones.
 
         Raises:
             UserError: no fit applies; the message lists the existing ones.
@@ -86,7 +86,8 @@ class Fits:
 def fit_all(points: Sequence[Point], topology: Topology = FLAT, engine: str = "") -> Fits:
     """Fit each strategy among the points, and all strategies with counted messages together.
 
-    A strategy with too few points is skipped, with the reason.
+    A strategy with too few points, or points that do not determine α and β, is skipped, with the
+    reason. γ is not fitted.
 
     Args:
         points: measurements of one backend.

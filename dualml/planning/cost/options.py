@@ -18,7 +18,8 @@ ALPHA, BANDWIDTH = "50us", "1GB/s"
 
 
 def vector_bytes(size: str | None, model: str | None) -> int:
-    """Return the bytes of the vector that is aggregated."""
+    """Return the bytes of the vector that is aggregated: ``size`` parsed, or the float32 parameters
+    of ``model``, by default LeNet's. Raise `UserError` if both are given."""
     if size is not None and model is not None:
         raise UserError("--size and --model both say how large the vector is; give one of them")
     if size is not None:
@@ -27,7 +28,8 @@ def vector_bytes(size: str | None, model: str | None) -> int:
 
 
 def load_fits(path: Path | None, *constants: str | None) -> Fits | None:
-    """Read the fits of a file, None without a file; with a file no constant may be given."""
+    """Read the fits of a file; None if ``path`` is None. Raise `UserError` if a file and one of the
+    ``constants`` are given."""
     if path is None:
         return None
     if any(text is not None for text in constants):
@@ -54,7 +56,8 @@ def make_link(
 def make_straggler(
     rank: int | None, compute: float, latency: str, bandwidth: str | None, jitter: str
 ) -> Straggler | None:
-    """Make the straggler from the options; None if nothing is slow."""
+    """Make the straggler from the options, rank 0 if ``rank`` is None; None if nothing is slow.
+    Raise `UserError` for a rank that is slow in no way."""
     slow = Straggler(
         rank or 0,
         compute,
@@ -73,7 +76,9 @@ def make_straggler(
 
 
 def make_topology(text: str, alpha: str | None, bandwidth: str | None, inside: Link) -> Topology:
-    """Parse the topology and set the link between its nodes."""
+    """Parse the topology, and set the link between its nodes: constants that are None are those of
+    ``inside``, and without any the topology has no link of its own between nodes. Raise `UserError`
+    if one is given for a topology without nodes."""
     topology = Topology.parse(text)
     if alpha is None and bandwidth is None:
         return topology

@@ -74,7 +74,7 @@ class PipelineTimeline:
 
     @property
     def idle(self) -> tuple[float, ...]:
-        """Seconds until the makespan in which each rank does not compute."""
+        """Seconds in which each rank does not compute, from 0 until the last rank has finished."""
         return tuple(self.seconds - busy for busy in self.busy)
 
     @property
@@ -177,13 +177,15 @@ def simulate_pipeline(
 
 
 def message_s(nbytes: float | Sequence[float], link: Link) -> list[float]:
-    """Return α + β·bytes of one message over each boundary."""
+    """Return the seconds α + β·bytes of one message over each boundary, as a list; one number of
+    bytes gives a list of one."""
     sizes = [nbytes] if isinstance(nbytes, int | float) else nbytes
     return [link.seconds(1, size) for size in sizes]
 
 
 def _times(name: str, given: float | Sequence[float], n: int, what: str) -> list[float]:
-    """Return one time for each of ``n`` items, checked to be finite and not negative."""
+    """Return one time for each of ``n`` items, repeated if ``given`` is one number; raise
+    `UserError` for another number of times, or one that is not finite or negative."""
     times = [float(given)] * n if isinstance(given, int | float) else [float(t) for t in given]
     if len(times) != n:
         raise UserError(f"{name}: {len(times)} times for {n} {what}")

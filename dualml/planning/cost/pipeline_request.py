@@ -47,7 +47,8 @@ class PipelineRequest:
 
     @cached_property
     def theoretical_bubble(self) -> float | None:
-        """Theoretical share of idle ticks; None if the schedule has no textbook formula."""
+        """Theoretical share of idle ticks; None if the schedule, or its order of stages on ranks,
+        has no textbook formula."""
         p, stages = self.grid.ranks, self.grid.stages
         if self.name is None or self.grid.owners != tuple(range(p)) * (stages // p):
             return None
@@ -139,7 +140,8 @@ def grid_from_options(
 
 
 def _check_size(p: int, passes: int) -> None:
-    """Raise `UserError` if the pipeline is too large to lay out."""
+    """Raise `UserError` if the pipeline is too large to lay out: ``p`` ranks, and ``passes``
+    forward passes of all ranks together, each with a backward pass."""
     if p > MAX_RANKS or 2 * passes > MAX_PASSES:
         raise UserError(
             f"a pipeline is laid out for up to {MAX_RANKS} ranks and {MAX_PASSES:,} passes; "
@@ -148,7 +150,8 @@ def _check_size(p: int, passes: int) -> None:
 
 
 def _parse_integers(text: str, what: str = "--owners") -> tuple[int, ...]:
-    """Parse comma-separated whole numbers."""
+    """Parse comma-separated whole numbers of at most six digits; raise `UserError` for anything
+    else."""
     words = [word.strip() for word in text.split(",")]
     if not all(word.isascii() and word.isdecimal() and len(word) < 7 for word in words):
         raise UserError(f"{what} {text!r}: write whole numbers, as in 0,1,0")
@@ -179,7 +182,8 @@ def read_grid(path: Path) -> Grid:
 
 
 def parse_pass_times(text: str, what: str, stages: int) -> tuple[float, ...]:
-    """Parse ``1ms``, or one time per stage: ``1ms,2ms``."""
+    """Parse one time, ``1ms``, or one per stage, ``1ms,2ms``, into as many seconds; raise
+    `UserError` for another number of times."""
     times = tuple(units.parse_seconds(part, what) for part in text.split(","))
     if len(times) not in (1, stages):
         raise UserError(f"{what} is one time, or one for each of {stages} stages; got {len(times)}")
@@ -197,7 +201,8 @@ def request_from_options(
     size: str | None,
 ) -> PipelineRequest:
     """Make the request from the options about time; without ``--backward`` a backward pass takes
-    twice as long as a forward pass."""
+    twice as long as a forward pass. Without ``--forward`` the request has no seconds, and the other
+    times must be omitted, too."""
     if forward is None:
         late = {"--backward": backward, "--update": update, "--size": size}
         given = [option for option, value in late.items() if value is not None]

@@ -207,7 +207,8 @@ class _StragglerModel:
         return delay(self.slow, stage.bytes / stage.messages, self.link)
 
     def seconds(self, name: str) -> float:
-        """Return the seconds until the last rank has finished."""
+        """Return the seconds from the start of the update, its computation included, until the last
+        rank has finished; ``name`` is the strategy whose messages are sent."""
         total, late, r = sum(self.times), self.lateness, self.slow.rank
         if name == "tree":
             return self.first + self._tree_seconds()
@@ -233,8 +234,8 @@ class _StragglerModel:
         return self.first + late + total
 
     def _tree_seconds(self) -> float:
-        """Return the seconds of the tree, up and down: the longer of the path through the slow rank
-        and the path without it."""
+        """Return the seconds of the tree, up and down, from when the other ranks begin: the longer
+        of the path through the slow rank and the path without it."""
         k, r, extra = len(self.times) // 2, self.slow.rank, self.extra_message_seconds(self.rows[0])
         up, down = self.times[:k], self.times[k:][::-1]
         level = (r & -r).bit_length() - 1 if r else k  # the step in which r sends to its parent
@@ -247,8 +248,8 @@ class _StragglerModel:
         return max(sum(up), self.lateness + path_seconds(up)) + max(sum(down), path_seconds(down))
 
     def _server_seconds(self) -> float:
-        """Return the seconds of the parameter server: a slow server delays every message, a slow
-        worker only its own, which may come last."""
+        """Return the seconds of the parameter server, from when the other ranks begin: a slow
+        server delays every message, a slow worker only its own, which may come last."""
         m, r, (push, pull), extra = (
             self.n - 1,
             self.slow.rank,
@@ -266,7 +267,8 @@ class _StragglerModel:
 def _async_server_seconds(
     n: int, nbytes: int, link: Link, computing: float, slow: Straggler | None, topology: Topology
 ) -> float:
-    """Return the mean seconds of n updates of the asynchronous server, by operational bounds."""
+    """Return the mean seconds in which the asynchronous server receives n updates, as many as there
+    are workers, by operational bounds."""
     late = computing * slow.compute + slow.jitter_s if slow else computing
     if n == 1:
         return late

@@ -42,7 +42,8 @@ class PublishedTime:
 
     @property
     def digest(self) -> bytes:
-        """Hash by which points are assigned to the fit or held out."""
+        """SHA-256 hash of the point; those with the smallest ones are fitted, the others held
+        out."""
         return hashlib.sha256(f"{self.curve}/{self.nbytes}/{self.n}".encode()).digest()
 
     def point(self, strategy: str) -> Point:
@@ -73,12 +74,14 @@ class PublishedCurve:
     points: tuple[PublishedTime, ...]
 
     def fitted_points(self) -> tuple[PublishedTime, ...]:
-        """Return the points that the fit may use."""
+        """Return the points that the fit may use: those of the ``fitted_ranks``, of which only the
+        half (rounded up) with the smallest hashes if the curve is ``halved``."""
         few = sorted((p for p in self.points if p.n in self.fitted_ranks), key=lambda p: p.digest)
         return tuple(few[: -(-len(few) // 2)] if self.halved else few)
 
     def fit(self, strategy: str = "") -> Fit:
-        """Fit the constants, for this strategy or another one."""
+        """Fit the constants to the `fitted_points` of this curve, or of the one that
+        ``constants_from`` names, priced as ``strategy``; empty: the curve's own."""
         points = (
             self.fitted_points()
             if self.constants_from == self.name
@@ -87,8 +90,8 @@ class PublishedCurve:
         return fit([p.point(strategy or self.strategy) for p in points])
 
     def errors_by_part(self, strategy: str = "") -> FitErrors:
-        """Return the errors of all points, predicted / measured − 1, grouped by their role in the
-        fit."""
+        """Return the errors of all points, predicted / measured − 1, in three groups: fitted, other
+        sizes on the same ranks, other numbers of ranks."""
         link, seen = self.fit(strategy).link, set(self.fitted_points())
 
         def errors(of: Callable[[PublishedTime], bool]) -> dict[PublishedTime, float]:
@@ -145,7 +148,7 @@ def _curve(name: str, about: Mapping[str, Any]) -> PublishedCurve:
 
 
 def summary(errors: Sequence[float]) -> tuple[float, float]:
-    """Return the median and the maximum of the absolute errors.
+    """Return the median and the maximum of the absolute errors, of which there is at least one.
 
     Example:
         >>> summary([0.1, -0.4, 0.2])

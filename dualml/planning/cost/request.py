@@ -62,7 +62,8 @@ class CostRequest:
     def predict(
         self, name: str, n: int, nbytes: int | None = None, events: int = EVENTS
     ) -> Prediction:
-        """Predict one strategy for n ranks."""
+        """Predict one strategy for n ranks; ``nbytes`` None: the bytes of the request. Up to
+        ``events`` ranks every message is simulated."""
         return predict(
             name,
             n,
@@ -147,7 +148,7 @@ class CostRequest:
 
 def parse_ranks(text: str) -> tuple[int, ...]:
     """Parse ``2,4,8``, ``2..100000`` (both ends and the powers of two between), or a mixture of
-    both.
+    both; return them in ascending order, each once.
 
     Raises:
         UserError: not numbers, a number below 1, or more than a million ranks.
@@ -167,10 +168,11 @@ def parse_ranks(text: str) -> tuple[int, ...]:
 
 
 def schedule_grids(strategies: Sequence[str], ranks: Sequence[int], every: int) -> dict[str, str]:
-    """Return strategy → printed schedule for one n.
+    """Return strategy → printed schedule for the one number in ``ranks``; a strategy that has no
+    steps of its own has a sentence in place of its schedule.
 
     Raises:
-        UserError: several n, or one above 64.
+        UserError: several n, one above 64, or an unknown strategy.
     """
     if len(ranks) != 1 or not 1 <= ranks[0] <= PRINTED:
         raise UserError(

@@ -113,7 +113,7 @@ class _Run:
     free: defaultdict[tuple[str, int], float] = field(default_factory=lambda: defaultdict(float))
 
     def step(self, step: Sequence[Transfer]) -> None:
-        """Advance the clocks by one step of the schedule."""
+        """Advance the clocks, ports and busy seconds, in place, by one step of the schedule."""
         n, clock, free = self.schedule.ranks, self.clock, self.free
         spans = [self.schedule.span(t, self.length) for t in step]
         sizes = [(end - begin) * self.width for begin, end in spans]
@@ -157,13 +157,14 @@ class _Run:
         return way, rank
 
     def _extra(self, rank: int, nbytes: int, link: Link) -> float:
-        """Return the extra seconds of a message if the rank is slow."""
+        """Return the extra seconds of a message if ``rank`` is the slow one; 0 for any other."""
         if self.slow is None or rank != self.slow.rank:
             return 0.0
         return delay(self.slow, nbytes, link)
 
     def _crowding(self, step: Sequence[Transfer], sizes: Sequence[int]) -> tuple[float, float]:
-        """Return the factors on moving and on adding in this step, on a shared machine."""
+        """Return the factors on moving and on adding in this step, on a shared machine; 1 and 1
+        with other topologies."""
         out, into, add = Counter[int](), Counter[int](), Counter[int]()
         for t, size in zip(step, sizes, strict=True):
             out[t.source] += size

@@ -144,7 +144,8 @@ def crossover_bandwidth(
 
 
 def all_reduce_s(n: int, nbytes: int, link: Link) -> float:
-    """Return A(S) as `dualml simulate` prices it, for whole elements of 4 bytes."""
+    """Return A(S), the seconds of an all-reduce of ``nbytes`` over n ranks, as `dualml simulate`
+    prices it, for whole elements of 4 bytes."""
     one = cost("all_reduce", n, nbytes, WIDTH)
     return link.seconds(one.steps, one.bytes, one.added)
 
@@ -157,7 +158,8 @@ def _crossover_point(
     flops_per_s: float,
     setup: Callable[[int], tuple[Sequence[int], Link]],
 ) -> int | None:
-    """Return the beginning of the last range if tensor parallelism wins it, else None."""
+    """Return the beginning of the last range of whole numbers up to ``most`` if tensor parallelism
+    is faster in it, else None. ``setup`` makes sizes and link from such a number."""
 
     def seconds(name: str, x: int) -> float:
         sizes, link = setup(x)
@@ -170,7 +172,7 @@ def _crossover_point(
 
 
 def _flops(sizes: Sequence[int], batch: int) -> list[float]:
-    """Return the operations of each layer, forward and backward."""
+    """Return the operations of each layer, forward and backward together."""
     return [6.0 * batch * a * b for a, b in itertools.pairwise(sizes)]
 
 

@@ -59,17 +59,18 @@ class Topology:
 
     @property
     def per_node(self) -> int:
-        """Number of ranks per node; 0 without nodes."""
+        """Number of ranks per node; 0 for a topology other than ``nodes``."""
         return self.count if self.kind == "nodes" else 0
 
     def slowdown(self, n: int) -> float:
         """Return the factor on computation and latencies: on a shared machine n ranks take turns on
-        its cores, and a message waits until its receiver has its turn."""
+        its cores, and a message waits until its receiver has its turn. 1 for other topologies."""
         return max(1.0, n / self.count) if self.kind == "shared" else 1.0
 
     def crowding(self, busiest: float, total: float) -> float:
         """Return the factor on a step's bytes on a shared machine, whose cores limit how fast the
-        bytes of all ranks, ``total``, are moved; the rank with most bytes has ``busiest``."""
+        bytes of all ranks, ``total``, are moved; the rank with most bytes has ``busiest``. 1 for
+        other topologies."""
         if self.kind != "shared" or not busiest:
             return 1.0
         return max(1.0, total / (self.count * busiest))
@@ -95,7 +96,8 @@ class Topology:
         return stage.times * (waiting + moved + added)
 
     def _nodes(self, stage: StepGroup, n: int, link: Link) -> float:
-        """Return the seconds of moving data in a stage on several nodes, by its busiest port."""
+        """Return the seconds of moving data, without additions, in a stage on several nodes, all
+        repetitions included, by its busiest port."""
         import numpy as np
 
         inter = self.inter or link
@@ -118,7 +120,7 @@ FLAT = Topology()
 @lru_cache(maxsize=4096)
 def port_loads(kind: str, distance: int, n: int, count: int) -> tuple[int, int]:
     """Return the maximum number of messages of one step at a rank's port inside its node, and at a
-    node's port."""
+    node's port; ``count`` is the number of ranks per node."""
     import numpy as np
 
     def max_count(ports: Any) -> int:

@@ -20,7 +20,7 @@ OPERATIONS = {"": 1.0, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15}
 
 def _split_unit(text: str, what: str, how: str) -> tuple[float, str]:
     """Split text into a number and its unit, empty without one. Raise `UserError`, which says to
-    write ``how``, if it is no number."""
+    write ``how``, if it is no number, or one above 10¹⁸; the unit is not checked."""
     parts = re.fullmatch(r"\s*(\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+)\s*(\S*)\s*", text)
     if not parts or not float(parts[1]) <= MAX_NUMBER:
         raise UserError(f"{what} {clip_text(repr(text))}: write {how}")
@@ -41,7 +41,7 @@ def parse_seconds(text: str, what: str = "time") -> float:
 
 
 def parse_bytes(text: str, what: str = "size") -> int:
-    """Parse a whole number of bytes: ``4MB``, ``64KiB``, ``1000``.
+    """Parse a size into bytes, rounded to a whole number: ``4MB``, ``64KiB``, ``1000``.
 
     Raises:
         UserError: anything else.
@@ -107,7 +107,7 @@ def format_seconds(value: float) -> str:
 
 
 def format_bytes(value: float) -> str:
-    """Format bytes with four significant digits: ``207.6 kB``, ``4 MB``."""
+    """Format bytes with up to four significant digits, in units of 1000: ``207.6 kB``, ``4 MB``."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if value >= size:
             return f"{value / size:.4g} {unit}"

@@ -17,7 +17,8 @@ from dualml.planning.planner.shape import Shape
 
 
 def arm_from_layout(shape: Shape, layout: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a layout as keys of an arm, as in an experiment file.
+    """Return a layout as keys of an arm, as in an experiment file; keys whose value would be the
+    default are left out.
 
     Args:
         shape: the model.
@@ -64,7 +65,8 @@ def arm_from_layout(shape: Shape, layout: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def cut_layers(shape: Shape, x: Layouts) -> list[str]:
-    """Return the layers at which stages 1, 2, … begin; each begins with a transformer block."""
+    """Return the names of the layers at which stages 1, 2, … begin (not stage 0) in the first row
+    of ``x``; each begins with a transformer block."""
     layers = [int(layers_in_stage(shape, x, stage)[0]) for stage in range(int(x.pp[0]))]
     return [f"attention_branch{1 + before}" for before in np.cumsum(layers[:-1])]
 

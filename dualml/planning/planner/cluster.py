@@ -83,7 +83,8 @@ class Cluster:
     def link(
         self, members: Any, stride: Any, ring: bool = True
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return α and β among ``members`` devices that are ``stride`` ranks apart.
+        """Return α and β, in seconds and seconds per byte, among ``members`` devices that are
+        ``stride`` ranks apart; arrays for many groups at once.
 
         A ring that spans nodes has as many ports on each node as it has members there: a node
         forwards what each member sends through all of them (as NCCL's rings do), but never faster

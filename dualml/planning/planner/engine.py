@@ -56,28 +56,29 @@ class TrainingEngine:
     keeps_recomputed_masks = False
 
     def can_train(self, x: Layouts) -> Any:
-        """Return for each layout whether the engine can train it."""
+        """Return for each layout whether the engine can train it: Megatron-LM all of them."""
         return np.ones(len(x), bool)
 
     def recompute_inputs(self, tp: Any) -> Any:
-        """Return how many vectors of the model's width are saved of a fully recomputed layer."""
+        """Return how many vectors of the model's width are saved of a fully recomputed layer: 1."""
         return np.ones_like(tp)
 
     def first_layer_savings(self, shape: Shape, x: Layouts) -> Any:
-        """Return how many of these vectors are not saved of the first layer."""
+        """Return how many of the vectors of `recompute_inputs` are not saved of the first layer:
+        0."""
         return np.zeros_like(x.tp)
 
     def norm_elements(self, shape: Shape) -> int:
-        """Return the elements that a norm saves in addition to its input and output."""
+        """Return the elements that a norm saves in addition to its input and output: 0."""
         return 0
 
     def attention_elements(self, shape: Shape, tp: Any) -> Any:
         """Return the elements that attention saves in addition to queries, keys, values and its
-        output, over all ``tp`` devices."""
+        output, over all ``tp`` devices: 0. Its scores are counted elsewhere."""
         return np.zeros_like(tp)
 
     def gate_elements(self, shape: Shape) -> int:
-        """Return the elements that a gate saves in addition to its two inputs and its output."""
+        """Return the elements that a gate saves in addition to its two inputs and its output: 0."""
         return 0
 
 
@@ -107,22 +108,25 @@ class DualmlEngine(TrainingEngine):
         return plain & ((x.zero < 2) | (x.pp * x.tp == 1))
 
     def recompute_inputs(self, tp: Any) -> Any:
-        """Return 2, the inputs of the two residual blocks. With tensor parallelism return 6: also
-        the inputs of the matrices and the outputs of the sums, so that no message is sent twice."""
+        """Return the number of saved vectors of a fully recomputed layer: 2, the inputs of the two
+        residual blocks. With tensor parallelism 6: also the inputs of the matrices and the outputs
+        of the sums, so that no message is sent twice."""
         return np.where(tp > 1, 6, 2)
 
     def first_layer_savings(self, shape: Shape, x: Layouts) -> Any:
-        """Return 1 if the embedding is recomputed with the first block from the tokens, and 0 if
-        ranks split its lookup or gather it as a unit of its own."""
+        """Return how many vectors less the first layer saves: 1 if the embedding is recomputed with
+        the first block from the tokens, and 0 if ranks split its lookup or gather it as a unit of
+        its own."""
         return np.where((x.tp > 1) | ((x.zero > 1) & (not shape.tied)), 0, 1)
 
     def norm_elements(self, shape: Shape) -> int:
-        """Return the saved elements of a norm: mean and deviation of LayerNorm, or the normalised
-        vector and the scale of RMSNorm."""
+        """Return the elements that a norm saves per position in addition to its input and output:
+        mean and deviation of LayerNorm, or the normalised vector and the scale of RMSNorm."""
         return 2 if shape.biased else shape.hidden + 1
 
     def attention_elements(self, shape: Shape, tp: Any) -> Any:
-        """Return the saved elements of attention: the logarithm of each row's sum, and rotated
+        """Return the elements that attention saves per position in addition to queries, keys,
+        values and its output, over all ``tp`` devices: the logarithm of each row's sum, and rotated
         queries and keys. With grouped queries, queries, keys and values of every head replace the
         inputs."""
         several = (shape.kv_heads > tp) & (shape.kv_heads < shape.heads)
@@ -131,7 +135,8 @@ class DualmlEngine(TrainingEngine):
         return shape.heads + copies
 
     def gate_elements(self, shape: Shape) -> int:
-        """Return the saved elements of SwiGLU: g · σ(g)."""
+        """Return the elements that SwiGLU saves per position in addition to its inputs and output,
+        g · σ(g); 0 without a gate."""
         return shape.ffn if shape.gated else 0
 
 

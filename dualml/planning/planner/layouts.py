@@ -89,7 +89,7 @@ class Layouts:
         return len(self.dp)
 
     def select_rows(self, rows: Any) -> Layouts:
-        """Return the table of the selected rows."""
+        """Return a new table of the selected rows: their indices, or a mask of all rows."""
         return Layouts(*(getattr(self, f.name)[rows] for f in fields(self)))
 
     @property
@@ -108,7 +108,8 @@ class Layouts:
         return self.dp * self.pp * self.tp * self.cp
 
     def describe(self, row: int) -> JsonObject:
-        """Return one layout as JSON-compatible values."""
+        """Return the layout in ``row``, from 0, as JSON-compatible values, with its number of
+        micro-batches."""
         texts = {f.name: int(getattr(self, f.name)[row]) for f in fields(self)}
         given: dict[str, Any] = dict(texts)
         given |= {"sp": bool(texts["sp"]), "recompute": RECOMPUTED[texts["recompute"]]}
@@ -184,7 +185,8 @@ def enumerate_layouts(shape: Shape, devices: int, batch: int, choices: SearchSpa
 def _meshes(
     shape: Shape, devices: int, batch: int, choices: SearchSpace
 ) -> Sequence[tuple[int, int, int, int]]:
-    """Return the (dp, pp, tp, cp) whose product is the number of devices."""
+    """Return the allowed (dp, pp, tp, cp) whose product is the number of devices: see
+    `enumerate_layouts`."""
     meshes = []
     for tp in divisors(devices):
         cut = any(size % tp for size in (shape.heads, shape.kv_heads, shape.ffn))
@@ -216,7 +218,8 @@ def _micro_batches(
 
 
 def _no_layout_reason(shape: Shape, devices: int, batch: int) -> str:
-    """Return the message that no layout exists."""
+    """Return the error message that no layout exists for these devices and this batch; checks
+    nothing."""
     return (
         f"no mesh of {devices:,} devices divides {shape.heads} heads, {shape.kv_heads} of keys and "
         f"values, {shape.layers} layers and a batch of {batch:,} sequences; choose a batch that is "

@@ -78,7 +78,8 @@ class MachineModel:
     turns: float
 
     def predict(self, shape: Shape, x: Layouts, cores: int | None = None) -> float:
-        """Return the seconds of an update of one layout, on ``cores`` cores (default: all)."""
+        """Return the wall-clock seconds of an update of the first layout in ``x``, on ``cores``
+        cores (default: all)."""
         cores = cores or self.cores
         own = self._part_seconds(shape, x, self.alpha_s, self.sum_alpha_s, self.beta_s_per_byte)
         m, pp, replicas = int(x.micro_batches[0]), int(x.pp[0]), int(x.dp[0] * x.tp[0])
@@ -92,7 +93,8 @@ class MachineModel:
         return max(path, self.core_seconds(shape, x, cores) / cores + waits)
 
     def core_seconds(self, shape: Shape, x: Layouts, cores: int | None = None) -> float:
-        """Return the core seconds of all ranks together for an update of one layout."""
+        """Return the core seconds of all ranks together for an update of the first layout in ``x``;
+        ``cores`` (default: all) only decides whether ranks take turns."""
         n = int(x.devices[0])
         share = self.turns if n > (cores or self.cores) else 1.0
         constants = (self.core_alpha_s, self.core_sum_alpha_s, self.core_beta_s_per_byte)
@@ -149,7 +151,7 @@ def fit_machine(points: Sequence[TimedLayout], cores: int) -> MachineModel:
     seconds.
 
     Raises:
-        UserError: too few points, or none with messages.
+        UserError: fewer than two layouts of one rank, or than two of several.
     """
     from scipy.optimize import least_squares
 

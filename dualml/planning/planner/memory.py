@@ -45,7 +45,8 @@ def state_bytes(parameters: Any, zero: Any, devices: Any, precision: PrecisionBy
 def state_parts(
     parameters: Any, zero: Any, devices: Any, precision: PrecisionBytes
 ) -> tuple[Floats, Floats, Floats]:
-    """Return the bytes of weights, gradients and optimizer state of a device separately."""
+    """Return the bytes of weights, gradients and optimizer state of a device separately; arguments
+    as of `state_bytes`."""
     zero, devices = np.asarray(zero), np.asarray(devices, np.float64)
     weights, gradients, optimizer = (
         np.where(zero >= stage, size * parameters / devices, size * parameters)
@@ -87,7 +88,8 @@ def layer_activations(
 
 
 def layers_in_stage(shape: Shape, x: Layouts, stage: Any) -> Floats:
-    """Return the number of layers of a stage; 0 behind the last stage.
+    """Return the number of layers of stage ``stage``, from 0, in each layout; 0 behind the last
+    stage.
 
     If pp does not divide the layers, the last stages have one layer less, except that the first
     stage takes the place of one of them.
@@ -99,14 +101,16 @@ def layers_in_stage(shape: Shape, x: Layouts, stage: Any) -> Floats:
 
 
 def stage_layers(shape: Shape, x: Layouts) -> tuple[Floats, Floats, Floats]:
-    """Return the number of layers of the first stage, of the second one unless it is the last, and
-    of the last one unless it is the first."""
+    """Return the number of layers of the first stage, of the second one and of the last one in each
+    layout; 0 for a second stage that is the last or missing, and for a last one that is the
+    first."""
     first, second, last = (layers_in_stage(shape, x, stage) for stage in (0 * x.pp, 1, x.pp - 1))
     return first, np.where(x.pp > 2, second, 0.0), np.where(x.pp > 1, last, 0.0)
 
 
 def micro_batches_in_flight(x: Layouts, stage: Any) -> Floats:
-    """Return the number of micro-batches whose activations a stage holds at once.
+    """Return the number of micro-batches whose activations stage ``stage``, from 0, holds at once
+    in each layout.
 
     It is min(m, p − stage). With v stages on a device it is p·(1 + (p − 1)/(pv)) on the first one
     (Korthikanti et al. 2022, section 4.2.3) and two chunks less on each one after it, never more
@@ -140,11 +144,11 @@ class LayoutMemory:
 
     @property
     def total(self) -> Floats:
-        """Sum over all parts, in bytes."""
+        """Sum over all parts for each layout, in bytes."""
         return np.asarray(sum(vars(self).values()))
 
     def describe(self, row: int) -> dict[str, float]:
-        """Return part → bytes of one layout."""
+        """Return part → bytes of the layout in ``row``, from 0."""
         return {key: float(values[row]) for key, values in vars(self).items()}
 
 
@@ -155,8 +159,8 @@ def estimate_memory(
     fused: bool = False,
     engine: TrainingEngine = MEGATRON,
 ) -> LayoutMemory:
-    """Return the memory of the fullest device, which is in the first, the second or the last
-    stage."""
+    """Return the memory of the fullest device of each layout, which is in the first, the second or
+    the last stage."""
     some = (0 * x.pp, np.where(x.pp > 2, 1, x.pp), x.pp - 1)
     stages = [stage_memory(shape, x, precision, stage, fused, engine) for stage in some]
     fullest = np.stack([each.total for each in stages]).argmax(axis=0)
@@ -170,8 +174,9 @@ def estimate_memory(
 
 
 def fullest_parameters(shape: Shape, x: Layouts, engine: TrainingEngine = MEGATRON) -> Floats:
-    """Return the parameters on a device of the stage with most layers, counting the embedding
-    there."""
+    """Return the parameters on a device of the stage with most layers in each layout, before ZeRO
+    shards them. The embedding is counted there, whichever stage has it; the output layer only with
+    a single stage."""
     first, second, _ = stage_layers(shape, x)
     front = np.ones(len(x), bool)
     return stage_parameters(shape, x, np.maximum(first, second), front, x.pp == 1, engine)
@@ -185,7 +190,8 @@ def stage_parameters(
     back: Any,
     engine: TrainingEngine = MEGATRON,
 ) -> Floats:
-    """Return the parameters on one device of a stage.
+    """Return the parameters on one device of a stage with ``layers`` layers, before ZeRO shards
+    them; ``front`` and ``back`` say whether it is the first and the last stage.
 
     The last stage has a second copy of a tied embedding. Tensor parallelism splits the bias of a
     matrix whose outputs are split; other biases and the norms are replicated.
@@ -207,8 +213,8 @@ def stage_memory(
     fused: bool = False,
     engine: TrainingEngine = MEGATRON,
 ) -> LayoutMemory:
-    """Return the memory of a device of one stage of each layout; 0 if the layout has no such
-    stage."""
+    """Return the memory of a device of stage ``stage``, from 0, of each layout; 0 if the layout has
+    no such stage."""
     everything, kept = layer_activations(shape, x, precision, fused, engine)
     layers = layers_in_stage(shape, x, stage)
     front, back, there = stage == 0, stage == x.pp - 1, layers > 0

@@ -52,7 +52,8 @@ class ModelEntry(StrictModel):
     batch: int = 0
 
     def shape(self, name: str) -> Shape:
-        """Return the shape of the model."""
+        """Return the shape of the model under this ``name``, with defaults in place of omitted
+        keys."""
         given = self.model_dump()
         given["kv_heads"] = self.heads if self.kv_heads is None else self.kv_heads
         given["ffn"] = 4 * self.hidden if self.ffn is None else self.ffn
@@ -61,7 +62,8 @@ class ModelEntry(StrictModel):
 
 @cache
 def known_models() -> Mapping[str, tuple[Shape, str, float]]:
-    """Return name → shape, source, published number of parameters."""
+    """Return name → shape, source, published number of parameters; dualml's own decoders are not
+    among them."""
     table = from_toml((files("dualml.planning.planner") / "models.toml").read_text("utf-8"))
     shapes = {}
     for name, entry in table["model"].items():
@@ -111,7 +113,8 @@ def find_model(text: str, sequence: int | None = None, overrides: Sequence[str] 
 
 
 def is_experiment(text: str) -> bool:
-    """Return whether the text is the path of an experiment file, i.e. one with arms."""
+    """Return whether the text is the path of an experiment file, i.e. a TOML file with arms; False
+    for a file that cannot be read."""
     path = Path(text)
     if path.suffix != ".toml" or not path.is_file():
         return False
@@ -139,8 +142,8 @@ def _shape_from_file(path: Path) -> Shape:
 
 
 def _shape_from_config(path: Path) -> Shape:
-    """Read a Hugging Face config of GPT-2, Llama or a model with their layers; others would be
-    miscounted."""
+    """Read a Hugging Face config of GPT-2, Llama or a model with their layers; raise `UserError`
+    for others, which would be miscounted."""
     config = read_json(path)
     kind = config.get("model_type") if isinstance(config, dict) else None
     if kind not in GPT + LLAMA:

@@ -71,21 +71,24 @@ class PublishedRun:
 
     @property
     def digest(self) -> bytes:
-        """Hash by which runs are assigned to the fit or held out."""
+        """SHA-256 hash of the run's name; runs with the smallest ones are fitted, the others held
+        out."""
         return hashlib.sha256(self.name.encode()).digest()
 
     def with_layout(self, row: int) -> PublishedRun:
-        """Return the run with only one of its layouts."""
+        """Return a copy of the run with only the layout in ``row``, from 0."""
         return replace(self, layouts=self.layouts.select_rows([row]))
 
     def make_cluster_for(self, given: Efficiency) -> Cluster:
-        """Make the cluster of the run with the given efficiency."""
+        """Make the cluster that the run used, with the given efficiency and the share of overlap
+        that the run had."""
         made = make_cluster(self.device, self.devices, "mixed", given)
         return replace(made, overlap=self.overlap)
 
     def predict(self, given: Efficiency | None = None) -> RunPrediction:
-        """Predict the run; of unpublished choices the fastest that fits in the device's memory is
-        used."""
+        """Predict seconds and bytes of the run, by default with the fitted efficiency; of
+        unpublished choices the fastest that fits in the device's memory is used, or the fastest if
+        none fits."""
         cluster = self.make_cluster_for(given or fitted_efficiency())
         precision = PRECISIONS["mixed"]
         held = estimate_memory(self.shape, self.layouts, precision, self.fused).total
@@ -119,7 +122,7 @@ class RunPrediction:
 
 @cache
 def runs() -> tuple[PublishedRun, ...]:
-    """Return every published run with a time."""
+    """Return every published run whose time, or teraFLOP/s, was published."""
     timed = []
     for key in TIMED:
         table = tables()[key]
@@ -130,7 +133,8 @@ def runs() -> tuple[PublishedRun, ...]:
 
 @cache
 def fitted_names() -> frozenset[str]:
-    """Return the names of the runs that the fit may use."""
+    """Return the names, ``TABLE/ROW``, of the runs that the fit may use: those on the device
+    `FITTED` in the first half of each table, by hash."""
     names: set[str] = set()
     for key in TIMED:
         table = sorted((run for run in runs() if run.table == key), key=lambda run: run.digest)
@@ -178,7 +182,7 @@ def _layouts(row: Mapping[str, Any]) -> Layouts:
 
 
 def summary(errors: Sequence[float]) -> tuple[float, float]:
-    """Return the median and the maximum of the absolute errors."""
+    """Return the median and the maximum of the absolute errors, of which there is at least one."""
     sizes = np.abs(errors)
     return float(np.median(sizes)), float(sizes.max())
 

@@ -73,7 +73,8 @@ class PlanRequest:
 def make_cluster(
     device: Device, devices: int, precision: str, given: Efficiency | None = None
 ) -> Cluster:
-    """Make a cluster of devices with their data-sheet values."""
+    """Make a cluster of devices with their data-sheet values, default latencies, no overlap, and
+    the fitted efficiency unless another is ``given``."""
     return Cluster(
         devices,
         device.node,
@@ -115,7 +116,8 @@ class PlanOptions(TypedDict):
 
 
 def request_from_options(model: str, options: PlanOptions) -> PlanRequest:
-    """Make the request from the options of `dualml plan`; None means the device's own value.
+    """Make the request from the options of `dualml plan`; None means the default: the device's own
+    value, all layouts, or for ``batch`` `default_batch`.
 
     Raises:
         UserError: an invalid option.
@@ -148,7 +150,7 @@ def request_from_options(model: str, options: PlanOptions) -> PlanRequest:
 
 
 def _engine(shape: Shape, name: str | None) -> TrainingEngine:
-    """Return the engine; by default dualml for its own models, else Megatron-LM.
+    """Return the engine of this name; None: dualml for its own models, else Megatron-LM.
 
     Raises:
         UserError: an unknown engine, or dualml for a model that it does not have.
@@ -172,8 +174,8 @@ def default_batch(shape: Shape, devices: int) -> int:
 
 
 def _cluster(device: Device, precision: str, options: Mapping[str, Any]) -> Cluster:
-    """Return the cluster of the device with what the options override. Raise `UserError` for a
-    value that does not fit."""
+    """Return the cluster of the device with the values that the options replace; ``reserve`` is
+    subtracted from its memory. Raise `UserError` for a value that does not fit."""
     made = make_cluster(device, options["devices"], precision)
     given: dict[str, Any] = {}
     if options["memory"] is not None:

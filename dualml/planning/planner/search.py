@@ -70,7 +70,8 @@ class LayoutPlan:
 
     @cached_property
     def meshes(self) -> list[int]:
-        """Fastest row of every mesh that fits, sorted by time."""
+        """Row of the fastest layout that fits for every mesh (dp, pp, tp, cp), sorted by time;
+        meshes without one are left out."""
         x, seen, rows = self.layouts, set(), []
         for row in self.ranked_rows:
             mesh = tuple(int(axis[row]) for axis in (x.dp, x.pp, x.tp, x.cp))
@@ -90,8 +91,8 @@ class LayoutPlan:
 
     @cached_property
     def bounds(self) -> dict[str, float]:
-        """Bound → share of the winner's time that the best layout would save without it: no memory
-        limit, no bubble, or messages that take no time."""
+        """Bound → share, from 0 to 1, of the fastest fitting layout's time that the best layout
+        would save without this bound: no memory limit, no bubble, or messages that take no time."""
         now = float(self.update_seconds[self.best_row])
         without = {"memory": float(self.update_seconds.min())}
         for name, parts in BOUNDS.items():
@@ -101,8 +102,8 @@ class LayoutPlan:
 
     @cached_property
     def binding(self) -> str:
-        """The bound that costs most. If none costs two percent, the dominant part of the device's
-        work: ``products`` or ``traffic``."""
+        """The bound that costs most. If none costs two percent of the time, the larger part of the
+        device's work: ``products`` or ``traffic``."""
         name = max(self.bounds, key=lambda bound: self.bounds[bound])
         if self.bounds[name] >= MIN_BOUND_SHARE:
             return name
@@ -111,24 +112,25 @@ class LayoutPlan:
         )
 
     def time_share(self, part: str) -> float:
-        """Return the share of a part in the winner's time."""
+        """Return the share, from 0 to 1, of a part in the time of the fastest layout that fits."""
         return float(
             getattr(self.seconds, part)[self.best_row] / self.update_seconds[self.best_row]
         )
 
     @property
     def flops(self) -> float:
-        """Operations per update, without recomputation."""
+        """Operations per update on all devices together, without recomputation."""
         return self.request.shape.flops(self.request.batch, "none", self.request.fused)
 
     def utilisation(self, row: int) -> float:
-        """Return the model FLOPs utilisation (MFU): the share of the devices' peak that the model's
-        own operations use."""
+        """Return the model FLOPs utilisation (MFU) of a row, as a fraction: the share of the
+        devices' peak that the model's own operations use."""
         cluster = self.request.cluster
         return self.flops / (float(self.update_seconds[row]) * cluster.devices * cluster.peak)
 
     def no_fit_message(self) -> str:
-        """Return the message that nothing fits: the layout with least memory and what it lacks."""
+        """Return the error message that nothing fits, without checking that: the layout with least
+        memory and what it lacks."""
         from dualml.planning.cost.units import format_bytes
 
         row = int(self.peak_memory.argmin())
@@ -144,13 +146,14 @@ class LayoutPlan:
         )
 
     def mesh(self, row: int) -> str:
-        """Format the mesh of a row as ``dp 8 · pp 4 · tp 8``."""
+        """Format the mesh of a row as ``dp 8 · pp 4 · tp 8``; cp is named only above 1."""
         x = self.layouts.describe(row)
         axes = ("dp", "pp", "tp", "cp")[: 4 if x["cp"] > 1 else 3]
         return " · ".join(f"{axis} {x[axis]}" for axis in axes)
 
     def describe_row(self, row: int) -> dict[str, Any]:
-        """Return one layout with its bytes and seconds as JSON-compatible values."""
+        """Return the layout in ``row``, which need not fit, with its bytes and seconds as
+        JSON-compatible values."""
         layers = self.request.shape.layers
         return {
             **self.layouts.describe(row),
@@ -165,7 +168,8 @@ class LayoutPlan:
         }
 
     def describe(self, top: int) -> JsonObject:
-        """Return the answer as JSON-compatible values.
+        """Return the answer as JSON-compatible values; ``top`` limits the number of meshes in
+        ``plans`` only.
 
         Raises:
             UserError: nothing fits.
@@ -186,10 +190,12 @@ class LayoutPlan:
 
 
 def search_layouts(request: PlanRequest) -> LayoutPlan:
-    """Price every layout of a request.
+    """Price every layout of a request that its engine can train, also those that do not fit in
+    memory.
 
     Raises:
-        UserError: no layout divides what must be divided.
+        UserError: no layout divides what must be divided, or the engine trains none, or there are
+            more than a million.
 
     Source: the search of Narayanan et al. 2021, section 3, done by enumeration.
     """

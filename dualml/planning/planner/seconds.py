@@ -53,11 +53,11 @@ class UpdateSeconds:
 
     @property
     def total(self) -> Floats:
-        """Sum over all parts, in seconds."""
+        """Sum over all parts for each layout, in seconds."""
         return np.asarray(sum(vars(self).values()))
 
     def describe(self, row: int) -> dict[str, float]:
-        """Return part → seconds of one layout."""
+        """Return part → seconds of the layout in ``row``, from 0."""
         return {key: float(values[row]) for key, values in vars(self).items()}
 
 
@@ -126,8 +126,8 @@ def _layer_work(
     fused: bool,
     engine: TrainingEngine,
 ) -> _Work:
-    """Return the seconds of a layer: the forward pass, a backward pass of twice the work, and
-    recomputation."""
+    """Return the seconds of one micro-batch in a layer: the forward pass, a backward pass of twice
+    the work, recomputation, and messages inside the layer."""
     tokens = x.micro * (shape.sequence / x.cp)
     speed = cluster.peak * cluster.reached.products
     products, scores = (flops * tokens / x.tp / speed for flops in shape.layer_flops(fused))
@@ -154,7 +154,8 @@ def _layer_work(
 
 
 def _output_work(shape: Shape, x: Layouts, cluster: Cluster, engine: TrainingEngine) -> _Work:
-    """Return the seconds of the output layer: products, and the logits in float32."""
+    """Return the seconds of one micro-batch in the output layer, forward and backward: products,
+    and the logits in float32."""
     tokens = x.micro * (shape.sequence / x.cp) / np.where(engine.splits_embedding, x.tp, 1)
     products = 6.0 * shape.hidden * shape.vocabulary * tokens
     logits = 3 * 4.0 * shape.vocabulary * tokens
@@ -164,8 +165,9 @@ def _output_work(shape: Shape, x: Layouts, cluster: Cluster, engine: TrainingEng
 
 
 def _message_seconds(shape: Shape, x: Layouts, cluster: Cluster, precision: PrecisionBytes) -> Any:
-    """Return the seconds of one message between two stages, of which each of tp devices sends its
-    share (scatter-gather, Narayanan et al. 2021, section 4.1)."""
+    """Return the seconds of one message of a micro-batch between two stages, in one direction, of
+    which each of tp devices sends its share (scatter-gather, Narayanan et al. 2021, section
+    4.1)."""
     tokens = x.micro * (shape.sequence / x.cp)
     alpha, beta = cluster.link(x.pp, x.tp * x.cp * x.dp, ring=False)
     return alpha + beta * tokens * shape.hidden * precision.element / x.tp
@@ -211,8 +213,8 @@ def _replica_seconds(
 def _optimizer_seconds(
     shape: Shape, x: Layouts, cluster: Cluster, precision: PrecisionBytes, engine: TrainingEngine
 ) -> Floats:
-    """Return the seconds of the optimizer, which reads gradients and state and writes state and
-    weights."""
+    """Return the seconds of the optimizer on a device of the fullest stage, which reads gradients
+    and state and writes state and weights."""
     own = fullest_parameters(shape, x, engine) / np.where(x.zero >= 1, x.zero_devices, 1)
     nbytes = precision.gradients + 2 * precision.states + precision.weights
     return np.asarray(own * nbytes / cluster.bandwidth)

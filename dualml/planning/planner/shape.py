@@ -95,7 +95,8 @@ class Shape:
 
     @property
     def matrices(self) -> int:
-        """Elements of a layer's matrices, which tensor parallelism splits."""
+        """Elements of all matrices of one transformer layer together, which tensor parallelism
+        splits."""
         attention = 2 * self.hidden * (self.queries + self.keys)
         return attention + (3 if self.gated else 2) * self.hidden * self.ffn
 
@@ -108,7 +109,7 @@ class Shape:
     @property
     def split_biases(self) -> int:
         """Bias elements of a layer that tensor parallelism splits: those of matrices whose outputs
-        are split."""
+        are split. 0 without biases."""
         inner = self.queries + 2 * self.keys + (2 if self.gated else 1) * self.ffn
         return inner if self.biased else 0
 
@@ -125,7 +126,8 @@ class Shape:
 
     @property
     def output_parameters(self) -> int:
-        """Parameters behind the layers, without the output layer if it is tied to the embedding."""
+        """Parameters behind the layers: the last norm and the output layer, without the output
+        layer if it is tied to the embedding."""
         return self.norm_parameters + (0 if self.tied else self.vocabulary * self.hidden)
 
     @property

@@ -60,8 +60,8 @@ def shape_by_name(name: str, overrides: Sequence[str] = ()) -> Shape:
 
 
 def shape_from_experiment(lab: str, overrides: Sequence[str] = ()) -> Shape:
-    """Return the shape of an experiment's first decoder, with the batch of the first arm that
-    trains it.
+    """Return the shape of the decoder of an experiment's first arm that trains one, with that arm's
+    batch; 64 if it is the whole training set.
 
     Raises:
         UserError: the experiment has no decoder.
@@ -127,8 +127,8 @@ def spec_from_shape(shape: Shape) -> ModelSpec:
 
 
 def sizes_from_shape(shape: Shape) -> JsonObject:
-    """Return the sizes of a shape as in an experiment file, with the usual dropout rate if it has
-    dropout."""
+    """Return the sizes of a shape as in an experiment file, with the dropout rate 0.1 if it has
+    dropout, else 0."""
     return {
         "width": shape.hidden,
         "blocks": shape.layers,

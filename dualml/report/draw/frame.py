@@ -102,7 +102,7 @@ ROW_HEIGHT, SWATCH_WIDTH, ENTRY_GAP = 22.0, 26.0, 18.0
 
 
 def render_legend(figure: Figure, styles: Styles) -> tuple[str, float]:
-    """Return the legend as SVG, and its height in pixels."""
+    """Return the legend as SVG, and its height in pixels; an empty text and 0 without entries."""
     parts, x, y = [], 0.0, 0.0
     for inside, width, attributes in (*_entries(figure, styles), *_shades(figure)):
         if x and x + width > figure.width:
@@ -113,8 +113,8 @@ def render_legend(figure: Figure, styles: Styles) -> tuple[str, float]:
 
 
 def _entries(figure: Figure, styles: Styles) -> Iterator[tuple[str, float, dict[str, str]]]:
-    """Yield content, width and attributes of each legend entry. Its rectangle is the pointer
-    target, and the focus ring is drawn around it."""
+    """Yield content, width in pixels and attributes of each legend entry: the listed keys that a
+    mark uses. An entry's rectangle is the pointer target, and the focus ring is drawn around it."""
     drawn = [(mark, owner_of(mark)) for mark in iter_marks(figure)]
     for key in styles.keys.values():
         owned = [mark for mark, owner in drawn if owner.name_for(key.kind) == key.name]
@@ -158,7 +158,8 @@ def _is_band(mark: Mark) -> bool:
 
 
 def _shades(figure: Figure) -> Iterator[tuple[str, float, dict[str, str]]]:
-    """Yield the colour scale of each distinct heatmap."""
+    """Yield content, width in pixels and (no) attributes of the colour scale of heatmaps, once for
+    each label and top value."""
     for label, top in sorted(
         {(m.label, m.top) for m in iter_marks(figure) if isinstance(m, Heatmap)}
     ):

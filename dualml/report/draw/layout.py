@@ -75,7 +75,8 @@ def _set_x_scales(figure: Figure, placed: Sequence[PlacedPanel]) -> None:
 
 
 def _hide_repeated_labels(placed: Sequence[PlacedPanel], figure: Figure) -> None:
-    """Hide labels and ticks that a neighbour to the left or below already shows."""
+    """Hide axis labels that the neighbour to the left (y) or below (x) already shows, and ticks
+    next to a neighbour that shares their range or has the same names."""
     at = {(p.row, p.column): p for p in placed}
     for (row, column), p in at.items():
         if left := at.get((row, column - 1)):
@@ -117,14 +118,15 @@ def _max_text_width(panel: Panel) -> float:
 
 
 def extent(panel: Panel, axis: Literal["x", "y"]) -> Iterator[float]:
-    """Yield every position that the axis has to include."""
+    """Yield every position of marks that the axis has to include, NaN too; texts need no space."""
     for mark in panel.marks:
         for values in _extent(mark, axis):
             yield from () if values is None else np.asarray(values, dtype=float).flat
 
 
 def _extent(mark: Mark, axis: Literal["x", "y"]) -> Iterable[Iterable[float] | None]:
-    """Return the positions of one mark along an axis."""
+    """Return the positions of one mark along an axis, in sequences (None: no values); none for
+    texts, for a heatmap along y and for a reference line of the other axis."""
     across = axis == "x"
     match mark:
         case LineMark():

@@ -70,7 +70,8 @@ def polyline(x: Array, y: Array) -> str:
 
 
 def _data_points(mark: LineMark, x: Array, y: Array, place: PlacedPanel) -> str:
-    """Return the points with their values as text, which the script shows under the pointer."""
+    """Return the points with their values as text, ``x,y,value`` in pixels separated by ``|``,
+    which the script shows under the pointer; points that are not finite are left out."""
     at = []
     for k, (a, b) in enumerate(zip(x.tolist(), y.tolist(), strict=True)):
         if math.isfinite(a + b):
@@ -96,8 +97,8 @@ def _interval_path(mark: LineMark, x: Array, y: Array, place: PlacedPanel) -> st
 
 
 def _area_path(x: Array, low: Array, high: Array, place: PlacedPanel) -> str:
-    """Return the area between two curves; points that the scale cannot show are moved to its
-    end."""
+    """Return the area between two curves in pixels; lower points that the scale cannot show are
+    moved to the bottom of the plot, upper ones are left out."""
     low = np.where(np.isfinite(low), low, place.height)
     kept = np.isfinite(x) & np.isfinite(high)
     there, back = polyline(x[kept], high[kept]), polyline(x[kept][::-1], low[kept][::-1])
@@ -120,8 +121,8 @@ def band(mark: Band, place: PlacedPanel) -> str:
 
 
 def bar(mark: Bar, place: PlacedPanel) -> str:
-    """Return the SVG of a horizontal bar with its text at the right end; empty if the text has no
-    finite position."""
+    """Return the SVG of a horizontal bar with its text at the right end; one without width has its
+    text only. Empty if the text has no finite position."""
     name, value = place.x.axis.label, place.x.format_value(mark.width)
     value = f"{name}: {value}" if name else value
     row = [place.y.format_value(round(mark.y))] if place.y.axis.names else []
@@ -213,7 +214,7 @@ def arrow(mark: Arrow, place: PlacedPanel) -> str:
 
 
 def _head(x0: float, y0: float, x1: float, y1: float, size: float = 7.0) -> str:
-    """Return the triangle at the end of an arrow."""
+    """Return the triangle at the end (x1, y1) of an arrow that comes from (x0, y0), in pixels."""
     length = math.hypot(x1 - x0, y1 - y0) or 1.0
     u, v = (x1 - x0) / length * size, (y1 - y0) / length * size
     wings = [(x1 - u + s * 0.42 * v, y1 - v - s * 0.42 * u) for s in (1, -1)]
@@ -270,8 +271,9 @@ def svg(mark: Mark, place: PlacedPanel) -> str:
 
 
 def order_marks(marks: Sequence[Mark], styles: Styles) -> list[Mark]:
-    """Return the marks in drawing order: areas and rules behind, then lines (noise first, wide
-    before narrow, so that none is hidden), then all others in their order."""
+    """Return the marks in drawing order: bands and reference lines behind, then faint lines, then
+    boxes, bars and heatmaps, then other lines (wide before narrow, so that none is hidden), then
+    arrows and texts."""
 
     def depth(mark: Mark) -> tuple[int, float]:
         if isinstance(mark, LineMark):

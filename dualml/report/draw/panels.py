@@ -48,7 +48,8 @@ class Styles:
         return [self.keys[place] for place in places if place in self.keys]
 
     def style(self, owner: SeriesId) -> LegendEntry:
-        """Return the style of an owner: each attribute comes from the first key that sets it."""
+        """Return the style of an owner: colour, stroke and marker come from the first key that sets
+        them (else ink, solid, none); it is hollow or pale if any key is."""
         keys = self._entries_of(owner)
         color, stroke, marker = (
             next((value for key in keys if (value := getattr(key, name))), usual)
@@ -135,8 +136,8 @@ class PlacedPanel:
         return element("clipPath", rect, id=self.clip)
 
     def clip_reference(self, x: Array, *ys: Array) -> str | None:
-        """Return the ``clip-path`` reference for marks with points outside the plot area, else
-        None."""
+        """Return the ``clip-path`` reference for marks with points (in pixels) outside the plot
+        area, else None."""
         sides = ((x, self.width), *((y, self.height) for y in ys))
         with np.errstate(invalid="ignore"):
             outside = any(((v < -1) | (v > end + 1)).any() for v, end in sides)
@@ -146,7 +147,7 @@ class PlacedPanel:
         self, owner: SeriesId, inside: str, *, stroke: bool = False, **attributes: str | None
     ) -> str:
         """Return a group with the style of its owner and the attributes by which the script toggles
-        it."""
+        it; empty for empty content."""
         style = self.styles.style(owner)
         classes = f"m c-{style.color}" + (f" k-{style.stroke}" if stroke else "")
         switches = {"data_arm": owner.arm, "data_backend": owner.backend}

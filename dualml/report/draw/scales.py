@@ -27,6 +27,7 @@ class Scale:
     end: float = 1.0
 
     def __call__(self, value: float) -> float:
+        """Return the position of one value in pixels; NaN if the scale cannot show it."""
         return float(self.to_pixels([value])[0])
 
     def to_pixels(self, values: Values) -> NDArray[np.float64]:
@@ -36,7 +37,8 @@ class Scale:
         return np.asarray(self.start + (self.end - self.start) * share)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Return positions within the range with their labels, as many as fit."""
+        """Return the positions of ticks with their labels: those that the axis sets within the
+        range, all its names, or else about as many round values as fit."""
         if self.axis.ticks is not None:
             return [t for t in self.axis.ticks if self.low <= t[0] <= self.high]
         if self.axis.names:
@@ -45,7 +47,8 @@ class Scale:
         return ticks(self.kind, self.low, self.high, max(2.0, room), whole=self.axis.whole)
 
     def minor_ticks(self) -> list[float]:
-        """Return the positions of minor ticks between powers of ten."""
+        """Return the positions of minor ticks between powers of ten. Empty unless the scale is
+        logarithmic to base 10, for nine powers or more, and if the axis sets its ticks."""
         if self.kind != "log" or self.high / self.low >= 1e9 or self.axis.ticks is not None:
             return []
         powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)))
@@ -54,7 +57,8 @@ class Scale:
         ]
 
     def format_value(self, value: float) -> str:
-        """Return a value as text: its tick label or name if it has one."""
+        """Return a value as text: its tick label or name if it has one, else with four significant
+        digits."""
         for at, name in self.axis.ticks or enumerate(self.axis.names):
             if name and math.isclose(at, value, rel_tol=1e-9, abs_tol=1e-9):
                 return name
@@ -63,10 +67,11 @@ class Scale:
 
 def fit_scale(axis: Axis, values: Iterable[float], room: float = 0.0) -> Scale:
     """Return the scale that includes all values, with a margin at ends that the axis does not fix.
+    An axis of names includes its names, whatever the values.
 
     Args:
         axis: the axis.
-        values: the positions to include.
+        values: the positions to include; a logarithmic scale ignores those that are not positive.
         room: share of the axis that texts at the ends of bars take.
     """
     if axis.names:
@@ -89,7 +94,8 @@ def fit_scale(axis: Axis, values: Iterable[float], room: float = 0.0) -> Scale:
 
 
 def _warp(values: NDArray[np.float64], kind: str) -> NDArray[np.float64]:
-    """Return values on a linear, logarithmic or symlog scale."""
+    """Return the positions of values on a linear, logarithmic or symlog scale; NaN where a
+    logarithm does not exist."""
     if kind == "linear":
         return values
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -113,7 +119,8 @@ def _unwarp(value: float, kind: str) -> float:
 def ticks(
     kind: str, low: float, high: float, most: float, *, whole: bool = False
 ) -> list[tuple[float, str]]:
-    """Return about ``most`` round positions from low to high at most, with their labels."""
+    """Return about ``most`` round positions between low and high with their labels; a ``symlog``
+    scale has 0 and every power of ten. ``whole`` allows only whole numbers on a linear scale."""
     if kind == "log2":
         return [
             (2.0**k, format_plain(2.0**k)) for k in _powers(math.log2(low), math.log2(high), most)
@@ -173,7 +180,8 @@ def _scientific(value: float, digits: int) -> str:
 
 
 def format_short(value: float) -> str:
-    """Format a value with four significant digits."""
+    """Format a value with four significant digits, very small and large ones with a power of ten;
+    NaN and infinity are a dash."""
     if not math.isfinite(value):
         return "–"
     if value and not 1e-3 <= abs(value) < 1e6:

@@ -32,7 +32,7 @@ def _em(letter: str) -> float:
 
 
 def truncate(text: str, room: float, size: float = LETTER) -> str:
-    """Return a text truncated with an ellipsis to at most ``room`` pixels."""
+    """Return a text truncated with an ellipsis to at most ``room`` pixels; unchanged if it fits."""
     if width(text, size) <= room:
         return text
     kept = next((k for k in range(len(text), 0, -1) if width(text[:k], size) + size <= room), 1)
@@ -40,7 +40,7 @@ def truncate(text: str, room: float, size: float = LETTER) -> str:
 
 
 def number(value: float) -> str:
-    """Format a coordinate with two decimals, finer than any screen."""
+    """Format a coordinate with at most two decimals, finer than any screen."""
     text = f"{value:.2f}".rstrip("0").rstrip(".")
     return "0" if text == "-0" else text
 
@@ -88,8 +88,9 @@ def label(
     size: float = 0.0,
     turned: bool = False,
 ) -> str:
-    """Return lines of text, vertically centred at ``y``; ``size`` overrides the size of the
-    classes."""
+    """Return a text element for lines that begin, are centred or end at ``x`` (``align``) and are
+    vertically centred at ``y``; ``size`` in pixels overrides the size of the classes, ``turned``
+    makes it read upwards."""
     turn = f"rotate(-90 {number(x)} {number(y)})" if turned else ""
     letter = size or (SMALL if "small" in classes else LETTER)
     lines = text.split("\n")
@@ -131,7 +132,8 @@ def _point(z: complex) -> str:
 
 
 def _polygon(n: int, turn: float, *sizes: float) -> str:
-    """Return a regular polygon, beginning at its first corner; two alternating sizes make a
+    """Return path data of a regular polygon with ``n`` corners, beginning at its first corner in
+    direction ``turn`` (degrees); sizes are relative to `RADIUS`, two alternating ones make a
     star."""
     radii = itertools.cycle(RADIUS * size for size in sizes)
     return _closed_path([rect(next(radii), math.radians(turn + 360 * k / n)) for k in range(n)])

@@ -46,7 +46,8 @@ class ExportJob:
 
     @contextlib.contextmanager
     def folder(self) -> Iterator[Path]:
-        """Yield an empty folder, absolute; it is removed again if writing fails.
+        """Yield an empty folder, absolute; it is removed again if writing fails. The default folder
+        is emptied first, a requested one never.
 
         Raises:
             UserError: the requested folder exists and is not empty.

@@ -11,7 +11,7 @@ from dualml.report.export.base import TARGETS, ExportJob
 @TARGETS.register("csv", 10)
 def write(job: ExportJob) -> str:
     """Write ``records.csv``, ``trials.csv`` and, if there are any, ``verdicts.csv`` and
-    ``collectives.csv``; missing values are empty."""
+    ``collectives.csv``, and return their folder; missing values are empty."""
     from dualml.report.export.tables import tables
 
     with job.folder() as out:

@@ -34,6 +34,8 @@ class LiveTensorBoard:
         self._seen: dict[Key, tuple[MetricsTail, Counter[str]]] = {}
 
     def __call__(self, trial: TrialRecord, event: dict[str, Any]) -> None:
+        """Pass an event on to ``listen``, then write new records at the end of a trial, and after a
+        loss if the last update is at least `EVERY_S` seconds ago."""
         self.listen(trial, event)
         ended = event.get("phase") == "end"
         # Before its first loss, a resumed trial may still truncate old records.
@@ -41,7 +43,7 @@ class LiveTensorBoard:
             self.update(trial)
 
     def update(self, trial: TrialRecord) -> None:
-        """Write the records that were added since the last update."""
+        """Write the trial's records of rank 0 that were added since the last update."""
         place = self.folder.trial_folder(trial.key)
         records, written = self._seen.get(trial.key, (MetricsTail(place), None))
         while records.poll():

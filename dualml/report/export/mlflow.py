@@ -31,8 +31,8 @@ STATUSES = {"ok": "FINISHED", "failed": "FAILED"}
 
 @TARGETS.register("mlflow", 40)
 def write(job: ExportJob) -> str:
-    """Log settings, metrics by update, tags, and the report as an artifact: to the tracking server
-    of MLFLOW_TRACKING_URI, or to a local database and artifact folder."""
+    """Log settings, metrics by update, tags, and the report as an artifact, and return the store's
+    address: the tracking server of MLFLOW_TRACKING_URI, or a local database and artifact folder."""
     require_library("mlflow", "mlflow")
     if uri := os.environ.get(VARIABLE):
         if job.out is not None:

@@ -7,7 +7,8 @@ from dualml.report.export.base import TARGETS, ExportJob, require_library
 
 @TARGETS.register("parquet", 20)
 def write(job: ExportJob) -> str:
-    """Write the tables of `dualml.report.export.csv`, typed; missing values are null."""
+    """Write the tables of `dualml.report.export.csv`, typed, and return their folder; missing
+    values are null."""
     require_library("pyarrow", "parquet")
     import pyarrow
     from pyarrow.parquet import write_table

@@ -63,7 +63,8 @@ def rank_traces(run: RunData, trial: Trial) -> list[RankTrace]:
 
 
 def _places(run: RunData, trial: Trial) -> list[tuple[int, int] | None]:
-    """Return the replica and slice of each rank, within which its messages stay."""
+    """Return the replica and slice of each rank, within which its messages stay; None for each rank
+    of an arm that is not split."""
     planned = (run.splits.get(trial.arm) or {}).get("ranks")
     if planned is None:
         return [None] * trial.world_size
@@ -71,7 +72,7 @@ def _places(run: RunData, trial: Trial) -> list[tuple[int, int] | None]:
 
 
 def _timeline_spans(columns: Moments, place: tuple[int, int] | None) -> Iterator[TraceSpan]:
-    """Yield the spans of ``rankR.timeline.npz``."""
+    """Yield the spans of ``rankR.timeline.npz``: one over each whole update, then one per event."""
     for step in np.unique(columns["step"]):
         chosen = columns["step"] == step
         begin, end = float(columns["begin"][chosen].min()), float(columns["end"][chosen].max())

@@ -29,7 +29,7 @@ STRING = 7
 @TARGETS.register("tensorboard", 30)
 def write(job: ExportJob) -> str:
     """Write every metric by update, the trial's settings, and as text the experiment, the trial and
-    its verdicts."""
+    its verdicts; return the folder."""
     require_library("tensorboard", "tensorboard")
     with job.folder() as out:
         for trial in job.trials:
@@ -57,7 +57,8 @@ def write_trial(
 
 
 def write_summary(events: EventFile, run: RunData, trial: Trial, words: Messages) -> None:
-    """Write settings, results and verdicts of a trial: everything but the curves."""
+    """Write everything of a trial but its curves: settings, the experiment, results and
+    verdicts."""
     from dualml.report.blocks import Table
     from dualml.report.columns import columns
     from dualml.report.page import markdown
@@ -122,7 +123,7 @@ class EventFile:
         self._records.close()
 
     def _write(self, seconds: float = 0.0, **content: Any) -> None:
-        """Append one event, ``seconds`` after the start of the trial; ``content`` are fields of
+        """Append one event, ``seconds`` after the file's ``begin``; ``content`` are fields of
         TensorBoard's `Event`."""
         from tensorboard.compat.proto.event_pb2 import Event
 

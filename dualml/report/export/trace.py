@@ -31,8 +31,9 @@ class PlacedSpan(NamedTuple):
 
 @TARGETS.register("trace", 60)
 def write(job: ExportJob) -> str:
-    """Write a file per trial whose ranks recorded timelines: a process per rank, with threads for
-    updates, computing and communicating, and arrows from each send to its receive."""
+    """Write a file per trial whose ranks recorded timelines and return the folder: a process per
+    rank, with threads for updates, computing and communicating, and arrows from each send to its
+    receive. Raise `UserError` if no trial did."""
     with job.folder() as out:
         for trial in job.trials:
             if ranks := rank_traces(job.run, trial):
@@ -74,7 +75,7 @@ def assign_threads(
 ) -> dict[str, list[tuple[int, int, TraceSpan]]]:
     """Return thread → (begin, end, span) in nanoseconds since ``start``. Spans of a thread lie side
     by side or nested, as the format requires; one that overlaps others moves to ``communication
-    2``."""
+    2``. Spans without length are left out."""
     timed = [(round((s.begin - start) * 1e9), round((s.end - start) * 1e9), s) for s in spans]
     lanes = dict[str, list[tuple[int, int, TraceSpan]]]()
     open_ends = dict[str, list[int]]()
@@ -126,7 +127,8 @@ def complete_event(it: PlacedSpan) -> Event:
 
 
 def flow_events(placed: Sequence[PlacedSpan], ranks: Sequence[RankTrace]) -> Iterator[Event]:
-    """Yield an arrow from each send to its receive, between ranks with the same clock."""
+    """Yield the two events of an arrow from each send to its receive, between ranks with the same
+    clock; sends without a receive have none."""
     sent = {it.span.sends: it for it in placed if it.span.sends is not None}
     number = 0
     for to in placed:

@@ -25,7 +25,8 @@ def trial_name(trial: Trial | TrialRecord) -> str:
 
 
 def trial_settings(run: RunData, trial: Trial) -> dict[str, Scalar]:
-    """Return the settings of a trial: dotted key of the experiment file → value."""
+    """Return the settings of a trial: dotted key of the experiment file → value, without keys whose
+    value is None; arm, backend, seed and the names of model, loss and data come first."""
     first = {"arm": trial.arm, "backend": trial.backend, "seed": trial.seed}
     shared = {key: run.experiment.get(key) for key in ("model", "loss")}
     data = {"data": (run.meta.get("data") or {}).get("name")}
@@ -43,7 +44,8 @@ def _flat(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Sc
 
 
 def trial_results(trial: Trial) -> dict[str, float]:
-    """Return the final metrics of a trial, those that exist."""
+    """Return the final metrics of a trial, its wall-clock seconds and its peak memory in MB, those
+    that exist."""
     named = {key: getattr(trial, key) for key in (*RESULTS, "wall_s", "peak_memory_mb")}
     return {key: float(value) for key, value in named.items() if value is not None}
 
@@ -72,7 +74,7 @@ def record_seconds(curve: Curve, curves: Mapping[str, Curve]) -> Array:
 def points(
     curve: Curve, curves: Mapping[str, Curve], first: int = 0
 ) -> Iterator[tuple[int, float, float]]:
-    """Yield update, value and training seconds of each record from ``first`` on."""
+    """Yield update, value and training seconds of each record from index ``first`` on."""
     columns = (curve.step.astype(int), curve.value, record_seconds(curve, curves))
     yield from zip(*(column[first:].tolist() for column in columns), strict=True)
 
@@ -86,7 +88,7 @@ def start_timestamp(meta: Mapping[str, Any]) -> float:
 
 
 def trial_comparisons(run: RunData, trial: Trial) -> list[TrialComparison]:
-    """Return the comparisons that the trial is part of."""
+    """Return the decided comparisons that the trial is part of."""
     return [
         c
         for c in table.decided_comparisons(run)

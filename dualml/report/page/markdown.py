@@ -78,7 +78,7 @@ def escape(text: str) -> str:
 
 
 def render_inline(text: str) -> str:
-    """Return escaped text in which text in backquotes remains code."""
+    """Return text with markup escaped, in which text in backquotes remains code."""
     parts = re.split(r"(`[^`]+`)", text)
     return "".join(part if k % 2 else _escape_part(part) for k, part in enumerate(parts))
 
@@ -90,7 +90,7 @@ def _escape_part(text: str) -> str:
 
 
 def table(table: Table) -> str:
-    """Return a table as Markdown."""
+    """Return a table as Markdown, without its caption."""
     head = [c.label + (f" ({c.unit})" if c.unit else "") for c in table.columns]
     marks = ["---:" if c.show == "number" else "---" for c in table.columns]
     code = [c.show == "code" for c in table.columns]

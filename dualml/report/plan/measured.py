@@ -43,14 +43,14 @@ class MemoryCheck:
     predicted: dict[str, float]
 
     def error(self, *parts: str) -> float:
-        """Return predicted / counted − 1 of these parts together."""
+        """Return predicted / counted − 1 of these parts together; 0 if nothing was counted."""
         counted = sum(self.counted[part] for part in parts)
         return sum(self.predicted[part] for part in parts) / counted - 1 if counted else 0.0
 
 
 def compare_memory(run: RunData) -> Iterator[MemoryCheck]:
-    """Yield measured and predicted memory of every rank of every trial whose arm is a layout of the
-    planner."""
+    """Yield measured and predicted memory of every rank of one trial (the first that measured it)
+    per arm and backend, for arms that are layouts of the planner."""
     for arm, backend in ((arm, backend) for arm in run.arms for backend in run.backends):
         trials = [t for t in run.select(arm, backend) if t.device_memory]
         if not trials:
@@ -100,8 +100,8 @@ def describe(rows: Sequence[MemoryCheck]) -> list[JsonObject]:
 
 
 def memory_table(rows: Sequence[MemoryCheck], words: Messages) -> Table:
-    """Return, for every arm and backend, the rank with most memory, as counted / predicted
-    bytes."""
+    """Return a table with a row for every arm and backend: counted / predicted bytes of the rank
+    with most counted memory, and the error of the part that is furthest off."""
     fullest: dict[tuple[str, str], MemoryCheck] = {}
     for row in rows:
         key = (row.arm, row.backend)

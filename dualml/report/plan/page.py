@@ -40,7 +40,8 @@ GB = 1e9
 
 
 def make_page(plan: LayoutPlan, top: int, words: Messages) -> Page:
-    """Make the page: the answer, the Pareto front, and the breakdown of time."""
+    """Make the page: the answer, the Pareto front, and the breakdown of time of the ``top`` best
+    meshes."""
     request = plan.request
     about = {
         "model": request.shape.name,
@@ -79,7 +80,8 @@ def make_page(plan: LayoutPlan, top: int, words: Messages) -> Page:
 
 
 def make_front_figure(plan: LayoutPlan, words: Messages) -> Figure:
-    """Make the figure of memory against time."""
+    """Make the figure of peak memory against seconds of an update: the fastest layout of every mesh
+    that fits, and the Pareto front, with the memory limit as a line."""
     rows, meshes = plan.front, plan.meshes
     marks: list[Mark] = [
         LineMark(
@@ -130,7 +132,8 @@ def _hint(plan: LayoutPlan, row: int, words: Messages) -> str:
 
 
 def make_time_figure(plan: LayoutPlan, rows: list[int], words: Messages) -> Figure:
-    """Make the bar chart of the parts of the time of each layout."""
+    """Make the bar chart of the parts of the time of an update, a bar for each of the layouts
+    ``rows``."""
     names = [plan.mesh(row) for row in rows]
     panel = Panel(
         list(_stacks(plan, rows)),

@@ -146,7 +146,8 @@ def choices_table(words: Messages) -> Table:
 
 
 def states_table(words: Messages) -> Table:
-    """Return ZeRO's table 1: bytes of weights, gradients and optimizer state per device."""
+    """Return ZeRO's table 1: GB of weights, gradients and optimizer state per device, published /
+    predicted."""
     rows: list[Cells] = []
     for parameters, n, *published in given()["zero-1"]["rows"]:
         predicted = [
@@ -160,7 +161,8 @@ def states_table(words: Messages) -> Table:
 
 
 def format_digits(x: float) -> str:
-    """Format a number with four significant digits, or all digits before the decimal point."""
+    """Format a positive number with four significant digits, or all digits before the decimal
+    point."""
     return f"{x:.4g}" if x < 1e4 else f"{x:.0f}"
 
 
@@ -171,7 +173,8 @@ def most_parameters(memory: float, model_parallel: int, zero: int, replicas: int
 
 
 def largest_models_table(words: Messages) -> Table:
-    """Return ZeRO's table 2: largest model that fits."""
+    """Return ZeRO's table 2: billions of parameters of the largest model that fits, published /
+    predicted."""
     table = given()["zero-2"]
     rows: list[Cells] = []
     for mp, n, *published in table["rows"]:
@@ -199,7 +202,8 @@ def technique_activations(name: str, tp: int) -> tuple[float, float]:
 
 
 def activations_table(words: Messages) -> Table:
-    """Return Korthikanti's table 2, for GPT-3 on 8 devices."""
+    """Return Korthikanti's table 2, for GPT-3 on 8 devices: bytes of a layer's activations divided
+    by sbh, published and predicted."""
     rows: list[Cells] = []
     for name, whole, split, scores in given()["korthikanti-2"]["rows"]:
         predicted, ratio = technique_activations(name, tp=8)

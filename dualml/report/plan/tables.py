@@ -61,7 +61,8 @@ def format_rate(bytes_per_s: float) -> str:
 
 
 def considered_sentence(plan: LayoutPlan, shown: int, words: Messages) -> str:
-    """Return the sentence about how many layouts were considered."""
+    """Return the sentence about how many layouts were considered, how many fit, and how many are
+    shown."""
     return words(
         "planner.considered",
         n=f"{len(plan.layouts):,}",
@@ -125,7 +126,8 @@ def describe_layout(plan: LayoutPlan, row: int, words: Messages) -> str:
 
 
 def sample_front(plan: LayoutPlan) -> list[int]:
-    """Return at most ``FRONT`` rows of the Pareto front, including its ends and the winner."""
+    """Return about `FRONT` rows of the Pareto front, evenly spaced, always with its ends and the
+    winner; all rows of a shorter front."""
     rows = plan.front
     if len(rows) <= FRONT:
         return rows
@@ -168,7 +170,8 @@ def explain_plan(plan: LayoutPlan, words: Messages) -> Iterator[str]:
 
 
 def time_shares(plan: LayoutPlan, row: int, words: Messages) -> list[str]:
-    """Return the parts of the time with their shares, largest first."""
+    """Return the parts of a layout's time with their shares as texts, largest first, without those
+    below `MIN_REPORTED_SHARE`."""
     total = float(plan.update_seconds[row])
     parts = sorted(plan.seconds.describe(row).items(), key=lambda item: -item[1])
     return [

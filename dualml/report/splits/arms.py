@@ -68,7 +68,8 @@ class SplitArm:
 
     @property
     def main_split_kind(self) -> str:
-        """The most specific way in which the model is split."""
+        """The most specific way in which the model is split; ``by_layer`` if `split_kinds` is
+        empty."""
         return next(reversed(self.split_kinds), "by_layer")
 
     @property
@@ -96,7 +97,8 @@ class SplitArm:
 
     @cached_property
     def grid(self) -> Grid | None:
-        """The pipeline schedule; None if the plan has none, or none that can be parsed."""
+        """The pipeline schedule; None if the plan has none, or none that can be parsed, and for
+        RPC."""
         plan = self.plan
         if not plan.get("grid") or self.rpc:
             return None
@@ -108,8 +110,8 @@ class SplitArm:
 
     @property
     def ideal_idle(self) -> float | None:
-        """Share of idle ticks if all passes take equally long; None unless every rank has a row of
-        the grid."""
+        """Share of idle ticks in the schedule if all passes take equally long; None without a
+        schedule in which every pipeline rank has a row."""
         return self.grid.idle() if self.is_pipelined and self.grid else None
 
     def planned(self, key: str, what: str = "nbytes") -> float:
@@ -129,7 +131,8 @@ class SplitArm:
         return int(sent + self.planned("meetings", "calls"))
 
     def parameters(self) -> str:
-        """Return the parameter bytes of each rank as text."""
+        """Return the parameter bytes of each rank in float32 as text, e.g. ``1.2 MiB · 1 MiB``; a
+        dash without a plan."""
         sizes = [numbers.nbytes(4 * r["elements"]) for r in self.plan.get("ranks") or ()]
         return " · ".join(sizes) or numbers.NO_VALUE
 
@@ -216,7 +219,8 @@ class Splits:
         return [[self.by_name[name] for name in group] for group in groups if len(group) > 1]
 
     def partners(self, arm: SplitArm, *vary: str) -> list[SplitArm]:
-        """Return the other split arms that differ from ``arm`` in nothing but ``vary``."""
+        """Return the other split arms that differ from ``arm`` in nothing but ``vary``, whether or
+        not they ran."""
         names = self.run.contrast.partners(arm.name, vary=vary)
         return [self.by_name[name] for name in names if name in self.by_name]
 

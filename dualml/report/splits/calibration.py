@@ -50,8 +50,8 @@ class Calibration:
 
 
 def linear_sizes(run: RunData, arm: str | None) -> list[int] | None:
-    """Return the sizes d₀ … d_L of a model that is a chain of linear layers; None for other
-    models."""
+    """Return the sizes d₀ … d_L of a model that is a chain of at least two linear layers and
+    otherwise of layers of `FREE`; None for other models, and without an arm."""
     layers = (run.models.get(model_of(run, arm)) or {}).get("layers") or () if arm else ()
     linear = [layer for layer in layers if layer.get("type") == "Linear"]
     if len(linear) < 2 or any(layer.get("type") not in (*FREE, "Linear") for layer in layers):
@@ -60,7 +60,8 @@ def linear_sizes(run: RunData, arm: str | None) -> list[int] | None:
 
 
 def mean_batch_size(run: RunData, arm: str | None, backend: str) -> float | None:
-    """Return the mean number of samples in an update, None if unknown."""
+    """Return the mean number of samples in an update of the first trial that recorded it, None if
+    none did."""
     trials = run.select(arm, backend) if arm else ()
     each = (t.sample_gradients / t.updates for t in trials if t.updates and t.sample_gradients)
     return next(each, None)
@@ -120,7 +121,8 @@ def _medians(measured: Iterable[tuple[int, int, float]]) -> dict[tuple[int, int]
 
 
 def _fit(points: Sequence[Point]) -> tuple[Fit | None, int]:
-    """Return the fitted link, None with too few sizes, and the number of sizes."""
+    """Return the fitted link, None with fewer than `SIZES` sizes or without a fit, and the number
+    of sizes."""
     sizes = len({p.nbytes for p in points})
     with suppress(UserError):
         return fit(points) if sizes >= SIZES else None, sizes
@@ -180,7 +182,8 @@ def predict_step(splits: Splits, arm: SplitArm, calibration: Calibration) -> flo
 
 
 def _link_with_straggler(arm: SplitArm, link: Link) -> Link:
-    """Return the link with the extra time that a slow rank adds to every message."""
+    """Return the link with the extra latency and time per byte that a slow rank adds to every
+    message; unchanged without a slow rank."""
     slow = ranks.straggler(arm.run, arm.name)
     if slow is None:
         return link
@@ -211,7 +214,7 @@ class Question:
 
     @property
     def layers(self) -> int:
-        """Number of layers, rounded to an even number so that all of them pair."""
+        """Number of layers, rounded down to an even number so that all of them pair; at least 2."""
         return max(2, (len(self.sizes) - 1) // 2 * 2)
 
     def seconds(self, way: str, sizes: Sequence[int], rate: float = 0.0) -> float | None:
@@ -250,7 +253,8 @@ class Question:
         )
 
     def relative_time(self, way: str, d: int) -> float | None:
-        """Return the seconds of an update relative to the whole model, None if unknown."""
+        """Return the seconds of an update relative to the whole model if all layers have the width
+        ``d``, None if unknown."""
         split, whole = self.seconds_at_width(way, d), self.seconds_at_width(UNSPLIT, d)
         return None if split is None or not whole else split / whole
 
@@ -259,7 +263,7 @@ def _threshold(
     first: str, second: str, most: int, seconds: Callable[[str, int], float | None]
 ) -> int | None:
     """Return the value up to ``most`` from which on the first way is faster; 0: always, None:
-    never."""
+    never, or unknown."""
     if seconds(first, 1) is None or seconds(second, 1) is None:
         return None
     last = crossovers(first, second, 1, most, lambda way, x: seconds(way, x) or 0.0)[-1]

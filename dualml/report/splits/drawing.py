@@ -89,7 +89,8 @@ class Drawing:
         return len(set(columns)) == 1 and max(rows) - min(rows) == len(rows) - 1
 
     def _column_distance(self, link: Mapping[str, Any]) -> int:
-        """Return the number of columns between the ends of a link."""
+        """Return how many columns apart the ends of a link are; 1 for neighbouring columns, 0
+        within one."""
         return abs(self.at[link["source"]][0] - self.at[link["target"]][0])
 
     def left_x(self, rank: int) -> float:

@@ -19,14 +19,14 @@ Key = tuple[float, ...]  # replica and slice, update, stage, micro-batch, direct
 
 
 def common_steps(trial: Trial) -> NDArray[np.float64]:
-    """Return the updates that every rank with events recorded."""
+    """Return the numbers of the updates that every rank with any events recorded, ascending."""
     sets = [set(t["step"].tolist()) for t in trial.timelines if len(t["step"])]
     return np.array(sorted(set.intersection(*sets))) if sets else np.zeros(0)
 
 
 def median_update(trial: Trial) -> float | None:
-    """Return the update with the median duration, from the first event of any rank to the last;
-    None without events."""
+    """Return the number of the update with the median duration, from the first event of any rank to
+    the last; None without events."""
     lengths = {}
     for step in common_steps(trial).tolist():
         chosen = [(t, t["step"] == step) for t in trial.timelines if len(t["step"])]
@@ -61,7 +61,8 @@ def timeline_rows(arm: SplitArm, trial: Trial) -> list[Row]:
 
 
 def _places(arm: SplitArm) -> list[float]:
-    """Return rank → a number for its replica and slice; messages stay within one."""
+    """Return rank → a number for its replica and slice, within which its messages stay; 0 for every
+    rank without a plan."""
     places = [1000.0 * r["data"] + r["tensor"] for r in arm.plan.get("ranks") or ()]
     return places or [0.0] * 1000
 
@@ -76,7 +77,8 @@ def _key(events: Events, i: int, place: float) -> Key:
 def _messages(
     trial: Trial, kind: int, step: float | None, places: list[float]
 ) -> Iterator[tuple[Key, tuple[float, ...]]]:
-    """Yield message key → begin, end and bytes for all events of a kind."""
+    """Yield message key → begin, end and bytes for all events of a kind, of one update or (``step``
+    None) of all."""
     for rank, events in enumerate(trial.timelines):
         chosen = (events["kind"] == kind) & (events["stage"] >= 0)
         if step is not None:
@@ -97,8 +99,8 @@ class CollectiveCalls(NamedTuple):
 
 
 def collectives(trial: Trial, rank: int) -> dict[str, CollectiveCalls]:
-    """Return the recorded collectives of a rank: ``forward`` and ``backward`` inside layers, and
-    ``gradients``."""
+    """Return the recorded collectives of a rank that occurred, as means over the updates:
+    ``forward`` and ``backward`` inside layers, and ``gradients``; empty if nothing was recorded."""
     updates = common_steps(trial)
     if rank >= len(trial.timelines) or not len(updates):
         return {}
@@ -127,7 +129,8 @@ def message_times(arm: SplitArm, trial: Trial) -> Iterator[tuple[int, int, float
 
 def collective_times(arm: SplitArm, trial: Trial) -> Iterator[tuple[int, int, float]]:
     """Yield (ranks, bytes, seconds) of every all-reduce, from the arrival of the last rank to the
-    end on the last rank."""
+    end on the last rank. All-reduces that the events do not tell from other collectives are
+    skipped."""
     planned = arm.plan.get("meetings") or ()
     for kind, ways in ((COLLECTIVE, ("forward", "backward")), (REDUCE, ("gradients",))):
         chosen = [c for c in planned if c["kind"].split(" ")[-1] in ways]
@@ -141,7 +144,8 @@ def collective_times(arm: SplitArm, trial: Trial) -> Iterator[tuple[int, int, fl
 def _match_calls(
     trial: Trial, group: tuple[int, ...], kind: int
 ) -> Iterator[tuple[int, int, float]]:
-    """Yield the calls of a group's collectives, matched across ranks."""
+    """Yield (ranks, bytes, seconds) of the calls of a group's collectives, matched across ranks
+    from the last call backwards; calls whose bytes differ are skipped."""
     chosen = [np.flatnonzero(trial.timelines[rank]["kind"] == kind) for rank in group]
     for n in range(1, min(map(len, chosen)) + 1):  # from the end: old events may have been dropped
         at = [(trial.timelines[rank], order[-n]) for rank, order in zip(group, chosen, strict=True)]

@@ -70,8 +70,8 @@ def timeline_figure(
 
 
 def schedule_figure(name: str, grid: Grid, words: Messages, *, caption: str = "") -> Figure:
-    """Return a schedule in unit ticks, with each rank's share of idle ticks and its live
-    activations."""
+    """Return a figure of a schedule in unit ticks, with each rank's share of idle ticks and its
+    number of live activations."""
     rows = [
         (rank, str(action), action.kind, float(tick), tick + 1.0)
         for rank, row in enumerate(grid.rows)
@@ -112,7 +112,8 @@ def _panel(
     words: Messages,
     title: str = "",
 ) -> Panel:
-    """Return the rows of all ranks, with one text at the right end of each."""
+    """Return a panel with the rows of all ranks on strips of length ``end``, with one text at the
+    right end of each."""
     names = [str(rank) for rank in range(len(beside))]
     strips = [
         BoxMark(0, k - LANE / 2, end, LANE, SeriesId(series=IDLE)) for k in range(len(beside))
@@ -155,7 +156,8 @@ def _milliseconds(rows: Sequence[Row]) -> list[Row]:
 
 
 def busy_time(rows: Iterable[Row], rank: int) -> float:
-    """Return the time in which a rank works, without waiting and message transfers."""
+    """Return the time in which a rank works, in the unit of the rows, without waiting and message
+    transfers; overlapping activities count once."""
     kept = (row for row in rows if row[0] == rank and row[2] not in ("send", "receive"))
     total = reached = 0.0
     for start, end in sorted(row[3:] for row in kept):  # collectives lie inside passes

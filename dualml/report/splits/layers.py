@@ -53,7 +53,7 @@ def _line(layer: str, parameters: Sequence[Mapping[str, Any]], words: Messages) 
 
 def format_slice(part: str, words: Messages, *, blocks: bool = False) -> str:
     """Return a slice, e.g. ``rows 1/2``, in the reader's language; with ``blocks`` also the number
-    of blocks that are sliced alike."""
+    of blocks that are sliced alike. A text of another form is returned unchanged."""
     one = r"(\d+/\d+)"
     match = re.fullmatch(rf"(rows|columns) {one}(?: and {one})?(?: of each of (\d+) blocks)?", part)
     if match is None:
@@ -64,7 +64,8 @@ def format_slice(part: str, words: Messages, *, blocks: bool = False) -> str:
 
 
 def format_span(names: Sequence[str]) -> str:
-    """Return the first and the last name, e.g. ``conv1 … pool2``."""
+    """Return the first and the last name, e.g. ``conv1 … pool2``; a single name alone, empty
+    without names."""
     return " … ".join(dict.fromkeys([names[0], names[-1]])) if names else ""
 
 

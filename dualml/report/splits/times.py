@@ -20,7 +20,8 @@ KEYS = ("compute_s", "update_s", "wait_s", "transfer_s")
 
 
 def step_seconds(run: RunData, arm: str, backend: str) -> MeanInterval | None:
-    """Return the seconds of an update, including the time between two updates; None if unknown."""
+    """Return the seconds of an update, including the time between two updates, mean over the seeds
+    with its interval; None if unknown."""
     return ArmResult(run, arm, backend).step
 
 
@@ -59,7 +60,7 @@ def average(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 def parts(run: RunData, arm: str, backend: str) -> dict[str, float]:
     """Return the seconds of an update by `PARTS`, means over the ranks; only ``whole`` if the parts
-    were not recorded."""
+    were not recorded, empty if nothing was."""
     mean = step_seconds(run, arm, backend)
     return average(by_rank(run, arm, backend)) or ({"whole": mean.mean} if mean else {})
 
@@ -91,21 +92,22 @@ def mean_recorded(run: RunData, arm: str, backend: str, key: str) -> float | Non
 
 
 def passes_bubble(run: RunData, arm: str, backend: str) -> float | None:
-    """Return the bubble of a schedule whose passes take the measured times and whose messages take
-    none."""
+    """Return the share of idle time (bubble) of a schedule whose passes take the measured times and
+    whose messages take none; None if unknown."""
     return mean_recorded(run, arm, backend, "bubble_passes")
 
 
 def measured_bubble(run: RunData, arm: str, backend: str) -> MeanInterval | None:
-    """Return the measured bubble: median over the updates with its quartiles, means over the
-    seeds."""
+    """Return the measured share of idle time (bubble): median over the updates with its quartiles,
+    means over the seeds; None if unknown."""
     names = ("bubble_low", "bubble", "bubble_high")
     low, middle, high = (mean_recorded(run, arm, backend, name) for name in names)
     return None if middle is None else MeanInterval(middle, low, high, 1)
 
 
 def timed_backends(splits: Splits) -> list[str]:
-    """Return the backends whose times are drawn."""
+    """Return the backends whose times are drawn: those whose speed matters (`ranks.timed_backends`)
+    and on which a split arm succeeded."""
     run = splits.run
     return [b for b in ranks.timed_backends(run) if any(run.select(arm.name, b) for arm in splits)]
 
@@ -129,7 +131,7 @@ def part_keys(words: Messages) -> list[LegendEntry]:
 
 
 def mark_oversubscribed(text: str, run: RunData, arm: str, backend: str) -> str:
-    """Return the text with a star if ranks took turns on cores."""
+    """Return the text with a star if ranks took turns on cores; a dash stays as it is."""
     turns = text != numbers.NO_VALUE and is_oversubscribed(run, arm, backend)
     return f"{text} *" if turns else text
 
@@ -144,7 +146,8 @@ def update_alt(
 
 
 def worst_verdict_cell(run: RunData, arm: str, words: Messages) -> Cell:
-    """Return the cell of the worst verdict against the whole model, over backends and seeds."""
+    """Return the cell of the worst verdict against the whole model, over backends and seeds; for
+    another update rule its name, a dash without a comparison."""
     every = {s.verdict: s for s in reversed(run.serial) if s.arm == arm}
     if not every:
         return Cell(numbers.NO_VALUE)
@@ -156,7 +159,8 @@ def worst_verdict_cell(run: RunData, arm: str, words: Messages) -> Cell:
 
 
 def crowding_notices(run: RunData, arms: Iterable[SplitArm], words: Messages) -> Iterator[Notice]:
-    """Yield the notice which ranks had to share cores; it belongs before all times."""
+    """Yield one notice with the arms whose ranks had to share cores, if there are any; it belongs
+    before all times."""
     names = oversubscribed_arms(run, arms)
     if names:
         yield Notice(words("page.crowded_split", arms=words.join(names)))

@@ -16,7 +16,8 @@ from dualml.report.topics import ReportSection
 
 
 def _multi_rank_trials(run: RunData) -> list[Trial]:
-    """Return the trials with several ranks, including those whose ranks trained apart."""
+    """Return the trials of training arms with several ranks that recorded whether the ranks agree,
+    including those that failed because their ranks diverged."""
     arms = [arm for arm in ranks.training_arms(run) if ranks.world_size(run, arm) > 1]
     every = (t for arm in arms for b in run.backends for t in run.select(arm, b, ok=False))
     return [t for t in every if t.agreement is not None or is_divergence_reason(t.reason)]
@@ -62,7 +63,9 @@ def _strategy_name(run: RunData, arm: str) -> str:
 
 
 def _compared_cell(agreement: AgreementRecord, words: Messages) -> Cell:
-    """Return the updates after which weights were compared, and the largest difference."""
+    """Return the cell with the updates after which weights were compared and the largest
+    difference; for averaging with neighbours the share of averagings that changed the weights,
+    muted if nothing was compared."""
     if agreement.averagings is not None:
         text = words("agreement.averagings", share=numbers.percent(agreement.averagings))
         return Cell(f"{SIGNS['good']} {text}", "good")

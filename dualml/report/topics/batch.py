@@ -69,14 +69,15 @@ class Batches:
         return (self.base, *self.arms)
 
     def by_kind(self) -> Mapping[str, list[BatchArm]]:
-        """Return kind → arms ordered by batch size, the base first."""
+        """Return kind → the base, then its arms ordered by batch size; kinds without arms are left
+        out."""
         kinds = {kind: [a for a in self.arms if a.kind == kind] for kind in MARKERS}
         return {kind: [self.base, *arms] for kind, arms in kinds.items() if arms}
 
 
 def batches(run: RunData) -> list[Batches]:
-    """Return the groups of multi-rank arms with at least two batch sizes, the base first, then by
-    size; single-rank runs have the topic ``sweep``."""
+    """Return the groups of training arms with at least two batch sizes, the base first, then by
+    size; none in a run with neither several ranks nor partitions, whose topic is ``sweep``."""
     if not ranks.is_distributed(run) and not run.dealt:
         return []
     among = [
@@ -188,7 +189,7 @@ def step_size(family: Batches, arm: BatchArm, words: Messages) -> str:
 
 
 def _figure(run: RunData, words: Messages, family: Batches, suffix: str) -> Figure:
-    """Return the loss against epochs, and the accuracy against the batch size."""
+    """Return a figure of the loss against epochs, and of the accuracy against the batch size."""
     names = [arm.name for arm in family.all_arms]
     sizes = [(size, f"{size:,}") for size in sorted({arm.batch for arm in family.all_arms})]
     loss = Axis(words("axis.loss", unit=loss_unit(run)), "auto", wide=5.0)

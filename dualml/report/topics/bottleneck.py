@@ -59,7 +59,8 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def _slowdowns(words: Messages, arms: Sequence[str], every: Sequence[StragglerEffect]) -> Figure:
-    """Return the slowdown of an update: measured by backend, with the prediction beside it."""
+    """Return a figure of the slowdown of an update: measured by backend, with the prediction beside
+    it."""
     backends = list(dict.fromkeys(s.backend for s in every))
     marks: list[Mark] = [ReferenceLine(1, axis="x")]
     for k, backend in enumerate(backends):
@@ -103,8 +104,8 @@ def _ranks(
     arms: Mapping[str, str],
     every: Sequence[StragglerEffect],
 ) -> Figure:
-    """Return a panel per straggler arm: a bar per rank, above it a pale one without the handicap.
-    Panels with the same kind of handicap share one scale."""
+    """Return a figure with a panel per straggler arm: a bar per rank, above it a pale one without
+    the handicap. Panels with the same kind of handicap share one scale."""
     longest: dict[str, float] = {}
     panels = []
     for arm, base in arms.items():

@@ -111,7 +111,8 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def _figure(splits: Splits, group: Group, suffix: str, words: Messages) -> Figure:
-    """Return the idle share (left) and the seconds of an update (right)."""
+    """Return a figure of the idle share (left) and the seconds of an update (right) against the
+    number of micro-batches."""
     run, backends, p = splits.run, times.timed_backends(splits), group[0].mesh.pipeline
     fine = [1 + (group[-1].micro_batches - 1) * k / 80 for k in range(81)]
     formula = LineMark(fine, [100 * (p - 1) / (m + p - 1) for m in fine], SeriesId(series=FORMULA))
@@ -163,7 +164,8 @@ def findings(run: RunData, words: Messages) -> Notes:
 
 
 def _update(notes: Notes, arms: Group, backend: str) -> str:
-    """Return the sentence part with the shortest and the longest update."""
+    """Return the sentence part with the shortest and the longest update; empty with fewer than two
+    arms that were timed."""
     steps = {a: s.mean for a in arms if (s := times.step_seconds(a.run, a.name, backend))}
     if len(steps) < 2:
         return ""
@@ -174,7 +176,8 @@ def _update(notes: Notes, arms: Group, backend: str) -> str:
 
 
 def _excess_bubble(words: Messages, splits: Splits, backend: str) -> str:
-    """Return how far pipelines without a slow rank exceed the idle share of the schedule."""
+    """Return the sentence that says how far pipelines without a slow rank exceed the idle share of
+    the schedule, in percentage points; empty if none was measured."""
     gaps, uneven = {}, []
     for arm in without_straggler(splits.pipelines):
         places = splits.run, arm.name, backend

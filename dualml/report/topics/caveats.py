@@ -15,8 +15,8 @@ from dualml.report.topics import ReportSection
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return warnings about this run: embedded data or subsets, shortened runs, few seeds, failed
-    trials, a missing comparison, several machines."""
+    """Return warnings about this run: numbers of threads, embedded data or subsets, shortened runs,
+    few seeds, failed trials, a missing comparison, several machines."""
     notes = Notes(words, "caveats")
     _add_threads(notes, run)
     data = run.meta.get("data") or {}

@@ -37,7 +37,8 @@ class ClassifierResult(ArmResult):
 
     @cached_property
     def confusions(self) -> list[NDArray[np.int64]]:
-        """Confusion matrix of each seed; tables that do not fit the classes are skipped."""
+        """Confusion matrix of each seed, of the weights with the smallest validation loss if they
+        were kept; tables that do not fit the classes are skipped."""
         n = len(class_names(self.run))
         tables = [t.best["confusion"] if t.best else t.confusion for t in self.trials]
         fitting = [table for table in tables if [len(row) for row in table] == n * [n]]
@@ -52,7 +53,8 @@ class ClassifierResult(ArmResult):
         return {seed: float(value) for seed, value in known.items() if value is not None}
 
     def best_weights_mean(self, key: str) -> float | None:
-        """Return a metric of the weights with the smallest validation loss, mean over the seeds."""
+        """Return a metric of the weights with the smallest validation loss, mean over the seeds
+        that kept them; None if none did."""
         return numbers.mean([t.best[key] for t in self.trials if t.best])
 
     @cached_property
@@ -186,8 +188,8 @@ def _report(one: ClassifierResult, words: Messages, weights: str) -> Iterator[Bl
 def _confusion(
     run: RunData, words: Messages, first: Sequence[ClassifierResult], weights: str
 ) -> Figure:
-    """Return a panel per backend: true classes as rows, predicted ones as columns, shares of each
-    row."""
+    """Return a figure with a panel per backend: true classes as rows, predicted ones as columns,
+    percentages of each row."""
     panels = []
     classes = class_names(run)
     for one in first:

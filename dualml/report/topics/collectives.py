@@ -49,7 +49,8 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def _relative_figure(words: Messages, first: Sequence[CollectiveMeasurements]) -> Figure:
-    """Return each strategy's time relative to the fastest, by size: a panel per backend."""
+    """Return a figure of each strategy's time relative to the fastest, by size: a panel per
+    backend."""
     panels = []
     for m in first:
         marks: list[Mark] = []
@@ -74,8 +75,8 @@ def _relative_figure(words: Messages, first: Sequence[CollectiveMeasurements]) -
 
 
 def _times_figure(run: RunData, words: Messages, every: Sequence[CollectiveMeasurements]) -> Figure:
-    """Return time against size: a row per backend and a column per number of ranks; with one number
-    all backends side by side."""
+    """Return a figure of time against size: a row per backend and a column per number of ranks;
+    with one number all backends side by side."""
     seconds = Axis(words("axis.collective_s"), "log")
     panels = {(m.backend, m.n): _panel(m, _times_and_fits(run, m), seconds, words) for m in every}
     sizes = sorted({m.n for m in every})
@@ -102,7 +103,8 @@ def _panel(m: CollectiveMeasurements, marks: Sequence[Mark], y: Axis, words: Mes
 
 
 def _times_and_fits(run: RunData, m: CollectiveMeasurements) -> list[Mark]:
-    """Return medians with their quartiles, the fitted curves, and the copy of as many bytes."""
+    """Return the marks of a panel: medians with their quartiles, the fitted curves, and the copy of
+    as many bytes in memory."""
     marks: list[Mark] = []
     growth = m.sizes[-1] / m.sizes[0]
     dense = [4 * round(m.sizes[0] / 4 * growth ** (k / 39)) for k in range(40)]

@@ -111,7 +111,8 @@ def _plain_partner(run: RunData, arm: str, rule: CombinationRule) -> str | None:
 
 
 def _values(run: RunData, arm: str, backend: str) -> dict[str, Any]:
-    """Return final loss, test accuracy and seconds of an update."""
+    """Return final loss and test accuracy, means over the seeds, and the median seconds of an
+    update; None for what is unknown."""
     return {
         "loss": mean_over_trials(run, arm, backend, "final_loss"),
         "accuracy": mean_over_trials(run, arm, backend, "test_accuracy"),
@@ -145,8 +146,8 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return each arm with another aggregation rule compared with the arm that uses the default: a
-    sum, gradient compression, or averaging less often."""
+    """Return sentences that compare each arm with another aggregation rule (`RULES`) with the arm
+    that uses the default: losses and seconds of an update."""
     notes = Notes(words, "combination", "table-combination")
     for arm, name, other in compared_arms(run):
         settings, n = ranks.aggregation(run, arm), ranks.world_size(run, arm)

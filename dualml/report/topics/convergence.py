@@ -37,8 +37,8 @@ class TargetHit:
 
 
 def first_hit(trial: Trial) -> tuple[float, ...]:
-    """Return updates, epochs and seconds at the first evaluation that reaches the target, else
-    nothing."""
+    """Return updates, epochs and seconds at the first evaluation whose test accuracy reaches the
+    target; an empty tuple if none does."""
     curve = trial.curves.get("test_accuracy")
     if curve is None or not (curve.value >= TARGET).any():
         return ()
@@ -47,7 +47,8 @@ def first_hit(trial: Trial) -> tuple[float, ...]:
 
 
 def mean_hit(run: RunData, arm: str, backend: str) -> TargetHit | None:
-    """Return the mean over the seeds that reach the target, None if none does."""
+    """Return when an arm reaches the target on a backend, as means over the seeds that reach it;
+    None if none does."""
     trials = run.select(arm, backend)
     hits = [hit for t in trials if (hit := first_hit(t))]
     if not hits:
@@ -57,8 +58,8 @@ def mean_hit(run: RunData, arm: str, backend: str) -> TargetHit | None:
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield the main arms' curves against epochs, updates and seconds, and the cost of the
-    target."""
+    """Yield the main arms' curves against epochs, updates and seconds, unless there are too many
+    arms for one figure, and the table of the cost of the target, except for text."""
     arms = run.main_arms()
     if len(arms) <= MAX_ARMS_PER_FIGURE and any(t.curves for t in run.trials if t.arm in arms):
         group = run.arms[arms[0]].get("group") or "main"

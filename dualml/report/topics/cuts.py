@@ -29,14 +29,16 @@ Group = Sequence[SplitArm]
 
 
 def cut_groups(splits: Splits) -> list[Group]:
-    """Return groups of arms with one cut that differ in nothing else, ordered by its position."""
+    """Return groups of pipelines with one cut that differ in nothing else, ordered by its position,
+    with at least two positions each."""
     arms = [arm for arm in without_straggler(splits.pipelines) if len(arm.cut) == 1]
     groups = (sorted(group, key=position) for group in splits.groups(arms, "split.cut"))
     return [group for group in groups if position(group[0]) < position(group[-1])]
 
 
 def position(arm: SplitArm) -> int:
-    """Return the index of the layer before which the model is cut."""
+    """Return the index, from 0, of the layer before which the model is cut; 0 if the plan does not
+    have this layer."""
     layers = [name for stage in arm.stages for name in stage]
     return layers.index(arm.cut[0]) if arm.cut[0] in layers else 0
 
@@ -86,8 +88,8 @@ def _computing(run: RunData, arm: SplitArm, backend: str) -> str:
 
 
 def _figure(splits: Splits, group: Group, name: str, words: Messages) -> Figure:
-    """Return lines through the fastest arm at every cut; hollow markers show the cuts of
-    balances."""
+    """Return a figure of lines through the fastest arm at every cut; hollow markers show the cuts
+    of balances."""
     run, backends = splits.run, times.timed_backends(splits)
     cuts = sorted({(position(arm), arm.cut[0]) for arm in group})
     place = {arm: cuts.index((position(arm), arm.cut[0])) for arm in group}

@@ -18,8 +18,8 @@ from dualml.report.topics import ReportSection
 
 
 def common_epochs(run: RunData, arms: Sequence[str]) -> float | None:
-    """Return the number of epochs that every trial of every arm trained for; None if one is
-    unknown."""
+    """Return the number of epochs that every successful trial of every arm completed, the smallest
+    over the trials; None if one is unknown."""
     trials = [t for arm in arms for t in run.select(arm)]
     ends = [
         max((float(c.epochs[-1]) for c in t.curves.values() if len(c.epochs)), default=None)
@@ -29,7 +29,8 @@ def common_epochs(run: RunData, arms: Sequence[str]) -> float | None:
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return sentences about the curves against epochs and updates."""
+    """Return sentences that compare each full-batch arm with each other arm: gradients per update,
+    and accuracy after equally many epochs; a warning if there are no arms of one kind."""
     notes = Notes(words, "determinism", "figure-main-epochs")
     arms = [arm for arm in run.main_arms() if run.select(arm)]
     full = [arm for arm in arms if all(t.full_batch for t in run.select(arm))]

@@ -32,8 +32,8 @@ BARS = 8  # arms in a figure
 
 @dataclass(frozen=True)
 class ArmMemory:
-    """Measured memory of an arm on a backend: bytes of every rank, and the peak of rank 0's process
-    in MiB, each the maximum over all seeds.
+    """Measured memory of an arm on a backend: bytes of every rank in the first trial that counted
+    them, and the peak of rank 0's process in MiB (``host``), the maximum over all seeds.
 
     Attributes:
         form: the closed form; None if it is unknown.
@@ -51,14 +51,16 @@ class ArmMemory:
         return max(known, default=None)
 
     def cell(self, part: str) -> str:
-        """Return the MiB on rank 0, and the maximum over the ranks if that is more."""
+        """Return the MiB of a component on rank 0, and the maximum over the ranks if that is more,
+        e.g. ``4 / 6``; a dash for what was not counted."""
         first, most = getattr(self.ranks[0], part), self.max_bytes(part)
         shown = [first] if first == most else [first, most]
         return " / ".join(numbers.quantity(None if x is None else x / MIB) for x in shown)
 
 
 def arm_memories(run: RunData) -> list[ArmMemory]:
-    """Return the memory of every arm and backend that counted it."""
+    """Return the memory of every arm and backend that counted it, from its first successful
+    trial."""
     return [
         ArmMemory(
             arm,
@@ -93,8 +95,8 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def _figure(run: RunData, words: Messages, shown: Sequence[ArmMemory]) -> Figure:
-    """Return a bar per arm and a panel per backend, for the rank that holds most of each
-    component."""
+    """Return a figure with a bar per arm and a panel per backend; each part of a bar is that of the
+    rank that holds most of the component."""
     known = {
         (h.arm, h.backend): {p: n / MIB for p in PARTS if (n := h.max_bytes(p))} for h in shown
     }
@@ -174,7 +176,8 @@ class EngineOverhead(NamedTuple):
 def _engine_overheads(
     judged: Sequence[tuple[ArmMemory, ClosedForm]], words: Messages
 ) -> dict[EngineOverhead, list[str]]:
-    """Return the additional memory of engines → the arms that have it in common."""
+    """Return the additional memory of engines on several ranks → the arms that have it in
+    common."""
     groups: dict[EngineOverhead, list[str]] = {}
     for h, form in judged:
         if form.info and form.info.beside and len(h.ranks) > 1:

@@ -95,8 +95,9 @@ def _communicator(framework: str) -> Code:
 
 
 def _dealing(run: RunData) -> dict[str, list[Code]]:
-    """Return two plain partitions of those used and the shortest skewed one, and the code that
-    averages parameters."""
+    """Return listings by section: the code of two plain partitions of those used and of the
+    shortest skewed one (``partition``), and the code that averages parameters if an arm does
+    (``local``)."""
     arms = partitioned_arms(run)
     methods = {"distributed_sampler": ("ordered_indices",), "feature_noise": ("features",)}
     used = [

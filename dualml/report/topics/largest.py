@@ -31,7 +31,7 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
     """Return, per backend, the setting that trains the largest model beside the one that trains the
-    smallest."""
+    smallest; nothing if they have equally many blocks or different limits."""
     notes, every = Notes(words, "largest", "table-largest"), rows(run)
     for backend in dict.fromkeys(row.backend for row in every):
         own = sorted((row for row in every if row.backend == backend), key=parameters)

@@ -88,7 +88,7 @@ def crossings(arm: SplitArm, trial: Trial) -> Iterator[Crossing]:
 
 def mean_share(arm: SplitArm, trial: Trial) -> float:
     """Return the samples of the mean batch relative to a full one, since the last batch of an epoch
-    may be smaller."""
+    may be smaller; 1 if unknown."""
     batch = arm.plan.get("batch")
     if not batch or not trial.updates or not trial.sample_gradients:
         return 1.0
@@ -96,7 +96,8 @@ def mean_share(arm: SplitArm, trial: Trial) -> float:
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield a table in which arms, backends and places with equal numbers share a row."""
+    """Yield a table of planned and counted traffic in the first trial of each arm and backend;
+    arms, backends and places with equal numbers share a row."""
     where: dict[tuple[Any, ...], list[tuple[str, str]]] = {}
     for arm in Splits(run):
         for backend in run.backends:
@@ -158,7 +159,8 @@ def findings(run: RunData, words: Messages) -> Notes:
 
 
 def _format_sent(notes: Notes, members: list[SplitArm]) -> str:
-    """Return the bytes of an update of one model, for each way to split it."""
+    """Return the planned bytes of an update of one model for the first arm split by layer, inside
+    layers and over trainers, as text; empty without any."""
     ways: dict[str, SplitArm] = {}
     for arm in without_straggler(members):
         if arm.main_split_kind in ("by_layer", "inside", "trainers") and arm.crossing_bytes:

@@ -64,8 +64,8 @@ class Layout:
 
     @property
     def counted_bytes(self) -> int | None:
-        """Counted bytes of weights, gradients and state on the rank that has most, None if not
-        counted."""
+        """Counted bytes of weights, gradients and state on the rank that has most of them together,
+        None if not counted."""
         known = [
             rank.weights + rank.gradients + rank.state for rank in self.method_result.rank_memories
         ]
@@ -109,8 +109,9 @@ def planned_bytes(plan: Mapping[str, Any], rank: int) -> float | None:
 
 
 def layouts(run: RunData) -> list[Layout]:
-    """Return the arms that differ only in their split, if they use at least `MIN_MESHES` meshes.
-    Arms with sequence or context parallelism are left out."""
+    """Return the arms that differ only in their split, if they use at least `MIN_MESHES` meshes, on
+    every backend where they ran. Arms with sequence or context parallelism or a slow rank are left
+    out, and groups with RPC."""
     splits = Splits(run)
     plain = [a for a in without_straggler(splits) if not a.split.sequence and a.split.context == 1]
     groups = (g for g in splits.groups(plain, "split") if not any(a.rpc for a in g))
@@ -171,7 +172,7 @@ def _bytes_cell(counted: int | None, closed: int | None, words: Messages) -> Cel
 
 
 def _figure(run: RunData, words: Messages, every: Sequence[Layout]) -> Figure:
-    """Return a bar per mesh, for its fullest rank; a panel per backend."""
+    """Return a figure of the memory of the fullest rank: a bar per layout, a panel per backend."""
     backends = list(dict.fromkeys(x.backend for x in every if x.fullest_rank))
     panels = []
     for backend in backends:

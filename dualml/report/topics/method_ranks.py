@@ -60,8 +60,9 @@ class LastBatch:
 
 
 def last_batches(run: RunData, words: Messages) -> list[LastBatch]:
-    """Return the planned last batches: one per number of ranks, baseline arm and kind of data
-    loader."""
+    """Return the planned last batches of an epoch for methods with several processes that trained
+    the same as their baseline: one per number of ranks, baseline arm and kind of data loader. Empty
+    without a plan."""
     plan, groups = run.plan, dict[tuple[str, int, bool], list[MethodResult]]()
     if plan is None:
         return []
@@ -82,8 +83,7 @@ def last_batches(run: RunData, words: Messages) -> list[LastBatch]:
 
 def samples_per_rank(run: RunData, ranks: int) -> list[int]:
     """Return how many test samples each rank evaluates, as `dualml.runner.worker.evaluate`
-    distributes
-    them: whole chunks, no sample twice. Empty if unknown."""
+    distributes them: whole chunks, no sample twice. Empty if unknown, and for text."""
     size = (run.meta.get("data") or {}).get("test")
     if run.text or not size:
         return []

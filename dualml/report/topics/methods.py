@@ -33,7 +33,7 @@ def split_by_equivalence(
     run: RunData, words: Messages
 ) -> tuple[list[MethodResult], list[tuple[MethodResult, str]]]:
     """Return the methods that trained the same as their baseline, by precision, and the others,
-    each with what it trained instead."""
+    each with the sentence that says why it is not ranked (`exclusion_reason`)."""
     every = [(w, exclusion_reason(w, words)) for w in method_results(run)]
     good = sorted((w for w, why in every if not why), key=_order)
     return good, [(w, why) for w, why in every if why]
@@ -160,7 +160,8 @@ def _ms(w: MethodResult) -> str | None:
 
 
 def _step(w: MethodResult, cheapest: Sequence[MethodResult]) -> Cell | None:
-    """Return the cell of the median update time, with the quartiles below."""
+    """Return the cell of the median milliseconds of an update, with the quartiles below, green for
+    a method in ``cheapest``; None if unknown."""
     if w.step_quartiles is None:
         return None
     low, middle, high = map(numbers.ms, w.step_quartiles)
@@ -169,7 +170,8 @@ def _step(w: MethodResult, cheapest: Sequence[MethodResult]) -> Cell | None:
 
 def _time_to_target(w: MethodResult, words: Messages) -> Cell:
     """Return the cell of the median seconds to the target accuracy, with quartiles and number of
-    seeds below; with one seed its value."""
+    seeds below; with one seed its value. A dash with the number of seeds that reach it if not all
+    do."""
     n, k = len(w.seconds_to_target), sum(s is not None for s in w.seconds_to_target)
     if w.seconds_to_target_quartiles is None:
         return Cell(numbers.NO_VALUE, note=words("methods.reached", n=k, of=n) if n else "")
@@ -180,7 +182,8 @@ def _time_to_target(w: MethodResult, words: Messages) -> Cell:
 
 
 def _ratio(w: MethodResult, words: Messages) -> Cell | None:
-    """Return the cell of the measured ratio, with the closed form below."""
+    """Return the cell of the update time relative to the baseline's, with the closed form below;
+    None if it was not measured."""
     if w.step_ratio is None:
         return None
     note = words("methods.closed_ratio", ratio=w.closed_form_ratio) if w.closed_form_ratio else ""
@@ -189,7 +192,7 @@ def _ratio(w: MethodResult, words: Messages) -> Cell | None:
 
 def _cheapest(good: Sequence[MethodResult]) -> list[MethodResult]:
     """Return the fastest method per framework, precision and number of processes, among those with
-    the same baseline."""
+    the same baseline; none for a group of a single method."""
     groups: dict[tuple[str, str, str, int], list[MethodResult]] = {}
     for w in good:
         if w.step_quartiles:
@@ -223,7 +226,8 @@ def _device_memory(w: MethodResult, words: Messages) -> Cell | None:
 
 
 def _sent_cell(w: MethodResult, words: Messages) -> Cell | None:
-    """Return the cell of the measured bytes sent, with the closed form below."""
+    """Return the cell of the measured bytes sent, with the closed form below; None if not
+    measured."""
     if w.sent_bytes is None:
         return None
     note = (
@@ -239,7 +243,7 @@ def _lines(w: MethodResult) -> str | None:
 
 def _verdict(w: MethodResult, words: Messages) -> Cell | None:
     """Return the cell of the verdict by the envelope, with the share of it that is used; for low
-    precision the verdict over the seeds."""
+    precision the verdict over the seeds. None without a verdict."""
     test = w.equivalence_test
     if test is None:
         return judged_cell(w.verdict, w.baseline_comparisons, words)
@@ -287,7 +291,8 @@ def _groups(w: MethodResult, words: Messages) -> str:
 
 
 def _figure(good: Sequence[MethodResult], words: Messages) -> Figure:
-    """Return a bar per method with the milliseconds of an update, a panel per backend."""
+    """Return a figure with a bar per method for the median milliseconds of an update, a panel per
+    backend."""
     backends = list(dict.fromkeys(w.backend for w in good))
     panels = []
     for backend in backends:

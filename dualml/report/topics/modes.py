@@ -54,22 +54,23 @@ class ModeComparison(ArmResult):
 
     @cached_property
     def baseline(self) -> ArmResult:
-        """Results of the plain arm on the same backend."""
+        """Results of the plain arm on the same backend; without trials if there is no such arm."""
         return ArmResult(self.run, self.other or "", self.backend)
 
     @cached_property
     def ratio(self) -> MeanInterval | None:
-        """Seconds of an update relative to the plain arm's, None if unknown."""
+        """Seconds of an update relative to the plain arm's, paired by seed, above 1 if slower; None
+        if unknown."""
         return paired_ratio(self.steps, self.baseline.steps)
 
     @cached_property
     def loss_gap(self) -> MeanInterval | None:
-        """Difference of the final losses, None if unknown."""
+        """Final loss minus the plain arm's, paired by seed; None if unknown."""
         return paired_interval(self.losses, self.baseline.losses, lambda a, b: a - b)
 
     @property
     def detail(self) -> str:
-        """The framework's name for this mode."""
+        """The framework's name for this mode, empty if it was not recorded."""
         names = [str(v) for t in self.trials for k, v in t.how.items() if k not in PRIMITIVES]
         text = next((text.partition(":")[2].strip() or text for text in names), "")
         return re.sub(r"\b(?:\w+\.)+", "", text)  # without the names of modules
@@ -86,8 +87,8 @@ def training_mode(run: RunData, arm: str) -> str:
 
 
 def _unchunked_arm(run: RunData, arm: str) -> str | None:
-    """Return the arm that computes the same gradient without accumulating chunks, None without
-    one."""
+    """Return the otherwise equal arm whose chunks are larger than those of an arm that accumulates
+    gradients over chunks of its batch; None without one, and for arms that do not accumulate."""
     chunk, n = int(run.arms[arm].get("chunk") or 0), ranks.world_size(run, arm)
     batch = int(run.arms[arm].get("batch_size") or run.train_size or 0)
     if not chunk or chunk * n >= batch or ranks.is_split(run, arm):
@@ -98,8 +99,8 @@ def _unchunked_arm(run: RunData, arm: str) -> str | None:
 
 
 def pairs(run: RunData) -> list[ModePair]:
-    """Return every arm that trains in one of the `MODE_SETTINGS`, in their order, with its plain
-    arm."""
+    """Return every arm without a straggler that trains in one of the `MODE_SETTINGS`, in their
+    order, with its plain arm."""
     healthy = {
         arm: training_mode(run, arm)
         for arm in ranks.training_arms(run)
@@ -114,8 +115,8 @@ def pairs(run: RunData) -> list[ModePair]:
 
 
 def _plain_arm(run: RunData, how: str, arm: str) -> str | None:
-    """Return the plain arm that is otherwise the same, None without one; of several the one with
-    the fewest ranks greater than one."""
+    """Return the plain arm that is otherwise the same, None without one; of several one that ran,
+    with the fewest ranks greater than one."""
     if how == ACCUMULATE:
         return _unchunked_arm(run, arm)
     alike = run.contrast.partners(arm, vary=("aggregation", *MODE_SETTINGS[how]))
@@ -133,7 +134,8 @@ def _plain_arm(run: RunData, how: str, arm: str) -> str | None:
 
 
 def mode_comparisons(run: RunData) -> list[ModeComparison]:
-    """Return the comparison of every pair whose first arm has a successful trial."""
+    """Return the comparison of every pair on every backend where its first arm has a successful
+    trial."""
     return [
         ModeComparison(run, *place, pair.way, pair.other)
         for pair in pairs(run)
@@ -203,7 +205,8 @@ def signed(x: float) -> str:
 
 
 def modes_without_success(run: RunData) -> dict[tuple[str, str, str, str], list[str]]:
-    """Return (arm, way, status, reason) → backends on which no trial of the arm succeeded."""
+    """Return (arm, way, status, reason) → backends on which arms of `pairs` have trials but none
+    that succeeded; status and reason are those of the first."""
     absent: dict[tuple[str, str, str, str], list[str]] = {}
     for pair, backend in itertools.product(pairs(run), run.backends):
         trials = run.select(pair.arm, backend, ok=False)

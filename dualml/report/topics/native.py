@@ -21,7 +21,8 @@ ImplementationTable = Mapping[str, Mapping[str, Sequence[str]]]
 
 
 def primitives(run: RunData) -> ImplementationTable:
-    """Return primitive → backend → how it was executed."""
+    """Return primitive → backend → the distinct ways in which its trials executed it, such as
+    ``composed: gather and fold``."""
     ways: dict[str, dict[str, list[str]]] = {}
     for t in run.trials:
         for name, way in t.how.items():
@@ -72,7 +73,8 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
 
 
 def _add_ring(notes: Notes, m: CollectiveMeasurements) -> None:
-    """Add the framework's all-reduce compared with the ring made of its messages."""
+    """Add the framework's all-reduce compared with the ring made of its messages, if both were
+    measured."""
     ratios = [
         (size, ring / native)
         for size in m.sizes

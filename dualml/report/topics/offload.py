@@ -48,7 +48,8 @@ class OffloadResult:
         return float(getattr(self.traffic, name)) / self.traffic.updates
 
     def rate(self, name: str, spent: str) -> float | None:
-        """Return the bytes per second of a transfer, None if no time was spent on it."""
+        """Return the bytes per second of a transfer: the counter ``name`` in bytes, divided by the
+        counter ``spent`` in nanoseconds; None if no time was spent on it."""
         nanoseconds = getattr(self.traffic, spent)
         return 1e9 * getattr(self.traffic, name) / nanoseconds if nanoseconds else None
 
@@ -71,8 +72,8 @@ def offload_results(run: RunData) -> list[OffloadResult]:
 
 
 def _row(run: RunData, arm: str, backend: str) -> OffloadResult | None:
-    """Return the result of an offloading arm on a backend, with the bytes of the fullest rank; None
-    if no rank counted updates."""
+    """Return the result of an offloading arm on a backend, with the bytes of the fullest rank and
+    the traffic of all ranks and seeds with as many; None if no rank counted updates."""
     counted = [rank for trial in run.select(arm, backend) for rank in trial.offload]
     counted = [rank for rank in counted if rank.updates]
     if not counted:

@@ -41,7 +41,8 @@ def bytes_per_parameter(h: ArmMemory, part: str) -> float | None:
 
 
 def total_bytes_per_parameter(h: ArmMemory) -> float:
-    """Return the bytes of weights, gradients and state per parameter."""
+    """Return the bytes of weights, gradients and state per parameter; components that were not
+    counted are 0."""
     return sum(bytes_per_parameter(h, part) or 0.0 for part in CLOSED_FORM_PARTS)
 
 

@@ -27,7 +27,7 @@ from dualml.report.verdicts import (
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     """Yield the figures of loss distances, the tables of verdicts and final results, and the
-    settings of the comparison."""
+    settings of the comparison; only a sentence if the run was not compared."""
     if run.comparisons is None:
         yield Prose(words("intro.no_parity"))
         return
@@ -52,7 +52,8 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def _furthest_arms(compared: Sequence[TrialComparison], most: int = 3) -> list[TrialComparison]:
-    """Return the comparisons of the ``most`` arms whose pairs are furthest apart."""
+    """Return the comparisons of the ``most`` arms whose pairs are furthest apart; arms with a
+    different verdict come before all others."""
 
     def distance_of(arm: str) -> tuple[bool, float]:
         pairs = [c for c in compared if c.arm == arm]

@@ -50,7 +50,8 @@ def _figure(
     shown: Sequence[PartitionSummary],
     every: Sequence[PartitionSummary],
 ) -> Figure:
-    """Return a panel per distinct partition, all on one colour scale."""
+    """Return a figure with a panel per partition in ``shown``: samples by rank and label, on the
+    colour scale of all partitions in ``every``."""
     top = max(max(map(max, deal.first_epoch["histogram"])) for deal in every)
     sized = len({deal.ranks for deal in every}) > 1
     across = min(COLUMNS, len(shown))
@@ -115,7 +116,7 @@ def _row(run: RunData, words: Messages, deal: PartitionSummary) -> Row:
 
 
 def _skew(mean: float | None, most: float | None) -> Cell | None:
-    """Return the cell of the mean over the ranks, with the maximum below."""
+    """Return the cell of the mean over the ranks, with the maximum below; None if the mean is."""
     return None if mean is None else Cell(f"{mean:.3f}", note=f"≤ {most:.3f}")
 
 

@@ -26,7 +26,8 @@ from dualml.report.topics.bubble import (
 
 
 def by_rank(run: RunData, arm: str, backend: str, key: str) -> list[float]:
-    """Return rank → the largest value over the seeds; empty if unknown."""
+    """Return rank → the largest value of ``key`` over the seeds, 0 where it was not recorded; empty
+    if no memory was recorded."""
     seeds = [t.memory for t in run.select(arm, backend) if t.memory]
     size = min(map(len, seeds), default=0)
     return [max(float(ranks[r].get(key) or 0.0) for ranks in seeds) for r in range(size)]

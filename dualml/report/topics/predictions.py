@@ -75,8 +75,8 @@ def _constants(run: RunData, words: Messages) -> Iterator[Table]:
 
 
 def _figure(run: RunData, words: Messages) -> Figure:
-    """Return predicted against measured times, a panel per backend; on the diagonal they are
-    equal."""
+    """Return a figure of predicted against measured times, a panel per backend; on the diagonal
+    they are equal."""
     every = checks(run)
     values = [1e3 * float(c[key]) for c in every for key in ("measured_s", "predicted_s")]
     low, high = min(v for v in values if v > 0) / 1.5, max(values) * 1.5

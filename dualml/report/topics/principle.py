@@ -134,7 +134,8 @@ def formulas(name: str) -> tuple[str, ...]:
 
 
 def schedule_counts(name: str, n: int, words: Messages) -> str:
-    """Return what a strategy's schedule sends among n ranks as text, in multiples of S."""
+    """Return the number of messages and the bytes, in multiples of the vector's S bytes, that a
+    strategy's schedule sends among n ranks, as text; empty for an unknown strategy."""
     if name not in STRATEGIES:
         return words("strategy_counts.asynchronous", n=n) if name == ASYNCHRONOUS else ""
     schedule = STRATEGIES[name]().schedule(n)

@@ -54,7 +54,8 @@ def groups(run: RunData) -> list[list[str]]:
 
 
 def recompute_results(run: RunData) -> list[RecomputeResult]:
-    """Return the arms of every group that has a base."""
+    """Return the arms of every group that has a base, the base too, on every backend where they
+    ran."""
     return [
         _row(run, arm, backend, arms[0])
         for arms in groups(run)
@@ -123,8 +124,8 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def _figure(run: RunData, words: Messages, every: Sequence[RecomputeResult]) -> Figure:
-    """Return activations against the time of an update, connected from the arm that keeps
-    everything."""
+    """Return a figure of activation bytes against the time of an update, connected from the arm
+    that keeps everything."""
     bases, backends = ({getattr(r, of): None for r in every} for of in ("base", "backend"))
     lines = list[LineMark]()
     for base, backend in ((base, backend) for backend in backends for base in bases):
@@ -162,7 +163,8 @@ def _figure(run: RunData, words: Messages, every: Sequence[RecomputeResult]) -> 
 
 
 def format_recompute(run: RunData, arm: str) -> str:
-    """Return the recomputation setting as the experiment file states it."""
+    """Return the recomputation setting as the experiment file states it; names of layers are
+    separated by commas."""
     setting = run.settings[arm].recompute
     return setting if isinstance(setting, str) else ", ".join(setting)
 

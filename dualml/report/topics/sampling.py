@@ -68,7 +68,8 @@ class Contest:
 
 
 def contests(run: RunData) -> list[Contest]:
-    """Return the groups of such arms in which at least one rule samples."""
+    """Return the contests of a run: two or more partitioned arms of a group that differ only in
+    their partition, at least one of which has a rule that samples."""
     every = []
     for group, arms in run.groups().items():
         among = [arm for arm in partitioned_arms(run) if arm in arms]
@@ -94,8 +95,8 @@ def groups_shown(run: RunData) -> set[str]:
 
 
 def repeated_samples(deal: PartitionSummary) -> float | None:
-    """Return the number of samples that an epoch repeats, on any rank; mean over epochs and
-    seeds."""
+    """Return the number of samples that an epoch repeats, on one rank or several, mean over epochs
+    and seeds; None if unknown."""
     return numbers.mean(
         [float(sum(s["sizes"]) - (s["samples"] - s["missed"])) for s in deal.all_epochs]
     )
@@ -103,7 +104,7 @@ def repeated_samples(deal: PartitionSummary) -> float | None:
 
 def expected_missed(deal: PartitionSummary) -> float | None:
     """Return the expected number of samples that an epoch misses; None for rules that do not
-    sample."""
+    sample, and for those without a formula."""
     if deal.settings.get("name") not in DRAWN:
         return None
     drawn, n = partition_from(deal.settings), deal.first_epoch["samples"]
@@ -117,7 +118,8 @@ def expected_missed(deal: PartitionSummary) -> float | None:
 
 
 def accuracy_gaps(run: RunData, contest: Contest) -> dict[tuple[str, str], Gap]:
-    """Return (arm, backend) → its difference in test accuracy from the base."""
+    """Return (arm, backend) → its test accuracy minus that of the base there, for all arms but the
+    base."""
     return {
         (arm, backend): g
         for arm, backend in ranks.successful_places(run, contest.others)
@@ -191,7 +193,7 @@ def _figures(run: RunData, words: Messages, contest: Contest, suffix: str) -> It
 
 
 def _curves(run: RunData, words: Messages, contest: Contest, name: str) -> Figure:
-    """Return loss and test accuracy against updates, for all arms and frameworks."""
+    """Return a figure of loss and test accuracy against updates, for all arms and frameworks."""
     panels = []
     for metric, factor in (("loss", 1.0), ("test_accuracy", 100.0)):
         # Values before the first update are not informative.
@@ -221,7 +223,8 @@ def _gaps(
     gaps: Mapping[tuple[str, str], Gap],
     suffix: str,
 ) -> Figure:
-    """Return the differences in test accuracy with their intervals, over the equivalence margin."""
+    """Return a figure of the differences in test accuracy with their intervals, over the
+    equivalence margin."""
     arms = list(dict.fromkeys(arm for arm, _ in gaps))
     shown = [b for b in run.backends if any(backend == b for _, backend in gaps)]
     band = ReferenceLine(-100 * MARGIN, to=100 * MARGIN, axis="x", owner=SeriesId(series="margin"))

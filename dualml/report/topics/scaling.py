@@ -67,7 +67,7 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def _cards(run: RunData, words: Messages) -> Iterator[Card]:
-    """Yield the formulas of the kinds of scaling that this run has."""
+    """Yield a card with the formulas of each kind of scaling that this run has."""
     every = scaling_families.families(run)
     for kind, formulas in FORMULAS.items():
         arms = list(dict.fromkeys(a for f in every if f.kind == kind for a in (f.base, *f.arms)))
@@ -161,7 +161,8 @@ def _times_table(points: Sequence[ScalingPoint], words: Messages) -> Iterator[Ta
 
 
 def _speedup_figure(run: RunData, words: Messages, points: Sequence[ScalingPoint]) -> Figure:
-    """Return a panel per family: ideal line, Amdahl's curve, measured points with intervals."""
+    """Return a figure with a panel per family: ideal line, Amdahl's curve, measured points with
+    intervals."""
     measured = [p for p in points if p.speedup]
     every = list(dict.fromkeys(p.family for p in measured))
     backends = [b for b in run.backends if any(p.backend == b for p in measured)]
@@ -221,7 +222,8 @@ def _speedups(measured: Sequence[ScalingPoint], backends: Sequence[str]) -> Iter
 
 
 def _amdahl(here: Sequence[ScalingPoint], backend: str) -> Iterator[Mark]:
-    """Yield the curve of Amdahl's law for the mean measured time of the parameter update."""
+    """Yield the curve of Amdahl's law for the mean measured time of the parameter update; nothing
+    for weak scaling, or if that time is unknown."""
     serial = [p.parts["update"] for p in here if "update" in p.parts]
     if serial and here[0].family.kind == STRONG:
         mean, most = sum(serial) / len(serial), max(p.n for p in here)
@@ -231,7 +233,8 @@ def _amdahl(here: Sequence[ScalingPoint], backend: str) -> Iterator[Mark]:
 
 
 def _parts_figure(run: RunData, words: Messages, points: Sequence[ScalingPoint]) -> Figure:
-    """Return families as rows, backends as columns, a bar per number of ranks."""
+    """Return a figure of the parts of an update: families as rows, backends as columns, a bar per
+    number of ranks."""
     every = list(dict.fromkeys(p.family for p in points))
     shown = [b for b in ranks.timed_backends(run) if any(p.backend == b for p in points)]
     panels = []

@@ -35,7 +35,8 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def _ranks(run: RunData, name: str) -> int:
-    """Return the largest number of ranks with which the strategy was used and that can be drawn."""
+    """Return the largest number of ranks, at most `MAX_DRAWN_RANKS`, with which the strategy was
+    used; 4 if it was only used with more or with one."""
     used = {
         ranks.world_size(run, arm)
         for arm in run.arms

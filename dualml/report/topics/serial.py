@@ -30,7 +30,8 @@ class SerialComparisons:
     split: bool
 
     def select(self, run: RunData) -> list[Serial]:
-        """Return the comparisons of a run that belong to this topic."""
+        """Return the comparisons of a run that belong to this topic; those of single ranks that
+        recompute or offload belong to neither."""
         own = "serial_split" if self.split else "serial"
         return [s for s in run.serial if comparison_kind(run, s) == own]
 
@@ -53,7 +54,8 @@ class SerialComparisons:
     def verdicts(
         self, run: RunData, words: Messages, compared: Sequence[Serial]
     ) -> Iterator[Table]:
-        """Yield the table of verdicts with the largest distance of each phase of an update."""
+        """Yield the table of verdicts, a row per comparison, with the largest distance of each
+        phase of an update."""
         phases, several = verdicts.phases_of(compared), len(run.seeds) > 1
         apart = any(s.first_divergence for s in compared)
         rows: Iterable[Row] = (
@@ -88,7 +90,7 @@ class SerialComparisons:
         yield from table(words, self.prefixed("other-rules"), head, rows, "other_rules")
 
     def figure(self, run: RunData, words: Messages, compared: Sequence[Serial]) -> Figure:
-        """Return the distance of the losses and its limit, a panel per backend."""
+        """Return a figure of the distance of the losses and its limit, a panel per backend."""
         settings = run.parity_settings
         margin, floor = float(settings.get("margin") or 1), float(settings.get("floor") or 0)
         distances = [float(v) for s in compared for v in s.curve["loss"] if v and v > 1e-10]
@@ -129,8 +131,8 @@ class SerialComparisons:
     # --- sentences --------------------------------------------------------------------------------
 
     def findings(self, run: RunData, words: Messages) -> Sequence[Item]:
-        """Return how many arms equal their baseline, where the others diverge, and which follow
-        another update rule."""
+        """Return in how many comparisons the results are exactly equal to the baseline's, where the
+        others diverge, and which arms follow another update rule."""
         every = self.select(run)
         notes = Notes(words, "serial", f"table-{self.prefixed('serial')}")
         judged = [s for s in every if s.verdict]

@@ -68,8 +68,8 @@ def environment(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def arms(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield the hyperparameters of every arm; in multi-rank runs arms with equal ones share a
-    row."""
+    """Yield the hyperparameters of every training arm; in multi-rank runs arms with equal ones
+    share a row."""
     samples = number(words, "samples", words("setting.train"), "count")
     head = (
         "`optimizer`",

@@ -54,24 +54,28 @@ class SkewResult(ArmResult):
 
     @cached_property
     def rows(self) -> Array:
-        """(update, divergence, drift) of every averaging, rank and seed, shape (rows, 3)."""
+        """(update, divergence, drift) of every averaging, rank and seed, shape (rows, 3): the
+        distance of the rank's parameters from the average, relative to the average and to how far
+        that moved since the last averaging (NaN for the first)."""
         recorded = [rows for t in self.trials for rows in t.apart]
         return np.concatenate(recorded) if recorded else np.zeros((0, 3))
 
     @cached_property
     def common(self) -> Array:
-        """The rows up to the last update that all seeds made."""
+        """The `rows` up to the last update that all seeds made, shape (rows, 3)."""
         ends = [t.apart[0][-1, 0] for t in self.trials if t.apart]
         return self.rows[self.rows[:, 0] <= min(ends, default=0)]
 
     @property
     def divergence(self) -> float | None:
-        """Mean divergence of the ranks before averaging, None if unknown."""
+        """Mean distance of the ranks' parameters from the average before averaging, relative to the
+        average; None if unknown."""
         return finite_mean(self.rows[:, 1])
 
     @property
     def drift(self) -> float | None:
-        """Mean drift of the ranks, None if unknown."""
+        """Mean distance of the ranks' parameters from the average before averaging, relative to how
+        far the average moved since the last one; None if unknown."""
         return finite_mean(self.rows[:, 2])
 
     @cached_property
@@ -83,7 +87,7 @@ class SkewResult(ArmResult):
 
     @cached_property
     def worst(self) -> tuple[float | None, int]:
-        """The lowest accuracy of a class (None if unknown), and the class."""
+        """The lowest accuracy of a class and the index of the class; (None, 0) if unknown."""
         return min(((v, k) for k, v in enumerate(self.classes) if v is not None), default=(None, 0))
 
 
@@ -177,7 +181,8 @@ def _combined(run: RunData, arm: str, words: Messages) -> str:
 
 
 def _classes_figure(run: RunData, words: Messages, results: Sequence[SkewResult]) -> Figure:
-    """Return a panel per backend: arms as rows, classes as columns."""
+    """Return a figure of the test accuracy per class: a panel per backend, arms as rows, classes as
+    columns."""
     shown = [b for b in run.backends if any(s.classes for s in results if s.backend == b)]
     arms = list(dict.fromkeys(s.arm for s in results if s.classes))
     panels = []
@@ -209,7 +214,7 @@ def _classes_figure(run: RunData, words: Messages, results: Sequence[SkewResult]
 
 
 def _divergence_figure(run: RunData, words: Messages, results: Sequence[SkewResult]) -> Figure:
-    """Return divergence and drift at every averaging: mean and range over the ranks."""
+    """Return a figure of divergence and drift at every averaging: mean and range over the ranks."""
     arms = list(dict.fromkeys(s.arm for s in results))
     shown = ["divergence"]
     if any(np.isfinite(s.common[:, 2]).any() for s in results):
@@ -363,7 +368,7 @@ def _add_averages(notes: Notes, s: SkewResult) -> None:
 
 
 def _results_varying(s: SkewResult, *vary: str) -> list[SkewResult]:
-    """Return the arms that differ only in ``vary``, on the same backend."""
+    """Return the results of the skewed arms that differ only in ``vary``, on the same backend."""
     alike = s.run.contrast.partners(s.arm, vary=vary)
     return [SkewResult(s.run, arm, s.backend) for arm in skewed_arms(s.run) if arm in alike]
 

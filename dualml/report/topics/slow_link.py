@@ -57,7 +57,8 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def _figure(run: RunData, pairs: Pairs, backends: Sequence[str], words: Messages) -> Figure:
-    """Return means over the ranks: without the slow rank, and below it with it."""
+    """Return a figure of the parts of an update, means over the ranks: without the slow rank, and
+    below it with it."""
     names = [each.name for arm, base in pairs for each in (base, arm)]
     ticks = [(y + 0.25 * (y // 2), name) for y, name in enumerate(names)]
     last = ticks[-1][0]

@@ -19,10 +19,11 @@ MIN_CHANGES = 3
 
 
 def roughness(trial: Trial) -> float | None:
-    """Return the standard deviation of the loss's change per update over the last half of the
-    curve, divided by the mean loss there.
+    """Return the standard deviation of the changes between recorded losses over the last half of
+    the curve, divided by the mean loss there.
 
-    None with fewer than three changes, which are too few for a standard deviation.
+    None with fewer than three changes, which are too few for a standard deviation, or if the mean
+    is 0.
     """
     curve = trial.curves.get("loss")
     if curve is None:
@@ -35,7 +36,8 @@ def roughness(trial: Trial) -> float | None:
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield a table with arms as rows and backends as columns."""
+    """Yield the table of the roughness of the loss curves (`roughness`), with main arms as rows and
+    backends as columns."""
     rows = [
         [arm, *(numbers.scientific(mean_over_trials(run, arm, b, roughness)) for b in run.backends)]
         for arm in run.main_arms()

@@ -26,7 +26,8 @@ def time_ratio(run: RunData, arm: str, a: str, b: str) -> float | None:
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield the seconds of training by arm and backend, mean over the seeds."""
+    """Yield the seconds of training by main arm and backend, mean over the seeds; nothing with a
+    single backend to compare."""
     shown = ranks.timed_backends(run)
     rows = [
         [arm, *(mean_over_trials(run, arm, b, "train_s") for b in shown)] for arm in run.main_arms()

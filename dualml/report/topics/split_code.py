@@ -36,7 +36,8 @@ BUILDERS = {
 
 
 def listings(run: RunData) -> Iterator[tuple[str, Sequence[Code]]]:
-    """Yield the key of a heading, and the code below it."""
+    """Yield the key of a heading and the listings below it, which may be none; nothing for a run
+    without split arms."""
     splits = Splits(run)
     if not splits:
         return

@@ -22,7 +22,8 @@ PLAN_KEYS = ("model", "mesh", "stages", "place", "styles", "trainers", "engine")
 
 
 def plans(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield a drawing of each plan that looks different."""
+    """Yield a drawing of each plan of at most `RANKS` ranks that looks different, at most `PLANS`
+    of them."""
     splits = Splits(run)
     looks: dict[object, SplitArm] = {}
     for arm in splits:
@@ -40,8 +41,8 @@ def plans(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def orders(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield schedules as ranks and ticks, each for the arm with the most instructive number of
-    micro-batches."""
+    """Yield drawings with ranks as rows and ticks as columns, one per schedule and number of
+    stages, at most `ORDERS`, each for the arm with the most instructive number of micro-batches."""
     best: dict[tuple[str, int], SplitArm] = {}
     for arm in Splits(run).pipelines:
         if arm.grid is not None:
@@ -71,8 +72,8 @@ def timelines(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def timeline_arms(splits: Splits) -> list[SplitArm]:
-    """Return one arm per schedule of the model with the most schedules, then arms whose timelines
-    look different."""
+    """Return at most `TIMELINES` arms with recorded timelines: one per schedule of the model with
+    the most schedules, then arms whose timelines look different."""
     recorded = [arm for arm in splits if any(t.timelines for t in splits.run.select(arm.name))]
     recorded = without_straggler(recorded) or recorded
     models: dict[str, dict[str, SplitArm]] = {}

@@ -115,7 +115,8 @@ def _questions(splits: Splits, known: Sequence[model.Calibration]) -> list[model
 
 
 def _constants(c: model.Calibration, words: Messages) -> Row:
-    """Return the row of a backend: F, and α and 1 / β of messages and of all-reduce."""
+    """Return the row of a backend: F in 10⁹ operations per second, and α, 1 / β and error of
+    messages and of all-reduce."""
     rates = [f"{arm} {numbers.quantity(rate / 1e9)}" for arm, rate in c.rates.items()]
     rate = Cell(numbers.quantity(c.rate / 1e9), note=words("list.comma").join(rates))
     links = zip((c.messages, c.reduces), c.sizes, strict=True)
@@ -124,7 +125,7 @@ def _constants(c: model.Calibration, words: Messages) -> Row:
 
 def _link(fitted: Fit | None, sizes: int, words: Messages) -> Row:
     """Return the cells of a fitted link: α with the fitted sizes, 1 / β, the median error with the
-    worst."""
+    worst; three times None without a fit."""
     if fitted is None:
         return [None] * 3
     beta, (low, high) = fitted.link.beta_s_per_byte, fitted.sizes
@@ -158,8 +159,8 @@ def format_bandwidth(rate: int) -> str:
 
 
 def _figure(questions: Sequence[model.Question], words: Messages) -> Figure:
-    """Return the time relative to the whole model against the width of all layers, a panel per
-    backend."""
+    """Return a figure of the time relative to the whole model against the width of all layers, a
+    panel per backend."""
     x = Axis(words("axis.width"), "log2", ticks=[(2.0**k, str(2**k)) for k in range(5, 15, 2)])
     y = Axis(words("axis.against_whole"), "log2")
     panels = []

@@ -52,7 +52,8 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def _step_cell(run: RunData, arm: str, backend: str) -> Cell:
-    """Return the cell of the seconds of an update, with a star if ranks took turns on cores."""
+    """Return the cell of the milliseconds of an update, with a star if ranks took turns on cores; a
+    dash if unknown."""
     step = times.step_seconds(run, arm, backend)
     cell = step.cell(numbers.ms) if step else Cell(numbers.NO_VALUE)
     return replace(cell, text=times.mark_oversubscribed(cell.text, run, arm, backend))
@@ -86,7 +87,8 @@ def _whole_table(splits: Splits, words: Messages) -> Iterator[Table]:
 
 
 def _figure(splits: Splits, base: str | None, arms: Sequence[SplitArm], words: Messages) -> Figure:
-    """Return a bar for the whole model, and one for each rank of the arms that split it."""
+    """Return a figure of the parts of an update: a bar for the whole model, and one for each rank
+    of the arms that split it."""
     run, backends = splits.run, times.timed_backends(splits)
     sizes = {**({base: 1} if base else {}), **{arm.name: arm.size for arm in arms}}
     tops, top = {}, 0.0
@@ -130,7 +132,8 @@ def _figure(splits: Splits, base: str | None, arms: Sequence[SplitArm], words: M
 
 
 def findings(run: RunData, words: Messages) -> Notes:
-    """Return the largest share of time besides computing for each way to split."""
+    """Return, for each way to split a model, the part of an update besides computing that takes the
+    largest share, and a warning if MindSpore ran, whose backward passes repeat work."""
     notes, splits = Notes(words, "split_times"), Splits(run)
     for base, members in splits.families.items():
         # largest share of time besides computing, for the first arm of each way to split
@@ -154,7 +157,8 @@ def findings(run: RunData, words: Messages) -> Notes:
 
 
 def _format_overheads(notes: Notes, backend: str, arms: Sequence[SplitArm]) -> str:
-    """Return the largest share of time besides computing for each arm, as text."""
+    """Return for each arm the part of an update besides computing that takes the largest share, as
+    text; empty if nothing was recorded."""
     shares = []
     for arm in arms:
         parts = times.average(times.by_rank(arm.run, arm.name, backend))

@@ -53,7 +53,8 @@ class FastestSplit:
 
 def fastest_splits(splits: Splits) -> list[FastestSplit]:
     """Return the fastest arm per model and way to split it, in the experiment's order; arms whose
-    ranks had cores of their own are preferred."""
+    ranks had cores of their own are preferred. Models without a whole-model arm and arms with a
+    slow rank are left out."""
     run, backends = splits.run, times.timed_backends(splits)
     fastest = []
     for base, members in splits.families.items():
@@ -81,7 +82,8 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def _figure(splits: Splits, fastest: Sequence[FastestSplit], words: Messages) -> Figure:
-    """Return a panel per backend: parts of an update as shares of the whole model's time."""
+    """Return a figure with a panel per backend: parts of an update as shares of the whole model's
+    time."""
     run, backends = splits.run, times.timed_backends(splits)
     x = Axis(words("axis.split_ratio"), low=0)
     y = Axis(names=[best.name(words) for best in fastest], grid=False)
@@ -156,8 +158,8 @@ VARY = {
 
 
 def findings(run: RunData, words: Messages) -> Notes:
-    """Return which split arms are faster than the whole model, and combined splits compared with
-    plainer ones."""
+    """Return how many split arms are faster than the whole model, and asynchronous, trainer, RPC
+    and device splits compared with plainer ones."""
     notes, splits = Notes(words, "splits", "figure-splits"), Splits(run)
     notes.add_joined("faster", (_faster(splits, b, notes) for b in times.timed_backends(splits)))
     for arm in splits:
@@ -167,7 +169,9 @@ def findings(run: RunData, words: Messages) -> Notes:
 
 
 def _faster(splits: Splits, backend: str, notes: Notes) -> str:
-    """Return how many arms beat the whole model, and which is the fastest."""
+    """Return how many arms beat the whole model on a backend, and which is the fastest, as text;
+    empty if none was timed. Arms whose ranks took turns on cores count only if there are no
+    others."""
     ratios = {
         arm.name: ratio.mean
         for base, members in splits.families.items()
@@ -185,7 +189,8 @@ def _faster(splits: Splits, backend: str, notes: Notes) -> str:
 
 
 def _compare_with_plainer(notes: Notes, key: str, splits: Splits, arm: SplitArm) -> None:
-    """Add an arm compared with the first one that splits the same stages in a plainer way."""
+    """Add an arm compared with the first one that splits the same stages in a plainer way and was
+    timed; nothing without one."""
     for other in splits.partners(arm, *VARY[key]):
         plainer = other.split.engine == "messages" and other.trainers in (1, arm.trainers)
         if other.stages == arm.stages and plainer:
@@ -195,7 +200,8 @@ def _compare_with_plainer(notes: Notes, key: str, splits: Splits, arm: SplitArm)
 
 
 def _item(notes: Notes, key: str, arm: SplitArm, other: SplitArm, backend: str) -> str:
-    """Return the seconds of two arms, and their losses if these are not equal by construction."""
+    """Return the seconds of an update of two arms on a backend as text, for asynchronous training
+    also their losses; empty if a time is unknown."""
     one, two = (times.step_seconds(arm.run, each.name, backend) for each in (arm, other))
     if one is None or two is None:
         return ""

@@ -38,8 +38,8 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return the mean staleness of each arm, with a straggler that of the slow rank beside the
-    others'."""
+    """Return the mean and largest staleness of each arm; for an arm with a straggler the mean of
+    the slow rank beside that of the others instead."""
     notes = Notes(words, "staleness", "table-staleness")
     for arm in ranks.multi_rank_arms(run):
         parts = []

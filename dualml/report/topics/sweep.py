@@ -106,7 +106,8 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def _figure(run: RunData, words: Messages, group: str, what: str, shown: Sequence[Sweep]) -> Figure:
-    """Return the results of all optimizers of a group."""
+    """Return a figure of the results of all optimizers of a group against the swept setting
+    ``what``: final loss and test accuracy, for batch sizes also the seconds of an epoch."""
     quantities = ("final_loss", "test_accuracy") + (("epoch_seconds",) if what != "lr" else ())
     x = Axis(words(f"axis.{what}") + words("axis.log"), "log")
     if what != "lr":
@@ -160,8 +161,8 @@ def _marks(run: RunData, sweep: Sweep, quantity: str) -> Iterator[Mark]:
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return the best learning rate of each sweep and the effect of the batch size, warnings
-    without such sweeps; nothing for several ranks."""
+    """Return the best learning rate of each sweep and the effect of the batch size, with a warning
+    if one of the two was not swept; nothing if neither was, and for several ranks."""
     notes = Notes(words, "sweep")
     every = [s for group in run.groups() for s in sweeps(run, group)]
     rates = [s for s in every if s.what == "lr"]

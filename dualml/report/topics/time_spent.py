@@ -14,7 +14,7 @@ from dualml.report.topics import ReportSection
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield the seconds by purpose, for each arm and backend, mean over the seeds."""
+    """Yield the table of seconds by purpose, for each arm and backend, mean over the seeds."""
     rows = []
     for arm in run.arms:
         for backend in run.backends:

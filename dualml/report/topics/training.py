@@ -28,8 +28,8 @@ from dualml.report.topics.sampling import groups_shown
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield learning curves, seconds of an update by strategy, its parts, and the table of
-    multi-rank arms."""
+    """Yield learning curves, seconds of an update by strategy, its parts, and the table of arms,
+    after a notice if ranks shared cores."""
     yield from crowding_notices(run, words)
     groups = dict(_healthy_groups(run))
     figures = [_curves(run, words, g, groups[g]) for g in groups if g not in groups_shown(run)]
@@ -57,7 +57,8 @@ def _healthy_groups(run: RunData) -> Iterator[tuple[str, list[str]]]:
 
 
 def _curves(run: RunData, words: Messages, group: str, arms: Sequence[str]) -> Figure:
-    """Return a row per number of ranks; the loss against updates and against seconds."""
+    """Return a figure of the loss against updates and against seconds, with a row per number of
+    ranks and the single-rank arms in each."""
     several = [a for a in arms if ranks.world_size(run, a) > 1]
     alone = [a for a in arms if a not in several]
     if not alone:  # the single-rank baselines, if the group has no single-rank arm
@@ -104,7 +105,8 @@ def _curves(run: RunData, words: Messages, group: str, arms: Sequence[str]) -> F
 
 
 def _parts(run: RunData, words: Messages, arms: Sequence[str]) -> Figure:
-    """Return a bar per arm and a panel per backend: mean over the ranks."""
+    """Return a figure of computing, waiting and transferring in an update, means over the ranks: a
+    bar per arm and a panel per backend."""
 
     def share(arm: str, backend: str) -> str:
         part = ranks.communication_share(run, arm, backend)
@@ -165,7 +167,8 @@ def _sizes(run: RunData) -> list[int]:
 
 
 def _by_strategy(run: RunData, words: Messages) -> Iterator[Table]:
-    """Yield the table of the largest such set: seconds of an update and share of communication."""
+    """Yield the table of the largest set of arms that differ only in their strategy (`by_strategy`,
+    over all numbers of ranks): seconds of an update and share of communication."""
     most = max((by_strategy(run, n) for n in _sizes(run)), key=len, default={})
     timed = ranks.timed_backends(run)
     steps = {(a, b): ranks.median_step_seconds(run, a, b) for a in most.values() for b in timed}
@@ -190,8 +193,9 @@ def _by_strategy(run: RunData, words: Messages) -> Iterator[Table]:
 
 
 def _table(run: RunData, words: Messages) -> Iterator[Table]:
-    """Yield a table with a row per arm and backend: seconds of an update, results, and the
-    comparison with one rank."""
+    """Yield a table with a row per training arm, single-rank ones too, and backend: seconds of an
+    update, results, and the comparison with one rank. Split models and groups with a straggler are
+    left out."""
     judged: dict[tuple[str, str], Serial] = {}
     for s in run.serial:
         known = judged.get((s.arm, s.backend))

@@ -30,7 +30,7 @@ class ArmUsage:
 
     def cell(self, value: Callable[[Usage], float | None], show: Callable[[float], str]) -> str:
         """Return the minimum and the maximum over the ranks as text, one value if they look the
-        same."""
+        same; a dash if no rank has the value."""
         known = [v for rank in self.ranks if (v := value(rank)) is not None]
         if not known:
             return numbers.NO_VALUE
@@ -39,14 +39,15 @@ class ArmUsage:
 
     @property
     def max_wait_share(self) -> float | None:
-        """Share of an update that the rank that waits most spends waiting, None if unknown."""
+        """Share of an update (0 to 1) that the rank that waits most spends waiting, None if
+        unknown."""
         shares = [r["wait_s"] / r["step_s"] for r in self.trial.ranks if r.get("step_s")]
         return max(shares, default=None)
 
     @property
     def foreign_cores(self) -> float | None:
         """Number of cores that other processes kept busy, on the machine where that was most; None
-        if unknown."""
+        if unknown, or if a rank was observed for less than `MIN_SUMMARY_S`."""
         hosts = {rank.host for rank in self.ranks if rank.busy is not None}
         found = []
         for host in hosts:

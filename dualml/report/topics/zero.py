@@ -37,7 +37,8 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def without_wasteful(run: RunData) -> list[ShardingResult]:
-    """Return the sharding arms without those that use an all-reduce: same memory, more traffic."""
+    """Return the results of `sharding_results` without arms that reduce gradients by an all-reduce,
+    which need the same memory and send more."""
     return [r for r in sharding_results(run) if not r.is_wasteful]
 
 
@@ -75,8 +76,8 @@ def _row(same: Sequence[ShardingResult], words: Messages) -> Row:
 
 
 def _figure(run: RunData, words: Messages, rows: Sequence[ShardingResult], suffix: str) -> Figure:
-    """Return a bar per arm, for the rank that holds most of each component, with a mark at the
-    closed form; a panel per backend."""
+    """Return a figure with a bar per arm, for the rank that holds most of each component, with a
+    mark at the closed form; a panel per backend."""
     backends = [b for b in run.backends if any(r.backend == b and r.total_bytes for r in rows)]
     panels = []
     for backend in backends:

@@ -23,13 +23,13 @@ WIRE_COLORS = {"wire": "steel", "wire_more": "brick"}
 
 
 def multi_rank_results(run: RunData) -> list[ShardingResult]:
-    """Return the multi-rank arms that ran."""
+    """Return those of `sharding_results` with several ranks and a successful trial."""
     return [r for r in sharding_results(run) if r.n > 1 and r.method_result.trials]
 
 
 def matching_replicas(r: ShardingResult, rows: Sequence[ShardingResult]) -> ShardingResult | None:
-    """Return dualml's own arm with as many ranks that shards nothing, in the same precision; None
-    without one."""
+    """Return dualml's own arm on the same backend with as many ranks that shards nothing, in the
+    same precision; None without one."""
     same = r.n, r.backend, r.precision
     plain = (x for x in rows if x.is_dualml and not x.sharded_parts)
     return next((x for x in plain if (x.n, x.backend, x.precision) == same), None)
@@ -84,8 +84,8 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def _figure(run: RunData, words: Messages, rows: Sequence[ShardingResult]) -> Figure:
-    """Return a bar for the bytes sent and a mark for the closed form; all-reduce variants in
-    another colour."""
+    """Return a figure with a bar for the bytes sent and a mark for the closed form; all-reduce
+    variants in another colour."""
     backends = [
         b for b in run.backends if any(r.backend == b and r.method_result.sent_bytes for r in rows)
     ]
@@ -196,7 +196,8 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
 
 
 def _format_wasteful(notes: Notes, r: ShardingResult, rows: Sequence[ShardingResult]) -> str:
-    """Return the all-reduce variant compared with the same arm by reduce-scatter, as text."""
+    """Return the all-reduce variant compared with the same arm by reduce-scatter, as text; empty if
+    a number is unknown."""
     other = reduce_scatter_partner(r, rows)
     times = step_ratio(r, other)
     if not (
@@ -221,7 +222,8 @@ def _format_wasteful(notes: Notes, r: ShardingResult, rows: Sequence[ShardingRes
 def reduce_scatter_partner(
     r: ShardingResult, rows: Sequence[ShardingResult]
 ) -> ShardingResult | None:
-    """Return the arm that differs only in how gradients are reduced, None without one."""
+    """Return the result on the same backend of the arm that differs only in how gradients are
+    reduced, None without one."""
     name = r.method_result.run.contrast.partner(r.arm, vary=("zero_reduce",))
     return next((x for x in rows if (x.arm, x.backend) == (name, r.backend)), None)
 

@@ -124,7 +124,7 @@ def count_gradients(plan: Plan, arm: str, seed: int) -> int:
     its = plan.experiment.arms[arm]
     if its.kind != "train":
         return 0
-    return plan.batch_sampler(its, seed).sample_gradients(plan.schedule(its, seed).updates)
+    return plan.batch_sampler(its, seed).count_sample_gradients(plan.schedule(its, seed).updates)
 
 
 def estimate_work(plan: Plan, keys: Sequence[Key]) -> dict[Key, float]:

@@ -120,7 +120,9 @@ class AggregationRanks(DataParallelRanks):
         width, updates = np.dtype(self.backend.dtype).itemsize, last - first + 1
         if isinstance(self.parallel, ZeroDataParallel):
             model, sharding = self.parallel.training, self.parallel.training.sharding
-            done = self.feed.sample_gradients(last) - self.feed.sample_gradients(first - 1)
+            done = self.feed.count_sample_gradients(last) - self.feed.count_sample_gradients(
+                first - 1
+            )
             chunks = max(1, done // (updates * self.size * model.recipe.chunk))
             each = moved_in_parts(model.units, self.size, sharding, chunks)
             return float(self.size * each * (2 if sharding.lower else width))

@@ -76,7 +76,7 @@ class SingleRank:
         counts = (
             self.feed.samples_per_rank(updates)
             if len(chains) > 1
-            else [self.feed.sample_gradients(updates)]
+            else [self.feed.count_sample_gradients(updates)]
         )
         own = [{"n": n, "sha256": chains[r]} for r, n in enumerate(counts) if r in chains]
         return own, combined_digest(chains)

@@ -149,7 +149,7 @@ class ModelParallelRanks(MultiRank):
     ) -> float | None:
         """Return the bytes per update that all ranks together send by the split plan, for the mean
         batch size of the updates ``first`` … ``last``; ``shapes`` are ignored."""
-        done = self.feed.sample_gradients(last) - self.feed.sample_gradients(first - 1)
+        done = self.feed.count_sample_gradients(last) - self.feed.count_sample_gradients(first - 1)
         batch, width = done // (last - first + 1), np.dtype(self.backend.dtype).itemsize
         return total_sent_bytes(self.executor.plan, batch, lower=self.low_precision) * width / FLOAT
 

@@ -124,7 +124,7 @@ class TrialRunner(TrialSetup):
             "compile_s": self.spent["compile"],
             "spent": self.spent,
             "updates": updates,
-            "sample_gradients": self.feed.sample_gradients(updates),
+            "sample_gradients": self.feed.count_sample_gradients(updates),
             "samples_sha256": sha256,
             "samples": samples,
             **pace,
@@ -349,7 +349,7 @@ class TrialRunner(TrialSetup):
         n, more = len(self.samples.train_y), self.ranks.pop_measurements()
         with self.timed("write"):
             for step in range(first, last + 1):
-                done, loss = self.feed.sample_gradients(step), float(self.losses[step - 1])
+                done, loss = self.feed.count_sample_gradients(step), float(self.losses[step - 1])
                 records.write("loss", step, loss, self.unit, epochs=done / n)
                 for _, metric, value in (m for m in more if m[0] == step):
                     records.write(metric, step, value, "1")
@@ -367,7 +367,7 @@ class TrialRunner(TrialSetup):
         if train is None or test is None or self.ranks.rank:
             return
         values = (train.loss, train.accuracy, test.loss, test.accuracy)
-        done = self.feed.sample_gradients(step)
+        done = self.feed.count_sample_gradients(step)
         looked = dict(zip(EVALUATION_METRICS, values, strict=True))
         self.evaluations |= looked
         if validation is not None:

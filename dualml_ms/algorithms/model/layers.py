@@ -69,7 +69,8 @@ def make_layer(layer: spec.Layer) -> nn.Cell:
 
 
 def make_low_precision_layer(layer: spec.Layer, lower: modules.LowPrecisionCast) -> nn.Cell:
-    """Make the cell for a layer in low precision; see `dualml.algorithms.precision`."""
+    """Make the cell for a layer of a model in low precision, see `dualml.algorithms.precision`; a
+    layer without a form of its own for that gets the cell of `make_layer`."""
     match layer:
         case spec.Linear(inputs, outputs, bias):
             return modules.LowPrecisionDense(inputs, outputs, bias, lower)

@@ -55,7 +55,7 @@ class ModelPart(nn.Cell):
 
     Example:
         >>> from dualml.algorithms.model import model
-        >>> part = Part(model("vit").layers[4:9], depth=2)  # from the first branch to its end
+        >>> part = ModelPart(model("vit").layers[4:9], depth=2)  # from the first branch to its end
         >>> x = ms.ops.zeros((2, 28, 64))
         >>> [y.shape for y in part(x, x)]
         [(2, 28, 64)]
@@ -105,7 +105,8 @@ class ModelPart(nn.Cell):
         self.blocks = [LayerBlock(self, some) for some in layer_spans(self.layers, groups)]
 
     def share_parameters(self, known: dict[str, ms.Parameter]) -> None:
-        """Share parameters between layers, under the name of the layer that owns them."""
+        """Share parameters between layers, under the name of the layer that owns them; ``known``,
+        name → parameter, has those of earlier parts and is extended."""
         for name, layer in self.layers:
             for leaf, full in canonical_parameter_names(name, layer).items():
                 if layer.parameter_owner(name, leaf) == name:
@@ -118,7 +119,8 @@ class ModelPart(nn.Cell):
                     getattr(cell, leaf).name = full
 
     def construct(self, *arguments):
-        """Return the stack after the layers, a tuple with the top last."""
+        """Return the stack after the layers, a tuple with the top last. Arguments: the stack before
+        them, then their masks and states."""
         masks = arguments[self.depth : self.depth + self.dropouts]
         return self.run_blocks(arguments[: self.depth], masks, self.padding_mask(arguments[0]))
 
@@ -222,7 +224,8 @@ class Network(ModelPart):
         return self.run_blocks((x,), masks, self.padding_mask(x))[-1].astype(ms.float32)
 
     def forward_with_states(self, x, *masks):
-        """Return logits, and the final states of stateful layers."""
+        """Return float32 logits, and the final states of stateful layers; ``masks`` are those of
+        Dropout layers and the initial states, in layer order."""
         stacks, states = self.walk_with_states((x,), masks, self.padding_mask(x))
         return stacks[-1][-1].astype(ms.float32), states
 

@@ -73,7 +73,8 @@ class RuleOptimizer(nn.Optimizer):
         return len(self.parameters)
 
     def initial_value(self, slot: str) -> Any:
-        """Return the initial value of a state name: a number or an initializer."""
+        """Return the initial value of the state of this name: a number or an initializer; zeros
+        unless the rule overrides it."""
         return "zeros"
 
     def state_unit(self, slot: str) -> float:
@@ -82,7 +83,7 @@ class RuleOptimizer(nn.Optimizer):
         return 1.0
 
     def construct(self, gradients):
-        """Make one update with one gradient per parameter."""
+        """Make one update, in place, with one gradient per parameter; return True."""
         if len(gradients) != len(self.parameters):
             raise ValueError("an optimizer needs one gradient per parameter, in their order")
         rates = self.get_lr()
@@ -98,7 +99,8 @@ class RuleOptimizer(nn.Optimizer):
         return True
 
     def coefficients(self, lr, t):
-        """Return the numbers of update ``t`` (an int32 scalar, from 1): scalars, as a tuple."""
+        """Return the numbers of update ``t`` (an int32 scalar, from 1): scalars, as a tuple. Every
+        rule defines this."""
         raise NotImplementedError
 
     def update(self, i, g, decay, numbers):
@@ -110,7 +112,8 @@ class RuleOptimizer(nn.Optimizer):
 
 
 def _check_groups(name: str, parameters: list[Any], decays: bool) -> None:
-    """Raise UserError for group entries that the rule does not have."""
+    """Raise `UserError` for entries of parameter groups that the rule does not have; single
+    parameters pass."""
     for group in parameters:
         if not isinstance(group, dict):
             continue

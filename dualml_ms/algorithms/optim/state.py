@@ -44,7 +44,8 @@ def load_state(
     step: int,
     names: Sequence[Any] | None = None,
 ) -> None:
-    """Restore the state after update ``step``; 0 with an empty ``state`` is a fresh start.
+    """Restore the state after update ``step``; step 0 is a fresh start, for which ``state`` is
+    ignored.
 
     Args:
         optimizer, names: as `state` takes them.
@@ -76,7 +77,8 @@ def load_state(
 
 
 def _check_names(optimizer: RuleOptimizer, names: Sequence[Any] | None) -> Sequence[Any]:
-    """Return one name per parameter, indices by default."""
+    """Return one name per parameter, indices by default; raise `UserError` for another number of
+    names."""
     names = range(optimizer.size) if names is None else names
     if len(names) != optimizer.size:
         raise UserError(f"optimizer state: {optimizer.size} parameters, {len(names)} names")

@@ -24,7 +24,9 @@ def make_method(
     comm: Communicator | None,
     config: Mapping[str, Any] | None = None,
 ) -> MindSporeMethod:
-    """Make a training method by name, see `dualml.experiment.methods.engine.EngineSupport`."""
+    """Make the MindSpore training method ``name``, see
+    `dualml.experiment.methods.engine.EngineSupport`; raise `Unsupported` for a ``config`` that is
+    not empty."""
     info = known("mindspore", name)
     info.check()
     if config:

@@ -110,8 +110,9 @@ class MindSporeMethod(MethodTraining, MemoryReport):
         return [[(loss, 1.0)] for loss in losses]
 
     def _run_scaled_steps(self, given: Sequence[tuple[Array, ...]]) -> list[ms.Tensor]:
-        """Make updates one by one and record which are skipped, by the optimizer's own step counts,
-        which are read together at the end."""
+        """Make updates one by one, record which the loss scaler skipped, and return their lazy
+        losses. Skips are found by the optimizer's own step counts, which are read together at the
+        end."""
         losses, counts = list[ms.Tensor](), [self.method.optimizer.global_step + 0]
         for batch in given:
             losses += self.method.run_steps([batch])
@@ -186,10 +187,10 @@ class MindSporeMethod(MethodTraining, MemoryReport):
         ) | skips
 
     def measure_memory(self, batch: Array | None = None) -> MemoryUsage:
-        """Return memory of weights, gradients and state. A gradient has its parameter's size,
-        whether in a graph or in the sums of micro-batches: at every level of mixed precision
-        parameters stay float32 and are cast inside of the graph, where copies and activations are
-        not visible."""
+        """Return memory of weights, gradients and state; ``batch`` is ignored. A gradient has its
+        parameter's size, whether in a graph or in the sums of micro-batches: at every level of
+        mixed precision parameters stay float32 and are cast inside of the graph, where copies and
+        activations are not visible."""
         own = self.method.optimizer
         gradients = getattr(self.method, "sums", own.parameters)
         return MemoryUsage(nbytes(self.parameters.values()), nbytes(gradients), state_bytes(own))
@@ -225,7 +226,8 @@ class MindSporeMethod(MethodTraining, MemoryReport):
 
 
 def count_processes(comm: Communicator | None) -> int:
-    """Return the number of processes that MindSpore reports."""
+    """Return the number of processes that MindSpore reports: those of the group of ``comm``,
+    without one those of the world, 1 outside of a cluster."""
     if comm is not None:
         return int(communication.get_group_size(comm.group))
     return int(get_world_size()) if is_initialized() else 1

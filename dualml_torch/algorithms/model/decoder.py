@@ -19,7 +19,7 @@ class SwiGLU(nn.Module):
     """SwiGLU activation, (…, 2·D) → (…, D)."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return silu(gate)·up, where the last axis of ``x`` holds gate and up, half each."""
+        """Return silu(gate)·up, (…, D); the last axis of ``x``, 2·D, holds gate, then up."""
         gate, up = x.chunk(2, -1)
         return functional.silu(gate) * up
 
@@ -40,7 +40,8 @@ class GroupedAttention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the causal attention outputs (B, T, G·R·K) of ``x`` (B, T, G·(R + 2)·K), which
-        holds R queries, a key and a value for each group."""
+        holds R queries, a key and a value for each group, one group after the other; queries and
+        keys are rotated first if the layer has a rotary base."""
         b, length, _ = x.shape
         r, groups, width = self.layer.heads_per_group, self.layer.kv_heads, self.layer.width
         parts = x.view(b, length, groups, r + 2, width)
@@ -68,7 +69,8 @@ class GroupedAttention(nn.Module):
 
 
 def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate pairs of entries of (B, T, …, K) by angles of (T, K / 2), in float32."""
+    """Rotate the pairs of entries i and i + K / 2 of (B, T, …, K) by angles whose cosines and sines
+    are (T, K / 2); computed in float32, returned as a new tensor of the type of ``x``."""
     first, second = x.float().chunk(2, -1)
     shape = (len(cos), *[1] * (x.dim() - 3), -1)
     cos, sin = cos.view(shape), sin.view(shape)

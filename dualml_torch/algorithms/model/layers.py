@@ -11,11 +11,11 @@ from dualml_torch.algorithms.model import decoder, images, modules, recurrent
 
 
 def make_layer(layer: spec.Layer) -> nn.Module:
-    """Make the module for a layer spec; `network.ModelPart` itself implements `Branch`, `Merge`,
-    `Swap` and `Dropout`, and shares parameters between layers.
+    """Make the module for a layer spec, with PyTorch's or zero initial weights; `network.ModelPart`
+    itself implements `Branch`, `Merge`, `Swap` and `Dropout`, and shares parameters between layers.
 
     Raises:
-        NotImplementedError: a layer this backend does not know; never a near miss.
+        NotImplementedError: any other layer, those four included; no similar module is taken.
     """
     match layer:
         case spec.Linear(inputs, outputs, bias):

@@ -11,12 +11,14 @@ from torch.nn import functional
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean of −log softmax(logits)[label] in nat."""
+    """Return the mean over all samples and positions of −log softmax(logits)[label] in nat,
+    0-dim."""
     return functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
 
 
 def mse(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean over all entries of (logits − one-hot)²."""
+    """Return the mean over all samples, positions and classes of (logits − one-hot label)²,
+    0-dim."""
     # Not one_hot: it reads the labels, which a recorded graph cannot.
     classes = torch.arange(logits.shape[-1], device=logits.device)
     target = (labels.unsqueeze(-1) == classes).to(logits.dtype)

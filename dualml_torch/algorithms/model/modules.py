@@ -50,7 +50,8 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, here: Tensor | None = None) -> Tensor:
         """Return the attention outputs (B, T, D) of ``x`` (B, T, 3·D), which holds queries, keys
-        and values. Keys where ``here`` (B, T) is False are masked; None masks none."""
+        and values, D each. Keys where ``here`` (B, T) is False are masked (None: none), and later
+        positions if the module is causal."""
         b, length, width = x.shape
         # B heads T d each
         q, k, v = x.view(b, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
@@ -93,8 +94,8 @@ class MeanPool(nn.Module):
     """Average over the positions that are ``here``, (B, T, D) → (B, D)."""
 
     def forward(self, x: Tensor, here: Tensor | None = None) -> Tensor:
-        """Return the mean (B, D) of ``x`` over the positions where ``here`` (B, T) is True; None:
-        over all."""
+        """Return the mean (B, D) of ``x`` over the positions where ``here`` (B, T) is True, nan
+        where none is; None: over all positions."""
         if here is None:
             return x.mean(1)
         share = here / here.sum(1, keepdim=True)

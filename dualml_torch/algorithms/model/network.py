@@ -26,13 +26,14 @@ class ModelPart(nn.Module):
     """Consecutive layers of a model; parameters are named ``conv1.weight``, ``fc1.bias``, …
 
     Args:
-        lower: type of the products (`dualml.algorithms.precision`); parameters are always float32.
+        lower: type of the products (`dualml.algorithms.precision`), None for float32; the
+            parameters themselves are always float32.
         others: canonical name → parameter, of previous parts, with which it may share some.
         recompute: the layers that are recomputed (`dualml.algorithms.model.recompute`).
 
     Example:
         >>> from dualml.algorithms.model import model
-        >>> part = Part(model("vit").layers[4:9])  # from the first branch to its end
+        >>> part = ModelPart(model("vit").layers[4:9])  # from the first branch to its end
         >>> x = torch.zeros(2, 28, 64)
         >>> [tuple(y.shape) for y in part((x, x))]
         [(2, 28, 64)]
@@ -82,9 +83,9 @@ class ModelPart(nn.Module):
         """Return the stack after the layers from the stack before them, the top last.
 
         Args:
-            masks: of the Dropout layers and, among them, the states that stateful layers begin
-                with, in
-                order; without them Dropout is the identity, and states are zeros.
+            masks: masks of the Dropout layers and, among them in the order of the layers, the
+                states that stateful layers begin with; without them Dropout is the identity, and
+                states are zeros.
             here: which positions hold a token, (B, T), for layers that need a padding mask.
         """
         if self.spans and torch.is_grad_enabled():
@@ -99,8 +100,9 @@ class ModelPart(nn.Module):
     def run_span(
         self, some: LayerSpan, values: Values, masks: Sequence[Tensor], here: Tensor | None
     ) -> Values:
-        """Return the values after a span of layers, recomputed in the backward pass if the span
-        says so."""
+        """Return the values after a span of layers from the ``input_count`` top values before it,
+        which ``values`` are; ``masks`` are those of the span. Recomputed in the backward pass if
+        the span says so."""
         count = len(masks)
 
         def run_layers(*given: Tensor) -> Values:
@@ -126,7 +128,8 @@ class ModelPart(nn.Module):
         here: Tensor | None = None,
         some: slice = slice(None),
     ) -> Iterator[tuple[str, Values]]:
-        """Yield the name of each layer, or of the layers ``some``, and the stack after it."""
+        """Run the layers one by one, or only those in the slice ``some``; after each, yield its
+        name and the whole stack, the top last. Arguments as in `forward`; nothing is recomputed."""
         *kept, x = values
         waiting = iter(masks)
         for name, layer in self.layers[some]:
@@ -146,8 +149,9 @@ class ModelPart(nn.Module):
             yield name, (*kept, x)
 
     def run_layer(self, name: str, layer: Layer, x: Tensor, *more: Tensor | None) -> Any:
-        """Run one module with its casts. PyTorch itself promotes to the wider type where values
-        meet."""
+        """Run the module ``name`` on ``x`` and ``more`` and return its result. In low precision,
+        layers of the policy PRODUCT cast their input and parameters to `low_dtype`; others use
+        float32 parameters, and SINGLE also a float32 input."""
         module = self.modules_by_name[name]
         if self.low_dtype is not None and layer.dtype_policy is DtypePolicy.PRODUCT:
             own = {leaf: p.to(self.low_dtype) for leaf, p in module.named_parameters()}
@@ -162,7 +166,7 @@ class ModelPart(nn.Module):
         return functional_call(module, wide, (x, *more)) if wide else module(x, *more)
 
     def canonical(self) -> dict[str, nn.Parameter]:
-        """Return the parameters by canonical name, in the order of the layers."""
+        """Return the parameters by canonical name, in the order of the layers, shared ones once."""
         return {
             full: getattr(self.modules_by_name[name], leaf)
             for name, layer in self.layers
@@ -170,7 +174,8 @@ class ModelPart(nn.Module):
         }
 
     def statistics(self) -> dict[str, Tensor]:
-        """Return the buffers by canonical name, in the order of the layers."""
+        """Return the buffers (running statistics) by canonical name, in the order of the layers;
+        empty without layers that have some."""
         return {
             f"{name}.{leaf}": getattr(self.modules_by_name[name], leaf)
             for name, layer in self.layers
@@ -178,7 +183,8 @@ class ModelPart(nn.Module):
         }
 
     def load(self, weights: Mapping[str, NDArray]) -> None:
-        """Copy canonical weights into the parameters and buffers."""
+        """Copy canonical weights into the parameters and buffers in place; ``weights`` needs all of
+        their names, and others are ignored."""
         with torch.no_grad():
             for name, tensor in (self.canonical() | self.statistics()).items():
                 tensor.copy_(torch.from_numpy(weights[name]))
@@ -198,20 +204,24 @@ class Network(ModelPart):
         self.spec = spec
 
     def forward(self, x: Tensor, *masks: Tensor) -> Tensor:  # type: ignore[override]
-        """Return logits, in float32; ``masks`` of the Dropout layers, in order, while training."""
+        """Return the logits of the samples ``x`` in float32. ``masks`` are Dropout masks and
+        initial states in the order of the layers, as in `ModelPart.forward`; without them nothing
+        is dropped."""
         logits = self.forward_stack((x,), masks)[-1]
         return logits if self.low_dtype is None else logits.float()
 
     def forward_stack(self, values: Values, masks: Sequence[Tensor] = ()) -> Values:
-        """Return the stack after all layers: samples go in, logits come out."""
+        """Return the stack after all layers, the logits on top, in the type of the last layer; the
+        top of ``values`` are the samples."""
         return super().forward(values, masks, self.padding_mask(values[-1]))
 
     def activations(self, x: Tensor) -> dict[str, Tensor]:
-        """Return the output of each layer for ``x`` by name, in float32, because NumPy has no
-        bfloat16."""
+        """Return the output of each layer for the samples ``x`` by name, without Dropout, in
+        float32, because NumPy has no bfloat16."""
         after = {name: stack[-1] for name, stack in self.walk((x,), (), self.padding_mask(x))}
         return after if self.low_dtype is None else {name: y.float() for name, y in after.items()}
 
     def padding_mask(self, x: Tensor) -> Tensor | None:
-        """Return which positions of tokens (B, T) hold a token; None if no layer needs it."""
+        """Return which positions of tokens ``x`` (B, T) hold a token, a boolean (B, T); None if no
+        layer needs it."""
         return x != PADDING if self.spec.needs_padding_mask else None

@@ -17,7 +17,7 @@ def make_layer(layer: spec.RecurrentLayer) -> nn.Module:
     """Make the module for a recurrent layer.
 
     Raises:
-        NotImplementedError: a layer this backend does not know; never a near miss.
+        NotImplementedError: any other layer; no similar module is taken.
     """
     match layer:
         case spec.LSTM():
@@ -39,8 +39,8 @@ class LSTM(nn.LSTM):
     also returns the final one, detached."""
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> Any:  # type: ignore[override]
-        """Run the LSTM from a zero state and return all outputs; from a ``state`` (B, 2, hidden),
-        return also the final one."""
+        """Run the LSTM from a zero state and return all outputs (B, T, hidden); from a ``state``
+        (B, 2, hidden), h and c, return also the final one, detached."""
         if state is None:
             return super().forward(x)[0]
         h, c = split_state(state)
@@ -52,8 +52,8 @@ class GRU(nn.GRU):
     """GRU, (B, T, inputs) → (B, T, hidden), with states (B, 1, hidden) as in `LSTM`."""
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> Any:  # type: ignore[override]
-        """Run the GRU from a zero state and return all outputs; from a ``state`` (B, 1, hidden),
-        return also the final one, detached."""
+        """Run the GRU from a zero state and return all outputs (B, T, hidden); from a ``state`` (B,
+        1, hidden), return also the final one, detached."""
         if state is None:
             return super().forward(x)[0]
         y, h = super().forward(x, *split_state(state))
@@ -64,8 +64,8 @@ class RNN(nn.RNN):
     """Simple RNN, (B, T, inputs) → (B, T, hidden), with states (B, 1, hidden) as in `LSTM`."""
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> Any:  # type: ignore[override]
-        """Run the RNN from a zero state and return all outputs; from a ``state`` (B, 1, hidden),
-        return also the final one, detached."""
+        """Run the RNN from a zero state and return all outputs (B, T, hidden); from a ``state`` (B,
+        1, hidden), return also the final one, detached."""
         if state is None:
             return super().forward(x)[0]
         y, h = super().forward(x, *split_state(state))

@@ -47,8 +47,9 @@ WIDTH, INDEX = 4, 8
 
 
 def attention_bytes(layer: Attention, before: Shape, after: Shape) -> int:
-    """Return the bytes of attention's log-sums per head and position, plus those of the mask that
-    is added to the scores."""
+    """Return the bytes per sample of attention's log-sums for each head and position, and of the
+    mask that is added to the scores, if the layer is masked. ``before`` is the shape of its input,
+    without the batch; ``after`` is ignored."""
     positions = before[0]
     seen = positions * (positions if layer.causal else 1)
     return WIDTH * (layer.heads * positions + (seen if layer.masked else 0))
@@ -68,7 +69,8 @@ def grouped_attention_rule(layer: GroupedAttention) -> SavedForBackward:
 
 
 def mean_pool_bytes(layer: MeanPool, before: Shape, after: Shape) -> int:
-    """Return the bytes of the weights of a masked mean over positions."""
+    """Return the bytes per sample of the weights of a masked mean over positions, 0 without a mask;
+    ``before`` is the shape of its input, and ``after`` is ignored."""
     return WIDTH * before[0] if layer.masked else 0
 
 
@@ -115,8 +117,9 @@ SAVED_BY_LAYER: Mapping[type[Layer], Rule] = {
 
 
 def saved_activation_bytes(spec: ModelSpec, samples: int, groups: Groups = ()) -> int | None:
-    """Return the saved bytes of a batch with its cross entropy, which saves log-probabilities and
-    the weight that it divides by; None if a layer's are unknown."""
+    """Return the saved bytes of a batch of ``samples`` samples with its cross entropy, which saves
+    log-probabilities and the weight that it divides by; None if a layer's are unknown. ``groups``
+    are the layers that are recomputed."""
     own = saved_bytes_per_sample(spec, SAVED_BY_LAYER, WIDTH, groups)
     logits = math.prod(list(spec.shapes().values())[-1])
     return None if own is None else samples * (own + WIDTH * logits) + WIDTH

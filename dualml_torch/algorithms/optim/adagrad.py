@@ -58,7 +58,8 @@ class Adagrad(RuleOptimizer):
         *,
         workspace: Workspace,
     ) -> None:
-        """Add g² to ``sum``, then subtract ``rate``·g/(√sum + ε) from ``p``, both in place."""
+        """Add g² to ``sum``, then subtract ``rate``·g/(√sum + ε) from ``p``, both in place; with
+        weight decay λ, g is g + λ·p."""
         total = state["sum"]
         if group["weight_decay"]:
             g = foreach_add(g, p, group["weight_decay"], None)

@@ -44,7 +44,8 @@ class Adam(RuleOptimizer):
 
     @staticmethod
     def coefficients(group: Group, step: int) -> tuple[float, ...]:
-        """Return (size, ε', keep) of update ``step``; without bias correction c₁ = c₂ = 1."""
+        """Return (size, ε', keep) of update ``step`` (from 1): η·√c₂/c₁; ε·√c₂ for ``eps_form``
+        "outside", else ε; 1 − η·λ. Here c = 1 − βᵗ, or 1 without bias correction."""
         lr, eps, (b1, b2) = group["lr"], group["eps"], group["betas"]
         c1, c2 = (1 - b1**step, 1 - b2**step) if group["bias_correction"] else (1.0, 1.0)
         if group["eps_form"] == "outside":
@@ -54,8 +55,9 @@ class Adam(RuleOptimizer):
 
     @staticmethod
     def decay(p: List, g: List, weight_decay: float, keep: Number, workspace: Workspace) -> List:
-        """Return the gradients ``g`` plus ``weight_decay`` times ``p``; `AdamW` leaves ``g`` and
-        shrinks ``p`` to the share ``keep``. ``workspace`` as in `update`."""
+        """Return the gradients with coupled decay, ``g`` + ``weight_decay``·``p``, as new tensors
+        or in ``workspace(p)``; ``g`` and ``p`` are unchanged. ``keep`` is ignored: only `AdamW`
+        needs it."""
         return foreach_add(g, p, weight_decay, workspace(p))
 
     @classmethod
@@ -68,8 +70,9 @@ class Adam(RuleOptimizer):
         *numbers: Number,
         workspace: Workspace,
     ) -> None:
-        """Update the moments ``exp_avg`` and ``exp_avg_sq`` and the parameters ``p`` in place;
-        ``numbers`` are those of `coefficients`."""
+        """Apply weight decay by `decay`, if there is any, then update the moments ``exp_avg`` and
+        ``exp_avg_sq`` and the parameters ``p`` in place; ``numbers`` are those of
+        `coefficients`."""
         size, eps, keep = numbers
         (b1, b2), m, v = group["betas"], state["exp_avg"], state["exp_avg_sq"]
         if group["weight_decay"]:

@@ -17,7 +17,7 @@ class AdamW(Adam):
 
     @staticmethod
     def decay(p: List, g: List, weight_decay: float, keep: Number, workspace: Workspace) -> List:
-        """Return the gradients ``g`` unchanged; multiply ``p`` by ``keep``, which contains
-        ``weight_decay``. The ``workspace`` is not needed."""
+        """Multiply ``p`` by ``keep`` = 1 − η·λ in place and return the gradients ``g`` unchanged;
+        ``weight_decay`` and ``workspace`` are ignored."""
         foreach_mul_(p, keep)
         return g

@@ -63,7 +63,8 @@ class RuleOptimizer(torch.optim.Optimizer):
         super().__init__(params, asdict(rule))
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add parameters, with hyperparameters of their own if the group has any.
+        """Add parameters, with hyperparameters of their own if the group has any; after an error
+        nothing is added.
 
         Raises:
             UserError: a hyperparameter that the rule refuses, or a complex parameter.
@@ -91,7 +92,8 @@ class RuleOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Make one update; return the result of ``closure``, which computes the gradients again."""
+        """Make one update of every parameter that has a gradient; return the result of ``closure``,
+        which is called first and computes the gradients again, None without one."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -101,8 +103,8 @@ class RuleOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def advance(self) -> None:
-        """Make one update without closure, hooks and the profiler's mark, which takes as long as
-        the update of a small model."""
+        """Make one update of every parameter that has a gradient, like `step` but without closure,
+        hooks and the profiler's mark, which take as long as the update of a small model."""
         for group in self.param_groups:
             compiled = self.compiled and not self.is_one_operation(group)
             for (step, _), work in self._collect_work(group, together=compiled).items():
@@ -118,10 +120,12 @@ class RuleOptimizer(torch.optim.Optimizer):
                         self.update(p, g, slots, group, *numbers, workspace=self._workspace)
 
     def _collect_work(self, group: Group, together: bool) -> dict[tuple[int, int], Work]:
-        """Group the parameters to update together, with their gradients and state.
+        """Count an update in the state of each parameter that has a gradient, make missing state,
+        and group these parameters, with gradients and state, by what is updated together.
 
-        Parameters with the same number of previous updates are grouped (those without a gradient
-        are skipped); unless ``together``, a tensor too large for the cache forms its own group.
+        Parameters with the same number of updates are together; unless ``together``, a tensor on a
+        CPU too large for the cache is a group of its own. Keys: the update's number, and the id of
+        a tensor by itself, else 0.
         """
         work: dict[tuple[int, int], Work] = {}
         for p in group["params"]:
@@ -142,8 +146,9 @@ class RuleOptimizer(torch.optim.Optimizer):
         return work
 
     def _workspace(self, tensors: list[Tensor]) -> list[Tensor] | None:
-        """Return reused scratch memory for one large tensor: clearing the pages of a new allocation
-        would cost more than the arithmetic. None for a list, which is small."""
+        """Return reused, uninitialised scratch memory for a list of one tensor on a CPU, because
+        clearing the pages of a new allocation would cost more than the arithmetic; None for several
+        tensors, on a GPU or for a DTensor."""
         if len(tensors) > 1 or not tensors[0].is_cpu or hasattr(tensors[0], "to_local"):
             return None  # a shard (DTensor) is no view of a buffer, either
         x, n = tensors[0], tensors[0].numel()
@@ -153,7 +158,7 @@ class RuleOptimizer(torch.optim.Optimizer):
         return [buffer.as_strided(x.shape, x.stride())]  # dense, in whatever order
 
     def initial_state(self, p: Tensor, group: Group) -> dict[str, Tensor]:
-        """Return the state of ``p`` before the first update: name → tensor of the shape of
+        """Return the state of ``p`` before the first update: state name → zeros of the shape of
         ``p``."""
         # Not group["lr"]: a schedule may have set it to 0, which no rule accepts.
         slots = self.spec_of_group({**group, "lr": 1.0}).state_keys
@@ -161,14 +166,14 @@ class RuleOptimizer(torch.optim.Optimizer):
 
     @staticmethod
     def is_one_operation(group: Group) -> bool:
-        """Return whether `update` already is a single pass over memory, which no compiler can
-        shorten."""
+        """Return whether `update` with the hyperparameters of ``group`` already is a single pass
+        over memory, which no compiler can shorten; False unless a rule overrides this."""
         return False
 
     @staticmethod
     def coefficients(group: Group, step: int) -> tuple[float, ...]:
         """Return the numbers of update ``step`` (from 1) of a ``group`` that change during
-        training."""
+        training, in the order in which `update` takes them; every rule overrides this."""
         raise NotImplementedError
 
     @staticmethod
@@ -196,9 +201,10 @@ class RuleOptimizer(torch.optim.Optimizer):
 def iter_blocks(
     params: List, grads: List, state: dict[str, List]
 ) -> Iterable[tuple[List, List, dict[str, List]]]:
-    """Split a large tensor, its gradient and state into blocks that stay in the cache through all
-    operations of an update; yield other tensors unchanged. AdamW of an embedding of 2.7 million
-    numbers then takes 0.88 of its time (two threads; measured)."""
+    """Yield blocks, 1-D views of equal spans, of a single large tensor on a CPU, its gradient and
+    its state, so that they stay in the cache through all operations of an update; anything else
+    once, unchanged. AdamW of an embedding of 2.7 million numbers then takes 0.88 of its time (two
+    threads; measured)."""
     p, g = params[0], grads[0]
     slots = {name: tensors[0] for name, tensors in state.items()}
     together = [p, g, *slots.values()]
@@ -217,8 +223,8 @@ def iter_blocks(
 
 
 def same_layout(tensors: List) -> bool:
-    """Return whether all tensors are dense and of one layout: the same element at the same
-    offset."""
+    """Return whether all tensors are dense and of one layout: the same element at the same offset.
+    False if one is a DTensor."""
     dense = torch.ops.aten.is_non_overlapping_and_dense
     return all(
         not hasattr(t, "to_local") and t.stride() == tensors[0].stride() and dense(t)

@@ -35,7 +35,8 @@ def run_compiled(
     grads: List,
     state: Mapping[str, List],
 ) -> None:
-    """Run ``update(params, grads, state, group, *numbers)`` compiled.
+    """Run ``update(params, grads, state, group, *numbers)`` compiled; it changes ``params`` and
+    ``state`` in place. The first call with these tensors and hyperparameters compiles, for seconds.
 
     The numbers are passed as a tensor: as Python floats, each new value would trigger a
     compilation. The tensor is float32 if all parameters are, which saves a conversion per vector of
@@ -67,7 +68,8 @@ def _compile(
     flat: List,
 ) -> Callable[..., Any]:
     """Trace ``update`` without executing it and compile the graph; the returned function takes
-    ``numbers`` and the tensors ``flat``, which it updates in place."""
+    ``numbers`` and the tensors ``flat``: parameters, gradients, then the state of each name in
+    ``slots``. It updates parameters and state in place."""
     from torch._inductor import compile as fuse
     from torch._inductor import config
 
@@ -87,5 +89,5 @@ def _compile(
 
 
 def _hashable(value: Any) -> Any:
-    """Return a list as a tuple and any other value unchanged."""
+    """Return a list as a tuple and any other value as it is."""
     return tuple(value) if isinstance(value, list) else value

@@ -62,9 +62,9 @@ def foreach_mul_(x: List, size: Number) -> None:
 
 
 def typed_scalar(x: List, size: float) -> Tensor | None:
-    """Return the number as a tensor of the tensors' type: a float is converted anew for each of
-    them, which takes longer than the update of a small one. None if it would lose digits, or the
-    types differ."""
+    """Return ``size`` as a 0-dim tensor of the type of ``x`` if all of ``x`` are float32, or all
+    float64, on a CPU, else None. A float is converted anew for each tensor, which takes longer than
+    the update of a small one; other types would lose digits."""
     kind = x[0].dtype
     if kind not in (torch.float32, torch.float64) or any(
         a.dtype is not kind or not a.is_cpu for a in x
@@ -74,18 +74,19 @@ def typed_scalar(x: List, size: float) -> Tensor | None:
 
 
 def foreach_add(x: List, y: List, size: float, workspace: List | None) -> List:
-    """Return x + size·y, written into ``workspace`` if there is one."""
+    """Return x + size·y, as new tensors, or written into ``workspace`` if that is not None."""
     if workspace is None:
         return torch._foreach_add(x, y, alpha=size)
     return [torch.add(a, b, alpha=size, out=c) for a, b, c in zip(x, y, workspace, strict=True)]
 
 
 def foreach_sqrt(x: List, workspace: List | None, eps: Number = 0.0) -> List:
-    """Return √x, to which ``eps`` is added next.
+    """Return √x, as new tensors, or written into ``workspace`` if that is not None. ``eps`` is not
+    added: it says what the caller adds next.
 
     MKL takes six times as long for roots of zeros, as in the state of tokens that have not occurred
-    yet. Where ``eps`` makes the difference vanish in rounding, the root of the smallest normal
-    number is used instead.
+    yet. With a workspace, where ``eps`` makes the difference vanish in rounding, the root of the
+    smallest normal number is used instead.
     """
     if workspace is None:
         return torch._foreach_sqrt(x)

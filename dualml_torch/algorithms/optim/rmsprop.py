@@ -55,7 +55,7 @@ class RMSprop(RuleOptimizer):
         workspace: Workspace,
     ) -> None:
         """Update ``square_avg``, ``grad_avg`` if centered, ``momentum_buffer`` with momentum, and
-        the parameters ``p``, in place."""
+        the parameters ``p``, in place; weight decay λ·p is added to the gradient first."""
         alpha, v = group["alpha"], state["square_avg"]
         if group["weight_decay"]:
             g = foreach_add(g, p, group["weight_decay"], None)

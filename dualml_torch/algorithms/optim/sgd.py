@@ -42,7 +42,7 @@ class SGD(RuleOptimizer):
 
     @staticmethod
     def coefficients(group: Group, step: int) -> tuple[float, ...]:
-        """Return (η, 1 − τ) with the dampening τ, which is 0 in the first update."""
+        """Return (η, 1 − τ) with the dampening τ; in update 1 the second is 1 whatever τ is."""
         # The buffer starts at zero, so an undampened first gradient is b_1 = g.
         return float(group["lr"]), 1.0 if step == 1 else 1.0 - group["dampening"]
 
@@ -57,7 +57,8 @@ class SGD(RuleOptimizer):
         *,
         workspace: Workspace,
     ) -> None:
-        """Update ``momentum_buffer``, if there is momentum, and the parameters ``p`` in place."""
+        """Update ``momentum_buffer``, if there is momentum, and the parameters ``p`` in place;
+        weight decay λ·p is added to the gradient first."""
         decay, mu = group["weight_decay"], group["momentum"]
         if decay:
             g = foreach_add(g, p, decay, workspace(p))

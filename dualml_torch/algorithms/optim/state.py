@@ -16,8 +16,8 @@ Arrays = dict[Any, NDArray[Any]]
 
 
 def state(optimizer: RuleOptimizer, names: Sequence[Any] | None = None) -> dict[str, Arrays]:
-    """Return copies of the state: state name → parameter name → array; before the first update, the
-    rule's initial state.
+    """Return copies of the state without the step counts: state name → parameter name → array; for
+    a parameter without an update, the rule's initial state.
 
     Args:
         optimizer: one of this package.
@@ -39,7 +39,8 @@ def load_state(
     step: int,
     names: Sequence[Any] | None = None,
 ) -> None:
-    """Restore the state after update ``step``; 0 with an empty ``state`` is a fresh start.
+    """Restore the state of all parameters after update ``step``; with ``step`` 0 all state is
+    dropped, a fresh start, and ``state`` is ignored.
 
     Args:
         optimizer, names: as `state` takes them.
@@ -69,7 +70,8 @@ def load_state(
 def _named_parameters(
     optimizer: RuleOptimizer, names: Sequence[Any] | None
 ) -> list[tuple[Any, torch.Tensor, dict[str, Any]]]:
-    """Return name, parameter and group of all parameters, in the optimizer's order."""
+    """Return name, parameter and group of all parameters, in the optimizer's order; names are
+    numbers from 0 if ``names`` is None. UserError: another number of names than of parameters."""
     pairs = [(p, group) for group in optimizer.param_groups for p in group["params"]]
     names = range(len(pairs)) if names is None else names
     if len(names) != len(pairs):

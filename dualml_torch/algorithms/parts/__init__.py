@@ -16,7 +16,8 @@ from dualml_torch.algorithms.parts import functions, losses, norms, recurrent
 
 
 def refuse_other_arguments(one: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function so that it raises NotImplementedError for arguments that it does not have."""
+    """Wrap a function so that it raises NotImplementedError for arguments that it does not have;
+    unknown keyword arguments that are None or False are dropped instead."""
     known = inspect.signature(one)
 
     def call(*args: Any, **kwargs: Any) -> Any:

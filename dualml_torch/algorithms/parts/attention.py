@@ -24,7 +24,8 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """Compute attention as documented for `torch.nn.functional.scaled_dot_product_attention`.
+    """Compute attention as documented for `torch.nn.functional.scaled_dot_product_attention`; a
+    query that may attend to no key gives zeros.
 
     Args:
         query: (…, heads, queries, size).
@@ -52,8 +53,8 @@ def attention(
 
 
 def fully_masked_queries(scores: Tensor) -> Tensor | None:
-    """Return a mask of the queries that may attend to nothing, whose output is zero; None if there
-    are none."""
+    """Return a mask (…, queries, 1) that is True for queries whose scores (…, queries, keys) are
+    all −∞ and whose output is to be zero; None if there are none."""
     with torch._C.DisableTorchFunction():
         empty = torch.isneginf(scores).all(-1, keepdim=True)
         return empty if empty.any() else None

@@ -28,8 +28,9 @@ def embedding_bag(
     padding_idx: int | None = None,
 ) -> Tensor:
     """Return the sum or mean (B, D) of the rows of ``weight`` whose indices a bag of ``input`` (B,
-    N) holds, without those of ``padding_idx``. NotImplementedError: ``offsets``, ``max_norm``,
-    ``scale_grad_by_freq`` or mode ``max``."""
+    N) holds, times ``per_sample_weights``, without those of ``padding_idx``. NotImplementedError:
+    ``offsets``, ``max_norm``, ``scale_grad_by_freq`` or mode ``max``; other arguments are
+    ignored."""
     if offsets is not None or max_norm is not None or scale_grad_by_freq or mode == "max":
         raise NotImplementedError
     rows = functional.embedding(input, weight, padding_idx)
@@ -43,8 +44,9 @@ def embedding_bag(
 
 
 def einsum(equation: str, *operands: Any) -> Tensor:
-    """Multiply the operands element by element, then sum. NotImplementedError: an implicit output,
-    an ellipsis, a letter twice in an operand, or more than `MAX_ELEMENTS` products."""
+    """Compute `torch.einsum` in two steps: multiply the operands element by element, then sum the
+    axes that the output lacks. NotImplementedError: an implicit output, an ellipsis, a letter twice
+    in an operand, or more than `MAX_ELEMENTS` products."""
     given, arrow, output = equation.replace(" ", "").partition("->")
     letters = given.split(",")
     if len(operands) == 1 and isinstance(operands[0], list | tuple):
@@ -86,7 +88,7 @@ def silu(input: Tensor, inplace: bool = False) -> Tensor:
 
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """Return x·Φ(x) with the error function, or with the tanh approximation if ``approximate`` is
-    ``tanh``."""
+    ``tanh``; by single operations."""
     if approximate == "tanh":
         inner = math.sqrt(2 / math.pi) * (input + 0.044715 * input**3)
         return 0.5 * input * (1 + inner.tanh())
@@ -101,8 +103,8 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
 
 
 def softplus(input: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
-    """Return log(1 + exp(x)); ``threshold`` is ignored. NotImplementedError if ``beta`` is not
-    1."""
+    """Return log(1 + exp(x)), which overflows to ∞ because ``threshold`` is ignored.
+    NotImplementedError if ``beta`` is not 1."""
     if beta != 1:
         raise NotImplementedError
     return torch.log1p(input.exp())
@@ -155,8 +157,10 @@ def grid_sample(
     padding_mode: str = "zeros",
     align_corners: bool | None = None,
 ) -> Tensor:
-    """Sample images (B, C, H, W) bilinearly from the four pixels around each point of ``grid`` (B,
-    rows, columns, 2). NotImplementedError: other modes, reflection or volumes."""
+    """Sample images (B, C, H, W) bilinearly from the four pixels around each point (x, y) in [−1,
+    1] of ``grid`` (B, rows, columns, 2); return (B, C, rows, columns). Pixels outside count as 0,
+    unless ``padding_mode`` is ``border``. NotImplementedError: other modes, reflection or
+    volumes."""
     if mode != "bilinear" or padding_mode == "reflection" or input.ndim != 4:
         raise NotImplementedError
     (b, c, h, w), (rows, columns) = input.shape, grid.shape[1:3]

@@ -56,7 +56,7 @@ def binary_cross_entropy_with_logits(
     pos_weight: Tensor | None = None,
 ) -> Tensor:
     """Return the binary cross entropy of logits ``input``, reduced; ``pos_weight`` multiplies the
-    terms of positive targets, ``weight`` all of them."""
+    terms target·log p, ``weight`` the whole losses."""
     ones = target * functional.logsigmoid(input)
     if pos_weight is not None:
         ones = pos_weight * ones
@@ -72,8 +72,9 @@ def nll_loss(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> Tensor:
-    """Return the negative log-probabilities ``input`` (N, C, …) or (C,) of the target classes,
-    reduced. ``weight`` (C,) weights the mean; ``ignore_index`` counts nothing."""
+    """Return the negative log-probabilities ``input`` (N, C, …) or (C,) of the target classes, each
+    times its class's ``weight`` (C,), reduced; the mean divides by the sum of these weights.
+    Targets ``ignore_index`` give 0 and do not count."""
     known = target != ignore_index
     classes = target.masked_fill(~known, 0)
     each = -input.gather(min(1, input.ndim - 1), classes.unsqueeze(min(1, input.ndim - 1)))
@@ -94,7 +95,8 @@ def cross_entropy(
     label_smoothing: float = 0.0,
 ) -> Tensor:
     """Return the cross entropy of logits ``input`` (N, C, …) or (C,) and target classes or
-    probabilities, reduced. NotImplementedError: label smoothing with weights or ignored labels."""
+    probabilities, reduced; label smoothing is applied to classes only. NotImplementedError: label
+    smoothing with weights or ignored labels."""
     if label_smoothing and (weight is not None or (target == ignore_index).any()):
         raise NotImplementedError
     axis = min(1, input.ndim - 1)
@@ -117,7 +119,8 @@ def kl_div(
     log_target: bool = False,
 ) -> Tensor:
     """Return target·(log target − input) for log-probabilities ``input``, reduced; ``batchmean``
-    divides the sum by the number of samples."""
+    divides the sum by the number of samples. A target probability of 0 gives nan; with
+    ``log_target`` the targets are logarithms."""
     logs = target if log_target else target.log()
     each = (target.exp() if log_target else target) * (logs - input)
     return each.sum() / len(input) if reduction == "batchmean" else apply_reduction(each, reduction)

@@ -10,8 +10,8 @@ Tensor = torch.Tensor
 
 
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
-    """Divide ``input`` by its Euclidean norm along ``dim``, which is at least ``eps``.
-    NotImplementedError if ``p`` is not 2."""
+    """Return ``input`` divided by its Euclidean norm along ``dim``, a norm below ``eps`` counting
+    as ``eps``. NotImplementedError if ``p`` is not 2."""
     if p != 2:
         raise NotImplementedError
     return input / input.square().sum(dim, keepdim=True).sqrt().clamp_min(eps)
@@ -75,8 +75,9 @@ def batch_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     """Standardize ``input`` (N, C, …) per channel, then apply ``weight`` and ``bias``. In training
-    by the batch's statistics, which also update the running ones in place; else by the running
-    ones. NotImplementedError: training with ``momentum`` None."""
+    by the batch's mean and biased variance, which also update the running ones in place (the
+    variance unbiased); else by the running ones. NotImplementedError: training with ``momentum``
+    None."""
     shape = (1, -1, *[1] * (input.ndim - 2))
     if not training:
         assert running_mean is not None

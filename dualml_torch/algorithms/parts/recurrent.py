@@ -76,10 +76,15 @@ def run_recurrent(
     *options: Any,
 ) -> tuple[Tensor, ...]:
     """Run ``cell`` over all steps of all layers; return the outputs, then the final states (layers
-    · directions, B, H). Packed sequences are not implemented.
+    · directions, B, H), one tensor for each in ``hx``.
 
     Args:
+        hx: initial state, or a sequence of them.
+        weights: four for each layer and direction, in the order in which ``cell`` takes them.
         options: see `RecurrentOptions`.
+
+    Raises:
+        NotImplementedError: packed sequences, no biases, or Dropout while training.
     """
     has_biases, layers, dropout, train, bidirectional, batch_first = RecurrentOptions(*options)
     if not isinstance(has_biases, bool) or (dropout and train) or not has_biases:
@@ -109,15 +114,18 @@ def run_recurrent(
 
 def lstm(*given: Any) -> tuple[Tensor, ...]:
     """Run `lstm_cell` by `run_recurrent`; return outputs, final hidden states and final cell
-    states."""
+    states. ``given`` are the arguments of torch's function: input, initial state, weights, then
+    `RecurrentOptions`."""
     return run_recurrent(lstm_cell, *given)
 
 
 def gru(*given: Any) -> tuple[Tensor, ...]:
-    """Run `gru_cell` by `run_recurrent`; return outputs and final states."""
+    """Run `gru_cell` by `run_recurrent`; return outputs and final states. ``given`` are the
+    arguments of torch's function: input, initial state, weights, then `RecurrentOptions`."""
     return run_recurrent(gru_cell, *given)
 
 
 def rnn_tanh(*given: Any) -> tuple[Tensor, ...]:
-    """Run `rnn_tanh_cell` by `run_recurrent`; return outputs and final states."""
+    """Run `rnn_tanh_cell` by `run_recurrent`; return outputs and final states. ``given`` are the
+    arguments of torch's function: input, initial state, weights, then `RecurrentOptions`."""
     return run_recurrent(rnn_tanh_cell, *given)

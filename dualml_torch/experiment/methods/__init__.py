@@ -25,7 +25,9 @@ def make_method(
     comm: Communicator | None,
     config: Mapping[str, Any] | None = None,
 ) -> TorchMethod:
-    """Make a training method by name, see `dualml.experiment.methods.engine.EngineSupport`."""
+    """Make a training method of PyTorch by name, see
+    `dualml.experiment.methods.engine.EngineSupport`; an error if it is unknown, or its engine is
+    not installed."""
     info = known("torch", name)
     info.check()
     file = importlib.import_module(f"{__name__}.{info.file or name}")

@@ -14,8 +14,8 @@ class Method(TrainingMethod):
         self.criterion = context.criterion
 
     def step(self, x, y):
-        """Make one update from inputs ``x`` and labels ``y``; return their mean loss before it,
-        lazy."""
+        """Make one update from this process's inputs ``x``, a tuple, and labels ``y``, with
+        gradients averaged over the processes; return its own mean loss before it, lazy."""
         self.optimizer.zero_grad()
         loss = self.criterion(self.model(*x), y)
         self.accelerator.backward(loss * self.weight)

@@ -45,7 +45,8 @@ class Method(TrainingMethod):
         self.criterion = context.criterion
 
     def load_batches(self, batches):
-        """Yield positions, samples and labels of this process's part of each batch."""
+        """Yield positions, samples and labels of this process's part of each global batch, in the
+        order of ``batches``."""
         full = self.sampler.batch_size
         while batches:  # a smaller batch ends an epoch: Accelerate would drop it before others
             ends = [n for n, batch in enumerate(batches, 1) if len(batch) < full]
@@ -55,8 +56,8 @@ class Method(TrainingMethod):
             batches = batches[end:]
 
     def step(self, x, y):
-        """Make one update from inputs ``x`` and labels ``y``; return their mean loss before it,
-        lazy."""
+        """Make one update from this process's inputs ``x``, a tuple, and labels ``y``, with
+        gradients averaged over the processes; return its own mean loss before it, lazy."""
         self.optimizer.zero_grad()
         loss = self.criterion(self.model(*x), y)
         self.accelerator.backward(loss * self.weight)

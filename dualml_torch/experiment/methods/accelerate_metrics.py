@@ -21,8 +21,8 @@ class Method(TrainingMethod):
         self.prepared = context.options["prepared"]
 
     def step(self, x, y):
-        """Make one update from inputs ``x`` and labels ``y``; return their mean loss before it,
-        lazy."""
+        """Make one update from this process's inputs ``x``, a tuple, and labels ``y``, with
+        gradients averaged over the processes; return its own mean loss before it, lazy."""
         self.optimizer.zero_grad()
         loss = self.criterion(self.model(*x), y)
         self.accelerator.backward(loss * self.weight)
@@ -30,7 +30,8 @@ class Method(TrainingMethod):
         return loss.detach()
 
     def engine_evaluate(self, predict, samples):
-        """Return all processes' prediction rows; unprepared, each sample's once per process."""
+        """Return all processes' prediction rows, each sample's once; unprepared, every process
+        predicts all samples, and their rows occur once per process."""
         loader = DataLoader(torch.arange(samples), batch_size=TEST_BATCH)
         gather = self.accelerator.gather
         if self.prepared:

@@ -17,8 +17,9 @@ class Method(TrainingMethod):
         self.criterion = context.criterion
 
     def step(self, x, y):
-        """Make one update from inputs ``x`` and labels ``y``; return their mean loss before it,
-        lazy."""
+        """Make one update from this process's inputs ``x``, a tuple, and labels ``y``, in up to
+        four micro-batches, with gradients averaged over the processes once; return its own mean
+        loss before it, lazy."""
         self.optimizer.zero_grad()
         total = 0.0
         micro = list(zip(*(tensor.chunk(4) for tensor in (*x, y)), strict=True))

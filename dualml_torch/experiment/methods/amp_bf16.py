@@ -16,8 +16,8 @@ class Method(TrainingMethod):
         self.autocast = torch.autocast(context.device.type, torch.bfloat16)
 
     def step(self, x, y):
-        """Make one update from inputs ``x`` and labels ``y``; return their mean loss before it,
-        lazy."""
+        """Make one update from inputs ``x``, a tuple, and labels ``y``; return their mean loss
+        before it, lazy."""
         self.optimizer.zero_grad()
         with self.autocast:
             loss = self.criterion(self.model(*x), y)

@@ -66,8 +66,8 @@ class TrainingMethod(ABC):
         """
 
     def load_batches(self, batches: Sequence[Array]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Distribute global batches, positions (n,), by a loader that the engine has prepared; for
-        methods that are ``prepared`` in `methods.toml`.
+        """Distribute global batches, positions (n,), by a loader that the engine has prepared; only
+        methods that are ``prepared`` in `methods.toml` implement it.
 
         Returns:
             Positions, samples and labels of this process's part of each batch.
@@ -76,7 +76,7 @@ class TrainingMethod(ABC):
 
     @property
     def groups(self) -> Mapping[str, list[list[int]]]:
-        """Ranks of each group by kind of group, if an engine forms groups."""
+        """Ranks of each group by kind of group, if an engine forms groups; empty by default."""
         return {}
 
     def engine_evaluate(self, predict: Callable[[Tensor], Tensor], samples: int) -> Tensor | None:
@@ -89,11 +89,12 @@ class TrainingMethod(ABC):
         return None
 
     def close(self) -> None:  # noqa: B027 — most engines take nothing
-        """Release what the engine holds outside of the device."""
+        """Release what the engine holds outside of the device; nothing by default."""
 
     @property
     def processes(self) -> int:
-        """Number of processes that the engine reports."""
+        """Number of processes in torch's process group, 1 without one; engines with a group of
+        their own report theirs."""
         there = torch.distributed.is_available() and torch.distributed.is_initialized()
         return torch.distributed.get_world_size() if there else 1
 
@@ -109,6 +110,6 @@ class TrainingMethod(ABC):
         return None if scale is None else float(scale)
 
     def gather_parameters(self, model: nn.Module) -> dict[str, Tensor]:
-        """Return the full parameters of the model by name, gathered if they are sharded; all ranks
-        call it."""
+        """Return the full parameters of the model by name, detached; all ranks call it. By default
+        they are taken as they are; methods that shard them gather them here."""
         return {name: p.detach() for name, p in model.named_parameters()}

@@ -19,8 +19,8 @@ class Method(TrainingMethod):
         self.autocast = torch.autocast(context.device.type, torch.bfloat16)
 
     def step(self, x, y):
-        """Make one update from inputs ``x`` and labels ``y``; return their mean loss before it,
-        lazy."""
+        """Make one update from this process's inputs ``x``, a tuple, and labels ``y``, with
+        gradients averaged over the processes; return its own mean loss before it, lazy."""
         self.optimizer.zero_grad()
         with self.autocast:
             loss = self.criterion(self.model(*x), y)

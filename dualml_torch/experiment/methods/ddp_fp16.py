@@ -23,8 +23,9 @@ class Method(TrainingMethod):
         self.scaler = torch.amp.GradScaler(context.device.type)
 
     def step(self, x, y):
-        """Make one update from inputs ``x`` and labels ``y``; return their mean loss before it,
-        lazy."""
+        """Make one update from this process's inputs ``x``, a tuple, and labels ``y``, with
+        gradients averaged over the processes; return its own mean loss before it, lazy. Nothing is
+        updated if a gradient overflows."""
         self.optimizer.zero_grad()
         with self.autocast:
             loss = self.criterion(self.model(*x), y)

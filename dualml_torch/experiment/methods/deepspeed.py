@@ -34,7 +34,7 @@ class Bfloat16Model(nn.Module):
         self.model = model
 
     def forward(self, *x):
-        """Run the model on the inputs ``x`` in bfloat16 autocast."""
+        """Run the model on the inputs ``x`` in bfloat16 autocast and return its output as it is."""
         with torch.autocast(x[0].device.type, torch.bfloat16):
             return self.model(*x)
 
@@ -62,15 +62,16 @@ class Method(TrainingMethod):
         self.criterion = context.criterion
 
     def step(self, x, y):
-        """Make one update from inputs ``x`` and labels ``y``; return their mean loss before it,
-        lazy."""
+        """Make one update from this process's inputs ``x``, a tuple, and labels ``y``, with
+        gradients averaged over the processes; return its own mean loss before it, lazy."""
         loss = self.criterion(self.model(*x).float(), y)
         self.model.backward(loss * self.weight)
         self.model.step()
         return loss.detach()
 
     def zero_config(self, context):
-        """Return DeepSpeed's ``zero_optimization`` configuration: stage, and offloading devices."""
+        """Return DeepSpeed's ``zero_optimization`` configuration: the user's own with the method's
+        stage and offloading devices."""
         own, options = context.config.get("zero_optimization", {}), context.options
         table = {
             "stage3_param_persistence_threshold": 0,  # smaller tensors would not be sharded
@@ -85,7 +86,8 @@ class Method(TrainingMethod):
         return table
 
     def nvme_folder(self, path):
-        """Return a folder of this process for files of weights and state."""
+        """Return this process's folder for files of weights and state; made anew in ``path`` (None:
+        the system's temporary folder) at the first call. Unsupported: no libaio."""
         if not deepspeed.ops.op_builder.AsyncIOBuilder().is_compatible(verbose=False):
             raise Unsupported(
                 "DeepSpeed reads and writes disks by libaio, which it compiles against: install it "
@@ -105,7 +107,8 @@ class Method(TrainingMethod):
         return self.model.world_size
 
     def gather_parameters(self, model):
-        """Return full parameters by name, the float32 ones if the model is in bfloat16."""
+        """Return the full parameters by name, the float32 ones if the model is in bfloat16; all
+        ranks call it."""
         if isinstance(self.model.module, Bfloat16Model):  # the float32 weights, which are updated
             parameters = model.named_parameters()
             return {name: safe_get_full_fp32_param(p).detach() for name, p in parameters}

@@ -26,7 +26,8 @@ class PipelineLayer(nn.Module):
         self.part, self.padded, self.first, self.last = part, padded, first, last
 
     def forward(self, values):
-        """Return the stack after the layer, with the token mask if padded; last: the logits."""
+        """Return the stack after the layer, a tuple, with the token mask behind it if padded; of
+        the last layer the logits alone."""
         values = values if isinstance(values, tuple) else (values,)
         here = None
         if self.padded:
@@ -76,13 +77,13 @@ class Method(TrainingMethod):
                 p.data = p.data.new_empty(0)
 
     def criterion(self, outputs, y):
-        """Return the sample losses' sum times ``loss_factor``, so that the engine's mean is
-        right."""
+        """Return the sum of the samples' losses times ``loss_factor``, so that the mean that the
+        engine takes is that over all samples."""
         return self.whole_loss(outputs, y) * (len(y) * self.loss_factor)
 
     def step(self, x, y):
-        """Make one update with the samples of all ranks of the pipeline; return the engine's
-        loss."""
+        """Make one update with the samples of all ranks of this pipeline, and of the other
+        pipelines; return the mean loss that the engine computes."""
         every = [None] * self.grid.pipe_parallel_size
         dist.all_gather_object(every, (x[0], y), group=self.grid.get_pipe_parallel_group())
         samples = len(y) * self.processes / self.weight
@@ -91,11 +92,12 @@ class Method(TrainingMethod):
 
     @property
     def groups(self):
-        """Ranks of each pipeline, and ranks that hold the same stage."""
+        """Ranks of each pipeline (``pipe``), and ranks that hold the same stage (``data``)."""
         return {"pipe": self.grid.pipe_groups, "data": self.grid.dp_groups}
 
     def gather_parameters(self, model):
-        """Return all parameters by name, each broadcast by a rank with its stage."""
+        """Return all parameters by name, each broadcast by a rank with its stage; all ranks call
+        it."""
         found = {}
         for name, p in model.canonical().items():
             stage = self.owners[name]
@@ -105,7 +107,7 @@ class Method(TrainingMethod):
 
 
 def stage_by_parameter(module, layers, parameters):
-    """Map each parameter to the stage that has its layer."""
+    """Return parameter name → number of the stage, from 0, that has its layer."""
     names = {id(p): name for name, p in parameters.items()}
     bounds = list(zip(module.parts, module.parts[1:], strict=False))
     return {

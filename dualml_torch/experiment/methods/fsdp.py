@@ -24,8 +24,8 @@ class Method(TrainingMethod):
         self.criterion = context.criterion
 
     def step(self, x, y):
-        """Make one update from inputs ``x`` and labels ``y``; return their mean loss before it,
-        lazy."""
+        """Make one update from this process's inputs ``x``, a tuple, and labels ``y``, with
+        gradients averaged over the processes; return its own mean loss before it, lazy."""
         self.optimizer.zero_grad()
         loss = self.criterion(self.model(*x), y)
         (loss * self.weight).backward()
@@ -33,13 +33,13 @@ class Method(TrainingMethod):
         return loss.detach()
 
     def gather_parameters(self, model):
-        """Return the full parameters by name, all-gathered from their shards."""
+        """Return the full parameters by name, all-gathered from their shards; all ranks call it."""
         return {name: p.full_tensor().detach() for name, p in model.named_parameters()}
 
 
 def shardable_layers(model: nn.Module) -> list[nn.Module]:
-    """Return the layers with parameters; raise Unsupported if layers share one, which FSDP would
-    train twice."""
+    """Return the model's direct children that have parameters; Unsupported if layers share one,
+    which FSDP would train twice."""
     if len(list(model.parameters())) < len(list(model.named_parameters(remove_duplicate=False))):
         raise Unsupported(
             "fully_shard layer by layer trains what layers share as parameters of "

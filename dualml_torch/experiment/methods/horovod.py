@@ -1,4 +1,4 @@
-"""Horovod: an optimizer that sums the gradients of all processes before it steps, optionally
+"""Horovod: an optimizer that averages the gradients of all processes before it steps, optionally
 compressed to float16.
 
 Source: Sergeev and Del Balso 2018, "Horovod: fast and easy distributed deep
@@ -28,8 +28,8 @@ class Method(TrainingMethod):
         self.criterion = context.criterion
 
     def step(self, x, y):
-        """Make one update from inputs ``x`` and labels ``y``; return their mean loss before it,
-        lazy."""
+        """Make one update from this process's inputs ``x``, a tuple, and labels ``y``, with
+        gradients averaged over the processes; return its own mean loss before it, lazy."""
         self.optimizer.zero_grad()
         loss = self.criterion(self.model(*x), y)
         (loss * self.weight).backward()
@@ -43,8 +43,8 @@ class Method(TrainingMethod):
 
 
 def init_state(optimizer):
-    """Initialize the optimizer state: without one, Horovod's broadcast makes an update with zero
-    gradients, which counts as a step."""
+    """Put the rule's initial state into an optimizer before its first update: without one,
+    Horovod's broadcast makes an update with zero gradients, which counts as a step."""
     for group in optimizer.param_groups:
         for p in group["params"]:
             optimizer.state[p].update(step=0, **optimizer.initial_state(p, group))

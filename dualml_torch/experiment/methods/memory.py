@@ -38,9 +38,9 @@ def measure_engine_memory(
 
     Args:
         optimizer: the arm's own, inside of any wrappers of the engine.
-        update: makes an update and returns whether it was applied; without it there are no
-            gradients.
-        samples: inputs of the update.
+        update: makes an update and returns whether it was applied; called until it was, at most
+            `MAX_SKIPPED_UPDATES` times. Without it there are no gradients and activations.
+        samples: inputs of the update, which do not count.
     """
     own = {storage_address(weight_shard(t)) for t in (*model.parameters(), *model.buffers())}
     besides, kept, passes = TransientMemory(model, method, own), Sizes(), [0]
@@ -100,7 +100,8 @@ class TransientMemory:
         self.gradients, self.stepped = 0, set[int]()
 
     def collect_weights(self) -> set[int]:
-        """Return the storage addresses of gathered weights; called around a layer's forward
+        """Return the storage addresses of weights outside of this process's own storage, gathered
+        ones, and watch for the gradients of new parameters; called around each layer's forward
         pass."""
         there = list(self.model.parameters())
         for p in there:
@@ -115,7 +116,8 @@ class TransientMemory:
         return set(map(storage_address, now))
 
     def on_gradient_ready(self, _: Tensor) -> None:
-        """Record buffers and gradients at the moment when a gradient is ready."""
+        """Record the storages of buffers and of all gradients at the moment when a gradient is
+        ready; a hook of the parameters."""
         weights = list(self.weights.values())
         parameters = (*self.model.parameters(), *weights)
         gradients = {
@@ -125,7 +127,8 @@ class TransientMemory:
         self.moments.append((storage_sizes(there), gradients))
 
     def before_step(self, optimizer: RuleOptimizer) -> None:
-        """Record the gradients before the optimizer's step."""
+        """Set `gradients` to the bytes of the gradients that the optimizer is about to use, each
+        once; the parameters that have one are noted for `peak_bytes`."""
         every = [
             p
             for p in (*self.model.parameters(), *optimizer_parameters(optimizer))
@@ -135,7 +138,8 @@ class TransientMemory:
         self.gradients, self.stepped = nbytes(views.values()), {id(p) for p in every}
 
     def peak_bytes(self) -> int:
-        """Return the most bytes of transient memory at any recorded moment, with DDP's buckets."""
+        """Return the most bytes of transient memory at any recorded moment, without gradients that
+        the optimizer itself got, plus DDP's buckets."""
         most = 0
         for there, gradients in self.moments:
             sent = [size for p, size in gradients.items() if p not in self.stepped]
@@ -145,13 +149,13 @@ class TransientMemory:
 
 
 def storage_sizes(tensors: Iterable[Tensor]) -> Sizes:
-    """Return the bytes of the storages of some tensors by address; 0 for a freed storage."""
+    """Return storage address → bytes of the whole storage, 0 for a freed one, of some tensors."""
     return {storage_address(t): t.untyped_storage().nbytes() for t in tensors}
 
 
 def deepspeed_buffers(method: TrainingMethod) -> list[Tensor]:
     """Return the tensors in which DeepSpeed collects gradients during the backward pass, and those
-    that keep the sums until the optimizer steps."""
+    that keep the sums until the optimizer steps; none for other engines."""
     buckets = getattr(method.optimizer, "ipg_buckets", {}).values()
     there = [b.buffer for b in buckets if b.buffer is not None]
     each = [t for some in there for t in ([some] if isinstance(some, Tensor) else some)]
@@ -160,7 +164,7 @@ def deepspeed_buffers(method: TrainingMethod) -> list[Tensor]:
 
 
 def ddp_buckets(method: TrainingMethod) -> int:
-    """Return the bytes of DistributedDataParallel's gradient buckets."""
+    """Return the bytes of DistributedDataParallel's gradient buckets, 0 without it."""
     model = getattr(method, "model", None)
     if not isinstance(model, DistributedDataParallel):
         return 0
@@ -171,7 +175,7 @@ def ddp_buckets(method: TrainingMethod) -> int:
 
 def fsdp_in_flight(model: nn.Module) -> Iterator[Tensor]:
     """Yield the weights that FSDP has gathered ahead of their turn, and the gradients that are
-    being reduced."""
+    being reduced; nothing for a model without FSDP."""
     states = [m._get_fsdp_state() for m in model.modules() if isinstance(m, FSDPModule)]
     for group in (group for state in states for group in state._fsdp_param_groups):
         if (ahead := group._all_gather_result) is not None:
@@ -180,7 +184,8 @@ def fsdp_in_flight(model: nn.Module) -> Iterator[Tensor]:
 
 
 def weight_shard(tensor: Tensor) -> Tensor:
-    """Return this rank's shard of a weight; DeepSpeed's stage 3 empties the parameter itself."""
+    """Return this rank's shard of a weight: of a DTensor its local tensor, of a parameter that
+    DeepSpeed's stage 3 has emptied its part, else the weight itself."""
     shard: Tensor = tensor.ds_tensor if hasattr(tensor, "ds_tensor") else local_shard(tensor)
     return shard
 

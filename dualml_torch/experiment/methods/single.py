@@ -10,8 +10,8 @@ class Method(TrainingMethod):
         self.criterion = context.criterion
 
     def step(self, x, y):
-        """Make one update from inputs ``x`` and labels ``y``; return their mean loss before it,
-        lazy."""
+        """Make one update from inputs ``x``, a tuple, and labels ``y``; return their mean loss
+        before it, lazy."""
         self.optimizer.zero_grad()
         loss = self.criterion(self.model(*x), y)
         loss.backward()

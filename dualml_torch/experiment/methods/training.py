@@ -53,7 +53,8 @@ class TorchMethod(MethodTraining, MemoryReport):
         self.reset(recipe.weights)
 
     def reset(self, weights: Mapping[str, Array]) -> None:
-        """Make the method anew with these weights, before its first update."""
+        """Close the current method, if any, and make it anew with these weights, before its first
+        update; the count of skipped updates begins again."""
         self.close()
         self.model = self.make_network(weights).train()
         self.eval_network = self.make_network(weights) if self.sharded else self.model
@@ -96,14 +97,16 @@ class TorchMethod(MethodTraining, MemoryReport):
     def step(
         self, batch: Array, step: int, weight: float = 1.0
     ) -> list[tuple[torch.Tensor, float]]:
-        """Make update ``step`` with this rank's samples ``batch``; return their lazy mean loss."""
+        """Make update ``step`` with this rank's samples ``batch``; return a list of one pair, their
+        lazy mean loss and 1. ``weight`` as in `TrainingMethod`."""
         return self.update(*self.batch_tensors(batch), step, weight)
 
     def steps_from_loader(
         self, batches: Sequence[Array], first: int
     ) -> Iterator[tuple[Array, list[tuple[torch.Tensor, float]]]]:
-        """Make an update for each global batch from the engine's own loader; yield this rank's
-        sample positions and lazy mean loss. A rank's mean is weighted by its share of the batch."""
+        """Yield this rank's sample positions and lazy mean loss of each global batch, in the order
+        of the engine's own loader; the update, numbered from ``first``, is made when its item is
+        asked for. A rank's mean is weighted by its share of the batch."""
         dealt = self.method.load_batches(batches)
         for step, (index, x, y) in enumerate(dealt, start=first):
             part = index.cpu().numpy()
@@ -113,7 +116,8 @@ class TorchMethod(MethodTraining, MemoryReport):
     def update(
         self, x: tuple[torch.Tensor, ...], y: torch.Tensor, step: int, weight: float
     ) -> list[tuple[torch.Tensor, float]]:
-        """Make one update from the model's inputs and labels; return the lazy loss."""
+        """Make update ``step`` from the model's inputs and labels; return a list of one pair, the
+        lazy loss and 1. If the method scales its loss, note whether the update was skipped."""
         self.method.weight, self.applied_steps = weight, False
         loss = self.method.step(x, y)
         self.step_count = step
@@ -122,11 +126,12 @@ class TorchMethod(MethodTraining, MemoryReport):
         return [(loss, 1.0)]
 
     def loss_scale(self) -> float:
-        """Return the method's current loss scale, 1.0 without one."""
+        """Return the method's current loss scale, 1.0 if it has none."""
         return self.method.loss_scale or 1.0
 
     def batch_tensors(self, part: Array) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
-        """Return the model's inputs for these samples in the next update, and their labels."""
+        """Return the model's inputs for these samples in the next update, the samples, then Dropout
+        masks; and the labels."""
         index = torch.from_numpy(part).to(self.device)
         return (self.x.index_select(0, index), *self.draw_masks(part)), self.y.index_select(
             0, index
@@ -140,15 +145,17 @@ class TorchMethod(MethodTraining, MemoryReport):
         return [torch.from_numpy(mask).to(self.device) for mask in drawn]
 
     def gather(self) -> None:
-        """Gather the parameters and load them into the evaluation network, if they are sharded."""
+        """Gather the parameters and load them into the evaluation network if they are sharded, for
+        which all ranks call it; else do nothing."""
         if self.sharded:
             whole = self.method.gather_parameters(self.model)
             self.eval_network.load({name: to_numpy(tensor) for name, tensor in whole.items()})
 
     @torch.no_grad()
     def capture_forward(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
-        """Return the digest of ``batch`` and host copies of the evaluation network's layer outputs
-        for the samples ``probe``."""
+        """Return the digest of ``batch``, which is not run, and host copies of the evaluation
+        network's layer outputs for the samples ``probe``; of sharded weights those of the last
+        `gather`."""
         index = torch.from_numpy(probe).to(self.device)
         activations = self.eval_network.activations(self.x.index_select(0, index))
         return batch_digest(*self.fetch_batch(batch)), {
@@ -163,7 +170,7 @@ class TorchMethod(MethodTraining, MemoryReport):
     @torch.no_grad()
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
         """Return mean loss and predicted classes of the evaluation network, all samples in one
-        forward pass."""
+        forward pass; sharded weights are those of the last `gather`."""
         self.eval_network.eval()
         logits = self.eval_network(torch.from_numpy(x).to(self.device))
         loss = float(self.loss(logits, torch.from_numpy(y).to(self.device)))
@@ -172,7 +179,7 @@ class TorchMethod(MethodTraining, MemoryReport):
 
     def engine_evaluate(self, x: Array, y: Array) -> Array | None:
         """Let the engine test the samples, distributed by its own means; return rows (label,
-        predicted class, mean loss of its part), None if it cannot."""
+        predicted class, mean loss of its part), None if the method leaves that to dualml."""
 
         def predict(part: torch.Tensor) -> torch.Tensor:
             own = part.cpu().numpy()
@@ -184,7 +191,8 @@ class TorchMethod(MethodTraining, MemoryReport):
         return None if rows is None else to_numpy(rows)
 
     def weights(self) -> Arrays:
-        """Return host copies of the evaluation network's parameters by canonical name."""
+        """Return host copies of the evaluation network's parameters by canonical name; of sharded
+        ones those of the last `gather`."""
         return {name: to_numpy(p) for name, p in self.eval_network.canonical().items()}
 
     def state(self) -> dict[str, Arrays]:
@@ -196,14 +204,17 @@ class TorchMethod(MethodTraining, MemoryReport):
         return state(self.arm_optimizer(), list(self.model.canonical())) | skips
 
     def arm_optimizer(self) -> Any:
-        """Return the arm's optimizer, inside of any wrappers of the engine."""
+        """Return the `RuleOptimizer` that the method was given, from inside any wrappers of the
+        engine."""
         inner = self.method.optimizer
         while not isinstance(inner, RuleOptimizer):
             inner = getattr(inner, "optimizer", None) or inner.optim
         return inner
 
     def measure_memory(self, batch: Array | None = None) -> MemoryUsage:
-        """Measure the memory during one more update, after which the method must begin anew."""
+        """Measure the memory during one more update with ``batch``, after which the method must
+        begin anew; without a batch nothing is updated, and there are no gradients and
+        activations."""
         if batch is None:
             return measure_engine_memory(self.model, self.method, self.arm_optimizer())
         x, y = self.batch_tensors(batch)
@@ -216,8 +227,8 @@ class TorchMethod(MethodTraining, MemoryReport):
         return measure_engine_memory(self.model, self.method, self.arm_optimizer(), update, [*x, y])
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
-        """Make the method anew with ``weights``; restore skipped updates and, if the method is
-        resumable, the optimizer state after update ``step``."""
+        """Make the method anew with ``weights``; restore skipped updates and, unless the method is
+        sharded or not resumable, the optimizer state after update ``step``."""
         self.reset(weights)
         self.skips.load(state)
         if step and not self.sharded and self.is_resumable:

@@ -32,7 +32,9 @@ class MutatedCall(MutationTarget):
     """A function call and the mutation that is applied to it; one method for each action."""
 
     def set_attribute(self) -> Any:
-        """Run the call with the argument named ``change.argument`` set to ``change.value``."""
+        """Run the call with the argument named ``change.argument`` set to ``change.value``. With
+        another ``batch_first`` initial states become zeros that fit; a softmax along another axis
+        first raises its input to at least `MASKED`."""
         bound = BoundCall(self.func, self.name, self.args, self.kwargs)
         bound.set_argument(str(self.change.argument), self.change.value)
         if self.change.argument == "batch_first":  # the kernel does not check the state's size
@@ -50,12 +52,14 @@ class MutatedCall(MutationTarget):
         return self.func(*bound.args, **bound.kwargs)
 
     def drop_call(self) -> Any:
-        """Return a copy of the input at position ``change.argument`` in place of the result."""
+        """Return a copy of the tensor number ``change.argument`` (from 0) among the call's
+        arguments, in place of the result; the call is not made."""
         return self.tensors[int(self.change.argument)].clone()
 
     def set_together(self) -> Any:
-        """Run the call with all settings (name, value) of ``change.value``, cropped or padded with
-        zeros to the original output's shape."""
+        """Run the call with all settings (name, value) of ``change.value``; the result is cropped
+        or padded with zeros at its end, along the axes from 2 on, to the original output's
+        shape."""
         bound = BoundCall(self.func, self.name, self.args, self.kwargs)
         for argument, value in self.change.value:
             bound.set_argument(argument, value)
@@ -64,19 +68,20 @@ class MutatedCall(MutationTarget):
         )
 
     def omit_tensor(self) -> Any:
-        """Run the call without the tensor at position ``change.argument``."""
+        """Run the call with None in place of the tensor number ``change.argument`` (from 0)."""
         moved, named = replace_tensor(self.args, self.kwargs, int(self.change.argument), None)
         return self.func(*moved, **named)
 
     def exchange_tensors(self) -> Any:
-        """Run the call with the tensors at the two positions of ``change.value`` exchanged."""
+        """Run the call with the two tensors whose numbers (from 0) are ``change.value``
+        exchanged."""
         i, j = self.change.value
         moved, named = replace_tensor(self.args, self.kwargs, i, self.tensors[j])
         moved, named = replace_tensor(moved, named, j, self.tensors[i])
         return self.func(*moved, **named)
 
     def transform_input(self) -> Any:
-        """Run the call with the tensor at position ``change.argument`` transformed by
+        """Run the call with the tensor number ``change.argument`` (from 0) transformed by
         ``change.value``."""
         at = int(self.change.argument)
         moved, named = replace_tensor(
@@ -100,16 +105,19 @@ class MutatedCall(MutationTarget):
         return shifted_loss(self.func, self.args, self.kwargs, int(self.change.value))
 
     def reorder_outputs(self) -> Any:
-        """Run the call and return its outputs in the order ``change.value``."""
+        """Run the call and return its outputs, a tuple or list, in the order ``change.value``;
+        outputs that it does not name are left out."""
         parts = self.func(*self.args, **self.kwargs)
         return type(parts)(parts[i] for i in self.change.value)
 
     def skip_indexing(self) -> Any:
-        """Return the whole tensor in place of the part that the call takes from it."""
+        """Return the first argument, the whole tensor, in place of the part that the call takes
+        from it."""
         return self.args[0]
 
     def reorder_parts(self) -> Any:
-        """Concatenate or stack the parts in the order ``change.value``."""
+        """Concatenate or stack the parts in the order ``change.value``, numbers from 0 of parts in
+        the call's list."""
         sequence = [self.args[0][i] for i in self.change.value]
         return self.func(sequence, *self.args[1:], **self.kwargs)
 
@@ -121,8 +129,8 @@ class MutatedCall(MutationTarget):
         )
 
     def replace_index(self) -> Any:
-        """Index the tensor with the index at position ``change.argument`` replaced by
-        ``change.value``; a list or tuple becomes a slice."""
+        """Index the tensor with the index at position ``change.argument`` (from 0) replaced by
+        ``change.value``; a list or tuple there becomes a slice."""
         index = list(self.args[1]) if isinstance(self.args[1], tuple) else [self.args[1]]
         other = self.change.value
         index[int(self.change.argument)] = (
@@ -142,7 +150,7 @@ class MutatedCall(MutationTarget):
         )
 
     def replace_call(self) -> Any:
-        """Return the first tensor transformed by ``change.value``, in place of the call."""
+        """Return the call's first tensor transformed by ``change.value``; the call is not made."""
         return transform(self.change.value, self.tensors[0])
 
     def replace_function(self) -> Any:
@@ -150,7 +158,8 @@ class MutatedCall(MutationTarget):
         return call_variant(str(self.change.value), self.func, self.name, self.args, self.kwargs)
 
     def call_twice(self) -> Any:
-        """Run the call, then run it again with its result in place of the first tensor."""
+        """Run the call, then run it again with its first output in place of the first tensor;
+        return the second result."""
         once = self.func(*self.args, **self.kwargs)
         moved = replace_tensor(self.args, self.kwargs, 0, find_tensors(once)[0])[0]
         check_recurrent_sizes(self.name, moved, self.kwargs)
@@ -167,8 +176,8 @@ class MutatedCall(MutationTarget):
         return replace_tensor((result,), {}, 0, transform(self.change.value, first))[0][0]
 
     def lower_precision(self) -> Any:
-        """Run the call with floating-point tensors cast to ``change.value``; results return as
-        float32."""
+        """Run the call with floating-point tensors cast to the type named ``change.value``; results
+        of that type return as float32."""
         kind = getattr(torch, str(self.change.value))
         lower: Any = tree_map(
             lambda one: one.to(kind) if isinstance(one, Value) and one.is_floating_point() else one,
@@ -180,8 +189,9 @@ class MutatedCall(MutationTarget):
         )
 
     def replace_constants(self) -> Any:
-        """Run the call with a tensor of the other side, registered in `NUMBERS`, in place of an
-        input, or return one in place of the result."""
+        """Run the call with a tensor of the other side, registered in `NUMBERS`, in place of the
+        tensor number ``change.argument``; if that is no number, return one in place of the result,
+        with the result's gradient."""
         if isinstance(self.change.argument, int):  # a table of the other side
             at = int(self.change.argument)
             other = (
@@ -200,11 +210,13 @@ class MutatedCall(MutationTarget):
         return parts[0].reshape(own.shape).to(own.dtype)
 
     def copy_input(self) -> Any:
-        """Return a view of the first tensor in place of the result, connected to the graph."""
+        """Return a view of the first tensor in place of the result, connected to the graph; the
+        call is not made."""
         return self.tensors[0].view_as(self.tensors[0])
 
     def detach_tensor(self) -> Any:
-        """Run the call with the result, or the tensor at position ``change.argument``, detached."""
+        """Run the call with the tensor number ``change.argument`` (from 0) detached; if that is an
+        empty string, all results are detached instead."""
         if self.change.argument == "":
             return tree_map(
                 lambda one: one.detach() if isinstance(one, Value) else one,

@@ -33,7 +33,7 @@ class MutatedFunction:
 
     @property
     def original(self) -> Any:
-        """The function that is mutated, without any other mutation around it."""
+        """The innermost function, without any mutation around it."""
         return getattr(self.func, "original", self.func)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -46,7 +46,8 @@ class MutatedFunction:
 def replace_constant(
     change: Mutation, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[Any, Any]:
-    """Replace a constant c, and 1 − c, in the arguments of a call."""
+    """Return the arguments with the constant c = ``change.old`` replaced by ``change.value``, and 1
+    − c accordingly; only floats are, at any depth."""
     old, new = float(change.old), float(change.value)
 
     def replace_value(one: Any) -> Any:

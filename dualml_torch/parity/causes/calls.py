@@ -48,8 +48,9 @@ class ReplayableCall:
         kwargs: Mapping[str, Any],
         source: Callable[[Value], str],
     ) -> ReplayableCall:
-        """Store a call whose tensors are known by name; tensors without a name are stored as they
-        are."""
+        """Store a call whose tensors are known by name (``source``: tensor → name); tensors without
+        a name are stored as they are, and so are a batch norm's running statistics, in
+        `buffers`."""
         leaves, spec = tree_flatten((tuple(args), dict(kwargs)))
         names, buffers = {}, {}
         for i, one in enumerate(leaves):
@@ -65,7 +66,8 @@ class ReplayableCall:
         return call
 
     def fill_arguments(self, leaves: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Rebuild positional and keyword arguments from their leaves."""
+        """Return positional and keyword arguments, rebuilt from their leaves, the values inside all
+        lists, tuples and dicts in order."""
         if self.leaf_positions is None:
             args, kwargs = tree_unflatten(leaves, self.spec)
             return list(args), kwargs
@@ -76,7 +78,8 @@ class ReplayableCall:
 def replace_tensor(
     args: Sequence[Any], kwargs: Mapping[str, Any], at: int, value: Value | None
 ) -> tuple[Any, Any]:
-    """Return the arguments with tensor number ``at`` replaced; a ``value`` of None drops it."""
+    """Return the arguments with tensor number ``at``, from 0 in order, replaced by ``value``; None
+    stands in its place."""
     left = at
     for i, one in enumerate(args):  # most calls: no lists before it
         if isinstance(one, list | tuple | dict):

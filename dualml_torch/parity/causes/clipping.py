@@ -41,7 +41,8 @@ def replace_clipping(optimizer: Any, way: str, value: float) -> Iterator[None]:
 
 
 def make_clipping(function: Callable[..., Any], way: str, value: float) -> Callable[..., Any]:
-    """Make a clipping function of another rule, see `replace_clipping`."""
+    """Make a clipping function of another rule, see `replace_clipping`; like torch's, it clips in
+    place and returns the total norm before."""
 
     @torch.no_grad()
     def clip(parameters: Any, limit: float, *args: Any, **kwargs: Any) -> torch.Tensor:

@@ -92,22 +92,24 @@ class Explorer:
         recorder.model.register_forward_hook(self.reorder_outputs)
 
     def reorder_outputs(self, model: Any, given: Any, outputs: Any) -> Any:
-        """Reorder the model's outputs where a mutation says so."""
+        """Return the model's outputs, a tuple or list, reordered where a mutation says so; a
+        forward hook."""
         for change in self.recorder.changes:
             if change.action == "returned" and isinstance(outputs, tuple | list):
                 outputs = type(outputs)(outputs[i] for i in change.value)
         return outputs
 
     def reset(self, changes: Sequence[Mutation]) -> None:
-        """Restore the initial state and set the mutations of the next run."""
+        """Restore the initial state and set the mutations of calls for the next run; those of the
+        optimizer, of modules and of lines are left out here."""
         self.recorder.restore(self.start)
         self.recorder.changes = [
             c for c in changes if c.action not in NON_CALL_ACTIONS and not c.line
         ]
 
     def gradients(self, changes: Sequence[Mutation]) -> dict[str, NDArray[Any]]:
-        """Return the gradients of the first step under these mutations; nothing else is
-        recorded."""
+        """Return the gradients of the first step from the initial state under these mutations of
+        calls, without an update; nothing else is recorded."""
         recorder, optimizer = self.recorder, self.recorder.optimizer
         self.reset(changes)
         inputs = recorder.step_inputs = [one.clone() for one in self.inputs]
@@ -121,8 +123,9 @@ class Explorer:
     def replay_updates(
         self, changes: Sequence[Mutation], gradients: Sequence[Mapping[str, NDArray[Any]]]
     ) -> dict[str, NDArray[Any]]:
-        """Return the weights after an update with each of these gradients, under mutations of the
-        optimizer alone."""
+        """Return the weights after an update with each of these gradients in turn, from the initial
+        state, under mutations of the optimizer alone; the model is not run, and missing gradients
+        are None."""
         recorder = self.recorder
         self.reset(changes)
         with self.mutate_optimizer(changes, []):
@@ -132,7 +135,8 @@ class Explorer:
         return recorder.weights()
 
     def run(self, changes: Sequence[Mutation], steps: int | None = None) -> Trace:
-        """Run all steps, or the first ``steps``, under these mutations from the initial weights.
+        """Run all steps, or the first ``steps``, under these mutations from the initial weights;
+        return their trace.
 
         A mutation that fails is reported in ``raised`` of the trace.
         """
@@ -177,7 +181,9 @@ class Explorer:
     def mutate_optimizer(
         self, changes: Sequence[Mutation], more: Sequence[torch.nn.Parameter]
     ) -> Iterator[None]:
-        """Mutate the optimizer inside the block, and add the parameters ``more`` to it."""
+        """Mutate the optimizer's updates inside the block, add the parameters ``more`` to its first
+        group and leave out frozen ones; do nothing without an optimizer, or with nothing to
+        change."""
         optimizer = self.recorder.optimizer
         if optimizer is None or not (changes or more):
             yield
@@ -235,17 +241,19 @@ class Explorer:
         return shared_names(self.recorder.model)
 
     def set_constants(self, values: Mapping[str, NDArray[Any]]) -> None:
-        """Register copies of these arrays as tensors in `NUMBERS`, by name."""
+        """Register copies of these arrays as tensors in `NUMBERS`, by name; they stay for all
+        explorers."""
         NUMBERS.update({name: torch.from_numpy(array.copy()) for name, array in values.items()})
 
     def set_initial_values(self, values: Mapping[str, NDArray[Any]]) -> None:
-        """Add these arrays to the initial values of parameters that only a mutation creates; their
-        memory is shared."""
+        """Add these arrays to the initial values, by name, of parameters that only a mutation
+        creates; their memory is shared."""
         self.initial_values |= {name: torch.from_numpy(array) for name, array in values.items()}
 
     def trace_update(self, gradients: Mapping[str, NDArray[Any]]) -> list[Operation]:
-        """Return the operations of one update from these gradients: the lines of a user's own
-        optimizer, and those of the rule that PyTorch's class implements."""
+        """Return the operations of one update from these gradients and the initial state: the lines
+        of a user's own optimizer, and those of the rule that PyTorch's class implements; empty
+        without either."""
         optimizer = self.recorder.optimizer
         rule = [PLAIN_RULE] if rule_name(optimizer) else []
         files = [one for one in (optimizer_file(optimizer), RULES if rule else "") if one]
@@ -273,11 +281,12 @@ class Explorer:
     def probe(
         self, change: Mutation, calls: int, visit: Callable[[str, NDArray[Any]], bool]
     ) -> None:
-        """Replay a mutated call and the calls that depend on it.
+        """Replay a mutated call of the first step and the calls that depend on it, as far as their
+        inputs change.
 
         Args:
             calls: largest number of dependent calls to replay.
-            visit: called with each output's name and array; False ends the replay.
+            visit: called with the name and array of each output that changes; False ends it.
         """
         replay = self.replay
         assert replay is not None
@@ -305,7 +314,8 @@ class Explorer:
             done += 1
 
     def swapped_values(self, change: Mutation) -> dict[str, Value]:
-        """Return the values that a swap of parameters or of modules puts in each other's places."""
+        """Return name → value that a swap of parameters, or the use of another module's parameters,
+        puts in its place; empty if the other one is unknown."""
         assert self.replay is not None
         values = self.replay.values
         if change.action == "parameters":
@@ -333,7 +343,8 @@ class Explorer:
         overlay: dict[str, Value],
         visit: Callable[[str, NDArray[Any]], bool],
     ) -> bool:
-        """Replay two consecutive calls in swapped order; return whether `visit` wants to go on."""
+        """Replay two consecutive calls in swapped order, store the result in ``overlay`` under the
+        second one's name, and return whether ``visit`` wants to go on."""
         first, second = change.sites[0], change.sites[0] + int(change.value)
         replay = self.replay
         assert replay is not None
@@ -350,7 +361,8 @@ class Explorer:
         changes: Sequence[Mutation],
         visit: Callable[[str, NDArray[Any]], bool],
     ) -> bool:
-        """Replay a call and store its changed outputs; return whether `visit` wants to go on."""
+        """Replay call ``number``, store its changed outputs in ``overlay`` and visit each; return
+        whether ``visit`` wants to go on. Unchanged outputs are removed from ``overlay``."""
         replay = self.replay
         assert replay is not None
         for i, value in enumerate(replay.run(number, overlay, changes)):

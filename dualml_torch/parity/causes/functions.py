@@ -15,39 +15,42 @@ Value = torch.Tensor
 
 
 def transform(what: Sequence[Any], x: Value) -> Value:
-    """Apply the transform ``what`` (name, arguments …) to one tensor."""
+    """Return one tensor under the transform ``what``, a name in `TRANSFORMS` and the arguments that
+    follow the tensor; ``x`` is unchanged."""
     name, *numbers = what
     return TRANSFORMS[name](x, *numbers)
 
 
 def reorder_chunks(x: Value, axis: int, *order: int) -> Value:
-    """Split ``x`` along an axis into equal chunks and concatenate them in another order."""
+    """Split ``x`` along an axis into as many equal chunks as ``order`` has numbers and concatenate
+    them in that order, from 0."""
     parts = x.chunk(len(order), axis)
     return torch.cat([parts[i] for i in order], axis)
 
 
 def interleave(x: Value, axis: int, count: int) -> Value:
-    """Reorder an axis so that elements 0, n, 2n, … come first: halves versus pairs of a rotary
-    embedding."""
+    """Split an axis into ``count`` equal blocks and reorder it by position in the block: all first
+    elements, then all second ones, … (halves versus pairs of a rotary embedding)."""
     return x.unflatten(axis, (count, -1)).transpose(axis, axis + 1).flatten(axis, axis + 1)
 
 
 def regroup(x: Value, axis: int, first: int, second: int) -> Value:
-    """Swap the order of two nested blocks along an axis, such as heads and (queries, keys,
-    values)."""
+    """Reorder an axis of ``first`` blocks with ``second`` blocks inside each, so that the inner
+    ones become the outer ones, such as heads and (queries, keys, values)."""
     parts = x.unflatten(axis, (first, second, -1)).transpose(axis, axis + 1)
     return parts.flatten(axis, axis + 2)
 
 
 def neutral_parameter(x: Value) -> Value:
-    """Return a parameter without effect, of the shape of ``x``: ones for a scale, zeros for a
-    bias."""
+    """Return a parameter without effect, of the shape of ``x``: ones, for a scale, if the mean of
+    ``x`` is nearer to 1 than to 0, else zeros, for a bias."""
     scale = bool((x.mean() - 1).abs() < x.mean().abs())
     return x * 0 + float(scale)  # its gradient is zero, not missing: it is still decayed
 
 
 def reinterpret_axes(x: Value, *order: int) -> Value:
-    """Reinterpret the memory of ``x`` as if its axes had another order, in the shape of ``x``."""
+    """Reinterpret the elements of ``x``, row by row, as a tensor whose axes have another ``order``,
+    and permute it back to the shape of ``x``."""
     back = sorted(range(x.dim()), key=order.__getitem__)
     return x.reshape([x.shape[i] for i in order]).permute(back)
 
@@ -58,13 +61,14 @@ def invert(x: Value) -> Value:
 
 
 def standardize(x: Value, axis: int) -> Value:
-    """Subtract the mean and divide by the standard deviation over the last axes from ``axis``
-    on."""
+    """Subtract the mean and divide by the standard deviation (biased, ε = 1e-5) over all axes from
+    ``axis`` on."""
     return functional.layer_norm(x, x.shape[axis:])
 
 
 def batch_norm(x: Value, then: str = "identity") -> Value:
-    """Normalize with the statistics of the batch, without scale and shift, then apply ``then``."""
+    """Normalize with the statistics of the batch per channel (axis 1), without scale and shift,
+    then apply the transform named ``then``."""
     return TRANSFORMS[then](functional.batch_norm(x, None, None, training=True))
 
 
@@ -129,15 +133,17 @@ TRANSFORMS: dict[str, Callable[..., Value]] = {
 
 
 def diagonal_softmax(x: Value, y: Value) -> Value:
-    """Return softmax ``y`` of ``x`` with only the diagonal of its Jacobian, ``y (1 - y)``, as
-    gradient."""
+    """Return the values of ``y``, the softmax of ``x``, with only the diagonal of its Jacobian, ``y
+    (1 - y)``, as gradient."""
     return y.detach() + (x - x.detach()) * (y * (1 - y)).detach()
 
 
 def call_variant(
     wanted: str, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
-    """Call another function of the same family with the arguments it accepts."""
+    """Return the result of the function ``wanted`` of the same family, called with those arguments
+    of ``func`` that it accepts. A ``max`` or ``min`` along an axis keeps the indices of the
+    original call."""
     if OPERATOR_FUNCTIONS.get(name, name) in (
         "max_pool2d",
         "avg_pool2d",

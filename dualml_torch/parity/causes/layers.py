@@ -16,10 +16,12 @@ RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
 def norm_variant(form: str, name: str, given: Mapping[str, Any]) -> Value:
-    """Compute a normalization in a changed form, written out.
+    """Compute a normalization, by its arguments ``given``, in the changed ``form``, written out;
+    running statistics are neither used nor updated. ``name`` may also be a ``mean``, of squares,
+    which is then divided by one less.
 
     Raises:
-        ValueError: evaluation mode has no such form.
+        ValueError: a batch norm in evaluation mode has no such form.
     """
     if name == "mean":  # mean of squares: divide by one less
         x = given["self"] if "self" in given else given["input"]
@@ -79,7 +81,8 @@ def norm_variant(form: str, name: str, given: Mapping[str, Any]) -> Value:
 
 
 def tile_heads(func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Repeat shared heads one after the other instead of side by side."""
+    """Compute a ``repeat_interleave`` so that the whole axis is repeated, one copy after the other,
+    instead of each element (shared heads)."""
     given = BoundCall(func, name, args, kwargs).values
     x, axis, times = given["self"], given["dim"], given["repeats"]
     return x.repeat([times if i == axis % x.dim() else 1 for i in range(x.dim())])
@@ -88,7 +91,8 @@ def tile_heads(func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, A
 def mean_over_all_targets(
     func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Value:
-    """Average a loss over all targets, including ignored ones.
+    """Return the sum of a loss divided by the number of all targets, those included that it
+    ignores.
 
     Raises:
         ValueError: the reduction is not a mean.
@@ -103,7 +107,8 @@ def mean_over_all_targets(
 
 
 def glu_variant(form: str, given: Mapping[str, Any]) -> Value:
-    """Compute a gated linear unit with another gate, or with its halves swapped."""
+    """Compute a gated linear unit with the gate named ``form`` in place of the sigmoid, or with its
+    halves swapped if that is ``halves``."""
     x, gate = given["input"].chunk(2, given.get("dim", -1))
     if form == "halves":
         return gate * torch.sigmoid(x)
@@ -114,8 +119,8 @@ def glu_variant(form: str, given: Mapping[str, Any]) -> Value:
 def remember_biased_variance(
     func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], given: Mapping[str, Any]
 ) -> Any:
-    """Run a batch norm whose running variance is updated with the biased variance, by which it
-    divides."""
+    """Run a batch norm and return its result; in training the running variance is then updated in
+    place with the biased variance, by which it divides, instead of the unbiased one."""
     x, variance = given["input"], given["running_var"]
     axes = [0, *range(2, x.dim())]
     momentum = float(given["momentum"])
@@ -131,8 +136,11 @@ def pad_asymmetrically(
 ) -> Any:
     """Run a convolution or pooling with padding that differs between the two sides of an axis.
 
-    ``same`` pads as much as makes the output length input length / stride, the odd element at the
-    end; for a transposed convolution, input length × stride.
+    Args:
+        way: ``behind`` or ``before`` puts all padding at the end or the beginning. ``same`` pads as
+            much as makes the output length input length / stride (of a transposed convolution input
+            length × stride), the odd element at the end, and ``same_before`` at the beginning. Any
+            other word means no padding.
     """
     bound = BoundCall(func, name, args, kwargs)
     given = bound.values
@@ -176,16 +184,19 @@ def pad_asymmetrically(
 
 
 def fit_to_shape(y: Value, shape: Sequence[int]) -> Value:
-    """Crop or zero-pad an output at its end to a shape, as a causal convolution does."""
+    """Crop or zero-pad an output at its end, along the axes from 2 on, to a shape, as a causal
+    convolution does."""
     more = [n for axis in reversed(range(2, y.dim())) for n in (0, shape[axis] - y.shape[axis])]
     return functional.pad(y, more) if any(more) else y
 
 
 def shifted_loss(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], length: int) -> Value:
-    """Compute a loss of each token's output with the next token's target.
+    """Return the loss of each token's output with the next token's target; the last output and the
+    first target of a row are left out.
 
     Args:
-        length: tokens per row.
+        length: tokens per row, where rows are concatenated in targets (N,); else rows lie along the
+            last axis, and it is ignored.
     """
     outputs, targets = find_tensors((args, kwargs))[:2]
     if outputs.dim() == targets.dim() + 1 == 2:  # rows concatenated
@@ -199,7 +210,9 @@ def shifted_loss(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], leng
 
 
 def crop_transposed(way: str, func: Any, bound: BoundCall) -> Value:
-    """Run a transposed convolution and crop its full output in another way."""
+    """Run a transposed convolution without padding and crop its full output to the original size at
+    the beginning, at the end (``behind``), or to input length × stride in the middle
+    (``same…``)."""
     given = bound.values
     stride, length = given["stride"], given["input"].shape[2:]
     original: Value = func(*bound.args, **bound.kwargs)
@@ -216,7 +229,8 @@ def crop_transposed(way: str, func: Any, bound: BoundCall) -> Value:
 
 
 def check_recurrent_sizes(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Check the sizes of a recurrent call, whose kernel would read memory out of bounds otherwise.
+    """Check the sizes of a recurrent call, whose kernel would read memory out of bounds otherwise;
+    do nothing for any other function.
 
     Raises:
         ValueError: sizes of input, state and parameters do not match.
@@ -243,5 +257,6 @@ def check_recurrent_sizes(name: str, args: Sequence[Any], kwargs: Mapping[str, A
 
 
 def zero_state(x: Value, batch_first: bool, state: Value) -> Value:
-    """Return a zero initial state for a batch that is read along the other axis."""
+    """Return zeros in place of an initial ``state`` (layers, B, H), for the batch size B of an
+    input that is read with the batch on axis 0 if ``batch_first``, else on axis 1."""
     return state.new_zeros(state.shape[0], x.shape[0 if batch_first else 1], state.shape[2])

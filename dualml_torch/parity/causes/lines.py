@@ -33,7 +33,8 @@ SKIPPED_FILES = (
 
 
 def optimizer_file(optimizer: Any) -> str:
-    """Return the source file of a user's own optimizer class; an empty string for PyTorch's."""
+    """Return the path of the source file of a user's own optimizer class; an empty string for
+    PyTorch's and dualml's."""
     file = getattr(sys.modules.get(type(optimizer).__module__), "__file__", "") or ""
     return "" if file.startswith(SKIP) else file
 
@@ -41,7 +42,8 @@ def optimizer_file(optimizer: Any) -> str:
 def trace_calls(
     step: Callable[[], Any], files: Iterable[str], parameters: Sequence[Value]
 ) -> list[Operation]:
-    """Return the operations that a step calls from the lines of some files."""
+    """Run ``step``, an optimizer's update, and return the operations that it calls from the lines
+    of some files, under the names of the ``parameters`` and their gradients."""
     tape = Tape(lambda one: one.detach().cpu().numpy().copy(), SKIPPED_FILES)
     for i, p in enumerate(parameters):
         tape.register(p, f"{PARAMETER}:{i}")
@@ -87,7 +89,7 @@ class MutatedLines(TorchFunctionMode):
         self.flush_late_writes()
 
     def flush_late_writes(self) -> None:
-        """Write the deferred values of in-place operations."""
+        """Write the deferred values of in-place operations into their tensors and forget them."""
         with torch.no_grad():
             for tensor, value in self.late_writes:
                 tensor.copy_(value)
@@ -114,7 +116,8 @@ class MutatedLines(TorchFunctionMode):
         return result
 
     def call_line(self, key: str, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Run the operation of an expression under its mutations."""
+        """Run the operation of an expression under its mutations and return the result; only the
+        first mutation for this operation counts."""
         for change in self.changes.get(key, ()):
             if change.operation != operation_name(func):
                 continue
@@ -166,7 +169,8 @@ class MutatedLines(TorchFunctionMode):
         return other
 
     def expression_key(self, frame: Any) -> str:
-        """Return the key ``line:expression`` of the user's frame; an empty string without one."""
+        """Return the key ``line:expression`` of the innermost frame that is in no skipped file,
+        from ``frame`` outwards; an empty string without one."""
         while frame is not None and frame.f_code.co_filename.startswith(SKIPPED_FILES):
             frame = frame.f_back
         if frame is None:

@@ -65,7 +65,8 @@ class MutatingTracer(OperationTracer):
         )
 
     def call(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Run a call under all mutations that apply to it and record its outputs."""
+        """Run a call under all mutations that apply to it, keep its outputs by name and return its
+        result."""
         number = len(self.tape.calls)
         func = self.mutate_function(number, with_size_checks(func, name), name)
         chosen = [
@@ -138,7 +139,8 @@ class MutatingTracer(OperationTracer):
         return result
 
     def mutate_function(self, number: int, func: Any, name: str, draw: Draw | None = None) -> Any:
-        """Return the function of a call under all mutations of this call alone.
+        """Return the function of call ``number`` under all mutations of this call alone; as it is
+        if there are none.
 
         Args:
             draw: source of uniform numbers, in place of the step's own.
@@ -150,7 +152,8 @@ class MutatingTracer(OperationTracer):
         return func
 
     def replay_call(self, number: int, overlay: Mapping[str, Value]) -> Sequence[Value]:
-        """Run a recorded call of this step again with other inputs; return its outputs."""
+        """Run a recorded call of this step again, with the inputs in ``overlay`` (name → tensor)
+        replaced; return its output tensors."""
         call = self.kept_calls[number]
         for name, one in call.buffers.items():  # the state before the original call
             one.copy_(self.value_of(name))
@@ -163,7 +166,8 @@ class MutatingTracer(OperationTracer):
     def borrow_parameters(
         self, change: Mutation, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[Any, Any]:
-        """Return the arguments with another module's parameters in place of this module's."""
+        """Return the arguments with the parameters of the module ``change.value`` in place of those
+        of the module ``change.argument``, where it has one of the same name."""
         own, other = str(change.argument), str(change.value)
         places = {
             id(p): self.parameters.get(other + name.removeprefix(own))
@@ -187,7 +191,8 @@ class MutatingTracer(OperationTracer):
     def swap_parameters(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[Sequence[Any], Mapping[str, Any]]:
-        """Return the arguments with pairs of parameters swapped."""
+        """Return the arguments with pairs of parameters swapped where a mutation says so; the same
+        arguments without one."""
         pairs = [c for c in self.changes if c.action == "parameters"]
         if not pairs:
             return args, kwargs

@@ -13,7 +13,8 @@ Value = torch.Tensor
 
 
 def earlier_operand(change: Mutation, name: str, calls: Sequence[Operation]) -> str:
-    """Return the name of a value's predecessor: an input of an input of … the call that made it.
+    """Return the name of a value's predecessor: of the call that made ``name`` the input number
+    ``change.value[0]`` (from 0), of that in turn the next, …
 
     Raises:
         ValueError: no call made it, or the call has fewer inputs.
@@ -27,8 +28,8 @@ def earlier_operand(change: Mutation, name: str, calls: Sequence[Operation]) -> 
 
 
 def other_operand(change: Mutation, number: int) -> str:
-    """Return the name of the replacement operand, relative to the call if there are several
-    sites."""
+    """Return the name of the replacement operand for call ``number``; with several sites, an
+    operand that is a call's output keeps the distance that it has from the first site."""
     value = operand_name(change)
     if value.startswith("op:") and len(change.sites) > 1:
         back = change.sites[0] - (call_number(value) or 0)
@@ -38,13 +39,14 @@ def other_operand(change: Mutation, number: int) -> str:
 
 
 def operand_name(change: Mutation) -> str:
-    """Return the name of the value that is used, or of which a part is used."""
+    """Return the name of the value that a mutation uses, or of which it uses a part:
+    ``change.value`` or the first entry of that."""
     return change.value if isinstance(change.value, str) else str(change.value[0])
 
 
 def select_part(change: Mutation, value: Value) -> Value:
-    """Return the part of a value that a mutation names by (name, axis, index); all of it for a name
-    alone."""
+    """Return the part of a value that a mutation names by (name, axis, index), without that axis;
+    all of it for a name alone."""
     return (
         value
         if isinstance(change.value, str) or change.action == "earlier"

@@ -14,14 +14,16 @@ RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
 def with_size_checks(func: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Return the function with a check of the sizes of packed sequences."""
+    """Return the function with a check of the sizes of packed sequences; a function that takes
+    none, or that has the check, as it is."""
     if name not in (PACKS, UNPACKS, *RECURRENT) or isinstance(func, partial):
         return func
     return partial(call_checked, func, name)
 
 
 def call_checked(func: Callable[..., Any], name: str, *args: Any, **kwargs: Any) -> Any:
-    """Check the sizes and call the function.
+    """Check the sizes of packed sequences, the first two arguments, call the function and return
+    its result.
 
     Raises:
         ValueError: sizes that do not match the data.

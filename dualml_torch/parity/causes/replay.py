@@ -61,7 +61,8 @@ class Replay:
     def record_call(
         self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> None:
-        """Record a call before it runs: named inputs by name, others as copies."""
+        """Record a call before it runs: inputs whose source the tape knows by name, all others as
+        copies."""
         leaves, spec = tree_flatten((tuple(args), dict(kwargs)))
         names: dict[int, str] = {}
         for i, one in enumerate(leaves):
@@ -79,7 +80,8 @@ class Replay:
     def run(
         self, number: int, overlay: Mapping[str, Value], changes: Sequence[Mutation]
     ) -> list[Value]:
-        """Run one call with some of its inputs replaced; a call that writes into its arguments gets
+        """Run call ``number`` under mutations, with the inputs in ``overlay`` (name → tensor)
+        replaced, and return its output tensors; a call that writes into its arguments gets
         copies."""
         call, values = self.calls[number], self.values
 
@@ -154,7 +156,9 @@ class Replay:
     def replay_span(
         self, change: Mutation, number: int, overlay: Mapping[str, Value], call: tuple[Any, ...]
     ) -> Value:
-        """Return the value of a span of calls that is replayed in another place."""
+        """Return the value of a span of calls that is replayed in another place; it begins with the
+        value that the mutation names, or with the result of ``call`` (function, arguments,
+        keywords)."""
         if begin := plan_source(change, number):
             value = overlay[begin] if begin in overlay else self.values[begin]
         else:
@@ -182,7 +186,8 @@ class ReplayTracer(MutatingTracer):
         self.replay = Replay(tape, self.chance.seed, changes)
 
     def call(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Run a call under its mutations; record it for the replay, and copies of its outputs."""
+        """Run a call under its mutations and return its result; record it for the replay, and
+        copies of its outputs. Calls that the tape does not record are only run."""
         number, func = len(self.tape.calls), with_size_checks(func, name)
         if name:
             del self.replay.calls[number:]  # a call without outputs has no number

@@ -35,10 +35,11 @@ def update_parameter(
     state: dict[str, Any],
     t: int,
 ) -> None:
-    """Update one parameter in place.
+    """Update one parameter ``p`` and its ``state`` in place by the gradient ``g``, which is
+    unchanged; a rule of unknown name is Adagrad.
 
     Args:
-        t: number of updates of the parameter, this one included.
+        t: number of updates of the parameter, this one included; one less for ``count_from_zero``.
     """
     rule, form, decoupled = variant.rule, variant.form, variant.decoupled
     lr, decay = float(group["lr"]), float(group.get("weight_decay", 0.0))
@@ -83,7 +84,7 @@ def adam(
 def sgd(
     state: dict[str, Any], g: torch.Tensor, group: Mapping[str, Any], form: str, lr: float
 ) -> torch.Tensor:
-    """Return the step of SGD; update its momentum in ``state``."""
+    """Return the step of SGD, learning rate included; update its momentum in ``state``."""
     momentum = group["momentum"]
     if not momentum:
         return lr * g
@@ -119,7 +120,8 @@ def rmsprop(
 def adagrad(
     state: dict[str, Any], g: torch.Tensor, group: Mapping[str, Any], form: str, lr: float, t: int
 ) -> torch.Tensor:
-    """Return the step of Adagrad; update its sum of squares in ``state``."""
+    """Return the step of Adagrad, learning rate included; update its sum of squares in
+    ``state``."""
     start = group["initial_accumulator_value"] if form != "from_tenth" else 0.1
     old = (state["v"] if "v" in state else torch.full_like(g, start)).clone()
     v = state["v"] = old + g * g

@@ -13,8 +13,9 @@ from dualml.parity.causes.mutation import Mutation
 
 
 def shared_names(model: torch.nn.Module) -> dict[str, dict[str, tuple[int, ...]]]:
-    """Map every further name of a module or parameter to the parameters below it, with their
-    shapes."""
+    """Map every further name of a module or parameter that the model has under an earlier name to
+    the parameters below it: their names there and shapes. Names inside such a module, and modules
+    without parameters, are left out."""
     seen: set[int] = set()
     found: dict[str, dict[str, tuple[int, ...]]] = {}
     for name, module in model.named_modules(remove_duplicate=False):
@@ -35,9 +36,9 @@ def shared_names(model: torch.nn.Module) -> dict[str, dict[str, tuple[int, ...]]
 def mutate_sharing(
     model: torch.nn.Module, changes: Sequence[Mutation], values: Mapping[str, torch.Tensor]
 ) -> Iterator[list[torch.nn.Parameter]]:
-    """Mutate the sharing of modules inside the block: share modules (action ``share``: pairs of a
-    place and the module that replaces it), copy them (``untie``: places) or give them a bias
-    (``bias``: modules). Yields the new parameters.
+    """Mutate the sharing of modules inside the block, and undo it at its end: share modules (action
+    ``share``: pairs of a place and the module that replaces it), copy them (``untie``: places) or
+    give them a bias (``bias``: modules). Yields the new parameters.
 
     Args:
         values: name of a new parameter → its initial value.

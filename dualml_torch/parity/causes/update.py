@@ -44,13 +44,15 @@ class MutatedUpdate:
         self.count = 0
 
     def selected_parameters(self, change: Mutation, group: Mapping[str, Any]) -> list[torch.Tensor]:
-        """Return the parameters of a group that a mutation selects."""
+        """Return the parameters of a group that ``change.old`` names; all of them if it is None."""
         wanted = change.old
         return [p for p in group["params"] if wanted is None or self.names.get(id(p)) in wanted]
 
     @torch.no_grad()
     def step(self, original: Callable[[], Any]) -> None:
-        """Make one update; everything that is not mutated is the optimizer's own."""
+        """Make one update by ``original``, the optimizer's own step, under the mutations;
+        everything that is not mutated is the optimizer's own, and its groups and gradients are as
+        before afterwards."""
         self.count += 1
         schedules = [c for c in self.changes if c.argument == "lr_schedule"]
         before = [
@@ -123,7 +125,8 @@ class MutatedUpdate:
             p.copy_(was + change.value[min(self.count, len(change.value)) - 1] * (p - was))
 
     def step_each_alone(self, original: Callable[[], Any]) -> Callable[[], Any]:
-        """Return a step that updates each parameter as if it were the only one."""
+        """Return a step that updates each parameter as if it were the only one: ``original`` is
+        called once per parameter."""
 
         def step() -> None:
             groups = self.optimizer.param_groups
@@ -148,7 +151,8 @@ class MutatedUpdate:
         groups: Sequence[Mapping[str, Any]],
         original: Callable[[], Any],
     ) -> Iterator[Callable[[], Any]]:
-        """Yield a step that updates the selected parameters by a mutated formula.
+        """Yield a step to call inside the block that updates the selected parameters by a mutated
+        formula, the others by ``original``.
 
         In a user's subclass the formula replaces the rule of PyTorch's class: changes of gradients
         before it and of weights after it are kept.
@@ -186,7 +190,8 @@ class MutatedUpdate:
                 del base.step
 
     def split_group(self, change: Mutation, group: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """Split a group into unchanged parameters and those with a mutated setting."""
+        """Yield a group's unchanged parameters, and those that the mutation selects with its
+        setting, as up to two new groups; ``group`` is unchanged."""
         chosen = {id(p) for p in self.selected_parameters(change, group)}
         rest = [p for p in group["params"] if id(p) not in chosen]
         if rest:
@@ -199,8 +204,9 @@ class MutatedUpdate:
             }
 
     def transform_gradients(self, change: Mutation, what: str) -> None:
-        """Transform the gradients of the selected parameters: clip, scale, centralize or take the
-        sign."""
+        """Replace the gradients of the selected parameters: clipped by their common ``norm`` or
+        ``each_norm``, ``clamp``, ``scale``, ``centralize`` or ``sign``; those of any other ``what``
+        stay."""
         chosen = [
             p
             for g in self.optimizer.param_groups
@@ -228,7 +234,9 @@ class MutatedUpdate:
     def apply_formula(
         self, p: torch.Tensor, group: Mapping[str, Any], change: Mutation, g: torch.Tensor
     ) -> None:
-        """Update a parameter by the written-out rule with one change."""
+        """Update the parameter ``p`` in place by its gradient ``g`` and the optimizer's rule,
+        written out with the one change that ``form:…`` names; its state is kept here, not in the
+        optimizer."""
         state = self.states.setdefault(id(p), {})
         form = str(change.argument).removeprefix("form:")
         decoupled = isinstance(self.optimizer, torch.optim.AdamW)
@@ -239,12 +247,14 @@ class MutatedUpdate:
 
 
 def rule_name(optimizer: Any) -> str:
-    """Return the name of the rule of a torch optimizer; an empty string for any other."""
+    """Return the name of the rule of a torch optimizer or a subclass, one of `RULES`; an empty
+    string for any other."""
     return next((name for kind, name in RULES.items() if isinstance(optimizer, kind)), "")
 
 
 def group_setting(group: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
-    """Return a group's setting as keyword arguments; ``beta1`` is the first of ``betas``."""
+    """Return the setting ``name`` of a group, changed to ``value``, as a dict to update it with:
+    ``beta1`` changes the first of ``betas``, ``lr_factor`` multiplies ``lr``."""
     if name in ("beta1", "beta2"):
         betas = list(group["betas"])
         betas[int(name[-1]) - 1] = value
@@ -255,8 +265,9 @@ def group_setting(group: Mapping[str, Any], name: str, value: Any) -> dict[str, 
 
 
 def describe_groups(optimizer: Any, names: Mapping[int, str]) -> list[dict[str, Any]]:
-    """Describe each group: numbers and flags, parameter names, the rule, and the numbers that a
-    user's own class stores beside them."""
+    """Describe each group of an optimizer in a dict: numbers and flags, parameter ``names``, the
+    rule (``form``), and the numbers that a user's own class stores beside them (``own``); an empty
+    list for an object without groups."""
     rows = []
     for group in getattr(optimizer, "param_groups", []):
         row = {

@@ -38,7 +38,7 @@ def hypotheses(suspect: Observation) -> Iterator[Hypothesis]:
 
 
 def rank_gradients(suspect: Observation, step: int) -> list[Arrays]:
-    """Return the gradient of each rank before the aggregation."""
+    """Return the reference's gradient of each rank before the aggregation."""
     return [suspect.reference(step, rank, "gradient") for rank in range(suspect.world_size)]
 
 
@@ -56,7 +56,7 @@ def unsynchronised_ranks(suspect: Observation) -> Iterator[Hypothesis]:
 
 def fit_rank_weights(suspect: Observation) -> Iterator[Hypothesis]:
     """Yield the hypothesis that the ranks' gradients are summed with other weights, which are
-    fitted."""
+    fitted. Nothing if all weights are equal."""
     fitted = {}
     for step, rank in suspect.violations:
         seen, parts = suspect.recorded(step, rank), rank_gradients(suspect, step)
@@ -98,7 +98,8 @@ def half_precision_messages(suspect: Observation) -> Iterator[Hypothesis]:
 
 
 def unsent_parameters(suspect: Observation) -> Iterator[Hypothesis]:
-    """Yield the hypothesis that some tensors are not aggregated."""
+    """Yield the hypothesis that some tensors, those nearer to the rank's own gradient, are not
+    aggregated; nothing if these are none or all."""
     step, rank = suspect.violations[0]
     alone, whole, off = suspect.reference(step, rank, "gradient"), suspect.expected(step, rank), []
     for name, seen in suspect.recorded(step, rank).items():

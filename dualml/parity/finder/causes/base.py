@@ -53,7 +53,7 @@ class Observation:
         }
 
     def reference(self, step: int, rank: int, phase: str) -> dict[str, NDArray[Any]]:
-        """Return the tensors of a phase in the reference."""
+        """Return name → tensor of a phase in the reference's replay of the rank."""
         return phase_tensors(self.scene.reference.ranks[rank], step, phase)
 
     def comparable_tensors(self) -> Iterator[tuple[int, str, NDArray[Any], NDArray[Any]]]:
@@ -79,7 +79,7 @@ class Observation:
 
     @property
     def violating_ranks(self) -> list[int]:
-        """The ranks that deviate."""
+        """The ranks with a deviation that has to be explained, sorted."""
         return sorted({rank for _, rank in self.violations})
 
     def batch_share(self, step: int, rank: int) -> float:
@@ -88,7 +88,8 @@ class Observation:
         return len(self.scene.rank_indices(step, rank)) / len(self.scene.batch_indices(step))
 
     def previous_gradient(self, step: int) -> Mapping[str, NDArray[Any]]:
-        """Return the gradient of the previous update; empty if its initial state is not known."""
+        """Return the reference's gradient of the previous update over the whole batch; empty if its
+        initial state is not known."""
         if step - 1 not in self.scene.states:
             return {}
         return self.scene.gradient(step - 1, self.scene.batch_indices(step - 1))[1]
@@ -137,7 +138,7 @@ def unexplained_share(suspect: Observation, guess: Hypothesis) -> float:
 
 
 def disturbs_clean(suspect: Observation, guess: Hypothesis) -> bool:
-    """Return whether the hypothesis noticeably changes correct updates.
+    """Return whether the hypothesis noticeably changes updates that do not deviate.
 
     A fault may be intermittent; but of two hypotheses that explain equally much, the one that
     leaves correct updates unchanged is better.
@@ -151,7 +152,9 @@ def disturbs_clean(suspect: Observation, guess: Hypothesis) -> bool:
 
 
 def relative_error(a: NDArray[Any], b: NDArray[Any]) -> float:
-    """Return (‖a − b‖ / ‖b‖)², at most 1e6, which is also the value for different shapes."""
+    """Return (‖a − b‖ / ‖b‖)², at most 1e6, which is also the value for different shapes or where
+    only one is finite. 0 if some difference is not finite although both are finite in the same
+    places."""
     if a.shape != b.shape:
         return 1e6
     a, b = a.astype(np.float64), b.astype(np.float64)
@@ -163,7 +166,7 @@ def relative_error(a: NDArray[Any], b: NDArray[Any]) -> float:
 
 
 def fit_factor(pairs: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> float:
-    """Return the c that minimises Σ‖a − c·b‖² over pairs (a, b)."""
+    """Return the c that minimises Σ‖a − c·b‖² over pairs (a, b); 0 if all b are zero."""
     up = sum(float(np.vdot(b.astype(np.float64), a.astype(np.float64))) for a, b in pairs)
     down = sum(float(np.square(b.astype(np.float64)).sum()) for _, b in pairs)
     return up / down if down else 0.0
@@ -193,7 +196,8 @@ def clip_by_norm(named: Mapping[str, NDArray[Any]], norm: float) -> dict[str, ND
 
 
 def round_to_half(a: NDArray[Any], kind: str) -> NDArray[Any]:
-    """Round an array to the nearest float16 or bfloat16 values."""
+    """Return an array rounded to the nearest float16 (``kind`` float16) or bfloat16 values, as
+    float64; overflow gives infinity."""
     if kind == "float16":
         with np.errstate(over="ignore"):
             return a.astype(np.float16).astype(np.float64)
@@ -203,7 +207,7 @@ def round_to_half(a: NDArray[Any], kind: str) -> NDArray[Any]:
 
 
 def half_precision_tensors(suspect: Observation) -> Iterator[Hypothesis]:
-    """Yield the hypothesis that the tensors of the phase are in half precision."""
+    """Yield the hypotheses that the tensors of the phase are rounded to float16, or to bfloat16."""
     for kind in HALVES:
         yield Hypothesis(
             "half-precision",

@@ -54,7 +54,8 @@ def predict_changed_data(suspect: Observation, change: Any) -> Callable[[int, in
 def changed_inputs(
     suspect: Observation,
 ) -> Iterator[tuple[str, Callable[[Array], Array], dict[str, Any]]]:
-    """Yield changes of the numbers in the correct samples."""
+    """Yield (cause, change, details): ways to change the numbers in the correct samples. For tokens
+    the only one is a shift by one."""
     look = suspect.violations[0]
     seen, right = suspect.recorded(*look)["x"], suspect.expected(*look)["x"]
     if right.dtype.kind != "f":
@@ -81,7 +82,8 @@ Choose = Callable[[int, int], Array | None]
 
 
 def predict_other_samples(suspect: Observation, choose: Choose) -> Callable[[int, int], Arrays]:
-    """Return the prediction with other samples, given by ``choose``."""
+    """Return the prediction with other samples, given by ``choose``; no tensors where it gives
+    none."""
     recipe = suspect.scene.recipe
 
     def predict(step: int, rank: int) -> Arrays:
@@ -94,7 +96,8 @@ def predict_other_samples(suspect: Observation, choose: Choose) -> Callable[[int
 
 
 def other_samples(suspect: Observation) -> Iterator[tuple[str, Choose, dict[str, Any]]]:
-    """Yield choices of other samples than those of the plan."""
+    """Yield (cause, choice, details): choices of other samples than those of the plan, or another
+    order."""
     scene, part = suspect.scene, suspect.scene.rank_indices
     total, updates = len(scene.recipe.y), scene.recipe.updates
 

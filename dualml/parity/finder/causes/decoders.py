@@ -41,7 +41,7 @@ def gelu_tanh(x: Array) -> Array:
 
 
 def gelu_changes(layer: GELU) -> Changes:
-    """Yield possible errors of a GELU."""
+    """Yield possible errors of a GELU: its approximations, or another activation."""
     yield "gelu-form", lambda p: gelu_tanh(p.value), {"form": "tanh"}
     yield "gelu-form", lambda p: p.value * sigmoid(1.702 * p.value), {"form": "1.702"}
     yield "other-activation", lambda p: np.maximum(p.value, 0), {"is": "ReLU"}
@@ -49,7 +49,7 @@ def gelu_changes(layer: GELU) -> Changes:
 
 
 def rms_norm_changes(layer: RMSNorm) -> Changes:
-    """Yield possible errors of an RMSNorm."""
+    """Yield possible errors of an RMSNorm: in eps, gain, centring or root."""
 
     def centred_norm(place: LayerIO) -> Array:
         """Subtract the mean first, like LayerNorm without its bias."""
@@ -81,7 +81,7 @@ def rms_norm_changes(layer: RMSNorm) -> Changes:
 
 
 def swiglu_changes(layer: SwiGLU) -> Changes:
-    """Yield possible errors of a SwiGLU."""
+    """Yield possible errors of a SwiGLU: swapped or interleaved halves, or another activation."""
 
     def halves(place: LayerIO) -> tuple[Array, Array]:
         gate, up = np.split(place.value, 2, -1)
@@ -119,7 +119,8 @@ GATES: Mapping[str, Callable[[Array], Array]] = {
 
 
 def grouped_attention_changes(layer: GroupedAttention) -> Changes:
-    """Yield possible errors of grouped-query attention."""
+    """Yield possible errors of the rotary embedding in grouped-query attention; nothing if the
+    layer has none."""
 
     def rotate_neighbours(place: LayerIO) -> Array:
         """Rotate neighbouring entries as pairs, as Su et al. 2021 write them."""

@@ -26,7 +26,8 @@ from dualml.parity.finder.context import LayerIO
 
 
 def hypotheses(suspect: Observation) -> Iterator[Hypothesis]:
-    """Yield the hypotheses about the layer whose output deviates first."""
+    """Yield the hypotheses about the layer whose output deviates first; none if the tensor is not a
+    layer's."""
     layer = dict(suspect.scene.recipe.spec.layers).get(suspect.tensor)
     if layer is None:
         return
@@ -43,7 +44,8 @@ def hypotheses(suspect: Observation) -> Iterator[Hypothesis]:
 
 
 def layer_io_at(suspect: Observation, step: int) -> LayerIO:
-    """Return input and output of the deviating layer in an update."""
+    """Return the deviating layer's input and output in the reference, for the whole batch of an
+    update."""
     places = suspect.scene.layer_io(step, suspect.scene.batch_indices(step))
     return next(place for place in places if place.name == suspect.tensor)
 
@@ -54,7 +56,8 @@ def keep_first_layer(suspect: Observation, predict: Predict) -> Predict:
 
 
 def predict_layer(suspect: Observation, change: Change) -> Predict:
-    """Return the prediction of the deviating layer's output; the layers after it follow from it."""
+    """Return the prediction of the deviating layer's output; the layers after it follow from it.
+    Empty where the change does not fit the shapes."""
 
     def predict(step: int, rank: int) -> Arrays:
         try:
@@ -88,7 +91,8 @@ def stale_weights(suspect: Observation) -> Iterator[Hypothesis]:
 
 
 def scaled_output(suspect: Observation) -> Iterator[Hypothesis]:
-    """Yield the hypothesis that the output is multiplied by a fitted number."""
+    """Yield the hypothesis that the output is multiplied by a fitted number; nothing if it has
+    another shape."""
     pairs = [
         (seen, right)
         for _, name, seen, right in suspect.comparable_tensors()

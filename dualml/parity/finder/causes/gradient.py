@@ -50,7 +50,8 @@ def hypotheses(suspect: Observation) -> Iterator[Hypothesis]:
 
 
 def scaled_gradients(suspect: Observation) -> Iterator[Hypothesis]:
-    """Yield the hypothesis that the whole gradient is scaled."""
+    """Yield the hypotheses that the whole gradient is scaled: by the number of samples, ranks or
+    micro-batches, by −1, 0 or a fitted number."""
     scene, ranks, micro = suspect.scene, suspect.world_size, micro_batch_count(suspect)
 
     def samples(step: int, rank: int) -> Arrays:
@@ -77,7 +78,10 @@ def fit_group_weights(
     suspect: Observation, cause: str, groups: Groups, what: str
 ) -> Iterator[Hypothesis]:
     """Yield the hypothesis that groups of samples have other weights, which are fitted and rounded
-    to multiples of 1/4."""
+    to multiples of 1/4.
+
+    Nothing if all weights are equal, or if a gradient has another shape or is not finite.
+    """
 
     def group_gradients(step: int, rank: int) -> list[Arrays]:
         """Return what each group adds to the gradient of all ranks."""
@@ -116,7 +120,8 @@ def fit_group_weights(
 
 
 def fit_sample_weights(suspect: Observation) -> Iterator[Hypothesis]:
-    """Yield the hypothesis that some samples count twice, or not at all."""
+    """Yield the hypothesis that some samples count twice, or not at all; nothing with more than
+    MAX_FITTED_SAMPLES samples."""
     scene = suspect.scene
     if not all(
         0 < len(scene.rank_indices(s, r)) <= MAX_FITTED_SAMPLES for s, r in suspect.violations
@@ -133,7 +138,8 @@ def fit_sample_weights(suspect: Observation) -> Iterator[Hypothesis]:
 
 
 def fit_micro_batch_weights(suspect: Observation) -> Iterator[Hypothesis]:
-    """Yield the hypothesis that some micro-batches count twice, or not at all."""
+    """Yield the hypothesis that some micro-batches count twice, or not at all; nothing for a model
+    that is not split."""
     scene, count = suspect.scene, micro_batch_count(suspect)
     if count == 1 or any(
         len(scene.rank_indices(s, r)) > MAX_FITTED_SAMPLES for s, r in suspect.violations
@@ -154,7 +160,8 @@ def split_samples(samples: NDArray[Any], count: int) -> list[NDArray[Any]]:
 
 
 def clipped_gradients(suspect: Observation) -> Iterator[Hypothesis]:
-    """Yield the hypothesis that the gradient is clipped at a norm or at a value."""
+    """Yield the hypotheses that the gradient is clipped: to the norm, or to the largest value, that
+    was recorded."""
     seen = suspect.recorded(*suspect.violations[0])
     norm = global_norm(seen)
     largest = max((float(np.abs(a).max()) for a in seen.values() if a.size), default=0.0)
@@ -178,7 +185,8 @@ def decayed_gradient(suspect: Observation) -> Hypothesis:
 
 
 def zero_gradients(suspect: Observation) -> Iterator[Hypothesis]:
-    """Yield the hypothesis that the gradients of some parameters are zero."""
+    """Yield the hypothesis that the gradients of those parameters are zero whose recorded ones are;
+    nothing if these are none or all."""
     look = suspect.violations[0]
     names = [n for n, a in suspect.recorded(*look).items() if a.size and not a.any()]
     if names and len(names) < len(suspect.expected(*look)):
@@ -200,8 +208,8 @@ def rank_gradient(
 
 
 def stale_gradients(suspect: Observation) -> Iterator[Hypothesis]:
-    """Yield the hypothesis that the gradient is of the weights before the last update, or of the
-    previous batch."""
+    """Yield the hypotheses that the gradient is of the weights before the last update, or of the
+    previous batch with the current weights."""
     scene = suspect.scene
 
     def from_old_weights(step: int, rank: int) -> Arrays:
@@ -217,7 +225,8 @@ def stale_gradients(suspect: Observation) -> Iterator[Hypothesis]:
 
 
 def other_loss_gradients(suspect: Observation) -> Iterator[Hypothesis]:
-    """Yield the hypothesis that the gradient is of another loss than the recorded one."""
+    """Yield the hypotheses that the gradient is of shifted labels, or of another loss than the
+    recorded one."""
     scene = suspect.scene
     for by in (1, -1):
 

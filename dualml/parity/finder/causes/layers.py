@@ -36,7 +36,8 @@ EPSILONS = (0.0, 1e-12, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 
 
 def alternatives(layer: Layer) -> Changes:
-    """Yield the possible errors of a layer: cause, changed layer, and details."""
+    """Yield the possible errors of a layer: those of its kind, then those of any layer, as (cause,
+    changed layer, details). The changed layer gives the output from input and parameters."""
     for kind, changes in CHANGES.items():
         if isinstance(layer, kind):
             yield from changes(layer)
@@ -58,17 +59,19 @@ def alternatives(layer: Layer) -> Changes:
 
 
 def recompute_layer(place: LayerIO, **own: Array) -> Array:
-    """Return the output of the layer with some of its parameters replaced."""
+    """Return the output of the layer for its input, with the parameters named in ``own``
+    replaced."""
     return PAIRS[type(place.layer)][0](place.layer, place.value, {**place.parameters, **own})[0]
 
 
 def with_fields(place: LayerIO, **fields: Any) -> Array:
-    """Return the output of the layer with some of its fields replaced."""
+    """Return the output of the layer with some of its settings replaced, such as ``eps``."""
     return recompute_layer(place._replace(layer=replace(place.layer, **fields)))
 
 
 def compute_in_half(place: LayerIO, kind: str) -> Array:
-    """Return the output of the layer with input and parameters in half precision."""
+    """Return the output of the layer with input and parameters rounded to half precision; it is
+    computed in float64."""
     value = round_to_half(place.value, kind) if place.value.dtype.kind == "f" else place.value
     own = {name: round_to_half(a, kind) for name, a in place.parameters.items()}
     return recompute_layer(place._replace(value=value), **own)
@@ -81,7 +84,7 @@ def transpose_weight(weight: Array) -> Array:
 
 
 def relu_changes(layer: ReLU) -> Changes:
-    """Yield possible errors of a ReLU."""
+    """Yield possible errors of a ReLU: a leaky one, or another activation."""
     from scipy.special import erf
 
     def gelu_tanh(x: Array) -> Any:
@@ -103,7 +106,7 @@ def relu_changes(layer: ReLU) -> Changes:
 
 
 def tanh_changes(layer: Tanh) -> Changes:
-    """Yield possible errors of a tanh."""
+    """Yield possible errors of a tanh: another activation, or an approximation."""
     yield "other-activation", lambda p: np.maximum(p.value, 0), {"is": "ReLU"}
     yield "other-activation", lambda p: 1 / (1 + np.exp(-p.value)), {"is": "sigmoid"}
     yield "other-activation", lambda p: np.clip(p.value, -1, 1), {"is": "hardtanh"}
@@ -111,7 +114,8 @@ def tanh_changes(layer: Tanh) -> Changes:
 
 
 def recurrent_changes(layer: RecurrentLayer) -> Changes:
-    """Yield possible errors of every recurrent layer."""
+    """Yield the possible error of a recurrent layer that its tanh is approximated; nothing without
+    a tanh."""
     forward: Any = PAIRS[type(layer)][0]
     if getattr(layer, "nonlinearity", "tanh") == "tanh":
         yield (
@@ -134,7 +138,7 @@ def rational_tanh(x: Array) -> Any:
 
 
 def conv_changes(layer: Conv2d) -> Changes:
-    """Yield possible errors of a convolution."""
+    """Yield possible errors of a convolution: a flipped kernel, or another padding."""
     n = layer.padding
 
     def pad_and_convolve(place: LayerIO, before: int, after: int, mode: Any = "constant") -> Array:
@@ -158,7 +162,7 @@ def conv_changes(layer: Conv2d) -> Changes:
 
 
 def pool_changes(layer: MaxPool2d) -> Changes:
-    """Yield possible errors of max pooling."""
+    """Yield possible errors of max pooling: average, minimum, or stride 1."""
     k = layer.kernel
 
     def cells(x: Array) -> Array:
@@ -173,7 +177,7 @@ def pool_changes(layer: MaxPool2d) -> Changes:
 
 
 def layer_norm_changes(layer: LayerNorm) -> Changes:
-    """Yield possible errors of a LayerNorm."""
+    """Yield possible errors of a LayerNorm: in eps, variance or axis."""
 
     def normalise(p: LayerIO, ddof: int = 0, outside: bool = False, axis: int = -1) -> Any:
         mean = p.value.mean(axis, keepdims=True)
@@ -190,7 +194,7 @@ def layer_norm_changes(layer: LayerNorm) -> Changes:
 
 
 def lstm_changes(layer: LSTM) -> Changes:
-    """Yield possible errors of an LSTM."""
+    """Yield possible errors of an LSTM: in gate order, biases or direction."""
 
     def reorder_gates(place: LayerIO, order: tuple[str, ...]) -> Array:
         """Read the rows of all parameters as if the gates were stored in another order."""
@@ -221,7 +225,7 @@ def lstm_changes(layer: LSTM) -> Changes:
 
 
 def attention_changes(layer: Attention) -> Changes:
-    """Yield possible errors of attention."""
+    """Yield possible errors of attention: in mask, scale or number of heads."""
 
     def head_width(place: LayerIO) -> int:
         """Return the width of a head."""
@@ -247,7 +251,7 @@ def attention_changes(layer: Attention) -> Changes:
 
 
 def embedding_changes(layer: Embedding) -> Changes:
-    """Yield possible errors of an embedding."""
+    """Yield possible errors of an embedding: shifted tokens, a zero row, or a scale."""
     for by in (1, -1):
         yield (
             "shifted-tokens",
@@ -267,7 +271,7 @@ def embedding_changes(layer: Embedding) -> Changes:
 
 
 def mean_pool_changes(layer: MeanPool) -> Changes:
-    """Yield possible errors of mean pooling."""
+    """Yield possible errors of mean pooling: sum, last position, or maximum."""
     yield "sum-not-mean", lambda p: p.value.sum(1), {}
     yield "last-not-mean", lambda p: p.value[:, -1], {}
     yield "maximum-not-mean", lambda p: p.value.max(1), {}

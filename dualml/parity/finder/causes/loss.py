@@ -40,10 +40,11 @@ def hypotheses(suspect: Observation) -> Iterator[Hypothesis]:
 
 
 def predict_loss(suspect: Observation, value: Value, masked: bool = True) -> Predict:
-    """Return the prediction of the recorded losses with another loss function.
+    """Return the prediction of the recorded losses with another loss function: ``batch`` over all
+    ranks, and ``rank`` if the ranks split the batch.
 
     Args:
-        value: the loss function.
+        value: the loss function, averaging over its samples.
         masked: whether dropout is active.
     """
     scene = suspect.scene
@@ -67,7 +68,7 @@ def predict_loss(suspect: Observation, value: Value, masked: bool = True) -> Pre
 
 
 def common_changes(right: Value) -> Iterator[Change]:
-    """Yield changes that apply to any loss."""
+    """Yield (cause, changed loss, details): changes that apply to any loss."""
 
     def shift_labels(by: int) -> Value:
         return lambda out, y: right(out, (y + by) % out.shape[-1])
@@ -109,12 +110,13 @@ def log_softmax(out: Array) -> Array:
 
 
 def negative_log_likelihood(log: Array, y: Labels) -> float:
-    """Return the negative log-likelihood of the labels, averaged."""
+    """Return the negative log-likelihood of the labels, averaged; ``log`` holds
+    log-probabilities."""
     return float(-as_matrix(log)[np.arange(y.size), y.ravel()].mean())
 
 
 def smoothed_loss(share: float) -> Value:
-    """Return the cross-entropy with label smoothing."""
+    """Return a loss function: the cross-entropy with label smoothing by ``share``."""
 
     def value(out: Array, y: Labels) -> float:
         log = log_softmax(out)
@@ -124,18 +126,19 @@ def smoothed_loss(share: float) -> Value:
 
 
 def log_base_loss(base: int) -> Value:
-    """Return the cross-entropy with the logarithm to another base."""
+    """Return a loss function: the cross-entropy with the logarithm to another base."""
     return lambda out, y: negative_log_likelihood(log_softmax(out), y) / float(np.log(base))
 
 
 def one_hot(out: Array, y: Labels) -> Array:
-    """Return the labels as one-hot vectors."""
+    """Return the labels as one-hot rows, shape (labels, classes of ``out``)."""
     hot: Array = np.eye(out.shape[-1])[y.ravel()]
     return hot
 
 
 def binary_cross_entropy(out: Array, y: Labels) -> float:
-    """Return the binary cross-entropy of every class separately, averaged."""
+    """Return the binary cross-entropy of the logits with the one-hot labels, averaged over samples
+    and classes."""
     return float((np.logaddexp(0, as_matrix(out)) - one_hot(out, y) * as_matrix(out)).mean())
 
 

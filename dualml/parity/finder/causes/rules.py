@@ -39,7 +39,8 @@ Change = tuple[str, Update, dict[str, Any]]
 
 
 def apply_rule(rule: OptimizerSpec) -> Update:
-    """Return the function that applies an optimizer's update rule to the inputs of an update."""
+    """Return the function that applies an optimizer's update rule to `UpdateInputs` and returns
+    (weights, state)."""
     return lambda start: rule.update(*start)
 
 
@@ -58,7 +59,7 @@ def rule_changes(rule: OptimizerSpec) -> Iterator[Change]:
 
 
 def field_changes(rule: OptimizerSpec) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield causes with changed fields of the rule."""
+    """Yield (cause, changed fields of the rule); some combinations may be invalid."""
     fields = asdict(rule)
     if isinstance(rule, Adam):
         yield from adam_fields(rule)
@@ -82,7 +83,7 @@ def field_changes(rule: OptimizerSpec) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def adam_fields(rule: Adam) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield causes with changed fields of Adam."""
+    """Yield (cause, changed fields) of Adam: form of eps, bias correction, betas."""
     yield "adam-epsilon", {"eps_form": "hat" if rule.eps_form == "outside" else "outside"}
     yield "bias-correction", {"bias_correction": not rule.bias_correction}
     b1, b2 = rule.betas
@@ -93,7 +94,7 @@ def adam_fields(rule: Adam) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def momentum_fields(fields: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield causes with changed fields of momentum."""
+    """Yield (cause, changed fields) of SGD-like rules: momentum, Nesterov, dampening."""
     momentum, nesterov = fields["momentum"], fields.get("nesterov")
     if momentum:
         if nesterov or (nesterov is False and not fields["dampening"]):
@@ -110,7 +111,8 @@ def momentum_fields(fields: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any
 
 
 def without_decay(rule: OptimizerSpec) -> Update | None:
-    """Return the update of the rule without weight decay; None if it has none."""
+    """Return the update of the rule without weight decay; None if its weight decay is 0 or
+    absent."""
     if not asdict(rule).get("weight_decay"):
         return None
     fields: dict[str, Any] = {"weight_decay": 0.0}
@@ -118,7 +120,8 @@ def without_decay(rule: OptimizerSpec) -> Update | None:
 
 
 def decay_coupling_changes(rule: OptimizerSpec) -> Iterator[Change]:
-    """Yield updates with weight decay coupled to the gradient, or decoupled from it."""
+    """Yield updates with weight decay coupled to the gradient, or decoupled from it; nothing
+    without weight decay."""
     plain = without_decay(rule)
     if plain is None:
         return
@@ -139,7 +142,7 @@ def decay_coupling_changes(rule: OptimizerSpec) -> Iterator[Change]:
 
 
 def initial_state_changes(rule: OptimizerSpec) -> Iterator[Change]:
-    """Yield updates whose optimizer state has another initial value."""
+    """Yield updates whose optimizer state begins with another constant; only update 1 differs."""
     for slot in rule.state_keys:
         for value in (0.1, 1.0, 0.0):
 
@@ -151,7 +154,8 @@ def initial_state_changes(rule: OptimizerSpec) -> Iterator[Change]:
 
 
 def formula_changes(rule: OptimizerSpec) -> Iterator[Change]:
-    """Yield updates with the same parameters in another formula."""
+    """Yield updates with the same settings in another formula, such as eps inside the root, with
+    lost state, or made twice."""
     fields, slots = asdict(rule), rule.state_keys
     eps, mu = fields.get("eps", 0.0), fields.get("momentum", 0.0)
     if isinstance(rule, Adam):

@@ -57,8 +57,8 @@ def hypotheses(suspect: Observation) -> Iterator[Hypothesis]:
 
 
 def update_inputs(suspect: Observation, step: int, rank: int) -> UpdateInputs:
-    """Return the inputs of an update; the gradients are the backend's own, or the reference's if
-    they were not recorded."""
+    """Return the inputs of an update: the common weights and state before it, and the backend's own
+    gradients, or the reference's if they were not recorded."""
     scene = suspect.scene
     weights, state = scene.recorded_start(step)
     grads: Mapping[str, Any] = scene.own_gradient(suspect.backend, rank, step)
@@ -71,7 +71,8 @@ def update_inputs(suspect: Observation, step: int, rank: int) -> UpdateInputs:
 def predict_from(
     suspect: Observation, before: ChangeInputs, update: Update | None = None
 ) -> Predict:
-    """Return the prediction of an update (default: the rule's) with changed inputs."""
+    """Return the prediction of an update (default: the rule's) with changed inputs: the weights, or
+    in phase ``state`` the optimizer state. Empty where the inputs are unknown."""
     make = update or apply_rule(suspect.scene.arm.rule)
 
     def predict(step: int, rank: int) -> Arrays:
@@ -107,7 +108,7 @@ def parameter_kinds(suspect: Observation) -> tuple[list[str], list[str], list[st
 
 
 def decay_filter_changes(suspect: Observation) -> Iterator[Change]:
-    """Yield updates whose weight decay skips some parameters."""
+    """Yield updates whose weight decay skips some parameters; nothing without weight decay."""
     rule, (names, biases, norms) = suspect.scene.arm.rule, parameter_kinds(suspect)
     vectors = [n for n, shape in suspect.scene.recipe.spec.parameters().items() if len(shape) == 1]
     plain = without_decay(rule)
@@ -121,7 +122,7 @@ def decay_filter_changes(suspect: Observation) -> Iterator[Change]:
 
 
 def frozen_changes(suspect: Observation) -> Iterator[Change]:
-    """Yield updates that skip some parameters."""
+    """Yield updates that leave some parameters, or all, with their state unchanged."""
     usual, (names, biases, norms) = apply_rule(suspect.scene.arm.rule), parameter_kinds(suspect)
 
     def no_update(start: UpdateInputs) -> Result:
@@ -162,7 +163,8 @@ def combine_updates(usual: Update, other: Update, names: list[str]) -> Update:
 
 
 def rate_changes(suspect: Observation) -> Iterator[tuple[str, ChangeInputs, dict[str, Any]]]:
-    """Yield inputs with other learning rates."""
+    """Yield (cause, change of inputs, details) with other learning rates: a shifted or ignored
+    schedule, usual defaults, or a fitted factor."""
     scene, lr = suspect.scene, suspect.scene.arm.rule.lr
     plan, updates = scene.arm.plan_schedule, scene.recipe.updates
     first = 0 if plan.warmup else 1  # a warm-up begins at learning rate 0
@@ -197,14 +199,15 @@ def rate_changes(suspect: Observation) -> Iterator[tuple[str, ChangeInputs, dict
 
 
 def step_count_changes() -> Iterator[tuple[str, ChangeInputs, dict[str, Any]]]:
-    """Yield inputs with another update number, for rules with bias correction."""
+    """Yield (cause, change of inputs, details) with another update number, for rules with bias
+    correction."""
     for shift in (1, -1):
         yield "step-counter", lambda s, r, u, d=shift: u._replace(t=s + d), {"shift": shift}
     yield "step-counter", lambda s, r, u: u._replace(t=1), {"always": 1}
 
 
 def gradient_changes(suspect: Observation) -> Iterator[tuple[str, ChangeInputs, dict[str, Any]]]:
-    """Yield inputs with other gradients than the recorded ones."""
+    """Yield (cause, change of inputs, details) with other gradients than the recorded ones."""
     scene, ranks = suspect.scene, suspect.world_size
 
     def change_gradients(change: Callable[[Any], Any]) -> ChangeInputs:
@@ -236,7 +239,7 @@ def gradient_changes(suspect: Observation) -> Iterator[tuple[str, ChangeInputs, 
 
 
 def half_precision_changes(usual: Update) -> Iterator[Change]:
-    """Yield updates that keep weights or state in half precision."""
+    """Yield updates whose new weights, or whose new state, are rounded to half precision."""
     for kind in HALVES:
 
         def weights(start: UpdateInputs, kind: str = kind) -> Result:
@@ -254,7 +257,8 @@ def half_precision_changes(usual: Update) -> Iterator[Change]:
 
 
 def own_updates(suspect: Observation) -> Hypothesis:
-    """Return the hypothesis that ranks continue with an update of their own."""
+    """Return the hypothesis that ranks continue with an update of their own, from the gradient of
+    their own samples."""
     scene = suspect.scene
 
     def own_batch_inputs(step: int, rank: int, start: UpdateInputs) -> UpdateInputs | None:

@@ -44,8 +44,8 @@ class DumpedTensor:
         return read_npy(self.file)
 
     def start_value(self, summarised: bool) -> NDArray[Any]:
-        """Return the part that must be exactly equal on both sides initially; excludes the rounded
-        mean."""
+        """Return the part that must be exactly equal on both sides initially: the tensor, or, if
+        ``summarised``, largest and smallest element, without the rounded mean."""
         return np.array(self.summary[:2], np.float64) if summarised else self.value(False)
 
 
@@ -137,11 +137,13 @@ def backward_type(type_name: str) -> str:
 def summarize(
     largest: Any, smallest: Any, mean: Any, norm: Any, shape: Sequence[int]
 ) -> tuple[float, ...]:
-    """Return the available statistics of a tensor: largest, smallest, mean and root mean square.
+    """Return the statistics of a tensor: largest, smallest, mean and root mean square.
+
+    Mean and root mean square are left out where the tool writes none; other missing ones are NaN.
 
     Args:
         mean: NaN if the tool writes none although the other statistics are numbers.
-        norm: the Euclidean norm.
+        norm: the Euclidean norm, or None.
         shape: shape of the tensor.
     """
     known = [largest, smallest]

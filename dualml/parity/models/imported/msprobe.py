@@ -47,7 +47,8 @@ CALL = re.compile(r"(?P<name>\w+\.(?P<type>\w+)\.\d+)\.(?P<way>forward|backward)
 
 
 def find_dump_files(folder: Path) -> list[Path]:
-    """Return the ``dump.json`` files of all steps and ranks below a folder; empty if none."""
+    """Return the ``dump.json`` files of all steps and ranks below a folder, sorted by step and
+    rank; empty if none."""
     found = [path for deep in ("", "*/", "step*/*/") for path in folder.glob(deep + HEAD)]
     return sorted(found, key=lambda path: ([*map(_number, path.parts[-3:-1])], path))
 
@@ -92,7 +93,8 @@ class _RecordedStep:
 
 
 def _read_step(path: Path) -> _RecordedStep:
-    """Read one ``dump.json`` and check its framework, level and task."""
+    """Read one ``dump.json`` and check its framework, level and task; raise `UserError` for others
+    or if it is empty."""
     with convert_read_errors(f"{path}: not a dump of msprobe"):
         head = from_json(read_bytes(path, MAX_TEXT_BYTES), finite=False)
         for key, known in (("framework", FRAMEWORKS), ("level", LEVELS), ("task", TASKS)):
@@ -172,7 +174,7 @@ def _enclosing_modules(entry: str, parents: Mapping[str, Any]) -> Iterator[str]:
 def _parameters(
     folder: Path, module: str | None, content: Mapping[str, Any]
 ) -> Iterator[tuple[str, DumpedTensor]]:
-    """Yield a module's tensors by parameter name."""
+    """Yield (full parameter name, tensor) of a module's parameters or their gradients."""
     for name, one in content.items():
         for _, saved in _leaves(folder, one):
             yield f"{module}.{name}" if module else name, saved

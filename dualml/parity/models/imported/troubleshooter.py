@@ -84,7 +84,8 @@ def read(folder: Path) -> Dump:
 
 
 def read_rows(path: Path) -> Iterator[tuple[str, tuple[int, ...], tuple[float, ...]]]:
-    """Yield name, shape and statistics of each tensor in a list file."""
+    """Yield name, shape and statistics of each tensor in a list file; raise `ValueError` for a line
+    of another form."""
     for number, line in enumerate(read_bytes(path, MAX_TEXT_BYTES).splitlines(), 1):
         row = from_json(line, finite=False)  # NaN replaces missing statistics
         if not (isinstance(row, list) and len(row) in COLUMNS):
