@@ -181,7 +181,7 @@ def test_memory_is_that_of_the_tensors_that_are_there(name: str) -> None:
     assert (memory.weights, memory.gradients, memory.state) == (whole, whole, slots * whole)
     assert (memory.activations, memory.buckets) == (None, 0)
     if name != "model_train":  # MindSpore's `Model` shows no gradients
-        x, y = map(ms.Tensor.from_numpy, training.arrays(BATCHES[0], 1))
+        x, y = map(ms.Tensor.from_numpy, training.batch_arrays(BATCHES[0], 1))
         gradients = ms.value_and_grad(
             training.method.loss, None, training.method.optimizer.parameters, has_aux=name in LOW
         )(x, y)[1]

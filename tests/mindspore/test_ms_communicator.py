@@ -68,7 +68,7 @@ start = time.monotonic()
 told = {}
 try:
     comm = communicator.connect(place)
-    told["way"] = comm.member.way
+    told["way"] = comm.member.join_method
     x = comm.tensor(np.full(3, rank + 1, np.float32))
     told["sum"] = comm.numpy(comm.all_reduce(x)).tolist()
     mine = [psutil.Process(), *psutil.Process().children(recursive=True)]

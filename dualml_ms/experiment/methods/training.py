@@ -118,10 +118,10 @@ class MindSporeMethod(MethodTraining, MemoryReport):
             losses += self.method.run_steps([batch])
             counts.append(self.method.optimizer.global_step + 0)
         for before, after in pairwise(int(count.asnumpy()[0]) for count in counts):
-            self.skips.note(after > before, self.loss_scale)
+            self.skips.note(after > before, self._read_loss_scale)
         return losses
 
-    def loss_scale(self) -> float:
+    def _read_loss_scale(self) -> float:
         """Return the current scale of the method's loss scaler."""
         return float(self.method.scaler.scale_value.asnumpy())
 
@@ -181,7 +181,7 @@ class MindSporeMethod(MethodTraining, MemoryReport):
     def state(self) -> dict[str, Arrays]:
         """Return copies of the optimizer state, empty if the method cannot be resumed, with the
         skipped updates of a scaled loss."""
-        skips = self.skips.state(self.loss_scale()) if self.initial_scaler_values else {}
+        skips = self.skips.state(self._read_loss_scale()) if self.initial_scaler_values else {}
         return (
             state(self.method.optimizer, self.optimizer_names()) if self.is_resumable else {}
         ) | skips
