@@ -30,8 +30,9 @@ def prepare(seed: int) -> None:
 
 
 def building() -> AbstractContextManager[dict[int, SourceLocation]]:
-    """Record where the user's code constructs each module inside the block; the block gets a dict,
-    id of the module → place in the source."""
+    """Record where the user's code constructs each of PyTorch's own modules inside the block; the
+    block gets a dict, id of the module → place in the source. Instances of other classes, such as
+    the user's, are left out."""
     return record_construction(torch.nn.Module, SKIP)
 
 

@@ -54,12 +54,12 @@ def cpu_times() -> list[float]:
 def available_threads(busy: Sequence[float]) -> int:
     """Return the number of compute threads that the load of other processes leaves room for.
 
-    ``OMP_NUM_THREADS`` wins if set; otherwise one thread per physical core that others leave idle,
-    and at least one. Beside one busy process on two cores, two threads took four times as long as
-    one.
+    ``OMP_NUM_THREADS`` wins if set; otherwise one thread per usable logical core that others leave
+    idle, at least one and at most one per physical core. Beside one busy process on two cores, two
+    threads took four times as long as one.
 
     Args:
-        busy: load of each usable core by other processes, as a fraction.
+        busy: load of each usable logical core by other processes, as a fraction.
     """
     most = machine.default_threads()
     if most == 1 or os.environ.get("OMP_NUM_THREADS") == str(most):

@@ -87,8 +87,9 @@ def partition_rule(run: RunData, arm: str) -> str:
 
 
 def format_settings(settings: JsonMapping) -> str:
-    """Return ``label_shards shards=2``; settings with default values, and the name of a setting
-    that is called like the rule, are left out."""
+    """Return a partition rule with its settings, such as ``label_shards shards=2``. Settings of
+    `USUAL` at the value given there are left out, and so is the name of a setting that is called
+    like the rule."""
     name = str(settings.get("name"))
     kept = {k: v for k, v in settings.items() if k != "name" and USUAL.get(k, ...) != v}
     named = [plain(v) if k == name else f"{k}={plain(v)}" for k, v in kept.items()]

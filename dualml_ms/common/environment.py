@@ -85,7 +85,7 @@ def is_available(kind: str) -> bool:
 
 def environment(device: str, threads: int) -> dict[str, str]:
     """Return the facts that decide this process's numbers and speed, as flat text; unknown ones are
-    omitted.
+    omitted. On a CPU the first call in a process sets up its `graph_cache`.
 
     Args:
         device: from `resolve_device`.

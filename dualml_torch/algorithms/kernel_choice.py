@@ -77,8 +77,11 @@ class KernelChoice:
 def choose_kernels(
     recipe: TrainingSpec, network: nn.Module, loss: Loss, batch: Batch | None
 ) -> KernelChoice:
-    """Return the user's choice, the choice by stored times, or that of a new measurement (one
-    second; up to a minute with compilation).
+    """Choose memory format and compilation, each by the user's setting, else by stored times or a
+    new measurement (one second; up to a minute with compilation).
+
+    A format is chosen only for a model of images. Nothing is compiled in low precision, with
+    recomputation or without ``batch``, even if the user asked for it.
 
     Args:
         network: on a CPU; left as it is.

@@ -125,7 +125,8 @@ def similar_modules(
     ``given``, prefix of the other module, prefix of ``given``).
 
     Args:
-        rows: allow another number of rows, as tables have.
+        rows: allow another number of rows, as tables have, and any shape for parameters that the
+            other side used at this operation.
     """
     parts = given.removeprefix("parameter:").split(".")
     prefixes = []

@@ -104,7 +104,7 @@ def distributed_sampler_shuffle_equal() -> NDArray:
 
 
 def distributed_sampler_padding() -> list[NDArray]:
-    """Probe MindSpore: Samples that can't be divided by the ranks. The same."""
+    """Probe MindSpore: Samples that can't be divided by the ranks. As in PyTorch."""
     samplers = [ds.DistributedSampler(2, rank, shuffle=False) for rank in range(2)]
     return [epoch(ds.NumpySlicesDataset(SAMPLES[:7], ["x"], sampler=s).batch(1)) for s in samplers]
 
@@ -122,7 +122,7 @@ def last_batch() -> list[int]:
 
 
 def batch_dtype() -> list[NDArray]:
-    """Probe MindSpore: Types of a batch of Python numbers. The same."""
+    """Probe MindSpore: Types of a batch of Python numbers. As in PyTorch."""
     samples = [(0.5, 1), (1.5, 0)]
     batches = ds.GeneratorDataset(samples, ["x", "label"], shuffle=False).batch(2)
     return [column.asnumpy() for column in next(batches.create_tuple_iterator(num_epochs=1))]

@@ -127,7 +127,7 @@ def init_draws_numpy_equal() -> float:
 
 @restore_generators
 def linear_init() -> NDArray:
-    """Probe MindSpore: Initial weights of a dense layer. The same distribution, `HeUniform(√5)`,
+    """Probe MindSpore: Initial weights of a dense layer. As in PyTorch, `HeUniform(√5)`,
     from another generator."""
     ms.set_seed(0)
     return nn.Dense(4, 3).weight.asnumpy()
@@ -144,7 +144,7 @@ def linear_init_equal() -> NDArray:
 
 @restore_generators
 def dense_bias_init() -> dict[str, float]:
-    """Probe MindSpore: Distribution of a dense layer's weights and biases. The same; only the
+    """Probe MindSpore: Distribution of a dense layer's weights and biases. As in PyTorch; only the
     numbers differ."""
     layer = nn.Dense(400, 2000)
     return {
@@ -155,14 +155,14 @@ def dense_bias_init() -> dict[str, float]:
 
 @restore_generators
 def conv_init() -> list[float]:
-    """Probe MindSpore: Distribution of a convolution's weights. The same, with groups too."""
+    """Probe MindSpore: Distribution of a convolution's weights. As in PyTorch, here with groups."""
     return list(describe_spread(nn.Conv2d(16, 64, 5, group=4).weight).values())
 
 
 @restore_generators
 def conv_bias_init() -> list[float]:
-    """Probe MindSpore: Distribution of a convolution's bias. The same, once `has_bias=True` gives
-    it one."""
+    """Probe MindSpore: Distribution of a convolution's bias. As in PyTorch, once `has_bias=True`
+    gives it one."""
     return list(describe_spread(nn.Conv2d(16, 2000, 5, has_bias=True).bias).values())
 
 
@@ -197,7 +197,7 @@ def attention_bias_init_equal() -> NDArray:
 
 @restore_generators
 def lstm_init() -> list[float]:
-    """Probe MindSpore: Distribution of an LSTM's weights. The same."""
+    """Probe MindSpore: Distribution of an LSTM's weights. As in PyTorch."""
     weights = {one.name: one for one in nn.LSTM(50, 100).trainable_params()}
     return list(describe_spread(weights["weight_ih_l0"]).values())
 
@@ -255,7 +255,7 @@ def truncated_normal_equal() -> dict[str, float]:
 
 @restore_generators
 def truncated_normal_bounds() -> float:
-    """Probe MindSpore: Bounds of a truncated normal with a small σ. The same."""
+    """Probe MindSpore: Bounds of a truncated normal with a small σ. As in PyTorch."""
     weight = initializer(TruncatedNormal(sigma=0.02), (300, 200)).init_data()
     return float((weight.abs() > 2 * 0.02).asnumpy().mean())
 

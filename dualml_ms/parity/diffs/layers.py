@@ -195,7 +195,7 @@ def batchnorm_momentum_equal() -> NDArray:
 
 
 def batchnorm_variance() -> NDArray:
-    """Probe MindSpore: The running variance of BatchNorm. The same."""
+    """Probe MindSpore: The running variance of BatchNorm. As in PyTorch."""
     layer = nn.BatchNorm1d(16).set_train()
     layer(Tensor(normal(4, 16)))
     return layer.moving_variance.asnumpy()
@@ -502,13 +502,13 @@ def embedding_negative() -> NDArray:
 
 
 def lstm_gates() -> NDArray:
-    """Probe MindSpore: Weights of LSTM. The same names, shapes and order."""
+    """Probe MindSpore: Weights of LSTM. As in PyTorch: names, shapes and order."""
     layer = with_fixed_parameters(nn.LSTM(4, 3, num_layers=2, bidirectional=True))
     return layer(Tensor(normal(5, 2, 4)))[0].asnumpy()
 
 
 def gru_gates() -> NDArray:
-    """Probe MindSpore: Weights of GRU. The same names, shapes and formula."""
+    """Probe MindSpore: Weights of GRU. As in PyTorch: names, shapes and formula."""
     layer = with_fixed_parameters(nn.GRU(4, 3, num_layers=2, bidirectional=True))
     return layer(Tensor(normal(5, 2, 4)))[0].asnumpy()
 
@@ -528,7 +528,7 @@ def cell_state_equal() -> NDArray:
 
 
 def multihead_attention() -> NDArray:
-    """Probe MindSpore: Multi-head attention and its masks. The same, with the same names and
+    """Probe MindSpore: Multi-head attention and its masks. As in PyTorch, with the same names and
     shapes of the weights."""
     layer, x = with_fixed_parameters(nn.MultiheadAttention(8, 2)), Tensor(normal(5, 2, 8))
     later = np.triu(np.ones((5, 5), bool), 1)
@@ -536,7 +536,7 @@ def multihead_attention() -> NDArray:
 
 
 def transformer_layer() -> NDArray:
-    """Probe MindSpore: A transformer encoder layer. The same (its LayerNorm has epsilon 1e-5
+    """Probe MindSpore: A transformer encoder layer. As in PyTorch (its LayerNorm has epsilon 1e-5
     here); `linear1` is called `dense1`, the norms have `gamma` and `beta`."""
     layer = with_fixed_parameters(nn.TransformerEncoderLayer(8, 2, dim_feedforward=16))
     return layer(Tensor(normal(5, 2, 8))).asnumpy()

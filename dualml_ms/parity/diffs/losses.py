@@ -11,8 +11,8 @@ from dualml.parity.diffs.inputs import classes, normal
 
 
 def cross_entropy() -> dict[str, NDArray]:
-    """Probe MindSpore: Cross-entropy, its weights and smoothing. The same formula and defaults
-    under the same name."""
+    """Probe MindSpore: Cross-entropy, its weights and smoothing. As in PyTorch: formula and
+    defaults under the same name."""
     logits, labels = Tensor(normal(8, 5)), Tensor(classes(5, 8), ms.int32)
     weight = Tensor(np.abs(normal(5)))
     return {
@@ -124,7 +124,7 @@ def smooth_l1_beta_equal() -> NDArray:
 
 
 def mse_reduction() -> dict[str, NDArray]:
-    """Probe MindSpore: Squared, absolute and Huber loss. The same."""
+    """Probe MindSpore: Squared, absolute and Huber loss. As in PyTorch."""
     a, b = Tensor(normal(4, 3)), Tensor(normal(4, 3, seed=1))
     losses = {"mse": nn.MSELoss(), "l1": nn.L1Loss(), "huber": nn.HuberLoss(delta=0.5)}
     return {name: loss(a, b).asnumpy() for name, loss in losses.items()}
@@ -151,7 +151,7 @@ def mse_float64_equal() -> NDArray:
 
 
 def nll() -> NDArray:
-    """Probe MindSpore: Negative log-likelihood. The same, and it takes int64 labels."""
+    """Probe MindSpore: Negative log-likelihood. As in PyTorch, and it takes int64 labels."""
     logs, labels = ops.log_softmax(Tensor(normal(8, 5)), -1), Tensor(classes(5, 8))
     return nn.NLLLoss(weight=Tensor(np.abs(normal(5))))(logs, labels).asnumpy()
 
@@ -185,13 +185,13 @@ def bce_with_logits_equal() -> NDArray:
 
 
 def bce_with_logits_pos_weight() -> NDArray:
-    """Probe MindSpore: Weight of the positive class. The same."""
+    """Probe MindSpore: Weight of the positive class. As in PyTorch."""
     loss = nn.BCEWithLogitsLoss(pos_weight=Tensor(np.abs(normal(3))))
     return loss(Tensor(normal(4, 3)), ops.ones((4, 3))).asnumpy()
 
 
 def kl_div_reduction() -> dict[str, NDArray]:
-    """Probe MindSpore: Reductions of the KL divergence. The same, without a warning."""
+    """Probe MindSpore: Reductions of the KL divergence. As in PyTorch, without a warning."""
     logs = ops.log_softmax(Tensor(normal(8, 5)), -1)
     shares = ops.softmax(Tensor(normal(8, 5, seed=1)), -1)
     kinds = ("mean", "batchmean", "sum")
@@ -269,7 +269,7 @@ def gaussian_nll_variance_equal() -> NDArray:
 
 
 def ctc() -> dict[str, NDArray]:
-    """Probe MindSpore: CTC loss. The same, and int64 labels and lengths are taken too."""
+    """Probe MindSpore: CTC loss. As in PyTorch, and int64 labels and lengths are taken too."""
     logs = ops.log_softmax(Tensor(normal(10, 3, 6)), -1)
     targets = Tensor(classes(5, 3, 4) + 1)
     lengths = Tensor([10, 9, 8]), Tensor([4, 3, 2])

@@ -81,8 +81,8 @@ def parameter_aliasing() -> NDArray:
 
 
 def from_numpy_sharing() -> dict[str, NDArray]:
-    """Probe MindSpore: Which constructors share memory with NumPy. The same: `ms.Tensor(array)`
-    copies, `ms.Tensor.from_numpy` shares."""
+    """Probe MindSpore: Which constructors share memory with NumPy. As in PyTorch:
+    `ms.Tensor(array)` copies, `ms.Tensor.from_numpy` shares."""
     array, other = normal(4), normal(4)
     x, y = Tensor(array), Tensor.from_numpy(other)
     array[0] = other[0] = 9.0
@@ -90,7 +90,7 @@ def from_numpy_sharing() -> dict[str, NDArray]:
 
 
 def numpy_int_default() -> dict[str, NDArray]:
-    """Probe MindSpore: Number types of new tensors. The same types."""
+    """Probe MindSpore: Number types of new tensors. As in PyTorch."""
     values = {"int": [1, 2], "float": [1.0, 2.0], "double": np.array([1.0]), "bool": [True]}
     return {name: Tensor(value).asnumpy() for name, value in values.items()}
 
@@ -190,7 +190,7 @@ def integer_division_by_zero_equal() -> NDArray:
 
 
 def division_of_integers() -> dict[str, NDArray]:
-    """Probe MindSpore: `/`, `//` and `%` of integers. The same."""
+    """Probe MindSpore: `/`, `//` and `%` of integers. As in PyTorch."""
     a, b = Tensor([7, -7]), Tensor([2, 2])
     return {"/": (a / b).asnumpy(), "//": (a // b).asnumpy(), "%": (a % b).asnumpy()}
 

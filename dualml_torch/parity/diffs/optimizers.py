@@ -231,7 +231,7 @@ def loaded_weights_shared() -> NDArray:
 
 
 def cloned_state() -> dict[str, NDArray]:
-    """Return weights after steps of a custom optimizer whose state must start from zeros."""
+    """Return name → weight after five steps of momentum by hand; its state starts from zeros."""
     weights = {name: torch.tensor(array) for name, array in WEIGHTS.items()}
     moments = {name: torch.zeros_like(weight) for name, weight in weights.items()}
     for step in range(5):
