@@ -15,10 +15,11 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dualml.common import parse
 from dualml.common.bounded_io import Header, decode_header, read_exactly
-from dualml.common.json_types import JsonMapping, JsonObject
+from dualml.common.json_types import JsonMapping
 
 #: Largest number of bytes of a header, and of all arrays of one message.
 MAX_HEADER_BYTES, MAX_BODY_BYTES = 1 << 20, 64 << 20
@@ -73,8 +74,8 @@ def send(door: socket.socket, header: JsonMapping, arrays: Arrays | None = None)
         door.sendall(piece)
 
 
-def receive(door: socket.socket, seconds: float) -> tuple[Header, JsonObject]:
-    """Receive the next message.
+def receive(door: socket.socket, seconds: float) -> tuple[Header, dict[str, NDArray[Any]]]:
+    """Receive the next message; return its header and its arrays by name.
 
     Raises:
         ValueError: the received bytes are no message.
@@ -94,14 +95,14 @@ def lengths(first: bytes) -> tuple[int, int]:
     return head, body
 
 
-def decode(text: bytes, body: bytes) -> tuple[Header, JsonObject]:
+def decode(text: bytes, body: bytes) -> tuple[Header, dict[str, NDArray[Any]]]:
     """Decode a message to its header, without ``arrays``, and its arrays; raise `ValueError` if it
     is invalid."""
     header = decode_header(text, MAX_HEADER_BYTES)
     described = header.pop("arrays", None)
     if not isinstance(described, list) or len(described) > MAX_ARRAYS:
         raise ValueError("a message without a list of its arrays")
-    arrays: dict[str, Any] = {}
+    arrays: dict[str, NDArray[Any]] = {}
     start = 0
     for entry in described:
         name, dtype, shape = checked_entry(entry)
@@ -152,9 +153,9 @@ class Stream:
     def __init__(self) -> None:
         self.buffer = bytearray()
 
-    def feed(self, piece: bytes) -> list[tuple[Header, JsonObject]]:
-        """Add bytes, and return the messages that they complete; raise `ValueError` if they are
-        invalid."""
+    def feed(self, piece: bytes) -> list[tuple[Header, dict[str, NDArray[Any]]]]:
+        """Add bytes, and return the messages that they complete, each as its header and its arrays
+        by name; an incomplete rest is kept. Raise `ValueError` if they are invalid."""
         self.buffer += piece
         complete = []
         while len(self.buffer) >= LENGTHS.size:

@@ -128,7 +128,8 @@ class Guard:
         importlib.import_module = guarded_by_name
 
     def find_spec(self, name: str, *_: Any) -> None:
-        """Find no module, but refuse a banned one that is not imported yet, whoever imports it."""
+        """Find no module, but raise `Forbidden` for a banned one that is not imported yet if a
+        student's function is among the callers, also if another module imports it for them."""
         frame = self.culprit("import")
         if frame is not None:
             self.check_import(name, frame)

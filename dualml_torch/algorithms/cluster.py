@@ -38,8 +38,9 @@ def join(place: RankContext, device: str | torch.device = "cpu") -> Membership:
 
     Raises:
         CommunicationError: ranks that did not come in time, or a port that is in use.
-        UserError: an invalid rendezvous or environment, or a process that is in a group already.
-        Unsupported: fewer GPUs than ranks.
+        UserError: an invalid rendezvous or environment, a process that is in a group already, or,
+            for a single rank, a GPU that does not exist.
+        Unsupported: ``cuda`` for several ranks with fewer GPUs than ranks on this machine.
     """
     chosen, limit = rank_device(place, str(device)), timedelta(seconds=place.timeout)
     if place.size == 1:

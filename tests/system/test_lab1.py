@@ -93,7 +93,8 @@ def test_quick_lab1_with_the_referee_leaves_equal_verdicts_and_a_report(tmp_path
     page = (out / "report.html").read_text()
     assert "<svg" in page
     for name in backends.split(","):
-        assert f"dualml_{ {'torch': 'torch', 'mindspore': 'ms'}[name] }/optim/adam.py" in page
+        package = {"torch": "dualml_torch", "mindspore": "dualml_ms"}[name]
+        assert f"{package}/algorithms/optim/adam.py" in page
         assert told["environment"][name][name]
     assert "中" in rendered_again(out, "zh")
 

@@ -80,7 +80,7 @@ def self_launched_run(
     return backend, folder / "1"
 
 
-EITHER = pytest.mark.parametrize("by_itself", FRAMEWORKS, indirect=True)
+EITHER = pytest.mark.parametrize("self_launched_run", FRAMEWORKS, indirect=True)
 
 
 @EITHER

@@ -124,7 +124,7 @@ class IsolationServer:
         not end within a second, or wrote nothing."""
         with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
             self.process.wait(1.0)
-            self.errors.seek(0)
+            self.errors.seek(max(0, self.errors.seek(0, os.SEEK_END) - ANSWER))
             lines = self.errors.read(ANSWER).decode("utf-8", "replace").split("\n")
             return escape_unprintable(next((line for line in reversed(lines) if line.strip()), ""))
         return ""

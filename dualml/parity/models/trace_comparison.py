@@ -192,7 +192,8 @@ class TraceComparison:
     def partner_name(self, name: str, known: set[str]) -> str | None:
         """Return the other side's name of a module output; None if there is none.
 
-        A single tensor pairs with the first of a tuple.
+        A single tensor of an inner module pairs with the first of a tuple; the model's own outputs
+        pair under equal names only.
         """
         module = module_name(name)
         tail = name.removeprefix(module)

@@ -70,8 +70,9 @@ def polyline(x: Array, y: Array) -> str:
 
 
 def _data_points(mark: LineMark, x: Array, y: Array, place: PlacedPanel) -> str:
-    """Return the points with their values as text, ``x,y,value`` in pixels separated by ``|``,
-    which the script shows under the pointer; points that are not finite are left out."""
+    """Return points and values as text for the script, which shows the value under the pointer:
+    ``x,y,value`` separated by ``|``, with ``x`` and ``y`` as given, in pixels, and the mark's
+    values in the format of the axes. Points that are not finite are left out."""
     at = []
     for k, (a, b) in enumerate(zip(x.tolist(), y.tolist(), strict=True)):
         if math.isfinite(a + b):

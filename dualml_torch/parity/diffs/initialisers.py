@@ -37,22 +37,23 @@ def describe_spread(weight: torch.Tensor) -> dict[str, float]:
 
 @restore_generators
 def seed() -> NDArray:
-    """Probe PyTorch: The same seed. `torch.manual_seed(0)` starts torch's own generator."""
+    """Run the probe in PyTorch and return its result: The same seed. `torch.manual_seed(0)` starts
+    torch's own generator."""
     torch.manual_seed(0)
     return torch.randn(8).numpy()
 
 
 def seed_equal() -> NDArray:
-    """Probe PyTorch, written to agree with MindSpore: The same seed. Draw what must agree with a
-    NumPy generator and pass it to both."""
+    """Run the probe in PyTorch, written to agree with MindSpore, and return its result: The same
+    seed. Draw what must agree with a NumPy generator and pass it to both."""
     rng = np.random.default_rng(0)
     return tensor(rng.standard_normal(8, np.float32)).numpy()
 
 
 @restore_generators
 def manual_seed() -> float:
-    """Probe PyTorch: manual_seed and the initial weights. `torch.manual_seed` fixes everything
-    that torch draws."""
+    """Run the probe in PyTorch and return its result: manual_seed and the initial weights.
+    `torch.manual_seed` fixes everything that torch draws."""
     torch.manual_seed(0)
     first = nn.Linear(4, 3).weight
     torch.manual_seed(0)
@@ -61,7 +62,8 @@ def manual_seed() -> float:
 
 @restore_generators
 def seed_numpy() -> NDArray:
-    """Probe PyTorch: Seeding and NumPy. `torch.manual_seed` leaves NumPy's generator alone."""
+    """Run the probe in PyTorch and return its result: Seeding and NumPy. `torch.manual_seed`
+    leaves NumPy's generator alone."""
     np.random.seed(1)
     torch.manual_seed(0)
     return np.random.rand(4)
@@ -69,8 +71,8 @@ def seed_numpy() -> NDArray:
 
 @restore_generators
 def seed_numpy_equal() -> NDArray:
-    """Probe PyTorch, written to agree with MindSpore: Seeding and NumPy. Use generators of your
-    own, `np.random.default_rng(seed)`."""
+    """Run the probe in PyTorch, written to agree with MindSpore, and return its result: Seeding
+    and NumPy. Use generators of your own, `np.random.default_rng(seed)`."""
     rng = np.random.default_rng(1)
     torch.manual_seed(0)
     return rng.random(4)
@@ -78,8 +80,8 @@ def seed_numpy_equal() -> NDArray:
 
 @restore_generators
 def init_draws_numpy() -> float:
-    """Probe PyTorch: Initial weights and numbers drawn from NumPy. Numbers drawn from NumPy do not
-    change the initial weights."""
+    """Run the probe in PyTorch and return its result: Initial weights and numbers drawn from
+    NumPy. Numbers drawn from NumPy do not change the initial weights."""
     torch.manual_seed(0)
     first = nn.Linear(4, 3).weight
     torch.manual_seed(0)
@@ -89,8 +91,9 @@ def init_draws_numpy() -> float:
 
 @restore_generators
 def init_draws_numpy_equal() -> float:
-    """Probe PyTorch, written to agree with MindSpore: Initial weights and numbers drawn from
-    NumPy. Draw data from a generator of your own, `np.random.default_rng(seed)`."""
+    """Run the probe in PyTorch, written to agree with MindSpore, and return its result: Initial
+    weights and numbers drawn from NumPy. Draw data from a generator of your own,
+    `np.random.default_rng(seed)`."""
     torch.manual_seed(0)
     first = nn.Linear(4, 3).weight
     torch.manual_seed(0)
@@ -100,15 +103,15 @@ def init_draws_numpy_equal() -> float:
 
 @restore_generators
 def linear_init() -> NDArray:
-    """Probe PyTorch: Initial weights of a dense layer. Kaiming uniform with a = √5, that is
-    ±1/√inputs."""
+    """Run the probe in PyTorch and return its result: Initial weights of a dense layer. Kaiming
+    uniform with a = √5, that is ±1/√inputs."""
     torch.manual_seed(0)
     return nn.Linear(4, 3).weight.detach().numpy()
 
 
 def linear_init_equal() -> NDArray:
-    """Probe PyTorch, written to agree with MindSpore: Initial weights of a dense layer. Copy the
-    weights of one into the other; a seed is not enough."""
+    """Run the probe in PyTorch, written to agree with MindSpore, and return its result: Initial
+    weights of a dense layer. Copy the weights of one into the other; a seed is not enough."""
     layer = nn.Linear(4, 3)
     layer.load_state_dict({"weight": tensor(normal(3, 4)), "bias": tensor(normal(3))})
     return layer.weight.detach().numpy()
@@ -116,8 +119,8 @@ def linear_init_equal() -> NDArray:
 
 @restore_generators
 def dense_bias_init() -> dict[str, float]:
-    """Probe PyTorch: Distribution of a dense layer's weights and biases. Both uniform within
-    ±1/√inputs."""
+    """Run the probe in PyTorch and return its result: Distribution of a dense layer's weights and
+    biases. Both uniform within ±1/√inputs."""
     layer = nn.Linear(400, 2000)
     return {
         "weight": list(describe_spread(layer.weight).values()),
@@ -127,90 +130,96 @@ def dense_bias_init() -> dict[str, float]:
 
 @restore_generators
 def conv_init() -> list[float]:
-    """Probe PyTorch: Distribution of a convolution's weights. Uniform within ±1/√fan-in, where the
-    fan-in counts the channels of one group."""
+    """Run the probe in PyTorch and return its result: Distribution of a convolution's weights.
+    Uniform within ±1/√fan-in, where the fan-in counts the channels of one group."""
     return list(describe_spread(nn.Conv2d(16, 64, 5, groups=4).weight).values())
 
 
 @restore_generators
 def conv_bias_init() -> list[float]:
-    """Probe PyTorch: Distribution of a convolution's bias. Uniform within ±1/√fan-in."""
+    """Run the probe in PyTorch and return its result: Distribution of a convolution's bias.
+    Uniform within ±1/√fan-in."""
     return list(describe_spread(nn.Conv2d(16, 2000, 5).bias).values())
 
 
 @restore_generators
 def embedding_init() -> float:
-    """Probe PyTorch: Initial size of an embedding. Standard normal, σ = 1."""
+    """Run the probe in PyTorch and return its result: Initial size of an embedding. Standard
+    normal, σ = 1."""
     return float(nn.Embedding(500, 100).weight.detach().std())
 
 
 @restore_generators
 def attention_bias_init() -> NDArray:
-    """Probe PyTorch: Initial output bias of attention. `nn.MultiheadAttention` starts with
-    `out_proj.bias` 0."""
+    """Run the probe in PyTorch and return its result: Initial output bias of attention.
+    `nn.MultiheadAttention` starts with `out_proj.bias` 0."""
     return nn.MultiheadAttention(32, 4).out_proj.bias.detach().numpy()
 
 
 @restore_generators
 def lstm_init() -> list[float]:
-    """Probe PyTorch: Distribution of an LSTM's weights. Uniform within ±1/√hidden."""
+    """Run the probe in PyTorch and return its result: Distribution of an LSTM's weights. Uniform
+    within ±1/√hidden."""
     return list(describe_spread(nn.LSTM(50, 100).weight_ih_l0).values())
 
 
 @restore_generators
 def initializer_normal() -> float:
-    """Probe PyTorch: The default normal initialiser. `nn.init.normal_(w)` has σ = 1."""
+    """Run the probe in PyTorch and return its result: The default normal initialiser.
+    `nn.init.normal_(w)` has σ = 1."""
     weight = nn.init.normal_(torch.empty(300, 200))
     return float(weight.std())
 
 
 @restore_generators
 def normal_order() -> dict[str, float]:
-    """Probe PyTorch: Order of mean and σ. `normal_(w, 1.0, 0.02)`: the mean comes first."""
+    """Run the probe in PyTorch and return its result: Order of mean and σ. `normal_(w, 1.0,
+    0.02)`: the mean comes first."""
     weight = nn.init.normal_(torch.empty(300, 200), 1.0, 0.02)
     return {"mean": float(weight.mean()), "std": float(weight.std())}
 
 
 @restore_generators
 def initializer_uniform() -> dict[str, float]:
-    """Probe PyTorch: The default uniform initialiser. `nn.init.uniform_(w)` is within 0 and 1."""
+    """Run the probe in PyTorch and return its result: The default uniform initialiser.
+    `nn.init.uniform_(w)` is within 0 and 1."""
     return describe_spread(nn.init.uniform_(torch.empty(300, 200)))
 
 
 @restore_generators
 def initializer_uniform_equal() -> dict[str, float]:
-    """Probe PyTorch, written to agree with MindSpore: The default uniform initialiser. torch:
-    `uniform_(w, -a, a)`; MindSpore: `Uniform(a)`."""
+    """Run the probe in PyTorch, written to agree with MindSpore, and return its result: The
+    default uniform initialiser. torch: `uniform_(w, -a, a)`; MindSpore: `Uniform(a)`."""
     return describe_spread(nn.init.uniform_(torch.empty(300, 200), -0.07, 0.07))
 
 
 @restore_generators
 def truncated_normal() -> dict[str, float]:
-    """Probe PyTorch: The default truncated normal initialiser. `trunc_normal_(w)` has σ = 1, cut
-    at ±2."""
+    """Run the probe in PyTorch and return its result: The default truncated normal initialiser.
+    `trunc_normal_(w)` has σ = 1, cut at ±2."""
     return describe_spread(nn.init.trunc_normal_(torch.empty(300, 200)))
 
 
 @restore_generators
 def truncated_normal_bounds() -> float:
-    """Probe PyTorch: Bounds of a truncated normal with a small σ. The bounds ±2 are numbers, not
-    multiples of σ: with σ = 0.02 nothing is cut."""
+    """Run the probe in PyTorch and return its result: Bounds of a truncated normal with a small σ.
+    The bounds ±2 are numbers, not multiples of σ: with σ = 0.02 nothing is cut."""
     weight = nn.init.trunc_normal_(torch.empty(300, 200), std=0.02)
     return float((weight.abs() > 2 * 0.02).float().mean())
 
 
 @restore_generators
 def xavier_gain() -> list[float]:
-    """Probe PyTorch: Xavier initialisation with a gain. `xavier_uniform_(w, gain)`: ±gain·√(6 /
-    (in + out))."""
+    """Run the probe in PyTorch and return its result: Xavier initialisation with a gain.
+    `xavier_uniform_(w, gain)`: ±gain·√(6 / (in + out))."""
     gain = nn.init.calculate_gain("relu")
     return list(describe_spread(nn.init.xavier_uniform_(torch.empty(300, 200), gain)).values())
 
 
 @restore_generators
 def he_defaults() -> dict[str, float]:
-    """Probe PyTorch: Defaults of Kaiming (He) initialisation. `kaiming_uniform_(w)`: a = 0,
-    fan-in, leaky ReLU."""
+    """Run the probe in PyTorch and return its result: Defaults of Kaiming (He) initialisation.
+    `kaiming_uniform_(w)`: a = 0, fan-in, leaky ReLU."""
     uniform = nn.init.kaiming_uniform_(torch.empty(300, 200))
     scaled = nn.init.kaiming_normal_(torch.empty(300, 200), mode="fan_out", nonlinearity="relu")
     return {"uniform": float(uniform.max()), "normal": float(scaled.std())}
@@ -218,22 +227,23 @@ def he_defaults() -> dict[str, float]:
 
 @restore_generators
 def he_nonlinearity() -> float:
-    """Probe PyTorch: Kaiming initialisation for SELU. `nonlinearity='selu'` means a
-    gain of 0.75."""
+    """Run the probe in PyTorch and return its result: Kaiming initialisation for SELU.
+    `nonlinearity='selu'` means a gain of 0.75."""
     weight = nn.init.kaiming_normal_(torch.empty(300, 200), nonlinearity="selu")
     return float(weight.std())
 
 
 @restore_generators
 def he_nonlinearity_equal() -> float:
-    """Probe PyTorch, written to agree with MindSpore: Kaiming initialisation for SELU. MindSpore:
-    `Normal(sigma=0.75 / math.sqrt(fan_in))`."""
+    """Run the probe in PyTorch, written to agree with MindSpore, and return its result: Kaiming
+    initialisation for SELU. MindSpore: `Normal(sigma=0.75 / math.sqrt(fan_in))`."""
     weight = nn.init.normal_(torch.empty(300, 200), std=0.75 / math.sqrt(200))
     return float(weight.std())
 
 
 @restore_generators
 def orthogonal() -> NDArray:
-    """Probe PyTorch: Orthogonal initialisation. `orthogonal_(w)` gives orthonormal columns."""
+    """Run the probe in PyTorch and return its result: Orthogonal initialisation. `orthogonal_(w)`
+    gives orthonormal columns."""
     weight = nn.init.orthogonal_(torch.empty(8, 4))
     return (weight.T @ weight).numpy()

@@ -28,20 +28,21 @@ def five_steps(
 
 
 def sgd_default_rate() -> dict[str, NDArray]:
-    """Probe PyTorch: SGD's default learning rate. `optim.SGD` takes `lr=0.001` when
-    none is given."""
+    """Run the probe in PyTorch and return its result: SGD's default learning rate. `optim.SGD`
+    takes `lr=0.001` when none is given."""
     return five_steps(lambda weights: torch.optim.SGD(weights))
 
 
 def sgd_default_rate_equal() -> dict[str, NDArray]:
-    """Probe PyTorch, written to agree with MindSpore: SGD's default learning rate. Always pass the
-    rate, on both sides."""
+    """Run the probe in PyTorch, written to agree with MindSpore, and return its result: SGD's
+    default learning rate. Always pass the rate, on both sides."""
     return five_steps(lambda weights: torch.optim.SGD(weights, lr=0.1))
 
 
 def sgd_explicit() -> tuple[dict[str, NDArray], ...]:
-    """Probe PyTorch: SGD with everything passed. Momentum, dampening, Nesterov and weight decay;
-    the first step takes the gradient itself as its momentum."""
+    """Run the probe in PyTorch and return its result: SGD with everything passed. Momentum,
+    dampening, Nesterov and weight decay; the first step takes the gradient itself as its
+    momentum."""
     given = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}
     return (
         five_steps(lambda weights: torch.optim.SGD(weights, **given, dampening=0.5)),
@@ -50,14 +51,14 @@ def sgd_explicit() -> tuple[dict[str, NDArray], ...]:
 
 
 def momentum_nesterov() -> dict[str, NDArray]:
-    """Probe PyTorch: `nn.Momentum(use_nesterov=True)`. `optim.SGD(nesterov=True)` goes along
-    gradient plus momentum × buffer."""
+    """Run the probe in PyTorch and return its result: `nn.Momentum(use_nesterov=True)`.
+    `optim.SGD(nesterov=True)` goes along gradient plus momentum × buffer."""
     return five_steps(lambda weights: torch.optim.SGD(weights, 0.1, 0.9, nesterov=True))
 
 
 def decay_filter() -> dict[str, NDArray]:
-    """Probe PyTorch: Weight decay passes over normalisation layers. `weight_decay` decays every
-    parameter it is given."""
+    """Run the probe in PyTorch and return its result: Weight decay passes over normalisation
+    layers. `weight_decay` decays every parameter it is given."""
     layer = nn.LayerNorm(8)
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1, weight_decay=0.1)
     for weight in layer.parameters():
@@ -67,31 +68,33 @@ def decay_filter() -> dict[str, NDArray]:
 
 
 def decay_coupling() -> dict[str, NDArray]:
-    """Probe PyTorch: AdamW ported to `nn.Adam`. `optim.AdamW` shrinks the weights directly
-    (decoupled); `optim.Adam(weight_decay=…)` adds the decay to the gradient."""
+    """Run the probe in PyTorch and return its result: AdamW ported to `nn.Adam`. `optim.AdamW`
+    shrinks the weights directly (decoupled); `optim.Adam(weight_decay=…)` adds the decay to the
+    gradient."""
     return five_steps(lambda weights: torch.optim.AdamW(weights, lr=0.01, weight_decay=0.1))
 
 
 def adam_explicit() -> dict[str, NDArray]:
-    """Probe PyTorch: Adam with ordinary gradients. `optim.Adam(lr=…, weight_decay=…)`."""
+    """Run the probe in PyTorch and return its result: Adam with ordinary gradients.
+    `optim.Adam(lr=…, weight_decay=…)`."""
     return five_steps(lambda weights: torch.optim.Adam(weights, lr=0.01, weight_decay=0.1))
 
 
 def adam_epsilon() -> dict[str, NDArray]:
-    """Probe PyTorch: Where Adam adds its ε. ε is added to the root of the bias-corrected second
-    moment."""
+    """Run the probe in PyTorch and return its result: Where Adam adds its ε. ε is added to the
+    root of the bias-corrected second moment."""
     return five_steps(lambda weights: torch.optim.Adam(weights, lr=0.01, eps=1e-3))
 
 
 def adam_tiny_gradients() -> dict[str, NDArray]:
-    """Probe PyTorch: Adam's default ε and tiny gradients. ε = 1e-8 is compared with the corrected
-    root, about the size of the gradient."""
+    """Run the probe in PyTorch and return its result: Adam's default ε and tiny gradients. ε =
+    1e-8 is compared with the corrected root, about the size of the gradient."""
     return five_steps(lambda weights: torch.optim.Adam(weights, lr=0.01), scale=1e-8)
 
 
 def adamw_bias_correction() -> dict[str, NDArray]:
-    """Probe PyTorch: `nn.AdamWeightDecay` does not correct the bias. `optim.AdamW` divides both
-    moments by 1 − βᵗ."""
+    """Run the probe in PyTorch and return its result: `nn.AdamWeightDecay` does not correct the
+    bias. `optim.AdamW` divides both moments by 1 − βᵗ."""
     return five_steps(lambda weights: torch.optim.AdamW(weights, lr=0.01, weight_decay=0.1))
 
 
@@ -101,30 +104,32 @@ def adamw_defaults() -> dict[str, NDArray]:
 
 
 def nadam() -> dict[str, NDArray]:
-    """Probe PyTorch: NAdam ported to `nn.Adam(use_nesterov=True)`. `optim.NAdam` schedules its
-    momentum with `momentum_decay`."""
+    """Run the probe in PyTorch and return its result: NAdam ported to
+    `nn.Adam(use_nesterov=True)`. `optim.NAdam` schedules its momentum with `momentum_decay`."""
     return five_steps(lambda weights: torch.optim.NAdam(weights, lr=0.01))
 
 
 def rmsprop_form() -> dict[str, NDArray]:
-    """Probe PyTorch: RMSprop's ε and its start. The mean square starts at 0, and ε is added
-    outside of the root."""
+    """Run the probe in PyTorch and return its result: RMSprop's ε and its start. The mean square
+    starts at 0, and ε is added outside of the root."""
     return five_steps(lambda weights: torch.optim.RMSprop(weights, lr=0.01, alpha=0.9, eps=1e-8))
 
 
 def rmsprop_defaults() -> dict[str, NDArray]:
-    """Probe PyTorch: RMSprop's defaults. `lr=0.01`, `alpha=0.99`, `eps=1e-8`."""
+    """Run the probe in PyTorch and return its result: RMSprop's defaults. `lr=0.01`, `alpha=0.99`,
+    `eps=1e-8`."""
     return five_steps(lambda weights: torch.optim.RMSprop(weights))
 
 
 def adagrad_accumulator() -> dict[str, NDArray]:
-    """Probe PyTorch: What Adagrad starts from. The accumulator starts at 0 (and `lr` is 0.01 by
-    default)."""
+    """Run the probe in PyTorch and return its result: What Adagrad starts from. The accumulator
+    starts at 0 (and `lr` is 0.01 by default)."""
     return five_steps(lambda weights: torch.optim.Adagrad(weights, lr=0.01))
 
 
 def default_rates() -> dict[str, Any]:
-    """Probe PyTorch: Default rates of Adamax, Rprop and ASGD. 0.002, 0.01 and 0.01."""
+    """Run the probe in PyTorch and return its result: Default rates of Adamax, Rprop and ASGD.
+    0.002, 0.01 and 0.01."""
     return {
         "adamax": five_steps(lambda weights: torch.optim.Adamax(weights))["weight"],
         "rprop": five_steps(lambda weights: torch.optim.Rprop(weights))["weight"],
@@ -133,8 +138,8 @@ def default_rates() -> dict[str, Any]:
 
 
 def unused_parameters() -> dict[str, NDArray]:
-    """Probe PyTorch: Parameters that the loss does not use. Their gradient is `None` and the
-    optimizer leaves them alone."""
+    """Run the probe in PyTorch and return its result: Parameters that the loss does not use. Their
+    gradient is `None` and the optimizer leaves them alone."""
     used, unused = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
     optimizer = torch.optim.SGD([used, unused], lr=0.1, weight_decay=0.1)
     used.square().sum().backward()
@@ -143,8 +148,8 @@ def unused_parameters() -> dict[str, NDArray]:
 
 
 def frozen_parameters() -> dict[str, NDArray]:
-    """Probe PyTorch: Freezing after the optimizer was made. `requires_grad = False` leaves the
-    gradient at `None`: the parameter stays as it is."""
+    """Run the probe in PyTorch and return its result: Freezing after the optimizer was made.
+    `requires_grad = False` leaves the gradient at `None`: the parameter stays as it is."""
     body, head = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
     optimizer = torch.optim.SGD([body, head], lr=0.1, weight_decay=0.1)
     body.requires_grad = False
@@ -154,13 +159,14 @@ def frozen_parameters() -> dict[str, NDArray]:
 
 
 def mint_optim() -> dict[str, NDArray]:
-    """Probe PyTorch: `mint.optim` on CPU. `optim.SGD` moves the weights."""
+    """Run the probe in PyTorch and return its result: `mint.optim` on CPU. `optim.SGD` moves the
+    weights."""
     return five_steps(lambda weights: torch.optim.SGD(weights, lr=0.1))
 
 
 def clip_global_norm() -> NDArray:
-    """Probe PyTorch: The constant in clipping by the global norm. `clip_grad_norm_` divides by
-    norm + 1e-6."""
+    """Run the probe in PyTorch and return its result: The constant in clipping by the global norm.
+    `clip_grad_norm_` divides by norm + 1e-6."""
     weight = nn.Parameter(torch.zeros(2))
     weight.grad = torch.tensor([3e-3, 4e-3])
     nn.utils.clip_grad_norm_([weight], max_norm=1e-3)
@@ -168,8 +174,8 @@ def clip_global_norm() -> NDArray:
 
 
 def clip_in_place() -> NDArray:
-    """Probe PyTorch: Clipping gradients and dropping the result. `clip_grad_norm_` changes the
-    gradients in place."""
+    """Run the probe in PyTorch and return its result: Clipping gradients and dropping the result.
+    `clip_grad_norm_` changes the gradients in place."""
     weight = nn.Parameter(torch.zeros(2))
     optimizer = torch.optim.SGD([weight], lr=0.1)
     weight.grad = torch.tensor([3.0, 4.0])
@@ -179,8 +185,8 @@ def clip_in_place() -> NDArray:
 
 
 def group_order() -> dict[str, NDArray]:
-    """Probe PyTorch: Gradients in another order than the groups. Each parameter carries its
-    gradient; the order of groups does not matter."""
+    """Run the probe in PyTorch and return its result: Gradients in another order than the groups.
+    Each parameter carries its gradient; the order of groups does not matter."""
     body, head = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
     optimizer = torch.optim.SGD([{"params": [head], "lr": 0.1}, {"params": [body], "lr": 0.01}])
     (body + 5 * head).sum().backward()
@@ -189,8 +195,8 @@ def group_order() -> dict[str, NDArray]:
 
 
 def group_keys() -> NDArray:
-    """Probe PyTorch: Momentum or betas of a parameter group. A group may set any of the
-    optimizer's options."""
+    """Run the probe in PyTorch and return its result: Momentum or betas of a parameter group. A
+    group may set any of the optimizer's options."""
     weight = nn.Parameter(torch.ones(3))
     optimizer = torch.optim.SGD([{"params": [weight], "momentum": 0.9}], lr=0.1)
     for _ in range(2):
@@ -200,16 +206,16 @@ def group_keys() -> NDArray:
 
 
 def parameter_names() -> int:
-    """Probe PyTorch: Two layers in one optimizer. Parameters have no names; any list of them will
-    do."""
+    """Run the probe in PyTorch and return its result: Two layers in one optimizer. Parameters have
+    no names; any list of them will do."""
     encoder, decoder = nn.Linear(4, 2), nn.Linear(2, 4)
     optimizer = torch.optim.SGD([*encoder.parameters(), *decoder.parameters()], lr=0.1)
     return len(optimizer.param_groups[0]["params"])
 
 
 def weights_replaced() -> NDArray:
-    """Probe PyTorch: Loading weights after the first step. `load_state_dict` copies into the same
-    memory; training goes on from the new weights."""
+    """Run the probe in PyTorch and return its result: Loading weights after the first step.
+    `load_state_dict` copies into the same memory; training goes on from the new weights."""
     layer = nn.Linear(3, 2, bias=False)
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
     layer.weight.grad = torch.ones(2, 3)
@@ -243,8 +249,8 @@ def cloned_state() -> dict[str, NDArray]:
 
 
 def loss_scale_overflow() -> NDArray:
-    """Probe PyTorch: A step with overflown gradients. `GradScaler.step` skips the step when a
-    gradient is not finite."""
+    """Run the probe in PyTorch and return its result: A step with overflown gradients.
+    `GradScaler.step` skips the step when a gradient is not finite."""
     weight = nn.Parameter(torch.ones(3))
     optimizer = torch.optim.SGD([weight], lr=0.1)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)

@@ -24,33 +24,35 @@ def integer_inputs() -> torch.Tensor:
 
 
 def amp_output_type() -> NDArray:
-    """Probe PyTorch: What a layer gives out under automatic mixed precision. `torch.autocast`
-    leaves the output of a linear layer in low precision; the next layer gets float16."""
+    """Run the probe in PyTorch and return its result: What a layer gives out under automatic mixed
+    precision. `torch.autocast` leaves the output of a linear layer in low precision; the next
+    layer gets float16."""
     layer = integer_linear()
     with torch.autocast("cpu", torch.float16):
         return layer(integer_inputs()).detach().numpy()
 
 
 def amp_output_type_equal() -> NDArray:
-    """Probe PyTorch, written to agree with MindSpore: What a layer gives out under automatic mixed
-    precision. PyTorch: `.float()` after the layer."""
+    """Run the probe in PyTorch, written to agree with MindSpore, and return its result: What a
+    layer gives out under automatic mixed precision. PyTorch: `.float()` after the layer."""
     layer = integer_linear()
     with torch.autocast("cpu", torch.float16):
         return layer(integer_inputs()).float().detach().numpy()
 
 
 def amp_norm() -> NDArray:
-    """Probe PyTorch: Norms under automatic mixed precision on a CPU. On a CPU `torch.autocast` has
-    norms and softmax on none of its lists: they take float16 and give float16. On CUDA they are
-    float32."""
+    """Run the probe in PyTorch and return its result: Norms under automatic mixed precision on a
+    CPU. On a CPU `torch.autocast` has norms and softmax on none of its lists: they take float16
+    and give float16. On CUDA they are float32."""
     layer, norm = integer_linear(), nn.LayerNorm(4)
     with torch.autocast("cpu", torch.float16):
         return norm(layer(integer_inputs())).float().detach().numpy()
 
 
 def amp_norm_equal() -> NDArray:
-    """Probe PyTorch, written to agree with MindSpore: Norms under automatic mixed precision on a
-    CPU. PyTorch: leave the region of autocast for the norm, and give it `x.float()`."""
+    """Run the probe in PyTorch, written to agree with MindSpore, and return its result: Norms
+    under automatic mixed precision on a CPU. PyTorch: leave the region of autocast for the norm,
+    and give it `x.float()`."""
     layer, norm = integer_linear(), nn.LayerNorm(4)
     with torch.autocast("cpu", torch.float16):
         y = layer(integer_inputs())
@@ -58,22 +60,22 @@ def amp_norm_equal() -> NDArray:
 
 
 def amp_bfloat16() -> NDArray:
-    """Probe PyTorch: bfloat16 on a CPU. `torch.autocast` runs products, convolutions and attention
-    in bfloat16."""
+    """Run the probe in PyTorch and return its result: bfloat16 on a CPU. `torch.autocast` runs
+    products, convolutions and attention in bfloat16."""
     x, weight = tensor(normal(6, 8)), tensor(normal(4, 8, seed=1))
     with torch.autocast("cpu", torch.bfloat16):
         return F.linear(x, weight).float().numpy()
 
 
 def loss_scale_start() -> float:
-    """Probe PyTorch: First value of a dynamic loss scale. `GradScaler` starts at 2¹⁶ and doubles
-    after 2,000 good updates."""
+    """Run the probe in PyTorch and return its result: First value of a dynamic loss scale.
+    `GradScaler` starts at 2¹⁶ and doubles after 2,000 good updates."""
     return torch.amp.GradScaler("cpu").get_scale()
 
 
 def loss_scale_least(least: float | None = None) -> float:
-    """Probe PyTorch: How far a dynamic loss scale may fall. It is halved at every overflow without
-    end: after 20 from 65536 it is 0.0625."""
+    """Run the probe in PyTorch and return its result: How far a dynamic loss scale may fall. It is
+    halved at every overflow without end: after 20 from 65536 it is 0.0625."""
     scaler, weight = torch.amp.GradScaler("cpu"), nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([weight], lr=1.0)
     scaler.scale(weight.detach())
@@ -85,9 +87,9 @@ def loss_scale_least(least: float | None = None) -> float:
 
 
 def loss_scale_least_equal() -> float:
-    """Probe PyTorch, written to agree with MindSpore: How far a dynamic loss scale may fall.
-    PyTorch: after an overflow `scaler.update(max(1.0, scaler.get_scale() / 2))`; a scale that low
-    means that the training has failed anyway."""
+    """Run the probe in PyTorch, written to agree with MindSpore, and return its result: How far a
+    dynamic loss scale may fall. PyTorch: after an overflow `scaler.update(max(1.0,
+    scaler.get_scale() / 2))`; a scale that low means that the training has failed anyway."""
     return loss_scale_least(least=1.0)
 
 
@@ -106,25 +108,26 @@ def train_three_updates(scaler: torch.amp.GradScaler, size: float = 1.0) -> NDAr
 
 
 def model_dynamic_loss_scale() -> NDArray:
-    """Probe PyTorch: Dynamic loss scaling by Model on a CPU. `GradScaler("cpu")` works."""
+    """Run the probe in PyTorch and return its result: Dynamic loss scaling by Model on a CPU.
+    `GradScaler("cpu")` works."""
     return train_three_updates(torch.amp.GradScaler("cpu"))
 
 
 def fixed_loss_scale() -> NDArray:
-    """Probe PyTorch: Who takes a fixed loss scale off again. `GradScaler.step` divides the
-    gradients."""
+    """Run the probe in PyTorch and return its result: Who takes a fixed loss scale off again.
+    `GradScaler.step` divides the gradients."""
     return train_three_updates(torch.amp.GradScaler("cpu", init_scale=1024.0))
 
 
 def overflowing_update() -> NDArray:
-    """Probe PyTorch: An update whose gradients overflow. `GradScaler.step` skips it: the weights
-    stay as they were."""
+    """Run the probe in PyTorch and return its result: An update whose gradients overflow.
+    `GradScaler.step` skips it: the weights stay as they were."""
     return train_three_updates(torch.amp.GradScaler("cpu", init_scale=1e38), size=100.0)
 
 
 def unscale_in_place() -> NDArray:
-    """Probe PyTorch: Where unscaled gradients are. `scaler.unscale_(optimizer)` changes `p.grad`
-    in place."""
+    """Run the probe in PyTorch and return its result: Where unscaled gradients are.
+    `scaler.unscale_(optimizer)` changes `p.grad` in place."""
     scaler, weight = torch.amp.GradScaler("cpu", init_scale=1024.0), nn.Parameter(torch.ones(3))
     optimizer = torch.optim.SGD([weight], lr=1.0)
     scaler.scale((weight * tensor(normal(3))).sum()).backward()

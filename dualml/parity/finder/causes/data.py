@@ -135,9 +135,8 @@ def unshuffled_indices(suspect: Observation, step: int, rank: int) -> Array:
     scene = suspect.scene
     pool = np.sort(scene.plan.pool(scene.arm, scene.recipe.seed))
     before = sum(map(len, scene.indices_by_rank(step)[:rank]))
-    first = (
-        scene.plan.batch_sampler(scene.arm, scene.recipe.seed).sample_gradients(step - 1) + before
-    )
+    sampler = scene.plan.batch_sampler(scene.arm, scene.recipe.seed)
+    first = sampler.count_sample_gradients(step - 1) + before
     index: Array = pool[(first + np.arange(len(scene.rank_indices(step, rank)))) % len(pool)]
     return index.astype(np.int64)
 
