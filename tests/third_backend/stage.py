@@ -21,12 +21,12 @@ class SingleStage:
 
     def __init__(self, segments: Sequence[Segment], recipe: TrainingSpec, *, first: bool) -> None:
         self.segments, self.recipe, self.first = segments, recipe, first
-        self.criterion, self.measuring, self.infers = LOSSES[recipe.loss], False, 0
+        self.criterion, self.counts_saved_bytes, self.min_eval_batch = LOSSES[recipe.loss], False, 0
         shapes = parameter_shapes([layer for segment in segments for layer in segment.layers])
         self.own = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
         self.optimizer = Optimizer(recipe.rule, self.own)
         self.kept: dict[tuple[int, int], Any] = {}
-        self.zero()
+        self.zero_grad()
 
     # --- data -------------------------------------------------------------------------------------
 
@@ -48,7 +48,7 @@ class SingleStage:
     def concat(self, parts: Sequence[Array], axis: int) -> Array:
         return np.concatenate(parts, axis)
 
-    def cut(self, x: Array, axis: int, part: int, parts: int) -> Array:
+    def take_chunk(self, x: Array, axis: int, part: int, parts: int) -> Array:
         return np.ascontiguousarray(np.split(x, parts, axis)[part])
 
     # --- one micro-batch --------------------------------------------------------------------------
@@ -86,10 +86,10 @@ class SingleStage:
     def loss_backward(self, micro: int, share: float) -> tuple[None, Values | None]:
         return None, self.backward(len(self.segments) - 1, micro, (np.float32(share),))
 
-    def lazy(self, losses: Sequence[tuple[float, float]]) -> float:
+    def combine_losses(self, losses: Sequence[tuple[float, float]]) -> float:
         return sum(loss * share for loss, share in losses)
 
-    def held(self) -> int:
+    def saved_activation_bytes(self) -> int:
         return sum(v.data.nbytes for _, i, o in self.kept.values() for v in (*i, *o))
 
     # --- evaluation -------------------------------------------------------------------------------
@@ -98,19 +98,19 @@ class SingleStage:
         _, _, outputs, layers = self._run_segment(segment, values)
         return tuple(y.data for y in outputs), [y.data for y in layers.values()]
 
-    def score(self, logits: Array, labels: Array) -> tuple[float, Array]:
+    def evaluate(self, logits: Array, labels: Array) -> tuple[float, Array]:
         return float(self.criterion(Value(logits), labels).data), logits.argmax(axis=-1)
 
     # --- gradients and parameters -----------------------------------------------------------------
 
-    def zero(self) -> None:
+    def zero_grad(self) -> None:
         self.sums = {name: np.zeros_like(w) for name, w in self.own.items()}
         self.kept.clear()
 
-    def flat(self) -> Array:
+    def flatten_gradients(self) -> Array:
         return np.concatenate([np.zeros(0, np.float32), *(g.ravel() for g in self.sums.values())])
 
-    def assign_flat(self, flat: Array) -> None:
+    def assign_flat_gradients(self, flat: Array) -> None:
         start = 0
         for total in self.sums.values():
             total[...] = flat[start : start + total.size].reshape(total.shape)

@@ -138,19 +138,19 @@ class SingleBuckets:
         return loss, [np.float32(factor) * bucket for bucket in self.flat(gradients)]
 
     def update(self, gradients: Sequence[Array], step: int) -> None:
-        self.training.update(self.named(gradients), step)
+        self.training.update(self.unflatten(gradients), step)
 
     def parameters(self) -> list[Array]:
         return self.flat(self.training.own)
 
     def assign(self, parameters: Sequence[Array]) -> None:
-        for name, w in self.named(parameters).items():
+        for name, w in self.unflatten(parameters).items():
             self.training.own[name][...] = w
 
     def flat(self, named: Mapping[str, Array]) -> list[Array]:
         return [np.concatenate([named[n].ravel() for n in names]) for names in self.layout]
 
-    def named(self, tensors: Sequence[Array]) -> Arrays:
+    def unflatten(self, tensors: Sequence[Array]) -> Arrays:
         found, own = {}, self.training.own
         for names, tensor in zip(self.layout, tensors, strict=True):
             ends = np.cumsum([own[n].size for n in names])
