@@ -26,7 +26,8 @@ def render(
         The files written, the HTML page first.
 
     Raises:
-        UserError: no run folder, an unknown format or language, or plans that differ.
+        UserError: no run folder, a damaged ``run.json``, an unknown format or language, plans
+            that differ, or a changed plan without ``force``.
     """
     from dualml.common.words import Messages
     from dualml.experiment.store.load import load

@@ -58,7 +58,8 @@ def _difference(
     """Return a sentence with the first difference between the method's trial ``own`` and the
     baseline's trial ``its`` (processes, tested samples, batch size, partition, updates, order of
     the samples); empty if there is none. Equal samples in equally many updates are no difference,
-    whatever the settings say."""
+    whatever the settings say; where samples were not recorded, equal partition settings stand for
+    them."""
     asked, arm = one.arm_settings, way.arm_settings
     several = own.processes > 1
     if several and way.info is not None and not way.info.fits(several):  # by an older version

@@ -148,7 +148,8 @@ def _matches_names(method: str, wanted: Sequence[str] | None) -> bool:
 
 
 def _called_functions(chosen: list[Function], functions: dict[str, Function]) -> list[Function]:
-    """Return the functions of the same file that ``chosen`` call, directly or indirectly."""
+    """Return those of ``functions`` (name → top-level function of the file) that ``chosen`` call or
+    only name, directly or indirectly."""
     called: list[Function] = []
     queue = list(chosen)
     while queue:
@@ -205,7 +206,8 @@ def loop_diff(package: str, name: str, title: str) -> Code | None:
 
 
 def count_added_lines(change: Code) -> int:
-    """Return the number of lines of code that a diff adds; 0 for code that is no diff."""
+    """Return the number of non-blank lines, comments included, that a diff adds; 0 for code that is
+    no diff."""
     lines = change.text.splitlines()
     if any(line[:2] not in ("", "  ", "- ", "+ ", "? ") for line in lines):
         return 0
@@ -213,8 +215,9 @@ def count_added_lines(change: Code) -> int:
 
 
 def method_source(file: str) -> str:
-    """Return the imports and classes of ``package/path.py``, without docstrings and the imports
-    that all methods share; empty if the package is not installed."""
+    """Return the top-level statements of ``package/path.py``, i.e. constants, classes, functions
+    and imports except those that all methods share, without docstrings, top-level decorators and
+    the lines between statements; empty if the package is not installed."""
     source = _source(file)
     lines, tree = source.splitlines(), ast.parse(source)
     dropped = {number for node in ast.walk(tree) for number in _docstring_lines(node)}

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class CollectiveTraffic(NamedTuple):
-    """Traffic of one call: messages and bytes of the rank that sends most, and bytes of all
-    ranks."""
+    """Traffic of one call: the most messages and the most bytes that a rank sends, and the bytes
+    that all ranks send together."""
 
     messages: Any
     nbytes: Any
@@ -69,8 +69,8 @@ class CollectiveMeasurements:
         return float(row["seconds"]) if row else None
 
     def bandwidths(self, strategy: str, size: int) -> Bandwidths | None:
-        """Return algorithm and bus bandwidth as nccl-tests define them; None if the strategy is no
-        all-reduce, or was not measured at this size in bytes."""
+        """Return algorithm and bus bandwidth in bytes per second as nccl-tests define them; None if
+        the strategy is no all-reduce, or was not measured at this size in bytes."""
         from dualml.planning.cost.bandwidth import bandwidths
 
         seconds = self.seconds(strategy, size)
@@ -103,8 +103,8 @@ class CollectiveMeasurements:
         return near
 
     def counted_traffic(self, strategy: str, size: int) -> CollectiveTraffic | None:
-        """Return the traffic that the ranks counted in one call; None if it was not measured, and
-        for native collectives, whose messages are unseen."""
+        """Return the traffic that the ranks counted in one call; None if it was not measured, if no
+        rank sent a byte, and for native collectives, whose messages are unseen."""
         row = self.rows.get((strategy, size)) or {}
         traffic = row.get("traffic") or ()
         sent = [(int(t["sent"]), int(t["bytes_sent"])) for t in traffic]
@@ -158,8 +158,8 @@ def find_crossover(
 
 
 def collective_measurements(run: RunData) -> list[CollectiveMeasurements]:
-    """Return the measurements of a run, one for each backend and number of ranks, in this order;
-    the seeds are combined."""
+    """Return the measurements of the successful trials, one for each backend and number of ranks,
+    in this order; trials of different seeds or arms are combined."""
     trials: dict[tuple[int, int], list[Trial]] = {}
     for t in run.trials:
         if t.ok and t.collectives and t.collectives["rows"]:
@@ -169,8 +169,8 @@ def collective_measurements(run: RunData) -> list[CollectiveMeasurements]:
 
 
 def _combine_seeds(trials: Sequence[Trial]) -> CollectiveMeasurements:
-    """Return the measurements of several seeds as one: the medians of all times; other values, such
-    as the traffic, are those of the first trial."""
+    """Return the measurements of several trials with the same backend and number of ranks as one:
+    the medians of all times; other values, such as the traffic, are those of the first trial."""
     rows: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
     copies: dict[int, list[float]] = {}
     for t in trials:
@@ -192,9 +192,10 @@ def _combine_seeds(trials: Sequence[Trial]) -> CollectiveMeasurements:
 def uncrowded_measurements(
     run: RunData, every: Sequence[CollectiveMeasurements]
 ) -> list[CollectiveMeasurements]:
-    """Return the measurements of the backends whose speed matters (`ranks.timed_backends`) with one
-    common number of ranks: the largest for which every rank has a core of its own, or the smallest
-    measured one if there is none. A backend without this number is left out."""
+    """Return the measurements of the backends whose speed matters (`ranks.timed_backends`; of all,
+    if none of these measured) with one common number of ranks: the largest for which every rank has
+    a core of its own on each, or the smallest measured one. A backend without this number is left
+    out. ``every`` must not be empty."""
     frameworks = [m for m in every if m.backend in ranks.timed_backends(run)] or list(every)
     sizes = sorted({m.n for m in frameworks})
     cores = min(machine.cores(run, m.backend) or 1 for m in frameworks)

@@ -44,12 +44,13 @@ class MeanInterval:
         return self.seeds >= MIN_SEEDS and self.bounds[0] < value < self.bounds[1]
 
     def format_interval(self, text: Callable[[float], str]) -> str:
-        """Return the interval as text, e.g. ``1.2 – 1.4``; empty with one seed."""
+        """Return the 95 % interval as text, e.g. ``1.2 – 1.4``; with too few seeds for one the
+        smallest and the largest value, with one seed an empty text."""
         return "" if self.low is None else " – ".join(map(text, self.bounds))
 
     def format_labelled_interval(self, words: Messages, text: Callable[[float], str]) -> str:
-        """Return the labelled interval, e.g. ``(95 % interval 1.2 – 1.4)``, labelled as a range
-        with too few seeds for an interval; empty with one seed."""
+        """Return the labelled interval, e.g. ``(95 % interval 1.2 – 1.4)``; with too few seeds for
+        one the smallest and the largest value, labelled as a range; empty with one seed."""
         values = self.format_interval(text)
         key = "interval" if self.seeds >= MIN_SEEDS else "range"
         return values and words(f"spread.{key}", values=values)
@@ -67,13 +68,14 @@ class MeanInterval:
         return f"{mean:.{decimals}f} ± {half:.{decimals}f}"
 
     def cell(self, text: Callable[[float], str] = numbers.quantity) -> Cell:
-        """Return a cell with the mean, and below it the interval, unless there is one seed."""
+        """Return a cell with the mean, and below it the interval, with too few seeds for one the
+        smallest and the largest value, with one seed nothing."""
         return Cell(text(self.mean), note=self.format_interval(text))
 
 
 def mean_interval(values: Iterable[float | None]) -> MeanInterval | None:
-    """Return the mean with its confidence interval over the finite numbers among the values; None
-    without any."""
+    """Return the mean of the finite numbers among the values with its 95 % confidence interval,
+    with too few for one (`MIN_SEEDS`) their range; None without any."""
     known = [float(v) for v in values if numbers.is_finite_number(v)]
     if not known:
         return None
@@ -91,12 +93,12 @@ def mean_interval(values: Iterable[float | None]) -> MeanInterval | None:
 def paired_interval(
     a: Mapping[int, float], b: Mapping[int, float], combine: Callable[[float, float], float]
 ) -> MeanInterval | None:
-    """Return the mean of ``combine(a, b)`` over the seeds that both have, with its interval; None
-    without a common seed."""
+    """Return the mean of ``combine(a, b)`` over the seeds that both have, with its interval
+    (`mean_interval`); None without a common seed."""
     return mean_interval(combine(a[seed], b[seed]) for seed in a if seed in b)
 
 
 def paired_ratio(a: Mapping[int, float], b: Mapping[int, float]) -> MeanInterval | None:
-    """Return the mean of a / b over the seeds that both have, with its interval; seeds at which b
-    is 0 are left out."""
+    """Return the mean of the ratios a / b over the seeds that both have, with its interval
+    (`mean_interval`); seeds at which b is 0 are left out, None if none remains."""
     return paired_interval(a, {seed: v for seed, v in b.items() if v}, lambda x, y: x / y)

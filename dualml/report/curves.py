@@ -97,8 +97,9 @@ def moving_mean(values: Array, window: int) -> Array:
 
 
 def mean_curve(trials: Sequence[Drawable], metric: str, axis: str) -> MeanCurve | None:
-    """Return mean and range over the trials, cut to the shortest curve; None if no trial has the
-    metric. A loss of at least 40 points is smoothed, except for full-batch training."""
+    """Return mean and range over the trials that have the metric, cut to the shortest curve; None
+    if no trial has it. Only the training loss (``loss``) is smoothed, by a moving mean over a
+    thirtieth of its points: from 60 points on, and unless all trials train on full batches."""
     have = [t for t in trials if metric in t.curves]
     if not have:
         return None

@@ -21,8 +21,9 @@ PAIRS = (("black", "line"), ("plum", "fine-dashes"), ("green", "fine-dots"))
 def distance_figures(
     run: RunData, words: Messages, group: str, compared: Sequence[TrialComparison]
 ) -> Iterator[Figure]:
-    """Yield figures with a column per arm of the group that was compared, at most `COLUMNS` in
-    each: the loss of all frameworks above their distance and its envelope."""
+    """Yield figures with a column per arm of the group that occurs in ``compared``, at most
+    `COLUMNS` in each: its losses on all backends above the distance of each compared pair and its
+    limit."""
     arms = [a for a in run.groups()[group] if any(c.arm == a for c in compared)]
     pairs = list(dict.fromkeys(_pair(c) for c in compared))
     margin, floor = (float(run.parity_settings.get(key) or 0) for key in ("margin", "floor"))
@@ -95,8 +96,9 @@ def distance_panel(
     margin: float,
     floor: float,
 ) -> Panel:
-    """Return a panel with the largest distance and the smallest limit of each pair over its seeds;
-    a limit is ``margin`` times the envelope, which is at least ``floor``."""
+    """Return a panel with, at each update, the largest distance and the smallest limit of each pair
+    over its seeds, cut to the shortest; a limit is ``margin`` times the envelope, which is at least
+    ``floor``."""
     marks: list[Mark] = []
     for pair, seeds in pairs.items():
         n = min(len(curve["step"]) for curve in seeds)

@@ -105,8 +105,8 @@ def uneven_table(run: RunData, words: Messages) -> Iterator[Table]:
 
 
 def _coverage_cell(u: UnevenEpoch, words: Messages) -> Cell:
-    """Return the cell with the number of samples seen in the first epoch, green if each sample of
-    the dataset is seen exactly once."""
+    """Return the cell with the number of different samples seen in the first epoch, green if each
+    sample of the dataset is seen exactly once, else red."""
     n, of = (numbers.quantity(v) for v in (u.seen, u.deal.first_epoch["samples"]))
     share = words("value.of", n=n, of=of)
     return Cell(f"✓ {share}", "good") if u.whole else Cell(f"≠ {share}", "bad")

@@ -10,7 +10,9 @@ from dualml.experiment.store.run import RunData
 
 
 def usable_fits(run: RunData) -> list[Mapping[str, Any]]:
-    """Return the recorded fits of the cost model that determined α and β."""
+    """Return the fits of ``cost.json`` that determined α and β: ``backend``, ``world_size``,
+    ``strategy`` (None: single messages), ``topology``, and in ``fit`` the ``link`` with the
+    constants."""
     return [f for f in run.cost.get("fits") or () if (f.get("fit") or {}).get("link")]
 
 
@@ -46,8 +48,8 @@ def predict_seconds(run: RunData, backend: str, n: int, strategy: str, nbytes: i
 
 
 def checks(run: RunData) -> list[Mapping[str, Any]]:
-    """Return the predictions for numbers of ranks that were not fitted, with the measured seconds,
-    where both are known."""
+    """Return the rows of ``cost.json`` with predictions for numbers of ranks that were not fitted,
+    those whose ``measured_s`` and ``predicted_s``, in seconds, are both known."""
     keys = ("measured_s", "predicted_s")
     every = run.cost.get("checks") or ()
     return [

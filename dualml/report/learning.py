@@ -52,8 +52,8 @@ def learning_figure(
 
 def _marks(run: RunData, arm: str, metric: str, axis: str) -> Iterator[Mark]:
     """Yield the curves of one arm on all backends, accuracies in percent: mean and range over the
-    seeds with the unsmoothed mean behind it, then the curve of each trial that broke off, with a
-    cross at its end."""
+    seeds of its successful trials, with the unsmoothed mean behind it where it was smoothed, then
+    the curve of each trial that broke off, with a cross at its end."""
     scale = 100.0 if metric.endswith("accuracy") else 1.0
     for backend in run.backends:
         owner = SeriesId(arm, backend)

@@ -28,21 +28,23 @@ FINE_PARTS = {
 
 
 def colors(run: RunData) -> dict[str, str]:
-    """Return arm → colour, by its position in its group."""
+    """Return arm → colour, by its position in its group: arms of different groups may share one, as
+    do arms ten places apart."""
     return {
         arm: CYCLE[k % len(CYCLE)] for arms in run.groups().values() for k, arm in enumerate(arms)
     }
 
 
 def arms(run: RunData, names: Iterable[str]) -> list[LegendEntry]:
-    """Return the keys of arms in the colours that they have in all figures."""
+    """Return the keys of arms in the colours of `colors`, by position in the group; figures with
+    keys from `distinct_colors` may colour the same arms otherwise. No colour for an unknown arm."""
     known = colors(run)
     return [LegendEntry("arm", name, color=known.get(name, "")) for name in names]
 
 
 def distinct_colors(names: Sequence[str], base: str = "", kind: Kind = "arm") -> list[LegendEntry]:
-    """Return keys in up to ten distinct colours, black for ``base``, the arm that others are
-    compared with."""
+    """Return keys coloured by position among ``names`` in ten colours, which then repeat, and black
+    for ``base``, the name that others are compared with."""
     others = [name for name in names if name != base]
     known = {name: CYCLE[k % len(CYCLE)] for k, name in enumerate(others)}
     return [LegendEntry(kind, name, color=known.get(name, "black")) for name in names]

@@ -37,7 +37,10 @@ class RankUsage:
         return None if self.before is None else counter_rate(self.before, self.now, key)
 
     def describe(self) -> JsonObject:
-        """Return the sample and its rates as JSON values, for ``dualml top --json``."""
+        """Return the sample as JSON values for ``dualml top --json``: run, arm, backend, seed,
+        rank, the fields of the `Sample`, and its rates: ``cpu`` in cores, ``sent_s`` and
+        ``received_s`` in bytes per second, ``collectives`` as a fraction of time; None without a
+        previous sample."""
         arm, backend, seed = self.trial
         rates = {
             "cpu": "cpu_s",

@@ -31,7 +31,8 @@ def oversubscribed_backends(run: RunData) -> list[tuple[str, int, int, int]]:
 
 
 def vector_bytes(run: RunData) -> int | None:
-    """Return S, the bytes of the model's parameters in float32; None for an unknown model."""
+    """Return S, the bytes of the parameters of the experiment's model in float32, not of an arm's
+    variant; None for an unknown model."""
     from dualml.algorithms.model.spec import ModelSpec
     from dualml.algorithms.model.zoo import model
     from dualml.common.errors import UserError

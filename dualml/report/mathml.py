@@ -21,7 +21,8 @@ _TOKEN = re.compile(r"\\[A-Za-z]+|\\,|\s+|\d+(?:\.\d+)?|.", re.S)
 
 def mathml(latex: str, *, block: bool = True) -> str:
     """Return one ``<math>`` element, displayed as a block of its own if ``block``; raise
-    `ValueError` for a command outside the subset or unbalanced braces."""
+    `ValueError` for a command outside the subset or unbalanced braces, and `IndexError` for a
+    missing argument as in ``x^``."""
     tokens = [t for t in _TOKEN.findall(latex) if not t.isspace()]
     body = _row(tokens)
     if tokens:

@@ -53,7 +53,8 @@ class MethodResult(ArmResult):
 
     @property
     def info(self) -> MethodInfo | None:
-        """Description of the method, None for dualml's own training."""
+        """Description of the method, None for dualml's own training and for a method that this
+        version does not know."""
         return METHODS.get(self.run.framework(self.backend), {}).get(self.arm_settings.method)
 
     @property
@@ -62,8 +63,8 @@ class MethodResult(ArmResult):
         return self.info is not None and self.info.prepared
 
     def title(self, words: Messages) -> str:
-        """Return the method's title for the page; the title of an engine is the same in all
-        languages, and its name if it is unknown."""
+        """Return the method's title in the language of the messages; the title of an engine is the
+        same in all languages, and its name if this version does not know it."""
         arm = self.arm_settings
         if arm.method == "single":
             return words("methods.single")
@@ -135,7 +136,8 @@ class MethodResult(ArmResult):
 
     @property
     def equivalence_test(self) -> Mapping[str, Any] | None:
-        """Equivalence test of low-precision accuracies with those of float32, None without one."""
+        """Equivalence test of low-precision accuracies (fractions) with those of float32, with
+        ``equivalent``, ``mean``, ``low``, ``high``, ``margin`` and ``seeds``; None without one."""
         tests = (
             s.evidence.get("equivalence")
             for s in self.baseline_comparisons
@@ -170,8 +172,8 @@ class MethodResult(ArmResult):
     @property
     def closed_form_ratio(self) -> float | None:
         """`step_ratio` by the closed form: a backward pass costs two forward passes, and the
-        threads of all processes share them without overhead. None in another precision, whose
-        arithmetic has another speed, or if the number of threads is unknown.
+        threads of all processes share them without overhead. None for a plain arm, in another
+        precision, whose arithmetic has another speed, or if the number of threads is unknown.
 
         Source: Narayanan et al. 2021, appendix, for the passes.
         """
@@ -287,8 +289,9 @@ class MethodResult(ArmResult):
 
     @cached_property
     def code(self) -> Code | None:
-        """The method's file as a diff from ``single``; None if it is unavailable, and for dualml's
-        own training."""
+        """The method's file as a diff from ``single``, all lines of ``single`` itself; None if the
+        backend does not support it or its package is not installed, and for dualml's own training
+        and unknown methods."""
         if self.info is None or self.info.unsupported:
             return None
         package = PACKAGES.get(self.run.framework(self.backend), "")

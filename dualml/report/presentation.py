@@ -107,8 +107,9 @@ def format_values(
 
 
 def format_extremes(values: Mapping[K, float], place: Callable[[K], str]) -> dict[str, str]:
-    """Return the factors ``low``, ``typical`` (the median) and ``high`` as texts, with the places
-    ``low_at`` and ``high_at`` of the extremes."""
+    """Return the smallest, the median and the largest value, as factors, in texts ``low``,
+    ``typical`` and ``high``, with the places ``low_at`` and ``high_at`` of the extremes. There must
+    be a value."""
     ends = {
         "low": min(values, key=lambda at: values[at]),
         "high": max(values, key=lambda at: values[at]),

@@ -37,7 +37,8 @@ def training_arms(run: RunData) -> list[str]:
 
 
 def multi_rank_arms(run: RunData) -> list[str]:
-    """Return the training arms with several ranks that each hold the whole model."""
+    """Return the training arms with several ranks that are not split into pipeline stages or tensor
+    slices, also without a successful trial; arms with ZeRO and methods are among them."""
     return [
         arm for arm in training_arms(run) if world_size(run, arm) > 1 and not is_split(run, arm)
     ]
@@ -71,23 +72,26 @@ def strategy(run: RunData, arm: str) -> str:
 
 
 def uses_default_aggregation(run: RunData, arm: str) -> bool:
-    """Return whether an arm changes nothing about its aggregation but the strategy; False with
-    ZeRO, for methods and for strategies that this version does not know."""
+    """Return whether an arm changes nothing about its aggregation but the strategy, and that is one
+    of `STRATEGIES` or the asynchronous server; False with ZeRO, for methods, for the schemes
+    ``native`` and ``replicas``, and for unknown names."""
     others = aggregation(run, arm).model_copy(update={"strategy": Aggregation().strategy})
     shared = run.settings[arm].zero
     return others == Aggregation() and strategy(run, arm) in _known_strategies() and not shared
 
 
 def _known_strategies() -> list[str]:
-    """Return the names of all aggregation strategies of this version, the asynchronous one last."""
+    """Return the names in `STRATEGIES`, then the asynchronous parameter server; the schemes
+    ``native`` and ``replicas`` are not among them."""
     from dualml.parallel.aggregation import STRATEGIES
 
     return [*STRATEGIES, ASYNCHRONOUS]
 
 
 def strategies(run: RunData) -> list[str]:
-    """Return every strategy that trained or was measured, in the order of tables; names of methods
-    are not strategies."""
+    """Return every strategy that an unsplit training arm with several ranks uses or an arm
+    measures, by the settings, even without a successful trial: those of `STRATEGIES` and the
+    asynchronous server in their order, then others by name. Names of methods are not strategies."""
     used = {strategy(run, arm) for arm in multi_rank_arms(run) if not run.settings[arm].method}
     used |= {name for arm in run.settings.values() for name in arm.strategies}
     return [name for name in _known_strategies() if name in used] + sorted(
@@ -109,7 +113,8 @@ def straggler(run: RunData, arm: str) -> StragglerSettings | None:
 
 
 def _amounts(run: RunData, arm: str) -> dict[str, float]:
-    """Return kind of handicap → its amount in display units, for those that are set."""
+    """Return kind of handicap → its amount, for those that are set: ``compute`` as a factor,
+    ``latency`` and ``jitter`` in ms, ``bandwidth`` in MB/s."""
     given = (straggler(run, arm) or StragglerSettings()).model_dump(exclude_defaults=True)
     return {
         kind: factor * given[key]
@@ -164,8 +169,8 @@ def average(rows: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 def update_seconds(run: RunData, arm: str, backend: str) -> float | None:
-    """Return the mean seconds of an update over the ranks; for a handicap that begins later only
-    the updates from then on count. None if unknown."""
+    """Return the mean seconds of an update over ranks and seeds; for a handicap that begins later
+    only the updates from then on count, if each was timed. None if unknown."""
     first = (straggler(run, arm) or StragglerSettings()).since - 1
     spent = [r["done"] - r["begin"] for t in run.select(arm, backend) for r in t.times]
     if first and spent and all(len(s) > first for s in spent):

@@ -33,7 +33,7 @@ class PartitionSummary:
     """A partition over ``ranks`` ranks, the arms that train on it, and its statistics for each
     seed.
 
-    ``stated``: seed → one statement (`dualml.parallel.partition.stats`) per epoch.
+    ``epoch_stats``: seed → one statement (`dualml.parallel.partition.stats`) per epoch.
     """
 
     settings: Mapping[str, Any]
@@ -53,12 +53,13 @@ class PartitionSummary:
 
     @property
     def first_epoch(self) -> Statement:
-        """Statistics of the first epoch of `seed`."""
+        """Statistics of the first epoch of `seed`, with the fields of `PartitionStats` as keys."""
         return self.epoch_stats[self.seed][0]
 
     @property
     def all_epochs(self) -> list[Statement]:
-        """Statistics of every epoch of every seed."""
+        """Statistics of every epoch of every seed, each with the fields of `PartitionStats` as
+        keys."""
         return [s for statements in self.epoch_stats.values() for s in statements]
 
     def mean(self, what: str) -> float | None:
@@ -97,7 +98,8 @@ def format_settings(settings: JsonMapping) -> str:
 
 
 def list_partitions(run: RunData) -> list[PartitionSummary]:
-    """Return every distinct partition of the run that has statistics, in the order of the arms."""
+    """Return every distinct partition of the run that has statistics, in the order of the arms,
+    which need no successful trial."""
     by_key: dict[str, list[str]] = {}
     for arm in run.arms:
         by_key.setdefault(partition_key_of(run.arms[arm], 0), []).append(arm)
@@ -118,8 +120,8 @@ def find_partition(run: RunData, arm: str) -> PartitionSummary | None:
 
 
 def partitioned_arms(run: RunData) -> list[str]:
-    """Return the arms with several ranks, each with the whole model, and a partition that have a
-    successful trial."""
+    """Return the training arms with several ranks and a partition that are not split into stages or
+    slices and have a successful trial."""
     return [a for a in ranks.multi_rank_arms(run) if partition_settings(run, a) and run.select(a)]
 
 

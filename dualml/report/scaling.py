@@ -75,7 +75,8 @@ class ScalingPoint(ArmResult):
         return {k: sum(p[k] for p in recorded) / len(recorded) for k in keys}
 
     def part_share(self, part: str) -> float | None:
-        """Return the share of a part of `PARTS` in the update, None if the parts are unknown."""
+        """Return the share of a part in the update, as a fraction, None if the parts are unknown;
+        ``part`` must be one of `parts`, which lacks ``update`` in older records."""
         whole = sum(self.parts.values())
         return self.parts[part] / whole if whole else None
 
@@ -188,8 +189,8 @@ def format_core_budget(room: CoreBudget, words: Messages) -> str:
 
 
 def notices(run: RunData, words: Messages) -> list[str]:
-    """Return the notice to read before the chapter, as a list: for which arms there is no speed-up,
-    and why. Empty if every arm has one."""
+    """Return a list of one notice to read before the scaling section: for which multi-rank arms
+    there is no speed-up, and why. Empty if every one has one."""
     points = scaling_points(run)
     backends = [b for b in run.backends if any(p.backend == b for p in points)]
     absent = [(no_speedup_text(p, words), p) for p in points if p.n > 1 and p.no_speedup_reason]

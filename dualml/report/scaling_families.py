@@ -61,7 +61,8 @@ def families(run: RunData, *, pinned: bool = True) -> list[Family]:
 
 def _families_of_base(run: RunData, base: str, kind: str) -> Iterator[Family]:
     """Yield the families of one kind of the single-rank arm ``base``, one per way to aggregate,
-    without asynchronous arms; each has one arm per number of ranks."""
+    only those with default aggregation if there are any; without asynchronous arms, each with one
+    arm per number of ranks."""
     free = (*FREE, "batch_size") if kind == WEAK else FREE
     batch = int(run.arms[base].get("batch_size") or 0)
 

@@ -34,7 +34,7 @@ class StragglerEffect:
 
 def straggler_arms(run: RunData) -> dict[str, str]:
     """Return straggler arm → the same arm without the handicap, if both have a successful trial;
-    ordered by kind of handicap."""
+    split arms are left out. Ordered by kind of handicap."""
     bases = {
         arm: base
         for arm in ranks.multi_rank_arms(run)
@@ -48,7 +48,8 @@ def straggler_arms(run: RunData) -> dict[str, str]:
 
 
 def straggler_effects(run: RunData) -> list[StragglerEffect]:
-    """Return the effect of every straggler arm on every backend where it ran."""
+    """Return the effect of every straggler arm (`straggler_arms`) on every backend where it has a
+    successful trial."""
     arms = straggler_arms(run)
     return [
         _straggler_effect(run, arm, arms[arm], backend)

@@ -18,7 +18,8 @@ PHASES = ("data", "forward", "loss", "gradient", "update", "state")
 
 
 def phases_of(compared: Sequence[TrialComparison]) -> list[str]:
-    """Return the phases that any comparison has, in the order of an update."""
+    """Return the phases that any comparison has, in the order of an update, then unknown ones by
+    name."""
     present = {name for c in compared for name in c.phases}
     return [p for p in PHASES if p in present] + sorted(present - set(PHASES))
 

@@ -24,7 +24,8 @@ LIBRARY = "vendor/d3-delaunay-6.0.4.min.js"
 
 
 def draw(figure: Figure) -> str:
-    """Return the figure as an ``<svg>`` element, complete without scripts."""
+    """Return the figure as an ``<svg>`` element for a page that includes `css`; it needs no
+    script."""
     styles = Styles(figure)
     above, top = render_legend(figure, styles)
     panels, height = place_panels(figure, styles, top)

@@ -71,8 +71,9 @@ def polyline(x: Array, y: Array) -> str:
 
 def _data_points(mark: LineMark, x: Array, y: Array, place: PlacedPanel) -> str:
     """Return points and values as text for the script, which shows the value under the pointer:
-    ``x,y,value`` separated by ``|``, with ``x`` and ``y`` as given, in pixels, and the mark's
-    values in the format of the axes. Points that are not finite are left out."""
+    ``x,y,value`` separated by ``|``, with ``x`` and ``y`` as given, in pixels, and as value the
+    point's hint, if the mark has hints, or else its two values in the format of the axes. Points
+    that are not finite are left out."""
     at = []
     for k, (a, b) in enumerate(zip(x.tolist(), y.tolist(), strict=True)):
         if math.isfinite(a + b):
@@ -169,7 +170,9 @@ def heatmap(mark: Heatmap, place: PlacedPanel) -> str:
 
 
 def _cells(mark: Heatmap, values: Array, place: PlacedPanel, size: float) -> Iterator[str]:
-    """Yield the cells of a heatmap with their numbers; cells that are NaN stay empty."""
+    """Yield the cells of a heatmap with their numbers, rounded to whole ones; cells that are NaN
+    stay empty. Numbers that do not fit are left out, and if there is a text ``mark.empty``, also
+    zeros; a row of zeros then has this text."""
     for y, row in enumerate(values):
         blank = bool(mark.empty) and not np.nan_to_num(row).any()
         middle = place.x((len(row) - 1) / 2)

@@ -66,8 +66,8 @@ class Scale:
 
 
 def fit_scale(axis: Axis, values: Iterable[float], room: float = 0.0) -> Scale:
-    """Return the scale that includes all values, with a margin at ends that the axis does not fix.
-    An axis of names includes its names, whatever the values.
+    """Return the scale that includes all finite values, with a margin, except at ends that the axis
+    fixes. An axis of names includes its names, whatever the values.
 
     Args:
         axis: the axis.
@@ -144,7 +144,8 @@ def ticks(
 
 
 def _powers(low: float, high: float, most: float) -> range:
-    """Return the exponents of the ticks, thinned to about ``most``."""
+    """Return the whole exponents between ``low`` and ``high``, which are exponents too, thinned to
+    at most ``most``."""
     powers = range(math.ceil(low - 1e-9), math.floor(high + 1e-9) + 1)
     return powers[:: max(1, math.ceil(len(powers) / most))]
 

@@ -16,7 +16,8 @@ _ANCHORS = {"left": "", "center": "middle", "right": "end"}
 
 
 def width(text: str, size: float = LETTER) -> float:
-    """Return an upper estimate of the width of a text in pixels; Chinese characters are squares."""
+    """Return an upper estimate of the width of a text in pixels, of several lines the widest;
+    Chinese characters are squares."""
     return size * max((sum(map(_em, line)) for line in text.split("\n")), default=0.0)
 
 

@@ -51,8 +51,9 @@ def export(
         force: accept plans that were changed after they were made.
 
     Raises:
-        UserError: no run folder, an unknown target, a missing library, an ``out`` that is not
-            empty, or no records that the target exports.
+        UserError: no run folder, a changed plan without ``force``, an unknown target, ``online``
+            for another target than wandb, a missing library, an ``out`` that is not empty, or no
+            records that the target exports.
     """
     from dualml.common.words import Messages
     from dualml.experiment.store.load import load

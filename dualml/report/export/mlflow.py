@@ -32,7 +32,8 @@ STATUSES = {"ok": "FINISHED", "failed": "FAILED"}
 @TARGETS.register("mlflow", 40)
 def write(job: ExportJob) -> str:
     """Log settings, metrics by update, tags, and the report as an artifact, and return the store's
-    address: the tracking server of MLFLOW_TRACKING_URI, or a local database and artifact folder."""
+    address: the tracking server of MLFLOW_TRACKING_URI (`UserError` if the job names a folder,
+    too), or a local database and artifact folder."""
     require_library("mlflow", "mlflow")
     if uri := os.environ.get(VARIABLE):
         if job.out is not None:
@@ -77,7 +78,8 @@ def log(job: ExportJob, uri: str, artifacts: Path | None = None) -> None:
 
 
 def log_all(job: ExportJob, client: Any, artifacts: Path | None) -> None:
-    """Log the run as one MLflow run with its report, and every trial as a run nested in it."""
+    """Log the run as one MLflow run, with its report if there is one, and every trial whose records
+    can be read as a run nested in it."""
     run = job.run
     name = str(run.meta.get("name"))
     known = client.get_experiment_by_name(name)

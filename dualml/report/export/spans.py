@@ -46,7 +46,8 @@ class RankTrace:
 
 
 def rank_traces(run: RunData, trial: Trial) -> list[RankTrace]:
-    """Return the spans rank by rank; empty if any rank recorded nothing."""
+    """Return the spans rank by rank, from timelines if the trial has them, else of each update;
+    empty if any rank recorded nothing, and for one rank without timelines."""
     n = trial.world_size
     if trial.timelines:
         places = _places(run, trial)

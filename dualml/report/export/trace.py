@@ -33,7 +33,7 @@ class PlacedSpan(NamedTuple):
 def write(job: ExportJob) -> str:
     """Write a file per trial whose ranks recorded timelines and return the folder: a process per
     rank, with threads for updates, computing and communicating, and arrows from each send to its
-    receive. Raise `UserError` if no trial did."""
+    receive. Raise `UserError` if no trial did, or the requested folder is not empty."""
     with job.folder() as out:
         for trial in job.trials:
             if ranks := rank_traces(job.run, trial):
@@ -49,7 +49,8 @@ def write(job: ExportJob) -> str:
 
 
 def make_trace(ranks: Sequence[RankTrace], run: RunData, trial: Trial) -> dict[str, Any]:
-    """Return the content of a file; times in microseconds since the first event on each machine."""
+    """Return the content of a file, ``traceEvents``, ``displayTimeUnit`` and ``otherData`` (the
+    trial); times in microseconds since the first event on each machine."""
     placed = list[PlacedSpan]()
     events = list[Event]()
     starts = dict[str, float]()
@@ -74,8 +75,8 @@ def assign_threads(
     spans: Sequence[TraceSpan], start: float
 ) -> dict[str, list[tuple[int, int, TraceSpan]]]:
     """Return thread → (begin, end, span) in nanoseconds since ``start``. Spans of a thread lie side
-    by side or nested, as the format requires; one that overlaps others moves to ``communication
-    2``. Spans without length are left out."""
+    by side or nested, as the format requires; one that overlaps others moves to a thread of its own
+    kind such as ``communication 2``. Spans without length are left out."""
     timed = [(round((s.begin - start) * 1e9), round((s.end - start) * 1e9), s) for s in spans]
     lanes = dict[str, list[tuple[int, int, TraceSpan]]]()
     open_ends = dict[str, list[int]]()
@@ -92,8 +93,8 @@ def assign_threads(
 
 
 def fits_inside(ends: list[int], begin: int, end: int) -> bool:
-    """Return whether a span is nested in those that are open when it begins; closed ones are
-    removed from ``ends``."""
+    """Return whether a span is nested in those that are open when it begins, or none is; closed
+    ones are removed from ``ends``."""
     while ends and ends[-1] <= begin:
         ends.pop()
     return not ends or end <= ends[-1]
@@ -128,7 +129,7 @@ def complete_event(it: PlacedSpan) -> Event:
 
 def flow_events(placed: Sequence[PlacedSpan], ranks: Sequence[RankTrace]) -> Iterator[Event]:
     """Yield the two events of an arrow from each send to its receive, between ranks with the same
-    clock; sends without a receive have none."""
+    clock; sends without a receive, and those that begin after it ended, have none."""
     sent = {it.span.sends: it for it in placed if it.span.sends is not None}
     number = 0
     for to in placed:

@@ -44,8 +44,8 @@ def _flat(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Sc
 
 
 def trial_results(trial: Trial) -> dict[str, float]:
-    """Return the final metrics of a trial, its wall-clock seconds and its peak memory in MB, those
-    that exist."""
+    """Return those of a trial's final metrics, its wall-clock seconds (``wall_s``) and its peak
+    memory in MiB (``peak_memory_mb``) that are known."""
     named = {key: getattr(trial, key) for key in (*RESULTS, "wall_s", "peak_memory_mb")}
     return {key: float(value) for key, value in named.items() if value is not None}
 
@@ -61,7 +61,8 @@ def rank_curves(folder: Path, ranks: int) -> dict[str, Curve]:
 
 def record_seconds(curve: Curve, curves: Mapping[str, Curve]) -> Array:
     """Return the training seconds at each record, shape (records,): its own or, if it has none,
-    those of the last evaluation before it; 0 before the first."""
+    those of the last record of any metric in ``curves`` at an earlier update that has some; 0
+    before the first."""
     known = [(c.step, c.seconds, np.isfinite(c.seconds)) for c in curves.values()]
     steps = np.concatenate([step[there] for step, _, there in known])
     order = np.argsort(steps, kind="stable")
@@ -88,7 +89,8 @@ def start_timestamp(meta: Mapping[str, Any]) -> float:
 
 
 def trial_comparisons(run: RunData, trial: Trial) -> list[TrialComparison]:
-    """Return the decided comparisons that the trial is part of."""
+    """Return the decided comparisons that are of this trial: with another backend, or with its
+    baseline; not those in which it is the baseline of others."""
     return [
         c
         for c in table.decided_comparisons(run)

@@ -23,8 +23,9 @@ from dualml.report.export.trial_log import (
 
 @TARGETS.register("wandb", 50)
 def write(job: ExportJob) -> str:
-    """Log settings, metrics by update, results and verdict, and return the folder; nothing leaves
-    the machine unless the job is online."""
+    """Log settings, metrics by update, results and verdict, and return the folder. Unless the job
+    is online, nothing leaves the machine, and ``WANDB_ERROR_REPORTING=false`` is set in the
+    environment of this process."""
     require_library("wandb", "wandb")
     if not job.online:
         os.environ["WANDB_ERROR_REPORTING"] = "false"  # read when it is imported

@@ -151,7 +151,7 @@ def _item(item: blocks.Item) -> Markup:
 
 
 def _formula(latex: str) -> Markup:
-    """Return a formula as MathML, or as LaTeX source if it uses an unknown command."""
+    """Return a formula as MathML, or as LaTeX source if `mathml` refuses it."""
     try:
         return Markup(mathml(latex))
     except ValueError:

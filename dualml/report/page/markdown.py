@@ -71,7 +71,8 @@ def _item(item: blocks.Item) -> str:
 
 
 def escape(text: str) -> str:
-    """Return text as one line without markup: no HTML, table borders, links or code."""
+    """Return a text on one line in which no character acts as markup: those of HTML, table borders,
+    links and code are escaped, not removed."""
     line = " ".join(text.split())
     line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*_\[\]|])", r"\\\1", line)
@@ -107,11 +108,11 @@ def _cell(cell: Cell, code: bool) -> str:
 
 
 def replace_between(text: str, begin: str, end: str, block: str) -> str:
-    """Return the page with the text from ``begin`` to ``end`` replaced by ``block``, which includes
-    both marks.
+    """Return ``text`` with its first part from the mark ``begin`` to the next mark ``end``, both
+    included, replaced by ``block``, which should repeat the marks.
 
     Raises:
-        UserError: the page lacks a mark.
+        UserError: ``text`` lacks a mark.
     """
     before, first, rest = text.partition(begin)
     _, last, after = rest.partition(end)

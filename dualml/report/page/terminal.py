@@ -106,9 +106,9 @@ class _Column:
 
 
 def fit_widths(columns: Sequence[_Column], room: int) -> list[int]:
-    """Return the widths of the columns within ``room`` characters in total. Labels wider than their
-    cells shrink first, then the widest columns as long as no word breaks, then names at their
-    joints, then all; the first column, which names the rows, shrinks last."""
+    """Return the widths of the columns, at least 1 each, within ``room`` characters in total.
+    Labels wider than their cells shrink first, then the widest columns as long as no word breaks,
+    then names at their joints, then all; the first column, which names the rows, shrinks last."""
     fit = [max(column.lines) for column in columns]
     for floors in (
         [max(c.lines[0], c.words[1]) for c in columns],
@@ -136,7 +136,8 @@ def _break_words(text: Text, width: int) -> Text:
 
 
 def _head(column: Column) -> Text:
-    """Return the head of a column; each part of a dotted key is on its own line."""
+    """Return the head of a column; each part of a label with dots is on its own line, and the unit
+    below."""
     from rich.text import Text
 
     head = Text(escape_unprintable(column.label, "\n").replace(".", ".\n"), "bold")

@@ -49,8 +49,9 @@ class MemoryCheck:
 
 
 def compare_memory(run: RunData) -> Iterator[MemoryCheck]:
-    """Yield measured and predicted memory of every rank of one trial (the first that measured it)
-    per arm and backend, for arms that are layouts of the planner."""
+    """Yield measured and predicted memory of every rank of one trial (the first successful one that
+    measured it) per arm and backend, for arms that are layouts of the planner; activations only on
+    PyTorch."""
     for arm, backend in ((arm, backend) for arm in run.arms for backend in run.backends):
         trials = [t for t in run.select(arm, backend) if t.device_memory]
         if not trials:
@@ -95,7 +96,7 @@ def format_layout(x: Layouts) -> str:
 
 
 def describe(rows: Sequence[MemoryCheck]) -> list[JsonObject]:
-    """Return the rows as JSON-compatible values."""
+    """Return each row as a JSON object with the fields of `MemoryCheck`."""
     return [vars(row) for row in rows]
 
 

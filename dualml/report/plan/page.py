@@ -40,8 +40,8 @@ GB = 1e9
 
 
 def make_page(plan: LayoutPlan, top: int, words: Messages) -> Page:
-    """Make the page: the answer, the Pareto front, and the breakdown of time of the ``top`` best
-    meshes."""
+    """Return the page of a plan: the answer, the Pareto front, and the breakdown of time of the
+    ``top`` best meshes. Raise `UserError` if no layout fits."""
     request = plan.request
     about = {
         "model": request.shape.name,

@@ -98,8 +98,9 @@ def format_signed_percent(share: float) -> str:
 
 @cache
 def layout_choices() -> tuple[tuple[PublishedRun, str, str, float], ...]:
-    """Return the runs whose authors chose the layout, with the mesh used, the mesh found, and the
-    share of time that the planner's mesh would save, both by the planner's time."""
+    """Return (run, mesh used, mesh found, saving) for the runs whose authors chose the layout: the
+    planner searches the best mesh for each, on the first call only; the saving is 1 − its predicted
+    time / that of the mesh used."""
     rows = []
     for run in runs():
         if run.table not in ("narayanan-1", "llama3-4"):
@@ -167,8 +168,8 @@ def format_digits(x: float) -> str:
 
 
 def most_parameters(memory: float, model_parallel: int, zero: int, replicas: int) -> float:
-    """Return the number of parameters Ψ whose weights, gradients and optimizer state fill the
-    memory of a device."""
+    """Return the number of parameters Ψ whose weights, gradients and optimizer state in mixed
+    precision fill devices of ``memory`` bytes, if ``model_parallel`` devices share the model."""
     return memory * model_parallel / float(state_bytes(1.0, zero, replicas, PRECISIONS["mixed"]))
 
 
@@ -189,7 +190,9 @@ def largest_models_table(words: Messages) -> Table:
 
 
 def technique_activations(name: str, tp: int) -> tuple[float, float]:
-    """Return the bytes that a layer of GPT-3 saves with a technique, divided by sbh, and 5as/h."""
+    """Return the bytes that a layer of GPT-3 (175 B) keeps on a device for the backward pass with a
+    technique such as ``tp+sp``, divided by sbh, and 5as/h. The ``tp`` devices share it only if the
+    technique includes ``tp``."""
     shape = find_model("gpt3-175b")
     again = next((word for word in RECOMPUTED if word in name.split("+")), "none")
     t = tp if "tp" in name else 1
@@ -214,7 +217,9 @@ def activations_table(words: Messages) -> Table:
 
 
 def describe() -> JsonObject:
-    """Return the runs with their predictions as JSON-compatible values."""
+    """Return as JSON-compatible values ``runs``, all published runs with their predictions,
+    ``errors``, median and worst relative error of the fitted and of the held-out ones, and
+    ``reached``, the fitted efficiency."""
     rows = [
         {
             "run": run.name,

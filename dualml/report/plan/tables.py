@@ -48,7 +48,7 @@ def request_lines(plan: LayoutPlan, words: Messages) -> Iterator[str]:
 
 
 def format_count(n: float) -> str:
-    """Format a number with three digits: ``175 B``, ``124 M``."""
+    """Format a number with three digits, ``175 B``, ``124 M``; in full below a million."""
     for unit, size in (("T", 1e12), ("B", 1e9), ("M", 1e6)):
         if n >= 0.9995 * size:
             return f"{numbers.factor(n / size)} {unit}"
@@ -75,8 +75,8 @@ def considered_sentence(plan: LayoutPlan, shown: int, words: Messages) -> str:
 def layouts_table(
     name: str, plan: LayoutPlan, rows: list[int], words: Messages, caption: str = ""
 ) -> Table:
-    """Make a table with a row per layout; a column ``limit`` marks layouts that do not fit, if
-    there are any."""
+    """Return a table with a row per layout; a column ``limit`` marks layouts that do not fit, if
+    there are any among ``rows``. Raise `UserError` if no layout of the plan fits."""
     x = plan.layouts
     axes = ["dp", "pp", "tp"] + (["cp"] if (x.cp > 1).any() else [])
     marked = not plan.fits[rows].all()
@@ -127,7 +127,7 @@ def describe_layout(plan: LayoutPlan, row: int, words: Messages) -> str:
 
 def sample_front(plan: LayoutPlan) -> list[int]:
     """Return about `FRONT` rows of the Pareto front, evenly spaced, always with its ends and the
-    winner; all rows of a shorter front."""
+    fastest layout that fits; all rows of a shorter front."""
     rows = plan.front
     if len(rows) <= FRONT:
         return rows
@@ -138,7 +138,8 @@ def sample_front(plan: LayoutPlan) -> list[int]:
 
 
 def explain_plan(plan: LayoutPlan, words: Messages) -> Iterator[str]:
-    """Yield the sentences that explain the winner: its time, its memory, and what limits it."""
+    """Yield the sentences that explain the fastest layout that fits: its time, its memory, and what
+    limits it. Raise `UserError` if none fits."""
     row, request = plan.best_row, plan.request
     of, shape = plan.layouts.describe(row), plan.request.shape
     yield words(
@@ -182,7 +183,8 @@ def time_shares(plan: LayoutPlan, row: int, words: Messages) -> list[str]:
 
 
 def bottleneck_sentence(plan: LayoutPlan, words: Messages) -> str:
-    """Return the sentence about what limits the winner."""
+    """Return the sentence about what limits the fastest layout that fits: memory, a part of the
+    time, or the device's own work."""
     name = plan.binding
     saved = plan.bounds[name] if name in plan.bounds else plan.time_share(name)
     values: dict[str, Any] = {"share": numbers.percent(saved)}

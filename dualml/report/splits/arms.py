@@ -213,7 +213,8 @@ class Splits:
         return families
 
     def groups(self, among: Sequence[SplitArm], *vary: str) -> list[list[SplitArm]]:
-        """Return groups of two or more arms that ran and differ in nothing but ``vary``."""
+        """Return groups of two or more of these arms that have a successful trial and differ in
+        nothing but the settings ``vary``."""
         names = [arm.name for arm in among if self.run.select(arm.name)]
         groups = self.run.contrast.groups(names, vary=vary)
         return [[self.by_name[name] for name in group] for group in groups if len(group) > 1]
@@ -225,7 +226,8 @@ class Splits:
         return [self.by_name[name] for name in names if name in self.by_name]
 
     def straggler_pairs(self) -> list[tuple[SplitArm, SplitArm]]:
-        """Return the arms with a slow rank, each with the same arm without it."""
+        """Return the arms with a slow rank, each with the same arm without it; only pairs of split
+        arms in which both have a successful trial."""
         pairs = {
             arm: self.run.contrast.without_slow_node(arm.name, where=self.run.select)
             for arm in self

@@ -183,7 +183,7 @@ def predict_step(splits: Splits, arm: SplitArm, calibration: Calibration) -> flo
 
 def _link_with_straggler(arm: SplitArm, link: Link) -> Link:
     """Return the link with the extra latency and time per byte that a slow rank adds to every
-    message; unchanged without a slow rank."""
+    message; jitter and slow computing are ignored. Unchanged without a slow rank."""
     slow = ranks.straggler(arm.run, arm.name)
     if slow is None:
         return link
@@ -271,8 +271,9 @@ def _threshold(
 
 
 def make_question(splits: Splits, calibration: Calibration) -> Question | None:
-    """Return the thresholds' setting for the deepest model, with the most common number of
-    micro-batches; None without a linear model."""
+    """Return the thresholds' setting for the deepest calibrated model, with the most common number
+    of micro-batches of the arms that only split it into a pipeline (4 without one); None without a
+    linear model."""
     asked = []
     for base, members in splits.families.items():
         sizes = linear_sizes(splits.run, base) if base in calibration.rates else None

@@ -37,8 +37,9 @@ def median_update(trial: Trial) -> float | None:
 
 
 def timeline_rows(arm: SplitArm, trial: Trial) -> list[Row]:
-    """Return the median update as rows of a timeline figure. A message lasts from its send until a
-    waiting receiver has it."""
+    """Return the median update as rows of a timeline figure: rank, label, kind, begin and end in
+    seconds; empty without events. A message lasts from its send until a waiting receiver has it;
+    sends without bytes or without a stage are left out."""
     step = median_update(trial)
     if step is None:
         return []

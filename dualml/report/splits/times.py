@@ -66,7 +66,8 @@ def parts(run: RunData, arm: str, backend: str) -> dict[str, float]:
 
 
 def waiting_seconds(run: RunData, arm: str, backend: str) -> float | None:
-    """Return the seconds of waiting and transferring, mean over the ranks; None if unknown."""
+    """Return the seconds of waiting and transferring in an update, mean over ranks and seeds; None
+    if unknown."""
     parts = average(by_rank(run, arm, backend))
     return parts["wait"] + parts["transfer"] if parts else None
 
@@ -78,7 +79,8 @@ def is_oversubscribed(run: RunData, arm: str, backend: str) -> bool:
 
 
 def oversubscribed_arms(run: RunData, arms: Iterable[SplitArm]) -> list[str]:
-    """Return the arms whose ranks took turns on cores on any backend."""
+    """Return the names of the arms whose ranks took turns on cores on any backend where they
+    succeeded."""
     return [
         name
         for name in dict.fromkeys(arm.name for arm in arms)
@@ -87,7 +89,8 @@ def oversubscribed_arms(run: RunData, arms: Iterable[SplitArm]) -> list[str]:
 
 
 def mean_recorded(run: RunData, arm: str, backend: str, key: str) -> float | None:
-    """Return a number of ``split`` in ``run.json``, mean over the seeds; None if unknown."""
+    """Return the number ``key`` of ``split`` in the trials' ``run.json``, mean over the seeds; None
+    if unknown."""
     return numbers.mean([t.split.get(key) for t in run.select(arm, backend)])
 
 

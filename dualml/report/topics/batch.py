@@ -77,7 +77,8 @@ class Batches:
 
 def batches(run: RunData) -> list[Batches]:
     """Return the groups of training arms with at least two batch sizes, the base first, then by
-    size; none in a run with neither several ranks nor partitions, whose topic is ``sweep``."""
+    size; arms with a straggler, a fixed number of updates or no batch size are left out. Empty in a
+    run with neither several ranks nor partitions, whose topic is ``sweep``."""
     if not ranks.is_distributed(run) and not run.dealt:
         return []
     among = [

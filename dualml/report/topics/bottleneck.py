@@ -208,8 +208,8 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
 
 
 def _add_ranking(notes: Notes, run: RunData, kind: str, every: Sequence[StragglerEffect]) -> None:
-    """Add the arms with one kind of handicap from the first update on, the largest slowdown
-    first."""
+    """Add the arms with one kind of handicap from the first update on, the largest slowdown of the
+    ranks that have none first."""
     factors = {s.arm: s.others for s in every if s.others is not None and s.since <= 1}
     if factors:
         notes.add(

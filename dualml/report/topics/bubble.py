@@ -37,8 +37,9 @@ Group = Sequence[SplitArm]
 
 
 def micro_batch_groups(splits: Splits) -> list[Group]:
-    """Return groups of arms that differ only in the number of micro-batches (and the schedule),
-    with at least two numbers for one schedule, ordered by this number."""
+    """Return groups of successful pipelines, with a schedule of `SCHEDULES` and without a slow
+    rank, that differ only in the number of micro-batches (and the schedule), with at least two
+    numbers for one schedule, ordered by this number."""
     arms = [arm for arm in without_straggler(splits.pipelines) if arm.schedule in SCHEDULES]
     groups = splits.groups(arms, "split.micro_batches", "split.schedule")
     return [

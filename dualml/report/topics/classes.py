@@ -59,7 +59,8 @@ class ClassifierResult(ArmResult):
 
     @cached_property
     def confusion(self) -> NDArray[np.int64]:
-        """Confusion matrix summed over the seeds, (classes, classes), true classes as rows."""
+        """Confusion matrix summed over the seeds, (classes, classes), true classes as rows;
+        `confusions` must not be empty."""
         return np.array(sum(self.confusions))
 
     @cached_property
@@ -89,8 +90,8 @@ def classifier_results(run: RunData) -> list[ClassifierResult]:
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield the table of precision, recall and F1, the confusion matrix, the table of classes, and
-    a folded report per arm and backend."""
+    """Yield the table of precision, recall and F1, the confusion matrix and the table of classes of
+    the first arm on each backend, and a folded report per arm and backend."""
     every = classifier_results(run)
     if not every:
         return

@@ -191,7 +191,8 @@ def _worst_slowdown(run: RunData, words: Messages, strategy: str, backend: str) 
 
 
 def _times_table(every: Sequence[CollectiveMeasurements], words: Messages) -> Iterator[Table]:
-    """Yield the table of medians, with the quartiles below."""
+    """Yield the table of median milliseconds of a call by strategy and size, with the quartiles
+    below."""
 
     def cell(m: CollectiveMeasurements, name: str, size: int) -> Cell | None:
         row = m.rows.get((name, size))

@@ -85,8 +85,9 @@ RULES = {
 
 
 def compared_arms(run: RunData) -> Iterator[tuple[str, str, str | None]]:
-    """Yield every arm without a straggler that combines differently, the name of its rule, and the
-    arm it is compared with (None: there is none)."""
+    """Yield every arm that combines differently, the name of its rule, and the arm it is compared
+    with (None: there is none): of unsplit arms with several ranks, a successful trial and no
+    straggler."""
     for arm in ranks.multi_rank_arms(run):
         settings = ranks.aggregation(run, arm)
         name = next((name for name, rule in RULES.items() if rule.applies(settings)), "")
@@ -95,7 +96,8 @@ def compared_arms(run: RunData) -> Iterator[tuple[str, str, str | None]]:
 
 
 def _plain_partner(run: RunData, arm: str, rule: CombinationRule) -> str | None:
-    """Return the arm with the default rule that is otherwise the same, None without one."""
+    """Return the arm with the default rule that is otherwise the same and has a successful trial,
+    None without one."""
 
     def partner(*more: str, **plain: Any) -> str | None:
         def fits(other: str) -> bool:
@@ -111,8 +113,8 @@ def _plain_partner(run: RunData, arm: str, rule: CombinationRule) -> str | None:
 
 
 def _values(run: RunData, arm: str, backend: str) -> dict[str, Any]:
-    """Return final loss and test accuracy, means over the seeds, and the median seconds of an
-    update; None for what is unknown."""
+    """Return final loss (``loss``) and test accuracy as a fraction (``accuracy``), means over the
+    seeds, and the median seconds of an update (``step``); None for what is unknown."""
     return {
         "loss": mean_over_trials(run, arm, backend, "final_loss"),
         "accuracy": mean_over_trials(run, arm, backend, "test_accuracy"),

@@ -62,8 +62,9 @@ def _gradients(t: Trial) -> float | None:
 
 
 def _at_epoch(run: RunData, arm: str, epochs: float) -> dict[str, Any]:
-    """Return arm, accuracy, updates and seconds of the last evaluation within ``epochs``: means
-    over all backends and seeds."""
+    """Return ``arm``, ``accuracy`` (a fraction), ``updates`` and ``seconds`` of training at the
+    last evaluation within ``epochs``: means over all backends and seeds; None for unknown numbers,
+    0 for unknown updates."""
     last = [(t, curves.value_at_epochs(t, "test_accuracy", epochs)) for t in run.select(arm)]
     hits = [(t, *hit) for t, hit in last if hit is not None]
     seconds = numbers.mean([float(np.interp(at, *curves.update_times(t))) for t, _, at in hits])

@@ -59,8 +59,8 @@ class ArmMemory:
 
 
 def arm_memories(run: RunData) -> list[ArmMemory]:
-    """Return the memory of every arm and backend that counted it, from its first successful
-    trial."""
+    """Return the memory of every arm and backend that counted it, from its first successful trial
+    that did; the peak of rank 0's process is the largest of all these trials."""
     return [
         ArmMemory(
             arm,

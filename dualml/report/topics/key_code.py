@@ -64,7 +64,8 @@ def rank_code(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def _strategy_code(name: str) -> Iterator[Code]:
-    """Yield the code of a strategy; for one made of single messages also its schedule."""
+    """Yield the code of a strategy; for one made of single messages also its schedule. Nothing for
+    names that are neither in `STRATEGIES` nor the asynchronous server."""
     if name == ASYNCHRONOUS:
         yield _class_code(
             AsyncParameterServer, ("push_gradient", "handle_push", "apply_gradient"), name
@@ -81,7 +82,8 @@ def _strategy_code(name: str) -> Iterator[Code]:
 
 
 def _class_code(kind: type, names: tuple[str, ...], title: str) -> Code:
-    """Return the methods ``names`` of a class."""
+    """Return the functions and methods called ``names`` in the file of a class, of all its classes
+    (none that are inherited from another file), with ``title`` in place of the framework."""
     return excerpt(f"{kind.__module__.replace('.', '/')}.py", names, title)
 
 
@@ -95,7 +97,7 @@ def _communicator(framework: str) -> Code:
 
 
 def _dealing(run: RunData) -> dict[str, list[Code]]:
-    """Return listings by section: the code of two plain partitions of those used and of the
+    """Return listings by section: the code of up to two plain partitions of those used and of the
     shortest skewed one (``partition``), and the code that averages parameters if an arm does
     (``local``)."""
     arms = partitioned_arms(run)

@@ -18,7 +18,8 @@ from dualml.report.topics import ReportSection
 
 
 def rows(run: RunData) -> list[LargestRow]:
-    """Return the rows of all folders."""
+    """Return the rows that `dualml largest` wrote to the folders of the run, one after the other;
+    none if no folder has any."""
     records = (LARGEST.read_if_present(folder) for folder in run.folders)
     return [row for record in records if record for row in record.rows]
 

@@ -110,8 +110,8 @@ def planned_bytes(plan: Mapping[str, Any], rank: int) -> float | None:
 
 def layouts(run: RunData) -> list[Layout]:
     """Return the arms that differ only in their split, if they use at least `MIN_MESHES` meshes, on
-    every backend where they ran. Arms with sequence or context parallelism or a slow rank are left
-    out, and groups with RPC."""
+    every backend where they have a successful trial. Arms with sequence or context parallelism or a
+    slow rank are left out, and groups with RPC."""
     splits = Splits(run)
     plain = [a for a in without_straggler(splits) if not a.split.sequence and a.split.context == 1]
     groups = (g for g in splits.groups(plain, "split") if not any(a.rpc for a in g))

@@ -32,8 +32,9 @@ def _order(way: MethodResult) -> tuple[int, int]:
 def split_by_equivalence(
     run: RunData, words: Messages
 ) -> tuple[list[MethodResult], list[tuple[MethodResult, str]]]:
-    """Return the methods that trained the same as their baseline, by precision, and the others,
-    each with the sentence that says why it is not ranked (`exclusion_reason`)."""
+    """Return the methods that trained the same as their baseline, and the plain arms, sorted by
+    precision, and the other methods, each with the sentence that says why it is not ranked
+    (`exclusion_reason`)."""
     every = [(w, exclusion_reason(w, words)) for w in method_results(run)]
     good = sorted((w for w, why in every if not why), key=_order)
     return good, [(w, why) for w, why in every if why]
@@ -191,8 +192,8 @@ def _ratio(w: MethodResult, words: Messages) -> Cell | None:
 
 
 def _cheapest(good: Sequence[MethodResult]) -> list[MethodResult]:
-    """Return the fastest method per framework, precision and number of processes, among those with
-    the same baseline; none for a group of a single method."""
+    """Return the fastest method per backend, precision and number of processes, among those with
+    the same baseline (or a baseline itself); none for a group of a single method."""
     groups: dict[tuple[str, str, str, int], list[MethodResult]] = {}
     for w in good:
         if w.step_quartiles:
@@ -206,7 +207,7 @@ def _cheapest(good: Sequence[MethodResult]) -> list[MethodResult]:
 
 
 def _memory(w: MethodResult) -> float | None:
-    """Return the peak memory in MB, mean over the seeds; None if unknown."""
+    """Return the peak memory in MiB, mean over the seeds; None if unknown."""
     return numbers.mean([t.peak_memory_mb for t in w.trials])
 
 
@@ -350,7 +351,8 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
 
 
 def code(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield the single-process loop of each framework, then every method as a diff from it."""
+    """Yield the file of every method of the run, folded and each once, in the order of the arms:
+    ``single`` in full, others as a diff from it."""
     seen = dict[str, MethodResult]()
     for w in method_results(run, ok=False):
         if w.code is not None and w.code.text:

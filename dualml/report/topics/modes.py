@@ -115,8 +115,8 @@ def pairs(run: RunData) -> list[ModePair]:
 
 
 def _plain_arm(run: RunData, how: str, arm: str) -> str | None:
-    """Return the plain arm that is otherwise the same, None without one; of several one that ran,
-    with the fewest ranks greater than one."""
+    """Return the plain arm that is otherwise the same, None without one; of several one with a
+    successful trial if any has, then the one with the fewest ranks greater than one."""
     if how == ACCUMULATE:
         return _unchunked_arm(run, arm)
     alike = run.contrast.partners(arm, vary=("aggregation", *MODE_SETTINGS[how]))

@@ -62,7 +62,7 @@ class OffloadResult:
 
 
 def offload_results(run: RunData) -> list[OffloadResult]:
-    """Return the arms on every backend that offload."""
+    """Return the results of offloading arms, on every backend where a rank counted updates."""
     return [
         row
         for arm in run.arms
@@ -182,7 +182,8 @@ def judged_cell(row: OffloadResult, words: Messages) -> Cell:
 
 
 def format_offload(run: RunData, arm: str) -> str:
-    """Return the offload settings as the experiment file states them."""
+    """Return those offload settings of an arm that differ from the defaults, as the experiment file
+    states them, e.g. ``key=value, key=value``; empty for an arm that does not offload."""
     asked = run.settings[arm].offload
     named = {} if asked is None else asked.model_dump(exclude_defaults=True)
     return ", ".join(

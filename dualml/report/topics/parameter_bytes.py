@@ -18,8 +18,8 @@ VARY = ("optimizer", "precision", "loss_scale")
 
 
 def comparable_memories(run: RunData) -> list[ArmMemory]:
-    """Return the memory of groups of single-rank arms that differ only in optimizer and
-    precision."""
+    """Return the counted memory of groups of single-rank arms that differ only in optimizer and
+    precision; methods and arms that recompute or offload are left out."""
     alone = [
         arm
         for arm, s in run.settings.items()

@@ -31,7 +31,8 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def _ratios(run: RunData) -> dict[str, float]:
-    """Return measurement → predicted over measured seconds."""
+    """Return measurement, as the text ``STRATEGY, BACKEND, n = RANKS, BYTES``, → predicted over
+    measured seconds, where neither is 0."""
     return {
         f"{c['strategy']}, {c['backend']}, n = {c['world_size']}, {nbytes(c['bytes'])}": c[
             "predicted_s"

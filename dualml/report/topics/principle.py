@@ -104,7 +104,8 @@ def _combination_key(run: RunData, arm: str) -> str:
 
 
 def strategy_cards(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield a card per strategy that trained or was measured."""
+    """Yield a card per strategy that an arm trains with or measures (`ranks.strategies`), below the
+    formula of the cost and the bytes of the vector."""
     names, several = ranks.strategies(run), ranks.multi_rank_arms(run)
     if names:
         yield Formula(COST)

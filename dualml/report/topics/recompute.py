@@ -55,7 +55,7 @@ def groups(run: RunData) -> list[list[str]]:
 
 def recompute_results(run: RunData) -> list[RecomputeResult]:
     """Return the arms of every group that has a base, the base too, on every backend where they
-    ran."""
+    succeeded."""
     return [
         _row(run, arm, backend, arms[0])
         for arms in groups(run)

@@ -304,7 +304,9 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
 
 
 def _add_speedup(notes: Notes, p: ScalingPoint, kind: str) -> None:
-    """Add whether ranks are faster or slower; an interval that contains 1 shows no difference."""
+    """Add the speed-up over one rank, if known. Strong scaling: whether n ranks are faster or
+    slower, or no difference if the interval contains 1; weak scaling: the speed-up and efficiency,
+    or no loss if the interval contains n."""
     if p.speedup is None:
         return
     if p.family.kind == WEAK:

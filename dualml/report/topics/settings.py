@@ -17,7 +17,8 @@ from dualml.report.topics import ReportSection
 
 
 def experiment(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield what all backends had in common, with the hashes that prove it."""
+    """Yield the table of the known facts that all backends had in common, such as model, data,
+    seeds and version, and the table of the hashes of the plan's parts."""
     meta = run.meta
     data = meta.get("data") or {}
     source = str(data.get("source") or "")
@@ -125,7 +126,8 @@ def _schedule(schedule: Mapping[str, Any]) -> str:
 
 
 def aggregation(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield the aggregation settings of multi-rank arms, and the measurements of collectives."""
+    """Yield the table of aggregation settings of unsplit training arms with several ranks, and that
+    of arms that measure collectives."""
     several = {arm: run.settings[arm] for arm in ranks.multi_rank_arms(run)}
     dealt = any(arm.partition for arm in several.values())
     pinned = any(arm.cores for arm in several.values())

@@ -118,7 +118,8 @@ def emd(run: RunData, arm: str) -> float | None:
 
 
 def skew_results(run: RunData) -> list[SkewResult]:
-    """Return the results of all skewed arms on every backend."""
+    """Return the results of all skewed arms (`skewed_arms`) on every backend with a successful
+    trial."""
     return [SkewResult(run, *place) for place in ranks.successful_places(run, skewed_arms(run))]
 
 
@@ -326,7 +327,8 @@ def _add_correlation(notes: Notes, here: Sequence[SkewResult]) -> None:
 
 
 def correlation(a: Sequence[float | None], b: Sequence[float | None]) -> float | None:
-    """Return Spearman's rank correlation; None with too few or constant values."""
+    """Return Spearman's rank correlation of the pairs that are known on both sides; None with fewer
+    than `MIN_RANKED_ARMS`, or if all values of one side are equal."""
     pairs = [(x, y) for x, y in zip(a, b, strict=True) if x is not None and y is not None]
     if len(pairs) < MIN_RANKED_ARMS or any(
         len(set(column)) < 2 for column in zip(*pairs, strict=True)

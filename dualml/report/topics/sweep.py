@@ -37,8 +37,9 @@ class Sweep:
 
 
 def sweeps(run: RunData, group: str) -> list[Sweep]:
-    """Return the sweeps of a group: arms of one optimizer that differ in batch size (and possibly
-    in learning rate and epochs, which the sentences mention), or only in the learning rate."""
+    """Return the sweeps of a group: all its arms of one optimizer if each has another batch size
+    (they may differ in other settings, too; the sentences mention learning rate and epochs), else
+    if they differ only in the learning rate."""
     rules: dict[str, list[str]] = {}
     for arm in run.groups()[group]:
         rules.setdefault(_rule(run, arm), []).append(arm)

@@ -43,7 +43,8 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def _healthy_groups(run: RunData) -> Iterator[tuple[str, list[str]]]:
-    """Yield groups with multi-rank arms and without stragglers, and the arms in them that ran."""
+    """Yield group → its training arms that succeeded and are not split, of groups where one of
+    these has several ranks and none has a straggler."""
     whole = [a for a in ranks.training_arms(run) if not ranks.is_split(run, a) and run.select(a)]
     for group, arms in run.groups().items():
         ran = [a for a in arms if a in whole]

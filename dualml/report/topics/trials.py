@@ -67,7 +67,8 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
 
 
 def _skipped(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return the updates that loss scaling skipped on each backend, with the last trial's scale."""
+    """Return the updates that loss scaling skipped for each arm on each backend, summed over the
+    seeds, with the last trial's scale."""
     notes = Notes(words, "trials", "table-trials")
     counted = dict[tuple[str, str], list[LossScale]]()
     for t in run.trials:
