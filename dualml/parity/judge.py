@@ -49,7 +49,7 @@ def judge_run(
         verify: whether to check the plan against the hash in ``run.json``.
 
     Raises:
-        PlanChanged: the plan was changed.
+        PlanChanged: the plan was changed (only with ``verify``).
         UserError: not a run folder.
     """
     run, plan = read_run(folder), PLAN.read(plan_folder(folder))
@@ -330,7 +330,8 @@ def equivalence_over_seeds(pairs: list[tuple[TrialRecord, TrialRecord]]) -> Json
 
 
 def worst_verdict(parity: ParityContent) -> str:
-    """Return the worst verdict of all backend and baseline comparisons; ``equal`` if nothing was
-    compared. Verdicts of None, and those of methods in low precision, do not count."""
+    """Return the worst verdict of all backend and baseline comparisons (``different``, then ``not
+    comparable``); ``equal`` if nothing was compared. Verdicts of None, and those of methods in low
+    precision, do not count."""
     verdicts = [c["verdict"] for c in (*parity["comparisons"], *parity.get("serial", ()))]
     return max((v for v in verdicts if v is not None), key=VERDICTS.index, default="equal")

@@ -330,7 +330,8 @@ def first_divergence(
 
 
 def loss_curve(points: list[Distance]) -> dict[str, list[float]]:
-    """Return the relative distance and the envelope of the loss at each step, as three lists."""
+    """Return three lists over the steps: ``step``, ``loss`` (relative distance of the losses, not
+    their values) and ``envelope``."""
     losses = [p for p in points if p.phase == "loss"]
     return {
         "step": [p.step for p in losses],

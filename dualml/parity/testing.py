@@ -49,7 +49,8 @@ def assert_parity(
 
 
 def phase_lines(comparison: ModelComparison) -> Iterator[str]:
-    """Yield one line per phase about the array that exceeds its rounding envelope most."""
+    """Yield one line per compared phase about the array with the largest ratio to its rounding,
+    inside or outside the margin."""
     for phase, worst in comparison.phases.items():
         yield (
             f"{phase}: {worst['arrays']} arrays, farthest {worst['tensor']} at step "

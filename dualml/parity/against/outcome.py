@@ -43,7 +43,7 @@ class RunComparison:
         margin: a distance is outside when it exceeds ``margin`` × the rounding envelope.
         pairs: every selected trial of A, with its partner in B.
         environment: versions, machine properties and thread counts that differ in B.
-        unmet: training arms of B that are compared with nothing in A.
+        unmet: training arms of B that are compared with nothing in A; empty if arms were selected.
         limits: the limits ``slower`` and ``more_memory`` that were given.
     """
 
@@ -57,13 +57,13 @@ class RunComparison:
 
     @property
     def verdict(self) -> str:
-        """The worst verdict of all pairs."""
+        """The worst verdict of all pairs; ``different`` is worse than ``not comparable``."""
         return max((pair.verdict for pair in self.pairs), key=VERDICTS.index)
 
     @property
     def failures(self) -> list[ExceededLimit]:
         """One entry for each pair whose ratio B / A exceeds a limit on time or memory that was
-        given."""
+        given; a pair without recorded costs exceeds none."""
         return [
             ExceededLimit(name, pair, cost.ratio, most)
             for name, most in self.limits.items()

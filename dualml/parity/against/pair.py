@@ -75,8 +75,8 @@ class RunPair:
 
     @property
     def costs(self) -> dict[str, CostComparison]:
-        """``time`` (seconds per update) and ``memory`` (bytes), left out where a trial recorded
-        none."""
+        """``time`` (median seconds per update) and ``memory`` (peak bytes of one rank, see
+        `_peak_memory`), left out where a trial recorded none."""
         a, b = self.trials
         if a is None or b is None:
             return {}
@@ -88,7 +88,8 @@ class RunPair:
         }
 
     def describe(self) -> JsonObject:
-        """Return the pair as JSON."""
+        """Return the pair as JSON: names in A and B, seed, what `judged` holds (None for a missing
+        entry), changed settings, and ``time`` and ``memory`` if they were recorded."""
         kept = ("verdict", "reason", "evidence", "steps", "phases", "first_divergence", "outcome")
         return {
             "arm": list(self.arms),
@@ -111,8 +112,8 @@ def _update_seconds(trial: TrialRecord) -> float | None:
 def _peak_memory(a: TrialRecord, b: TrialRecord) -> tuple[float | None, float | None]:
     """Return the peak memory in bytes of each trial: device memory on the rank that uses most.
 
-    If the device memory of any rank of either trial is unknown, the peak memory of the processes
-    for both; None for a trial without either.
+    If the device memory of any rank of either trial is unknown, the peak resident memory of rank
+    0's process for both; None for a trial without either.
     """
     held = [[rank.peak_bytes for rank in trial.device_memory] for trial in (a, b)]
     if all(each and None not in each for each in held):

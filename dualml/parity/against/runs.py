@@ -58,12 +58,13 @@ def compare_runs(
         backends: only these backends, or backend of A → backend of B.
         seeds: only these seeds.
         metrics: only these of forward, loss, gradient, update and state; losses always count.
-        slower: the largest allowed ratio of B's time per update to A's; None: any.
+        slower: the largest allowed ratio of B's time per update to A's; a larger one is no error,
+            but one of `RunComparison.failures`. None: any.
         more_memory: the largest allowed ratio of B's memory per trial to A's; None: any.
 
     Raises:
-        UserError: not a run folder, one of another version, a changed plan, unknown names, or
-            nothing that could be compared.
+        UserError: not a run folder, one of another version, a changed plan, unknown names, a margin
+            or limit that is not a finite number above 0, or nothing that could be compared.
     """
     _check_options(margin, metrics, {"slower": slower, "more_memory": more_memory})
     sides = read_run_operand(Path(a)), read_run_operand(Path(b))
@@ -110,8 +111,8 @@ def _judge_pairs(
     margin: float,
     metrics: Sequence[str],
 ) -> Iterator[tuple[TrialMatch, Judged]]:
-    """Yield every pair with its verdict; only the trajectories of one arm and seed are in memory at
-    once."""
+    """Yield every pair with its verdict, grouped by arm and seed; only the trajectories of one arm
+    and seed are in memory at once."""
     groups: dict[tuple[tuple[str, str], int], list[TrialMatch]] = {}
     for names in chosen:
         groups.setdefault((names.arms, names.seed), []).append(names)

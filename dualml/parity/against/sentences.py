@@ -40,7 +40,8 @@ def describe_divergence(pair: RunPair, words: Messages) -> str:
 
 
 def describe_reason(pair: RunPair, words: Messages) -> str:
-    """Describe the reason of a verdict, with the statuses of trials that did not succeed."""
+    """Describe the reason of a verdict, with the statuses of trials that did not succeed and the
+    message of an error."""
     evidence = pair.judged["evidence"]
     more = [
         f"{side}: {words.get(f'status.{evidence[side]}', evidence[side])}"

@@ -88,8 +88,9 @@ class Prober(Protocol):
     def probe(
         self, change: Mutation, calls: int, visit: Callable[[str, NDArray[Any]], bool]
     ) -> None:
-        """Replay a mutated call and up to ``calls`` calls that depend on it. ``visit`` gets each
-        output's name and array, and ends the replay by returning False."""
+        """Replay a mutated call of the first step and up to ``calls`` later calls whose inputs
+        change. ``visit`` gets name and array of each output that is not bitwise as recorded, and
+        ends the replay by returning False."""
         ...
 
 
@@ -173,7 +174,9 @@ class CandidateFilter:
         self, origins: Sequence[Operation], others: Sequence[Operation], stage: SearchStage
     ) -> list[Mutation]:
         """Return the mutations that reproduce unmatched values of the other side, those that
-        reproduce the latest ones first; at the end a few whose matches prove little.
+        reproduce the latest ones first; at the end a few whose matches prove little. Before them
+        all come the untested `fit_candidates`, unless the stage changes settings only or is
+        continued.
 
         Mutations are tried until the time is up or enough survive. `done` is False if it stopped
         because survivors should be tried first; called again for the same stage, it then continues.
@@ -247,7 +250,8 @@ class CandidateFilter:
         self, sites: Sequence[Operation], others: Sequence[Operation], stage: SearchStage
     ) -> Iterator[Mutation]:
         """Yield the mutations of all sites: up to TURN of each site in turn, until none are left;
-        likely ones of each site first."""
+        likely ones of each site first. The second stage begins with moved spans of calls
+        (`SpanFinder`)."""
         waiting = [self.candidates_at(site, others, stage) for site in sites]
         if stage == STAGES[1]:
             waiting = [
@@ -267,7 +271,7 @@ class CandidateFilter:
         self, site: Operation, others: Sequence[Operation], stage: SearchStage
     ) -> Iterator[Mutation]:
         """Yield all mutations of one operation for a stage: only those of attributes if the stage
-        changes settings alone."""
+        changes settings alone, else also `swap_mutations` of its line."""
         around = self.surroundings.build_context(site, others)
         if not stage.settings:
             yield from dict.fromkeys(swap_mutations(site.number, self.known_lines, around.shapes))
@@ -340,8 +344,8 @@ class CandidateFilter:
     ) -> int:
         """Return how many calls behind a mutation to replay.
 
-        ``stage.calls`` in the stage with many near mutations; else at least as many, and enough to
-        reach the first unmatched values.
+        ``stage.calls`` in the stage with many near mutations or without ``origins``; else at least
+        as many, and enough to reach the first unmatched values.
         """
         if stage == STAGES[1] or not origins:
             return stage.calls
@@ -349,7 +353,7 @@ class CandidateFilter:
 
     def matched_values(self, change: Mutation, calls: int) -> list[str]:
         """Return the names of the other side's unmatched values that a mutation reproduces, in a
-        replay.
+        replay; of its final values if none is unmatched.
 
         Counts the mutation as tried, and in `changed_count` if it changed a value. If the framework
         refuses it, the outputs before the refusal count.

@@ -29,8 +29,9 @@ def constant_mutations(
     there: TraceOperand,
     unmatched: tuple[set[str], set[str]],
 ) -> list[Mutation]:
-    """Return mutations that replace unmatched constants by constants of the other side with the
-    same shape, and those of `table_mutations`.
+    """Return mutations that put an unmatched constant of the other side, of equal shape but for
+    axes of length one, in place of a constant at which values first become unmatched; and those of
+    `table_mutations`.
 
     Registers the other side's arrays with ``explorer``.
 
@@ -66,8 +67,8 @@ def table_mutations(
     there: TraceOperand,
     unmatched: tuple[set[str], set[str]],
 ) -> list[Mutation]:
-    """Return mutations that replace a table that a call takes by one of the other side with as many
-    elements and other numbers.
+    """Return mutations that replace a table that one of the 16 nearest calls takes by one of the
+    other side with as many elements and other numbers.
 
     A table is an array that no operation computes: positions, indices, masks, buffers. Registers
     the other side's tables with ``explorer``. Arguments are those of `constant_mutations`.

@@ -49,8 +49,8 @@ def element_orders(shape: Shape) -> Iterator[Transform]:
 
 
 def index_mutations(one: Operation) -> Iterator[Mutation]:
-    """Yield mutations of an indexing call: neighbouring integer indices, shifted slices, and other
-    positions of added axes (None)."""
+    """Yield mutations of an indexing call: neighbouring integer indices, 0 and −1, shifted slices,
+    and other positions of added axes (None)."""
     index = one.attributes.get("argument 1")
     if isinstance(index, list) and None in index and set(index) <= {None, "::", "Ellipsis"}:
         for order in dict.fromkeys(permutations(index)):

@@ -21,10 +21,10 @@ def find_relations(a: Array, b: Array) -> list[dict[str, Any]]:
     list below; none for other arrays, a single element or numbers that are not finite.
 
     Returns:
-        Rows ``{"key", …}``: ``negative``, ``ratio`` and ``offset`` (one number), ``shifted``
-            (``axis``, ``by``), ``permuted`` (the same numbers in another order), ``some`` (only
-            part of the elements differs: ``share``, and ``axis`` and ``indices`` if they are
-            adjacent).
+        Rows ``{"key", …}``: ``negative``, ``ratio`` (b = value · a), ``offset`` (b = a + value),
+            ``shifted`` (``axis``, ``by``), ``permuted`` (the same numbers in another order),
+            ``some`` (only part of the elements differs: ``share``, and ``axis`` and ``indices`` if
+            they are adjacent).
     """
     rows: list[dict[str, Any]] = []
     if a.size != b.size or a.dtype.kind != "f" or b.dtype.kind != "f" or a.size < 2:
@@ -66,8 +66,8 @@ def is_shifted(x: Array, y: Array, axis: int, by: int, allowed: float) -> bool:
 
 
 def partial_difference(x: Array, y: Array) -> list[dict[str, Any]]:
-    """Return one row ``some`` that says which elements differ, if fewer than half of them do; else
-    an empty list.
+    """Return one row ``some`` that says which elements differ by more than a hundredth of the
+    largest difference, if fewer than half of them do; else an empty list.
 
     ``axis`` and the first eight ``indices`` name an axis of which at most half the indices differ;
     None and empty if there is none.

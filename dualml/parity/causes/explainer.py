@@ -126,7 +126,7 @@ def expand_fused(explorer: Any, a: Trace) -> Trace | None:
 
 def code_names(change: Mutation, trace: Trace) -> dict[str, str]:
     """Map the values that a mutation mentions to the user's code that computed them; the function's
-    name stands for code that is unknown or too long."""
+    name stands for code that is unknown or too long, parameters and inputs for themselves."""
 
     def code(name: str) -> str:
         """Return the code that computed a value, quoted."""
@@ -145,7 +145,8 @@ def code_names(change: Mutation, trace: Trace) -> dict[str, str]:
 
 
 def describe_explanation(explanation: Explanation, a: Trace, b: Trace) -> dict[str, Any]:
-    """Return an explanation as JSON; every operation also gets the line that built its layer."""
+    """Return an explanation as JSON; every operation also gets the line that built its layer, if
+    known."""
 
     def describe_operation(one: Operation | None, side: Trace) -> dict[str, Any] | None:
         """Return an operation as JSON, with the place where its layer was built."""

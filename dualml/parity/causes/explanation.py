@@ -28,7 +28,8 @@ class Explorer(Prober, Stepper, Protocol):
         """Return the operations of one update of the user's own optimizer, from these gradients."""
 
     def settings(self) -> list[JsonObject]:
-        """Return a description of each parameter group of the optimizer."""
+        """Return for each parameter group of the optimizer its numbers and flags by name, parameter
+        ``names``, rule (``form``) and numbers of a user's own class (``own``)."""
         ...
 
     def places(self) -> dict[str, dict[str, tuple[int, ...]]]:

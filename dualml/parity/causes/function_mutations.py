@@ -129,7 +129,7 @@ def other_activations(site: MutationSite) -> Iterator[Mutation]:
 
 def added_calls(site: MutationSite) -> Iterator[Mutation]:
     """Yield mutations that add a call after this one: a Dropout, another function, or this call
-    again."""
+    again if an input has its output's shape."""
     yield from (site.mutate("extra", "dropout", "", rate) for rate in site.context.rates)
     yield from (site.mutate("extra", "output", "", f) for f in EXTRAS)
     if any(shape == site.output_shape for shape in site.shapes):

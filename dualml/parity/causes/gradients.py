@@ -25,8 +25,9 @@ def gradient_mutations(
 ) -> list[Mutation]:
     """Return mutations that affect only gradients, for the first step at which gradients differ.
 
-    They scale or clip all gradients, or change settings, detach or attach values of calls that a
-    wrong gradient flows through.
+    They scale or clip all gradients, set ``padding_idx`` or ``scale_grad_by_freq`` of calls that a
+    wrong gradient flows through, change the backward pass of any softmax or norm, undo a detach, or
+    cut edges (`edge_mutations`).
 
     Args:
         names: the second side's parameter names → the first side's, with the prefix ``parameter:``.

@@ -19,7 +19,8 @@ BEGIN = dict.fromkeys(("zeros_like", "ones_like", "full_like", "zeros"), (PARAME
 
 
 def line_mutations(calls: Sequence[Operation], numbers: Sequence[float]) -> Iterator[Mutation]:
-    """Yield mutations of every expression in an optimizer's step.
+    """Yield mutations of every expression in an optimizer's step, except lines that call
+    ``super()``.
 
     Args:
         calls: operations of one step; parameters and gradients are ``parameter:0``, ``gradient:0``.

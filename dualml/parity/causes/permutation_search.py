@@ -51,8 +51,8 @@ def column_order(x: Array, y: Array) -> list[int] | None:
     """Return the order of the columns of ``x``, shape (rows, columns), that makes it equal to
     ``y``.
 
-    ``y`` is about ``x[:, order]``. None if there is no such order, or if the columns are in order
-    already.
+    ``y`` is about ``x[:, order]``. None if there is no such order, if the columns are in order
+    already, or if there are too few elements.
     """
     if x.shape[1] < 2 or x.size < MIN_ELEMENTS:
         return None

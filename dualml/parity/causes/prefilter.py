@@ -121,7 +121,8 @@ class Prefilter:
     def sample_gradients(self) -> list[Mapping[str, NDArray[Any]]]:
         """Recorded gradients of a few small parameters that differ, for each step.
 
-        All gradients instead, if these parameters are updated differently without the others.
+        All gradients instead, if these parameters are updated differently, or cannot be updated,
+        without the others.
         """
         sizes = {name: array.size for name, array in self.all_gradients[0].items()}
         wrong = sorted(self.outside & sizes.keys(), key=sizes.__getitem__)[:TRIAL_PARAMETERS]

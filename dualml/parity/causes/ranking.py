@@ -75,7 +75,8 @@ def drop_undetermined(runs: Sequence[MutatedRun]) -> list[MutatedRun]:
 
 
 def is_replacing_zero(change: Mutation) -> bool:
-    """Return whether a mutation replaces a zero by another number."""
+    """Return whether a mutation sets an attribute from zero to another number, or an optimizer's
+    weight decay to any number."""
     numbers = [
         isinstance(one, int | float) and not isinstance(one, bool)
         for one in (change.value, change.old)
@@ -90,9 +91,10 @@ def is_conclusive(
 ) -> bool:
     """Return whether no further search stage is needed after this run.
 
-    Among settings only another padding counts, a mode (text or flag), or a fraction that also
-    occurs in the other side's call, because whole numbers occur everywhere. In other stages the
-    mutation must be firm, or explain nearly all.
+    Among settings only another padding counts, a mode (text or flag) of a function that the other
+    side calls at least as often, or a fraction that also occurs in the other side's call, because
+    whole numbers occur everywhere. In other stages the mutation must be firm, or explain nearly
+    all.
     """
     change = run.changes[-1]
     if not stage.settings:

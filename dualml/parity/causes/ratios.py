@@ -53,7 +53,7 @@ def is_plausible_factor(c: float) -> bool:
 
 def common_ratio(a: Array, b: Array) -> float | None:
     """Return the number c with b = c · a, up to the relative distance ONE_RATIO; None if there is
-    none, if the shapes differ, or if ``a`` is zero everywhere."""
+    none, if the shapes differ, if some number is not finite, or if ``a`` is zero everywhere."""
     x, y = a.ravel().astype(np.float64), b.ravel().astype(np.float64)
     size = float(x @ x)
     if a.shape != b.shape or not size:
@@ -84,7 +84,7 @@ def paired_arrays(
 
 def update_ratio(a: Trace, b: Trace, step: int, names: Mapping[str, str]) -> float | None:
     """Return the factor from ``a``'s weight updates of a step to ``b``'s that most elements share;
-    None if there is none.
+    None if there is none, or if the weights before were not recorded.
 
     Small updates are ignored, and up to a fifth of the others may have another factor.
     """

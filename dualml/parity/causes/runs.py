@@ -80,8 +80,8 @@ def explains(now: MutatedRun, run: MutatedRun) -> bool:
 
 
 def has_same_nans(x: NDArray[Any], y: NDArray[Any]) -> bool:
-    """Return whether two arrays have non-finite elements in the same places and equal numbers
-    elsewhere.
+    """Return whether two arrays have non-finite elements in the same places and elsewhere numbers
+    that are equal up to a relative distance of REST.
 
     False if there are too few finite numbers to tell.
     """

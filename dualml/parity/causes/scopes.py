@@ -41,9 +41,11 @@ SCOPED = (
 
 def widen_to_line(change: Mutation, operations: Sequence[Operation]) -> list[Mutation]:
     """Return the mutation at its call, at all calls of its function in its expression, and at all
-    of them in its line; just the mutation if its action applies at one call only.
+    of them in its line that have the setting's old value; just the mutation if its action applies
+    at one call only.
 
-    A helper function, for example, is called for queries and for keys.
+    Only calls with the same output shapes, or in the same module, count. A helper function, for
+    example, is called for queries and for keys.
     """
     if change.action not in SCOPED:
         return [change]
@@ -93,7 +95,8 @@ def widen_scopes(change: Mutation, operations: Sequence[Operation]) -> list[Muta
     """Return the mutation once per scope: at its own calls, all calls of its function in its line,
     all similar calls, and those in each module around it.
 
-    Just the mutation if its action has no wider scope.
+    Just the mutation if its action has no wider scope; ``swap`` and ``operand`` have fewer scopes,
+    ``borrow`` only that of all calls below its module.
     """
     if change.action not in SCOPED or not change.sites:
         return [change]

@@ -120,7 +120,8 @@ def axis_subsets(rank: int) -> list[list[int]]:
 
 def list_variants(argument: str, old: list[int]) -> list[Any]:
     """Return variants of a list of integers: reordered, shifted as a whole or in one element,
-    constant. The list itself may be among them."""
+    constant; for ``padding`` also ``same`` and ``valid``, for ``dim`` single axes. The list itself
+    may be among them."""
     values: list[Any] = []
     if 1 < len(old) <= 5:
         values += [list(order) for order in permutations(old)]

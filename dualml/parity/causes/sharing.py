@@ -19,8 +19,8 @@ MAX_CANDIDATES = 8
 
 
 def sharing_mutations(a: Trace, pairing: Pairing) -> list[Mutation]:
-    """Return mutations in which modules that only the first side has are replaced by another of its
-    modules with the same parameter shapes."""
+    """Return mutations, each of which replaces all modules that only the first side has, and that
+    have a like one, by another of its modules with the same parameter names and shapes."""
     alone = {one.name: one.shape for one in a.tensors if one.name in pairing.unpaired_parameters[0]}
     paired = {one.name: one.shape for one in a.tensors if one.name not in alone}
     choices: dict[str, list[str]] = {}
@@ -67,8 +67,8 @@ def sibling_modules(place: str, shapes: Mapping[str, Shape]) -> list[str]:
 
 
 def bias_mutations(b: Trace, pairing: Pairing) -> tuple[list[Mutation], dict[str, NDArray[Any]]]:
-    """Return mutations that add biases which only the second side has, and their initial values:
-    one mutation for all, and one for each if there are several.
+    """Return mutations that add biases which only the second side has, to modules whose weights are
+    paired, and their initial values: one mutation for all, and one for each if there are several.
 
     The values are keyed by the names that the first side's biases would have.
     """

@@ -105,7 +105,8 @@ class SpanFinder:
                 self.modules[name] = (first, one.number)
 
     def mutations(self, site: Operation) -> Iterator[Mutation]:
-        """Yield mutations that move spans around a call whose output is the first unmatched value.
+        """Yield mutations that move spans around a call whose output is the first unmatched value;
+        inputs with fewer than two axes are left out.
 
         Each is made at all instances of its module, then at this place alone. A mutation that this
         finder yielded before, from another place, is left out.
@@ -132,7 +133,8 @@ class SpanFinder:
                     yield found
 
     def upstream(self, given: Sequence[str]) -> list[str]:
-        """Return these values and the values they were computed from, up to `DEPTH` calls back.
+        """Return these values and the values with two or more axes that they were computed from, up
+        to `DEPTH` calls back.
 
         A newly initialized norm gives the same output as any other, so a swap may begin earlier.
         """
@@ -235,7 +237,8 @@ class SpanFinder:
     def grow(self, name: str, takers: tuple[int, ...]) -> Iterator[CallSpan]:
         """Yield the spans that begin with these calls, extended call by call.
 
-        A span ends wherever exactly one of its values is still to be used.
+        A span ends wherever exactly one of its values, the last call's, is still to be used; none
+        contains a call that works in place.
         """
         left: dict[str, int] = {}
         calls: list[int] = []
@@ -342,7 +345,8 @@ def is_inplace(name: str) -> bool:
 
 
 def shift_name(name: str, by: int) -> str:
-    """Return a value name shifted by a number of calls, such as ``op:15[1]`` for ``op:12[1]``."""
+    """Return a value name shifted by a number of calls, such as ``op:15[1]`` for ``op:12[1]``;
+    names of parameters and inputs stay."""
     number = call_number(name)
     return (
         name
@@ -391,7 +395,8 @@ def run_plan(
 
 
 def replayed_calls(changes: Sequence[Mutation]) -> frozenset[int]:
-    """Return the calls whose inputs must be kept because the mutations repeat them."""
+    """Return the calls whose inputs must be kept because mutations with the action ``spans`` repeat
+    them."""
     return frozenset(
         call
         for change in changes
@@ -406,7 +411,8 @@ def replayed_calls(changes: Sequence[Mutation]) -> frozenset[int]:
 def relocated_modules(
     operations: Sequence[Operation], changes: Sequence[Mutation]
 ) -> frozenset[str]:
-    """Return the modules whose last call is moved elsewhere."""
+    """Return the modules whose last call a span mutation of kind ``order`` or ``operand`` moves
+    elsewhere."""
     calls = replayed_calls([one for one in changes if one.kind in ("order", "operand")])
     last: dict[str, int] = {}
     for one in operations if calls else ():

@@ -53,10 +53,12 @@ def line_key(one: Operation) -> tuple[str, int, str]:
 def swap_mutations(
     number: int, known: Sequence[SourceLine], shapes: Mapping[str, Shape]
 ) -> Iterator[Mutation]:
-    """Yield mutations that swap two values of equal shape that enter a line of calls.
+    """Yield mutations that swap two values of equal shape, no parameters, that enter a line of
+    calls.
 
     Each swap is tried on this execution of the line; on it and the following lines of its module
-    that take both values; on all executions of the line; and on all executions of all these lines.
+    that take both values, up to `LINES` in all; on all executions of the line; and on all
+    executions of all these lines.
 
     Args:
         number: number of a call (`Operation.number`); only the first call of a line yields swaps.

@@ -38,7 +38,7 @@ def pairwise_swaps(shapes: Sequence[Shape]) -> list[tuple[int, ...]]:
 
 def interleaved_orders(count: int) -> list[tuple[int, ...]]:
     """Return orders that interleave pairs or separate them again; one leading item may stay in
-    place."""
+    place; the number of the others must be even."""
     orders = []
     for head in (0, 1):
         rest, first = range(head, count), range(head)
@@ -155,7 +155,7 @@ def transformed_outputs(site: MutationSite) -> Iterator[Mutation]:
 
 def transformed_inputs(site: MutationSite) -> Iterator[Mutation]:
     """Yield mutations that rearrange, scale, invert or round an input, or apply a further function
-    to it; parameters are not scaled."""
+    to it; parameters are neither scaled nor passed through a further function."""
     factors = scale_factors(site.context)
     for i, shape in enumerate(site.shapes):
         if site.operation.inputs[i].startswith("parameter:"):

@@ -41,7 +41,7 @@ def add_buffer_outputs(
 
 def training_mutations(a: Trace, b: Trace, names: Mapping[str, str]) -> list[Mutation]:
     """Return up to two mutations: one that freezes all parameters that only the first side trains,
-    one that trains all that only the second does."""
+    one that trains all that only the second does; parameters without a partner are left out."""
     there = {t.name: t.trained for t in b.tensors}
     back = {v: k for k, v in names.items()}
     found: dict[bool, list[str]] = {True: [], False: []}

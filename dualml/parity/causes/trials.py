@@ -90,8 +90,9 @@ class MutationTrials:
             steps: number of steps; None for all.
 
         Returns:
-            The judged run; None if the mutation cannot be applied, makes the model raise, or killed
-            an earlier search.
+            The judged run; None if the mutation cannot be applied, makes the model raise although
+            the other side does not, leaves inputs or parameters that no longer match, or killed an
+            earlier search.
         """
         if changes:
             if (what := repr(changes[-1])) in self.fatal:

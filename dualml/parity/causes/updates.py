@@ -142,8 +142,8 @@ def make_mutation(
 def parameter_scopes(
     moves: Moves, outside: set[str], groups: Sequence[Mapping[str, Any]]
 ) -> list[Scope]:
-    """Return the sets of parameters to try, None for all: those that differ, all, vectors,
-    matrices, and several optimizer groups."""
+    """Return the sets of parameters to try, None for all: those that differ, all, vectors (fewer
+    than two axes), matrices (all others), and several optimizer groups."""
     wrong = tuple(n for n in moves if n in outside)
     vectors = tuple(n for n, (x, _) in moves.items() if x.ndim < 2)
     matrices = tuple(n for n in moves if n not in vectors)
@@ -170,7 +170,8 @@ def custom_number_mutations(groups: Sequence[Mapping[str, Any]]) -> list[Mutatio
 
 def factor_mutations(moves: Moves, scope: Scope, step: int) -> list[Mutation]:
     """Return mutations that scale gradients or learning rate by the one factor between all weight
-    updates of ``scope``; empty if there is none."""
+    updates of ``scope``; empty if there is none; the learning rate only by a factor that people
+    would choose."""
     chosen = [moves[n] for n in (scope or moves) if n in moves]
     ratios = [c for x, y in chosen if (c := common_ratio(x, y)) is not None]
     if not ratios or len(ratios) < len(chosen) or np.ptp(ratios) >= 1e-2 * abs(ratios[0]):
@@ -188,7 +189,7 @@ def decay_mutations(
     a: Trace, b: Trace, group: Mapping[str, Any], names: Mapping[str, str]
 ) -> list[Mutation]:
     """Return mutations to another weight decay, estimated from the first update; empty if no decay
-    fits.
+    above 0 fits.
 
     In p − lr·(g + λ·p) with equal g the two sides differ by a multiple of the weights. Later
     updates also have the decay in their state.

@@ -20,8 +20,8 @@ Defined = ast.FunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign
 
 @functools.cache
 def read_source(package: str, topic: str) -> str:
-    """Return the text of ``PACKAGE/parity/diffs/TOPIC.py``; empty if there is no such package, an
-    `OSError` if it has no such topic."""
+    """Return the text of ``PACKAGE/parity/diffs/TOPIC.py``; empty if there is no such package.
+    Raise `OSError` if it has no such topic."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         return ""
@@ -78,8 +78,8 @@ def function_body(source: str) -> str:
 
 
 def probe_code(entry: DifferenceEntry, package: str) -> dict[str, str]:
-    """Return the code of an entry's probes for one backend, by variant: ``plain`` and, where it
-    differs, ``equal``."""
+    """Return the function bodies, without docstring, of an entry's probes for one backend, by
+    variant: ``plain`` and, where it differs, ``equal``."""
     known = function_sources(package, entry.topic)
     return {
         variant: function_body(known[name])

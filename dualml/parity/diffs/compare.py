@@ -62,7 +62,8 @@ class EntryResult:
     problem: str | None
 
     def problem_in(self, lang: Lang = "en") -> str | None:
-        """Return `problem` in a language; None if the measurement agrees with the entry."""
+        """Return `problem` in a language; None if the measurement agrees with the entry, or was not
+        made."""
         if self.plain is None or self.equal is None:
             return self.problem
         return describe_problem(self.entry, self.plain, self.equal, lang)

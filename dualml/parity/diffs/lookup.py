@@ -37,7 +37,8 @@ def search_entries(words: Sequence[str]) -> list[DifferenceEntry]:
 
 
 def word_pattern(word: str) -> re.Pattern[str]:
-    """Return a pattern for words that begin with these letters; short words must match whole.
+    """Return a pattern for words of a case-folded text that begin with these letters; words of up
+    to three letters must match whole.
 
     Chinese text is matched anywhere, since it has no spaces between words.
     """

@@ -68,7 +68,8 @@ def measure_entries(
 def run_probes(
     entries: Sequence[DifferenceEntry], info: BackendInfo, progress: Callable[[str], None]
 ) -> dict[str, dict[str, Probed]]:
-    """Run one framework's probes; return entry name → variant → outcome."""
+    """Run one framework's probes; return entry name → variant (``plain``, ``equal``) → outcome, as
+    `read_outcome` returns it."""
     with tempfile.TemporaryDirectory(prefix="dualml-diffs-") as temporary:
         folder = Path(temporary)
         for ranks in sorted({entry.ranks for entry in entries}):
@@ -133,7 +134,8 @@ def attempt(
 
 
 def read_outcome(folder: Path, name: str, variant: str) -> Probed:
-    """Read the outcome of one probe that a worker left in ``folder``.
+    """Return the outcome of one probe that a worker left in ``folder``: (``arrays``, name → array),
+    (``raised``, text) or (``died``, reason).
 
     An entry without an ``equal`` probe has the outcome of its ``plain`` one.
     """

@@ -66,7 +66,8 @@ def measured_sentence(result: EntryResult, lang: Lang, *, brief: bool = False) -
 def describe_entry(
     entry: DifferenceEntry, result: EntryResult | None, codes: JsonMapping
 ) -> JsonObject:
-    """Return an entry as JSON: its data, its code and its measurement."""
+    """Return an entry as JSON: its data, its code and its measurement; ``measured`` is None unless
+    both frameworks were measured, ``problem`` if the measurement agrees or was not made."""
     measured = None
     if result is not None and result.plain is not None and result.equal is not None:
         measured = {

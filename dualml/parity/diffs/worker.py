@@ -26,7 +26,8 @@ def collect_arrays(value: Any, name: str = "value") -> dict[str, Any]:
     """Flatten what a probe returned (a number, an array, nested lists and dicts) into named arrays.
 
     Dict keys give the names; elements of a list get the list's name and their index, as ``value0``.
-    A list of numbers is one array. Anything else raises `TypeError`.
+    A list of numbers is one array. A value that NumPy could only hold as an object raises
+    `TypeError`.
 
     Args:
         name: name of a value that no dict names.
@@ -57,7 +58,7 @@ def load_probes(package: str, topic: str, function: str) -> dict[str, Callable[.
 
 def run_probe(probe: Callable[..., Any], *given: Any) -> tuple[str, dict[str, Any] | str]:
     """Run one probe; return ``("arrays", …)`` or ``("raised", "Error: first line")`` with at most
-    300 characters."""
+    300 characters. A result that is no array raises `TypeError`, see `collect_arrays`."""
     try:
         value = probe(*given)
     except Exception as error:  # the error of a framework is the result
@@ -114,7 +115,7 @@ def measure_probes(job: dict[str, Any], on_begin: Callable[..., None], comm: Any
     """Run all probes of a job and write their outcomes.
 
     Args:
-        on_begin: called with name, number and total before each probe.
+        on_begin: called with an entry's name, its number from 0 and their total before its probes.
         comm: the communicator of the group; None for a single process.
     """
     folder, leads = Path(job["folder"]), comm is None or comm.rank == 0

@@ -101,8 +101,8 @@ class ReplayContext:
         return np.concatenate(self.indices_by_rank(step))
 
     def weights(self, step: int) -> Params:
-        """Return parameter name → float64 weights before update ``step``, the same for all
-        sides."""
+        """Return parameter name → float64 weights before update ``step``, the same for all sides;
+        known only for the updates in `states`."""
         return {name: np.asarray(w, np.float64) for name, w in self.states[step][0].items()}
 
     def inputs(self, index: Index) -> NDArray[Any]:

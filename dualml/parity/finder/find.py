@@ -126,8 +126,8 @@ def find_cause(session: ReplaySession, comparison: ComparisonContent) -> Finding
 
 def explain(scene: ReplayContext, sides: Sequence[str], margin: float) -> FindingContent:
     """Return where the replays first leave the update rule by more than ``margin`` × rounding, on
-    which backend, and up to three hypotheses that reproduce this; ``rounding only`` if they do
-    not."""
+    which backend, and up to three best hypotheses: status ``found`` if the first explains at least
+    90 % of the difference, else ``localised``; ``rounding only`` if they do not leave it."""
     all_points = {name: list(compare_tensors(scene, name)) for name in sides}
     strays = {name: [p for p in own if p.ratio > margin] for name, own in all_points.items()}
     first = min((p for own in strays.values() for p in own), key=execution_order, default=None)
@@ -207,8 +207,8 @@ class ScoredHypothesis(NamedTuple):
 
 
 def rank_hypotheses(suspect: Observation) -> list[dict[str, Any]]:
-    """Return the best hypothesis of each cause, best first: cause, share explained, details. Causes
-    that explain nothing are left out."""
+    """Return the best hypothesis of each cause, best first: ``cause``, ``score`` (the share
+    explained) and ``detail``. Causes that explain nothing are left out."""
     best: dict[str, ScoredHypothesis] = {}
     for guess in GUESSES[suspect.phase](suspect):
         if any(isinstance(v, float) and not math.isfinite(v) for v in guess.detail.values()):
@@ -241,7 +241,8 @@ def rank_hypotheses(suspect: Observation) -> list[dict[str, Any]]:
 
 def is_better(one: ScoredHypothesis, known: ScoredHypothesis) -> bool:
     """Return whether a scored hypothesis explains more than a known one of the same cause; if
-    equally much, whether it disturbs fewer correct tensors or has fewer fitted numbers."""
+    equally much, whether it alone leaves correct updates unchanged, or else has fewer fitted
+    numbers."""
     if abs(one.score - known.score) < SCORE_TOLERANCE / 10:
         return (one.disturbing, one.guess.fitted_count) < (
             known.disturbing,
@@ -258,7 +259,8 @@ def layer_name(scene: ReplayContext, point: ReplayDistance) -> str | None:
 
 
 def owner_ranks(scene: ReplayContext, point: ReplayDistance) -> list[int] | None:
-    """Return the ranks that hold the tensor's layer in a split model; None for other models."""
+    """Return the ranks that hold the tensor's layer in a split model; None for other models, and
+    for a tensor that is not of a layer."""
     split, layer = scene.plan.splits.get(scene.arm_name), layer_name(scene, point)
     if split is None or layer is None:
         return None

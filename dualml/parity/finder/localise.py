@@ -45,8 +45,8 @@ def safe_distance(a: Any, b: Any) -> float:
 
 def compare_tensors(scene: ReplayContext, backend: str) -> Iterator[ReplayDistance]:
     """Yield the distance of every tensor that a backend's replay and the reference recorded, in
-    execution order, rank by rank. Updates are compared with the rule on the backend's own
-    gradient."""
+    execution order, each for all ranks; tensors that rank 0 of the reference lacks are left out.
+    Updates are compared with the rule on the backend's own gradient; for data the envelope is 0."""
     parameters, layers = list(scene.recipe.spec.parameters()), dict(scene.recipe.spec.layers)
     flows = {
         "forward": list(layers),

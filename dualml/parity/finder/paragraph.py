@@ -116,7 +116,7 @@ def cause_text(finding: Mapping[str, Any], lang: str) -> str:
 
 
 def cause_clause(cause: Mapping[str, Any], lang: str) -> str:
-    """Return the clause about one cause, with its numbers."""
+    """Return the clause about one cause, as `rank_hypotheses` returns it, with its numbers."""
     template = load_messages(lang).get(f"cause.{cause['cause']}.says", cause["cause"])
     shown = {name: format_value(value) for name, value in cause["detail"].items()}
     return str(template.format_map(shown))

@@ -85,9 +85,10 @@ def find_common_state(
     """Find the last update after which both sides are known to agree.
 
     Returns:
-        That update, 0 if only the initial state is known to agree; update → state before it, for
-        update 1 and for the one after the common state; and the update at which the sides were
-        first seen to differ.
+        That update, 0 if only the initial state is known to agree (always for a difference within
+        the first four updates, or where ranks aggregate anything but gradients); update → (weights,
+        optimizer state) before it, for update 1 and for the one after the common state; and the
+        update at which the sides were first seen to differ.
     """
     arm = session.plan.experiment.arms[arm_name]
     start: dict[int, Any] = {1: (recipe.weights, recipe.initial_state())}

@@ -29,7 +29,8 @@ class FirstDivergence:
         phase: ``parameters``, ``forward``, ``loss``, ``gradient``, ``update`` or ``state``.
         layer, type: the module and its class on the first side.
         tensor, other: the array's names on the two sides.
-        kind: ``value``, ``shape``, ``outputs``, ``nan``, ``both_nan``, ``trained`` or ``raised``.
+        kind: ``value``, ``shape``, ``outputs``, ``nan``, ``both_nan``, ``trained``, ``alone`` (a
+            parameter) or ``raised``.
         distance, envelope: relative, see `dualml.common.distance`.
         shapes: shapes of the two arrays; None if there is none.
         elements: those that differ most: ``{"index": […], side: value, side: value}``.
@@ -128,7 +129,7 @@ class ModelComparison:
         return max((float(p["ratio"]) for p in self.phases.values()), default=0.0)
 
     def describe(self) -> JsonObject:
-        """Return the whole result as JSON."""
+        """Return the result as JSON, without `reach`, `lost`, `distances` and `outside`."""
         return {
             "verdict": self.verdict,
             "reason": self.reason,

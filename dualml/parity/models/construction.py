@@ -14,7 +14,8 @@ from dualml.parity.models.operations import SourceLocation, expression_text
 
 @contextlib.contextmanager
 def record_construction(base: Any, skip: Sequence[str]) -> Iterator[dict[int, SourceLocation]]:
-    """Record the source line that builds each of the framework's layers within the context.
+    """Record, within the context, the user's source line that builds each layer of the framework's
+    own classes, also indirectly; layers of the user's classes are left out.
 
     Yields a mapping from the ``id`` of a layer to the user's line.
 

@@ -77,7 +77,7 @@ class ParameterGraph:
 def build_graph(operations: Sequence[Operation], tensors: Sequence[Tensor]) -> ParameterGraph:
     """Build the parameter graph of a model from the operations of a forward pass.
 
-    The tensors of one module form one node.
+    The tensors of one module form one node; COUNTERS are left out.
     """
     owner = owning_modules([one for one in tensors if one.name.rpartition(".")[2] not in COUNTERS])
     nodes: dict[str, dict[str, Tensor]] = defaultdict(dict)
@@ -162,7 +162,7 @@ def match_unique_nodes(
 
 def find_partner(last: str, one: Tensor, others: Mapping[str, Tensor]) -> Tensor | None:
     """Return the tensor in ``others`` with the same last name ``last``, or the only one of the same
-    shape, or None."""
+    shape that is trained likewise, or None."""
     if last in others:
         return others[last]
     alike = [x for x in others.values() if (x.trained, x.shape) == (one.trained, one.shape)]

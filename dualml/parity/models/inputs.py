@@ -26,7 +26,8 @@ def check_margin(margin: float) -> None:
 
 def to_arrays(inputs: Any, what: str) -> list[NDArray[Any]]:
     """Return the inputs as a list of arrays, in the order of ``forward``'s arguments. A list of
-    numbers is one array; anything that is no array of numbers raises `UserError`.
+    numbers, also nested, is one array, a tuple several; anything that is no array of numbers raises
+    `UserError`.
 
     Args:
         what: name of the argument in error messages.
@@ -93,7 +94,8 @@ def resolve_optimizers(optimizer: Any) -> list[Any]:
     function, or None.
 
     Raises:
-        UserError: neither a rule, nor a pair of functions, nor None.
+        UserError: neither a rule, nor a pair of functions, nor None; an invalid rule, or a function
+            that another process cannot import.
     """
     if optimizer is None:
         return [None, None]
@@ -109,7 +111,8 @@ def resolve_optimizers(optimizer: Any) -> list[Any]:
 
 
 def resolve_pair(pair: Any, what: str, arguments: str) -> list[Any]:
-    """Return the import specs of a pair of functions; raise `UserError` if it is no pair.
+    """Return the import specs of a pair of functions; raise `UserError` if it is no pair, or if
+    another process cannot import one of them.
 
     Args:
         what: name of the argument in error messages.

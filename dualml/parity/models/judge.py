@@ -189,7 +189,8 @@ def find_onset(
 
 
 def check_same_plan(a: Trace, b: Trace, pairing: Pairing, sides: tuple[str, str]) -> None:
-    """Raise `UserError` if the two sides have other inputs or other initial weights."""
+    """Raise `UserError` if the two sides have other inputs or other initial weights, or if one
+    lacks the initial value of a paired parameter."""
     same = "both must be trained on the same batches to be compared"
     for step, (xs, ys) in enumerate(zip(a.inputs, b.inputs, strict=False), 1):
         if len(xs) != len(ys):

@@ -133,8 +133,9 @@ def transpose_squares(
 def is_paired_by_names(
     a: Sequence[Tensor], b: Sequence[Tensor], asked: ParameterMap | None = None
 ) -> bool:
-    """Return whether names alone pair all trained parameters of one side, so that no other rule is
-    needed."""
+    """Return whether equal names in PyTorch's terms, with shapes that fit, pair all trained
+    parameters of the side that has fewer, so that no other rule is needed; those in the user's map
+    do not count."""
     asked = asked or {}
     taken = {value if isinstance(value, str) else value[0] for value in asked.values()}
     left = (
@@ -166,7 +167,8 @@ def pairs_from_user_map(
     """Return the pairs of the user's map, by name in ``a``.
 
     Raises:
-        UserError: a name that does not exist, a name used twice, or shapes that do not fit.
+        UserError: a name that does not exist, a name used twice, another word than ``transpose``
+            behind a name, or shapes that do not fit.
     """
     shapes = [{one.name: one.shape for one in side} for side in (a, b)]
     pairs: dict[str, TensorPair] = {}
@@ -217,7 +219,7 @@ def describe_leftovers(
 
 def shape_distance(x: Tensor, y: Tensor) -> tuple[float, int]:
     """Return a sort key for the distance of two shapes: number of axes first, then ratio of
-    lengths."""
+    lengths, in the given order of axes or reversed."""
     if len(x.shape) != len(y.shape):
         return 1e9, abs(len(x.shape) - len(y.shape))
     ways = (y.shape, y.shape[::-1])

@@ -23,15 +23,15 @@ MODEL_HINT = "pass a class, a function without arguments, or 'module:Name' or 'f
 
 
 def to_import_spec(thing: Any, what: str) -> dict[str, Any]:
-    """Return module, file (or None) and name of a class or function, as JSON; text is read by
-    `parse_import_spec`.
+    """Return ``{"module", "file", "name"}`` of a class or function (file: its path or None); text
+    is read by `parse_import_spec`.
 
     Args:
         what: name of the argument in error messages, such as ``torch_module``.
 
     Raises:
-        UserError: a live instance, a lambda, something inside a function, a file that does not
-            exist.
+        UserError: a live instance, a lambda, something inside a function or typed in at a prompt, a
+            file that does not exist.
     """
     if isinstance(thing, str):
         return parse_import_spec(thing, what)
@@ -81,7 +81,8 @@ def load_builder(job: Mapping[str, Any]) -> Callable[..., Any]:
     """Import the class or function of an import spec, in a worker.
 
     Raises:
-        UserError: it cannot be imported; the message has the file and the line of the reason.
+        UserError: it cannot be imported (the message has the file and the line of the reason), does
+            not exist, or is not callable.
     """
     name, where = job["name"], job["file"] or job["module"]
     own = "" if job["file"] else f" (of a file of your own give the path, as {where}.py:{name})"
@@ -120,7 +121,8 @@ def import_user_module(name: str, file: str | None) -> ModuleType:
 
 
 def find_module_file(name: str) -> str | None:
-    """Return the file that an import of this name would read; None if there is none."""
+    """Return the file that an import of this name would read; None if there is none. Packages that
+    contain it are imported."""
     with contextlib.suppress(ImportError, ValueError, AttributeError):
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.origin:

@@ -141,7 +141,7 @@ class Tape:
 
     def find_source(self, tensor: Any) -> str:
         """Return the name of the value a tensor came from: by identity, or else by equal contents
-        (a view, a slice).
+        (a view, a slice); it is remembered under this name.
 
         A single number that nothing computed, or a common one, is ``constant:NUMBER``; another
         array that nothing computed is kept as ``table:…``, or is ``?`` if it is too large.
@@ -259,7 +259,8 @@ def content_key(array: Array) -> str:
 
 
 def is_common(value: Array) -> bool:
-    """Return whether a single number is so common that its origin cannot be told by its value."""
+    """Return whether a single number is so common (0, ±1, 2, 0.5) that its origin cannot be told by
+    its value; True for an empty array."""
     return float(value.reshape(-1)[0]) in (0.0, 1.0, -1.0, 2.0, 0.5) if value.size else True
 
 
@@ -269,8 +270,8 @@ def jsonable_settings(attributes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def jsonable(value: Any) -> Any:
-    """Return a value as JSON; long strings and lists are cut, slices and anything else become
-    text."""
+    """Return a value as JSON; long strings and lists are cut; slices, floats that are not finite
+    and anything else become text."""
     if value is None or isinstance(value, bool | int | str):
         return value if not isinstance(value, str) or len(value) < 200 else value[:200]
     if isinstance(value, float):

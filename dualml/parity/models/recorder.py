@@ -172,8 +172,8 @@ class Recorder:
     def step(self, *inputs: Any) -> Iterator[Recorder]:
         """Record what happens within the context: one forward, one backward, one update.
 
-        A step that raises is recorded up to there, and the error passes. After the last step to
-        record, nothing is recorded.
+        The trace is then written to the folder. A step that raises is recorded up to there, and the
+        error passes. After the last step to record, nothing is recorded.
 
         Args:
             inputs: the tensors that the step trains on, targets included; only their digests are
@@ -214,10 +214,10 @@ class Recorder:
         """Make one step by calling ``function(*inputs)``, and measure how rounding affects it.
 
         The function makes one whole update and reports its loss with `saw`. It is called once for
-        the script, once more in the first step (to check that it is reproducible), and once for
-        each draw. Afterwards everything is as the first call left it. Changes outside of model and
-        optimizer (a schedule, a counter) must be made outside of the function. After the last step
-        to record, the function is only called.
+        the script, once more in the first step (to check that it is reproducible), and, if it is,
+        once for each draw. Afterwards everything is as the first call left it. Changes outside of
+        model and optimizer (a schedule, a counter) must be made outside of the function. After the
+        last step to record, the function is only called.
 
         Returns:
             What the first call returned.
@@ -364,7 +364,8 @@ class Recorder:
         return key_by_step(self.trace.steps, noted)
 
     def find_nondeterminism(self, base: Arrays, repeated: Arrays) -> dict[str, str] | None:
-        """Return the first array in which two runs of the same step differ by more than rounding.
+        """Return the first array in which two runs of the same step differ by more than rounding;
+        outputs of single operations do not count.
 
         A kernel may round by memory alignment or thread timing; such differences are added to the
         envelope.
@@ -401,7 +402,7 @@ class Recorder:
         base: Arrays,
     ) -> None:
         """Run the step again with moved weights and inputs, from where this draw was, and widen the
-        envelope.
+        envelope. The model is left as this draw leaves it.
 
         Args:
             number: number of the draw, from 0; weights are moved by 2^number units.

@@ -86,15 +86,16 @@ def compare(
             only), or a pair of functions of ``(outputs, targets)``, PyTorch's first.
         optimizer: ``{"name": "adam", "lr": 1e-3}`` as in an experiment (dualml's own, the same rule
             on both sides), or a pair of functions of the list of parameters. None: no update.
-        steps: number of steps, all on this batch.
+        steps: number of steps, all on this batch; more than one needs an optimizer.
         map: PyTorch's name → MindSpore's name, or ``(name, "transpose")``, see
             `dualml.parity.models.mapping`.
         train: training mode, as opposed to evaluation.
         seed: seed of the module's initial weights and of the random numbers of both sides
             (Dropout).
         margin: how many times the measured rounding still counts as equal.
-        draws: number of repetitions that measure rounding.
-        timeout: seconds for the whole comparison.
+        draws: number of repetitions that measure rounding, at least 1.
+        timeout: seconds for each run of the two processes (a comparison may need several), and for
+            the search of causes.
         folder: keep both traces there (``a`` PyTorch, ``b`` MindSpore).
 
     Raises:
@@ -228,7 +229,8 @@ def compare_traces(
 ) -> ModelComparison:
     """Judge two traces that Recorders wrote, or two dumps of msprobe or TroubleShooter.
 
-    They may come from different machines.
+    They may come from different machines. PyTorch's is the first side of the result, whichever
+    folder it is in.
 
     Args:
         folder_a, folder_b: the folders of the two traces or dumps.
@@ -237,7 +239,8 @@ def compare_traces(
         margin: how many times the measured rounding still counts as equal.
 
     Raises:
-        UserError: not a trace; other inputs or other initial weights.
+        UserError: not a trace; other inputs or other initial weights; too many parameters without a
+            partner.
     """
     check_margin(margin)
     a, b, notes = read_pair(Path(folder_a), Path(folder_b))
@@ -252,7 +255,8 @@ def compare_traces(
 def run_workers(
     folder: Path, job: JsonObject, infos: Sequence[BackendInfo], arrays: Sequence[NDArray[Any]]
 ) -> None:
-    """Run both workers until they end; they leave their traces in ``folder``.
+    """Run both workers until they end; they leave their traces in ``folder``, where earlier ones
+    are deleted.
 
     Raises:
         UserError: one failed, or they took too long.

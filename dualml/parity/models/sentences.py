@@ -95,13 +95,15 @@ def describe_causes(
 
 
 def describe_mutation(lang: Language, one: Row) -> str:
-    """Describe one mutation; values are named by the code that computed them."""
+    """Describe one `Mutation`, given as a dict with ``names`` (value → code); values are named by
+    the code that computed them."""
     names = one.get("names", {})
     return NAME.sub(lambda found: names.get(found[0], found[0]), mutation_text(lang, one))
 
 
 def mutation_text(lang: Language, one: Row) -> str:
-    """Return the text of one mutation, with values under the names of the trace."""
+    """Return the text of one `Mutation`, given as a dict, with values under the names of the
+    trace."""
     value, action = one["value"], str(one["action"])
     key = action
     if action in ("input", "output"):
@@ -202,7 +204,7 @@ def entries_about(alterations: Iterable[Row]) -> list[str]:
 
 
 def catalogue_key(one: Row) -> str:
-    """Return OPERATION.SETTING of a mutation, as the catalogue names it."""
+    """Return OPERATION.SETTING of a `Mutation`, given as a dict, as the catalogue names it."""
     operation = one["operation"]
     if one["action"] == "optimizer":
         operation = "optimizer_of_some" if one["old"] else "optimizer"
@@ -210,6 +212,7 @@ def catalogue_key(one: Row) -> str:
 
 
 def is_bias_removed(one: Row) -> bool:
-    """Return whether a mutation removes the bias of a layer."""
+    """Return whether a `Mutation`, given as a dict, removes the bias of a convolution or linear
+    layer."""
     layer = one["operation"].startswith(("conv", "linear"))
     return layer and one["argument"] == BIAS and list(one["value"] or ()) == ["neutral"]

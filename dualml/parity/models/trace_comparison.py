@@ -31,7 +31,7 @@ class TensorDistance(Distance):
     Attributes:
         other: the array's name on the second side.
         kind: ``value``; ``shape``, ``nan`` (one side), ``both_nan``, ``trained`` (one side),
-            ``alone`` (one side).
+            ``alone`` (a parameter of one side), ``outputs`` (an output of one side).
         arrays: the two arrays if they differ; else None.
     """
 
@@ -120,7 +120,8 @@ class TraceComparison:
 
     def forward_distances(self, step: int) -> Iterator[TensorDistance]:
         """Yield the distances of module outputs of a step; outputs of the model that only one side
-        has are infinitely far apart, other modules without a partner are left out."""
+        has are infinitely far apart, other modules without a partner, and those cut differently
+        (`is_cut_differently`), are left out. A module that a mutation moves is at distance 0."""
         names = [t.names("forward", step) for t in (self.a, self.b)]
         outputs = [[n for n in side if n.startswith(OUTPUT)] for side in names]
         if all(outputs) and outputs[0] != outputs[1]:
@@ -236,8 +237,8 @@ class TraceComparison:
             )
 
     def envelope_width(self, phase: str, a: str, b: str, step: int) -> float:
-        """Return the larger envelope of both sides: at step 1 its own, later the largest step that
-        counts, but no less than `median_envelope`."""
+        """Return the larger envelope of both sides: at step 1 its own, later the largest up to
+        `envelope_horizon`, but no less than `median_envelope`."""
         steps = range(1, min(envelope_horizon(step), max(self.last_step, 1)) + 1)
         widths = [
             max(self.a.envelope_width(phase, at, a), self.b.envelope_width(phase, at, b))

@@ -40,7 +40,8 @@ def pair_by_use(
     """Return name in ``a`` → name in ``b``: tensors paired in the order of their use, where both
     sides use equally many of a shape. Unused tensors are left out.
 
-    Tensors that the same kind of call takes, under names of the same meaning, come first.
+    Tensors with the same distinctive last name come first, then those that the same kind of call
+    takes, under names of the same meaning.
 
     Args:
         a, b: tensors without a partner.

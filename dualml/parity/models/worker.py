@@ -184,7 +184,8 @@ def write_weights(recorder: Base, folder: Path, calls: list[Operation]) -> None:
 def load_matched_weights(
     recorder: Base, folder: Path, job: dict[str, Any], calls: Callable[[], list[Operation]]
 ) -> None:
-    """Wait for the other side's weights, pair them with this model's, and load them.
+    """Wait for the other side's weights, pair them with this model's, and load them. If names alone
+    do not pair all, set the trace's ``roles``, ``guesses`` and ``listed``.
 
     Raises:
         UserError: they cannot be paired, see `match_tensors`.

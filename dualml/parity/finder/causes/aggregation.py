@@ -38,7 +38,8 @@ def hypotheses(suspect: Observation) -> Iterator[Hypothesis]:
 
 
 def rank_gradients(suspect: Observation, step: int) -> list[Arrays]:
-    """Return the reference's gradient of each rank before the aggregation."""
+    """Return, for each rank, parameter name → the reference's gradient before the aggregation,
+    already weighted for the sum over ranks."""
     return [suspect.reference(step, rank, "gradient") for rank in range(suspect.world_size)]
 
 
@@ -56,7 +57,8 @@ def unsynchronised_ranks(suspect: Observation) -> Iterator[Hypothesis]:
 
 def fit_rank_weights(suspect: Observation) -> Iterator[Hypothesis]:
     """Yield the hypothesis that the ranks' gradients are summed with other weights, which are
-    fitted. Nothing if all weights are equal."""
+    fitted. Nothing if all weights are equal, or if a gradient has another shape or is not
+    finite."""
     fitted = {}
     for step, rank in suspect.violations:
         seen, parts = suspect.recorded(step, rank), rank_gradients(suspect, step)

@@ -57,7 +57,8 @@ class Observation:
         return phase_tensors(self.scene.reference.ranks[rank], step, phase)
 
     def comparable_tensors(self) -> Iterator[tuple[int, str, NDArray[Any], NDArray[Any]]]:
-        """Yield the deviating tensors of correct shape as (update, name, recorded, expected)."""
+        """Yield all tensors of the phase with correct shape, deviating or not, of the deviating
+        updates and ranks, as (update, name, recorded, expected)."""
         for step, rank in self.violations:
             right = self.expected(step, rank)
             for name, seen in self.recorded(step, rank).items():
@@ -124,7 +125,7 @@ def unexplained_share(suspect: Observation, guess: Hypothesis) -> float:
     hypothesis makes it worse.
 
     Every tensor is weighted by its relative squared error. Tensors that the hypothesis does not
-    mention keep their expected values.
+    mention keep their expected values; of a forward pass only the first deviating output counts.
     """
     left = total = 0.0
     for step, rank in suspect.violations:

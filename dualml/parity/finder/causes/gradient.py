@@ -81,6 +81,8 @@ def fit_group_weights(
     to multiples of 1/4.
 
     Nothing if all weights are equal, or if a gradient has another shape or is not finite.
+    ``groups`` gives each group's positions in the rank's samples; ``what`` names them in the
+    details.
     """
 
     def group_gradients(step: int, rank: int) -> list[Arrays]:
@@ -139,7 +141,7 @@ def fit_sample_weights(suspect: Observation) -> Iterator[Hypothesis]:
 
 def fit_micro_batch_weights(suspect: Observation) -> Iterator[Hypothesis]:
     """Yield the hypothesis that some micro-batches count twice, or not at all; nothing for a model
-    that is not split."""
+    that is not split, or with more than MAX_FITTED_SAMPLES samples."""
     scene, count = suspect.scene, micro_batch_count(suspect)
     if count == 1 or any(
         len(scene.rank_indices(s, r)) > MAX_FITTED_SAMPLES for s, r in suspect.violations

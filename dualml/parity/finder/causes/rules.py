@@ -45,7 +45,8 @@ def apply_rule(rule: OptimizerSpec) -> Update:
 
 
 def rule_changes(rule: OptimizerSpec) -> Iterator[Change]:
-    """Yield all changes of a rule: cause, changed update, and details."""
+    """Yield all changes of a rule: cause, changed update, and details; settings that the rule
+    refuses are left out."""
     for cause, fields in field_changes(rule):
         try:
             changed = replace(rule, **fields)
@@ -59,7 +60,8 @@ def rule_changes(rule: OptimizerSpec) -> Iterator[Change]:
 
 
 def field_changes(rule: OptimizerSpec) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield (cause, changed fields of the rule); some combinations may be invalid."""
+    """Yield (cause, changed fields of the rule); some combinations may be invalid or change
+    nothing."""
     fields = asdict(rule)
     if isinstance(rule, Adam):
         yield from adam_fields(rule)
@@ -120,8 +122,8 @@ def without_decay(rule: OptimizerSpec) -> Update | None:
 
 
 def decay_coupling_changes(rule: OptimizerSpec) -> Iterator[Change]:
-    """Yield updates with weight decay coupled to the gradient, or decoupled from it; nothing
-    without weight decay."""
+    """Yield updates with weight decay coupled as in the other one of Adam and AdamW, or decoupled,
+    with or without the learning rate as a factor; nothing without weight decay."""
     plain = without_decay(rule)
     if plain is None:
         return

@@ -199,8 +199,8 @@ def rate_changes(suspect: Observation) -> Iterator[tuple[str, ChangeInputs, dict
 
 
 def step_count_changes() -> Iterator[tuple[str, ChangeInputs, dict[str, Any]]]:
-    """Yield (cause, change of inputs, details) with another update number, for rules with bias
-    correction."""
+    """Yield (cause, change of inputs, details) with another update number, which matters only to
+    rules with bias correction."""
     for shift in (1, -1):
         yield "step-counter", lambda s, r, u, d=shift: u._replace(t=s + d), {"shift": shift}
     yield "step-counter", lambda s, r, u: u._replace(t=1), {"always": 1}

@@ -63,7 +63,7 @@ def read(folder: Path) -> Dump:
     """Read a dump of msprobe: its root folder, one step, or one rank of a step.
 
     Raises:
-        UserError: several ranks, another format, a damaged file.
+        UserError: several ranks, steps of both frameworks, another format, a damaged file.
     """
     files = find_dump_files(folder)
     by_step: dict[Path, list[Path]] = {}
@@ -93,8 +93,8 @@ class _RecordedStep:
 
 
 def _read_step(path: Path) -> _RecordedStep:
-    """Read one ``dump.json`` and check its framework, level and task; raise `UserError` for others
-    or if it is empty."""
+    """Read one ``dump.json`` and check its framework, level and task; raise `UserError` for others,
+    or if it is empty or damaged."""
     with convert_read_errors(f"{path}: not a dump of msprobe"):
         head = from_json(read_bytes(path, MAX_TEXT_BYTES), finite=False)
         for key, known in (("framework", FRAMEWORKS), ("level", LEVELS), ("task", TASKS)):
@@ -107,7 +107,8 @@ def _read_step(path: Path) -> _RecordedStep:
 
 
 def _parse_step(folder: Path, head: Mapping[str, Any]) -> _RecordedStep:
-    """Sort the entries of one step into inputs, outputs, parameters and gradients."""
+    """Sort the entries of one step into inputs, outputs, parameters and gradients; raise
+    `ValueError` for an entry of another form, or without any output."""
     step, modules, later = DumpedStep(), dict[str, str](), dict[str, DumpedTensor]()
     data: Mapping[str, Mapping[str, Any]] = head["data"]
     for entry in _execution_order(data, _read_parents(folder)):
