@@ -69,15 +69,17 @@ def available_threads(busy: Sequence[float]) -> int:
 
 
 def affinity_env(threads: int, busy: Sequence[float], crowded: bool) -> dict[str, str]:
-    """Return environment variables that bind the OpenMP threads of a single rank to cores.
+    """Return the environment variable that binds the OpenMP threads of a single rank to cores:
+    ``GOMP_CPU_AFFINITY`` → core numbers. Empty, which leaves threads unbound, if the user has set
+    one of `AFFINITY_VARIABLES`.
 
-    Empty, which leaves threads unbound, if the user has set one of `AFFINITY_VARIABLES`. Otherwise
-    two or more threads are bound if they are as many as the usable cores: with fewer, two programs
-    might choose the same cores. For ``crowded`` see below.
+    Otherwise two or more threads are bound if they are as many as the usable logical cores: with
+    fewer, two programs might choose the same cores. For ``crowded`` see below.
 
     Args:
         threads: compute threads of the rank.
-        busy: load of each usable core by other processes, as a fraction.
+        busy: load of each usable core by other processes, as a fraction; of another length than
+            the usable cores, nothing is bound.
         crowded: the framework starts more threads than it computes with. If each OpenMP thread were
             bound to a core, all others would share the first core. So threads are bound only on a
             loaded machine, to the ``threads`` idlest cores, and only if these are not all.
@@ -93,7 +95,8 @@ def affinity_env(threads: int, busy: Sequence[float], crowded: bool) -> dict[str
 
 
 def cores_per_rank(ranks: int, threads: int, busy: Sequence[float], crowded: bool) -> int:
-    """Return how many cores to pin each of several ranks to: ``threads``, or 0 for no pinning.
+    """Return how many logical cores to pin each of several ranks to: ``threads``, or 0, for no
+    pinning, if others load the cores ``busy`` by `QUIET` in total or more.
 
     Pinned ranks exchange data faster. On a loaded machine they would wait for a core that another
     process has taken. Ranks of a framework that oversubscribes its cores (see `affinity_env`) are

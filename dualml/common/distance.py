@@ -13,7 +13,8 @@ BLOCK_ELEMENTS = 1 << 22
 
 
 def distance(a: NDArray[Any], b: NDArray[Any]) -> float:
-    """Return ‖a − b‖₂ / max(‖a‖₂, ‖b‖₂) in float64; 0 for equal tensors, infinite if not finite.
+    """Return ‖a − b‖₂ / max(‖a‖₂, ‖b‖₂) in float64; 0 for equal finite tensors, infinite if either
+    has a number that is not finite.
 
     Raises:
         ValueError: the shapes differ.
@@ -38,7 +39,8 @@ def difference_norms(a: NDArray[Any], b: NDArray[Any]) -> tuple[float, float, fl
 
 
 def elementwise_distances(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
-    """Return |a − b| / max(|a|, |b|) per element; 0 where equal, infinite where not finite."""
+    """Return |a − b| / max(|a|, |b|) per element; 0 where both are equal and finite, infinite where
+    either is not finite."""
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     with np.errstate(invalid="ignore"):  # inf - inf: not finite, so infinitely far apart
         gap, scale = np.abs(a - b), np.maximum(np.abs(a), np.abs(b))

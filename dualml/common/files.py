@@ -61,6 +61,7 @@ def write_bytes(path: Path, content: bytes, mode: int = 0o666) -> None:
 
     Raises:
         NotAFile: ``path`` is a device, a pipe or a socket, or a link to one.
+        OSError: it cannot be written; the error names ``path``.
     """
     if is_special(path):
         raise NotAFile(f"{path} is {file_type(path)}, not a file: remove it, or name a file")
@@ -242,7 +243,8 @@ def read_json(path: Path) -> Any:
     """Read the value of a JSON file, within the limits of `dualml.common.parse`.
 
     Raises:
-        UserError: the file exceeds a limit, or is not JSON.
+        UserError: the file exceeds a limit, is not JSON (NaN and infinity are not), or is not a
+            regular file.
         OSError: the file is missing or cannot be read.
     """
     try:

@@ -66,8 +66,8 @@ def run_bounded(
     """Run a command for at most ``seconds``, without input, and kill it and its children
     afterwards.
 
-    After a timeout, the result has code None and the output so far. Without ``env``, the command
-    has the environment of this process.
+    After a timeout, the result has code None and the output so far (empty if a process of another
+    session holds it open). Without ``env``, the command has the environment of this process.
 
     Raises:
         OSError: the command cannot be started.
@@ -120,10 +120,11 @@ class Gpu:
 
 @functools.cache
 def environment() -> dict[str, str]:
-    """Return the facts about this machine that a run folder records; unknown ones are omitted.
+    """Return the facts about this machine that a run folder records, as texts: ``platform``,
+    ``cpu``, ``cores``, ``memory``, ``gpus``, ``cuda_driver``, ``git`` and `network_variables`.
 
-    They are found once per process. ``git`` is the revision of the checkout, with ``-dirty`` if it
-    was modified.
+    Unknown ones are omitted. They are found once per process, and the dict is shared. ``git`` is
+    the revision of the checkout, with ``-dirty`` if it was modified.
     """
     gpus, cuda = query_gpus()
     logical = os.cpu_count() or 1
@@ -143,8 +144,8 @@ def environment() -> dict[str, str]:
 def affinity_and_load() -> dict[str, str]:
     """Return what may change while this process runs: its CPU affinity and the load averages.
 
-    The load averages are over 1, 5 and 15 minutes. Facts that the system does not report are
-    omitted.
+    ``affinity`` has the numbers of its cores, ``load`` the averages over 1, 5 and 15 minutes. What
+    the system does not report is omitted.
     """
     facts = {}
     if hasattr(os, "sched_getaffinity"):
@@ -241,8 +242,8 @@ WAITING = (
 
 
 def default_threads() -> int:
-    """Return the number of compute threads: ``OMP_NUM_THREADS`` if it is a positive number, else
-    one per physical core, but at most `usable_cores`."""
+    """Return the number of compute threads: ``OMP_NUM_THREADS`` if it is from 1 to 9999, even
+    beyond the cores; else one per physical core, but at most `usable_cores`."""
     asked = os.environ.get("OMP_NUM_THREADS", "")
     if re.fullmatch(r"[0-9]{1,4}", asked) and int(asked) > 0:
         return int(asked)
@@ -267,10 +268,11 @@ def peak_memory_mb() -> float:
 
 
 def query_gpus() -> tuple[tuple[Gpu, ...], str]:
-    """Return the NVIDIA GPUs and the newest CUDA version that the driver supports.
+    """Return the NVIDIA GPUs and the newest CUDA version that the driver supports, as ``12.4``.
 
-    Both are empty without a driver or a GPU, and if the driver does not answer within `NVML_S`, in
-    which case it is not queried again.
+    All GPUs of the machine are listed, whatever ``CUDA_VISIBLE_DEVICES`` says. Both are empty
+    without a driver or a GPU, and if the driver does not answer within `NVML_S`, in which case it
+    is not queried again.
     """
     if SILENT.is_set():
         return (), ""
@@ -366,7 +368,8 @@ def parse_device(name: str) -> tuple[str, int]:
     ('gpu', 1)
 
     Raises:
-        UserError: an unknown device, or an index that is not a number.
+        UserError: an unknown device, an index of ``auto`` or ``cpu``, or one that is not a number
+            of one to four digits.
     """
     word, colon, index = name.partition(":")
     if word not in DEVICES:
@@ -400,7 +403,7 @@ def _cgroups(controller: str) -> list[Path]:
 
 
 def _quota(folder: Path) -> float | None:
-    """Return the number of cores that a cgroup grants, or None without a limit."""
+    """Return the number of cores, often a fraction, that a cgroup grants; None without a limit."""
     limit, _, period = _read_stripped(folder / "cpu.max").partition(" ")
     if not limit:
         limit = _read_stripped(folder / "cpu.cfs_quota_us")

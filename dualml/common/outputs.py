@@ -57,7 +57,12 @@ def _stream_of(path: Path) -> Any:
 
 
 def _write_into(path: Path, content: bytes, seconds: float) -> None:
-    """Write to a device, pipe or descriptor; ``seconds`` limits each wait for a reader."""
+    """Write to a device, pipe or descriptor in place; ``seconds`` limits each wait for a reader.
+
+    Raises:
+        UserError: a pipe has no reader in that time, or ``path`` is a socket (`NotAFile`).
+        OSError: it cannot be written.
+    """
     deadline = time.monotonic() + seconds
     late = f"{path}: nobody reads this pipe: start its reader, or name a file"
     flags = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY

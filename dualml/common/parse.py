@@ -121,7 +121,8 @@ def is_unicode(text: str) -> bool:
 
 def find_line(text: str, loc: Sequence[str]) -> int | None:
     """Return the line, from 1, of a TOML text that sets the key ``loc``, or that of its nearest
-    parent table; None if there is neither."""
+    parent table; None if there is neither. Keys within inline tables and ``[[arrays]]`` of tables
+    are not found."""
     best, line_number, table = 0, None, list[str]()
     for number, whole in enumerate(text.splitlines(), start=1):
         line = whole[:MAX_KEY_CHARS]

@@ -21,7 +21,8 @@ T = TypeVar("T")
 
 
 def cited_source(thing: object) -> str:
-    """Return the source that a docstring cites, in one line; empty if it cites none."""
+    """Return the source that the docstring of a class or function cites after ``Source:``, in one
+    line without a last full stop; empty if it cites none."""
     stated = re.search(r"^Source: (.+?)(?:\n\n|\Z)", inspect.getdoc(thing) or "", re.S | re.M)
     return " ".join(stated[1].split()).rstrip(".").replace("*", "") if stated else ""
 
@@ -56,7 +57,7 @@ class Registry(Mapping[str, T], Generic[T]):
         return add_thing
 
     def find(self, name: object) -> T:
-        """Return the component of that name.
+        """Return the component of that name; the first look-up imports the package's modules.
 
         Raises:
             UserError: the name is unknown; the message suggests the nearest one.
@@ -90,7 +91,8 @@ class ClassRegistry(Registry[type[T]]):
     """Registry of classes; each class gets its name as its attribute ``name``."""
 
     def register(self, name: str, order: int = 1000) -> Callable[[type[T]], type[T]]:
-        """Return a decorator that registers a class and sets its attribute ``name``."""
+        """Return a decorator that registers a class and sets its attribute ``name``; it raises
+        `ValueError` if another class has the name."""
         keep = super().register(name, order)
 
         def add_class(kind: type[T]) -> type[T]:

@@ -71,7 +71,8 @@ def describe_exit(code: int) -> str:
 
 
 class Emitter:
-    """Sends events to the owner, at most ten per second, so that a fast loop is not slowed down."""
+    """Sends events to the owner; so that a fast loop is not slowed down, events of one phase within
+    0.1 s of the last one are dropped, except the one whose ``done`` equals its ``total``."""
 
     def __init__(self, channel: Any) -> None:
         self.channel, self.last, self.phase = channel, 0.0, ""

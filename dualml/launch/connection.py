@@ -193,9 +193,10 @@ class Connection:
         return decode_header(text, HEADER), bytes(body)
 
     def ask(self, header: JsonMapping, body: bytes = b"") -> tuple[Header, bytes]:
-        """Send a message and return the answer to it; threads take turns.
+        """Send a message and return the answer to it, a header and a body; threads take turns.
 
-        An error closes the connection, because another request would get the answer to this one.
+        An `OSError` or `ValueError` closes the connection and is passed on: another request would
+        get the answer to this one.
         """
         with self.ask_lock:
             try:
@@ -225,8 +226,8 @@ def message_deadline(size: int) -> float:
 def connect(host: str, port: int, token: bytes, seconds: float) -> Connection:
     """Connect to rank 0's machine, and authenticate both sides with the token.
 
-    Retried is only a connection that the other side closed during authentication: where nobody
-    listens, it fails at once.
+    Retried, up to `HELLO_S` seconds, is only a connection that the other side closed during
+    authentication: where nobody listens, it fails at once.
 
     Raises:
         Mismatch: the other side has another token or another version.

@@ -49,7 +49,8 @@ class RankCredentials:
             limit: seconds for connecting.
 
         Raises:
-            CommunicationError: nobody answers, or with another token.
+            CommunicationError: nobody answers, or something that has another token or version
+                (`Mismatch`) or is not dualml; or the connection ended.
             UserError: this rank does not fit that run; the text says what differs.
         """
         wire = connect(self.host, self.port, self.token, limit)
@@ -104,7 +105,8 @@ def connect_when_ready(
         waiting: called once if rank 0 does not answer at first.
 
     Raises:
-        UserError: it did not answer within ``seconds``, or refuses this rank.
+        UserError: it did not answer within ``seconds``, or refuses this rank; at once if it has
+            another token or protocol.
     """
     end, told = time.monotonic() + seconds, False
     while True:

@@ -46,7 +46,8 @@ LEAVE_S = 5.0
 
 
 def detect_external_launch() -> ExternalLaunch | None:
-    """Return the launcher that started this process, or None."""
+    """Return the framework's launcher (``torchrun``, ``msrun``) that started this process, with its
+    rank and the number of ranks; None if there is none, also with ``--rank``."""
     launchers = (info.adopted() for info in backends().values())
     return next((launcher for launcher in launchers if launcher is not None), None)
 
@@ -135,7 +136,7 @@ class SharedFolderClient:
 
     def next_announcement(self, number: int) -> Announcement:
         """Wait until rank 0 writes the announcement of session ``number`` to the run folder, and
-        return it."""
+        return it; `UserError` after `wait` seconds."""
         return wait_for_announcement(self.run, number, self.wait, self.start)
 
     def trial_folders(self, announced: Announcement) -> list[Path]:
@@ -147,7 +148,8 @@ class SharedFolderClient:
         return backends()[announced.backend].environ(announced.threads)
 
     def is_superseded(self, number: int) -> bool:
-        """Return whether the next session's announcement is older than `LEAVE_S` seconds."""
+        """Return whether the announcement of the session after ``number`` is there and older than
+        `LEAVE_S` seconds."""
         # Once rank 0 has gone on, waiting for its rank of the old session is in vain.
         return is_older(self.run / announcement_file(number + 1).name, LEAVE_S)
 
@@ -160,7 +162,8 @@ class SharedFolderClient:
 
 
 def follow_leader(rank: int, sessions: SessionClient, limit: float) -> str:
-    """Run as a rank other than 0: take part in every session that rank 0 announces.
+    """Run as a rank other than 0: take part in every session that rank 0 announces, in a worker
+    process. A failure is reported to rank 0, and the next session awaited.
 
     Args:
         rank: of this process.
@@ -171,7 +174,7 @@ def follow_leader(rank: int, sessions: SessionClient, limit: float) -> str:
         Why the run failed, from rank 0; empty on success.
 
     Raises:
-        UserError: rank 0 announced nothing in time.
+        UserError: rank 0 announced nothing in time, or a backend that this machine lacks.
     """
     number = 0
     while (announced := sessions.next_announcement(number)).places is not None:
@@ -222,7 +225,8 @@ def combine_results(ended: GroupResult, run: Path, number: int) -> GroupResult:
     """Return rank 0's result of a session, or the failure of another rank that explains it better.
 
     A failure of rank 0's own counts first. Otherwise the reports of other ranks decide, for which
-    a failed rank 0 waits up to `PEERS_S` seconds; without any, rank 0's result stands.
+    a failed rank 0 waits up to `PEERS_S` seconds. Rank 0's result stands without any, and if it
+    failed and the other rank, too, only waited for another in vain.
     """
     if (ended.code or ended.reason) and not is_secondary_failure(ended):
         return ended

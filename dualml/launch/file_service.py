@@ -126,7 +126,12 @@ class FileService:
 
     def write_piece(self, header: Header, body: bytes) -> Answer:
         """Write the next piece of a file, which begins at byte ``at``; with the piece that says
-        ``last`` the file gets its name. ``at`` 0 begins the file again."""
+        ``last`` the file gets its name. ``at`` 0 begins the file again. Missing folders are made.
+
+        Raises:
+            ValueError: this rank may not write it, a piece is missing before this one, or
+                `MAX_UNFINISHED_FILES` other files are unfinished.
+        """
         path, at = self.writable_path(header), get_int(header, "at", 0, MAX_FILE_BYTES, 0)
         last = get_field(header, "last", bool, False)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -144,7 +149,8 @@ class FileService:
         return {}, b""
 
     def remove(self, header: Header, _: bytes) -> Answer:
-        """Remove a file, if it exists."""
+        """Remove the file that a request names, if it exists; `ValueError` if this rank may not
+        write it. The answer is empty."""
         self.writable_path(header).unlink(missing_ok=True)
         return {}, b""
 

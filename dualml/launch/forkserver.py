@@ -45,7 +45,8 @@ CORE = tuple(
 
 
 def main() -> None:
-    """Import the modules, then serve requests."""
+    """Import the modules that the command line names, on its number of cores, then serve requests
+    until the owner is gone; a process forked for a request continues as its module."""
     channel = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner decides
     pin_cores(0, int(sys.argv[2]))

@@ -53,7 +53,8 @@ def run_helper(
 
 
 def any_rank_alive(ranks: dict[int, Any]) -> bool:
-    """Return whether a rank of this launcher is alive, or none has been started yet.
+    """Return whether a rank of this launcher, another child with this process's command line, is
+    alive; without any rank so far, whether this process is younger than `COME_S` seconds.
 
     Args:
         ranks: pid → process of the ranks seen so far, to which new ones are added; the launcher

@@ -54,7 +54,7 @@ class Launch:
 
     def start(self) -> Process:
         """Start the process in a session of its own, with pipes to its input and output: forked if
-        it has modules to preload and `can_fork` allows it, else as a new process."""
+        it has modules to preload, `can_fork` allows it and this works, else as a new process."""
         environ = {**os.environ, **self.environ}
         with open_to_append(self.log) as output:
             if self.preload and can_fork(environ):
@@ -149,8 +149,8 @@ class ForkServer:
         return ForkedProcess(self, pid, os.fdopen(write_in, "wb", 0), os.fdopen(read_out, "rb"))
 
     def exit_code(self, pid: int, deadline: float | None) -> int | None:
-        """Wait for a process and return its exit code, negative for a signal; None if it is still
-        running at ``deadline`` (of `time.monotonic`; None: no limit)."""
+        """Wait for a process and return its exit code, negative for a signal (−9 if the server is
+        gone); None if it is still running at ``deadline`` (of `time.monotonic`; None: no limit)."""
         with self.lock:
             while pid not in self.codes:
                 try:

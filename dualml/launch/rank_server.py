@@ -87,7 +87,7 @@ class RankServer:
 
     @property
     def address(self) -> str:
-        """Address for ``--rendezvous``."""
+        """Address of this server, ``tcp://HOST:PORT``, for ``--rendezvous`` of the other ranks."""
         return f"tcp://{self.host}:{self.port}"
 
     def open(self, run: Path, same: Mapping[str, str]) -> None:
@@ -156,8 +156,9 @@ class RankServer:
                 self.connected[rank].workers -= 1
 
     def serve_rank(self, wire: Connection, rank: int) -> None:
-        """Serve a rank until it leaves; it is lost if its connection ends without a goodbye, or it
-        says goodbye before rank 0 has announced the end."""
+        """Serve a rank until it leaves; it is lost if its connection ends without a goodbye, it is
+        silent for `SILENT_S` seconds or sends what is no message, or it says goodbye before rank 0
+        has announced the end."""
         wire.idle_timeout = SILENT_S
         guest, why = self.connected[rank], "its connection to rank 0 ended"
         try:

@@ -99,7 +99,8 @@ def run_ranks(
 
 @contextlib.contextmanager
 def rank_folder(folder: Path | None) -> Iterator[Path]:
-    """Provide the folder, or a temporary one if it is None, inside the block."""
+    """Provide the folder, made if it is missing, inside the block; if it is None a temporary one,
+    which is deleted afterwards."""
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         yield folder

@@ -61,7 +61,8 @@ class RemoteRunFolder:
 
     def iter_pieces(self, path: str) -> Iterator[tuple[int, bytes]]:
         """Yield the size of a file in bytes with each of its pieces; the size is that of the first
-        answer, and nothing beyond it is read. Yield nothing for a file that does not exist."""
+        answer, and nothing beyond it is read. Yield nothing for a file that does not exist.
+        `CommunicationError` as in `ask`, or if the file has become shorter."""
         size, at = None, 0
         while size is None or at < size:
             answer, piece = self.ask("get", path, at=at)
@@ -96,6 +97,7 @@ class RemoteRunFolder:
 
         Raises:
             UserError: the disk has no room for it.
+            CommunicationError: rank 0 is gone, or refuses the request.
         """
         fresh = target.with_name(f".{target.name}.{os.getpid()}")
         there = False
@@ -115,7 +117,8 @@ class RemoteRunFolder:
             fresh.unlink(missing_ok=True)
 
     def write(self, path: str, content: bytes) -> None:
-        """Write a file of rank 0's run folder; it appears there only when it is complete."""
+        """Write a file of rank 0's run folder; it appears there only when it is complete.
+        `CommunicationError` as in `ask`; rank 0 takes only what this rank may write."""
         for at in range(0, max(1, len(content)), CHUNK_BYTES):
             piece = content[at : at + CHUNK_BYTES]
             self.ask("put", path, piece, at=at, last=at + len(piece) >= len(content))
@@ -125,7 +128,9 @@ class RemoteRunFolder:
         left out, and the local folder is made.
 
         Raises:
-            CommunicationError: rank 0 names something that is not a file of a run folder.
+            CommunicationError: rank 0 is gone, or names something that is not a file of a run
+                folder.
+            UserError: the disk has no room for a file.
         """
         with self.checking_answer():
             there = resolve_in_run(self.run, folder, READABLE_FOLDERS)
@@ -144,7 +149,7 @@ class RemoteRunFolder:
 
     def upload(self, folder: Path, which: str = "*") -> None:
         """Upload this rank's own files (``rankR.…``) of a trial that changed since the last call,
-        and remove from rank 0 those that were uploaded and no longer exist here.
+        and remove from rank 0 those, of any trial, that were uploaded and no longer exist here.
 
         Args:
             folder: of the trial, on this machine.

@@ -71,8 +71,9 @@ class RemoteFolderClient:
         return announcement_file(number).read(self.run)
 
     def trial_folders(self, announced: Announcement) -> list[Path]:
-        """Fetch the files that the rank needs to start or resume, and return the local folders of
-        the trials."""
+        """Fetch the files that the rank needs to start or resume (the plan; each trial's job and
+        this rank's own files), and return the local folders of the trials; `UserError` if rank 0
+        names a rendezvous that is not one between machines."""
         if not (self.run / "plan").is_dir():
             self.remote.fetch("plan")
         own_files = f"rank{self.remote.seat.rank}."
@@ -102,7 +103,8 @@ class RemoteFolderClient:
         }
 
     def is_superseded(self, number: int) -> bool:
-        """Return whether rank 0 has gone on without this rank, to the session after ``number``.
+        """Return whether rank 0 went on without this rank, to the session after ``number``, more
+        than `LEAVE_S` seconds ago.
 
         The request is also this rank's sign of life. It is sent at most once per second: a call in
         between returns False. Now and then the samples of resource usage are uploaded, too.

@@ -31,7 +31,8 @@ class MessageSeal:
         self.key, self.number = key, 0
 
     def next_code(self) -> hmac.HMAC:
-        """Return the HMAC of the next message, to be updated with the message's content."""
+        """Return the HMAC of the next message, to be updated with the message's content; each call
+        counts as one message."""
         code = hmac.new(self.key, self.number.to_bytes(8, "big"), "sha256")
         self.number += 1
         return code

@@ -94,7 +94,8 @@ def supervise(
             its pulses.
         limit: seconds they may take; the clock restarts with every ``{"event": "trial"}`` of a
             rank.
-        silence: seconds a rank may go without an event.
+        silence: seconds a rank may go without an event; a pulse counts if it has entered another
+            collective since.
         is_abandoned: whether nobody needs them any more; then they are ended, which is no failure.
 
     Raises:
@@ -311,7 +312,8 @@ def end_processes(processes: Sequence[Process | LaunchedRank]) -> None:
 
 
 def last_lines(log: Path, count: int = 5) -> list[str]:
-    """Return the last ``count`` lines of a log that are not blank; empty if it cannot be read."""
+    """Return the last ``count`` lines that are not blank, of the last `TAIL` bytes of a log; empty
+    if it cannot be read, or is a link."""
     try:
         with open_to_read(log, follow_links=False) as file:
             file.seek(-min(TAIL, os.fstat(file.fileno()).st_size), os.SEEK_END)

@@ -45,13 +45,14 @@ class Messages(string.Formatter):
         self.table = load_messages(lang)
 
     def __call__(self, key: str, **values: Any) -> str:
-        """Return the text of ``key`` with its values; an unknown key raises `KeyError`, as a
-        bug."""
+        """Return the text of ``key`` with its values, or without any exactly as it is, braces
+        included; an unknown key raises `KeyError`, as a bug."""
         text = self.table[key]
         return self.vformat(text, (), values) if values else text
 
     def format_field(self, value: Any, spec: str) -> str:
-        """Format a value by its format spec: a list, a count, a number format, or Python's own."""
+        """Format a value by its format spec: ``join`` or ``semicolons`` (a list), ``count.NOUN`` (a
+        number), ``each.SPEC`` (name → number), a number format of `numbers`, or Python's own."""
         if spec in ("join", "semicolons"):
             return str(getattr(self, spec)(list(value)))
         kind, _, name = spec.partition(".")
@@ -70,8 +71,8 @@ class Messages(string.Formatter):
         return self.table.get(key, default)
 
     def get_formatted(self, key: str, default: str, **values: Any) -> str:
-        """Return the text of ``key`` with its values, or ``default`` as it is if there is no such
-        key."""
+        """Return the text of ``key`` with its values (without any exactly as it is), or ``default``
+        as it is if there is no such key."""
         return self(key, **values) if key in self.table else default
 
     def plural(self, key: str, n: float, /, **values: Any) -> str:
@@ -93,7 +94,7 @@ class Messages(string.Formatter):
         return first + link + last
 
     def join_sentences(self, parts: Sequence[str]) -> str:
-        """Join sentences into a paragraph."""
+        """Join sentences into a paragraph, with spaces between them in English, none in Chinese."""
         return self("list.sentence").join(parts)
 
     def semicolons(self, parts: Sequence[str]) -> str:

@@ -15,15 +15,16 @@ _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def is_finite_number(x: Any) -> TypeGuard[float]:
-    """Return whether the value is a finite int or float; False for None, text, booleans and
-    integers of NumPy."""
+    """Return whether the value is a finite int or float; False for None, text, booleans, and
+    NumPy's numbers except float64."""
     return isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x)
 
 
 def quantity(x: Any, digits: int = 3) -> str:
     """Format whole numbers with thousands separators, others with ``digits`` significant digits.
 
-    Others from 10^``digits`` are rounded to whole numbers; those below 0.001 are `scientific`.
+    Others from 10^``digits`` are rounded to whole numbers; those below 0.001 are `scientific`. All
+    that `is_finite_number` excludes, such as None and integers of NumPy, is a dash.
     """
     if not is_finite_number(x):
         return NO_VALUE
@@ -35,8 +36,8 @@ def quantity(x: Any, digits: int = 3) -> str:
 
 
 def ms(seconds: Any) -> str:
-    """Format seconds as milliseconds with three significant digits, without the unit; a missing
-    number is a dash."""
+    """Format seconds as milliseconds, without the unit, with three significant digits, from 1000 as
+    an integer; a missing number is a dash."""
     return quantity(1e3 * seconds) if is_finite_number(seconds) else NO_VALUE
 
 
@@ -52,13 +53,13 @@ def whole(x: Any) -> str:
 
 
 def loss(x: Any) -> str:
-    """Format a loss with four significant digits; a missing number is a dash."""
+    """Format a loss as `quantity` does, with four significant digits; a missing one is a dash."""
     return quantity(x, 4)
 
 
 def scientific(x: Any, digits: int = 2) -> str:
-    """Format as ``3.1×10⁻⁷``, with ``digits`` significant digits; 0 and numbers between 0.01 and
-    1000 stay plain."""
+    """Format as ``3.1×10⁻⁷``, with ``digits`` significant digits. 0 and numbers from 0.01 to below
+    1000 are as in Python's ``g``: ``0.02``, but 150 is ``1.5e+02``. A missing number is a dash."""
     if not is_finite_number(x):
         return NO_VALUE
     if x == 0 or 1e-2 <= abs(x) < 1e3:
@@ -73,14 +74,15 @@ def superscript(exponent: int) -> str:
 
 
 def factor(x: Any) -> str:
-    """Format a ratio with three significant digits, from a hundred as an integer."""
+    """Format a ratio with three significant digits, from a hundred as an integer, without a sign
+    ``×``; a missing number is a dash."""
     if not is_finite_number(x):
         return NO_VALUE
     return f"{round(x):,}" if abs(x) >= 100 else f"{x:.3g}"
 
 
 def times(x: Any) -> str:
-    """Format a factor with a multiplication sign: ``× 1.5``."""
+    """Format a factor with a multiplication sign: ``× 1.5``; a missing number is ``× –``."""
     return f"× {factor(x)}"
 
 
@@ -120,8 +122,8 @@ def mean(values: list[float | None]) -> float | None:
 
 
 def format_by_name(name: str, value: Any) -> str:
-    """Format a value by the function of this module called ``name``; of statistics over several
-    seeds (with a float attribute ``mean``), the mean."""
+    """Format a value by the function of this module called ``name``, which must be in `FORMATTERS`;
+    of statistics over several seeds (with a float attribute ``mean``), the mean."""
     mean = getattr(value, "mean", None)
     return FORMATTERS[name](mean if isinstance(mean, float) else value)
 

@@ -115,7 +115,7 @@ def misfit_reason(
     """Return the first reason why a machine cannot take part; None if it can.
 
     Args:
-        told: the result of its survey.
+        told: what its `survey` printed: ``same``, ``clock``, ``free``, ``gpus``, ``refused``.
         took: seconds that the survey took, the uncertainty of its clock.
         address, same, device: as in `survey_hosts`.
     """

@@ -19,8 +19,9 @@ REACH_S = 5.0
 
 
 def survey(host: str, port: int) -> dict[str, object]:
-    """Return versions (``same``), the clock in seconds since 1970, free bytes for temporary files,
-    number of NVIDIA GPUs, and why rank 0 cannot be reached (``refused``; None if it can)."""
+    """Return versions (``same``), the ``clock`` in seconds since 1970, ``free`` bytes for temporary
+    files, number of NVIDIA ``gpus``, and why rank 0, to which a connection is tried, cannot be
+    reached (``refused``; None if it can)."""
     refused = None
     try:
         socket.create_connection((host, port), timeout=REACH_S).close()

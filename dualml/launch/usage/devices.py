@@ -27,7 +27,8 @@ NPU_SMI_S = 10.0
 
 def device_sampler(device: str) -> SampleDevice | None:
     """Return a function that samples a device (``gpu:0``, ``ascend:1``); None for other devices,
-    such as the CPU, and without a driver for GPUs."""
+    such as the CPU, and without a driver for GPUs. The function returns None where it cannot
+    sample, as for an NPU without its tool."""
     kind, _, index = device.partition(":")
     if kind in ("cuda", "gpu"):
         return nvidia_sampler(int(index or 0))

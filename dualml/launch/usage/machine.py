@@ -24,7 +24,8 @@ class MachineSampler:
 
     def sample(self) -> dict[str, float | int | None]:
         """Return ``cores`` (logical), ``busy`` (cores' worth of work by all processes), ``used``
-        (bytes of memory), ``power`` (W) and ``temperature`` (°C); None for what is unknown."""
+        (bytes of memory), and ``power`` (W) and ``temperature`` (°C) of the processors alone; None
+        for what is unknown."""
         import psutil
 
         before, self._before = self._before, self._cpu()
@@ -51,8 +52,8 @@ class MachineSampler:
         return whole - times.idle - getattr(times, "iowait", 0.0), whole
 
     def _power(self) -> float | None:
-        """Return the mean power in watts since the previous sample; None where the counters are not
-        readable, as for most users of Linux, or were reset."""
+        """Return the processors' mean power in watts since the previous sample; None where the
+        counters are not readable, as for most users of Linux, or were reset."""
         before, self._energy = self._energy, read_energy()
         begin, self._at = self._at, time.monotonic()
         seconds = self._at - begin

@@ -95,7 +95,8 @@ class UsageSampler:
 
 @contextlib.contextmanager
 def sample_usage(trial: Path, rank: int, device: str, comm: Any) -> Iterator[UsageSampler]:
-    """Sample this process in a thread while the block is open."""
+    """Sample this process in a thread while the block is open, and provide the sampler, whose
+    `on_event` takes the progress; afterwards wait up to `LAST_S` seconds for the last sample."""
     sampler = UsageSampler(trial, rank, device, comm)
     thread = threading.Thread(target=sampler.run, name="usage", daemon=True)
     thread.start()

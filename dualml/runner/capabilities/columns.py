@@ -81,7 +81,8 @@ class CapabilityColumn:
         return types
 
     def describe(self) -> JsonObject:
-        """Return the column as JSON values."""
+        """Return the column as JSON values: ``backend``, ``device``, ``reason``, ``ok``,
+        ``seconds``, and ``primitives``: name → summary, ``differing`` types and all results."""
         rows = {
             name: asdict(self.summary(name))
             | {

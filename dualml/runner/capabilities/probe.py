@@ -32,7 +32,8 @@ def probe(comm: Communicator, argument: Any = None) -> JsonObject:
     the remaining ones count as failed.
 
     Returns:
-        The device, and rows of (primitive, dtype, operation, kind, detail).
+        ``device``, and ``entries``: rows of (primitive, dtype, operation, kind, detail), with kind
+        ``failed`` where the result or the declared kind is wrong.
     """
     entries: list[tuple[str, str, str, str, str]] = []
     lost = ""
@@ -94,8 +95,8 @@ def make_input(rank: int, dtype: str) -> Any:
 
 
 def expected_reduction(arrays: Sequence[Any], op: str) -> Any:
-    """Return the expected result of reducing all ranks' ``arrays``, computed by NumPy in their
-    dtype."""
+    """Return the expected result of reducing all ranks' ``arrays``, in their dtype; computed by
+    NumPy in float64, bit operations in their dtype."""
     if op in BITS:
         return BITS[op].reduce(np.stack(arrays))
     folds: dict[str, Any] = {"max": np.maximum, "min": np.minimum, "prod": np.multiply}
@@ -153,7 +154,7 @@ def _tags(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) -> Pairs:
 
 def _any_source(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) -> Pairs:
     """Let rank 0 receive a message of every other rank from any source; return each message with
-    its sender's array there, an empty list elsewhere."""
+    its sender's array there, an empty list elsewhere. `CommunicationError` for a wrong sender."""
     if comm.rank:
         comm.send(x, 0)
         return []
@@ -189,8 +190,8 @@ def _asynchronous(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) ->
 
 
 def _barrier(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) -> Pairs:
-    """Check that no rank leaves the barrier before all have entered it, the last rank 0.1 s late;
-    return an empty list."""
+    """Raise `CommunicationError` if this rank leaves the barrier before all have entered it, the
+    last rank 0.1 s late; else return an empty list."""
     board = comm.context.store
     if comm.rank == comm.size - 1:
         time.sleep(0.1)

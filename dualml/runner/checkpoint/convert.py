@@ -49,9 +49,10 @@ def convert(source: Checkpoint, target: Path | str, to: str = "", shards: int | 
         The format.
 
     Raises:
-        UserError: the target exists already, has a name that its reader would not accept, or lies
-            in the source; the disk is full, a file of the source was changed, or the format does
-            not support the dtype of a tensor.
+        UserError: ``to`` or ``shards`` is invalid; the target exists already (an empty folder may,
+            for a folder), has a name that its reader would not accept, or lies in the source; the
+            disk is full, a file of the source was changed, or the format does not support the dtype
+            or the name of a tensor.
     """
     target = Path(target)
     to = to or {".safetensors": "safetensors", ".npz": "npz"}.get(target.suffix, "dualml")
@@ -217,8 +218,8 @@ def write_sliced(
 
 
 def to_dualml(source: Checkpoint, fresh: Path, count: int) -> None:
-    """Write a checkpoint into the folder ``fresh`` in dualml's own format: tensors split over
-    ``count`` files, and a manifest."""
+    """Write a checkpoint into the folder ``fresh`` in dualml's own format: tensors split over at
+    most ``count`` files, and a manifest."""
     place = make_step_folder(fresh, source.step or 0)
     files = write_sliced(source, place, count, lambda number: f"rank{number}.safetensors")
     tensors: Mapping[str, tuple[str, Shape]]

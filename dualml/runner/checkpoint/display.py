@@ -13,7 +13,8 @@ from dualml.runner.checkpoint.stored_checkpoint import Checkpoint
 
 
 def describe_checkpoint(checkpoint: Checkpoint) -> JsonObject:
-    """Return everything known of a checkpoint, including where each slice is stored."""
+    """Return everything known of a checkpoint without its tensors' values, as JSON values,
+    including where each slice is stored."""
     return {
         "path": str(checkpoint.path),
         "format": checkpoint.format,

@@ -26,10 +26,12 @@ MAX_NAMED_TENSORS = tensorfile.MAX_LISTED_NAMES
 
 
 def open_initial(text: str) -> Checkpoint:
-    """Open the file that ``initial`` names; only its header is read.
+    """Open the file that ``initial`` names; only its header is read. If names begin with
+    ``weights/``, only those tensors are returned, without the prefix.
 
     Raises:
-        UserError: the file does not exist, is not safetensors, or is too large.
+        UserError: the file does not exist, is not safetensors, is too large, is one of several, or
+            its path is not Unicode.
     """
     path = Path(text)
     if not is_unicode(text):  # the plan says where it is
@@ -60,7 +62,8 @@ def read_initial(text: str, shapes: Mapping[str, Shape]) -> Initial:
         shapes: canonical name → shape, of the model.
 
     Returns:
-        The weights as float32 under their canonical names.
+        The weights as float32 under their canonical names, and the file's path, size in bytes and
+        SHA-256.
 
     Raises:
         UserError: the file belongs to another model (the text lists missing, extra and similar

@@ -90,8 +90,8 @@ def check_describable(
 
 @contextlib.contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock inside the block, so that no other process saves into it. A killed
-    process releases the lock.
+    """Hold the folder's lock inside the block, so that no other process saves into it; the folder
+    is made if it is missing. A killed process releases the lock.
 
     Raises:
         UserError: another process saves into the folder, or it contains something else.
@@ -178,7 +178,8 @@ def commit(
     layout: Mapping[str, Scalar],
     about: Mapping[str, Any],
 ) -> None:
-    """Make the files in ``place`` the valid checkpoint of its parent folder.
+    """Make the files in ``place`` the valid checkpoint of its parent folder, and remove that
+    folder's other subfolders of tensors.
 
     Args:
         place: the subfolder of the tensors.

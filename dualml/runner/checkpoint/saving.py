@@ -171,7 +171,8 @@ def gather_results(comm: Communicator, folder: Path, work: Callable[[], object])
 
 
 def describe_last_checkpoint(folder: Path) -> str:
-    """Return the part of an error message that says which earlier checkpoint is still valid."""
+    """Return the part of an error message that says which earlier checkpoint is still valid, or
+    that there was none."""
     last = MANIFEST.read_if_present(folder)
     if last is None:
         return "there was no checkpoint before"

@@ -85,7 +85,7 @@ def parse_counts(file: SafetensorsFile, what: str, value: Any) -> tuple[int, ...
 
 def iter_shards(file: SafetensorsFile) -> Iterator[tuple[str, str, StoredShard]]:
     """Yield name, type and slice of each tensor of a file; a slice begins at 0 unless the file's
-    metadata has offsets."""
+    metadata has offsets, of all its tensors then (else `UserError`)."""
     offsets = metadata_table(file, DCP_KEY)
     for name, entry in file.entries.items():
         offset: tuple[int, ...] = (0,) * len(entry.shape)

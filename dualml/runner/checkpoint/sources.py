@@ -103,7 +103,8 @@ def is_part(name: str) -> bool:
 
 
 def open_sharded(path: Path) -> Checkpoint:
-    """Open a folder with ``checkpoint.json``."""
+    """Open a folder with ``checkpoint.json``, dualml's manifest; `UserError` if files are missing
+    or do not fit it."""
     manifest = MANIFEST.read(path)
     for name, tensor in manifest.tensors.items():
         try:
@@ -145,7 +146,8 @@ def open_sharded(path: Path) -> Checkpoint:
 
 
 def open_indexed(path: Path) -> Checkpoint:
-    """Open a folder in Hugging Face's layout, in which an index maps tensors to files."""
+    """Open a folder in Hugging Face's layout, in which an index maps tensors to files; `UserError`
+    if files are missing or do not fit the index."""
     index = read_json_value(path / INDEX)
     places = index.get("weight_map") if isinstance(index, dict) else None
     beside = re.compile(r"[^/]+\.safetensors")
@@ -174,7 +176,8 @@ def open_indexed(path: Path) -> Checkpoint:
 
 
 def open_folder(path: Path) -> Checkpoint:
-    """Open a folder of safetensors files without an index or a manifest."""
+    """Open a folder of safetensors files, and only those directly in it, without an index or a
+    manifest; `UserError` if there are none, one is missing, or they are of a trial."""
     paths = sorted(path.glob("*.safetensors"))
     if not paths:
         if pickles := sorted(file for file in path.iterdir() if file.suffix in PICKLES):
@@ -248,7 +251,8 @@ def open_running_trial(path: Path) -> Checkpoint:
 
 
 def open_ended_trial(path: Path) -> Checkpoint:
-    """Open the weights of a trial that has ended, which keeps nothing else."""
+    """Open the weights of a trial that has ended, which keeps nothing else; `UserError` if it left
+    none."""
     if not (path / WEIGHTS.name).exists():
         raise UserError(f"{path}: the trial has ended and left no weights ({WEIGHTS.name})")
     file = tensorfile.open_tensor_file(path / WEIGHTS.name)

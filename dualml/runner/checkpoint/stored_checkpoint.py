@@ -209,7 +209,8 @@ class Checkpoint:
 
 
 def similar_names(name: str, known: Sequence[str]) -> list[str]:
-    """Return up to three known names that resemble ``name``, or end as it does."""
+    """Return up to three known names that resemble ``name``; if none does, that end as its part
+    after the last ``/`` does, or with which it ends."""
     import difflib
 
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)

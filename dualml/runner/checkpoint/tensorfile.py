@@ -64,8 +64,9 @@ class SafetensorsFile:
     stamp: tuple[int, ...] = ()
 
     def map_bytes(self) -> Array:
-        """Map the file's bytes into memory for as long as the result is used: a checkpoint may have
-        more files than a process may keep open."""
+        """Map the file's bytes into memory, read-only, for as long as the result is used: a
+        checkpoint may have more files than a process may keep open. `UserError` if the file was
+        replaced."""
         try:
             with open_to_read(self.path) as file:
                 if file_stamp(os.fstat(file.fileno())) != self.stamp:
@@ -75,7 +76,8 @@ class SafetensorsFile:
             raise replaced_error(self.path) from None
 
     def array(self, name: str) -> Array:
-        """Return the tensor's bits, mapped: parts that are not accessed are not read."""
+        """Return the tensor's bits, mapped read-only: parts that are not accessed are not read.
+        `UserError` if the file was replaced."""
         entry = self.entries[name]
         dtype = STORAGE_DTYPES[entry.kind]
         if entry.begin == entry.end:

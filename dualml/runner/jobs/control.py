@@ -42,7 +42,8 @@ def submit(
     out: Path,
     **fields: Unpack[JobFields],
 ) -> JobSpec:
-    """Put a run, or a command, into a queue.
+    """Put a run, or a command, into a queue; a scheduler process of this machine is started for its
+    own queue.
 
     Args:
         jobs: all jobs of the user.
@@ -52,8 +53,8 @@ def submit(
         fields: other fields of `JobSpec`; 0 cores means all of this machine.
 
     Raises:
-        UserError: the job asks for more than the machine has, Slurm refuses it, or the queue is
-            full.
+        UserError: the job asks for more than the machine has, Slurm is missing or refuses it, or
+            the queue is full.
 
     Returns:
         The job as recorded, with its number.
@@ -89,7 +90,8 @@ def stop(jobs: Jobs, number: int) -> JobState:
     """End a job, or remove it from the queue, and return its new state.
 
     Raises:
-        UserError: it is unknown, belongs to another machine or user, or has ended already.
+        UserError: it is unknown, belongs to another machine or user, or has ended already; or Slurm
+            refuses to cancel it.
     """
     job = jobs.job(number)
     check_ownership(job)
@@ -108,7 +110,8 @@ def resume(jobs: Jobs, number: int) -> JobSpec:
 
     Raises:
         UserError: it is unknown, belongs to another machine or user, is waiting or running, or
-            ended well; or it is a command, which dualml cannot resume.
+            ended well or ``different``; it is a command, which dualml cannot resume; or Slurm
+            refuses it.
     """
     job = jobs.job(number)
     check_ownership(job)
@@ -132,7 +135,8 @@ def status_label(state: JobState) -> str:
 
 
 def job_state(jobs: Jobs, job: JobSpec) -> JobState:
-    """Return the current state of a job, as recorded; for a job of Slurm after asking Slurm."""
+    """Return the current state of a job, as recorded; for a job of Slurm that has not ended after
+    asking Slurm and recording what changed."""
     return slurm.refresh_state(jobs, job) if job.on == "slurm" else jobs.state(job.id)
 
 
@@ -157,7 +161,8 @@ class JobRow:
     seconds_left: float | None
 
     def describe(self) -> JsonObject:
-        """Return the row as JSON values."""
+        """Return the row as JSON values: fields of job and state, the ``place`` in the queue,
+        trials that have ``ended`` and their ``total``, ``seconds`` in this status and ``left``."""
         return {
             "id": self.job.id,
             "on": self.job.on,

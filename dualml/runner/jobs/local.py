@@ -171,7 +171,7 @@ class LocalQueue:
 
     def start(self, job: JobSpec, cores: list[int], gpus: list[int]) -> None:
         """Record a job as running on these cores and GPUs, and start its process, whose output goes
-        to its log."""
+        to its log; if it cannot be started, record it as failed."""
         state = self.jobs.state(job.id)
         self.jobs.update_state(
             job.id,
@@ -248,8 +248,8 @@ def kill_tree(state: JobState) -> None:
 
 
 def stop(jobs: Jobs, number: int) -> None:
-    """Stop a job of this machine: one that waits at once, one that runs by SIGTERM, and after
-    `STOP_S` seconds by SIGKILL."""
+    """Stop a job of this machine and return when it has ended: one that waits, or has not recorded
+    its process yet, at once; one that runs by SIGTERM, and after `STOP_S` seconds by SIGKILL."""
     with jobs.locked():
         state = jobs.state(number)
         if state.status == "queued" or (state.status == "running" and state.pid is None):

@@ -103,7 +103,7 @@ exit $code
 
 
 def job_script(jobs: Jobs, job: JobSpec) -> str:
-    """Return the script for ``sbatch``."""
+    """Return the text of a job's script for ``sbatch``, of a command or of a run."""
     return command_script(jobs, job) if job.command else run_script(jobs, job)
 
 

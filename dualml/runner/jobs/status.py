@@ -62,7 +62,8 @@ def describe(jobs: Jobs, job: JobSpec) -> JsonObject:
 
 
 def job_tables(described: JsonObject, words: Messages) -> Iterator[Table]:
-    """Yield a table of a job's details, and one of its workers that have ended."""
+    """Yield a table of the details that `describe` returned, and one of the job's workers that have
+    ended, if there are any."""
     told = dict(described)
     told["status"] = words(f"jobs.status.{described['status']}")
     told["trials"] = f"{told['ended']}/{told['total']}" if told["total"] else None

@@ -161,7 +161,8 @@ class Jobs:
         is not reentrant, and reading needs no lock.
 
         Raises:
-            UserError: another process holds it for `LOCK_S` seconds, or the folder is not writable.
+            UserError: another process holds it for `LOCK_S` seconds.
+            OSError: the folder cannot be made or written.
         """
         from filelock import FileLock, Timeout
 
@@ -215,7 +216,7 @@ class Jobs:
         return names[word]
 
     def state(self, number: int) -> JobState:
-        """Read the state of a job."""
+        """Read the state of a job, as recorded; `UserError` if there is no such job."""
         return STATE.read(self.folder(number))
 
     def update_state(self, number: int, **values: Any) -> JobState:

@@ -78,7 +78,8 @@ def limit_memory(base: int, nbytes: int) -> Iterator[None]:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error is a failed allocation, by its class or by its text."""
+    """Return whether an error is a failed allocation, by its class or by words in its text, which
+    include the signals that crashes of libraries cause."""
     return isinstance(error, MemoryError) or any(word in str(error) for word in (*WORDS, *SIGNALS))
 
 

@@ -54,7 +54,8 @@ class LazyInitialWeights(Mapping[str, Array]):
 
 
 def train(comm: Communicator, argument: JsonObject) -> JsonObject:
-    """Train one size under a memory limit; return losses, bytes and seconds.
+    """Train one size under a memory limit; return what `run_training` returns with a limit.
+    ``argument`` has ``arm``, ``sizes``, ``blocks``, ``words``, ``length`` and ``limit`` (bytes).
 
     A model of one block is trained first, so that the framework's threads, buffers and kernels
     exist: the limit applies to what a process needs beyond that. Weights are loaded without the
@@ -73,8 +74,8 @@ def run_training(
 ) -> dict[str, Any]:
     """Make the model and train it; without ``base`` there is no limit and the result is empty.
 
-    With it, return the ``losses``, the mean seconds of an update (``step_s``), ``base``, and the
-    bytes still in use beyond it at the end (``held_bytes``).
+    With it, return the ``losses`` of all updates, the mean seconds of an update (``step_s``), the
+    ``base`` (``base_bytes``), and the bytes still in use beyond it at the end (``held_bytes``).
     """
     arm = Arm.model_validate(argument["arm"])
     recipe = make_training_spec(arm, argument)

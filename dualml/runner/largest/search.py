@@ -60,7 +60,8 @@ class SizeSearch:
         return sum(of.values()) - of["gathered"] + copies
 
     def result_fields(self) -> dict[str, Any]:
-        """Return the fields of the result that do not depend on the search."""
+        """Return the fields of the result that do not depend on the search: ``backend``, ``model``,
+        ``limit_bytes``, ``world_size``, ``zero``, ``recompute`` and ``width``."""
         return {
             "backend": self.backend,
             "model": self.shape.name,

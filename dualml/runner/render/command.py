@@ -46,8 +46,8 @@ class RenderNumbers(TypedDict):
 
 
 def parse_numbers(options: SubmitOptions) -> RenderNumbers:
-    """Convert the sizes, times and rates among the options of ``dualml submit`` to numbers; an
-    absent one is 0, but the disk `DISK`."""
+    """Convert the sizes, times and rates among the options of ``dualml submit`` to bytes, seconds
+    and bits per second; an absent one is 0, but the disk `DISK`. `UserError` for a wrong one."""
     memory, time, rate = options["memory"], options["time"], options["rate"]
     return {
         "memory": parse_bytes(memory, "--memory") if memory else 0,
@@ -98,8 +98,8 @@ def command_request(
 
 
 def read_scripts(command: Sequence[str]) -> dict[str, bytes]:
-    """Read the script of a command, path → content, if it is in this folder; otherwise the image
-    must contain it, and the result is empty.
+    """Read the script of a command (`script_path`), path → content, if its path is relative and
+    inside this folder; otherwise the image must contain it, and the result is empty.
 
     Raises:
         UserError: it is too large for a ConfigMap, or not text.

@@ -42,7 +42,8 @@ SAFE = {"cap_drop": ["ALL"], "security_opt": ["no-new-privileges:true"]}
 
 
 def compose_document(request: RenderRequest) -> Document:
-    """Return the content of ``compose.yaml``."""
+    """Return the content of ``compose.yaml`` as nested dicts: a service for each node and, with a
+    network rate, one for its network; volumes, network, secret and experiment file."""
     services = dict[str, Any]()
     for number in range(request.nodes):
         if request.rate:

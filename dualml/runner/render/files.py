@@ -63,7 +63,8 @@ def dump_yaml(*documents: Object) -> str:
 
 
 def compose_files(request: RenderRequest) -> dict[str, str]:
-    """Return the files for Docker Compose, name → text; `UserError` if a check fails."""
+    """Return the files for Docker Compose, name → text, with the token in ``.env`` if the nodes
+    need one; `UserError` if a check fails."""
     document = compose_document(request)
     files = {"compose.yaml": dump_yaml(document)}
     check_sound([*compose_problems(document, request.arms)], files, request)
@@ -74,7 +75,8 @@ def compose_files(request: RenderRequest) -> dict[str, str]:
 
 def kubernetes_files(request: RenderRequest, kind: str) -> dict[str, str]:
     """Return the files for Kubernetes, name → text; ``kind`` is one of
-    `dualml.runner.render.kinds.KINDS`. `UserError` if a check fails."""
+    `dualml.runner.render.kinds.KINDS`. The token, if the nodes need one, is in ``token.env``.
+    `UserError` if a check fails."""
     objects, volumes = KINDS[kind].objects(request), volume_claims(request, KINDS[kind].shared)
     first, rest = objects[: KINDS[kind].applied_first], objects[KINDS[kind].applied_first :]
     before = {"runtime.yaml": dump_yaml(*first)} if first else {}

@@ -29,7 +29,8 @@ TORCHRUN, MSRUN = 29500, 8118
 
 
 def parse_options(words: Sequence[str]) -> argparse.Namespace:
-    """Parse the command line."""
+    """Parse this program's options and, after ``--``, the words of the run or command; exits with 2
+    on an error."""
     parser = argparse.ArgumentParser(prog="dualml.runner.render.node")
     parser.add_argument("--node", required=True)
     parser.add_argument("--nodes", type=int, default=1)
@@ -133,7 +134,7 @@ def worker_argv(asked: argparse.Namespace, node: int) -> list[str]:
 
 
 def main(words: Sequence[str]) -> None:
-    """Replace this process by the run; exits with code 2 on an error."""
+    """Replace this process by the run, or by a command's worker; exits with code 2 on an error."""
     asked = parse_options(words)
     try:
         if path := os.environ.get(TOKEN_FILE):

@@ -213,7 +213,8 @@ def check_ranks(arms: Mapping[str, int], nodes: int, ranks: int) -> None:
 
 
 def check_launch(backend: str, nodes: int, ranks: int) -> None:
-    """Raise `UserError` where nothing can start such ranks."""
+    """Raise `UserError` for ranks on several ``nodes`` that nothing can start: those of numpy, and
+    several (``ranks``) per node unless ``backend`` is torch or mindspore."""
     if nodes > 1 and backend == "numpy":
         raise UserError(f"--nodes {nodes}: the ranks of numpy are threads of one process")
     if nodes > 1 and ranks > 1 and backend not in ("torch", "mindspore"):

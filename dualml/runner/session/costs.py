@@ -28,7 +28,8 @@ Measured = Mapping[tuple[str, int], Sequence[CollectiveRow]]
 
 
 def write_costs(folder: RunFolder, plan: Plan) -> CostRecord | None:
-    """Write fits, predictions for other numbers of ranks, and slowdowns, and return the record.
+    """Write fits, predictions for other numbers of ranks, and slowdowns to ``cost.json``, the fits
+    also to files for `dualml simulate`, and return the record.
 
     Return None, and write nothing, where no collective was timed, or `locate_ranks` finds no single
     topology.
@@ -102,7 +103,10 @@ def prediction_checks(
     measured: Measured, fits: Mapping[tuple[str, int], Fits], topology: Topology
 ) -> list[dict[str, Any]]:
     """Compare every measurement with the prediction from the backend's measurements with fewest
-    ranks, which themselves are left out; in seconds of one collective."""
+    ranks; these themselves are left out, and strategies that have no fit there.
+
+    Each row has ``backend``, ``world_size``, ``from_world_size`` (the fewest), ``strategy``,
+    ``bytes``, and the seconds of one collective, ``measured_s`` and ``predicted_s``."""
     compared = []
     for (backend, n), rows in measured.items():
         least = min(size for name, size in measured if name == backend)
@@ -147,7 +151,7 @@ class MeanStepTime:
 
 def mean_step_time(folder: RunFolder, key: Key, n: int, since: int = 1) -> MeanStepTime | None:
     """Compute the step time of a trial from the times that its ``n`` ranks recorded, from update
-    ``since`` (from 1) on; None where there are none."""
+    ``since`` (from 1) on; None if those of a rank are missing or damaged."""
     try:
         times = TIMES.read_all(folder.trial_folder(key), n)
     except UserError:
@@ -162,9 +166,10 @@ def mean_step_time(folder: RunFolder, key: Key, n: int, since: int = 1) -> MeanS
 def slowdowns(
     folder: RunFolder, plan: Plan, fits: Mapping[tuple[str, int], Fits], topology: Topology
 ) -> list[dict[str, Any]]:
-    """Return, for every trial with a straggler, its step time divided by that of the same trial
-    without one: measured, and predicted (None without a fit). Trials without a partner are left
-    out."""
+    """Return, for every successful trial with a straggler, its mean step time, since the straggler
+    is slow, divided by that of the same trial without one: ``measured``, and ``predicted`` (None
+    without a fit), with ``backend``, ``seed``, ``arm`` and ``base``, the other arm. Trials without
+    a partner or without recorded times are left out."""
     arms = plan.experiment.arms
     contrast = ConfigDiff(arms)
     nbytes = plan.spec.nbytes()

@@ -180,13 +180,14 @@ def refuse_settings(request: RunRequest) -> None:
 
 def resume_run(request: RunRequest) -> tuple[RunFolder, Any, list[BackendInfo]]:
     """Open a run folder to resume it as its run.json says, with another number of ranks if
-    ``world_size`` is set; no trial is started.
+    ``world_size`` is set, for which its checkpoints are converted; no trial is started.
 
     Returns:
         The run folder, the plan and the backends of trials that have not ended.
 
     Raises:
-        UserError: it is another experiment's, or a backend is not installed.
+        UserError: it is another experiment's, a backend is not installed, the data are no longer
+            there, or a trial cannot have that number of ranks.
     """
     from dualml.common.files import read_toml
     from dualml.experiment.data import load_planned
@@ -216,8 +217,9 @@ def resume_run(request: RunRequest) -> tuple[RunFolder, Any, list[BackendInfo]]:
 def check_devices(infos: Sequence[BackendInfo], device: str) -> None:
     """Raise `UserError` for a device that does not exist, instead of failing in every trial.
 
-    A backend that cannot drive the device at all is accepted, unless none of ``infos`` can: its
-    trials end as ``unsupported``.
+    ``auto`` and ``cpu`` are not tested, others in a process for each backend. A backend that cannot
+    drive the device at all is accepted, unless none of ``infos`` can: its trials end as
+    ``unsupported``.
     """
     kind, _ = parse_device(device)
     if kind in ("auto", "cpu"):

@@ -71,6 +71,8 @@ def run_as_follower(launcher: ExternalLaunch, request: RunRequest, token: bytes)
 
     Raises:
         CommunicationError: rank 0's machine is gone.
+        UserError: rank 0 did not answer or announced nothing in time, refuses this rank, or the
+            folder holds an earlier run.
     """
     path = request.out
     if launcher.rank < 0:

@@ -71,7 +71,8 @@ def run_request(request: RunRequest) -> RunOutcome:
 
 def run_external_rank(launcher: ExternalLaunch, request: RunRequest) -> RunOutcome:
     """Run the part of a rank that an external launcher, or the user, has started: rank 0 leads the
-    run, the others follow, and their outcome has no run folder."""
+    run, the others follow, and their outcome has no run folder. `UserError` for options that do
+    not fit the launcher."""
     if launcher.backend:
         on_death_of_parent(signal.SIGTERM)  # a launcher that is killed does not end its ranks
         request = restart_request(request, launcher)
@@ -111,7 +112,8 @@ def run_external_rank(launcher: ExternalLaunch, request: RunRequest) -> RunOutco
 
 
 def run_on_hosts(request: RunRequest, path: Path) -> RunOutcome:
-    """Run rank 0 here and the other ranks over ssh on the machines of a file."""
+    """Run rank 0 here, and the other ranks on this and, over ssh, other machines, as the file
+    ``path`` says; `UserError` if it is wrong or a machine cannot take part."""
     hosts = read_hosts(path)
     for option in ("rank", "world-size", "rendezvous", "insecure", "keep-local"):
         if getattr(request, option.replace("-", "_")) not in (None, False):

@@ -401,7 +401,9 @@ def checkpoint_every() -> float:
 
 
 def rank_times(place: Path, plan: Plan, arm: str) -> dict[str, Any]:
-    """Return how each rank spent its time, from the records the ranks wrote; empty without them."""
+    """Return how each rank spent its time, ``ranks``, from the records the ranks wrote, and the
+    ``communication_share``; for a split model ``ranks``, and further facts of the timeline as
+    ``split``. Empty if a record is missing or damaged."""
     settings, split_plan = plan.experiment.arms[arm], plan.splits.get(arm)
     n = settings.world_size
     try:

@@ -140,7 +140,8 @@ class AggregationRanks(DataParallelRanks):
         return -self.max_over_ranks(-self.changed_averagings / asked) if asked else None
 
     def materialize_losses(self, lazy: Sequence[Any]) -> NDArray[np.float64]:
-        """Return the mean losses of the global batches, gathered from all ranks."""
+        """Return the mean losses of the global batches, one per update, gathered from all ranks,
+        which all call it."""
         return self.parallel.materialize_losses(lazy)
 
     def local_gradient(self, batch: Any) -> Arrays:

@@ -30,7 +30,8 @@ def check_losses(
     """Check the losses of the updates ``start + 1`` … ``stop``; that of update t is at index t − 1.
 
     Raises:
-        TrialError: one is not finite, or exceeds `DIVERGED` times the first.
+        TrialError: one is not finite, or exceeds `DIVERGED` times the first (or 0.001, if that is
+            larger).
     """
     for step in range(start + 1, stop + 1):
         loss, first = float(losses[step - 1]), float(losses[0])
@@ -55,7 +56,8 @@ def check_final(arm: str, rule: OptimizerSpec, metrics: Mapping[str, float], fir
         first: loss of the first batch.
 
     Raises:
-        TrialError: one is not finite, or exceeds `DIVERGED` times the first.
+        TrialError: one is not finite, or exceeds `DIVERGED` times ``first`` (or 0.001, if that is
+            larger).
     """
     for metric in ("train_loss", "test_loss"):
         loss = metrics[metric]

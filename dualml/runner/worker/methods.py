@@ -75,7 +75,8 @@ class MethodRanks(DataParallelRanks):
         return [(self.feed.parts(step), 1) for step in typical]
 
     def materialize_losses(self, lazy: Sequence[Any]) -> NDArray[np.float64]:
-        """Return the mean losses of the global batches, gathered from all ranks."""
+        """Return the mean losses of the global batches, one per update, gathered from all ranks,
+        which all call it."""
         return self.engine_training.materialize_losses(lazy)
 
     def trained_samples(self, batch: Any, step: int) -> list[tuple[int, NDArray[np.int64]]]:

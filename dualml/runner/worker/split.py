@@ -154,7 +154,7 @@ class ModelParallelRanks(MultiRank):
         return total_sent_bytes(self.executor.plan, batch, lower=self.low_precision) * width / FLOAT
 
     def materialize_losses(self, lazy: Any) -> Any:
-        """Return the mean losses of the batches, on every rank."""
+        """Return the mean losses of the batches, one per update, on every rank; all call it."""
         return self.training.materialize_losses(lazy)
 
     def score(

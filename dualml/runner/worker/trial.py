@@ -82,8 +82,9 @@ class TrialRunner(TrialSetup):
         self.spent[what] += time.perf_counter() - begin
 
     def run(self) -> dict[str, Any]:
-        """Train (from the last checkpoint, if there is one), draw the envelope, and return the
-        summary; on ranks other than 0 only the fields about the ranks. All ranks call it."""
+        """Train (from the last checkpoint, if there is one), draw the envelope where rounding
+        matters, and return the summary; on ranks other than 0 only the fields about the ranks. Rank
+        0 writes weights and trace, each rank removes its checkpoint. All ranks call it."""
         check_loaded(self.arm_name, self.initial, self.training.weights())
         with self.timed("compile"):
             self.warm_up()
@@ -162,8 +163,8 @@ class TrialRunner(TrialSetup):
         )
 
     def loss_scale_stats(self) -> dict[str, float]:
-        """Return the current loss scale and the number of skipped updates; empty without loss
-        scaling."""
+        """Return the current loss scale (``last``) and the number of ``skipped`` updates; empty
+        without loss scaling."""
         own = self.training.state().get(SLOT, {})
         return {"last": float(own["scale"]), "skipped": int(own["skipped"])} if own else {}
 

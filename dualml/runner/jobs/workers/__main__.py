@@ -17,7 +17,7 @@ from dualml.runner.jobs.workers.group import run_workers
 
 
 def parse_options(words: Sequence[str]) -> argparse.Namespace:
-    """Parse the command line."""
+    """Parse the options of a worker and, after ``--``, its command; exits with 2 on an error."""
     parser = argparse.ArgumentParser(prog="dualml.runner.jobs.workers")
     parser.add_argument("--slurm", action="store_true", help="Slurm says which worker this is")
     parser.add_argument("--rank", default="0")
@@ -71,7 +71,7 @@ def require_variable(name: str) -> str:
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the worker and return its exit code."""
+    """Run the worker that the options describe, and return the exit code of `run_workers`."""
     asked = parse_options(words)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     return run_workers(asked.command, [worker_env(asked)], asked.out, asked.limit)

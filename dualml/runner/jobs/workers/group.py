@@ -206,8 +206,9 @@ def end_groups(workers: Sequence[Worker]) -> None:
 
 
 def write_exits(workers: Sequence[Worker], out: Path | None, met: bool | None) -> list[WorkerExit]:
-    """Write to the job's folder, if it has one, how the workers on this node ended, and print a
-    line for each that failed."""
+    """Write to the job's folder ``out``, if it has one, how the workers on this node ended, print a
+    line for each that failed, and return their ends. Without a folder, also print if worker 0 saw
+    no connection (``met``)."""
     host, exits = socket.gethostname(), list[WorkerExit]()
     for worker in workers:
         rank, code = worker.seat.rank, -1 if worker.code is None else worker.code
