@@ -58,7 +58,7 @@ class MindSporeBackend(
 
     def environment(self) -> dict[str, str]:
         """Return the versions, device and settings that decide this process's numbers and speed, as
-        flat text."""
+        flat text. On a CPU the first call in a process sets up its `graph_cache`."""
         return environment(self.device, self.threads)
 
     def training(self, recipe: TrainingSpec) -> MindSporeParallel:
@@ -79,8 +79,8 @@ class MindSporeBackend(
         devices: Sequence[str],
         comm: Communicator,
     ) -> MindSporePlacedStage:
-        """Make all stages of a model on logical ``devices`` of this process; ``comm`` is not
-        used."""
+        """Make all stages of a model on logical ``devices`` of this process; raise `Unsupported`
+        for other devices. ``comm`` is not used."""
         return MindSporePlacedStage(segments, recipe, devices)
 
     def method(
@@ -90,7 +90,8 @@ class MindSporeBackend(
         comm: Communicator | None,
         config: Mapping[str, Any] | None = None,
     ) -> MethodTraining:
-        """Make the MindSpore training method ``name``; ``config`` must be None or empty."""
+        """Make the MindSpore training method ``name``; ``config`` must be None or empty, otherwise,
+        or without such a method here, raise `Unsupported`."""
         from dualml_ms.experiment.methods import make_method
 
         return make_method(name, recipe, comm, config)
@@ -106,7 +107,9 @@ class MindSporeBackend(
         """Join the other ranks of a trial by ``mccl`` and return the communicator.
 
         Raises:
-            Unsupported: messages staged on the host, on a device other than the CPU.
+            CommunicationError, UserError: see `dualml_ms.algorithms.cluster.join`.
+            Unsupported: ranks on a device other than the CPU, also with messages staged on the
+                host.
         """
         from dualml_ms.algorithms.communicator import connect
 

@@ -95,7 +95,8 @@ def optimizers(
     rates: Mapping[str, Sequence[float]] | None = None,
     device: str = "cpu",
 ) -> Optimizers:
-    """Make the optimizers of these rules for a mode of `MODES`; ``device`` is ignored."""
+    """Make the optimizers of these rules for a mode of `MODES`, which becomes MindSpore's;
+    ``device`` is ignored."""
     return Optimizers(rules, shapes, mode, rates)
 
 

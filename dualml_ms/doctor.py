@@ -52,8 +52,8 @@ def _compute() -> None:
 
 
 def _devices() -> Iterator[DoctorFinding]:
-    """Yield a finding that the automatically selected device computes correctly, then a warning if
-    this machine has a GPU that MindSpore cannot use."""
+    """Yield a finding that the automatically selected device, which this process then keeps,
+    computes correctly, then a warning if this machine has a GPU that MindSpore cannot use."""
     from dualml.common.errors import Unsupported
     from dualml_ms.common.environment import resolve_device
 
@@ -71,7 +71,8 @@ def _devices() -> Iterator[DoctorFinding]:
 
 
 def _convolutions() -> DoctorFinding:
-    """Report the instruction set that convolutions use, and the measurement behind the choice."""
+    """Report the instruction set that convolutions use, and the measurement behind the choice,
+    which is made now, in seconds, if none is stored."""
     chosen = choose_isa()
     numbers = ""
     if chosen.default and chosen.capped:

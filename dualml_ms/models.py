@@ -108,7 +108,7 @@ def step(
 
 
 def losses() -> dict[str, Callable[[Any, Any], ms.Tensor]]:
-    """Return the built-in losses by name."""
+    """Return the built-in losses by name: ``cross_entropy``, ``mse`` and ``probe``."""
     return {"cross_entropy": cross_entropy, "mse": mse, "probe": probe}
 
 
@@ -126,7 +126,8 @@ def first_tensor(outputs: Any) -> ms.Tensor:
 
 
 def cross_entropy(outputs: Any, targets: ms.Tensor) -> ms.Tensor:
-    """Return the mean cross entropy of the first output; classes on axis 1 or on the last axis."""
+    """Return the mean cross entropy of the first tensor of the outputs; classes on axis 1 or on the
+    last axis, as the shape of the targets tells. Raise `UserError` if there is no tensor."""
     logits = first_tensor(outputs)
     if class_axis(logits.shape, targets.shape) == 1:
         logits = logits.transpose(0, *range(2, logits.ndim), 1)
@@ -134,8 +135,8 @@ def cross_entropy(outputs: Any, targets: ms.Tensor) -> ms.Tensor:
 
 
 def mse(outputs: Any, targets: ms.Tensor) -> ms.Tensor:
-    """Return the mean squared error of the first output; raise `UserError` if its shape is not that
-    of the targets."""
+    """Return the mean squared error of the first tensor of the outputs; raise `UserError` if there
+    is none or its shape is not that of the targets."""
     value = first_tensor(outputs)
     if value.shape != targets.shape:
         raise UserError(f"loss 'mse': outputs {value.shape}, targets {targets.shape}")
@@ -144,7 +145,7 @@ def mse(outputs: Any, targets: ms.Tensor) -> ms.Tensor:
 
 def probe(outputs: Any, _: None) -> ms.Tensor:
     """Return the sum over all floating-point outputs of mean(c · y) with fixed normal numbers c;
-    the targets are ignored."""
+    the targets are ignored. Raise `UserError` if no output is a floating-point tensor."""
     if isinstance(outputs, Mapping):
         outputs = tuple(outputs.values())
     total = None

@@ -266,6 +266,7 @@ class ProcessGroups(Capability):
 
         Raises:
             CommunicationError: a rank did not join in time.
+            UserError: a rendezvous that this backend does not have, or that does not fit.
             Unsupported: this device cannot hold so many ranks.
         """
 

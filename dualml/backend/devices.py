@@ -53,8 +53,9 @@ def canonical_names(names: Sequence[str]) -> list[str]:
 
 
 def shift_devices(devices: Sequence[str], replica: int) -> tuple[str, ...]:
-    """Return the device names of a replica: every replica uses its own GPUs, numbered after those
-    of the previous replica. Logical CPU devices belong to their process and keep their names.
+    """Return the device names of a replica: every replica uses its own accelerators (``cuda``,
+    ``ascend``), numbered after those of the previous replica. Logical CPU devices belong to their
+    process and keep their names.
 
     >>> shift_devices(["cuda:0", "cuda:1", "cpu:0"], 1)
     ('cuda:2', 'cuda:3', 'cpu:0')

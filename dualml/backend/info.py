@@ -115,6 +115,9 @@ class BackendInfo:
         Args:
             device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ``npu``.
             threads: number of threads to compute with; 0: the framework's choice.
+
+        Raises:
+            UserError, Unsupported: a device that the backend does not know, or cannot use here.
         """
         module, _, attribute = self.factory.partition(":")
         backend: Backend = getattr(importlib.import_module(module), attribute)(device, threads)
@@ -141,7 +144,8 @@ def select_backends(word: str | None) -> list[BackendInfo]:
     installed framework, without the reference ``numpy``.
 
     Raises:
-        UserError: an unknown name, or a backend whose framework is not installed.
+        UserError: an unknown name, a backend whose framework is not installed, or for None no
+            installed framework at all.
     """
     known = backends()
     if word is None:

@@ -137,7 +137,7 @@ class Training(SupportsCapabilities, ABC):
 
     @property
     def loss_scale(self) -> float:
-        """Factor that the loss of the next update is multiplied by."""
+        """Factor that the loss of the next update is multiplied by; 1 without a loss scaler."""
         return 1.0 if self.scaler is None else self.scaler.scale
 
     def unscale_gradients(self, gradients: Mapping[str, Array]) -> Arrays:

@@ -75,7 +75,8 @@ class TrainingSpec:
         return self.rule.lr * self.schedule.factor(step, self.updates)
 
     def initial_state(self) -> State:
-        """Return the optimizer state before the first update."""
+        """Return the optimizer state before the first update: state key → parameter name → float64
+        array."""
         names = self.spec.parameters()
         return self.rule.init({n: self.weights[n].astype(np.float64) for n in names})
 

@@ -64,7 +64,8 @@ class Membership:
 
     def group_name(self, ranks: Sequence[int]) -> str | None:
         """Return MindSpore's name of a group of world ranks, None for a single rank; only members
-        call it."""
+        call it, and all of them. A smaller group than the world is made at the first call. Raise
+        `CommunicationError` if MindSpore cannot."""
         chosen = tuple(ranks)
         if len(chosen) == 1:
             return None
@@ -78,7 +79,8 @@ class Membership:
 
     def leave(self, place: RankContext) -> None:
         """Wait until every rank is done, because a rank that ends takes its message queues along;
-        then end rank 0's scheduler. Further calls do nothing."""
+        after a failed collective (`broken`) do not wait. Then end rank 0's scheduler. Further calls
+        do nothing. Raise `CommunicationError` for ranks that are not done in time."""
         if self._left:
             return
         self._left = True
@@ -92,7 +94,9 @@ class Membership:
 
 
 def join(place: RankContext, device: str = "cpu") -> Membership:
-    """Join the cluster of all ranks, within about ``place.timeout`` seconds.
+    """Join the cluster of all ranks, within about ``place.timeout`` seconds. In this process
+    operators run when they are called from then on, and for several ranks MindSpore's environment
+    variables for the cluster are set.
 
     Raises:
         CommunicationError: ranks missing, by number; a port in use; a cluster that does not form.
@@ -135,7 +139,8 @@ def join(place: RankContext, device: str = "cpu") -> Membership:
 
 def join_by_address(place: RankContext, way: str, host: str, port: int) -> Membership:
     """Join at an address: rank 0 opens ``port`` (0: a free one) and publishes it; the others read
-    it from the store of notes and ignore ``port``."""
+    it from the store of notes and ignore ``port``. ``way`` is ``store`` or ``scheduler``. Raise
+    `CommunicationError` if the cluster does not form."""
     key = f"address.{place.key}"
     store = scheduler = None
     if place.rank == 0:
@@ -187,7 +192,9 @@ def check_environment(place: RankContext) -> None:
 
 
 def join_by_environment(place: RankContext) -> Membership:
-    """Join the cluster that ``msrun`` has prepared for this process."""
+    """Join the cluster that ``msrun`` has prepared for this process, with MindSpore's timeouts set
+    in the environment. Raise `UserError` if it gives this process another rank or size than
+    ``place``, `CommunicationError` if the cluster does not form."""
     # msrun's defaults are 30 min for all to join, and 3 to 5 s between two attempts.
     os.environ["MS_TOPO_TIMEOUT"] = str(max(1, math.ceil(place.timeout)))
     for name in ("MS_RETRY_INTERVAL_LOWER", "MS_RETRY_INTERVAL_UPPER"):
@@ -213,7 +220,8 @@ def register_world_group(place: RankContext) -> None:
 
 @contextmanager
 def report_join_errors(place: RankContext) -> Iterator[None]:
-    """Report errors of joining to the other ranks, with the ranks that were not heard from."""
+    """Turn MindSpore's errors of joining into a `CommunicationError` that names the ranks that were
+    not heard from, and post its reason for the other ranks."""
     try:
         yield
     except (RuntimeError, ValueError, TypeError) as error:

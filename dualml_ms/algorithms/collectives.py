@@ -21,8 +21,8 @@ class MindSporeCollectives(Communicator):
     member: Membership
 
     def _contiguous(self, x: ms.Tensor) -> ms.Tensor:
-        """Return a contiguous tensor, which collectives and NumPy can write to; others they copy
-        silently."""
+        """Return ``x`` itself if it is contiguous, so that collectives and NumPy write to its
+        memory, else a contiguous copy."""
         return x if x.is_contiguous() else self.copy(x)
 
     def _native(self, primitive: str, x: Any, **options: Any) -> Any:
@@ -92,8 +92,8 @@ class MindSporeCollectives(Communicator):
 
     @contextmanager
     def _translate_errors(self, primitive: str) -> Iterator[None]:
-        """Translate MindSpore's errors into one line: the operation, the rank and the likely
-        cause."""
+        """Translate MindSpore's errors into a `CommunicationError` of one line (the operation, the
+        rank and the likely cause), and mark the membership as `broken`."""
         try:
             yield
         except (RuntimeError, ValueError, TypeError, KeyError) as error:

@@ -178,11 +178,13 @@ class MindSporeCommunicator(MindSporeCollectives):
         """Do nothing: every method here returns when its result is complete."""
 
     def count_sent_bytes(self) -> int | None:
-        """Return the bytes that ``mccl`` has written to its sockets."""
+        """Return the bytes written so far to this process's open TCP connections, ``mccl``'s among
+        them; None where the system does not count them."""
         return sent_bytes()
 
     def close(self) -> None:
-        """Wait until every rank is done, and leave; further calls do nothing.
+        """Wait until every rank is done, and leave; further calls do nothing, and so does that of a
+        subgroup.
 
         Raises:
             CommunicationError: ranks that did not finish in time, by number.

@@ -47,7 +47,8 @@ def open_store(place: RankContext, host: str, port: int) -> Any:
 
 
 def start_scheduler(place: RankContext, host: str, port: int) -> Scheduler:
-    """Start the scheduler's process; it ends by `end_scheduler`, or with this process."""
+    """Start the scheduler's process; it ends by `end_scheduler`, or with this process. Raise
+    `OSError` if the port is in use."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind((host, port))  # checked here: its own error would take seconds to arrive
@@ -77,8 +78,8 @@ def cluster_environ(place: RankContext, role: str, host: str, port: int) -> dict
 
 
 def open_at_port(make: Callable[[int], Any], host: str, port: int) -> tuple[Any, int]:
-    """Call ``make`` with this port, or for 0 with free ones until one is not taken; return its
-    result and the port. Raise `CommunicationError` if none can be opened."""
+    """Call ``make`` with this port, or for 0 with up to `ATTEMPTS` free ones until one can be
+    opened; return its result and the port. Raise `CommunicationError` if none can."""
     reason = ""
     for _ in range(1 if port else ATTEMPTS):
         chosen = port or free_port(host)

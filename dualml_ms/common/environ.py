@@ -20,7 +20,8 @@ def environ(threads: int) -> dict[str, str]:
     """Return the variables of a worker with ``threads`` threads, see `thread_variables`.
 
     The number of threads is the caller's. All other variables keep the user's value if there is
-    one.
+    one. The first call on a CPU with AVX-512 measures for some seconds and stores the result
+    (`choose_isa`).
 
     Raises:
         UserError: NumPy 2, with which MindSpore computes wrong numbers or fails elsewhere.

@@ -156,5 +156,6 @@ def _has_plugin(target: str) -> bool:
 
 
 def _deterministic(device: str) -> bool:
-    """Return whether results repeat: always on a CPU in one mode; accelerators need the switch."""
+    """Return whether results repeat bit for bit: True on a CPU, where they do in one and the same
+    mode, on accelerators whether MindSpore's deterministic mode is on."""
     return device == "CPU" or ms.get_context("deterministic") == "ON"

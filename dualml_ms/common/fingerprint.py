@@ -173,8 +173,8 @@ class GraphHasher:
             self.visit_all(u for u in used if type(u) in (*PLAIN, tuple, types.FunctionType))
 
     def hash_class(self, cls: type) -> None:
-        """Hash a class and its bases: names, and their current methods and constants; a library's
-        class by its name alone."""
+        """Hash a class and its bases: names, and their current methods and constants, of special
+        methods only ``__call__``; a library's class by its name alone."""
         self.update_hash("class", cls.__module__, cls.__qualname__)
         if is_library(cls.__module__):
             return
@@ -211,7 +211,7 @@ def code_content(code: types.CodeType) -> tuple[Any, ...]:
 
 def file_hash(x: Any) -> str:
     """Return the hash of the file of a class or function, empty if `SOURCES` or a version covers
-    it."""
+    it; raise `UnknownContent` if it has no file."""
     module = x.__module__ or ""
     if is_library(module) or module.partition(".")[0] in ("dualml", "dualml_ms"):
         return ""

@@ -90,8 +90,8 @@ class GraphCache:
             shutil.rmtree(self.local, ignore_errors=True)
 
     def graph_paths(self) -> tuple[Path, Path]:
-        """Create the folder; return the paths where MindSpore looks for the next graph and the
-        program's hash."""
+        """Create this process's folder for the next compilation; return the paths where MindSpore
+        looks for the next graph and the program's hash."""
         rank, role = (get_rank(), "MS_WORKER") if GlobalComm.INITED else (0, "")
         folder = self.local / f"rank_{rank}" / "graph_cache"
         folder.mkdir(parents=True, exist_ok=True)
@@ -139,7 +139,8 @@ class GraphCache:
 
 @functools.cache
 def graph_cache() -> GraphCache | None:
-    """Return this process's graph cache; None if ``DUALML_MINDSPORE_GRAPHS=off``, if the user
+    """Return this process's graph cache, which the first call makes: a folder on the disk, and
+    MindSpore's cache path in the environment. None if ``DUALML_MINDSPORE_GRAPHS=off``, if the user
     already uses MindSpore's own cache, if nothing can be stored, or on accelerators, where it is
     untested."""
     cpu = ms.get_context("device_target") == "CPU"

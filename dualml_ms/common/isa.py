@@ -58,8 +58,9 @@ class IsaChoice:
 
 @functools.cache
 def choose_isa() -> IsaChoice:
-    """Return the choice for this machine: the user's, the cached one, or a new measurement
-    (seconds)."""
+    """Return the choice for this machine, once per process: the user's, none needed without AVX-512
+    or MindSpore, the stored one, or that of a new measurement, which takes seconds and is stored in
+    the cache folder unless it fails."""
     if (chosen := os.environ.get(VARIABLE)) is not None:
         return IsaChoice(chosen, "user", f"{VARIABLE} is set by the user")
     flags = machine.cpu_flags()

@@ -59,7 +59,7 @@ class FakeCluster:
         self.formed = True
 
     def release(self) -> None:
-        """Leave the group of ranks."""
+        """Leave the group of ranks; raise RuntimeError if this process is not in it."""
         self.check()
         self.formed = False
 

@@ -40,8 +40,8 @@ def ring(
 def measured(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's timing; ``seconds`` per size, on a communicator with known times or on a real
-    one."""
+    """Run a student's timing of all-reduces; ``seconds`` has one entry per size of ``options``,
+    measured on a communicator with known times or on a real one."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
     watched = RestrictedCommunicator(comm, ALLOWED["measured"])
     return {"seconds": np.asarray(getattr(module, target)(watched, list(options["sizes"])))}

@@ -31,7 +31,8 @@ class Linear(nn.Cell):
 
 
 def make_stage(arrays: Arrays, lr: float, rank: int) -> tuple[Any, Any]:
-    """Return a rank's stage, and gradient descent for it."""
+    """Return a rank's stage, with softsign on rank 0, and a function that takes its gradients and
+    makes one step of gradient descent."""
     stage = Linear(arrays, rank == 0)
 
     def optimizer(gradients: Any) -> None:

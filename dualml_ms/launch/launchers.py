@@ -14,7 +14,8 @@ from dualml.launch.route import free_port
 
 def msrun_command(size: int, module: str, words: Sequence[str]) -> list[str]:
     """Return the command of ``msrun`` for ``size`` ranks of this machine, which run ``module`` with
-    the arguments ``words``; the folder of the file ``words[0]`` receives its logs."""
+    the arguments ``words``; its port is one that is free now, and the folder of the file
+    ``words[0]`` receives its logs."""
     count = (f"--worker_num={size}", f"--local_worker_num={size}")
     logs = f"--log_dir={Path(words[0]).parent}"
     port = f"--master_port={free_port()}"

@@ -105,9 +105,9 @@ class MindSporeDataParallel(MindSporeGradientBuckets):
     def gradient(
         self, batch: Array, factor: float
     ) -> tuple[list[tuple[ms.Tensor, float]] | None, list[ms.Tensor]]:
-        """Return this rank's lazy mean loss and weight of each chunk, and the gradient summed over
-        all ranks, in the parameters' shapes. A rank with an empty batch has None, and adds
-        zeros."""
+        """Return this rank's lazy mean loss and weight of each chunk, and the gradients of all
+        ranks, each times its own ``factor`` and the loss scale, summed, in the parameters' shapes.
+        A rank with an empty batch has None, and adds zeros."""
         if not len(batch):
             self._reduce(np.zeros(1, np.int64), 0.0, [])
             return None, list(self.sums)

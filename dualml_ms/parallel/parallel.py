@@ -33,5 +33,6 @@ class MindSporeParallel(MindSporeTraining, GradientAccess, FrameworkDataParallel
         return MindSporeGradientBuckets(self, layout)
 
     def wrap_data_parallel(self, comm: Communicator) -> MindSporeDataParallel:
-        """Make buckets that `nn.DistributedGradReducer` sums over the ranks of ``comm``."""
+        """Make buckets that `nn.DistributedGradReducer` sums over the ranks of ``comm``; raise
+        `Unsupported` for a single rank."""
         return MindSporeDataParallel(self, comm)

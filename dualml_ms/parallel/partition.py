@@ -49,7 +49,8 @@ class PartitionSampler(RankOrder, ds.Sampler):
 
     @property
     def num_samples(self) -> int:
-        """Number of samples of the current epoch; the base class would keep that of the first one.
+        """Number of samples of the current epoch, before it has one (while it is made) 1; the base
+        class would keep that of the first epoch.
 
         Raises:
             UserError: the rank has none; MindSpore's pipelines cannot be empty.

@@ -203,7 +203,8 @@ class MindSporeStage(
         return ms.Tensor.from_numpy(np.ascontiguousarray(piece))
 
     def attention(self, layer: GroupedAttention, positions: Array) -> MindSporeBlockAttention:
-        """Return the blockwise attention of a layer; equal layers share the compiled cells."""
+        """Return the blockwise attention of a layer for a rank with these ``positions``; equal
+        layers with equal positions share the compiled cells."""
         key = layer, tuple(positions)
         if key not in self.attentions:
             self.attentions[key] = MindSporeBlockAttention(layer, positions)

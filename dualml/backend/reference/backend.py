@@ -77,8 +77,8 @@ class NumpyBackend(Backend, PipelineStages, DevicePlacement):
         devices: Sequence[str],
         comm: Communicator,
     ) -> NumpyPlacedStage:
-        """Return a stage of all segments on logical devices, after checking that ``devices`` name
-        the CPU only. ``comm`` is not used."""
+        """Return a stage of all segments on logical devices; raise `Unsupported` if ``devices``
+        name others than the CPU's. ``comm`` is not used."""
         check_present(devices, {}, dict.fromkeys(("cuda", "ascend"), "NumPy drives the CPU only"))
         return NumpyPlacedStage(segments, recipe, first=True)
 

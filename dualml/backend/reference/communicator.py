@@ -98,7 +98,8 @@ class ThreadCommunicator(Communicator):
         return np.array(x, order="C")
 
     def combine(self, a: Any, b: Any, op: str) -> Any:
-        """Return ``a op b`` elementwise, computed in place in ``a`` unless it is a scalar."""
+        """Return ``a`` and ``b`` combined elementwise by ``op``, a key of `REDUCTIONS`, computed in
+        place in ``a`` unless it is a scalar."""
         function: Any = REDUCTIONS[op]
         with np.errstate(invalid="ignore"):  # infinities are reported by whoever checks for them
             return function(a, b, out=a if isinstance(a, np.ndarray) else None)

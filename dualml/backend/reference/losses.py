@@ -17,7 +17,8 @@ Loss = Callable[[Array, Labels], tuple[float, Array]]
 
 
 def cross_entropy(logits: Array, labels: Labels) -> tuple[float, Array]:
-    """Return the mean of −log softmax(logits)[label] in nats, and its gradient."""
+    """Return the mean of −log softmax(logits)[label] in nats, and its gradient with respect to the
+    logits, in their shape."""
     flat, at = as_matrix(logits), (np.arange(labels.size), labels.ravel())
     shifted = flat - flat.max(axis=1, keepdims=True)
     gradient = np.exp(shifted)
@@ -30,7 +31,8 @@ def cross_entropy(logits: Array, labels: Labels) -> tuple[float, Array]:
 
 
 def mse(logits: Array, labels: Labels) -> tuple[float, Array]:
-    """Return the mean over all entries of (logits − one-hot)², and its gradient."""
+    """Return the mean over all entries of (logits − one-hot)², and its gradient with respect to the
+    logits, in their shape."""
     error = logits.copy()
     as_matrix(error)[np.arange(labels.size), labels.ravel()] -= 1
     return float((error * error).mean()), 2 * error / error.size

@@ -116,7 +116,7 @@ def forward(
         context: masks, and the precision of the computation and of ``values``.
         spans: all layers as spans, if some are recomputed; else empty.
         learning: whether batch normalisation uses the batch's statistics, and moves the running
-            ones in ``params``.
+            ones in ``params``; ignored, as if False, with ``spans``.
     """
     if spans:
         return forward_spans(layers, params, values, context, spans)
@@ -253,7 +253,8 @@ def parameter_gradients(tape: Tape, params: Params, gradients: Sequence[Array]) 
 
 
 def final_states(tape: Tape) -> Params:
-    """Return stateful layer → its state after the last position, (B, S, H)."""
+    """Return stateful layer → its state after the last position, (B, S, H); layers that are
+    recomputed are left out."""
     entries = [
         entry for entry in tape if isinstance(entry, TapeEntry) and carries_state(entry.layer)
     ]
@@ -279,8 +280,8 @@ def make_rounding(
     precision: Precision,
 ) -> tuple[Rounding | None, Callable[[], AbstractContextManager[Any]]]:
     """Return the function that rounds a value to the low-precision type (None in full precision),
-    and a context manager for the computation. It silences overflow in low precision, which shows in
-    the loss, or is detected in the gradients by a `Scaler`."""
+    and a function that makes the context manager for a computation. The latter silences overflow in
+    low precision, which shows in the loss, or is detected in the gradients by a `Scaler`."""
     lower = partial(rounded_to, precision=precision.type)
     quiet: Literal["ignore", "warn"] = "ignore" if precision.is_low else "warn"
     return lower if precision.is_low else None, partial(np.errstate, over=quiet, invalid=quiet)
@@ -342,9 +343,11 @@ class Model:
         """Return the logits, and the tape that their computation leaves.
 
         Args:
-            masks: masks of the Dropout layers, in order; without them Dropout is the identity.
+            masks: masks of the Dropout layers and initial states of stateful layers, in layer
+                order; without them Dropout is the identity, and states are zeros.
             spans: all layers as spans, if some are recomputed; else empty.
-            learning: whether running statistics are updated.
+            learning: whether batch normalisation uses the batch's statistics and moves the running
+                ones; ignored, as if False, with ``spans``.
         """
         x, layers = self.inputs(x), self.spec.layers
         context = ForwardContext(masks, token_mask(self.spec, x), self.lower)

@@ -79,8 +79,9 @@ class NumpyBlockAttention:
     def backward_block(
         self, q: Array, kv: Array, block: Block, flow: Array, y: Array, lse: Array
     ) -> tuple[Array, Array]:
-        """Return the gradients that a block contributes; a key and a value sum the gradients of all
-        heads of their group."""
+        """Return the gradients that a block contributes to the queries, (B, G, R, T, K), and to its
+        keys and values, (2, B, G, T, K), zero outside of it; a key and a value sum the gradients of
+        all heads of their group."""
         queries, scores, k, v = self.block_scores(q, kv, block)
         flow, own, y = (one[..., queries, :] for one in (flow, q, y))
         weights = np.exp(scores - lse[..., queries, None])

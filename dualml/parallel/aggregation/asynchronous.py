@@ -117,8 +117,9 @@ class AsyncParameterServer(DataParallel):
     # --- server -----------------------------------------------------------------------------------
 
     def compute_stale_gradient(self, part: Array, factor: float) -> tuple[Any, list[Tensor]]:
-        """Compute the server's own gradient at the parameters of its last update; return the lazy
-        loss and the gradient."""
+        """Compute the server's own gradient at the parameters of its last update (before the first
+        one: at the current ones), then restore the current ones; return the lazy loss and copies of
+        the gradient, one tensor per bucket."""
         now = self.buckets.parameters()
         self.buckets.assign(self.stale_params or now)
         loss, gradients = self.buckets.gradient(part, factor)
@@ -207,14 +208,16 @@ class AsyncParameterServer(DataParallel):
 
     def state(self) -> dict[str, Arrays]:
         """Return the optimizer state of this rank with rank 0's stale parameters (``stale``, empty
-        on the others) and, for each rank, its pulled version and number of batches (``counts``)."""
+        on the others) and, in ``counts``, for each rank its pulled version (``fetched``) and number
+        of batches (``steps``)."""
         held = {f"bucket{i}": self.comm.numpy(p) for i, p in enumerate(self.stale_params)}
         counts = {"fetched": np.array(self.pulled_versions), "steps": np.array(self.steps)}
         return {**self.training.state(), "stale": held, "counts": counts}
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
         """Restore weights, optimizer state, stale parameters and counters after global batch
-        ``step``, which is n updates per step; step 0 clears the log and the times."""
+        ``step``, which is n updates per step; step 0 clears the log and the times. With ``free``
+        arrival rank 0 first applies all outstanding gradients."""
         if self.serves_on_arrival and self.comm.rank == 0:
             self.catch_up(self.step_count)  # no gradient may be pending now
         self.step_count = step

@@ -53,8 +53,8 @@ class Strategy:
         return STRATEGIES[self.reference_algorithm]().schedule(n)
 
     def for_nodes(self, per_node: int) -> Strategy:
-        """Return the strategy for ``per_node`` ranks on each machine; most strategies do not depend
-        on it."""
+        """Return the strategy for ``per_node`` ranks on each machine: here itself, because only
+        `Hierarchical` depends on it."""
         return self
 
     def for_layers(self, sizes: Sequence[int]) -> Strategy:

@@ -13,12 +13,13 @@ from dualml.parallel.aggregation.base import Strategy, Tensor
 
 
 def sum_fp16(strategy: Strategy, comm: Communicator, x: Tensor) -> Tensor:
-    """Return the strategy's sum of ``x`` rounded to float16, accumulated in float16.
+    """Return the strategy's sum of ``x`` rounded to float16, accumulated in float16, in the type of
+    ``x``.
 
-    It sends half the bytes; entries below 6e-8 vanish.
+    It sends half the bytes of float32; entries below 3e-8 in magnitude vanish.
 
     Raises:
-        TrialError: a sum beyond 65504, the largest float16.
+        TrialError: a sum that is not finite, such as one beyond 65504, the largest float16.
     """
     kind = comm.dtype(x)
     total = comm.cast(strategy.sum(comm, comm.cast(x, "float16")), kind)

@@ -29,8 +29,8 @@ def cut_layers(sizes: Sequence[int], n: int) -> tuple[int, ...]:
     """Return the start of each of n chunks of whole layers, and the end of the last one, in
     elements.
 
-    Chunks are runs of consecutive layers; no other split has a smaller largest chunk. With fewer
-    layers than chunks the last ones are empty.
+    Chunks are runs of consecutive layers; no other split has a smaller largest chunk. Each is
+    filled as far as that size allows, so that the last ones may be empty.
 
     >>> cut_layers([156, 2416, 48120, 1210], 2)
     (0, 2572, 51902)

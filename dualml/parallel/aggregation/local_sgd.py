@@ -70,7 +70,8 @@ class LocalSGD(DataParallel):
         """Do nothing: each rank updated its parameters before the aggregation."""
 
     def local_batch(self, batch: Array | Sequence[Array]) -> tuple[Array, float, float]:
-        """Return this rank's samples, their share of the batch, and the gradient factor 1."""
+        """Return the positions of this rank's samples, their share of the batch, and the gradient
+        factor 1."""
         part, share, _ = super().local_batch(batch)
         return part, share, 1.0  # each rank follows its own gradient
 
@@ -105,8 +106,9 @@ class LocalSGD(DataParallel):
         self.samples[:] = 0
 
     def record_divergence(self, own: list[Array], mean: list[Array]) -> None:
-        """Append the relative distance of this rank's parameters ``own`` from the average ``mean``
-        (bucket lists) to `divergence_log`, and remember ``mean`` as the last average."""
+        """Append (update, divergence, drift) of this rank's parameters ``own`` from the average
+        ``mean``, one array per bucket, to `divergence_log`, nan where the norm to divide by is 0;
+        remember ``mean`` as the last average."""
         gap, size = _norm([a - b for a, b in zip(own, mean, strict=True)]), _norm(mean)
         way = (
             _norm([a - b for a, b in zip(mean, self.last_average, strict=True)])
@@ -125,8 +127,8 @@ class LocalSGD(DataParallel):
         return self.settings.every > 1 or not self.strategy.exact
 
     def consensus(self) -> list[Tensor] | None:
-        """Return the weighted average of all ranks' parameters, one tensor per bucket; None if the
-        ranks never differ. All ranks call it."""
+        """Return the average of all ranks' parameters, each with its `averaging_weight`, one tensor
+        per bucket; None if the ranks never differ. All ranks call it."""
         if not self.ranks_diverge:
             return None
         parts = [self.comm.scale(p, self.averaging_weight) for p in self.buckets.parameters()]
@@ -144,8 +146,9 @@ class LocalSGD(DataParallel):
         )
 
     def state(self) -> dict[str, Arrays]:
-        """Return the state with the last average and, since then, the samples and this rank's
-        updates."""
+        """Return the base class's state with the last average (``average``), and in ``since`` the
+        samples of this rank and of all since then (``samples``) and the number of this rank's
+        updates in all (``updates``)."""
         before = {f"bucket{i}": mean for i, mean in enumerate(self.last_average)}
         since = {"samples": self.samples.copy(), "updates": np.array(self.updates)}
         return {**super().state(), "average": before, "since": since}

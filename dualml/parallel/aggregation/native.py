@@ -36,7 +36,8 @@ class NativeDataParallel(DataParallel):
 
     @property
     def detail(self) -> str:
-        """Name of the mechanism that sums the gradients, for the records."""
+        """Name of the mechanism that sums the gradients, such as a class of the framework, for the
+        records."""
         return self.reducing_buckets.detail
 
     def make_strategy(self, settings: Aggregation) -> Strategy:

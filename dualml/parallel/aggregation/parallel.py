@@ -140,8 +140,8 @@ class DataParallel(Training, ActivationCapture, MemoryReport):
         return self.strategy.is_point_to_point
 
     def local_batch(self, batch: Array | Sequence[Array]) -> tuple[Array, float, float]:
-        """Return this rank's samples, their share of the global batch (0 … 1), and the factor of
-        its mean gradient in the ranks' sum."""
+        """Return the positions of this rank's samples, their share of the global batch (0 … 1), and
+        the factor of its mean gradient in the ranks' sum."""
         parts = np.array_split(batch, self.comm.size) if isinstance(batch, np.ndarray) else batch
         part = parts[self.comm.rank]
         share = len(part) / sum(map(len, parts))
@@ -172,7 +172,8 @@ class DataParallel(Training, ActivationCapture, MemoryReport):
 
     def measure_memory(self, batch: Array | Sequence[Array] | None = None) -> MemoryUsage:
         """Count the bytes that this rank holds, including the buffers of the aggregation;
-        activations are those of its part of ``batch``, 0 if that part is empty."""
+        activations are those of its part of ``batch``, 0 if that part is empty, None without a
+        batch."""
         part = None if batch is None else self.local_batch(batch)[0]
         nothing = part is not None and not len(part)
         own = self.training.require_capability(MemoryReport).measure_memory(

@@ -139,8 +139,8 @@ class DiskRecords:
         return done
 
     def _result(self, done: Future[None]) -> None:
-        """Wait for a job and raise its error, if any; raise `TrialError` after `LIMIT_S`
-        seconds."""
+        """Wait for a job and raise its error, if any; after `LIMIT_S` seconds mark the records as
+        `hung` and raise `TrialError`."""
         try:
             done.result(LIMIT_S)
         except TooLate:

@@ -49,7 +49,7 @@ def record_lengths(units: Sequence[Unit], n: int, slots: int) -> dict[str, list[
 def estimate_offload_footprint(
     units: Sequence[Unit], n: int, offload: Offload, slots: int
 ) -> OffloadFootprint:
-    """Return the memory of one rank under offloading.
+    """Return the memory of one rank under offloading, in elements.
 
     With N = ``n`` ranks, k = ``slots`` and Ψ elements in all units, padding included: kΨ/N of state
     and Ψ/N of weights are where ``offload`` places them; each kind on disk also needs one or two
@@ -79,8 +79,8 @@ def estimate_offload_volume(
     updates: int = 1,
     applied_updates: int | None = None,
 ) -> OffloadVolume:
-    """Return the data movement of one rank in ``updates`` updates; kinds that are not offloaded
-    count nothing.
+    """Return the data movement of one rank in ``updates`` updates, in elements; kinds that are not
+    offloaded count nothing.
 
     State moves in and out once per update, kΨ/N each way. Weights move in before the forward and
     before the backward pass of each of ``rounds`` passes (chunks of batches, of all updates

@@ -51,7 +51,7 @@ class Scratch:
 
     def read(self, array: Array, begin: int) -> None:
         """Fill the contiguous ``array`` in place with the file's bytes from byte offset ``begin``
-        on."""
+        on; raise `TrialError` if the system cannot or the file ends before."""
         rest = array.data.cast("B")
         try:
             while rest:
@@ -63,7 +63,8 @@ class Scratch:
             raise self._error(error) from error
 
     def write(self, array: Array, begin: int) -> None:
-        """Write the contiguous ``array`` into the file at byte offset ``begin``."""
+        """Write the contiguous ``array`` into the file at byte offset ``begin``; raise `TrialError`
+        if the system cannot."""
         rest = array.data.cast("B")
         try:
             while rest:

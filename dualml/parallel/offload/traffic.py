@@ -73,7 +73,8 @@ class Meter:
         self._last, self.current = self.current, OffloadCounters()
 
     def total_counters(self) -> OffloadCounters:
-        """Return the counters of all updates; no work may be pending."""
+        """Return the counters of all updates since `clear`, in one object to which later updates
+        are added; no work may be pending."""
         self.total.add(self._last)
         self._last = OffloadCounters()
         return self.total

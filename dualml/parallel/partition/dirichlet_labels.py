@@ -28,8 +28,8 @@ class DirichletLabels(DirichletPartition):
 
     def assign(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
         """Divide the samples of each label at random by shares drawn from the Dirichlet
-        distribution, all redrawn until every rank has ``least`` samples; return each rank's
-        positions in ascending order."""
+        distribution, all redrawn until every rank has ``least`` samples, at most ``tries`` times
+        (then `UserError`); return each rank's positions in ascending order."""
         labels = np.asarray(samples)
         _, counts = np.unique(labels, return_counts=True)
         shares: list[list[int]] = []  # label → size of each rank's share

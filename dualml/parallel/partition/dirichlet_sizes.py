@@ -30,7 +30,8 @@ class DirichletSizes(DirichletPartition):
 
     def assign(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
         """Split a random permutation into parts whose sizes are drawn from the Dirichlet
-        distribution, redrawn until every rank has ``least`` samples."""
+        distribution, redrawn until every rank has ``least`` samples, at most ``tries`` times (then
+        `UserError`)."""
         n = count_samples(samples)
 
         def sizes() -> list[int]:

@@ -90,10 +90,10 @@ def save_partition(
 
 def load_partition(path: Path) -> tuple[list[Index], dict[str, Any]]:
     """Return the lists of a partition file, int64, and its metadata: ``dataset`` (name),
-    ``samples`` (their number), ``labels`` (their SHA-256) and ``rule``.
+    ``samples`` (their number), ``labels`` (their SHA-256) and ``rule`` (its `describe`).
 
     Raises:
-        UserError: the file is missing, damaged, or not a partition.
+        UserError: the file is missing, damaged, not a partition, or of a newer format.
     """
     if not path.is_file():
         raise UserError(f"there is no partition file {path}; make one with dualml partition --out")

@@ -48,7 +48,7 @@ class LabelClasses(Partition):
     def assign(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
         """Split the samples of each label at random, in nearly equal parts, over the ranks that own
         the label; leave out labels without an owner. Return each rank's positions in ascending
-        order."""
+        order. Raise `UserError` where `owners` does."""
         labels = np.asarray(samples)
         known = np.unique(labels)
         owners = self.owners(known, ranks, draw)
@@ -69,7 +69,8 @@ class LabelClasses(Partition):
         labels, (C,), in turn from a random order.
 
         Raises:
-            UserError: labels that no sample has, or not one list per rank.
+            UserError: labels that no sample has, not one list per rank, or more ``classes`` than
+                labels.
         """
         if self.assigned:
             if len(self.assigned) != ranks:

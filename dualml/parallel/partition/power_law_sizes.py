@@ -41,7 +41,8 @@ class PowerLawSizes(Partition):
         self.require(right, "exponent must be 0 or more", "exponent")
 
     def sizes(self, n: int, ranks: int) -> list[int]:
-        """Return sizes proportional to (r + 1)^-exponent for rank r, which add up to ``n``."""
+        """Return sizes proportional to (r + 1)^-exponent for rank r, rounded so that they add up to
+        ``n``; some may be 0."""
         weights = np.arange(1, ranks + 1, dtype=np.float64) ** -self.exponent
         return apportion(weights / weights.sum(), n)
 

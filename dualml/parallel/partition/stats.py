@@ -59,7 +59,7 @@ class PartitionStats:
 
     @property
     def empty(self) -> list[int]:
-        """Ranks without a sample."""
+        """Numbers of the ranks without a sample, ascending."""
         return [rank for rank, size in enumerate(self.sizes) if not size]
 
     def describe(self) -> JsonObject:

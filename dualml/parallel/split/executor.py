@@ -256,7 +256,7 @@ class Executor(PipelineRank):
 
     def all_finite(self) -> bool:
         """Return whether all gradients on all ranks are finite, so that all ranks step or skip
-        together."""
+        together; all ranks call it, in mixed precision only."""
         own = self.comm.tensor(np.array([self.is_finite()], np.float32))
         return bool(self.comm.numpy(self.comm.all_reduce(own, "min"))[0])
 
@@ -354,8 +354,9 @@ class Executor(PipelineRank):
         }
 
     def pop_states(self) -> list[tuple[Index, Arrays]]:
-        """Return and clear the final states of this rank's stateful layers in the last update, with
-        the samples of each micro-batch."""
+        """Return and clear the final states of this rank's stateful layers in the last update:
+        (positions of the samples, layer → states) for each micro-batch; empty without such
+        layers."""
         if self.hidden is None:
             return []
         return [

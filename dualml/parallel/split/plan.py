@@ -175,8 +175,8 @@ class SplitPlan:
         return views, pieces
 
     def same_parameters(self) -> list[list[int]]:
-        """Return the groups of two or more ranks that hold the same parameters and all-reduce their
-        gradients."""
+        """Return the groups of two or more ranks that hold the same parameters and combine their
+        gradients: replicas, or the trainers of a stage."""
         if self.trainers > 1:
             return [list(range(1, 1 + self.trainers))]
         return [group for group in self.mesh.data_groups() if len(group) > 1]
@@ -284,8 +284,9 @@ def split_plan(
         devices: devices of one process, for the engine ``devices``; ``place`` indexes them.
 
     Raises:
-        UserError: numbers that do not fit together, a cut at an illegal layer, or a deadlocking
-            schedule.
+        UserError: numbers that do not fit together, a cut at an illegal layer, a layer that cannot
+            be split so, a parameter that stages cannot share, or an unknown, incomplete or
+            deadlocking schedule.
     """
     positions.check_settings(tensor, sequence, regather, context, trainers, engine)
     named = ("context", context) if context > 1 else ("tensor", tensor)
@@ -361,8 +362,8 @@ def split_plan(
 
 
 def check_tied(plan: SplitPlan) -> None:
-    """Raise `UserError` if nobody would sum the gradients that stages compute for a shared
-    parameter."""
+    """Raise `UserError` if nobody would sum the gradients that several stages compute for a shared
+    parameter, or, with the engine ``devices``, if those stages lie on different devices."""
     together = plan.trainers == 1 or all(
         {plan.place[stage] for stage in there} == {0} for there in plan.tied_params.values()
     )  # summed by the ranks of a pipeline, or held once by the server

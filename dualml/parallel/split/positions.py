@@ -54,7 +54,9 @@ POSITIONWISE_LAYERS = (
 
 
 def check_model(spec: ModelSpec, how: str, parts: int) -> None:
-    """Raise `UserError` unless ``parts`` ranks can shard the positions of a model."""
+    """Raise `UserError` unless ``parts`` ranks can shard the positions of a model: one of tokens
+    whose attention is causal and whose other layers process every position alone, of a length that
+    splits into equal chunks. ``how`` is a key of `POSITION_SLICES`."""
     given = f"split.{how}"
     layers = [layer for _, layer in spec.layers]
     if not spec.takes_tokens or not any(

@@ -56,7 +56,8 @@ class PipelineRank(TensorParallelRank):
     def infer(
         self, first: Callable[[], Tensor], rows: int
     ) -> tuple[Tensor | None, dict[str, tuple[Tensor, Any]]]:
-        """Evaluate ``rows`` samples through the pipeline.
+        """Evaluate ``rows`` samples through the pipeline; of trainers that share a stage only the
+        first takes part, and the others return None and an empty dict.
 
         Args:
             first: makes the samples' tensor; called on ranks of the first stage.
@@ -64,7 +65,7 @@ class PipelineRank(TensorParallelRank):
 
         Returns:
             The logits, None unless this rank has the last stage, and for every layer of this rank
-                its output with (axis, blocks) of its slice, None if the output is whole.
+                its output with the `OutputSplit` of its slice, None if the output is whole.
         """
         seen: dict[str, tuple[Tensor, Any]] = {}
         logits, pending = None, []

@@ -50,8 +50,8 @@ class SplitModel(Training, ActivationCapture):
 
     @abstractmethod
     def micro_batch_losses(self, lazy: Any) -> Array | None:
-        """Return the mean losses of the micro-batches of one update; None if this rank computes no
-        loss."""
+        """Return the mean losses of the micro-batches of one update from ``lazy``, the return value
+        of its `step`; None if this rank computes no loss."""
 
     @abstractmethod
     def count_saved_bytes(self, on: bool) -> None:

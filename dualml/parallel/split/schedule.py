@@ -200,7 +200,9 @@ class Grid:
         optional.
 
         Raises:
-            UserError: no rows of cells, owners that are not ranks, or a cell that is not an action.
+            UserError: no rows of cells, owners that are not ranks, ``micro_batches`` that is not a
+                whole number, a cell that is not an action, or (without owners) a stage that occurs
+                nowhere.
         """
         rows, owners, m = value.get("rows"), value.get("owners"), value.get("micro_batches")
         if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):

@@ -136,7 +136,7 @@ def interleaved(owners: Sequence[int], m: int) -> Grid:
 
     Args:
         owners: 0 … p−1, repeated v times.
-        m: a multiple of p.
+        m: a multiple of p; any number if v is 1, which is `one_f_one_b`.
 
     Raises:
         UserError: other owners, or another m; the message gives the nearest valid values.
@@ -211,8 +211,12 @@ def live_bound(name: str, owners: Sequence[int], m: int, rank: int) -> int:
     """Return the largest number of activations that ``rank`` may hold at once under the schedule
     ``name``, over all its stages.
 
-    The bound is one per stage (``naive``), m per stage (``gpipe``), S − s in stage s (``1f1b``), 2
-    (S − s) − 1 (``eager-1f1b``), or the warm-up plus one (``interleaved``).
+    The bound is one per stage (``naive``), m per stage (``gpipe``), S − s in stage s (``1f1b``, and
+    ``interleaved`` with one stage per rank), 2 (S − s) − 1 (``eager-1f1b``), or the warm-up plus
+    one (``interleaved``); never more than m per stage.
+
+    Raises:
+        UserError: an unknown name, or owners or m that the schedule does not allow.
     """
     SCHEDULES.find(name)
     _check(owners, m)

@@ -36,12 +36,14 @@ SPLIT = {
 def choose_styles(
     spec: ModelSpec, parts: int, given: Mapping[str, str], stages: Sequence[Sequence[str]]
 ) -> dict[str, str]:
-    """Return the style of every layer, ``column``, ``row`` or ``whole``: as given, otherwise in
-    pairs within each stage. A layer without a partner stays whole, unless its stage has no pair at
-    all.
+    """Return the style of every layer, ``column``, ``row`` or ``whole``. If any are ``given``, the
+    others are whole; if none, layers are split in pairs within each stage (`pair_layers`), where a
+    layer without a partner stays whole, unless its stage has no pair at all. For one rank
+    (``parts`` 1) nothing is split by itself.
 
     Raises:
-        UserError: an unknown layer or style, or sizes that the ranks do not divide.
+        UserError: an unknown layer or style, a layer that cannot be split, sizes that the ranks do
+            not divide, or no split layer for several ranks.
     """
     layers = dict(spec.layers)
     for name, style in given.items():
@@ -77,8 +79,8 @@ def choose_styles(
 
 def pair_layers(spec: ModelSpec, names: Sequence[str]) -> dict[str, str]:
     """Return ``column`` and ``row`` for pairs of linear or convolution layers that have only
-    feature-wise layers between them; without any pair ``column`` for the first such layer. Others
-    have no entry."""
+    feature-wise layers, attention or SwiGLU between them; without any pair ``column`` for the first
+    such layer. Others have no entry."""
     styles: dict[str, str] = {}
     layers, first, lone = dict(spec.layers), "", ""
     for name in names:
@@ -93,7 +95,8 @@ def pair_layers(spec: ModelSpec, names: Sequence[str]) -> dict[str, str]:
 
 
 def check_divisible(spec: ModelSpec, styles: Mapping[str, str], parts: int) -> None:
-    """Raise `UserError` unless every split layer has ``parts`` equal slices."""
+    """Raise `UserError` unless every split layer has ``parts`` equal slices, as well as the heads
+    or gates of attention and SwiGLU behind it."""
     counts: dict[str, tuple[int, str]] = {}
     shapes, before, sliced = spec.shapes(), "whole", False
     for name, layer in spec.layers:

@@ -126,7 +126,7 @@ class StageShard:
 
     def add_layer(self, name: str, layer: Layer, style: str) -> None:
         """Append a layer in this rank's form, with the communication that it needs before and
-        after."""
+        after; raise `UserError` if it cannot be split so here."""
         if style == "row" and not self.blocks and not isinstance(layer, Embedding):
             raise UserError(
                 f"split.layers.{name}: a row layer takes the output of a column layer; what comes "
@@ -165,7 +165,7 @@ class StageShard:
 
     def align_positions(self, name: str, layer: Layer, style: str) -> None:
         """Append the communication that gives a layer all positions or only the local ones, as it
-        needs."""
+        needs; raise `UserError` if none can."""
         if style == "column" and not self.sequence_sharded:
             raise UserError(
                 f"split.sequence: {name} cannot be split by column, which begins with one's own "
@@ -189,8 +189,8 @@ class StageShard:
         return style == "row" or isinstance(layer, FEATUREWISE_LAYERS)
 
     def slice_layer(self, name: str, layer: Layer, style: str) -> list[Layer]:
-        """Return this rank's part of a layer; the bias of a row layer follows as a layer after the
-        sum."""
+        """Return this rank's part of a layer, and record its parameter shards in `pieces`; the bias
+        of a row layer follows as a layer after the sum."""
         n = self.parts
         if style == "column":
             if isinstance(layer, Embedding):
@@ -245,7 +245,7 @@ class StageShard:
 
     def append_op(self, kind: str, after: str = "") -> None:
         """Close the current segment and append a communication operator; a group of a single rank
-        gets none."""
+        gets none. Raise `UserError` for a ``gather`` where positions are sharded."""
         if kind == "gather" and self.position_slices is not None:
             raise UserError(
                 "split.sequence: a layer split by column gives its slices to one split by row, "

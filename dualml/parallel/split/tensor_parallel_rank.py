@@ -153,7 +153,8 @@ class TensorParallelRank:
         return x if mixed is None else mixed.downcast(x)
 
     def all_reduce_sum(self, group: Communicator, x: Tensor) -> Tensor:
-        """Sum ``x`` over ``group`` in place and return it; the simulated straggler sleeps first."""
+        """Return the sum of ``x`` over ``group``, in place where the framework can: ``x`` may be
+        overwritten. The simulated straggler sleeps first."""
         if self.slow is not None and self.slow.rank == self.rank:
             schedule = strategy("all_reduce").schedule(group.size)
             late = replace(self.slow, rank=group.rank)  # a schedule uses ranks of the group
@@ -261,8 +262,8 @@ class TensorParallelRank:
 
 
 def make_group(comm: Communicator, groups: Sequence[Sequence[int]]) -> Communicator | None:
-    """Return the communicator of this rank's group, None if it has none. Every rank must call this
-    with the same groups."""
+    """Return the communicator of this rank's group, None if it has none or is alone in it. Every
+    rank must call this with the same groups."""
     own = None
     for group in groups:
         if len(group) == 1:

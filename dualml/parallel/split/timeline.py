@@ -66,6 +66,8 @@ class Timeline:
         self.rows, self.starts = [], []
 
     def columns(self) -> dict[str, NDArray[np.float64]]:
-        """Return the events as one float64 array per column of `COLUMNS`."""
+        """Return the events as one float64 array per column of `COLUMNS`: ``kind`` as its index in
+        `KINDS`, ``stage`` and ``micro`` −1 where there is none, times in seconds of the monotonic
+        clock."""
         table = np.array(self.rows, np.float64).reshape(-1, len(COLUMNS))
         return {name: table[:, i] for i, name in enumerate(COLUMNS)}

@@ -77,14 +77,16 @@ F, B, SEND, RECEIVE, COLLECTIVE, REDUCE, UPDATE = range(len(KINDS))
 
 
 def summary(plan: SplitPlan, ranks: Sequence[Events]) -> dict[str, Any]:
-    """Return mean times per update, the bubble and the traffic; empty if nothing was recorded.
+    """Return mean times per update, the bubble and the traffic, over the updates that every rank
+    recorded; empty without any.
 
-    A rank waits for a message until it is sent, and for a collective until the last rank arrives;
-    the remaining time is transfer, which includes the reduction. The rest of its recorded work is
-    computation. ``bubble`` is the share of the ranks' time, from the first forward pass to the last
-    backward pass of an update, in which no stage computes: a median over updates, with the
-    quartiles ``bubble_low`` and ``bubble_high``. ``bubble_passes`` is the bubble of the same passes
-    if messages took no time.
+    ``ranks``: each rank's mean seconds ``compute_s`` (with ``update_s``, the optimizer), ``wait_s``
+    (for a message until its sending begins, for a collective until the last rank arrives),
+    ``transfer_s`` (the rest, with the reduction) and ``step_s``. ``bubble``: share of the ranks'
+    time, from first forward to last backward pass of an update, in which no stage computes, the
+    median over updates; ``bubble_low``, ``bubble_high``: quartiles; ``bubble_passes``: that of the
+    same passes if messages took no time. ``links``, with devices ``transfers``: see
+    `measured_links`, `measured_transfers`; ``updates``: number of updates.
     """
     steps = common_steps(ranks)
     if not len(steps):
@@ -189,8 +191,8 @@ def last_arrival_times(plan: SplitPlan, ranks: Sequence[Events]) -> dict[tuple[i
 def measured_links(
     plan: SplitPlan, ranks: Sequence[Events], steps: NDArray[np.float64]
 ) -> list[dict[str, Any]]:
-    """Return the measured bytes and messages per update, averaged over ``steps``, on each link
-    between two ranks that was used."""
+    """Return ``source``, ``target``, and the ``bytes`` and ``messages`` per update, measured and
+    averaged over ``steps``, of each link between two ranks that was used, in that direction."""
     sent: dict[tuple[int, int], list[float]] = {}
     for rank, events in enumerate(ranks):
         data, _, tensor = plan.mesh.coordinates(rank)
@@ -211,8 +213,9 @@ def measured_links(
 def measured_transfers(
     plan: SplitPlan, ranks: Sequence[Events], steps: NDArray[np.float64]
 ) -> list[dict[str, Any]]:
-    """Return the measured bytes and values per update, averaged over ``steps``, that move between
-    each two devices of each process."""
+    """Return ``rank``, the devices ``source`` and ``target``, and the ``bytes`` and ``messages``
+    (values) per update, measured and averaged over ``steps``, that each process moves between them
+    in that direction."""
     moved: dict[tuple[int, str, str], list[float]] = {}
     for rank, events in enumerate(ranks):
         devices = shift_devices(plan.devices, plan.mesh.coordinates(rank)[0])

@@ -55,7 +55,9 @@ def layer_times(backend: Backend, spec: ModelSpec, batch: int) -> dict[str, floa
 
 
 def measure(comm: Any, argument: dict[str, Any]) -> dict[str, float]:
-    """Run `layer_times` on the backend of a rank; started by `dualml.launch.ranks`."""
+    """Run `layer_times` on the backend of a rank, on a CPU with one thread; started by
+    `dualml.launch.ranks`. ``argument`` has ``model`` (its name), ``batch`` and, for texts,
+    ``words`` and ``length``."""
     backend = backends()[comm.backend].create("cpu", 1)
     sizes = {key: argument[key] for key in ("words", "length") if argument.get(key)}
     return layer_times(backend, model(argument["model"], **sizes), argument["batch"])

@@ -32,7 +32,7 @@ class LinkVolume:
 @dataclass(frozen=True)
 class Collective:
     """Collectives of one kind in a group of ranks in an update: ``calls`` calls with ``nbytes``
-    bytes in total."""
+    bytes per rank in total; an all-gather counts the slice that each rank contributes."""
 
     ranks: tuple[int, ...]
     kind: str
@@ -94,8 +94,9 @@ def _rpc_messages(plan: SplitPlan, batch: int) -> Iterator[Message]:
 
 
 def transfers(plan: SplitPlan, batch: int, *, lower: bool = False) -> list[JsonObject]:
-    """Return the values and bytes that move between the devices of each process in an update of
-    ``batch`` samples; empty for a plan without devices.
+    """Return the values that move between the devices of each process in an update of ``batch``
+    samples: ``rank``, ``source``, ``target``, ``what`` (``activations`` or ``gradients``), and
+    their number ``messages`` and bytes ``nbytes``. Empty for a plan without devices.
 
     Args:
         lower: whether the model is trained in mixed precision.
@@ -127,8 +128,8 @@ def transfers(plan: SplitPlan, batch: int, *, lower: bool = False) -> list[JsonO
 
 
 def collectives(plan: SplitPlan, batch: int, *, lower: bool = False) -> list[Collective]:
-    """Return the collectives in an update of ``batch`` samples, summed by group of ranks and kind;
-    sums are float32 in any precision."""
+    """Return the collectives in an update of ``batch`` samples, summed by group of ranks and kind,
+    with bytes per rank; sums are float32 in any precision."""
     calls, sizes = Counter[tuple[tuple[int, ...], str]](), Counter[tuple[tuple[int, ...], str]]()
     for group in plan.mesh.tensor_groups() if plan.mesh.tensor > 1 else ():
         data = plan.mesh.coordinates(group[0])[0]

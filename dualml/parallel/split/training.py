@@ -93,8 +93,8 @@ class SplitTraining(SplitModel, MemoryReport, MixedPrecision, StateCarryover):
     # --- one update -------------------------------------------------------------------------------
 
     def step(self, batch: Array, step: int) -> Any:
-        """Make update ``step`` on ``batch``; return the lazy losses of this rank's micro-batches,
-        an empty list unless it has the last stage."""
+        """Make update ``step`` on ``batch``; return (lazy loss, share of the batch) of each of this
+        rank's micro-batches with samples, an empty list unless it has the last stage."""
         self.executor.loss_scale = self.loss_scale
         losses = self.executor.run(batch, step)
         if self.scaler is None:
@@ -121,8 +121,9 @@ class SplitTraining(SplitModel, MemoryReport, MixedPrecision, StateCarryover):
         return total
 
     def micro_batch_losses(self, lazy: Any) -> Array | None:
-        """Return the mean loss of each micro-batch, float64 (m,), from the (lazy loss, share) pairs
-        that `step` returned; None for an empty list, without a last stage."""
+        """Return the mean loss of each of this rank's micro-batches with samples, float64, from the
+        (lazy loss, share) pairs that `step` returned; None for an empty list, without the last
+        stage."""
         if not lazy:
             return None
         return np.array(
@@ -140,8 +141,8 @@ class SplitTraining(SplitModel, MemoryReport, MixedPrecision, StateCarryover):
             self.executor.max_in_flight = self.executor.max_saved_bytes = 0
 
     def measure_memory(self, batch: Array | None = None) -> MemoryUsage:
-        """Measure the memory of this rank; activations are those of the last count
-        (`count_saved_bytes`).
+        """Measure the memory of this rank; ``batch`` is ignored, and activations are those of the
+        last count (`count_saved_bytes`).
 
         Raises:
             Unsupported: the stages cannot count their bytes.
@@ -308,8 +309,9 @@ def make_stage(
         comm: communicator of all ranks, needed by stages on several devices of a process.
 
     Raises:
-        Unsupported: this backend does not train parts of models, or not in the recipe's precision
-            or with its recomputation.
+        Unsupported: this backend does not train parts of models, or not in the recipe's precision,
+            with its recomputation or hidden states, with these devices, or with positions sharded
+            as the plan wants; ``context`` goes with no low precision at all.
     """
     segments, first, last = rank_segments(plan, rank)
     if plan.engine == "devices":

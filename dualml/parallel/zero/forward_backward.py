@@ -264,7 +264,7 @@ class ShardedForwardBackward:
 
     def infer(self, values: Any) -> tuple[Tensor, dict[str, Tensor]]:
         """Run all units in evaluation mode on the input stack ``values``; return the logits and
-        layer name → output."""
+        layer name → output. In stage 3 all ranks must call this together."""
         outputs: dict[str, Tensor] = {}
         for number, segment in enumerate(self.segments):
             self.fetch_unit(number)

@@ -58,9 +58,9 @@ class ZeroDataParallel(DataParallel):
             pause(self.slow.schedule_delay(schedule, self.comm.rank, nbytes, self.step_count))
 
     def local_batch(self, batch: Array | Sequence[Array]) -> tuple[Array, float, float]:
-        """Return this rank's samples, their share of the batch and the factor of its gradient. Set
-        the model's `micro_steps` to the most chunks of any rank, so that all join the same
-        collectives."""
+        """Return the positions of this rank's samples, their share of the batch and the factor of
+        its gradient. Set the model's `micro_steps` to the most chunks of any rank, so that all join
+        the same collectives."""
         n, chunk = self.comm.size, self.training.recipe.chunk
         parts = np.array_split(batch, n) if isinstance(batch, np.ndarray) else batch
         self.training.micro_steps = max(1, *(-(-len(part) // chunk) for part in parts))
@@ -103,8 +103,8 @@ class ZeroDataParallel(DataParallel):
         return BatchTrace(*self.capture_forward(batch, probe), 0.0, gradients)
 
     def local_gradient(self, batch: Array | Sequence[Array]) -> Arrays:
-        """Return this rank's gradient before the reduction; empty in stages 2 and 3, where no rank
-        has it whole."""
+        """Return this rank's gradient times its factor, before the reduction, by canonical name;
+        empty in stages 2 and 3, where no rank has it whole."""
         if self.training.sharding.stage > 1:
             return {}
         part, _, factor = self.local_batch(batch)

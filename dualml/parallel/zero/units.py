@@ -39,7 +39,7 @@ class Unit:
 
     @property
     def size(self) -> int:
-        """Number of parameters, without padding."""
+        """Number of elements of all its parameters, without padding."""
         return sum(map(math.prod, self.shapes.values()))
 
     def unflatten(self, vector: Array) -> Arrays:
@@ -182,7 +182,7 @@ def estimate_memory(
     buffer_slots: int = 1,
     lower: bool = False,
 ) -> MemoryModel:
-    """Return the memory of one rank in closed form.
+    """Return the memory of one rank in closed form, in elements.
 
     With Ψ elements in all units, padding included, and k elements of optimizer state per parameter:
     Ψ + Ψ + kΨ/N in stage 1, Ψ + (1 + k)Ψ/N in stage 2, (2 + k)Ψ/N in stage 3.

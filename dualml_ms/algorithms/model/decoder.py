@@ -25,8 +25,8 @@ class RMSNorm(nn.Cell):
         self.mean = ops.ReduceMean(keep_dims=True)
 
     def construct(self, x):
-        """Divide ``x`` (…, D) by its root mean square along the last axis and multiply it by
-        ``weight``."""
+        """Divide ``x`` (…, D) by its root mean square along the last axis, ``eps`` added to the
+        mean square, and multiply it by ``weight``."""
         return x / ops.sqrt(self.mean(x * x, -1) + self.eps) * self.weight.astype(ms.float32)
 
 
@@ -57,8 +57,9 @@ class GroupedAttention(nn.Cell):
             self.cos, self.sin = (ms.Tensor(a.astype(np.float32)) for a in rotary_cos_sin(layer))
 
     def construct(self, x):
-        """Return the attention outputs (B, T, G·R·K) of ``x`` (B, T, G·(R + 2)·K), which holds the
-        queries, the key and the value of each group."""
+        """Return the causal attention outputs (B, T, G·R·K) of ``x`` (B, T, G·(R + 2)·K), which
+        holds the queries, the key and the value of each group; queries and keys are rotated if the
+        layer is rotary."""
         b, length, _ = x.shape
         r, groups, width = self.heads_per_group, self.groups, self.width
         parts = x.reshape(b, length, groups, r + 2, width).transpose(0, 2, 3, 1, 4)  # B G R+2 T K

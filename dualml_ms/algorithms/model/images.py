@@ -29,8 +29,8 @@ class BatchNorm2d(nn.Cell):
         self.eval_norm = ops.BatchNorm(is_training=False, epsilon=eps, momentum=momentum)
 
     def construct(self, x, learning):
-        """Normalize (B, C, H, W), with the statistics of the batch if ``learning``, else with the
-        running ones."""
+        """Normalize (B, C, H, W), with the statistics of the batch if ``learning``, which also
+        moves the running ones in place, else with the running ones."""
         weight, bias = self.weight.astype(ms.float32), self.bias.astype(ms.float32)
         if learning:
             return self.train_norm(x, weight, bias, self.running_mean, self.running_var)[0]

@@ -225,7 +225,8 @@ class Attention(nn.Cell):
 
     def construct(self, x, here=None):
         """Return the attention outputs (B, T, D) of ``x`` (B, T, 3·D), which holds queries, keys
-        and values. Keys where ``here`` (B, T) is false get no weight; None: all count."""
+        and values. Later keys get no weight if the layer is causal, nor do keys where ``here`` (B,
+        T) is false; None: all count."""
         b, length, width = x.shape
         parts = x.reshape(b, length, 3, self.heads, -1).transpose(2, 0, 3, 1, 4)
         q, k, v = parts[0], parts[1], parts[2]  # B heads T d each

@@ -33,7 +33,8 @@ def attribute_name(name: str) -> str:
 
 
 def layer_kind(layer: Layer) -> int:
-    """Return the kind of a layer: a cell, a stateful cell (`CARRY`), or a stack operation."""
+    """Return the kind of a layer, one of `CELL`, `CARRY` (a stateful cell), and the stack
+    operations `BRANCH`, `MERGE`, `SWAP` and `DROPOUT`."""
     return CARRY if carries_state(layer) else KINDS.get(type(layer), CELL)
 
 

@@ -53,8 +53,9 @@ def cell_source(network: Network) -> str:
 
 
 def convert_to_o1(network: Network) -> nn.Cell:
-    """Return a cell of level O1 that shares the network's parameters. The LayerNorm cells of
-    ``network`` itself are replaced by MindSpore's."""
+    """Return a cell of level O1 that shares the network's parameters; its generated source lies in
+    a temporary folder as long as the cell exists. The LayerNorm cells of ``network`` itself are
+    replaced by MindSpore's."""
     folder = TemporaryDirectory(prefix="dualml-o1-")
     name = f"written_{Path(folder.name).name.replace('-', '_')}"
     path = Path(folder.name) / f"{name}.py"

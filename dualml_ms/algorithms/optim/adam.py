@@ -74,8 +74,8 @@ class Adam(RuleOptimizer):
         return g + decay * p
 
     def update(self, i, g, decay, numbers):
-        """Update parameter ``i`` and its averages m and v in place: by ``ops.Adam``, or by
-        assignments if a beta is below 1/2."""
+        """Update parameter ``i`` and its averages m and v in place, after `decay` with a ``decay``
+        above 0: by ``ops.Adam``, or by assignments if a beta is below 1/2."""
         lr, size, eps = numbers
         p, m, v = self.parameters[i], self.exp_avg[i], self.exp_avg_sq[i]
         if decay > 0:

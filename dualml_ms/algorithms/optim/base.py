@@ -69,7 +69,7 @@ class RuleOptimizer(nn.Optimizer):
 
     @property
     def size(self) -> int:
-        """Number of parameters of all groups."""
+        """Number of parameter tensors of all groups."""
         return len(self.parameters)
 
     def initial_value(self, slot: str) -> Any:
@@ -83,7 +83,8 @@ class RuleOptimizer(nn.Optimizer):
         return 1.0
 
     def construct(self, gradients):
-        """Make one update, in place, with one gradient per parameter; return True."""
+        """Make one update, in place, with one gradient per parameter (`ValueError` for another
+        number); return True."""
         if len(gradients) != len(self.parameters):
             raise ValueError("an optimizer needs one gradient per parameter, in their order")
         rates = self.get_lr()

@@ -27,8 +27,8 @@ class ConstantRate(LearningRateSchedule):
 
 
 def unify_rates(rate: Rate, parameters: list[Any]) -> Rate:
-    """Validate the rates of the optimizer and of its groups; return that of the optimizer and
-    replace those of the groups in place.
+    """Validate the rates of the optimizer and of its groups (`UserError`); return that of the
+    optimizer and replace those of the groups in place.
 
     If any of them changes with the step, all become schedules: among changing rates, nn.Optimizer
     would add 1 to a fixed one and subtract it again, which changes 1e-4 by two parts in ten
@@ -44,8 +44,9 @@ def unify_rates(rate: Rate, parameters: list[Any]) -> Rate:
 
 
 def _check_rate(rate: Rate) -> Any:
-    """Return the rate as a float, a schedule, or a float32 tensor with one value per step; raise
-    `UserError` if one is negative or not finite."""
+    """Return the rate as a float, a float32 tensor with one value per step, or the given schedule,
+    whose rates are not checked; raise `UserError` if a rate is negative or not finite, or there is
+    none."""
     if isinstance(rate, LearningRateSchedule):
         return rate
     values = rate.asnumpy() if isinstance(rate, ms.Tensor) else np.asarray(rate, np.float64)

@@ -44,15 +44,16 @@ def load_state(
     step: int,
     names: Sequence[Any] | None = None,
 ) -> None:
-    """Restore the state after update ``step``; step 0 is a fresh start, for which ``state`` is
-    ignored.
+    """Restore the state and the optimizer's count of updates after update ``step``; step 0 is a
+    fresh start, for which ``state`` is ignored.
 
     Args:
         optimizer, names: as `state` takes them.
         state: the result of `state`, arrays of the parameters' shapes.
 
     Raises:
-        UserError: a state name or a parameter name is missing, or a shape does not match.
+        UserError: a state name or a parameter name is missing, a shape does not match, or the
+            number of ``names`` is not that of the parameters.
     """
     names = _check_names(optimizer, names)
     start = optimizer.rule.init(

@@ -219,7 +219,8 @@ class MindSporeMethod(MethodTraining, MemoryReport):
             ops.assign(parameter, ms.Tensor(moved[name], parameter.dtype))
 
     def _read_scaler_values(self) -> list[tuple[ms.Parameter, Array]]:
-        """Return the loss scaler's parameters and copies of their initial values."""
+        """Return the loss scaler's parameters and copies of their initial values; empty without a
+        scaler."""
         scaler = getattr(self.method, "scaler", None)
         kept = vars(scaler).values() if isinstance(scaler, amp.LossScaler) else ()
         return [(p, p.asnumpy().copy()) for p in kept if isinstance(p, ms.Parameter)]
@@ -235,8 +236,8 @@ def count_processes(comm: Communicator | None) -> int:
 
 @contextmanager
 def capture_parallel_mode() -> Iterator[list[str]]:
-    """Yield a list that is filled with the parallel mode set inside the block; then reset the
-    mode."""
+    """Yield a list to which the parallel mode set inside the block is appended at its end, unless
+    it raises; then reset the mode."""
     modes = list[str]()
     try:
         yield modes
