@@ -105,7 +105,7 @@ class Communicator(PointToPoint):
         self, x: Tensor, root: int = 0, *, inplace: bool = False, wait: bool = True
     ) -> Any:
         """Return rank ``root``'s ``x`` on every rank; elsewhere ``x`` only gives the shape and
-        type."""
+        type. With ``inplace`` it may be overwritten; use the returned tensor either way."""
         self._validate("broadcast", x, root=root)
         own = x if inplace else self.copy(x)
         if self._use_native("broadcast", x, handed=(x,) if self.rank == root else ()):
@@ -140,7 +140,8 @@ class Communicator(PointToPoint):
             like: gives the shape and type on every rank; its content is ignored.
 
         Raises:
-            CommunicationError: there are not n parts.
+            CommunicationError: there are not n parts on rank ``root``, or an unsupported type or
+                root.
         """
         if self.rank == root and (parts is None or len(parts) != self.size):
             count = None if parts is None else len(parts)
@@ -175,7 +176,7 @@ class Communicator(PointToPoint):
             parts: n tensors, the one for rank j at index j.
 
         Raises:
-            CommunicationError: there are not n parts.
+            CommunicationError: there are not n parts, or their type is unsupported.
         """
         if len(parts) != self.size:
             raise CommunicationError(
@@ -221,7 +222,8 @@ class Communicator(PointToPoint):
         are given.
 
         Raises:
-            CommunicationError: a rank that does not exist, or is listed twice, or no rank at all.
+            CommunicationError: a rank that does not exist, or is listed twice, or no rank at all;
+                ranks that call it with different ``ranks``, or do not call it in time.
         """
         chosen = sorted(set(ranks))
         if not chosen or chosen[0] < 0 or chosen[-1] >= self.size or len(chosen) != len(ranks):
@@ -336,8 +338,8 @@ class Communicator(PointToPoint):
             self._check_consistency(f"{primitive} {kind} {tuple(x.shape)} op={op} root={root}")
 
     def _check_consistency(self, what: str) -> None:
-        """Check that all ranks are about to make the same call, and report who asks for what if
-        not.
+        """Compare the call ``what`` with those of the other ranks over the store, in any mode, and
+        report who asks for what if they differ.
 
         Raises:
             CommunicationError: a rank asks for something else, or for nothing in time.

@@ -26,7 +26,8 @@ def part_lengths(length: int, n: int) -> list[int]:
 
 def slice_lengths(length: int, n: int, full: int) -> list[int]:
     """Return the lengths of n consecutive slices of ``length`` elements: ``full // n`` each, as in
-    a ``full`` batch; the last ones are shorter, or empty, where the elements run out.
+    a ``full`` batch; the last ones are shorter, or empty, where the elements run out; elements
+    beyond n slices are in none.
 
     >>> slice_lengths(35, 2, 64)
     [32, 3]

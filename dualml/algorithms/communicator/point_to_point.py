@@ -29,7 +29,8 @@ class PointToPoint(CommEngine):
         """Send to some ranks and receive from some, all at once.
 
         Only the ranks named need to take part; receives must match the order of the sends. A rank
-        may call it with nothing at all, but not name itself.
+        may call it with nothing at all; one that names itself or a rank outside the group gets a
+        `CommunicationError`.
 
         Args:
             send: rank → contiguous tensor.
@@ -57,7 +58,9 @@ class PointToPoint(CommEngine):
             tag: only an ``irecv`` with the same tag receives it; from 0 to 2³¹ - 1.
 
         Raises:
-            Unsupported: a tag, where `implementation_of` reports no ``tags``.
+            CommunicationError: ``peer`` is this rank or outside the group, or the tag is out of
+                range.
+            Unsupported: a tag other than 0, where `implementation_of` reports no ``tags``.
         """
         self._check_peer(peer)
         self._check_tag(tag)
@@ -76,11 +79,13 @@ class PointToPoint(CommEngine):
             buffer: of the expected shape and type; it may be overwritten.
             peer: source rank; None: any rank of the group. After the wait the handle's ``source``
                 is the sender.
-            tag: tag of the message.
+            tag: tag of the message, from 0 to 2³¹ - 1.
 
         Raises:
-            Unsupported: a tag, or any rank, where `implementation_of` reports no ``tags`` or
-                ``any_source``.
+            CommunicationError: ``peer`` is this rank or outside the group, the tag is out of range,
+                or the rank is alone in its group.
+            Unsupported: a tag other than 0, or any rank, where `implementation_of` reports no
+                ``tags`` or ``any_source``.
         """
         if peer is not None:
             self._check_peer(peer)

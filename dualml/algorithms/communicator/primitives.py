@@ -87,7 +87,7 @@ class TrafficCounter:
         bytes_sent, bytes_received: bytes of these messages.
         calls: number of native collectives.
         payload: bytes that this rank passed to native collectives.
-        seconds: time spent in all of them.
+        seconds: time spent in messages and native collectives, waiting included.
     """
 
     sent: int = 0
@@ -103,7 +103,7 @@ class TrafficCounter:
         self.__init__()  # type: ignore[misc]
 
     def describe(self) -> JsonObject:
-        """Return the counters as JSON values."""
+        """Return counter, by the attribute's name → number."""
         return asdict(self)
 
 

@@ -177,7 +177,7 @@ class RankContext:
             it; empty: the framework finds one.
 
     Raises:
-        UserError: no such rank, or a rendezvous that no backend supports.
+        UserError: no such rank, or a rendezvous that `check_rendezvous` rejects.
     """
 
     rank: int

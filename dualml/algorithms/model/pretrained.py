@@ -70,7 +70,8 @@ class PretrainedBert:
     @classmethod
     def open(cls, folder: Path) -> PretrainedBert:
         """Return the pretrained BERT of a folder after checking its ``config.json``; raise
-        `UserError` if a file is missing or it is no BERT."""
+        `UserError` if a file is missing or unreadable, or it is no BERT. ``model.safetensors`` is
+        not opened."""
         for name in (CONFIG, TENSORS):
             require_file(folder, name)
         path = folder / CONFIG
@@ -123,7 +124,8 @@ class PretrainedBert:
         """Name of each tensor in today's transformers, without ``bert.`` → its name in the file,
         shape and type, such as ``F32``.
 
-        Some files have names with ``bert.``, or ``gamma`` and ``beta`` of norms.
+        The first use reads the file's header, or raises `UserError`. Some files have names with
+        ``bert.``, or ``gamma`` and ``beta`` of norms.
         """
         path, found = self.folder / TENSORS, {}
         check_regular(path)
@@ -148,8 +150,8 @@ class PretrainedBert:
         return found == expected
 
     def expected_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return tensor → shape according to ``config.json``, with all its positions and without a
-        head."""
+        """Return transformers' name of each tensor (queries, keys and values apart) → shape
+        according to ``config.json``, with all its positions and without a head."""
         config, modules = self.config, module_names(self.config.num_hidden_layers)
         shapes: dict[str, tuple[int, ...]] = {KIND: (config.type_vocab_size, config.hidden_size)}
         for name, shape in self.spec(config.max_position_embeddings, 1).parameters().items():
@@ -159,8 +161,9 @@ class PretrainedBert:
         return shapes
 
     def check_tensors(self) -> None:
-        """Raise `UserError` if tensors are missing, or of another shape or type; the message lists
-        the first ten. Tensors that are not needed are ignored."""
+        """Raise `UserError` if tensors are missing, or of another shape, or of a type other than
+        float16, 32 or 64; the message lists the first ten. Tensors that are not needed are
+        ignored."""
         wrong = []
         for name, shape in self.expected_shapes().items():
             _, there, kind = self.stored_tensors.get(name, ("", None, ""))
@@ -185,7 +188,8 @@ class PretrainedBert:
         without the head if the file has none for this number of classes.
 
         Raises:
-            UserError: as `check_tensors` does.
+            UserError: as `check_tensors` does; the file is not readable, or ``length`` is too
+                large.
         """
         self.check_tensors()
         modules = module_names(self.config.num_hidden_layers)

@@ -68,11 +68,12 @@ def recompute_groups(spec: ModelSpec, setting: str | Sequence[str]) -> Groups:
 
     Args:
         setting: ``none``: no group; ``selective``: each attention layer; ``full``: each block that
-            ends in a residual connection; or names of layers, of which consecutive ones form a
-            group.
+            ends in an outermost residual connection, with all layers since the previous one; or
+            names of layers, of which consecutive ones form a group.
 
     Raises:
-        UserError: the model has no such layers, or none of a given name.
+        UserError: the model has no such layers, or none of a given name; an unknown word, an empty
+            list, or a name given twice.
 
     Example:
         >>> from dualml.algorithms.model import model
@@ -117,7 +118,7 @@ def recompute_groups(spec: ModelSpec, setting: str | Sequence[str]) -> Groups:
 
 
 def _suggest_layers(spec: ModelSpec) -> str:
-    """Return the end of an error message: an example of ``recompute`` with a layer of the model,
+    """Return the end of an error message: an example of ``recompute`` with the model's last layer,
     and the names of its first four layers."""
     names = [name for name, _ in spec.layers]
     shown = ", ".join(names[:4]) + (", …" if len(names) > 4 else "")

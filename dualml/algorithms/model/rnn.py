@@ -61,8 +61,9 @@ def rnn_lm(
 ) -> ModelSpec:
     """Return a language model: ``length`` tokens of ``words`` → logits of the token after each.
 
-    Source: Mikolov et al. 2010, "Recurrent neural network based language model", with an LSTM; its
-    settings are those of PyTorch's example ``word_language_model``, which drops in the same places.
+    Source: Mikolov et al. 2010, "Recurrent neural network based language model", with an LSTM by
+    default; it has the settings of PyTorch's example ``word_language_model``, with other defaults,
+    and drops in the same places.
 
     Raises:
         UserError: an unknown ``rnn_type``; tied tables of different widths.

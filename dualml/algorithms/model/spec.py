@@ -90,7 +90,8 @@ class ModelSpec:
 
     Raises:
         UserError: a layer that does not fit its predecessor, a repeated name, an unmatched branch,
-            an embedding that is not first, a tied layer without its table.
+            an embedding that is not first, a tied layer without its table, a layer that skips
+            padding without an embedding.
     """
 
     name: str
@@ -168,7 +169,7 @@ class ModelSpec:
 
     @cached_property  # read in every step
     def dropout_names(self) -> tuple[str, ...]:
-        """Names of the layers that take a dropout mask in training, in order."""
+        """Names of all Dropout layers, also of rate 0, in order: they take a mask in training."""
         return tuple(name for name, layer in self.layers if isinstance(layer, Dropout))
 
     @cached_property

@@ -103,7 +103,8 @@ def softmax(shape: Shape = GREY, classes: int = 10) -> ModelSpec:
 
 
 def vit(shape: Shape = GREY, classes: int = 10) -> ModelSpec:
-    """Return a transformer that reads a grey image as its rows: one block of four heads.
+    """Return a transformer that reads a grey image, (1, H, W), as its rows: one block of four heads
+    of width 16.
 
     Source: Dosovitskiy et al. 2021, "An Image Is Worth 16x16 Words", eq. 1-4, with rows in place of
     patches, ReLU, and the mean of all positions in place of the class token.
@@ -205,7 +206,9 @@ def model(
         shape: shape of an image, (C, H, W); for an image model.
 
     Raises:
-        UserError: unknown name, or a size for a model that has none.
+        UserError: unknown name, or ``sizes``, ``recurrent`` or a text's size for a model that has
+            none.
+        TypeError: any other argument that the model does not take, or an unknown field.
     """
     options = {"words": words, "length": length, "classes": classes, "shape": shape}
     given: dict[str, Any] = {k: v for k, v in options.items() if v is not None}

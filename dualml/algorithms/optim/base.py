@@ -150,11 +150,13 @@ class OptimizerSpec:
 
     @classmethod
     def source(cls) -> str:
-        """Return the paper that the docstring names."""
+        """Return the text after ``Source:`` in the class's docstring, the papers, in one line;
+        empty without one."""
         return cited_source(cls)
 
     def hyperparameters(self) -> JsonObject:
-        """Return the fields as JSON values, with the optimizer's name."""
+        """Return all fields, defaults too, as JSON values (a tuple as a list), and the optimizer's
+        name as ``name``."""
         values = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
         return {"name": self.name, **values}
 

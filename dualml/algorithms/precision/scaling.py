@@ -62,7 +62,8 @@ class Scaler:
         self.good, self.lost, self.skipped = 0, 0, 0
 
     def should_step(self, finite: bool) -> bool:
-        """Return whether the update is applied, and set the scale of the next one.
+        """Return whether the update is applied, i.e. ``finite``, whether all its gradients are;
+        count it, and unless the scale is fixed set that of the next one.
 
         Raises:
             TrialError: `MAX_SKIPPED_UPDATES` updates in a row have been skipped.

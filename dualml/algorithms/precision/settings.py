@@ -18,7 +18,8 @@ class Precision:
     at all.
 
     Raises:
-        UserError: a loss scale with float32, or one that is not above 0.
+        UserError: an unknown type; a loss scale with float32, or one that is not above 0 and
+            finite.
     """
 
     type: str = "fp32"

@@ -134,7 +134,9 @@ def check_names(kind: str, asked: Any, known: Sequence[Any]) -> list[Any]:
 def line_styles(
     run: RunData, arms: Sequence[str], backends: Sequence[str]
 ) -> dict[tuple[str, str], dict[str, Any]]:
-    """Map each (arm, backend) to the Matplotlib options of its line."""
+    """Map each (arm, backend) to the Matplotlib options of its line: the report's colour of the
+    arm, or another where arms of several groups share one, and the line style of the backend, solid
+    if there is only one."""
     colors = legend.colors(run)
     if len({colors[arm] for arm in arms}) < len(arms):  # arms of several groups
         colors = {key.name: key.color for key in legend.distinct_colors(arms)}
@@ -215,7 +217,7 @@ def chinese_font_family(search_system: bool = False) -> str | None:
     """Return the first font family of `CHINESE` that Matplotlib knows, or None.
 
     Args:
-        search_system: search the system too, because Matplotlib caches its list of fonts.
+        search_system: first add the system's fonts to Matplotlib's list, which may be out of date.
     """
     fonts = import_optional("matplotlib.font_manager")
     known = {font.fname for font in fonts.fontManager.ttflist}

@@ -59,7 +59,8 @@ class Run(StoredRun):
 
     @property
     def verdicts(self) -> tuple[TrialComparison, ...]:
-        """Every comparison with a verdict.
+        """Every comparison with a verdict, except those of low-precision methods with dualml's own
+        training in that precision.
 
         These compare two backends, or, on one backend, an arm with several ranks or a training
         method with the arm that it must equal.
@@ -148,7 +149,7 @@ class Run(StoredRun):
             The path of the HTML page.
 
         Raises:
-            UserError: the language is unknown.
+            UserError: the language is unknown, or the run folders cannot be read any more.
         """
         from dualml.report import render
 

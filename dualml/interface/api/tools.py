@@ -12,7 +12,7 @@ def import_optional(module: str) -> Any:
     """Import a module of an optional library (pandas or Matplotlib).
 
     Raises:
-        UserError: the library is not installed.
+        UserError: the library is not installed; for one of its dependencies `ModuleNotFoundError`.
     """
     library = module.partition(".")[0]
     try:

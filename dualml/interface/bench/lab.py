@@ -71,7 +71,8 @@ def run_lab(
         environ: further environment variables of the run.
 
     Raises:
-        TrialError: the run failed or exceeded the time limit.
+        TrialError: the run exceeded the time limit or wrote no ``run.json``; failed trials raise
+            nothing.
     """
     folder = Path(job.folder) / (name or f"lab-{backend}-{device.replace(':', '')}")
     if (folder / RUN.name).exists():
@@ -115,7 +116,7 @@ def compare_trials(
     first divergence, if any.
 
     Raises:
-        TrialError: a trial is missing, or the runs have different plans.
+        TrialError: a trial failed or is missing, or the runs have different plans.
     """
     if a.run.plan_hash != b.run.plan_hash:
         raise TrialError(f"{a.name} and {b.name} ran different plans: there is nothing to compare")

@@ -66,8 +66,8 @@ def tables(results: JsonMapping, lang: str) -> Iterator[Table]:
 
 
 def section_table(section: Mapping[str, Any], words: Messages) -> Table:
-    """Make the table of a section, without the columns that no row has, and with a column of
-    reasons if a row has one."""
+    """Make the table of a section, without the columns that no row has (the first stays if there
+    would be none), and with a column of reasons if a row has one."""
     keys, rows = list(section["columns"]), section["rows"]
     shown = [key for key in keys if any(key in row for row in rows)] or keys[:1]
     shown += [REASON] if any(REASON in row for row in rows) else []
@@ -143,7 +143,8 @@ def facts(results: JsonMapping, lang: str) -> list[str]:
 def render_page(
     known: Sequence[BenchSection], lang: str, results: Mapping[str, Any] | None = None
 ) -> str:
-    """Render the whole page; a section that was not measured says so.
+    """Render ``docs/gpu.md``, or in Chinese ``docs/gpu.zh.md``, as Markdown; a section that has no
+    rows says that it was not measured.
 
     Args:
         known: all sections, in their order on the page.
@@ -171,8 +172,8 @@ def render_page(
 def write_pages(
     folder: Path, known: Sequence[BenchSection], results: Mapping[str, Any] | None
 ) -> list[Path]:
-    """Write the pages in both languages into an existing folder, replacing earlier ones; return
-    their paths."""
+    """Write ``gpu.md`` and ``gpu.zh.md``, see `render_page`, into an existing folder, replacing
+    earlier ones; return their paths."""
     paths = []
     for lang, name in PAGES.items():
         paths.append(folder / name)

@@ -32,8 +32,9 @@ def run_sections(
     job: BenchJob,
     tell: Callable[[BenchSection, float], None] = lambda section, seconds: None,
 ) -> Results:
-    """Measure the chosen sections and return the results; ``bench.json`` in the job's folder is
-    written after each.
+    """Measure the chosen sections and return the results, the content of ``bench.json``, which is
+    written into the job's folder after each: backend, device, facts about the machine, seconds in
+    total, and `section_result` of each section.
 
     Args:
         job: the request; ``seconds`` is the time limit of all sections together.
@@ -63,7 +64,8 @@ def run_sections(
 
 
 def describe_machine(info: BackendInfo, job: BenchJob) -> dict[str, str]:
-    """Return the backend's facts about its device.
+    """Return the backend's facts about its device, name → text, from a process of at most `START_S`
+    seconds, which writes them to ``machine.json``.
 
     Raises:
         UserError: the device is not available, with the backend's reason.
@@ -117,7 +119,9 @@ def last_line(ended: ProcessResult) -> str:
 def section_result(
     section: BenchSection, state: str, seconds: float, rows: list[Results]
 ) -> Results:
-    """Return the result of a section as a JSON-serializable dict."""
+    """Return the result of a section as a JSON-serializable dict: ``name``, ``state`` (``done``,
+    ``failed`` or ``not_run``), ``seconds``, keys of ``columns``, and ``rows``, each column →
+    value."""
     columns = list(section.columns)
     return {
         "name": section.name,

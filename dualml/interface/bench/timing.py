@@ -62,7 +62,7 @@ class RatioRow:
         return replace(self, note=reason) if self.meets_target is False else self
 
     def describe(self) -> JsonObject:
-        """Return the row as a JSON-serializable dict."""
+        """Return the row as a JSON-serializable dict, with `meets_target` as ``met``."""
         return {**asdict(self), "met": self.meets_target}
 
 

@@ -32,7 +32,7 @@ def error_reason(error: BaseException) -> str:
 
 def run_target(folder: Path, name: str, target: str = "") -> int:
     """Run a section, or write the facts about the device if ``name`` is `MACHINE`; return the exit
-    code, 1 after an error, which is printed."""
+    code, 1 after an error, which is printed and, of a section, also its last row."""
     job = BenchJob(**read_json(folder / JOB))
     try:
         if name == MACHINE:

@@ -77,7 +77,8 @@ def check_size(size: int, nodes: int) -> None:
 
 
 def check_startable(command: Sequence[str]) -> None:
-    """Raise `UserError` if the program or its Python script does not exist.
+    """Raise `UserError` if the program does not exist, or the script that is Python's first
+    argument; after an option of Python no script is looked for.
 
     This is checked on submission, not when the job starts.
     """

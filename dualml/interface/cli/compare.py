@@ -45,7 +45,8 @@ def compare(
     """Compare two runs, two traces, two dumps of other tools, or a PyTorch model and its MindSpore
     port.
 
-    Exits with 0 if they are equal, 3 if they are different, 2 if they cannot be compared.
+    Exits with 0 if they are equal or statistically equal, 3 if they are different or a limit on
+    time or memory is exceeded, 2 if they cannot be compared.
     """
     from dualml.experiment.store.run_operand import are_run_operands
     from dualml.interface.cli.run import parse_seeds
@@ -132,8 +133,8 @@ def flatten_table(table: dict[str, Any], above: str) -> dict[str, Any]:
 
 
 def model_builders(path: Path) -> list[str]:
-    """List the names of the public classes and functions of a Python file, as candidates for what
-    builds a model; empty if it is no readable Python file."""
+    """List the names of the public top-level classes and functions of a Python file, as candidates
+    for what builds a model; empty if it is no readable Python file."""
     if path.suffix != ".py" or not path.is_file():
         return []
     with contextlib.suppress(SyntaxError, ValueError, OSError):

@@ -92,7 +92,8 @@ def compare_models(
 def load_batch(path: Path | None, shapes: list[str], seed: int) -> tuple[list[Any], Any]:
     """Return inputs and targets: the arrays of an ``.npz`` file, of which ``y`` is the targets, or
     standard normal float32 inputs of these shapes and no targets (None). Raise `UserError` unless
-    exactly one of file and shapes is given."""
+    exactly one of file and shapes is given, and for inputs that are missing, unreadable or too
+    large."""
     import numpy as np
 
     from dualml.common.arrays import check_memory, read_npz
@@ -119,8 +120,8 @@ def load_batch(path: Path | None, shapes: list[str], seed: int) -> tuple[list[An
 
 
 def parse_shape(shape: str) -> tuple[int, ...]:
-    """Parse a shape such as ``4,1,28,28``, the batch included; raise `UserError` for lengths below
-    1."""
+    """Parse a shape such as ``4,1,28,28``, the batch included; raise `UserError` for anything but
+    whole numbers from 1, or too many of them."""
     from dualml.common.arrays import MAX_DIMENSIONS
 
     words = shape.split(",")

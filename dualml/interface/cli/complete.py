@@ -130,8 +130,8 @@ def schemas() -> list[str]:
 
 
 def runs() -> list[str]:
-    """List the run folders in ``runs/`` and in the current folder, the most recently changed
-    first."""
+    """List the run folders in ``runs/`` and in the current folder as relative paths, those whose
+    ``run.json`` was changed last first."""
     found = [*Path("runs").glob(f"*/{RUN}"), *Path().glob(f"*/{RUN}")]
     times = {path.parent.as_posix(): path.stat().st_mtime for path in found}
     return sorted(times, key=lambda name: -times[name])

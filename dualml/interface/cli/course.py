@@ -117,7 +117,8 @@ def check_files(
     workspace: Workspace, wanted: Selection, seed: int, words: Messages, *, quiet: bool
 ) -> Iterator[CheckResult]:
     """Check each file, with a progress bar unless ``quiet``, and yield the results; a file whose
-    framework is missing gets a result that says so. Raise `UserError` if none can be checked."""
+    framework is missing gets a result that says so. Raise `UserError` if none can be checked, or
+    the machine fails; complain once where there is no isolation."""
     from dualml.course.check import CheckWatcher, report_missing_framework
     from dualml.course.check import check as check_file
     from dualml.course.isolation.client import find_isolation
@@ -177,7 +178,8 @@ def report_machine_faults(file: ExerciseFile) -> Iterator[None]:
 def show_checked(
     checked: Sequence[CheckResult], seed: int, hints: int, words: Messages, brief: bool = False
 ) -> None:
-    """Print the results with this number of hints, the summary, and how to get more hints."""
+    """Print the results with this number of hints, the summary, and how to get more hints; if
+    ``brief`` all met requirements of a file in one line."""
     from dualml.course.rendering import result_lines
 
     for one in checked:
@@ -196,7 +198,8 @@ def show_checked(
 def describe_checked(
     workspace: Workspace, checked: Sequence[CheckResult], seed: int, hints: int, words: Messages
 ) -> dict[str, Any]:
-    """Return the results as a JSON-serializable dict."""
+    """Return the results as a JSON-serializable dict: workspace, lab, seed and number of hints,
+    ``met``, whether all files passed, and ``files``, the result of each."""
     from dualml.course.rendering import result_as_json
 
     return {
@@ -247,8 +250,8 @@ def missing_install_command(file: ExerciseFile) -> str:
 
 
 def write_paper(folder: Path, lang: str | None) -> Path:
-    """Check all files of a workspace with a random seed, write the student's own report, and return
-    its path."""
+    """Check all files of a workspace with a random seed, render the student's ``report.md`` there
+    as ``report.html`` with the results, and return its path."""
     from dualml.course.paper import write_paper
     from dualml.course.workspace import open_workspace
     from dualml.runner.session.progress import show_activity

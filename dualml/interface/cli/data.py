@@ -60,7 +60,8 @@ def get(
     as_json: AsJson = False,
 ) -> None:
     """Download a dataset into the cache, or import it from a folder; every file is verified.
-    Nothing is done for one that is embedded or generated."""
+    Nothing is done for one that is embedded or generated; for another text raise `UserError` with
+    the remedy."""
     from dualml.experiment.data.fetch import download
     from dualml.experiment.data.locations import import_files
     from dualml.experiment.data.registry import TEXTS, find_dataset
@@ -108,7 +109,8 @@ def verify(
 
 @app.command(cls=Command)
 def stats(name: Name, as_json: AsJson = False) -> None:
-    """Compute mean and standard deviation per channel of the training images, for normalisation."""
+    """Print mean and standard deviation per channel of the training images' pixels, divided by 255,
+    for normalisation, next to the published ones."""
     from dualml.experiment.data import load
     from dualml.experiment.data.registry import TEXTS, find_dataset
     from dualml.experiment.data.stats import statistics

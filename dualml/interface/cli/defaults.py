@@ -114,7 +114,8 @@ def user_file() -> Path:
 
 def find_defaults() -> Defaults:
     """Find the files that apply here, in ascending precedence, without reading their values: the
-    one that the variable names, or else the user's and the project's."""
+    one that ``DUALML_CONFIG`` names (no file if that is ``none``), or else the user's and the
+    project's, if they exist."""
     if chosen := os.environ.get(CONFIG):
         return Defaults(
             files=() if chosen == NO_FILE else (DefaultsFile(Path(chosen).expanduser(), ()),)
@@ -130,8 +131,8 @@ def read_defaults(root: Any) -> Defaults:
     """Read the defaults of all commands below ``root``.
 
     Raises:
-        UserError: a file is not TOML, has an unknown key, or a value that its option does not take,
-            with the file, the line and the known keys.
+        UserError: a file cannot be read, is not TOML, has an unknown key, a value that its option
+            does not take, or as a project's file an option that only users may set.
     """
     defaults = find_defaults()
     for file in defaults.files:

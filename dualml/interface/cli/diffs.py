@@ -102,7 +102,9 @@ def describe_entries(
     versions: Mapping[str, str | None],
     device: str,
 ) -> dict[str, Any]:
-    """Return everything as a JSON-serializable dict; ``ok`` is None if nothing was measured."""
+    """Return ``versions``, ``device``, whether it was ``measured``, ``ok`` and the ``entries``,
+    with code and measurement, as a JSON-serializable dict; ``ok`` is None if nothing was
+    measured."""
     from dualml.parity.diffs.code import code_with_helpers, package_of
     from dualml.parity.diffs.messages import describe_entry
 
@@ -139,7 +141,7 @@ def write_pages(
     quiet: bool,
 ) -> None:
     """Write the pages of the catalogue in all languages into an existing folder, and print their
-    paths unless ``quiet``."""
+    paths unless ``quiet``; raise `UserError` if there is no such folder."""
     from dualml.parity.diffs.page import PAGES, render_page
 
     if not folder.is_dir():

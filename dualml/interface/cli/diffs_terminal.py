@@ -40,7 +40,8 @@ def print_table(
     versions: Mapping[str, str | None],
     lang: Lang,
 ) -> None:
-    """Print all entries by topic, and how many of them are as described."""
+    """Print these entries by topic, and how many of them are silent and, if measured, as
+    described."""
     words = section_messages(lang, "diffs")
     by_name = {one.entry.name: one for one in measured or ()}
     heads = ("entry", "what", "silent", *(("effect", "after", "state") if measured else ()))

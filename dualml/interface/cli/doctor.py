@@ -43,7 +43,7 @@ def doctor(as_json: AsJson = False, lang: Lang = "en") -> None:
 
 
 def show_diagnosis(diagnosis: Diagnosis, lang: str) -> None:
-    """Print one line per finding, with its remedy below."""
+    """Print one line per finding, with its remedy below, and at the end which backends work."""
 
     words = section_messages(lang, "doctor")
     columns = [Column(key, "") for key in ("mark", "item", "finding")]

@@ -119,7 +119,8 @@ def isolation_for(files: Sequence[ExerciseFile], unisolated: bool, words: Messag
     ``unisolated``.
 
     Raises:
-        UserError: the machine offers no isolation, and ``--unisolated`` was not given.
+        UserError: without ``unisolated``, the machine offers no isolation, or it is switched off by
+            an environment variable.
     """
     from dualml.course.isolation.client import find_isolation
     from dualml.course.isolation.detect import SWITCH, Isolation

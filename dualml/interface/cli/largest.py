@@ -105,7 +105,8 @@ def largest(
 def train_settings(
     settings: Iterable[SizeSearch], on_attempt: Callable[[SizeAttempt], None], out: Path | None
 ) -> tuple[LargestRecord | None, UserError | TrialError | None]:
-    """Search with each setting, and write ``out``, if given, after each one that succeeds.
+    """Search with each setting, and write the record so far into the folder ``out``, if given,
+    after each one that succeeds.
 
     Returns:
         The record, None if nothing succeeded, and the first error, None if nothing failed. An error

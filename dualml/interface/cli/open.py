@@ -42,7 +42,8 @@ def open_(
 
 
 def report_language(path: Path) -> str | None:
-    """Return the language of a report, or None if there is no report."""
+    """Return the language of a report, ``zh`` if its first 500 bytes say so, else ``en``; None if
+    there is no report."""
     if not path.is_file():
         return None
     with open_to_read(path) as page:
@@ -52,7 +53,8 @@ def report_language(path: Path) -> str | None:
 def can_open_browser() -> bool:
     """Return whether a browser window would be visible to the user.
 
-    That is not the case over SSH or without a display, unless ``BROWSER`` names a browser.
+    That is not the case over SSH, without a display, or if standard output is no terminal, unless
+    ``BROWSER`` names a browser.
     """
     if os.environ.get("BROWSER"):
         return True

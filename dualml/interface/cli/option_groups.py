@@ -55,7 +55,8 @@ def field_parameters(kind: Any) -> list[Parameter]:
 
 
 def flatten_groups(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return option → value, where ``values`` are the arguments of a command with groups."""
+    """Return option → value from ``values``, the arguments of a command by name: the fields of a
+    group, a dataclass, stand in its place."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
         flat |= vars(value) if is_dataclass(value) else {name: value}

@@ -48,6 +48,7 @@ def check_streams(json: bool, **outputs: Path | None) -> bool:
     """Return whether one of these options is ``-``: then standard output has no other output.
 
     Args:
+        json: whether ``--json`` was given, which also uses standard output.
         outputs: option → its value.
 
     Raises:
@@ -95,7 +96,8 @@ def print_json(value: Any, schema: str = "") -> None:
 
 
 def print_run(folder: Any, parity: ParityContent, lang: str, *, report: bool) -> None:
-    """Print notice, verdicts, findings and folder of a finished run."""
+    """Print the notice about its data, verdicts and findings of a finished run, and the path of its
+    report, or of its folder without ``report``."""
     from dualml.experiment.store.report import report_path
 
     if notice := folder.run.data.notice:

@@ -50,7 +50,7 @@ def find_project() -> Project:
     ``[tool.dualml]`` and that nobody else can have written; its path is None if there is none.
 
     Raises:
-        UserError: a file is not TOML.
+        UserError: a file that nobody else can have written mentions dualml and is not TOML.
     """
     try:
         here = Path.cwd()
@@ -87,7 +87,8 @@ def has_table(path: Path, text: str) -> bool:
 
 def distrust_reason(path: Path, status: os.stat_result) -> str:
     """Return why somebody else may have written or replaced a file; empty if nobody but the user
-    and root can have.
+    and root can have. The file, its folder and that of a link's target are looked at, not the
+    folders above.
 
     Args:
         status: the status of the opened file.

@@ -46,7 +46,8 @@ def check_render_options(given: dict[str, Any]) -> None:
 
 
 def render_options(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the options to render, under the names that `dualml.runner.render` uses."""
+    """Return those of ``dualml submit``'s options that rendered files use, under the names of
+    `dualml.runner.render`: ``ranks`` and ``gpus`` per node."""
     same = (
         "cores",
         "memory",

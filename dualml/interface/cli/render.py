@@ -28,7 +28,8 @@ FORWARDED_OPTIONS = ("nodes", "ranks", "gpus", "cores", "image", "name", "lang")
 
 
 def render_run(on: str, words: list[str], options: Mapping[str, Any], as_json: bool) -> None:
-    """Check the options of a run, then write its files.
+    """Check the options of a run, then write the files that start it with Docker Compose or on
+    Kubernetes into the folder ``options["render"]``, and print their names.
 
     Args:
         on: ``compose`` or ``kubernetes``.
@@ -60,7 +61,8 @@ def render_run(on: str, words: list[str], options: Mapping[str, Any], as_json: b
 def render_command(
     command: Sequence[str], size: int, gpus: int, options: Mapping[str, Any]
 ) -> None:
-    """Check the options of a command, then write its files; each worker is a container.
+    """Check the options of a command, then write the files that start it, as `render_run` does;
+    each worker is a container.
 
     Args:
         size: number of workers.

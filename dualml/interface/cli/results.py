@@ -86,8 +86,9 @@ def find(
     json: AsJson = False,
     lang: Lang = "en",
 ) -> None:
-    """Find where and why backends differ, by replaying the update that diverges, for at most three
-    differences unless ``all_``; exit with 3 if they do."""
+    """Find where and why backends differ or fail, by replaying the update that diverges, for at
+    most three differences unless ``all_``, and write ``findings.json``; exit with 3 if there are
+    any."""
     from dualml.experiment.store.findings import read_findings
     from dualml.experiment.store.folder import RunFolder, lock_run_folder
     from dualml.parity.judge import judge_run

@@ -114,8 +114,8 @@ def first_problem(error: ValueError) -> str:
 
 
 def plan_of_arm(lab: str, arm: str) -> tuple[SplitPlan, int, bool]:
-    """Return the plan of an arm, its batch size, and whether it trains in low precision; raise
-    `UserError` for an arm without a split."""
+    """Return the plan of an arm, its batch size in samples (0: all), and whether it trains in low
+    precision; raise `UserError` for an arm without a split."""
     from dualml.algorithms.model import model
     from dualml.experiment.load import load
     from dualml.experiment.split import reference_times
@@ -132,8 +132,9 @@ def plan_of_arm(lab: str, arm: str) -> tuple[SplitPlan, int, bool]:
 
 
 def measure_layers(backend: str, model: str, batch: int) -> dict[str, float]:
-    """Measure the seconds of a forward plus a backward pass of each layer on a batch, on the first
-    of the named backends, in a separate process; layers that compute nothing have 0."""
+    """Measure the median seconds of a forward plus a backward pass of each layer on a batch, on the
+    first of the named backends and one thread of a CPU, in a separate process; layers that compute
+    nothing have 0. Raise `UserError` if it fails."""
     from dualml.backend import select_backends
     from dualml.launch.ranks import run_ranks
 

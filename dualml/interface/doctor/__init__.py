@@ -29,7 +29,8 @@ class Diagnosis:
         return any(self.works.values())
 
     def describe(self, lang: str) -> JsonObject:
-        """Return the diagnosis as a JSON-serializable dict, with texts in one language."""
+        """Return ``ok``, ``backends`` (name → whether it works) and ``findings`` as a
+        JSON-serializable dict, with texts in one language."""
         rows = [
             {
                 "section": section,

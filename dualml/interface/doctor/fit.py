@@ -35,8 +35,8 @@ NPU = Path("/dev/davinci0")
 
 @cache
 def published_releases() -> Mapping[str, Any]:
-    """Return the compatibility data: ``sources``, ``torch``, ``cuda``, ``mindspore``, newest
-    first."""
+    """Return the compatibility data: ``torch``, ``cuda`` and ``mindspore``, a list of versions
+    each, the newest first, and ``sources``."""
     return from_toml((files("dualml.interface.doctor") / "published.toml").read_text("utf-8"))
 
 
@@ -103,7 +103,8 @@ class TorchRelease:
 
     @property
     def command(self) -> str:
-        """The pip command that installs it and torchvision, from the index of its build."""
+        """The pip command that installs it and torchvision, from the index of its build, on macOS
+        from the usual one."""
         build = f"cu{self.cuda['version'].replace('.', '')}" if self.cuda else "cpu"
         index = f" --index-url {INDEX.format(build=build)}" if self.system != "Darwin" else ""
         wanted = f"'torch=={self.version}.*' 'torchvision=={self.torchvision}.*'"

@@ -35,7 +35,9 @@ class RunRow:
     size: int
 
     def describe(self) -> JsonObject:
-        """Return the row as a JSON-serializable dict."""
+        """Return the row as a JSON-serializable dict: path, experiment, time, state, backends,
+        numbers of trials, worst verdict, and size in bytes; ``problem`` says why a run cannot be
+        read."""
         run = self.summary
         return {
             "path": str(run.path),
@@ -55,7 +57,7 @@ def list_runs(root: Path, jobs: Jobs | None) -> list[RunRow]:
     """List all runs, the newest first.
 
     Args:
-        root: a folder that contains runs, or a run.
+        root: a folder that contains runs, at most 3 levels below it, or a run.
         jobs: jobs whose runs are listed too; None lists the runs of the folder only.
     """
     outs = [] if jobs is None else [Path(jobs.job(number).out) for number in jobs.numbers()]

@@ -78,7 +78,7 @@ def plan_filtered(
         rows: its runs, the newest first.
         jobs: all jobs; runs that a job still needs are kept.
         older: minimum seconds since ``run.json`` was changed; None for any age.
-        failed: match only runs with a failed trial.
+        failed: match only runs of which all trials have ended and one has failed.
         keep: number of newest runs that are kept, whether or not they match; they are not listed as
             kept.
     """
@@ -126,7 +126,7 @@ def removal_obstacle(row: RunRow, at_work: Mapping[Path, int]) -> str:
 
 
 def foreign_names(folder: Path) -> Iterator[str]:
-    """Yield names in a run folder that do not belong to a run."""
+    """Yield names directly in a run folder that do not belong to a run."""
     for path in folder.iterdir():
         if path.name not in RUN_FOLDER_NAMES and not COSTS.fullmatch(path.name):
             yield path.name

@@ -15,7 +15,8 @@ from dualml.report.live_usage import active_ranks, tables
 class LoadSection:
     """Section of a run's page about machine load, and the mapping rank → machine.
 
-    ``blocks`` is empty if nothing was recorded; ``machines`` is for the table of ranks.
+    ``blocks`` is empty if no running rank has a record; ``machines`` has the running ranks only,
+    for the table of ranks.
     """
 
     blocks: Sequence[Block] = ()
@@ -23,6 +24,7 @@ class LoadSection:
 
 
 def read_load(run: Path, words: Messages) -> LoadSection:
-    """Read the recorded load of a run; cheap, because only the last lines of few files are read."""
+    """Read the last recorded load of each running rank of a run; cheap, because only the last lines
+    of few files are read."""
     seen = active_ranks(run)
     return LoadSection(list(tables(seen, words)), {rank.rank: rank.now.host for rank in seen})

@@ -161,7 +161,7 @@ def run_cells(run: RunSummary, words: Messages, selectable: bool) -> list[Cell |
 
 def verdict_blocks(path: Path, cache: Cache, words: Messages) -> list[Block]:
     """Return all verdicts of ``parity.json`` and the findings about differences as blocks, or a
-    notice if there are none or they cannot be read."""
+    notice if there is no such file yet, it compares nothing, or they cannot be read."""
     try:
         parity = cache.read(path / PARITY.name, PARITY.read_if_present)
         findings = cache.read(path / FINDINGS.name, read_findings)

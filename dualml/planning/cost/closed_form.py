@@ -35,7 +35,8 @@ def gives_exact_sum(name: str) -> bool:
 
 
 def check(name: str, n: int, nbytes: int = 0, width: int = 1, every: int = 1) -> None:
-    """Raise `UserError` for an unknown strategy, or an invalid number of ranks or size."""
+    """Raise `UserError` for an unknown strategy, fewer than one rank, a negative size or one that
+    is not a multiple of ``width``, or ``every`` below 1."""
     known = (*names(), *LIBRARIES)
     if name not in known:
         raise UserError(f"unknown strategy {name!r}{did_you_mean(name, known)}")
@@ -127,7 +128,8 @@ def cost(name: str, n: int, nbytes: int, width: int = 1, every: int = DEFAULT_SY
         every: for local_sgd, updates between two aggregations; the cost is divided by it.
 
     Raises:
-        UserError: an unknown strategy, n < 1, or a size that is not a multiple of ``width``.
+        UserError: an unknown strategy, n < 1, ``every`` < 1, or a size that is not a multiple of
+            ``width``.
 
     Example:
         >>> ring = cost("ring", 4, 4000)

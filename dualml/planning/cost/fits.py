@@ -91,8 +91,8 @@ def fit_all(points: Sequence[Point], topology: Topology = FLAT, engine: str = ""
 
     Args:
         points: measurements of one backend.
-        topology: topology that they are assumed to share.
-        engine: engine whose collectives were measured.
+        topology: topology that they are assumed to share; it is only recorded.
+        engine: engine whose collectives were measured; it is only recorded.
     """
     names = dict.fromkeys(point.strategy for point in points)
     groups = {name: [p for p in points if p.strategy == name] for name in names}

@@ -74,8 +74,9 @@ class Point:
             engine: engine of native collectives.
 
         Raises:
-            UserError: a single rank, which sends nothing; the asynchronous server, whose time is
-                not a sum of steps; or `nodes`, which has two links.
+            UserError: an unknown strategy or an invalid number; a single rank, which sends nothing;
+                the asynchronous server, whose time is not a sum of steps; or `nodes`, which has two
+                links.
         """
         check(strategy, n, nbytes, every=every)
         if n == 1 or strategy == ASYNCHRONOUS or topology.kind == "nodes":
@@ -122,7 +123,7 @@ class Fit:
     sizes: tuple[int, int] = (0, 0)
 
     def describe(self) -> JsonObject:
-        """Return the fit as JSON-compatible values."""
+        """Return attribute → JSON-compatible value, ``link`` as a dict of α, β and γ."""
         return asdict(self)
 
 

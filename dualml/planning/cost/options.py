@@ -19,7 +19,8 @@ ALPHA, BANDWIDTH = "50us", "1GB/s"
 
 def vector_bytes(size: str | None, model: str | None) -> int:
     """Return the bytes of the vector that is aggregated: ``size`` parsed, or the float32 parameters
-    of ``model``, by default LeNet's. Raise `UserError` if both are given."""
+    of ``model``, by default LeNet's. Raise `UserError` if both are given, or one cannot be parsed
+    or found."""
     if size is not None and model is not None:
         raise UserError("--size and --model both say how large the vector is; give one of them")
     if size is not None:

@@ -82,7 +82,9 @@ class PipelineRequest:
         return simulate_pipeline(self.grid, there, back, self.transfer_s, self.update_s)
 
     def describe(self) -> JsonObject:
-        """Return the answer as JSON-compatible values."""
+        """Return as JSON-compatible values the schedule and its grid, the share of idle ticks and
+        its theory, the largest number of live activations of each rank and its bound, and the
+        timeline in seconds (None without times)."""
         return {
             "schedule": self.name,
             "ranks": self.grid.ranks,
@@ -106,7 +108,8 @@ def grid_from_options(
     chunks: int | None,
     owners: str | None,
 ) -> Grid:
-    """Build the schedule that the options describe.
+    """Build the schedule that the options describe: the grid of the file ``path``, or the schedule
+    ``name``, by default for 4 ranks, 8 micro-batches, and 1 stage on each rank (2 if interleaved).
 
     Raises:
         UserError: options that contradict one another, or a grid that cannot run.
@@ -163,7 +166,8 @@ def read_grid(path: Path) -> Grid:
     line per rank.
 
     Raises:
-        UserError: the file has none of these forms, or its schedule cannot run.
+        UserError: the file is too large or has none of these forms, or its schedule cannot run.
+        OSError: the file is missing or cannot be read.
     """
     try:
         content = read_bytes(path, MAX_GRID_BYTES)

@@ -116,7 +116,8 @@ def predict(
             `dualml.planning.cost.engines` knows it; else the textbook's.
 
     Raises:
-        UserError: an unknown strategy, n < 1, a slow rank that does not exist, compute_s < 0.
+        UserError: an unknown strategy, n < 1, ``every`` < 1, an invalid size, a slow rank that does
+            not exist or is slow in an invalid way, compute_s < 0.
     """
     check(strategy, n, nbytes, width, every)
     if not compute_s >= 0:

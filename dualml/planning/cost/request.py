@@ -116,7 +116,9 @@ class CostRequest:
         return [text for text in texts if text]
 
     def describe(self, lang: str) -> JsonObject:
-        """Return the answer as JSON-compatible values."""
+        """Return as JSON-compatible values the request, for each strategy and number of ranks the
+        predicted seconds, bandwidths, messages and bytes, the fastest strategies of each number of
+        ranks, and the sentences in ``lang``."""
         table = self.table()
         return {
             "bytes": self.nbytes,

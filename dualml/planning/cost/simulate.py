@@ -66,7 +66,7 @@ def simulate(
     topology: Topology = FLAT,
     width: int = 1,
 ) -> Simulated:
-    """Simulate a schedule.
+    """Simulate a schedule for a vector of the whole elements in ``nbytes``; a remainder is ignored.
 
     Args:
         schedule: who sends what to whom.

@@ -39,7 +39,7 @@ class Device:
 
 @cache
 def devices() -> Mapping[str, Device]:
-    """Return name → device."""
+    """Return name → device of the package's ``devices.toml``."""
     return {name: _device(name, entry) for name, entry in _table("devices").items()}
 
 

@@ -56,11 +56,13 @@ class TrainingEngine:
     keeps_recomputed_masks = False
 
     def can_train(self, x: Layouts) -> Any:
-        """Return for each layout whether the engine can train it: Megatron-LM all of them."""
+        """Return a bool array, for each layout whether the engine can train it: Megatron-LM all of
+        them."""
         return np.ones(len(x), bool)
 
     def recompute_inputs(self, tp: Any) -> Any:
-        """Return how many vectors of the model's width are saved of a fully recomputed layer: 1."""
+        """Return how many vectors of the model's width are saved of a fully recomputed layer: 1,
+        for each entry of the array ``tp``."""
         return np.ones_like(tp)
 
     def first_layer_savings(self, shape: Shape, x: Layouts) -> Any:
@@ -99,7 +101,7 @@ class DualmlEngine(TrainingEngine):
     keeps_recomputed_masks = True
 
     def can_train(self, x: Layouts) -> Any:
-        """Return for each layout whether dualml can train it.
+        """Return a bool array, for each layout whether dualml can train it.
 
         ZeRO-2 and 3 shard whole layers, so they exclude tensor and pipeline parallelism; dualml
         does not lay out sequence and context parallelism or interleaved stages as the planner does.
@@ -108,9 +110,9 @@ class DualmlEngine(TrainingEngine):
         return plain & ((x.zero < 2) | (x.pp * x.tp == 1))
 
     def recompute_inputs(self, tp: Any) -> Any:
-        """Return the number of saved vectors of a fully recomputed layer: 2, the inputs of the two
-        residual blocks. With tensor parallelism 6: also the inputs of the matrices and the outputs
-        of the sums, so that no message is sent twice."""
+        """Return for each entry of the array ``tp`` the number of saved vectors of a fully
+        recomputed layer: 2, the inputs of the two residual blocks. With tensor parallelism 6: also
+        the inputs of the matrices and the outputs of the sums, so that no message is sent twice."""
         return np.where(tp > 1, 6, 2)
 
     def first_layer_savings(self, shape: Shape, x: Layouts) -> Any:

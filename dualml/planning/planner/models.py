@@ -75,8 +75,8 @@ def known_models() -> Mapping[str, tuple[Shape, str, float]]:
 
 
 def find_model(text: str, sequence: int | None = None, overrides: Sequence[str] = ()) -> Shape:
-    """Return the shape of a model by its name or path; a dualml model also by the name of an
-    experiment.
+    """Return the shape of a model by its name or the path of its file; of an experiment, by name or
+    path, the shape of the first decoder that it trains.
 
     Args:
         text: name or path.

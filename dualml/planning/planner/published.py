@@ -36,7 +36,8 @@ CHUNKS = (1, 2, 4, 8)
 
 @cache
 def tables() -> JsonMapping:
-    """Return the published tables."""
+    """Return key → published table: its source and rows, of those in `TIMED` one per run, with
+    teraFLOP/s per device or seconds of an update; the others are about memory."""
     return from_toml((files("dualml.planning.planner") / "published.toml").read_text("utf-8"))
 
 

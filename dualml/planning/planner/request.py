@@ -56,7 +56,8 @@ class PlanRequest:
     engine: TrainingEngine = MEGATRON
 
     def describe(self) -> JsonObject:
-        """Return the question as JSON-compatible values."""
+        """Return model, cluster, precision, batch, attention and engine as JSON-compatible values;
+        the search space is not included."""
         shape = {**vars(self.shape), "parameters": self.shape.parameters}
         cluster = vars(self.cluster)
         nested = {key: vars(cluster[key]) for key in ("inside", "between", "reached")}

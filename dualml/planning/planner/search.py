@@ -48,7 +48,7 @@ class LayoutPlan:
 
     @cached_property
     def fits(self) -> Any:
-        """Whether each layout fits in memory."""
+        """Whether each layout fits in a device's memory: a bool array, (layouts,)."""
         return self.peak_memory <= self.request.cluster.memory
 
     @cached_property
@@ -168,8 +168,9 @@ class LayoutPlan:
         }
 
     def describe(self, top: int) -> JsonObject:
-        """Return the answer as JSON-compatible values; ``top`` limits the number of meshes in
-        ``plans`` only.
+        """Return as JSON-compatible values the request, the numbers of layouts considered and
+        fitting, the best layout, the fastest ones by mesh, at most ``top``, what limits the best
+        one, and the whole Pareto front, also beyond the memory limit.
 
         Raises:
             UserError: nothing fits.
@@ -191,7 +192,7 @@ class LayoutPlan:
 
 def search_layouts(request: PlanRequest) -> LayoutPlan:
     """Price every layout of a request that its engine can train, also those that do not fit in
-    memory.
+    memory; with attention that saves no scores, those with selective recomputation are left out.
 
     Raises:
         UserError: no layout divides what must be divided, or the engine trains none, or there are

@@ -157,5 +157,5 @@ class Shape:
 
     def layer_flops(self, fused: bool = False) -> tuple[float, float]:
         """Return the forward operations of one layer per token: in its matrices, and in its
-        attention scores."""
+        attention scores, of which ``fused`` counts half."""
         return 2.0 * self.matrices, (2.0 if fused else 4.0) * self.sequence * self.queries

@@ -64,7 +64,7 @@ def shape_from_experiment(lab: str, overrides: Sequence[str] = ()) -> Shape:
     batch; 64 if it is the whole training set.
 
     Raises:
-        UserError: the experiment has no decoder.
+        UserError: there is no such experiment, it is invalid, or it has no decoder.
     """
     experiment = load(lab, overrides=overrides, arms=["all"])
     for arm in experiment.arms.values():
