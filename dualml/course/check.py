@@ -43,7 +43,8 @@ class CheckResult:
 
     @property
     def is_passed(self) -> bool:
-        """Whether all requirements that were checked are met and the file has no grave problem."""
+        """Whether every judgement is ``met`` (``not judged`` counts as not met) and the file has no
+        grave problem."""
         well = all(j.status == "met" for j in self.judgements)
         return well and not any(p.is_grave for p in self.problems)
 
@@ -84,7 +85,8 @@ def check(
     watcher: CheckWatcher = UNWATCHED,
     isolation: Isolation | None = None,
 ) -> CheckResult:
-    """Run a student's file on random inputs and judge its answers.
+    """Run a student's file on random inputs and judge its answers. A file with a fatal problem is
+    not run, and no requirement is judged.
 
     Args:
         file: the exercise.
@@ -129,9 +131,9 @@ def check(
 def retry_disturbed(
     judgements: list[Judgement], asked: Sequence[tuple[Requirement, ExerciseCall]], sandbox: Sandbox
 ) -> None:
-    """Repeat calls that a busy machine may have disturbed, and replace their judgements in place,
-    until the requirement is met, the same mistake is found twice, or the requirement's `tries` are
-    used up."""
+    """Repeat the calls of requirements that are not met by a difference in numbers, which a busy
+    machine may have caused, and replace their judgements in place, until the requirement is met,
+    the same mistake is found twice in succession, or the requirement's `tries` are used up."""
     believed: set[int] = set()
     for tried in range(1, max((j.requirement.tries for j in judgements), default=1)):
         doubted = [
@@ -161,7 +163,9 @@ def judge_requirements(
     absent: set[str],
 ) -> Iterator[Judgement]:
     """Yield the judgement of each requirement in ``wanted``; one whose target is ``absent`` is not
-    met. Mistakes found earlier are tried first in later requirements of the same target."""
+    met. Mistakes found earlier are tried first in later requirements of the same target. A
+    differing requirement gets its ``otherwise`` as the mistake if none of its own is found and the
+    target meets all others."""
     likely: dict[str, Flags] = {}
     met: set[str] = set()
     for requirement in wanted:

@@ -56,6 +56,7 @@ class Clock:
         return seconds + (self.options["disturbed"] if made % DISTURBED == 0 else 0.0)
 
     def finish(self, ask: Ask) -> None:
-        """Make rank 1 late for its next request, if an all-reduce has finished."""
+        """Make rank 1 late for its next request if ``ask``, which has finished, is an all-reduce;
+        nothing with one rank or without a clock."""
         if self.runs and ask.name == "all_reduce" and len(self.busy) > 1:
             self.busy[1] = True

@@ -65,7 +65,8 @@ class Ask:
 
     @property
     def elements(self) -> int:
-        """Number of elements of the tensor."""
+        """Number of elements of ``shape``: of the tensor, for ``scatter`` and ``all_to_all`` of one
+        part."""
         return prod(self.shape)
 
     @property

@@ -61,16 +61,18 @@ class StudentCommunicator:
         return self._ask("broadcast", x, root=root)["x"]
 
     def gather(self, x: Tensor, root: int = 0) -> list[Tensor] | None:
-        """Return every rank's ``x`` on rank ``root``, None elsewhere."""
+        """Return every rank's ``x`` on rank ``root``, a list in the order of ranks; None
+        elsewhere."""
         parts = self._ask("gather", x, root=root)
         return self._in_rank_order(parts) if self.rank == root else None
 
     def all_gather(self, x: Tensor) -> list[Tensor]:
-        """Return every rank's ``x``."""
+        """Return every rank's ``x``, a list in the order of ranks."""
         return self._in_rank_order(self._ask("all_gather", x))
 
     def scatter(self, parts: Sequence[Tensor] | None, like: Tensor, root: int = 0) -> Tensor:
-        """Return part r of rank ``root``'s ``parts`` on rank r; each has the shape of ``like``."""
+        """Return part r of rank ``root``'s ``parts`` on rank r; each has the shape and dtype of
+        ``like``. On other ranks ``parts`` is ignored."""
         own = list(parts or ()) if self.rank == root else []
         return self._ask("scatter", like, root=root, parts=own)["x"]
 
@@ -80,7 +82,8 @@ class StudentCommunicator:
         return self._ask("reduce_scatter", x, op=op)["x"]
 
     def all_to_all(self, parts: Sequence[Tensor]) -> list[Tensor]:
-        """Return part r of every rank on rank r."""
+        """Return on rank r part r of every rank, a list in the order of ranks; raise
+        `CommunicationError` unless there is one part for each rank."""
         own = list(parts)
         if len(own) != self.size:
             raise CommunicationError(

@@ -12,11 +12,12 @@ from dualml.course.exercise import Arrays
 
 
 def pack_lists(results: Sequence[Any]) -> dict[str, Any]:
-    """Pack lists of sample numbers into a few arrays.
+    """Pack lists of sample numbers into a few arrays. Raise `TypeError` for a list that is no array
+    of booleans or numbers.
 
     Returns:
-        ``values`` of all lists, concatenated; ``sizes``, ``dims`` and ``kinds`` (letter of the
-        dtype) of each list.
+        ``values`` of all lists, concatenated, float64; ``sizes``, ``dims`` and ``kinds`` (letter of
+        the dtype) of each list.
     """
     arrays = [np.asarray(result) for result in results]
     for result, a in zip(results, arrays, strict=True):
@@ -67,8 +68,10 @@ def label_parts(
 
 def run_samplers(make: Any, load: Any, options: JsonMapping) -> JsonObject:
     """Run samplers and pack their samples: ``first`` and ``again`` from two loops over each,
-    ``fresh`` from one made for the epoch, ``loaded`` through the framework's loader if ``load`` is
-    set; ``lengths`` are the values of ``len``.
+    ``fresh`` from one made for the epoch, ``loaded`` through the framework's loader if the option
+    ``load`` is set, else empty lists; each with the keys of `pack_lists`, as ``first/values``.
+    ``lengths`` are the values of ``len``; ``touched`` says whether NumPy's global generator was
+    changed.
 
     Args:
         make: (rank, seed) → sampler.

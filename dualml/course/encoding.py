@@ -37,7 +37,8 @@ MAX_TEXT_CHARS = 4000
 
 
 def decode_program(content: bytes) -> str:
-    """Decode a Python program as UTF-8 text with a coding line, if any, that says ``utf-8``.
+    """Decode a Python program as UTF-8 text with a coding line, if any, that says ``utf-8``, and
+    line feeds as line ends.
 
     The encoding is given by a byte-order mark, else by the coding line of PEP 263, else it is
     UTF-8; other content is read as UTF-16 without a mark, GBK or Big5, whichever fits.
@@ -64,10 +65,10 @@ def decode_program(content: bytes) -> str:
 
 
 def declared(content: bytes) -> str:
-    """Return the encoding that a program's coding line names, or an empty text.
+    """Return Python's name of the encoding in a program's coding line, or an empty text.
 
     Raises:
-        SyntaxError: the encoding is unknown.
+        SyntaxError: the encoding is unknown, or slow to decode (`SLOW`).
     """
     for line in head(content[:HEAD].decode("latin-1")):
         if match := CODING.match(line):
@@ -82,7 +83,8 @@ def declared(content: bytes) -> str:
 
 
 def head(text: str) -> list[str]:
-    """Return the lines that may be a coding line: the first, and the second below a comment."""
+    """Return the lines that may be a coding line: the first, and the second if the first is empty
+    or a comment."""
     lines = re.split(r"\r\n|\r|\n", text[:HEAD], maxsplit=2)[:2]
     return lines if COMMENT.match(lines[0]) else lines[:1]
 
@@ -99,8 +101,9 @@ def without_coding(text: str) -> str:
 
 
 def unmarked_utf16(content: bytes) -> str:
-    """Return the name of the encoding of bytes without a mark: UTF-16 of either byte order if about
-    half of the bytes are zero, since programs are mostly ASCII; else ``utf-8``."""
+    """Return the name of the encoding of bytes without a mark: UTF-16 if at least a tenth of the
+    bytes are zero, almost all of them at even or almost all at odd positions, since programs are
+    mostly ASCII; else ``utf-8``."""
     zeros = [content[start::2].count(0) for start in (0, 1)]
     few, many = sorted(zeros)
     if len(content) % 2 or many * 10 < len(content) or few * 10 > many:
@@ -168,12 +171,12 @@ def is_utf8(name: bytes) -> bool:
 
 
 def presentable(value: Any, longest: int = MAX_TEXT_CHARS) -> Any:
-    """Return a value whose texts any file, page and terminal can hold: control characters and
-    unpaired surrogates become escapes, and long texts are truncated. Tuples become lists; the
-    argument stays.
+    """Return a value whose texts any file, page and terminal can hold: control characters (but line
+    breaks, tabs and form feeds) and unpaired surrogates become escapes, and long texts are
+    truncated and end with their length. Tuples become lists, keys texts; the argument stays.
 
     Args:
-        longest: largest number of characters of a text.
+        longest: largest number of characters kept of a text; of a key always `MAX_TEXT_CHARS`.
     """
     if isinstance(value, str):
         if len(value) > longest:

@@ -79,7 +79,8 @@ def receive(door: socket.socket, seconds: float) -> tuple[Header, dict[str, NDAr
 
     Raises:
         ValueError: the received bytes are no message.
-        OSError: nothing arrived in time (`TimeoutError`), or the other end is closed.
+        OSError: the whole message did not arrive in time (`TimeoutError`), or the other end is
+            closed.
     """
     deadline = time.monotonic() + seconds
     head, body = lengths(bytes(read_exactly(door, LENGTHS.size, deadline)))
@@ -96,8 +97,8 @@ def lengths(first: bytes) -> tuple[int, int]:
 
 
 def decode(text: bytes, body: bytes) -> tuple[Header, dict[str, NDArray[Any]]]:
-    """Decode a message to its header, without ``arrays``, and its arrays; raise `ValueError` if it
-    is invalid."""
+    """Decode a message to its header, without ``arrays``, and its arrays by name, read-only; raise
+    `ValueError` if it is invalid."""
     header = decode_header(text, MAX_HEADER_BYTES)
     described = header.pop("arrays", None)
     if not isinstance(described, list) or len(described) > MAX_ARRAYS:

@@ -216,7 +216,8 @@ def caller_frame(count: int) -> FrameType | None:
 
 
 def disable_ready_made(names: Sequence[str]) -> None:
-    """Disable the classes and functions of these dotted names, where they exist.
+    """Disable the classes and functions of these dotted names, if their module is imported and has
+    them.
 
     Their code is replaced in place, so that it is disabled under any name; so is that of all other
     functions of an optimizer's own module, on which they depend. Compiled functions have no code
@@ -247,7 +248,7 @@ def disable_ready_made(names: Sequence[str]) -> None:
 
 
 def disable_class(found: type, dotted: str) -> None:
-    """Disable all methods that a class itself defines, properties included, by
+    """Disable all methods that a class itself defines, getters of properties included, by
     `disable_function`."""
     for value in list(vars(found).values()):
         value = value.__func__ if isinstance(value, classmethod | staticmethod) else value

@@ -59,7 +59,7 @@ def judge(
     other: Sequence[str] = (),
 ) -> Judgement:
     """Judge the answers to the calls of a requirement: by the first that ended in an error, else by
-    the first with a difference.
+    the first with a difference or with arrays that cannot be read.
 
     Args:
         likely: mistakes found in earlier requirements of the same class.
@@ -95,7 +95,8 @@ def judge(
 
 
 def agrees(arrays: Sequence[Arrays], expected: Sequence[Arrays], most: Sequence[Arrays]) -> bool:
-    """Return whether every ``expected`` array is there, with differences of at most ``most``."""
+    """Return whether every ``expected`` array is there in its shape, with differences of at most
+    ``most``."""
     return first_difference(arrays, expected, most) is None
 
 
@@ -106,8 +107,8 @@ def identify_mistakes(
     likely: Flags,
     other: Sequence[str],
 ) -> Flags:
-    """Return the first set of typical mistakes, small ones first, that reproduces the student's
-    numbers in all calls; an empty set if none does."""
+    """Return the first set of typical mistakes, in the order of `candidate_mistakes`, that
+    reproduces the student's numbers in all calls; an empty set if none does."""
     for flags in candidate_mistakes(requirement, likely, other):
         if all(explains(requirement, c, a, flags) for c, a in zip(calls, answers, strict=True)):
             return flags
@@ -117,8 +118,8 @@ def identify_mistakes(
 def candidate_mistakes(
     requirement: Requirement, likely: Flags, other: Sequence[str]
 ) -> Iterator[Flags]:
-    """Yield sets of mistakes, small ones first; of equal size, known ones and this requirement's
-    own come first."""
+    """Yield sets of mistakes: single ones (of ``likely``, the requirement's own, ``other``), all of
+    ``likely`` together, these with one of its own, and pairs of its own."""
     own = requirement.flags
     yield from (frozenset({flag}) for flag in sorted(likely))
     yield from (frozenset({flag}) for flag in own)

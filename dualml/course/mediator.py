@@ -70,9 +70,14 @@ class Mediator:
             number: number of the call; −1 while the ranks load the student's file.
             header: header of the request; empty: send nothing.
             arrays: input arrays of each rank.
-            seconds: time limit; a rank that exceeds it gets a timeout.
+            seconds: time limit, cut to `PEERS_S` once a rank has failed. A rank that still computes
+                at the limit gets a ``timeout``; one that waits for others, or is left after a
+                failure, a ``CommunicationError``.
             owner: socket of the judge; once it is closed the call is abandoned
                 (`InterruptedError`).
+
+        Raises:
+            NotConfined: a rank could not be isolated.
         """
         options: dict[str, Any] = dict(header.get("options", {}))
         self.tally = Tally(str(header.get("kind", "")), options)
@@ -98,8 +103,8 @@ class Mediator:
         return self.members
 
     def end_call(self, seconds: float, failed: bool) -> None:
-        """Report a trouble for every rank that has not finished: waiting in vain for a collective,
-        or for the others if the call has ``failed``; else a timeout of ``seconds``."""
+        """Set the trouble of every rank that has not finished: waiting in vain for a collective, or
+        for the others if the call has ``failed``; else a timeout of ``seconds``."""
         for member in self.members:
             if member.has_finished:
                 continue
@@ -111,8 +116,8 @@ class Mediator:
                 member.trouble = Trouble("timeout", f"{seconds:g} s")
 
     def poll(self, seconds: float, owner: socket.socket | None) -> None:
-        """Handle messages of the ranks for at most ``seconds``, and run scheduled actions that are
-        due; raise `InterruptedError` if ``owner`` is closed."""
+        """Wait at most ``seconds`` for messages of the ranks, handle those that have come, and run
+        scheduled actions that are due; raise `InterruptedError` if ``owner`` is closed."""
         now = time.monotonic()
         if self.scheduled:
             seconds = min(seconds, max(0.0, self.scheduled[0][0] - now))
@@ -185,8 +190,8 @@ class Mediator:
             self.drop_member(member, f"sent what is no message: {plain_text(error)}")
 
     def check_answer(self, arrays: Arrays) -> None:
-        """Raise `ValueError` for an answer that is too large to be sent to the judge with those of
-        the others."""
+        """Raise `ValueError` for an answer that has too many or too large arrays, or too long
+        names, to be sent to the judge with those of the others."""
         size = len(self.members)
         if len(arrays) > MAX_ARRAYS // size:
             raise ValueError(f"{len(arrays):,} arrays; at most {MAX_ARRAYS // size:,} are read")
@@ -282,8 +287,8 @@ class Mediator:
         return True
 
     def answer_exchanges(self) -> bool:
-        """Answer the exchanges whose messages all have a counterpart; return whether there were
-        any."""
+        """Answer the exchanges whose messages all have a counterpart, with an error if a message is
+        not of the expected size or dtype; return whether there were any."""
         ready = {m.rank: m.ask for m in self.members if m.ask and m.ask.name == EXCHANGE}
         while True:  # who waits for somebody that is not ready is not ready either
             blocked = [

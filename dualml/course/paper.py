@@ -68,13 +68,15 @@ def write_paper(
     words: Messages,
     begin: Callable[[str], None] = lambda said: None,
 ) -> Path:
-    """Make the page, and return its path.
+    """Write the student's ``report.md`` as ``report.html`` in the workspace, with code, verdicts,
+    results and questions inserted into its parts, and return its path; the student's files are run
+    for the results, without isolation.
 
     Args:
-        begin: function called with a description of each step.
+        begin: function called with a description before each run of a file.
 
     Raises:
-        UserError: there is no report.md, or a part is missing.
+        UserError: ``report.md`` cannot be read, or one of its parts 3 to 5 is missing.
     """
     source = workspace.path / REPORT
     try:

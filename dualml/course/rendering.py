@@ -33,7 +33,8 @@ PRINTED = 5
 def result_lines(
     checked: CheckResult, hints: int, words: Messages, brief: bool = False
 ) -> Iterator[str]:
-    """Yield the lines about one file; ``brief``: one line for all met requirements."""
+    """Yield the lines about one file; unwritten and not judged requirements in a row share a line,
+    with ``brief`` also met ones."""
     met = sum(j.status == "met" for j in checked.judgements)
     head = words("course.file", file=checked.path.name, met=met, n=len(checked.judgements))
     yield typer.style(head, bold=True)
@@ -112,7 +113,8 @@ def mistake_lines(mistakes: Sequence[str], hints: int, words: Messages) -> Itera
 
 
 def format_call(call: ExerciseCall, words: Messages) -> str:
-    """Format a call, as ``SGD(lr = 0.07, momentum = 0.8), 2 ranks``."""
+    """Format a call, as ``SGD(lr = 0.07, momentum = 0.8), 2 ranks``; arguments that do not fit in a
+    line are left out."""
     hyper = call.options.get("hyper", call.options)
     given = ", ".join(f"{k} = {format_value(v)}" for k, v in hyper.items() if fits_in_line(v))
     ranks = f", {words.count('rank', call.ranks)}" if call.ranks > 1 else ""
@@ -121,8 +123,8 @@ def format_call(call: ExerciseCall, words: Messages) -> str:
 
 
 def fits_in_line(value: Any) -> bool:
-    """Return whether a value is shown in a line: a number, a text, or a list of at most eight
-    numbers."""
+    """Return whether a value is shown in a line: a number, boolean or text, or a list of at most
+    eight numbers."""
     if isinstance(value, list | tuple):
         return len(value) <= 8 and all(isinstance(v, int | float) for v in value)
     return isinstance(value, int | float | bool | str)

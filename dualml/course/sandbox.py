@@ -66,10 +66,12 @@ class Sandbox:
     ) -> list[Answer]:
         """Run the calls and return their answers in the order of ``calls``; ``done`` is called
         after each call that was made. Calls of a function that has exceeded the time limit are not
-        made again, and get the same answer; calls that are not reached get one with a trouble.
+        made again, and get the same answer; calls that are not reached get an earlier error of
+        their function, else a trouble ``timeout`` or ``died``.
 
         Raises:
             MachineFault: the machine is at fault.
+            OSError: the system does not allow the isolation.
         """
         out: dict[int, Answer] = {}
         deadline = time.monotonic() + BUDGET_S + BUDGET_CALL_S * len(calls)
@@ -106,7 +108,8 @@ class Sandbox:
         done: Callable[[], None],
         deadline: float,
     ) -> dict[int, Answer]:
-        """Run calls until one of them ends the processes, and return their answers by index; if the
+        """Run calls until one of them ends the processes, the ``deadline`` has passed or the check
+        is cancelled; keep rank 0's output in ``printed``, and return their answers by index; if the
         file cannot be loaded, this is the answer to every call."""
         found: dict[int, Answer] = {}
         with open_cell(self.exercise.backend, ranks, self.isolation, network) as group:
@@ -187,7 +190,9 @@ class Sandbox:
 
 
 def programs_beside(home: Path) -> list[tuple[Path, int]]:
-    """Return the programs in a workspace and their sizes, the least nested ones first."""
+    """Return the programs (``.py``) in a workspace and its folders, and their sizes in bytes, the
+    least nested ones first; those with unprintable or long paths, and those beyond a submission's
+    limits, are left out."""
     found: list[tuple[Path, int]] = []
     with contextlib.suppress(SubmissionRefused, OSError):  # as many as a submission may have
         for inside, size in walk(home):

@@ -56,7 +56,9 @@ class Problem:
 
 
 def examine(path: Path, file: ExerciseFile) -> list[Problem]:
-    """Return all problems of a file that are visible without running it.
+    """Return the problems of a file that are visible without running it, by line, of forbidden
+    names at most `MAX_PROBLEMS_PER_KIND` a kind; only the one problem of a file that cannot be read
+    or parsed.
 
     Raises:
         OSError: the machine is at fault (`kind_of_fault`), not the file.
@@ -165,7 +167,8 @@ def find_foreign_imports(tree: ast.AST, file: ExerciseFile) -> Iterator[Problem]
 
 
 def find_forbidden(tree: ast.AST, file: ExerciseFile) -> Iterator[Problem]:
-    """Yield uses of ready-made solutions, and ways around the restrictions."""
+    """Yield uses of ready-made solutions, imports of dualml, uses of the framework's communication
+    unless the exercise is about it, and ways around the restrictions."""
     aliases: dict[str, str] = {}
     ready = frozenset(READY_MADE.get(file.backend, ()))
     group = frozenset(() if file.starts_groups else COMMUNICATION.get(file.backend, ()))
@@ -208,8 +211,8 @@ Shape = dict[str, tuple[list[str], int]]
 
 
 def find_signatures(tree: ast.Module) -> Shape:
-    """Return class, function, method (``GD.step``) or assigned name → names of its parameters, and
-    its line; classes and assigned names have no parameters."""
+    """Return top-level class, function, method (``GD.step``) or assigned name → names of its
+    parameters, and its line; classes and assigned names have no parameters."""
     found: Shape = {}
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -242,8 +245,9 @@ def solution_signatures(solution: str) -> Shape:
 
 
 def check_signatures(tree: ast.Module, file: ExerciseFile) -> Iterator[Problem]:
-    """Yield missing classes and functions, and functions that lack a parameter of our solution;
-    further parameters are allowed, and ``*args`` or ``**kwargs`` count for any."""
+    """Yield missing classes and functions of the exercise (imported names count as there), and
+    functions that lack a parameter of our solution; further parameters are allowed, and ``*args``
+    or ``**kwargs`` count for any."""
     theirs, wanted = find_signatures(tree), solution_signatures(file.solution)
     known = {name for _, name, _ in find_imports(tree)}
     for target in file.targets:

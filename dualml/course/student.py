@@ -63,7 +63,8 @@ class Student:
         self.comm: Any = None
 
     def prepare(self) -> None:
-        """Set up the process for the student's file."""
+        """Set up this process for the student's file: temporary folder, `sys.path`, communicator if
+        the job has one, `Guard`, and the signal of the time limit."""
         os.environ["TMPDIR"] = tempfile.tempdir = str(self.home)
         sys.path.insert(0, str(self.home))  # of several files, one may import another
         sys.dont_write_bytecode = True
@@ -81,7 +82,8 @@ class Student:
         signal.signal(signal.SIGALRM, raise_time_up)
 
     def serve(self) -> None:
-        """Load the file and answer calls until the mediator closes the connection."""
+        """Load the file and answer calls; return if the file cannot be loaded, else raise `OSError`
+        when the mediator closes the connection or sends nothing for `IDLE_S`."""
         module: ModuleType | None = None
         with self.trouble(self.job["seconds"]):
             module = self.load()
@@ -92,8 +94,8 @@ class Student:
                 self.answer_call(module, header, arrays)
 
     def load(self) -> ModuleType:
-        """Load the student's file as a module, statement by statement, so that a class that fails
-        does not prevent the others."""
+        """Load the student's file as a module, statement by statement, so that a class or function
+        that fails does not prevent the others; an error of another statement is raised."""
         text = Path(self.file).read_text("utf-8")
         tree = ast.parse(text, self.file)
         module = ModuleType("submitted")
@@ -201,7 +203,8 @@ def join_ranks(job: Mapping[str, Any], home: Path) -> Any:
 
 
 def package_folders(packages: Sequence[str]) -> list[Path]:
-    """Return the folders in which this process finds packages; the judge may have others."""
+    """Return the folders in which this process finds packages, which are imported for it; packages
+    that it does not find are left out; the judge may have others."""
     found = []
     for package in packages:
         with contextlib.suppress(ImportError, OSError):

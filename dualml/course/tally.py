@@ -68,7 +68,7 @@ class Tally:
         For ``aggregate`` these are ``sent/NAME``, the elements of each call of a collective; for
         ``zero`` those of the update with the most elements; for ``ring`` ``messages`` and
         ``elements``; for ``layer`` ``forward`` and ``backward``, the elements of the all-reduces of
-        either part.
+        either part; for other kinds nothing.
         """
         parts = self.parts.get(rank, [{}])
         if self.kind == "ring":

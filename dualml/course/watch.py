@@ -12,7 +12,8 @@ WATCH_INTERVAL_S, QUIET_S = 0.2, 0.1
 
 
 def watch_changes(folder: Path, names: Sequence[str]) -> Iterator[list[str]]:
-    """Yield all names first, and then, for ever, those of the files that have been saved."""
+    """Yield all names first, and then, for ever, those of the files that have been saved or
+    removed."""
     seen = {name: file_state(folder / name) for name in names}
     yield list(names)
     while True:

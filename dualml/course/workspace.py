@@ -123,7 +123,8 @@ def read_translations(lab: str) -> dict[str, str]:
 
 
 def read_page(lab: str, task: str, lang: str) -> str:
-    """Read the page about a task."""
+    """Return the Markdown page about a task of a lab, or for ``report`` the report to fill in, in
+    this language."""
     return (files("dualml.course") / "pages" / lab / f"{task}.{lang}.md").read_text("utf-8")
 
 
@@ -140,7 +141,8 @@ def task_names(wanted: Sequence[ExerciseFile]) -> list[str]:
 def make_notebook(
     cells: Sequence[tuple[str, Sequence[ExerciseFile]]], texts: dict[str, str]
 ) -> str:
-    """Make a notebook (nbformat 4) that writes the files and checks them."""
+    """Make a notebook (nbformat 4) that writes the files, checks them and makes the report; return
+    its JSON text."""
     made: list[dict[str, object]] = []
 
     def add_cell(kind: str, text: str) -> None:

@@ -181,7 +181,7 @@ class Arm(StrictModel):
     @classmethod
     def _partition_is_known(cls, value: dict[str, Any]) -> dict[str, Any]:
         """Return name and all settings of the partition, with defaults filled in; an empty table
-        stays empty."""
+        stays empty. Raise `UserError` for a name or setting that is unknown."""
         return partition_from(value).describe() if value else {}
 
     @field_validator("strategies")

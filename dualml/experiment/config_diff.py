@@ -89,7 +89,8 @@ class ConfigDiff:
         self, arm: str, where: Callable[[str], object] = lambda name: True
     ) -> str | None:
         """Return the first arm without a straggler that agrees with ``arm`` in all other settings,
-        or else one that also trains for longer or shorter; None if there is neither."""
+        or else one that also trains for longer or shorter; only arms that satisfy ``where``; None
+        if there is neither."""
 
         def healthy(name: str) -> bool:
             return "slow" in self.flat_configs[name] and bool(where(name))  # a table is flat
@@ -124,7 +125,8 @@ class ConfigDiff:
 
 def flat_config(arm: Settings, cut: Sequence[str] | None = None) -> Decisions:
     """Flatten the settings of an arm to dotted key → hashable value, with defaults filled in and
-    without the settings that do not count in a comparison (`IDLE`, and for training `TIMING`).
+    without the settings that do not count in a comparison (`IDLE`, and for training `TIMING`; for a
+    split with a known cut how it was chosen).
 
     Args:
         cut: the layers at which the plan cuts the arm's model; None: unknown.
@@ -190,7 +192,7 @@ def _with_defaults(usual: Mapping[str, Any], given: Any) -> Any:
 
 def _describe_known(read: Callable[[Any], dict[str, Any]], given: Any) -> Any:
     """Return a rule or partition with its defaults filled in by ``read``; unchanged if it is empty,
-    or this version does not know it."""
+    or this version does not know it or its settings."""
     try:
         return read(given) if given else given
     except (UserError, TypeError, AttributeError):

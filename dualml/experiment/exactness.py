@@ -122,9 +122,9 @@ def baseline_of(name: str, contrast: ConfigDiff) -> str | None:
     """Return the arm on the same backend with which an arm is compared, or None if it has none of
     what follows or no such partner exists.
 
-    An arm with several ranks or a method is compared with one that has neither, one that offloads
-    state or weights with one that does not, one that recomputes activations with one that keeps
-    them, and one in low precision with the same in float32.
+    An arm with several ranks, a method or a split is compared with one that has none of them, one
+    that offloads state or weights with one that does not, one that recomputes activations with one
+    that keeps them, and one in low precision with the same in float32.
     """
     own = contrast.flat_configs[name]
     if own["world_size"] != 1 or own["method"] or "split" not in own:  # a table is flat

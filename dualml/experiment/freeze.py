@@ -133,7 +133,8 @@ def check_recompute(
 def freeze_splits(
     experiment: Experiment, spec: ModelSpec, models: Mapping[str, ModelSpec]
 ) -> dict[str, SplitPlan]:
-    """Compute the split plans of all arms that have one.
+    """Compute the split plans of all arms that have one; the layers are timed for arms that balance
+    by time and give no cut.
 
     Raises:
         UserError: a model cannot be split as requested; the text names the arm.
@@ -177,8 +178,8 @@ def check_zero_models(
 def check_offload_models(
     experiment: Experiment, spec: ModelSpec, models: Mapping[str, ModelSpec]
 ) -> None:
-    """Raise `UserError` for an arm with ``offload`` whose model cannot be divided into units, or
-    does not fit its budget of host memory."""
+    """Raise `UserError` for an arm with ``offload`` whose model cannot be divided into units (if it
+    offloads weights without ``zero``), or does not fit its budget of host memory."""
     for name, arm in experiment.arms.items():
         if arm.offload is None:
             continue
@@ -266,7 +267,9 @@ def normalisation_constants(experiment: Experiment, data: Dataset, train: Index)
 
 def text_facts(experiment: Experiment, data: Dataset) -> dict[str, Any]:
     """Return the facts of a text or of labelled sentences that are needed to make the same samples
-    again. Call it for these alone: images have none of them."""
+    again: ``kind``, ``words``, ``length``, ``vocabulary`` (its size) and, where they apply,
+    ``tokens``, ``labels``, ``classes``, ``pretrained``, ``cut``, ``vocabulary_sha256``. Not for
+    images."""
     facts: dict[str, Any] = {
         "kind": data.kind,
         "words": experiment.data.words,

@@ -36,13 +36,13 @@ def load(
     small: bool = False,
     world_size: int | None = None,
 ) -> Experiment:
-    """Load an experiment as it will run.
+    """Load an experiment as it will run; notices about former names of keys go to standard error.
 
     Args:
         lab: a name (``lab1``) or a path to a TOML file.
         overrides: ``KEY=VALUE`` with a dotted key of the file and a TOML value.
-        arms: names of arms or groups to run, or ``all``; default: the group ``main``, and every
-            arm where there is none. An arm with several world sizes names all it expands to.
+        arms: names of arms or groups to run, or ``all``; default: the group ``main``, and every arm
+            where there is none. An arm with several world sizes names all it expands to.
         seeds, data, model: values that replace those of the file.
         quick: apply the file's ``[quick]`` table: the same protocol on less data, with at most
             ``updates`` updates if it sets that number, and, without ``arms``, only the arms that

@@ -15,8 +15,10 @@ USUAL = "mnist"
 
 
 def small_data_values(experiment: JsonMapping, data: JsonMapping) -> JsonObject | None:
-    """Return the values of ``notice.small``; None if the passes over the data are the experiment's
-    own.
+    """Return the values of ``notice.small``, by the first arm that passes over the data for a
+    number of epochs: ``name``, ``train``, ``times``, ``arm``, its ``updates``, and for the
+    full-size data ``wanted``, ``full`` (updates) and ``full_train``; None if the passes over the
+    data are the experiment's own.
 
     Args:
         experiment: result of `Experiment.describe`.

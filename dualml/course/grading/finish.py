@@ -22,8 +22,9 @@ def finish(
     """Write the class's table and overview, each student's page and files.
 
     Returns:
-        the paths of the first two, if they were written; and the names that could not be written,
-        with the reason. The next call writes all of them again.
+        the paths of ``grades.csv`` and ``overview.html``, if they were written; and (file name of
+        one of these, or student) → reason, for what could not be written. The next call writes all
+        of them again.
     """
     out, failures = request.out, dict[str, str]()
 

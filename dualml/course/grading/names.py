@@ -38,8 +38,9 @@ def readable_names(raw: Sequence[bytes]) -> list[str]:
 
 
 def folder_names(students: Sequence[str]) -> list[str]:
-    """Return a folder name for each student. No two are equal on any file system: names that differ
-    only in case or composition get a hash."""
+    """Return a folder name for each student: the student's name, or `with_hash` if it is not
+    `is_plain` or differs from another one only in case or composition, so that no two are equal on
+    any file system."""
     same = Counter(filesystem_key(student) for student in students)
     return [
         student if same[filesystem_key(student)] == 1 and is_plain(student) else with_hash(student)
@@ -53,7 +54,8 @@ def filesystem_key(name: str) -> str:
 
 
 def is_plain(name: str) -> bool:
-    """Return whether a name can be a folder's on every file system and in every command."""
+    """Return whether a name can be a folder's on every file system and in every command, with at
+    most `MAX_NAME_BYTES`, and does not end like the names of `with_hash`."""
     return (
         0 < len(name.encode()) <= MAX_NAME_BYTES
         and name.isprintable()
@@ -66,7 +68,8 @@ def is_plain(name: str) -> bool:
 
 
 def with_hash(name: str) -> str:
-    """Return the usable part of a name, with a hash of the full name."""
+    """Return a name with ``_`` for all but letters and digits, cut to `MAX_KEPT_BYTES`, and 12
+    hexadecimal digits of the full name's hash."""
     kept = "".join(letter if letter.isalnum() else "_" for letter in name)
     cut = kept.encode(errors="ignore")[:MAX_KEPT_BYTES].decode(errors="ignore")
     return f"{cut} {digest(name.encode(errors='surrogatepass'))[:12]}"

@@ -54,7 +54,8 @@ TONES: Mapping[str, Tone] = {
 
 
 def write_student(result: SubmissionResult, path: Path, words: Messages) -> None:
-    """Write the page for a student."""
+    """Write the page for a student: points and each file; of a refused or ungraded submission only
+    points and reason."""
     blocks: list[Block] = []
     if result["points"] is not None:
         points = words("grade.points", points=result["points"], most=result["most"])
@@ -76,7 +77,8 @@ def page_of(result: SubmissionResult, blocks: Sequence[Block], words: Messages) 
 
 
 def file_blocks(file: Mapping[str, Any], words: Messages) -> Iterator[Block]:
-    """Yield the blocks about one file."""
+    """Yield the blocks about one file: its problems, the points taken off, a table of its
+    requirements, and a card for each one that is not met."""
     notes = [
         Problem(p["kind"], p["what"], p["line"], p["text"], p["target"]) for p in file["problems"]
     ]
@@ -239,6 +241,6 @@ def pair_blocks(results: Results, alike: Sequence[SimilarPair], words: Messages)
 
 def mark_lines(source: str, lines: frozenset[int]) -> str:
     """Return the source with a bar before the ``lines`` (numbers from 1) and spaces before the
-    others."""
+    others; form feeds become spaces."""
     numbered = enumerate(source.replace("\f", " ").split("\n"), 1)
     return "\n".join(("┃ " if n in lines else "  ") + line for n, line in numbered)

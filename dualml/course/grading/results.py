@@ -46,8 +46,8 @@ class SubmissionResult(TypedDict, total=False):
 
 
 def blank_result(request: GradingRequest, submission: Submission) -> SubmissionResult:
-    """Make the result of a submission that has not been judged: no files and no points, neither
-    refused nor marked as not graded."""
+    """Make the result of a submission that has not been judged: without files, ``points`` and
+    ``most``, neither refused nor marked as not graded."""
     return {
         "format": FORMAT,
         "student": submission.student,
@@ -132,7 +132,8 @@ def not_graded_result(
 
 
 def file_with_points(checked: CheckResult, rubric: Rubric, words: Messages) -> dict[str, Any]:
-    """Return a file's check as `result_as_json`, with its points."""
+    """Return a file's check as `result_as_json`, with ``points``, ``most`` and ``spared`` (why
+    points are given all the same) of each requirement, and ``taken``, the points taken off."""
     shown = result_as_json(checked, HINTS, words)
     earned = rubric.earned_points(checked.file, checked.judgements)
     for entry, judgement, (points, why) in zip(

@@ -63,8 +63,9 @@ class Rubric(StrictModel):
     def earned_points(
         self, file: ExerciseFile, judgements: Sequence[Judgement]
     ) -> list[tuple[float, str]]:
-        """Return the points earned for each requirement, and why an unmet one earns some: ``once``
-        or ``partial``."""
+        """Return for each requirement the points earned and a reason: all points if it is met
+        (reason empty), or if ``once`` is set and its mistakes already cost points in the same
+        target (``once``); else the fraction by `partial_credit` (``partial``; empty for 0)."""
         charged: dict[str, set[str]] = {}
         begun: dict[str, bool] = {}
         points = []
@@ -111,7 +112,8 @@ def load_rubric(path: Path | None, lab: Lab) -> Rubric:
     """Read a rubric; without a file every requirement has its default points.
 
     Raises:
-        UserError: a key, requirement or mistake is unknown, or a number is out of range.
+        UserError: the file cannot be read or is of another lab, a key, requirement or mistake is
+            unknown, or a number is out of range.
     """
     if path is None:
         return Rubric()

@@ -25,9 +25,10 @@ def read_secret(
     ask: Callable[[], str],
     warn: Callable[[str, str], None] = lambda kind, what: None,
 ) -> str:
-    """Return the secret of an option, a file, a variable or a prompt, the first one that exists.
+    """Return the secret of an option or a file, else of a variable, else of a prompt on a terminal.
 
-    The variable is removed from this process' environment, which other processes inherit.
+    The variable is removed from this process' environment, which other processes inherit, and the
+    secret masked where the system shows it (`hide_secret`).
 
     Args:
         ask: function that prompts for it on a terminal.
@@ -35,7 +36,8 @@ def read_secret(
             or ``open`` in a file, with its path.
 
     Raises:
-        UserError: no secret is given, both options are, or the secret is empty or no text.
+        UserError: no secret is given, both options are, the file cannot be read, or the secret is
+            empty or not one line of text.
     """
     variable = os.environ.pop(VARIABLE, None)
     if option is not None and file is not None:
@@ -63,7 +65,8 @@ def read_secret(
 
 
 def read_secret_file(path: Path, warn: Callable[[str, str], None]) -> str:
-    """Read a file's text without the line break at its end; warn if others can read the file."""
+    """Read a file's text without the line break at its end; warn if others can read the file. Raise
+    `UserError` if the file cannot be read or is not UTF-8."""
     try:
         secret = read_bytes(path, MAX_SECRET_BYTES).decode()
         mode = path.stat().st_mode

@@ -84,7 +84,7 @@ def tokens(source: str, names: bool) -> Iterator[tuple[str, int]]:
 
 def fingerprints(source: str, names: bool) -> Prints:
     """Return the winnowed hashes of a file's token sequences, each with its lines; without
-    ``names`` all names count as equal."""
+    ``names`` all names count as equal. Empty with fewer than `K` tokens."""
     stream = list(tokens(source, names))
     hashes = []
     for at in range(len(stream) - K + 1):
@@ -105,7 +105,8 @@ def compare_files(
     files: Mapping[str, Mapping[str, str]], skeletons: Mapping[str, str]
 ) -> list[SimilarPair]:
     """Compare every two students' files of one name; return the pairs that have a fingerprint in
-    common, the most similar first.
+    common, the most similar first. Fingerprints of the skeleton do not count, nor, unless one file
+    `is_copy` of the other, those of many students; files without a skeleton are ignored.
 
     Args:
         files: student → file → source.
@@ -176,9 +177,10 @@ def overlap_share(a: Prints, b: Prints) -> float:
 def select_suspicious(
     found: Sequence[SimilarPair], pairs: int, most: int = 20, least: float = 0.5
 ) -> list[SimilarPair]:
-    """Return the pairs to inspect: at least half similar and more similar than the class, and every
-    copy, in the order of ``found`` and at most ``most``. Renaming changes nothing, because it is
-    the first thing to do for anyone who copies.
+    """Return the first ``most`` pairs to inspect, in the order of ``found``: with
+    `MIN_SHARED_FINGERPRINTS` or more in common, and a share of at least ``least`` and half-way from
+    the median of all pairs to 1, or of at least `MIN_COPY_SHARE`. Renaming changes nothing, because
+    it is the first thing to do for anyone who copies.
 
     Args:
         found: pairs that have something in common.

@@ -41,7 +41,9 @@ class Submission:
         return self.folder or folder_names([self.student])[0]
 
     def digest(self) -> str:
-        """Return a digest that changes whenever something in the submission does.
+        """Return a digest that changes with the submission's name and its content: a zip's bytes;
+        in a folder the programs' bytes and the other files' names and sizes, without folders in
+        `IDLE`.
 
         Raises:
             OSError: the submission cannot be read.
@@ -115,8 +117,8 @@ def unpack(submission: Submission, target: Path, wanted: Sequence[str]) -> Found
     """Unpack the programs of a submission into ``target``, and find the files with these names.
 
     Raises:
-        SubmissionRefused: a zip is invalid, leads out of its folder or is too large, or has no such
-            files.
+        SubmissionRefused: the submission is a link, an invalid zip, leads out of its folder, is too
+            large, or has neither such a file nor the one that marks a workspace.
         OSError: the machine is at fault (`kind_of_fault`).
     """
     try:

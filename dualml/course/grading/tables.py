@@ -23,7 +23,8 @@ CELL = 30_000
 
 
 def write_csv(results: Results, path: Path, words: Messages) -> None:
-    """Write one row per student, in UTF-8 with a byte-order mark, so that spreadsheets read Chinese
+    """Write a header and one row per student (points, possible points, points taken off, notes,
+    points of each requirement), in UTF-8 with a byte-order mark, so that spreadsheets read Chinese
     names."""
     names = list(
         dict.fromkeys(
@@ -112,7 +113,8 @@ def test_name(file: str, entry: Mapping[str, Any]) -> str:
 
 
 def gradescope(result: SubmissionResult, words: Messages) -> dict[str, Any]:
-    """Return ``results.json`` of a Gradescope autograder: points of each test, status, output."""
+    """Return ``results.json`` of a Gradescope autograder: points, status and output of each
+    requirement; without a ``score`` if the submission was not graded."""
     tests = [
         {
             "name": test_name(file, entry),
@@ -134,8 +136,8 @@ def gradescope(result: SubmissionResult, words: Messages) -> dict[str, Any]:
 
 
 def prairielearn(result: SubmissionResult, words: Messages) -> dict[str, Any]:
-    """Return ``results.json`` of PrairieLearn's external graders: a score from 0 to 1, and the
-    tests."""
+    """Return ``results.json`` of PrairieLearn's external graders: a score from 0 to 1 and each
+    requirement; without a score if not graded, and not ``gradable`` if not graded or refused."""
     tests = [
         {
             "name": test_name(file, entry),
@@ -158,7 +160,8 @@ def prairielearn(result: SubmissionResult, words: Messages) -> dict[str, Any]:
 
 
 def write_autograders(result: SubmissionResult, folder: Path, words: Messages) -> None:
-    """Write the files for autograders beside a student's page."""
+    """Write ``gradescope/results.json`` and ``prairielearn/results.json`` into a student's folder;
+    their folders are made."""
     for name, made in (("gradescope", gradescope), ("prairielearn", prairielearn)):
         (folder / name).mkdir(parents=True, exist_ok=True)
         write_json(folder / name / "results.json", made(result, words))

@@ -109,7 +109,8 @@ def copy_programs(source: Path, target: Path) -> None:
 def extract(content: bytes, target: Path) -> None:
     """Unpack the programs of a zip and the file that marks a workspace into ``target``, without
     trusting its metadata; raise `SubmissionRefused` for a zip that leads out of its folder, has
-    links or exceeds the limits."""
+    links, exceeds the limits or is compressed by a method not in `PACKED`, and `zipfile`'s errors
+    for a damaged one."""
     # A member needs a directory entry, which begins with these bytes.
     if content.count(b"PK\x01\x02") > ENTRIES:
         raise SubmissionRefused("files", f"{ENTRIES:,}")

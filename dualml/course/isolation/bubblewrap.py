@@ -65,7 +65,8 @@ def describe(
     modules: tuple[str, ...], environ: tuple[tuple[str, str], ...]
 ) -> tuple[Contents, list[str]]:
     """Return the contents of the root, and the files of dualml that the server imports, as a
-    process with these modules and variables finds them; raise `OSError` if it fails."""
+    process with these modules and variables finds them, started once for each of these; raise
+    `OSError` if it fails."""
     try:
         done = subprocess.run(
             [*python_argv("-c", DESCRIBE), *modules],

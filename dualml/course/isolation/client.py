@@ -58,7 +58,7 @@ ANSWER = 4096
 
 
 class IsolationServer:
-    """Connection to a `dualml.course.isolation.server` process."""
+    """Connection to a `dualml.course.isolation.server` process, which the constructor starts."""
 
     def __init__(self, backend: str, network: bool, kind: Kind = "namespaces") -> None:
         info = backends()[backend or "numpy"]
@@ -120,8 +120,8 @@ class IsolationServer:
         return answer
 
     def last_error_line(self) -> str:
-        """Return the last line of the server's error output, once it has ended; empty if it does
-        not end within a second, or wrote nothing."""
+        """Return the last non-empty line of the server's error output, unprintable characters
+        escaped, once it has ended; empty if it does not end within a second, or wrote nothing."""
         with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
             self.process.wait(1.0)
             self.errors.seek(max(0, self.errors.seek(0, os.SEEK_END) - ANSWER))
@@ -167,11 +167,12 @@ def close_servers() -> None:
 
 @functools.cache
 def find_isolation(backend: str) -> Isolation:
-    """Return the best isolation that this machine supports, found once per process by trying; its
-    kind is ``none``, with the reason, if there is none.
+    """Return the best isolation that this machine supports, found once per process and backend by
+    trying, which starts a server; its kind is ``none``, with the reason, if there is none.
 
     Raises:
         MachineFault: checks cannot be started at all.
+        UserError: `SWITCH` has an unknown value.
     """
     why = ""
     for asked in candidates():
@@ -200,6 +201,7 @@ class SandboxCell:
 
         Raises:
             MachineFault: the warden does not accept it.
+            ValueError: the message is too large, as for `encode`.
         """
         self.control.settimeout(MESSAGE_S)
         try:
@@ -217,7 +219,8 @@ class SandboxCell:
             is_cancelled: function that returns whether the check was cancelled.
 
         Raises:
-            MachineFault: the machine failed.
+            MachineFault: the warden is lost or silent for ``seconds``, or reports that the machine
+                failed.
         """
         deadline = time.monotonic() + seconds
         while not select.select([self.control], [], [], POLL_S)[0]:
@@ -297,7 +300,8 @@ def discard(server: IsolationServer | None) -> None:
 
 
 def wait_for_end(control: socket.socket, pid: int) -> None:
-    """Wait until a warden and its ranks have ended; kill a warden that does not end.
+    """Wait until a warden and its ranks have ended; kill a warden that does not end, and close
+    ``control``.
 
     Args:
         pid: process number of the warden, valid until it closes ``control``; 0: the server ends it.

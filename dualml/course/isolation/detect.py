@@ -39,10 +39,11 @@ WALLS = Isolation("namespaces")
 
 
 def candidates() -> list[Isolation]:
-    """Return the kinds of isolation to try, the best first, or the one that a variable names.
+    """Return the kinds of isolation to try, the best first, or only the one that `SWITCH` names; on
+    other systems than Linux only ``none``.
 
     Raises:
-        UserError: the variable has another value.
+        UserError: on Linux, the variable has another value.
     """
     wanted = os.environ.get(SWITCH) or "auto"
     if wanted == "none":

@@ -86,8 +86,8 @@ LANDLOCK_PATH_BENEATH = 1  # LANDLOCK_RULE_PATH_BENEATH
 
 def filter_system_calls(network: bool) -> bool:
     """Refuse system calls that a student's code does not need, for this process and its threads:
-    the calls of `REFUSED_SYSCALLS`, new processes (not threads), and sockets except those of
-    `FAMILIES` with a ``network``.
+    the calls of `REFUSED_SYSCALLS`, new processes (not threads), signals to and limits of other
+    processes, and sockets except those of `FAMILIES` with a ``network``.
 
     Needs ``NO_NEW_PRIVS``.
 
@@ -165,7 +165,8 @@ def confine_files(own: Sequence[str], shown: Sequence[str]) -> bool:
     needs ``NO_NEW_PRIVS``.
 
     Returns:
-        whether the kernel supports it, since Linux 5.13 where it is enabled.
+        whether it is done; False without landlock (Linux 5.13, where it is enabled), or if a path
+        does not exist.
     """
     with contextlib.suppress(OSError):
         rights = (ctypes.c_uint64 * 1)(ALL_RIGHTS)

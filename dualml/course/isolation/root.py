@@ -111,8 +111,8 @@ def is_installed(path: str) -> bool:
 
 
 def modules_in(path: str) -> Iterable[str]:
-    """Yield the packages and modules in a folder that may also hold other files; nothing of a
-    checkout (``pyproject.toml``), since it holds solutions."""
+    """Yield the packages and modules in a folder that may also hold other files, without dualml's
+    own; nothing of a checkout (``pyproject.toml``), since it holds solutions."""
     if os.path.exists(f"{path}/pyproject.toml"):
         return
     for name in os.listdir(path):

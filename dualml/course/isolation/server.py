@@ -63,7 +63,8 @@ def main() -> None:
 
 
 def serve(channel: socket.socket, shown_files: Contents, in_bubblewrap: bool) -> None:
-    """Fork a warden for every request, until the owner closes the connection."""
+    """Fork a warden for every request and answer with its process number, until the owner closes
+    the connection or ends."""
     owner = os.getppid()
     while os.getppid() == owner:  # a channel of datagrams does not tell that its end is closed
         with contextlib.suppress(ChildProcessError):

@@ -72,7 +72,8 @@ def run_job(
     """Start the ranks, make the calls, and end the ranks.
 
     The calls are received after the ranks were forked, so that a rank's memory never contains calls
-    that were not yet sent to it, nor the inputs of other ranks.
+    that were not yet sent to it, nor the inputs of other ranks. Return after a call that ends this
+    group of ranks, or at once if the ranks' preparation fails.
     """
     size = int(job["size"])
     pairs = [socket.socketpair() for _ in range(size)]
@@ -110,8 +111,8 @@ def run_job(
 
 
 def send_outcome(control: socket.socket, members: Sequence[Member], mediator: Mediator) -> bool:
-    """Send the result of a call to the judge; return whether it was the last one of this group of
-    ranks."""
+    """Send the result of a call to the judge, without arrays if a rank had trouble; return whether
+    it was the last one of this group of ranks."""
     troubles = [
         [m.rank, m.trouble.kind, m.trouble.message, m.trouble.line] for m in members if m.trouble
     ]
@@ -227,7 +228,8 @@ def run_rank(
 
 
 def redirect_output(printed: int, door: socket.socket) -> None:
-    """Redirect Python's output to ``printed`` and libraries' output to nowhere; close all else."""
+    """Redirect Python's output to ``printed`` and libraries' output to nowhere; close all other
+    descriptors but that of ``door``."""
     for descriptor, flags in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY)):
         nothing = os.open(os.devnull, flags)
         os.dup2(nothing, descriptor)

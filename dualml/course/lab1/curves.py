@@ -36,8 +36,8 @@ ROUNDOFF_FACTOR, MIN_TOLERANCE = 30, 1e-5
 
 
 def make_calls() -> tuple[list[ExerciseCall], str]:
-    """Make one call for each optimizer, to train a linear classifier of images for `UPDATES`
-    updates; return the calls and the name of the dataset."""
+    """Make one call for each optimizer, to train a linear classifier of `SAMPLES` images for
+    `UPDATES` updates; return the calls and the name of the dataset."""
     data = load("mnist", explicit=False)
     draw = make_generator(0, "exercise", "curves")
     chosen = draw.permutation(len(data.train_y))[:SAMPLES]

@@ -210,8 +210,8 @@ def trajectory(
     flags: Flags = RIGHT,
     number: type[np.floating[Any]] = np.float64,
 ) -> dict[str, Array]:
-    """Compute ``3/w``, parameter w after update 3, for all updates; updates that never happen are
-    left out.
+    """Compute ``3/w``, parameter w after update 3, for all parameters and updates; a parameter that
+    an update leaves out keeps its value.
 
     Args:
         options: ``hyper``; ``steps``; ``groups``, parameter → its own hyperparameters; ``rates``,

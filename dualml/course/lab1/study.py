@@ -74,8 +74,8 @@ def table(
     rules: Mapping[str, Array],
     words: Messages,
 ) -> Table:
-    """Make the table of each optimizer's and backend's final loss, largest distance from the rule
-    and verdict."""
+    """Make the table of each optimizer's and backend's final loss, distance from the rule (the
+    largest relative to the allowed one), that allowed one and verdict."""
     heads = [
         Column("optimizer", words("study.optimizer"), show="code"),
         Column("framework", words("study.framework")),
@@ -109,7 +109,8 @@ def table(
 
 
 def questions(curves: Mapping[tuple[str, str], Array], words: Messages) -> list[str]:
-    """Return the questions to the student, with the student's own numbers."""
+    """Return the questions to the student, with the student's own numbers: about the optimizers, in
+    the first framework with two to compare, and about the frameworks' distance."""
     asked = []
     for backend in ("torch", "mindspore"):
         own = {target: c for (target, b), c in curves.items() if b == backend}

@@ -56,7 +56,8 @@ class GroupStartRequirement(Requirement):
         ]
 
     def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
-        """Return for each rank ``sum``, its result, and ``left``, 1 if the group is left open."""
+        """Return for each rank ``sum``, the sum of all ranks' values (its own value + 1 if
+        ``remote``), and ``left``, 1 if the group is left open, with the mistakes ``flags``."""
         values = [float(own["value"]) for own in call.arrays]
         left = 1.0 if flags & {"group_left", "rpc_left"} else 0.0
 

@@ -15,8 +15,8 @@ Number = type[np.floating[Any]]
 def average_gradients(
     ranks: Sequence[Arrays], flags: Flags = RIGHT, number: Number = np.float64
 ) -> list[dict[str, Any]]:
-    """Compute on each rank the mean of every tensor, weighted by the ranks' numbers of samples,
-    with the mistakes ``flags``, in the dtype ``number``."""
+    """Compute on each rank the mean of every tensor ``t/NAME``, as ``0``, ``1``, …, weighted by the
+    ranks' numbers of samples, with the mistakes ``flags``, in the dtype ``number``."""
     names = [key for key in ranks[0] if key[0] == "t"]
     counts = [number(a["samples"]) for a in ranks]
     out: list[dict[str, Any]] = [{} for _ in ranks]
@@ -69,8 +69,8 @@ def combine_tensor(
 def average_parameters(
     ranks: Sequence[Arrays], flags: Flags = RIGHT, number: Number = np.float64
 ) -> list[dict[str, Any]]:
-    """Compute on each rank the unweighted mean of every tensor, with the mistakes ``flags``, in the
-    dtype ``number``."""
+    """Compute on each rank the unweighted mean of every tensor ``t/NAME``, as ``0``, ``1``, …, with
+    the mistakes ``flags``, in the dtype ``number``."""
     names = [key for key in ranks[0] if key[0] == "t"]
     n = number(len(ranks))
     out: list[dict[str, Any]] = [{} for _ in ranks]
@@ -93,8 +93,9 @@ def average_parameters(
 def ring_all_reduce(
     ranks: Sequence[Arrays], flags: Flags = RIGHT, number: Number = np.float64
 ) -> list[dict[str, Any]]:
-    """Compute each rank's result of a ring all-reduce, and the messages and elements that it
-    sends."""
+    """Compute for each rank ``sum``, its result of a ring all-reduce, ``messages`` and
+    ``elements``, the numbers that it sends, and ``before``, its input; with the mistakes ``flags``,
+    in the dtype ``number``."""
     n, shape = len(ranks), ranks[0]["t"].shape
     flat = [a["t"].astype(number).reshape(-1) for a in ranks]
     even = flat[0].size // n * n

@@ -38,7 +38,8 @@ def study(files: Sequence[ExerciseFile], run: Run, words: Messages) -> Study:
 
 
 def fit_alpha_beta(seen: Array) -> tuple[float, float]:
-    """Fit α and β of T = α + βS by least squares of relative errors, neither below 0."""
+    """Fit α (s) and β (s per byte) of T = α + βS to the seconds ``seen`` of all `SIZES`, by least
+    squares of relative errors, neither below 0."""
     from scipy.optimize import nnls
 
     sizes = np.array(SIZES, np.float64)

@@ -80,7 +80,8 @@ class SampleLists:
 
 
 def unpack_lists(arrays: Arrays, prefix: str = "") -> list[Array]:
-    """Unpack the lists that `dualml.course.drive_lab3.pack_lists` has packed, as integers.
+    """Unpack the lists that `dualml.course.drive_lab3.pack_lists` has packed, as integers, other
+    numbers rounded down.
 
     Raises:
         ValueError: there are too many lists, or their sizes do not add up.
@@ -100,7 +101,8 @@ def list_types(arrays: Arrays, prefix: str = "") -> tuple[list[str], list[int]]:
 
 
 def is_same_list(a: Array, b: Array) -> bool:
-    """Return whether one list is the beginning of the other; ranks' sizes may differ by one."""
+    """Return whether one list, not empty, is the beginning of the other and at most one sample
+    shorter; ranks' sizes may differ by one."""
     shorter = min(len(a), len(b))
     return shorter > 0 and abs(len(a) - len(b)) < 2 and bool((a[:shorter] == b[:shorter]).all())
 

@@ -50,22 +50,24 @@ def rank_sizes(lists: SampleLists) -> list[int]:
 
 
 def is_replicated(lists: SampleLists) -> bool:
-    """Return whether every rank has as many samples as there are."""
+    """Return whether each of several ranks always has as many samples as there are."""
     return lists.ranks > 1 and set(rank_sizes(lists)) == {lists.n}
 
 
 def drops_remainder(lists: SampleLists) -> bool:
-    """Return whether the remainder of n/ranks is missing."""
+    """Return whether every rank has ⌊n/ranks⌋ samples although there is a remainder."""
     return set(rank_sizes(lists)) == {lists.n // lists.ranks} and lists.n % lists.ranks > 0
 
 
 def pads_remainder(lists: SampleLists) -> bool:
-    """Return whether samples are repeated to make all sizes equal."""
+    """Return whether every rank has ⌈n/ranks⌉ samples although there is a remainder, so that some
+    are repeated."""
     return set(rank_sizes(lists)) == {-(-lists.n // lists.ranks)} and lists.n % lists.ranks > 0
 
 
 def piles_remainder(lists: SampleLists) -> bool:
-    """Return whether nothing is lost, but the whole remainder is on one rank."""
+    """Return whether the ranks' sizes add up to n but differ by more than one, as with the whole
+    remainder on one rank."""
     found = rank_sizes(lists)
     return sum(found) == lists.n and max(found) - min(found) > 1
 
@@ -104,7 +106,8 @@ def ignores_seed(lists: SampleLists) -> bool:
 
 
 def adds_seeds(lists: SampleLists) -> bool:
-    """Return whether a rank has in one epoch the list of another rank in another epoch."""
+    """Return whether a rank has in one epoch the list of another rank in another epoch, of the
+    first four."""
     return any(
         is_same_list(lists.first[a, seed, e], lists.first[b, seed, f])
         for seed in lists.seeds
@@ -134,7 +137,8 @@ def ranks_overlap(lists: SampleLists) -> bool:
 
 
 def draws_from_own_part(lists: SampleLists) -> bool:
-    """Return whether in many epochs no two ranks ever have the same sample."""
+    """Return whether, of several ranks, the numbers of different samples that they have in all
+    epochs add up to n at most (mean over the seeds), so that no two ranks share one."""
     seen = [
         np.unique(np.concatenate(lists.epoch_lists(rank, seed)))
         for seed in lists.seeds

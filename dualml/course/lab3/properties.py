@@ -123,15 +123,15 @@ def check_same_samples(lists: SampleLists) -> Violation | None:
 
 
 def check_seeds_differ(lists: SampleLists) -> Violation | None:
-    """Check that any two seeds give a rank different lists."""
+    """Check that any two seeds give the first rank different lists in the first epoch."""
     rank, epoch = lists.asked_ranks[0], lists.epochs[0]
     every = [(rank, seed, epoch) for seed in lists.seeds]
     return check_different(lists, combinations(every, 2))
 
 
 def check_seeds_repartition(lists: SampleLists) -> Violation | None:
-    """Check that another seed, of the first 20, gives a rank other samples, not only another
-    order."""
+    """Check that any two of the first 20 seeds give the first rank other samples, not only another
+    order, in the first epoch."""
     rank, epoch = lists.asked_ranks[0], lists.epochs[0]
     for one, other in combinations(lists.seeds[:20], 2):
         a, b = (rank, one, epoch), (rank, other, epoch)
@@ -169,6 +169,7 @@ def check_uniform_partition(lists: SampleLists) -> Violation | None:
 def excess_chi_square(
     counts: Array, n: int, share: float | None = None, draws: int = 0
 ) -> tuple[float, str] | None:
-    """Return χ² of these counts and its bound if the bound is exceeded; else None."""
+    """Return χ² of these counts, rounded, and its bound as text if the bound is exceeded; else
+    None."""
     found, most = chi_square(counts, share, draws), chi_square_bound(n - 1)
     return (round(found, 1), f"< {most:.1f}") if found > most else None

@@ -144,7 +144,7 @@ def check_shuffled(parts: LabelParts) -> Violation | None:
 
 
 def check_label_shares(parts: LabelParts) -> Violation | None:
-    """Check that not all labels have the same shares."""
+    """Check that not all labels have the same shares; equal shares on all ranks pass here."""
     if has_equal_label_shares(parts):
         return Violation(f"{parts.title(0)}: p_0 == p_1", True, False)
     return None

@@ -24,8 +24,8 @@ ALLOWED = 1e-4
 
 
 def study(files: Sequence[ExerciseFile], run: Run, words: Messages) -> Study:
-    """Train by the student's files on 1, 2 and 4 ranks; return figure, table and questions about
-    the trainings without an error, or an empty study."""
+    """Train by the student's ``train`` files on 1, 2 and 4 ranks; return figure, table and
+    questions about the trainings without an error, or an empty study."""
     asked = [make_call(ranks) for ranks in RANKS]
     rule = losses_by_update(trajectory(asked[0].options, asked[0].arrays, frozenset())[0])
     curves: dict[tuple[int, str], Array] = {}

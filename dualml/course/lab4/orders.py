@@ -160,8 +160,9 @@ class ScheduleRequirement(Requirement):
     def find_violation(
         self, orders: list[Order], p: int, count: int
     ) -> tuple[Difference, str] | None:
-        """Return the first violation of ``aspect`` in the orders of ``p`` stages and ``count``
-        micro-batches, and the kind of mistake; None if there is none."""
+        """Return the first violation in the orders of ``p`` stages and ``count`` micro-batches, and
+        the kind of mistake; None if there is none. Completeness is always checked, then
+        possibility, then ``shape`` or ``time``, as far as ``aspect`` asks."""
         every = {(way, m) for way in (0, 1) for m in range(count)}
         for s, order in enumerate(orders):
             if set(order) != every:

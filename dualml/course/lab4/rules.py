@@ -18,7 +18,8 @@ def train_stages(
     flags: Flags = RIGHT,
     number: Number = np.float64,
 ) -> list[dict[str, Any]]:
-    """Compute the weights of both stages after each update, and the loss on the second stage.
+    """Compute ``3/weight`` and ``3/bias`` of both stages after update 3, and ``3/loss`` on the
+    second stage, for all updates.
 
     Stage 0 is h = s(x·Wᵀ + b) with s(z) = z/(1 + |z|), stage 1 is h·Wᵀ + b, and the loss is the
     mean squared error.

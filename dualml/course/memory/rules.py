@@ -61,7 +61,7 @@ def gather_parameters(
     now: Any, parts: Sequence[Any], rank: int, spans: Sequence[slice], f: Flags
 ) -> Any:
     """Return the parameters of ``rank`` after the all-gather of the new ``parts``; the mistakes
-    ``f`` keep some or all of the old ones, ``now``."""
+    ``f`` keep some or all of the old ones, ``now``, or reverse the parts."""
     if "not_gathered" in f:
         new = now.copy()
         new[spans[rank]] = parts[rank]

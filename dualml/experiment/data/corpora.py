@@ -94,7 +94,8 @@ def generate_lines(info: TextInfo) -> list[text.Line]:
 
 def load_text_file(path: Path, words: int, length: int, tokens: text.Tokens = "words") -> Dataset:
     """Load any UTF-8 file as a text; add a notice if lines without spaces were split into
-    characters. Raise `UserError` for a file that is unreadable or too short."""
+    characters. Raise `UserError` for a file that is unreadable, has a path that is not Unicode, or
+    is too short."""
     if not is_unicode(str(path.resolve())):  # the plan says where the text is
         raise UserError(f"{path}: its path is not Unicode text; rename what is not")
     lines, joined = text.split_lines(text.read_text_file(path), tokens)

@@ -56,6 +56,7 @@ def download(info: DatasetInfo) -> Path:
     Raises:
         Unreachable: no mirror delivered every file with the right checksum, or ``DUALML_OFFLINE``
             forbids downloads.
+        UserError: the cache cannot be written.
     """
     folder = cache_folder(info)
     wanted = [file for file in info.files if not is_good(folder, file)]
@@ -203,7 +204,7 @@ def stream_url(
 
     Args:
         most: bytes that it may have.
-        seconds: time limit; None: `FILE_S`.
+        seconds: time limit; None: `FILE_S`. The errors are those of `fetch_url`.
     """
     limit = FILE_S if seconds is None else seconds
     import requests

@@ -37,7 +37,8 @@ def plain_folder(folder: Path) -> Path:
 
 
 def raw_folder(folder: Path, dataset: str) -> Path:
-    """Return a root with ``<dataset>/raw/`` that links to the uncompressed files of ``folder``.
+    """Return a folder in the cache, made if needed, with ``<dataset>/raw/`` that links to the
+    uncompressed files of ``folder``.
 
     Args:
         dataset: torchvision's name, ``MNIST`` or ``FashionMNIST``.

@@ -29,7 +29,9 @@ def list_texts() -> list[Row]:
 
 
 def dataset_row(info: DatasetInfo | TextInfo, train: int, classes: int | None, size: int) -> Row:
-    """Return the row of one dataset: its facts, where it was found, or why it is incomplete."""
+    """Return the row of one dataset: ``name``, ``what``, ``train`` and ``test`` (samples or lines),
+    ``classes``, ``bytes``, ``licence``, ``provenance``, ``found``, ``folder`` and, if it is
+    incomplete, why (``problem``)."""
     folder, problem = None, None
     try:
         place, folder = find_dataset_source(info)

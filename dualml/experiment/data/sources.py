@@ -43,8 +43,9 @@ def load(
     pretrained: str = "",
     tokens: Tokens = "words",
 ) -> Dataset:
-    """Load the dataset ``name`` or, if it is not available and not ``explicit``, the embedded
-    images or a generated text in its place.
+    """Load the dataset ``name``, after a download into the cache if it is not on this machine, or,
+    if it is not available and not ``explicit``, the embedded images or a generated text in its
+    place.
 
     Args:
         name: name of a known dataset, path of a folder of images

@@ -115,8 +115,8 @@ class WordPiece:
             name: name of the text, for error messages.
 
         Raises:
-            UserError: a sentence has no token (the text names it), or ``length`` is too small for
-                one.
+            UserError: a sentence has no token (the text names it), ``length`` is too small for one,
+                or the package tokenizers is missing.
         """
         check_length(length)
         tokenizer, rows, cut = (
@@ -139,7 +139,7 @@ class WordPiece:
 
     def make_tokenizer(self) -> Any:
         """Make the tokenizer without special tokens: ``[SEP]`` in a text is three words, not an end
-        token."""
+        token. Raise `UserError` if the package tokenizers is missing."""
         try:
             from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
         except ImportError:

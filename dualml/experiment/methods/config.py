@@ -123,7 +123,8 @@ def _batches(config: Mapping[str, Any], batch_size: int, world_size: int) -> Ite
 
 
 def _optimizer(config: Mapping[str, Any], rule: Mapping[str, Any]) -> Iterator[str]:
-    """Yield contradictions between the configured optimizer and the arm's."""
+    """Yield contradictions between the configured optimizer and the arm's, and one for any
+    scheduler."""
     if config.get("scheduler"):
         yield "it has a scheduler, and a method takes a constant step size"
     given = config.get("optimizer")

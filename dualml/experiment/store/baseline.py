@@ -84,7 +84,8 @@ def folded_shapes(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int,
 
 
 def write_baseline(run: Path, target: Path, starts: Mapping[str, str]) -> int:
-    """Write the baseline of a run folder whose trials all ended well, and return its size in bytes.
+    """Write the baseline of a run folder whose trials all ended well, and return its size in bytes;
+    if the writing fails, ``target`` is removed again.
 
     Args:
         starts: initial weight of the plan → its SHA-256.

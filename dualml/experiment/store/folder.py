@@ -33,8 +33,8 @@ LOCKS = Path("/proc/locks")
 
 @contextlib.contextmanager
 def lock_run_folder(path: Path) -> Iterator[None]:
-    """Lock a run folder for this process inside a ``with`` block; the lock is released at its end,
-    or by the system if the process ends.
+    """Lock a run folder (file ``.lock``, made if needed) for this process inside a ``with`` block;
+    the lock is released at its end, or by the system if the process ends.
 
     Raises:
         UserError: another process holds it, or it cannot be written to.

@@ -70,8 +70,9 @@ class Reader:
 
 
 def read_run_data(folder: Path, force: bool = False) -> RunData:
-    """Read the files of one run folder; raise `PlanChanged` if its plan is not the recorded one,
-    but with ``force`` only note it in `RunData.changed`."""
+    """Read the files of one run folder; raise `UserError` if ``run.json`` cannot be read, and
+    `PlanChanged` if its plan is not the recorded one, but with ``force`` only note it in
+    `RunData.changed`."""
     run, reader = read_run(folder), Reader(folder)
     changed = []
     if (plan_folder(folder) / PLAN.name).exists():
@@ -191,8 +192,8 @@ def read_timelines(reader: Reader, place: Path, ranks: int) -> tuple[Mapping[str
 
 
 def read_usages(place: Path, ranks: int) -> tuple[Usage, ...]:
-    """Read the resource usage of every watched process, in the order of ranks; a rank without
-    samples has no entry, and ranks that are threads share one."""
+    """Read the resource usage of every watched process, in the order of ranks; a rank with fewer
+    than two readable samples has no entry, and ranks that are threads share one."""
     found = (summarize_samples(read_usage(place, rank)) for rank in range(ranks))
     return tuple(usage for usage in found if usage is not None)
 

@@ -58,8 +58,8 @@ class MetricsTail:
         return max((int(c.step[-1]) for c in self._curves.values()), default=None)
 
     def poll(self) -> bool:
-        """Read at most `MAX_POLL_BYTES` new bytes and return whether anything has changed. It is
-        thread-safe."""
+        """Read at most `MAX_POLL_BYTES` new bytes, up to `MAX_TOTAL_BYTES` of the file, and return
+        whether anything has changed. It is thread-safe."""
         with self._lock:
             return self._read_new_lines()
 

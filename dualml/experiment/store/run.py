@@ -256,7 +256,8 @@ class RunData:
 
     @property
     def arms(self) -> dict[str, JsonMapping]:
-        """Arm → its settings: the experiment's arms that were run, then any it does not name."""
+        """Arm → its settings, of the arms that have trials, whatever their status: in the
+        experiment's order, then any it does not name."""
         known = self.experiment.get("arms") or {}
         ran = list(dict.fromkeys(t.arm for t in self.trials))
         order = [a for a in known if a in ran] + [a for a in ran if a not in known]
@@ -322,8 +323,8 @@ class RunData:
         return self.dealt.get(partition_key_of(self.arms.get(arm) or {}, seed), ())
 
     def groups(self) -> dict[str, list[str]]:
-        """Return group → its arms that were run, with the group ``main`` first; an arm without a
-        group belongs to ``main``."""
+        """Return group → its arms that have trials, whatever their status, with the group ``main``
+        first; an arm without a group belongs to ``main``."""
         groups: dict[str, list[str]] = {}
         for arm, settings in self.arms.items():
             groups.setdefault(settings.get("group") or "main", []).append(arm)

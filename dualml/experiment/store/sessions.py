@@ -109,8 +109,8 @@ def has_ended(run: Path) -> bool:
 
 
 def clear_sessions(run: Path) -> None:
-    """Remove the messages of an earlier start, and temporary files whose writers were killed
-    (`dualml.common.files.write_bytes`, `dualml.launch.file_service`)."""
+    """Remove the messages of an earlier start, the trials' rendezvous folders, and temporary files
+    whose writers were killed (`dualml.common.files.write_bytes`, `dualml.launch.file_service`)."""
     shutil.rmtree(run / SESSIONS, ignore_errors=True)
     for board in run.glob(f"trials/*/*/*/{BOARD}"):
         shutil.rmtree(board, ignore_errors=True)

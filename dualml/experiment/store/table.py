@@ -64,7 +64,8 @@ def trials(run: RunData) -> Table:
     second; ``sent_bytes`` are those of an update on the rank that sends most; ``peak_memory_mb`` is
     the peak of the trial's processes in MiB; ``device_bytes`` is the memory that an update needs on
     the device of the rank that needs most; accuracies and ``communication_share`` are fractions;
-    ``verdict`` is the worst of the comparisons that the trial is part of, None if there are none.
+    ``verdict`` is the worst of the trial's comparisons (`decided_comparisons`; one ``against`` an
+    arm counts for the compared arm alone), None without one.
     """
     table = empty_table((*TRIAL, "step_s", "verdict"))
     judged: dict[tuple[str, str, int], list[str]] = {}
@@ -80,8 +81,9 @@ def trials(run: RunData) -> Table:
 
 
 def verdicts(run: RunData) -> Table:
-    """Return the comparisons as a table, one row each: two backends (``a``, ``b``), or several
-    ranks or a method ``against`` the arm that they must equal on one backend.
+    """Return the comparisons with a verdict (`decided_comparisons`) as a table, one row each: two
+    backends (``a``, ``b``), or several ranks or a method ``against`` the arm that they must equal
+    on one backend.
 
     ``steps`` is the number of updates compared; ``ratio`` is the largest distance divided by its
     rounding envelope; ``first_step``, ``first_phase`` and ``first_tensor`` are the first
