@@ -14,7 +14,7 @@ WORDS = "dualml_torch.words"
 
 def examine() -> Iterator[DoctorFinding]:
     """Check versions, a real computation on every device, and torchvision; yield a finding for
-    each.
+    each, and one with the number of threads.
 
     Raises:
         Exception: torch does not work.

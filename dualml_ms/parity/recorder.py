@@ -143,8 +143,8 @@ class Recorder(Base):
         return {name: self.array(p) for name, p in self.named_tensors().items()}
 
     def load(self, weights: Mapping[str, NDArray[Any]]) -> None:
-        """Assign the values, by name, to the model's parameters, in place; others stay as they
-        are."""
+        """Assign the values, by name, to the model's parameters, in place; those not named stay as
+        they are, and an unknown name raises KeyError."""
         named = self.named_tensors()
         for name, value in weights.items():
             assign_values(named[name], np.array(value))
@@ -236,7 +236,7 @@ class Recorder(Base):
     @contextlib.contextmanager
     def watch_operations(self) -> Iterator[None]:
         """Draw shared random numbers, from the seed's first one, inside the block; if there is a
-        tape, record all operators."""
+        tape, record all operators that PyNative mode runs."""
         watch = contextlib.nullcontext() if self.tape is None else OperationTracer(self.tape)
         with SharedRngMode(SharedRng(self.seed)), watch:
             yield

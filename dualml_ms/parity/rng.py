@@ -32,7 +32,8 @@ class SharedRngMode(MsDispatchMode):
 
 def draw_result(chance: SharedRng, func: Any, args: Sequence[Any]) -> Any:
     """Return the result of a Dropout (output and mask), ``Bernoulli`` or ``UniformReal`` operator,
-    drawn from ``chance``; None for every other operator."""
+    drawn from ``chance``; None for every other operator. The tensors' contents are drawn and
+    computed on the host."""
     if len(args) != 3 or not isinstance(args[0], ms.ops.Primitive):
         return None
     primitive, (first, *rest) = args[0], args[2] or (None,)

@@ -30,7 +30,8 @@ FAREWELL_S = 5.0
 
 def join(place: RankContext, device: str | torch.device = "cpu") -> Membership:
     """Make torch's default process group of all ranks, which all call this, and return the
-    membership; a single rank gets no group.
+    membership; a single rank gets no group. A GPU becomes the current one, and
+    ``GLOO_SOCKET_IFNAME`` may be set.
 
     Args:
         device: ``cpu`` (gloo), ``cuda`` (nccl; every rank takes a GPU of its own) or ``auto``, see
@@ -38,9 +39,10 @@ def join(place: RankContext, device: str | torch.device = "cpu") -> Membership:
 
     Raises:
         CommunicationError: ranks that did not come in time, or a port that is in use.
-        UserError: an invalid rendezvous or environment, a process that is in a group already, or,
-            for a single rank, a GPU that does not exist.
-        Unsupported: ``cuda`` for several ranks with fewer GPUs than ranks on this machine.
+        UserError: an invalid device, rendezvous or environment, a process that is in a group
+            already, or, for a single rank, a GPU that does not exist.
+        Unsupported: ``ascend``, or ``cuda`` for several ranks with fewer GPUs than ranks on this
+            machine.
     """
     chosen, limit = rank_device(place, str(device)), timedelta(seconds=place.timeout)
     if place.size == 1:
@@ -95,8 +97,9 @@ def new_group(place: RankContext, member: Membership, ranks: list[int], key: str
 
 
 def leave(member: Membership) -> None:
-    """Run the exit callbacks, wait at most `FAREWELL_S` seconds for the other ranks, and as long
-    again for the process group to be destroyed; undo what `join` left behind.
+    """Run the exit callbacks, wait at most `FAREWELL_S` seconds for the other ranks (not at all
+    after a failed collective), and as long again for the process group to be destroyed; undo what
+    `join` left behind.
 
     gloo's threads can still abort the interpreter's exit (pytorch #190489): a process that was in a
     group should end with ``os._exit``.
@@ -118,7 +121,8 @@ def leave(member: Membership) -> None:
 def rank_device(place: RankContext, device: str) -> torch.device:
     """Return the device of this rank and make a GPU the current one. A single rank may name a GPU
     by its index; several take the GPU of their local rank each. With fewer GPUs than ranks here
-    ``auto`` is a CPU, and ``cuda`` raises Unsupported or, for a single rank, UserError."""
+    ``auto`` is a CPU. Unsupported: ``ascend``, or ``cuda`` for several ranks with fewer GPUs;
+    UserError: a single rank's GPU that does not exist."""
     kind, index = parse_device(device)
     if kind == "ascend":
         raise Unsupported("PyTorch drives Ascend only with torch_npu, which dualml does not use")

@@ -168,8 +168,9 @@ class TorchCollectives(Communicator):
 
     @contextmanager
     def _translate_errors(self, primitive: str) -> Iterator[None]:
-        """Turn torch's errors inside the block into a CommunicationError of one line, with the
-        rank, the operation and the likely cause, and mark the membership as broken."""
+        """Turn a RuntimeError, torch's errors, inside the block into a CommunicationError of one
+        line, with the rank, the operation and the likely cause, and mark the membership as broken;
+        a CommunicationError passes as it is."""
         try:
             yield
         except CommunicationError:

@@ -199,7 +199,7 @@ class TorchCommunicator(TorchCollectives):
 
     def count_sent_bytes(self) -> int | None:
         """Return the bytes written so far to this process's open TCP connections, gloo's among
-        them; None if unknown, and for NCCL, which also uses other transports."""
+        them; None if unknown, for a single rank, and for NCCL, which also uses other transports."""
         return sent_bytes() if self.member.engine == "gloo" else None
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ LOOP = "gloo_tcp_loop"
 
 
 def loop_thread_ids() -> list[int]:
-    """Return the ids of gloo's socket threads in this process; none outside Linux."""
+    """Return the ids of gloo's socket threads in this process; empty outside Linux."""
     tasks, numbers = Path("/proc/self/task"), []
     for task in tasks.iterdir() if tasks.is_dir() else ():
         with contextlib.suppress(OSError):  # it has ended

@@ -78,7 +78,8 @@ def choose_kernels(
     recipe: TrainingSpec, network: nn.Module, loss: Loss, batch: Batch | None
 ) -> KernelChoice:
     """Choose memory format and compilation, each by the user's setting, else by stored times or a
-    new measurement (one second; up to a minute with compilation).
+    new measurement (one second; up to a minute with compilation), which is then stored in the cache
+    folder.
 
     A format is chosen only for a model of images. Nothing is compiled in low precision, with
     recomputation or without ``batch``, even if the user asked for it.
@@ -137,7 +138,8 @@ def decide_compilation(
     best: str, times: Times, reason: str, updates: int, always: bool
 ) -> KernelChoice:
     """Return the choice of the memory format ``best``, compiled if the time saved over ``updates``
-    is more than `PAYS` times the compilation time, or if ``always``.
+    is more than `PAYS` times the compilation time and an update at least `WORTH_IT` times as fast,
+    or if ``always``.
 
     Args:
         times: the result of `compare_compiled`; after a failure nothing is compiled.
@@ -175,8 +177,8 @@ def copy_network(network: nn.Module, memory_format: str) -> nn.Module:
 
 
 def make_gradient_work(network: nn.Module, loss: Loss, memory_format: str, batch: Batch) -> Work:
-    """Return a function that computes the gradients of a batch by a copy of the network in a memory
-    format, for timing."""
+    """Return a function that computes the gradients of a batch by a recorded, uncompiled copy of
+    the network in a memory format, for timing; no ``grad`` is written."""
     return partial(RecordedGradient(copy_network(network, memory_format), loss).gradient, *batch)
 
 
@@ -236,7 +238,8 @@ def time_in_turns(variants: Mapping[str, Work]) -> Times:
 
 
 def times_path(recipe: TrainingSpec, batch: Batch) -> Path | None:
-    """Return the file of the stored times; None where there is no cache folder."""
+    """Return the file of the stored times of this model, loss, batch size, number of threads,
+    processor and torch version; it may not exist. None if there is no cache folder."""
     spec, threads = recipe.spec, torch.get_num_threads()
     versions = torch.__version__, torch.backends.cpu.get_cpu_capability(), machine.cpu_model()
     compiler = any(map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "clang++")))

@@ -47,8 +47,8 @@ def record_saved_tensors(
 
 
 def measure_peak_memory(device: torch.device, work: Callable[[], object]) -> int | None:
-    """Run ``work`` and return the peak bytes of a GPU meanwhile, including what was allocated
-    before; None, without running it, on a CPU, where PyTorch counts nothing."""
+    """Run ``work`` and return the peak bytes of PyTorch's tensors on a GPU meanwhile, those
+    allocated before included; None, without running it, on a CPU, where PyTorch counts nothing."""
     if device.type != "cuda":
         return None
     torch.cuda.synchronize(device)

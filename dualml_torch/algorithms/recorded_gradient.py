@@ -84,7 +84,7 @@ class RecordedGradient:
     def gradient(self, inputs: Sequence[Tensor], labels: Tensor, share: float = 1) -> Sequence[Any]:
         """Return the mean loss and ``share`` times each parameter's gradient, None for parameters
         that it does not reach; ``grad`` is unchanged. With `accumulate` the gradients are added to
-        ``grad`` in place, and only the mean loss is returned."""
+        ``grad`` in place, and the mean loss alone is returned, still in a sequence."""
         part = self.unit_share if share == 1 else torch.full((), share)
         places = [p.grad for p in self.parameters] if self.accumulate else []
         given = (part, labels, *inputs, *self.parameters, *places)
@@ -154,13 +154,15 @@ class LossAndGradients(nn.Module):
 
 
 def called_operators(graph: GraphModule) -> set[Any]:
-    """Return the operators that a graph calls."""
+    """Return the targets of a graph's nodes: the operators that it calls, and the names of its
+    inputs and output."""
     return {node.target for node in graph.graph.nodes}
 
 
 def compile_graph(recorded: GraphModule, given: Sequence[Tensor]) -> Call:
     """Compile a graph with TorchInductor in one piece and return its function: `torch.compile`
-    would make two, with guards. ``given`` are examples of its arguments."""
+    would make two, with guards. ``given`` are examples of its arguments. Sets the compiler's global
+    ``deterministic`` as torch has it."""
     from torch._inductor import compile as fuse
     from torch._inductor import config
 

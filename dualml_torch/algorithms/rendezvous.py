@@ -64,7 +64,8 @@ def first_line(error: BaseException) -> str:
 def open_shared_store(place: RankContext, member: Membership) -> Any:
     """Exchange notes with the other ranks, which all call this, then open and return the torch
     store that all of them share; choose gloo's network interface in the environment if it names
-    none.
+    none. CommunicationError: ranks that did not come, a bad note, or rank 0 cannot host; UserError:
+    see `_env_store`.
 
     The rank that hosts the store opens it before it posts its note; if it fails, its note says so.
     """
@@ -106,8 +107,9 @@ def open_shared_store(place: RankContext, member: Membership) -> Any:
 def _file_store(
     place: RankContext, member: Membership, details: dict[str, str]
 ) -> tuple[Any, bool]:
-    """Choose the store's file, which rank 0 names in ``details`` after it has removed an old one;
-    return the function that opens it from rank 0's details, and False: no rank has to host it."""
+    """Choose the store's file, which rank 0 names in ``details`` after it has removed an old one
+    (for ``auto`` without a folder of notes in a temporary folder that rank 0 makes); return the
+    function that opens it from rank 0's details, and False: no rank has to host it."""
     if place.rendezvous != "auto":
         # One file for each group: torch needs a fresh one, and the user's file is not touched.
         path = Path(f"{urlsplit(place.rendezvous).path}.{group_key(place)}")

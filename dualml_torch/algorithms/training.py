@@ -141,7 +141,8 @@ class TorchTraining(
     def measure_memory(self, batch: Array | None = None) -> MemoryUsage:
         """Count bytes of weights, gradients and optimizer state, and those that a forward pass of
         the first chunk of ``batch`` saves; nothing is updated. Without a batch, or for an empty
-        one, gradients count as much as weights, and activations are None, or 0."""
+        one, gradients count as much as weights, and activations are None, or 0; None also with
+        `Replicas`, whose threads are not seen."""
         own = list(self.parameters.values())
         weights, state = nbytes(own), state_bytes(self.optimizer)
         if batch is None or not len(batch):
@@ -228,7 +229,7 @@ class TorchTraining(
 
     def state(self) -> dict[str, Arrays]:
         """Return host copies of optimizer state, loss scaler and hidden states, as far as there are
-        any."""
+        any: state name → parameter or other name → array."""
         own = state(self.optimizer, list(self.parameters)) | self.scaler_state()
         return own if self.hidden is None else own | self.hidden.state()
 

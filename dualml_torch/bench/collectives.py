@@ -31,8 +31,9 @@ WAIT_S, GROUP_S = 20.0, 45.0
 
 
 def section(job: BenchJob, add: AddRow) -> None:
-    """Add a row for each group, collective and size; then one for dualml's own communicator with
-    two ranks."""
+    """Add a row for each group, collective and size that was reached, a row with the reason for a
+    group that failed, and one for dualml's own communicator with two ranks. Old reports in the
+    job's folder are removed."""
     sizes, calls = (SIZES[:1], 2) if job.quick else (SIZES, 20)
     for engine, ranks in GROUPS:
         report = Path(job.folder) / f"collectives-{engine}-{ranks}.jsonl"

@@ -12,7 +12,8 @@ from dualml_torch.bench.race import MakeVariant, race
 
 
 def section(job: BenchJob, add: AddRow) -> None:
-    """Add a row for each model and variant of the training loop."""
+    """Add a row for each model (in a quick job for the last of `MODELS` alone) and variant of the
+    training loop."""
     torch.set_num_threads(job.threads)
     for model in MODELS[-1:] if job.quick else MODELS:
         own = make_work(job, model)

@@ -16,7 +16,8 @@ from dualml_torch.common.environment import resolve_device
 
 def section(job: BenchJob, add: AddRow) -> None:
     """Add a row for each model and loop with the peak MiB allocated and reserved in two rounds,
-    without what was there before; on a CPU one row that says that nothing is counted."""
+    without what was there before, or with the reason of a failure; on a CPU one row that says that
+    nothing is counted."""
     torch.set_num_threads(job.threads)
     device = resolve_device(job.device)
     if device.type != "cuda":

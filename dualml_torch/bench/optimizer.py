@@ -26,7 +26,8 @@ WIDE = [
 
 
 def section(job: BenchJob, add: AddRow) -> None:
-    """Add a row for each rule, size and variant. All variants update the same memory."""
+    """Add a row for each rule, size and variant; in a quick job for the first rule and size alone.
+    All variants update the same memory."""
     torch.set_num_threads(job.threads)
     device = resolve_device(job.device)
     sizes = {"lenet": list(model("lenet").parameters().values()), "mlp, 10 million": WIDE}

@@ -38,9 +38,9 @@ def time_milliseconds(device: torch.device, work: Callable[[], Any], times: int 
 def race(
     variants: Mapping[str, MakeVariant], rounds: int, against: str, add: AddRow, **what: Any
 ) -> None:
-    """Run the variants in turns and add a row for each: quartiles of its times, and of their ratios
-    to the times of ``against`` in the same rounds. A variant that cannot be made or run is a row
-    with its reason.
+    """Run the variants in turns and add a row for each: quartiles of its times, and, except for
+    ``against`` itself, of their ratios to its times in the same rounds. A variant that cannot be
+    made or run is a row with its reason.
 
     Args:
         rounds: timed calls of each variant, after a first one that does not count.

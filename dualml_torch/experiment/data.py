@@ -95,7 +95,8 @@ def torchvision_mnist(folder: str | Path, train: bool, *, name: str = "mnist") -
         name: ``mnist`` or ``fashion_mnist``; decides the class and the constants.
 
     Raises:
-        UserError: a file is missing or damaged. Unsupported: torchvision cannot be used.
+        UserError: another name, or a file that is missing or damaged.
+        Unsupported: torchvision cannot be used.
     """
     vision = import_torchvision()
     info = find_dataset(name)
@@ -129,7 +130,7 @@ def loader(
 
 
 def import_torchvision() -> Any:
-    """Import ``torchvision``, with ``datasets`` and ``transforms`` ready to use.
+    """Import ``torchvision``, with ``datasets`` and ``transforms`` ready to use, and return it.
 
     A CUDA build of torchvision beside a CPU build of torch cannot load its compiled operators and
     fails on the first missing one. The datasets and transforms need none of them: two empty

@@ -42,16 +42,17 @@ class TorchGradientBuckets:
         self, batch: Array, factor: float
     ) -> tuple[list[tuple[torch.Tensor, float]] | None, list[torch.Tensor]]:
         """Compute ``factor`` times the mean gradient of ``batch``, times the loss scale, into the
-        buckets, zeros for an empty batch; return the lazy losses, None for an empty batch, and the
-        buckets."""
+        buckets, zeros for an empty batch; return pairs of a chunk's detached mean loss and share,
+        None for an empty batch, and the buckets."""
         losses = self._backward(batch, factor)
         for bucket in range(len(self.buckets)):
             self._fill_bucket(bucket)
         return losses, list(self.buckets)
 
     def _backward(self, batch: Array, factor: float) -> list[tuple[torch.Tensor, float]] | None:
-        """Compute ``factor`` times the gradient of the whole batch in every parameter's own
-        ``grad``; return pairs of a chunk's mean loss and share, None for an empty batch."""
+        """Compute ``factor`` times the gradient of the whole batch, times the loss scale, in every
+        parameter's own ``grad``; return pairs of a chunk's detached mean loss and share, None for
+        an empty batch."""
         self.training.zero_grad()
         losses = [
             (self.training.backward(part, share * factor), share)

@@ -31,7 +31,8 @@ def resolve_devices(names: Sequence[str]) -> list[torch.device]:
     all ``cpu``.
 
     Raises:
-        Unsupported: a device that does not exist.
+        Unsupported: a device that does not exist, or ``ascend``.
+        UserError: a name that is no device.
     """
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     reasons = {"ascend": "PyTorch drives Ascend only with torch_npu, which dualml does not use"}

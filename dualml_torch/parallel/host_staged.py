@@ -150,7 +150,8 @@ class HostStagedCommunicator(TorchCommunicator):
 
 
 def connect_staged(place: RankContext, device: torch.device) -> HostStagedCommunicator:
-    """Join the other ranks by gloo and return the communicator of tensors on ``device``.
+    """Join the other ranks by gloo and return the communicator of tensors on ``device``; a GPU
+    becomes the current one. Raises what `join` does.
 
     Args:
         device: ``cpu``, or any ``cuda`` device, whose index is ignored: a rank takes the GPU of its

@@ -45,12 +45,12 @@ class TorchParallel(
 
     def wrap_data_parallel(self, comm: Communicator) -> TorchDataParallel:
         """Store the network contiguously and return it wrapped in `DistributedDataParallel`; all
-        ranks call it."""
+        ranks call it. Unsupported: a single rank."""
         self.use_contiguous_format()
         return TorchDataParallel(self, comm)
 
     def enable_replicas(self) -> None:
-        """Replace the network by `Replicas` over this process's GPUs, at least two, and drop the
-        recorded graph; else Unsupported."""
+        """Replace the network by `Replicas` over this process's GPUs and drop the recorded graph.
+        Unsupported: fewer than two GPUs, or a model that is not on one."""
         self.use_contiguous_format()
         self.network, self.recorded = make_replicas(self.network, self.device), None

@@ -144,8 +144,8 @@ class RpcTraining(SplitModel, MixedPrecision, StateCarryover):
         return self.call_on_owner(stage, served.call_method, method, *args)
 
     def step(self, batch: Array, step: int) -> LazyLosses:
-        """Make update ``step``; every rank calls it. Return the micro-batches' lazy losses and
-        shares on the driver, an empty list on the ranks that serve."""
+        """Make update ``step``; every rank calls it. Return pairs of a micro-batch's detached mean
+        loss and share on the driver, an empty list on the ranks that serve."""
         losses: LazyLosses = []
         if self.is_driver:
             begin = time.perf_counter()
@@ -211,7 +211,8 @@ class RpcTraining(SplitModel, MixedPrecision, StateCarryover):
             self.call_stages("carry", keep)
 
     def materialize_losses(self, lazy: Sequence[LazyLosses]) -> Array:
-        """Return the mean losses of the batches; every rank calls it and gets them."""
+        """Return the mean losses of the batches; every rank calls it and gets them. It also decides
+        whether the ranks meet after each later update (`MEETING_TIMEOUT_SHARE`)."""
         losses = self.backend.materialize_losses(lazy) if self.is_driver else np.zeros(len(lazy))
         *means, slowest = self.broadcast_numbers(np.array([*losses, self.slowest]))
         self.needs_barrier = slowest > MEETING_TIMEOUT_SHARE * self.comm.context.timeout
@@ -318,8 +319,9 @@ class RpcTraining(SplitModel, MixedPrecision, StateCarryover):
             self.call_optimizers(served.set_optimizer_state, state, self.applied_steps(step))
 
     def call_optimizers(self, function: Callable[..., Any], *args: Any) -> list[Any]:
-        """Call ``function(optimizer, names, *args)`` on every rank that has parameters, at the same
-        time; return the results, one per rank. The driver alone calls it."""
+        """Call ``function(reference, names, *args)``, with a reference to its optimizer and its
+        parameters' names, on every rank that has parameters, at the same time; return the results,
+        one per rank. The driver alone calls it."""
         waits = [
             self.call_on_owner(local, function, names, *args) for local, names in self.optimizers
         ]

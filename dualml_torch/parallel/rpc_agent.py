@@ -51,11 +51,12 @@ def worker_name(rank: int) -> str:
 
 
 def start_agent(comm: TorchCommunicator) -> None:
-    """Start this rank's agent, unless it is running; all ranks of the world call it.
+    """Start this rank's agent, unless it is running; all ranks of the world call it. It stops when
+    the rank leaves the group; ``TP_SOCKET_IFNAME`` may be set.
 
     Raises:
         Unsupported: ranks on GPUs, or a single rank.
-        CommunicationError: ranks that did not come in time.
+        CommunicationError, TrialError: see `translate_errors`, such as ranks that came too late.
     """
     if comm.group is None or comm.member.device.type != "cpu":
         raise Unsupported(
@@ -100,7 +101,8 @@ def stop_agent(comm: TorchCommunicator) -> None:
 @contextlib.contextmanager
 def translate_errors(comm: TorchCommunicator, what: str) -> Iterator[None]:
     """Turn errors of a remote call inside the block into one line, the caller and the likely cause,
-    and mark the membership as broken; a TrialError passes as it is.
+    and mark the membership as broken; a TrialError passes as it is, and so does what is neither a
+    RuntimeError nor from another rank.
 
     Raises:
         TrialError: the called function failed, with its rank.

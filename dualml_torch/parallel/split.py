@@ -203,7 +203,7 @@ class TorchStage(
 
     def backward(self, segment: int, micro: int, gradients: Values) -> Values | None:
         """Run autograd through the saved graph, which is freed; add to the parameters' ``grad`` and
-        return the inputs' gradients, None where the inputs are samples."""
+        return the inputs' gradients, None for the segment whose inputs are the samples."""
         inputs, outputs = self.kept.pop((segment, micro))
         self.saved_sizes.pop((segment, micro), None)
         reached = [i for i, output in enumerate(outputs) if output.requires_grad]
@@ -237,8 +237,8 @@ class TorchStage(
         return None, self.backward(segment, micro, (loss.new_tensor(share),))
 
     def combine_losses(self, losses: Sequence[tuple[torch.Tensor, float]]) -> list[Any]:
-        """Return the pairs of lazy loss and share as a list, uncombined, as `materialize_losses`
-        expects them."""
+        """Return the pairs of a micro-batch's mean loss, a tensor, and its share as a list,
+        uncombined, as `materialize_losses` expects them."""
         return list(losses)
 
     # --- low precision ----------------------------------------------------------------------------
@@ -344,7 +344,7 @@ class TorchStage(
 
     def update(self, step: int) -> None:
         """Make update ``step`` at its learning rate with the gradients as they are; missing ones
-        count as zeros. Do nothing without parameters."""
+        count as zeros. Do nothing without parameters or after `flatten`."""
         if self.optimizer is None:
             return
         for parameter in self.parameters.values():
@@ -360,13 +360,14 @@ class TorchStage(
         return {name: _numpy(p) for name, p in self.parameters.items()}
 
     def state(self) -> dict[str, Arrays]:
-        """Return host copies of the optimizer state; empty for a stage without parameters."""
+        """Return host copies of the optimizer state; empty for a stage without parameters or after
+        `flatten`."""
         return state(self.optimizer, list(self.parameters)) if self.optimizer else {}
 
     @torch.no_grad()
     def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
-        """Copy weights into the parameters in place and restore the optimizer state after update
-        ``step``; 0 is a fresh optimizer."""
+        """Copy weights into the parameters in place and restore the state of the stage's own
+        optimizer, if it has one, after update ``step``; 0 is a fresh one."""
         for name, parameter in self.parameters.items():
             parameter.copy_(torch.from_numpy(weights[name]))
         if self.optimizer is not None:

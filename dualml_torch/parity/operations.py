@@ -216,9 +216,9 @@ def are_integers(args: Sequence[Any]) -> bool:
 def find_signature(
     func: Any, name: str, given: str, named: tuple[str, ...]
 ) -> tuple[tuple[str, ...], dict[str, Any], frozenset[str]]:
-    """Return the names of an operation's arguments in order, their defaults by name, and the last
-    positional argument if it may take several integers as its list. All are empty for an unknown
-    operation.
+    """Return the names of an operation's arguments in order, their defaults by name, and a set with
+    the last positional argument if it may take several integers as its list. All are empty for an
+    unknown operation.
 
     Args:
         given: kinds of the positional arguments, see `argument_kinds`.

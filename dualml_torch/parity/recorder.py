@@ -97,8 +97,8 @@ class Recorder(Base):
 
     @torch.no_grad()
     def load(self, weights: Mapping[str, NDArray[Any]]) -> None:
-        """Copy these arrays into the parameters and buffers of the same names in place; others stay
-        as they are."""
+        """Copy these arrays into the parameters and buffers of the same names in place; those not
+        named stay as they are, and an unknown name raises KeyError."""
         named = self.named_tensors()
         for name, value in weights.items():
             named[name].copy_(self.tensor_like(np.array(value), named[name]))
@@ -157,7 +157,8 @@ class Recorder(Base):
 
     @torch.no_grad()
     def restore(self, kept: Any) -> None:
-        """Restore weights, buffers, gradients and optimizer in place from a `snapshot`."""
+        """Restore weights, buffers, gradients and optimizer in place from a `snapshot`; gradients
+        of parameters that were not trainable then become None."""
         weights, gradients, state, own = kept
         for name, t in self.named_tensors().items():
             t.copy_(weights[name])

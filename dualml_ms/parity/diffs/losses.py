@@ -11,8 +11,8 @@ from dualml.parity.diffs.inputs import classes, normal
 
 
 def cross_entropy() -> dict[str, NDArray]:
-    """Run the probe in MindSpore and return its result: Cross-entropy, its weights and smoothing.
-    As in PyTorch: formula and defaults under the same name."""
+    """Run the probe in MindSpore and return its result, five losses by name: Cross-entropy, its
+    weights and smoothing. As in PyTorch: formula and defaults under the same name."""
     logits, labels = Tensor(normal(8, 5)), Tensor(classes(5, 8), ms.int32)
     weight = Tensor(np.abs(normal(5)))
     return {
@@ -53,7 +53,7 @@ def cross_entropy_float64_equal() -> NDArray:
 
 
 def softmax_cross_entropy_reduction() -> NDArray:
-    """Run the probe in MindSpore and return its result: Reduction of
+    """Run the probe in MindSpore and return its result, the loss: Reduction of
     SoftmaxCrossEntropyWithLogits. `nn.SoftmaxCrossEntropyWithLogits()` gives one loss for each
     sample (`reduction='none'`); the gradient is then that of the sum."""
     logits, shares = Tensor(normal(8, 5)), ops.softmax(Tensor(normal(8, 5, seed=1)), -1)
@@ -61,8 +61,8 @@ def softmax_cross_entropy_reduction() -> NDArray:
 
 
 def softmax_cross_entropy_reduction_equal() -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result: Reduction
-    of SoftmaxCrossEntropyWithLogits. MindSpore: `reduction='mean'`."""
+    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, the loss:
+    Reduction of SoftmaxCrossEntropyWithLogits. MindSpore: `reduction='mean'`."""
     logits, shares = Tensor(normal(8, 5)), ops.softmax(Tensor(normal(8, 5, seed=1)), -1)
     return nn.SoftmaxCrossEntropyWithLogits(reduction="mean")(logits, shares).asnumpy()
 
@@ -99,14 +99,14 @@ def softmax_cross_entropy_ignored_equal() -> NDArray:
 
 
 def smooth_l1_reduction() -> NDArray:
-    """Run the probe in MindSpore and return its result: Reduction of the smooth L1 loss.
+    """Run the probe in MindSpore and return its result, the loss: Reduction of the smooth L1 loss.
     `reduction='none'`: a loss for each element (`ops.smooth_l1_loss` too)."""
     return nn.SmoothL1Loss()(Tensor(normal(4, 3)), Tensor(normal(4, 3, seed=1))).asnumpy()
 
 
 def smooth_l1_reduction_equal() -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result: Reduction
-    of the smooth L1 loss. MindSpore: `nn.SmoothL1Loss(reduction='mean')`."""
+    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, the loss:
+    Reduction of the smooth L1 loss. MindSpore: `nn.SmoothL1Loss(reduction='mean')`."""
     loss = nn.SmoothL1Loss(reduction="mean")
     return loss(Tensor(normal(4, 3)), Tensor(normal(4, 3, seed=1))).asnumpy()
 
@@ -125,8 +125,8 @@ def smooth_l1_beta_equal() -> NDArray:
 
 
 def mse_reduction() -> dict[str, NDArray]:
-    """Run the probe in MindSpore and return its result: Squared, absolute and Huber loss. As in
-    PyTorch."""
+    """Run the probe in MindSpore and return its result, three losses by name: Squared, absolute and
+    Huber loss. As in PyTorch."""
     a, b = Tensor(normal(4, 3)), Tensor(normal(4, 3, seed=1))
     losses = {"mse": nn.MSELoss(), "l1": nn.L1Loss(), "huber": nn.HuberLoss(delta=0.5)}
     return {name: loss(a, b).asnumpy() for name, loss in losses.items()}
@@ -195,8 +195,8 @@ def bce_with_logits_pos_weight() -> NDArray:
 
 
 def kl_div_reduction() -> dict[str, NDArray]:
-    """Run the probe in MindSpore and return its result: Reductions of the KL divergence. As in
-    PyTorch, without a warning."""
+    """Run the probe in MindSpore and return its result, the loss by reduction: Reductions of the KL
+    divergence. As in PyTorch, without a warning."""
     logs = ops.log_softmax(Tensor(normal(8, 5)), -1)
     shares = ops.softmax(Tensor(normal(8, 5, seed=1)), -1)
     kinds = ("mean", "batchmean", "sum")
@@ -277,8 +277,8 @@ def gaussian_nll_variance_equal() -> NDArray:
 
 
 def ctc() -> dict[str, NDArray]:
-    """Run the probe in MindSpore and return its result: CTC loss. As in PyTorch, and int64 labels
-    and lengths are taken too."""
+    """Run the probe in MindSpore and return its result, the loss by reduction: CTC loss. As in
+    PyTorch, and int64 labels and lengths are taken too."""
     logs = ops.log_softmax(Tensor(normal(10, 3, 6)), -1)
     targets = Tensor(classes(5, 3, 4) + 1)
     lengths = Tensor([10, 9, 8]), Tensor([4, 3, 2])

@@ -21,9 +21,9 @@ def gradient(f: Callable[[Tensor], Tensor], values: list[float]) -> NDArray:
 
 
 def inplace_pynative() -> NDArray:
-    """Run the probe in MindSpore and return its result: In-place methods in PyNative mode on a
-    CPU. `add_`, `sub_`, `mul_`, `div_` and `exp_` return the result and leave `x` as it was,
-    without an error."""
+    """Run the probe in MindSpore and return its result, ``x`` after both calls: In-place methods in
+    PyNative mode on a CPU. `add_`, `sub_`, `mul_`, `div_` and `exp_` return the result and leave
+    `x` as it was, without an error."""
     x = Tensor(normal(4))
     x.mul_(0.5)
     x.add_(1.0)
@@ -31,9 +31,9 @@ def inplace_pynative() -> NDArray:
 
 
 def inplace_pynative_equal() -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result: In-place
-    methods in PyNative mode on a CPU. MindSpore: write into the tensor with `x.copy_(x * 0.5)`,
-    or `ops.assign` for parameters."""
+    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, ``x`` after
+    both calls: In-place methods in PyNative mode on a CPU. MindSpore: write into the tensor with
+    `x.copy_(x * 0.5)`, or `ops.assign` for parameters."""
     x = Tensor(normal(4))
     x.copy_(x * 0.5)
     x.copy_(x + 1.0)
@@ -41,9 +41,9 @@ def inplace_pynative_equal() -> NDArray:
 
 
 def inplace_augmented() -> NDArray:
-    """Run the probe in MindSpore and return its result: `t += 1` and other names of the same
-    tensor. In PyNative mode on a CPU `+=` binds the name to a new tensor; other names keep the
-    old values."""
+    """Run the probe in MindSpore and return its result, the values under the other name: `t += 1`
+    and other names of the same tensor. In PyNative mode on a CPU `+=` binds the name to a new
+    tensor; other names keep the old values."""
     total = ops.zeros(4)
     alias = total
     total += 1
@@ -51,9 +51,9 @@ def inplace_augmented() -> NDArray:
 
 
 def inplace_augmented_equal() -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result: `t += 1`
-    and other names of the same tensor. MindSpore: `t.copy_(t + 1)`, or `ops.assign_add` for a
-    parameter."""
+    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, the values
+    under the other name: `t += 1` and other names of the same tensor. MindSpore: `t.copy_(t + 1)`,
+    or `ops.assign_add` for a parameter."""
     total = ops.zeros(4)
     alias = total
     total.copy_(total + 1)
@@ -61,24 +61,26 @@ def inplace_augmented_equal() -> NDArray:
 
 
 def copy_into_view() -> NDArray:
-    """Run the probe in MindSpore and return its result: `copy_` into a column of a matrix. `copy_`
-    into a view that is not contiguous is lost: `x` does not change and nothing is raised."""
+    """Run the probe in MindSpore and return its result, the matrix (2, 3) afterwards: `copy_` into
+    a column of a matrix. `copy_` into a view that is not contiguous is lost: `x` does not change
+    and nothing is raised."""
     x = ops.zeros((2, 3))
     x[:, 1].copy_(ops.ones(2))
     return x.asnumpy()
 
 
 def copy_into_view_equal() -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result: `copy_`
-    into a column of a matrix. MindSpore: assign by index, `x[:, 1] = …`."""
+    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, the matrix
+    (2, 3) afterwards: `copy_` into a column of a matrix. MindSpore: assign by index, `x[:, 1] =
+    …`."""
     x = ops.zeros((2, 3))
     x[:, 1] = ops.ones(2)
     return x.asnumpy()
 
 
 def parameter_aliasing() -> NDArray:
-    """Run the probe in MindSpore and return its result: A parameter made of a tensor.
-    `ms.Parameter(t)` copies `t`."""
+    """Run the probe in MindSpore and return its result, the parameter after a write to the tensor:
+    A parameter made of a tensor. `ms.Parameter(t)` copies `t`."""
     start = Tensor(normal(4))
     weight = ms.Parameter(start)
     start[0] = 9.0
@@ -86,8 +88,9 @@ def parameter_aliasing() -> NDArray:
 
 
 def from_numpy_sharing() -> dict[str, NDArray]:
-    """Run the probe in MindSpore and return its result: Which constructors share memory with
-    NumPy. As in PyTorch: `ms.Tensor(array)` copies, `ms.Tensor.from_numpy` shares."""
+    """Run the probe in MindSpore and return its result, a tensor of each kind, ``copied`` and
+    ``shared``, after a write to its array: Which constructors share memory with NumPy. As in
+    PyTorch: `ms.Tensor(array)` copies, `ms.Tensor.from_numpy` shares."""
     array, other = normal(4), normal(4)
     x, y = Tensor(array), Tensor.from_numpy(other)
     array[0] = other[0] = 9.0
@@ -95,8 +98,8 @@ def from_numpy_sharing() -> dict[str, NDArray]:
 
 
 def numpy_int_default() -> dict[str, NDArray]:
-    """Run the probe in MindSpore and return its result: Number types of new tensors. As in
-    PyTorch."""
+    """Run the probe in MindSpore and return its result, a new array of each kind of values by name:
+    Number types of new tensors. As in PyTorch."""
     values = {"int": [1, 2], "float": [1.0, 2.0], "double": np.array([1.0]), "bool": [True]}
     return {name: Tensor(value).asnumpy() for name, value in values.items()}
 
@@ -114,8 +117,9 @@ def full_type_equal() -> NDArray:
 
 
 def index_types() -> dict[str, NDArray]:
-    """Run the probe in MindSpore and return its result: Types of indices, counts and running sums.
-    `topk`, `argsort` and `argmin` give int32, `bincount` float32; `cumsum` keeps int32."""
+    """Run the probe in MindSpore and return its result, results by function: Types of indices,
+    counts and running sums. `topk`, `argsort` and `argmin` give int32, `bincount` float32; `cumsum`
+    keeps int32."""
     x = Tensor([3.0, 1.0, 2.0])
     return {
         "topk": ops.topk(x, 2)[1].asnumpy(),
@@ -127,9 +131,9 @@ def index_types() -> dict[str, NDArray]:
 
 
 def index_types_equal() -> dict[str, NDArray]:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result: Types of
-    indices, counts and running sums. MindSpore: cast with `.long()` where int64 is expected;
-    pass `dtype=ms.int64` to `cumsum`."""
+    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, results by
+    function: Types of indices, counts and running sums. MindSpore: cast with `.long()` where int64
+    is expected; pass `dtype=ms.int64` to `cumsum`."""
     x = Tensor([3.0, 1.0, 2.0])
     return {
         "topk": ops.topk(x, 2)[1].long().asnumpy(),
@@ -141,9 +145,9 @@ def index_types_equal() -> dict[str, NDArray]:
 
 
 def scalar_promotion() -> dict[str, NDArray]:
-    """Run the probe in MindSpore and return its result: A tensor plus a tensor without dimensions.
-    It counts like any tensor in a sum: float16 becomes float32, and float32 becomes float64. A
-    product keeps the type."""
+    """Run the probe in MindSpore and return its result, the sums of ``half`` and ``single``
+    tensors: A tensor plus a tensor without dimensions. It counts like any tensor in a sum: float16
+    becomes float32, and float32 becomes float64. A product keeps the type."""
     half, single = ops.ones(2, ms.float16), ops.ones(2)
     return {
         "half": (half + Tensor(2.0)).asnumpy(),
@@ -152,9 +156,9 @@ def scalar_promotion() -> dict[str, NDArray]:
 
 
 def scalar_promotion_equal() -> dict[str, NDArray]:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result: A tensor
-    plus a tensor without dimensions. MindSpore: cast the scalar, `s.astype(x.dtype)`, or use a
-    Python number."""
+    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, the sums of
+    ``half`` and ``single`` tensors: A tensor plus a tensor without dimensions. MindSpore: cast the
+    scalar, `s.astype(x.dtype)`, or use a Python number."""
     half, single = ops.ones(2, ms.float16), ops.ones(2)
     return {
         "half": (half + Tensor(2.0).astype(half.dtype)).asnumpy(),
@@ -163,14 +167,15 @@ def scalar_promotion_equal() -> dict[str, NDArray]:
 
 
 def float16_scalar() -> NDArray:
-    """Run the probe in MindSpore and return its result: float16 times a Python number. The number
-    itself is rounded to float16 first."""
+    """Run the probe in MindSpore and return its result, the products (64,): float16 times a Python
+    number. The number itself is rounded to float16 first."""
     return (Tensor(normal(64)).half() * 1e-3).asnumpy()
 
 
 def float16_scalar_equal() -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result: float16
-    times a Python number. Multiply in float32 and cast back: `(x.float() * 1e-3).half()`."""
+    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, the
+    products (64,): float16 times a Python number. Multiply in float32 and cast back: `(x.float() *
+    1e-3).half()`."""
     x = Tensor(normal(64)).half()
     return (x.float() * 1e-3).half().asnumpy()
 
@@ -201,22 +206,22 @@ def integer_division_by_zero_equal() -> NDArray:
 
 
 def division_of_integers() -> dict[str, NDArray]:
-    """Run the probe in MindSpore and return its result: `/`, `//` and `%` of integers. As in
-    PyTorch."""
+    """Run the probe in MindSpore and return its result, results by operator: `/`, `//` and `%` of
+    integers. As in PyTorch."""
     a, b = Tensor([7, -7]), Tensor([2, 2])
     return {"/": (a / b).asnumpy(), "//": (a // b).asnumpy(), "%": (a % b).asnumpy()}
 
 
 def variance_ddof() -> dict[str, NDArray]:
-    """Run the probe in MindSpore and return its result: Variance and standard deviation. `x.var()`
-    and `x.std()` divide by n."""
+    """Run the probe in MindSpore and return its result, ``var`` and ``std`` of four numbers:
+    Variance and standard deviation. `x.var()` and `x.std()` divide by n."""
     x = Tensor(normal(4))
     return {"var": x.var().asnumpy(), "std": x.std().asnumpy()}
 
 
 def variance_ddof_equal() -> dict[str, NDArray]:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result: Variance
-    and standard deviation. MindSpore: pass `ddof=1`."""
+    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, ``var`` and
+    ``std`` of four numbers: Variance and standard deviation. MindSpore: pass `ddof=1`."""
     x = Tensor(normal(4))
     return {"var": x.var(ddof=1).asnumpy(), "std": x.std(ddof=1).asnumpy()}
 
@@ -301,27 +306,28 @@ def hardtanh_gradient_equal() -> NDArray:
 
 
 def nan_relu() -> NDArray:
-    """Run the probe in MindSpore and return its result: ReLU of NaN. `ops.relu` turns NaN into 0
-    on a CPU, which hides where training broke."""
+    """Run the probe in MindSpore and return its result, the output for 1, NaN and 3: ReLU of NaN.
+    `ops.relu` turns NaN into 0 on a CPU, which hides where training broke."""
     return ops.relu(Tensor(NAN)).asnumpy()
 
 
 def nan_relu_equal() -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result: ReLU of
-    NaN. Check `ops.isfinite` before the activation rather than in the loss."""
+    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, whether 1,
+    NaN and 3 are finite: ReLU of NaN. Check `ops.isfinite` before the activation rather than in the
+    loss."""
     return ops.isfinite(Tensor(NAN)).asnumpy()
 
 
 def nan_max() -> NDArray:
-    """Run the probe in MindSpore and return its result: The maximum of numbers with a NaN. The NaN
-    is passed over on a CPU unless it comes first."""
+    """Run the probe in MindSpore and return its result, the maximum of 1, NaN and 3: The maximum of
+    numbers with a NaN. The NaN is passed over on a CPU unless it comes first."""
     return Tensor(NAN).max().asnumpy()
 
 
 def nan_max_equal() -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result: The
-    maximum of numbers with a NaN. Take the maximum of what is not NaN, `x[~x.isnan()].max()`, on
-    both sides."""
+    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, the maximum
+    of 1, NaN and 3: The maximum of numbers with a NaN. Take the maximum of what is not NaN,
+    `x[~x.isnan()].max()`, on both sides."""
     x = Tensor(NAN)
     return x[~x.isnan()].max().asnumpy()
 
@@ -358,48 +364,49 @@ def xlogy_zero_equal() -> NDArray:
 
 
 def small_arguments() -> dict[str, NDArray]:
-    """Run the probe in MindSpore and return its result: `expm1` and `log1p` near zero. On a CPU no
-    better than `exp(x) - 1` and `log(1 + x)`: 1e-8 gives 0."""
+    """Run the probe in MindSpore and return its result, results by function for three numbers:
+    `expm1` and `log1p` near zero. On a CPU no better than `exp(x) - 1` and `log(1 + x)`: 1e-8 gives
+    0."""
     x = Tensor([1e-8, 1e-7, 1e-6])
     return {"expm1": ops.expm1(x).asnumpy(), "log1p": ops.log1p(x).asnumpy()}
 
 
 def small_arguments_equal() -> dict[str, NDArray]:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result: `expm1`
-    and `log1p` near zero. MindSpore: the first terms of the series for small x, `x + x * x / 2`
-    and `x - x * x / 2`."""
+    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, results by
+    function for three numbers: `expm1` and `log1p` near zero. MindSpore: the first terms of the
+    series for small x, `x + x * x / 2` and `x - x * x / 2`."""
     x = Tensor([1e-8, 1e-7, 1e-6])
     return {"expm1": (x + x * x / 2).asnumpy(), "log1p": (x - x * x / 2).asnumpy()}
 
 
 def erfinv_accuracy() -> NDArray:
-    """Run the probe in MindSpore and return its result: `erfinv` near ±1. Too small in the tails
-    on a CPU: 2.28 in place of 2.33 at 0.999."""
+    """Run the probe in MindSpore and return its result, results for three numbers: `erfinv` near
+    ±1. Too small in the tails on a CPU: 2.28 in place of 2.33 at 0.999."""
     return ops.erfinv(Tensor([-0.999, 0.5, 0.999])).asnumpy()
 
 
 def cumsum_accuracy() -> NDArray:
-    """Run the probe in MindSpore and return its result: Long running sums. On a CPU the sum itself
-    is float32, and the last one is off by about 1 %."""
+    """Run the probe in MindSpore and return its result, the last sum: Long running sums. On a CPU
+    the sum itself is float32, and the last one is off by about 1 %."""
     return ops.full((1_000_000,), 0.1, dtype=ms.float32).cumsum(0)[-1].asnumpy()
 
 
 def cumsum_accuracy_equal() -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result: Long
-    running sums. MindSpore: `x.double().cumsum(0).float()`."""
+    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, the last
+    sum: Long running sums. MindSpore: `x.double().cumsum(0).float()`."""
     x = ops.full((1_000_000,), 0.1, dtype=ms.float32)
     return x.double().cumsum(0).float()[-1].asnumpy()
 
 
 def topk_ties() -> NDArray:
-    """Run the probe in MindSpore and return its result: Which of equal numbers `topk` picks. The
-    first ones, in their order."""
+    """Run the probe in MindSpore and return its result, the indices of the six largest: Which of
+    equal numbers `topk` picks. The first ones, in their order."""
     return ops.topk(Tensor([2.0, 1, 2, 1, 2, 1, 2, 1]), 6)[1].asnumpy()
 
 
 def one_hot_range() -> NDArray:
-    """Run the probe in MindSpore and return its result: `one_hot` of a class that does not exist.
-    Gives a row of zeros, and a loss that ignores the sample."""
+    """Run the probe in MindSpore and return its result, the rows of classes 0 and 3 of 3: `one_hot`
+    of a class that does not exist. Gives a row of zeros, and a loss that ignores the sample."""
     return ops.one_hot(Tensor([0, 3]), 3).asnumpy()
 
 
@@ -454,26 +461,27 @@ def repeat_tiles_equal() -> NDArray:
 
 
 def max_over_axis() -> Any:
-    """Run the probe in MindSpore and return its result: The maximum along an axis. `x.max(axis=1)`
-    gives the values only, as NumPy does; `x.max(dim=1)` gives both."""
+    """Run the probe in MindSpore and return its result, a list of the arrays that it gives: The
+    maximum along an axis. `x.max(axis=1)` gives the values only, as NumPy does; `x.max(dim=1)`
+    gives both."""
     return [Tensor(normal(3, 4)).max(axis=1).asnumpy()]
 
 
 def max_over_axis_equal() -> NDArray:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result: The
-    maximum along an axis. `x.amax(1)` for values on both sides."""
+    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, the maxima
+    (3,): The maximum along an axis. `x.amax(1)` for values on both sides."""
     return Tensor(normal(3, 4)).amax(axis=1).asnumpy()
 
 
 def tensor_size() -> int:
-    """Run the probe in MindSpore and return its result: `x.size`. The number of elements, as in
-    NumPy; calling it raises an error."""
+    """Run the probe in MindSpore and return its result, the first length of a (3, 4) tensor:
+    `x.size`. The number of elements, as in NumPy; calling it raises an error."""
     return Tensor(normal(3, 4)).size()[0]
 
 
 def tensor_size_equal() -> int:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result: `x.size`.
-    `x.shape` on both sides."""
+    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, the first
+    length of a (3, 4) tensor: `x.size`. `x.shape` on both sides."""
     return Tensor(normal(3, 4)).shape[0]
 
 
@@ -502,16 +510,18 @@ def view_of_transposed_equal() -> NDArray:
 
 
 def tanh_saturation() -> dict[str, NDArray]:
-    """Run the probe in MindSpore and return its result: `tanh` near and beyond 5. `ops.tanh` is
-    exactly ±1 from about 5 on, on a CPU, and its gradient exactly 0."""
+    """Run the probe in MindSpore and return its result, 1 − tanh as ``tail`` and the ``gradient``
+    at three numbers: `tanh` near and beyond 5. `ops.tanh` is exactly ±1 from about 5 on, on a CPU,
+    and its gradient exactly 0."""
     values = [4.9, 5.1, 6.0]
     tail = 1 - ops.tanh(Tensor(values))
     return {"tail": tail.asnumpy(), "gradient": gradient(lambda x: ops.tanh(x).sum(), values)}
 
 
 def tanh_saturation_equal() -> dict[str, NDArray]:
-    """Run the probe in MindSpore, written to agree with PyTorch, and return its result: `tanh`
-    near and beyond 5. MindSpore: `2 * ops.sigmoid(2 * x) - 1`."""
+    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, 1 − tanh as
+    ``tail`` and the ``gradient`` at three numbers: `tanh` near and beyond 5. MindSpore: `2 *
+    ops.sigmoid(2 * x) - 1`."""
 
     def tanh(x: Tensor) -> Tensor:
         return 2 * ops.sigmoid(2 * x) - 1

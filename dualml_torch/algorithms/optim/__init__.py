@@ -52,5 +52,6 @@ def optimizer(
 
     Raises:
         Unsupported: this backend has none.
+        UserError: a complex parameter.
     """
     return implementation(rule)(parameters, compiled=compiled, **asdict(rule))

@@ -79,7 +79,8 @@ class RuleOptimizer(torch.optim.Optimizer):
             raise
 
     def spec_of_group(self, group: Group) -> OptimizerSpec:
-        """Return the rule with this group's hyperparameters, validated."""
+        """Return the rule with this group's hyperparameters, validated. UserError: the rule refuses
+        one."""
         values = {field.name: group[field.name] for field in fields(self.rule_type)}
         return rule_from({"name": self.rule_type.name, **values})
 
@@ -93,7 +94,8 @@ class RuleOptimizer(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Make one update of every parameter that has a gradient; return the result of ``closure``,
-        which is called first and computes the gradients again, None without one."""
+        which is called first and computes the gradients again, None without one. UserError: a
+        sparse gradient."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -104,7 +106,8 @@ class RuleOptimizer(torch.optim.Optimizer):
     @torch.no_grad()
     def advance(self) -> None:
         """Make one update of every parameter that has a gradient, like `step` but without closure,
-        hooks and the profiler's mark, which take as long as the update of a small model."""
+        hooks and the profiler's mark, which take as long as the update of a small model. UserError:
+        a sparse gradient."""
         for group in self.param_groups:
             compiled = self.compiled and not self.is_one_operation(group)
             for (step, _), work in self._collect_work(group, together=compiled).items():
@@ -122,6 +125,7 @@ class RuleOptimizer(torch.optim.Optimizer):
     def _collect_work(self, group: Group, together: bool) -> dict[tuple[int, int], Work]:
         """Count an update in the state of each parameter that has a gradient, make missing state,
         and group these parameters, with gradients and state, by what is updated together.
+        UserError: a sparse gradient.
 
         Parameters with the same number of updates are together; unless ``together``, a tensor on a
         CPU too large for the cache is a group of its own. Keys: the update's number, and the id of

@@ -36,7 +36,8 @@ def run_compiled(
     state: Mapping[str, List],
 ) -> None:
     """Run ``update(params, grads, state, group, *numbers)`` compiled; it changes ``params`` and
-    ``state`` in place. The first call with these tensors and hyperparameters compiles, for seconds.
+    ``state`` in place. The first call with these parameters, layouts and hyperparameters other than
+    the learning rate compiles, for seconds.
 
     The numbers are passed as a tensor: as Python floats, each new value would trigger a
     compilation. The tensor is float32 if all parameters are, which saves a conversion per vector of
@@ -69,7 +70,8 @@ def _compile(
 ) -> Callable[..., Any]:
     """Trace ``update`` without executing it and compile the graph; the returned function takes
     ``numbers`` and the tensors ``flat``: parameters, gradients, then the state of each name in
-    ``slots``. It updates parameters and state in place."""
+    ``slots``. It updates parameters and state in place. Sets the compiler's global
+    ``deterministic`` as torch has it."""
     from torch._inductor import compile as fuse
     from torch._inductor import config
 

@@ -82,7 +82,7 @@ def foreach_add(x: List, y: List, size: float, workspace: List | None) -> List:
 
 def foreach_sqrt(x: List, workspace: List | None, eps: Number = 0.0) -> List:
     """Return √x, as new tensors, or written into ``workspace`` if that is not None. ``eps`` is not
-    added: it says what the caller adds next.
+    added: it says what number the caller adds next.
 
     MKL takes six times as long for roots of zeros, as in the state of tokens that have not occurred
     yet. With a workspace, where ``eps`` makes the difference vanish in rounding, the root of the

@@ -47,7 +47,8 @@ def load_state(
         state: the result of `state`, arrays of the parameters' shapes.
 
     Raises:
-        UserError: a state name or a parameter name is missing, or a shape does not match.
+        UserError: a state name or a parameter name is missing, a shape does not match, or there
+            are not as many names as parameters.
     """
     loaded = {}
     for name, p, group in _named_parameters(optimizer, names):

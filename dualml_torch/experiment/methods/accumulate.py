@@ -19,7 +19,7 @@ class Method(TrainingMethod):
     def step(self, x, y):
         """Make one update from this process's inputs ``x``, a tuple, and labels ``y``, in up to
         four micro-batches, with gradients averaged over the processes once; return its own mean
-        loss before it, lazy."""
+        loss before it, a detached tensor."""
         self.optimizer.zero_grad()
         total = 0.0
         micro = list(zip(*(tensor.chunk(4) for tensor in (*x, y)), strict=True))

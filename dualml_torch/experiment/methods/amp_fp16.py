@@ -21,7 +21,7 @@ class Method(TrainingMethod):
 
     def step(self, x, y):
         """Make one update from inputs ``x``, a tuple, and labels ``y``; return their mean loss
-        before it, lazy. Nothing is updated if a gradient overflows."""
+        before it, a detached tensor. Nothing is updated if a gradient overflows."""
         self.optimizer.zero_grad()
         with self.autocast:
             loss = self.criterion(self.model(*x), y)

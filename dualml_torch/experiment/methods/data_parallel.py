@@ -16,7 +16,7 @@ class Method(TrainingMethod):
 
     def step(self, x, y):
         """Make one update from inputs ``x``, a tuple, and labels ``y``, split over this process's
-        GPUs; return the mean loss of all of them before it, lazy."""
+        GPUs; return the mean loss of all of them before it, a detached tensor."""
         self.optimizer.zero_grad()
         loss = self.criterion(self.model(*x), y)
         loss.backward()

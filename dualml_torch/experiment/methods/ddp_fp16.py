@@ -24,8 +24,8 @@ class Method(TrainingMethod):
 
     def step(self, x, y):
         """Make one update from this process's inputs ``x``, a tuple, and labels ``y``, with
-        gradients averaged over the processes; return its own mean loss before it, lazy. Nothing is
-        updated if a gradient overflows."""
+        gradients averaged over the processes; return its own mean loss before it, a detached
+        tensor. Nothing is updated if a gradient overflows."""
         self.optimizer.zero_grad()
         with self.autocast:
             loss = self.criterion(self.model(*x), y)

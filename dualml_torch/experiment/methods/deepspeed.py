@@ -63,7 +63,8 @@ class Method(TrainingMethod):
 
     def step(self, x, y):
         """Make one update from this process's inputs ``x``, a tuple, and labels ``y``, with
-        gradients averaged over the processes; return its own mean loss before it, lazy."""
+        gradients averaged over the processes; return its own mean loss before it, a detached
+        tensor."""
         loss = self.criterion(self.model(*x).float(), y)
         self.model.backward(loss * self.weight)
         self.model.step()
@@ -71,7 +72,7 @@ class Method(TrainingMethod):
 
     def zero_config(self, context):
         """Return DeepSpeed's ``zero_optimization`` configuration: the user's own with the method's
-        stage and offloading devices."""
+        stage and offloading devices; for ``nvme`` it makes the folder, see `nvme_folder`."""
         own, options = context.config.get("zero_optimization", {}), context.options
         table = {
             "stage3_param_persistence_threshold": 0,  # smaller tensors would not be sharded

@@ -83,7 +83,8 @@ class Method(TrainingMethod):
 
     def step(self, x, y):
         """Make one update with the samples of all ranks of this pipeline, and of the other
-        pipelines; return the mean loss that the engine computes."""
+        pipelines; return the mean loss of all of them before it. Of the inputs ``x`` only the
+        first, the samples, is used."""
         every = [None] * self.grid.pipe_parallel_size
         dist.all_gather_object(every, (x[0], y), group=self.grid.get_pipe_parallel_group())
         samples = len(y) * self.processes / self.weight
@@ -119,7 +120,8 @@ def stage_by_parameter(module, layers, parameters):
 
 
 def check_supported(model, processes, stages):
-    """Raise Unsupported for models that the engine would train differently than requested."""
+    """Raise Unsupported if the number of processes is no multiple of the stages, or for a model
+    with Dropout or shared parameters, which the engine would train differently."""
     if processes % stages:
         raise Unsupported(
             f"PipelineModule has {stages} stages here; {processes} ranks are no "

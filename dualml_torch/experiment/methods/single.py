@@ -11,7 +11,7 @@ class Method(TrainingMethod):
 
     def step(self, x, y):
         """Make one update from inputs ``x``, a tuple, and labels ``y``; return their mean loss
-        before it, lazy."""
+        before it, a detached tensor."""
         self.optimizer.zero_grad()
         loss = self.criterion(self.model(*x), y)
         loss.backward()

@@ -98,15 +98,15 @@ class TorchMethod(MethodTraining, MemoryReport):
         self, batch: Array, step: int, weight: float = 1.0
     ) -> list[tuple[torch.Tensor, float]]:
         """Make update ``step`` with this rank's samples ``batch``; return a list of one pair, their
-        lazy mean loss and 1. ``weight`` as in `TrainingMethod`."""
+        mean loss before it, a detached tensor, and 1.0. ``weight`` as in `TrainingMethod`."""
         return self.update(*self.batch_tensors(batch), step, weight)
 
     def steps_from_loader(
         self, batches: Sequence[Array], first: int
     ) -> Iterator[tuple[Array, list[tuple[torch.Tensor, float]]]]:
-        """Yield this rank's sample positions and lazy mean loss of each global batch, in the order
-        of the engine's own loader; the update, numbered from ``first``, is made when its item is
-        asked for. A rank's mean is weighted by its share of the batch."""
+        """Yield this rank's sample positions in each global batch and [(its mean loss, a detached
+        tensor, 1.0)], in the order of the engine's own loader; the update, numbered from ``first``,
+        is made when its item is asked for. A rank's mean is weighted by its share of the batch."""
         dealt = self.method.load_batches(batches)
         for step, (index, x, y) in enumerate(dealt, start=first):
             part = index.cpu().numpy()
@@ -117,7 +117,8 @@ class TorchMethod(MethodTraining, MemoryReport):
         self, x: tuple[torch.Tensor, ...], y: torch.Tensor, step: int, weight: float
     ) -> list[tuple[torch.Tensor, float]]:
         """Make update ``step`` from the model's inputs and labels; return a list of one pair, the
-        lazy loss and 1. If the method scales its loss, note whether the update was skipped."""
+        mean loss before it, a detached tensor, and 1.0. If the method scales its loss, note whether
+        the update was skipped."""
         self.method.weight, self.applied_steps = weight, False
         loss = self.method.step(x, y)
         self.step_count = step
@@ -191,8 +192,8 @@ class TorchMethod(MethodTraining, MemoryReport):
         return None if rows is None else to_numpy(rows)
 
     def weights(self) -> Arrays:
-        """Return host copies of the evaluation network's parameters by canonical name; of sharded
-        ones those of the last `gather`."""
+        """Return host copies of the evaluation network's parameters, without running statistics, by
+        canonical name; of sharded ones those of the last `gather`."""
         return {name: to_numpy(p) for name, p in self.eval_network.canonical().items()}
 
     def state(self) -> dict[str, Arrays]:
@@ -212,9 +213,9 @@ class TorchMethod(MethodTraining, MemoryReport):
         return inner
 
     def measure_memory(self, batch: Array | None = None) -> MemoryUsage:
-        """Measure the memory during one more update with ``batch``, after which the method must
-        begin anew; without a batch nothing is updated, and there are no gradients and
-        activations."""
+        """Measure the memory during one more update with ``batch`` (repeated while the loss scaler
+        skips it), after which the method must begin anew; without a batch nothing is updated, and
+        there are no gradients and activations."""
         if batch is None:
             return measure_engine_memory(self.model, self.method, self.arm_optimizer())
         x, y = self.batch_tensors(batch)

@@ -22,7 +22,8 @@ class Method(TrainingMethod):
 
     def step(self, x, y):
         """Make one update from this process's inputs ``x``, a tuple, and labels ``y``, with
-        gradients averaged over the processes; return its own mean loss before it, lazy."""
+        gradients averaged over the processes; return its own mean loss before it, a detached
+        tensor."""
         self.optimizer.zero_grad()
         loss = self.criterion(self.model(*x), y)
         (loss * self.weight).backward()

@@ -91,8 +91,8 @@ class MutatedCall(MutationTarget):
         return self.func(*moved, **named)
 
     def transform_weights(self) -> Any:
-        """Run the call with every parameter, and every other tensor of one or two axes, transformed
-        by ``change.value``, as a recurrent cell's parameters."""
+        """Run the call with all its parameters, and all other tensors of one or two axes,
+        transformed by ``change.value``, as a recurrent cell's weights are."""
         moved, named = self.args, self.kwargs
         for at, one in enumerate(self.tensors):
             if isinstance(one, torch.nn.Parameter) or one.dim() in (1, 2):
@@ -130,7 +130,8 @@ class MutatedCall(MutationTarget):
 
     def replace_index(self) -> Any:
         """Index the tensor with the index at position ``change.argument`` (from 0) replaced by
-        ``change.value``; a list or tuple there becomes a slice."""
+        ``change.value``; a list or tuple as ``change.value`` stands for the arguments of a
+        slice."""
         index = list(self.args[1]) if isinstance(self.args[1], tuple) else [self.args[1]]
         other = self.change.value
         index[int(self.change.argument)] = (

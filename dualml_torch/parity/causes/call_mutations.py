@@ -67,6 +67,7 @@ def call_mutated(
     """Return the result of a call under one mutation.
 
     Raises:
+        ValueError: an unknown action.
         Exception: the framework's own error if the mutation is impossible.
     """
     if change.action not in ACTIONS:

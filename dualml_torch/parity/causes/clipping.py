@@ -16,7 +16,8 @@ NAMES = ("clip_grad_norm_", "clip_grad_value_")
 
 @contextlib.contextmanager
 def replace_clipping(optimizer: Any, way: str, value: float) -> Iterator[None]:
-    """Replace torch's gradient clipping functions inside the block.
+    """Replace torch's gradient clipping functions inside the block, in `torch.nn.utils` and in the
+    module of the optimizer's class alone.
 
     Args:
         way: ``none``, ``each`` (every gradient by its own norm), ``value`` (elementwise),

@@ -136,9 +136,9 @@ class Explorer:
 
     def run(self, changes: Sequence[Mutation], steps: int | None = None) -> Trace:
         """Run all steps, or the first ``steps``, under these mutations from the initial weights;
-        return their trace.
+        return their trace. The first step's calls are kept for `probe`.
 
-        A mutation that fails is reported in ``raised`` of the trace.
+        A mutation that fails in a step ends the run and is reported in ``raised`` of the trace.
         """
         recorder = self.recorder
         self.reset(changes)
@@ -182,8 +182,8 @@ class Explorer:
         self, changes: Sequence[Mutation], more: Sequence[torch.nn.Parameter]
     ) -> Iterator[None]:
         """Mutate the optimizer's updates inside the block, add the parameters ``more`` to its first
-        group and leave out frozen ones; do nothing without an optimizer, or with nothing to
-        change."""
+        group and leave out frozen ones; where calls are detached, gradients that are None become
+        zeros. Do nothing without an optimizer, or with nothing to change."""
         optimizer = self.recorder.optimizer
         if optimizer is None or not (changes or more):
             yield
@@ -251,9 +251,9 @@ class Explorer:
         self.initial_values |= {name: torch.from_numpy(array) for name, array in values.items()}
 
     def trace_update(self, gradients: Mapping[str, NDArray[Any]]) -> list[Operation]:
-        """Return the operations of one update from these gradients and the initial state: the lines
-        of a user's own optimizer, and those of the rule that PyTorch's class implements; empty
-        without either."""
+        """Make one update from these gradients and the initial state and return its operations: the
+        lines of a user's own optimizer, and those of the rule that PyTorch's class implements;
+        empty, without an update, if there is neither."""
         optimizer = self.recorder.optimizer
         rule = [PLAIN_RULE] if rule_name(optimizer) else []
         files = [one for one in (optimizer_file(optimizer), RULES if rule else "") if one]

@@ -141,9 +141,10 @@ def diagonal_softmax(x: Value, y: Value) -> Value:
 def call_variant(
     wanted: str, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
-    """Return the result of the function ``wanted`` of the same family, called with those arguments
-    of ``func`` that it accepts. A ``max`` or ``min`` along an axis keeps the indices of the
-    original call."""
+    """Return the result of the function ``wanted`` of the same family, called with the arguments of
+    ``func`` (of a pooling its window, of a reduction its axes alone); ``rsub`` and ``rdiv``
+    exchange the two operands. A ``max`` or ``min`` along an axis keeps the indices of the original
+    call."""
     if OPERATOR_FUNCTIONS.get(name, name) in (
         "max_pool2d",
         "avg_pool2d",

@@ -140,7 +140,7 @@ def pad_asymmetrically(
         way: ``behind`` or ``before`` puts all padding at the end or the beginning. ``same`` pads as
             much as makes the output length input length / stride (of a transposed convolution input
             length × stride), the odd element at the end, and ``same_before`` at the beginning. Any
-            other word means no padding.
+            other word means no padding. A transposed convolution is cropped: see `crop_transposed`.
     """
     bound = BoundCall(func, name, args, kwargs)
     given = bound.values
@@ -210,9 +210,9 @@ def shifted_loss(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], leng
 
 
 def crop_transposed(way: str, func: Any, bound: BoundCall) -> Value:
-    """Run a transposed convolution without padding and crop its full output to the original size at
-    the beginning, at the end (``behind``), or to input length × stride in the middle
-    (``same…``)."""
+    """Run a transposed convolution without padding and crop its full output to the original size,
+    at its beginning, or at its end if ``way`` is ``behind``; for ``same…`` on both sides to input
+    length × stride."""
     given = bound.values
     stride, length = given["stride"], given["input"].shape[2:]
     original: Value = func(*bound.args, **bound.kwargs)
@@ -229,8 +229,8 @@ def crop_transposed(way: str, func: Any, bound: BoundCall) -> Value:
 
 
 def check_recurrent_sizes(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Check the sizes of a recurrent call, whose kernel would read memory out of bounds otherwise;
-    do nothing for any other function.
+    """Check the sizes of a recurrent call (of parameters those of the first layer), whose kernel
+    would read memory out of bounds otherwise; do nothing for any other function.
 
     Raises:
         ValueError: sizes of input, state and parameters do not match.

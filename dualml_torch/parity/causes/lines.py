@@ -43,7 +43,8 @@ def trace_calls(
     step: Callable[[], Any], files: Iterable[str], parameters: Sequence[Value]
 ) -> list[Operation]:
     """Run ``step``, an optimizer's update, and return the operations that it calls from the lines
-    of some files, under the names of the ``parameters`` and their gradients."""
+    of some files, where the ``parameters`` and their gradients are called ``parameter:0``,
+    ``gradient:0``, …"""
     tape = Tape(lambda one: one.detach().cpu().numpy().copy(), SKIPPED_FILES)
     for i, p in enumerate(parameters):
         tape.register(p, f"{PARAMETER}:{i}")

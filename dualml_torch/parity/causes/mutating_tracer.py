@@ -140,7 +140,8 @@ class MutatingTracer(OperationTracer):
 
     def mutate_function(self, number: int, func: Any, name: str, draw: Draw | None = None) -> Any:
         """Return the function of call ``number`` under all mutations of this call alone; as it is
-        if there are none.
+        if there are none. Those that need other values of the step (`CONTEXT_ACTIONS`) are left
+        out.
 
         Args:
             draw: source of uniform numbers, in place of the step's own.
@@ -153,7 +154,8 @@ class MutatingTracer(OperationTracer):
 
     def replay_call(self, number: int, overlay: Mapping[str, Value]) -> Sequence[Value]:
         """Run a recorded call of this step again, with the inputs in ``overlay`` (name → tensor)
-        replaced; return its output tensors."""
+        replaced; return its output tensors. A batch norm's running statistics are set back to those
+        at the step's beginning and updated again."""
         call = self.kept_calls[number]
         for name, one in call.buffers.items():  # the state before the original call
             one.copy_(self.value_of(name))

@@ -46,7 +46,7 @@ def operand_name(change: Mutation) -> str:
 
 def select_part(change: Mutation, value: Value) -> Value:
     """Return the part of a value that a mutation names by (name, axis, index), without that axis;
-    all of it for a name alone."""
+    all of it for a name alone and for the action ``earlier``."""
     return (
         value
         if isinstance(change.value, str) or change.action == "earlier"

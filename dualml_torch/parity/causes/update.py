@@ -126,7 +126,8 @@ class MutatedUpdate:
 
     def step_each_alone(self, original: Callable[[], Any]) -> Callable[[], Any]:
         """Return a step that updates each parameter as if it were the only one: ``original`` is
-        called once per parameter."""
+        called once per parameter, with the numbers that the optimizer and its groups store, such as
+        counts, as before the first call."""
 
         def step() -> None:
             groups = self.optimizer.param_groups
@@ -152,7 +153,7 @@ class MutatedUpdate:
         original: Callable[[], Any],
     ) -> Iterator[Callable[[], Any]]:
         """Yield a step to call inside the block that updates the selected parameters by a mutated
-        formula, the others by ``original``.
+        formula, the others by ``original``; a subclass's parent gets another ``step`` meanwhile.
 
         In a user's subclass the formula replaces the rule of PyTorch's class: changes of gradients
         before it and of weights after it are kept.
@@ -205,8 +206,8 @@ class MutatedUpdate:
 
     def transform_gradients(self, change: Mutation, what: str) -> None:
         """Replace the gradients of the selected parameters: clipped by their common ``norm`` or
-        ``each_norm``, ``clamp``, ``scale``, ``centralize`` or ``sign``; those of any other ``what``
-        stay."""
+        ``each_norm``, ``clamp``, ``scale``, ``centralize`` (mean over all axes but the first
+        subtracted; from two axes on) or ``sign``; those of any other ``what`` stay."""
         chosen = [
             p
             for g in self.optimizer.param_groups
@@ -254,7 +255,8 @@ def rule_name(optimizer: Any) -> str:
 
 def group_setting(group: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
     """Return the setting ``name`` of a group, changed to ``value``, as a dict to update it with:
-    ``beta1`` changes the first of ``betas``, ``lr_factor`` multiplies ``lr``."""
+    ``beta1`` changes the first of ``betas``, ``beta2`` the second, ``lr_factor`` multiplies
+    ``lr``."""
     if name in ("beta1", "beta2"):
         betas = list(group["betas"])
         betas[int(name[-1]) - 1] = value
@@ -266,8 +268,8 @@ def group_setting(group: Mapping[str, Any], name: str, value: Any) -> dict[str, 
 
 def describe_groups(optimizer: Any, names: Mapping[int, str]) -> list[dict[str, Any]]:
     """Describe each group of an optimizer in a dict: numbers and flags, parameter ``names``, the
-    rule (``form``), and the numbers that a user's own class stores beside them (``own``); an empty
-    list for an object without groups."""
+    rule (``form``), and the numbers and flags that the optimizer itself stores (``own``; empty for
+    dualml's optimizers, and without private ones); an empty list for an object without groups."""
     rows = []
     for group in getattr(optimizer, "param_groups", []):
         row = {

@@ -12,9 +12,9 @@ from dualml.parity.diffs.inputs import classes, normal
 
 
 def cross_entropy() -> dict[str, NDArray]:
-    """Run the probe in PyTorch and return its result: Cross-entropy, its weights and smoothing.
-    `nn.CrossEntropyLoss`: the mean, with class weights, label smoothing, `ignore_index` −100,
-    and shares instead of classes."""
+    """Run the probe in PyTorch and return its result, five losses by name: Cross-entropy, its
+    weights and smoothing. `nn.CrossEntropyLoss`: the mean, with class weights, label smoothing,
+    `ignore_index` −100, and shares instead of classes."""
     logits, labels = tensor(normal(8, 5)), tensor(classes(5, 8))
     weight = tensor(np.abs(normal(5)))
     return {
@@ -47,8 +47,8 @@ def cross_entropy_float64_equal() -> NDArray:
 
 
 def softmax_cross_entropy_reduction() -> NDArray:
-    """Run the probe in PyTorch and return its result: Reduction of SoftmaxCrossEntropyWithLogits.
-    `nn.CrossEntropyLoss()` averages."""
+    """Run the probe in PyTorch and return its result, the loss: Reduction of
+    SoftmaxCrossEntropyWithLogits. `nn.CrossEntropyLoss()` averages."""
     logits, shares = tensor(normal(8, 5)), torch.softmax(tensor(normal(8, 5, seed=1)), -1)
     return nn.CrossEntropyLoss()(logits, shares).numpy()
 
@@ -69,7 +69,8 @@ def softmax_cross_entropy_ignored() -> NDArray:
 
 
 def smooth_l1_reduction() -> NDArray:
-    """Run the probe in PyTorch and return its result: Reduction of the smooth L1 loss. The mean."""
+    """Run the probe in PyTorch and return its result, the loss: Reduction of the smooth L1 loss.
+    The mean."""
     return nn.SmoothL1Loss()(tensor(normal(4, 3)), tensor(normal(4, 3, seed=1))).numpy()
 
 
@@ -80,8 +81,8 @@ def smooth_l1_beta() -> NDArray:
 
 
 def mse_reduction() -> dict[str, NDArray]:
-    """Run the probe in PyTorch and return its result: Squared, absolute and Huber loss. `MSELoss`,
-    `L1Loss` and `HuberLoss` average over all elements."""
+    """Run the probe in PyTorch and return its result, three losses by name: Squared, absolute and
+    Huber loss. `MSELoss`, `L1Loss` and `HuberLoss` average over all elements."""
     a, b = tensor(normal(4, 3)), tensor(normal(4, 3, seed=1))
     losses = {"mse": nn.MSELoss(), "l1": nn.L1Loss(), "huber": nn.HuberLoss(delta=0.5)}
     return {name: loss(a, b).numpy() for name, loss in losses.items()}
@@ -136,8 +137,9 @@ def bce_with_logits_pos_weight() -> NDArray:
 
 
 def kl_div_reduction() -> dict[str, NDArray]:
-    """Run the probe in PyTorch and return its result: Reductions of the KL divergence. `mean`, the
-    default, divides by all elements (with a warning); `batchmean` is the divergence."""
+    """Run the probe in PyTorch and return its result, the loss by reduction: Reductions of the KL
+    divergence. `mean`, the default, divides by all elements (with a warning); `batchmean` is the
+    divergence."""
     logs = torch.log_softmax(tensor(normal(8, 5)), -1)
     shares = torch.softmax(tensor(normal(8, 5, seed=1)), -1)
     kinds = ("mean", "batchmean", "sum")
@@ -187,8 +189,8 @@ def gaussian_nll_variance_equal() -> NDArray:
 
 
 def ctc() -> dict[str, NDArray]:
-    """Run the probe in PyTorch and return its result: CTC loss. `mean` divides each loss by the
-    length of its target first."""
+    """Run the probe in PyTorch and return its result, the loss by reduction: CTC loss. `mean`
+    divides each loss by the length of its target first."""
     logs = torch.log_softmax(tensor(normal(10, 3, 6)), -1)
     targets, lengths = tensor(classes(5, 3, 4)) + 1, (tensor([10, 9, 8]), tensor([4, 3, 2]))
     return {

@@ -13,21 +13,22 @@ from dualml.parity.diffs.inputs import normal
 
 
 def train_mode_default() -> NDArray:
-    """Run the probe in PyTorch and return its result: Training mode by default. A module is in
-    training mode until `eval()`: BatchNorm uses the batch."""
+    """Run the probe in PyTorch and return its result, the output (8, 4) of a new layer: Training
+    mode by default. A module is in training mode until `eval()`: BatchNorm uses the batch."""
     layer = nn.BatchNorm1d(4)
     return layer(torch.tensor(normal(8, 4) + 1)).detach().numpy()
 
 
 def dropout_eval() -> float:
-    """Return the share of its input that the layer drops."""
+    """Return the share of ones that a new `nn.Dropout(p=0.5)`, whose mode nobody set, turns into
+    zeros."""
     layer = nn.Dropout(p=0.5)
     return (layer(torch.ones(100_000)) == 0).float().mean().item()
 
 
 def training_flag_nested() -> bool:
-    """Run the probe in PyTorch and return its result: A layer exchanged after `set_train()`. A new
-    layer is in training mode, like the net around it."""
+    """Run the probe in PyTorch and return its result, whether the new layer is in training mode: A
+    layer exchanged after `set_train()`. A new layer is in training mode, like the net around it."""
     net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     net.train()
     net[1] = nn.Dropout(p=0.5)
@@ -35,15 +36,16 @@ def training_flag_nested() -> bool:
 
 
 def graph_float_constants() -> NDArray:
-    """Run the probe in PyTorch and return its result: Python floats in float64 arithmetic. `x *
-    0.1` uses the double 0.1."""
+    """Run the probe in PyTorch and return its result, the product (8,): Python floats in float64
+    arithmetic. `x * 0.1` uses the double 0.1."""
     x = torch.tensor(normal(8), dtype=torch.float64)
     return (x * 0.1).numpy()
 
 
 def jit_side_effects() -> int:
-    """Run the probe in PyTorch and return its result: Python side effects under `jit`. A list that
-    the forward pass appends to grows with each call."""
+    """Run the probe in PyTorch and return its result, the length of the list after three calls:
+    Python side effects under `jit`. A list that the forward pass appends to grows with each
+    call."""
     seen = []
 
     def double(x: torch.Tensor) -> torch.Tensor:
@@ -56,8 +58,8 @@ def jit_side_effects() -> int:
 
 
 def jit_constants() -> NDArray:
-    """Run the probe in PyTorch and return its result: Settings changed after compilation. Eager
-    code reads a setting at each call."""
+    """Run the probe in PyTorch and return its result, the output after the change: Settings changed
+    after compilation. Eager code reads a setting at each call."""
     settings = {"scale": 1.0}
 
     def scaled(x: torch.Tensor) -> torch.Tensor:
@@ -69,8 +71,8 @@ def jit_constants() -> NDArray:
 
 
 def jit_numpy_random() -> list[float]:
-    """Run the probe in PyTorch and return its result: NumPy's random numbers under `jit`. Each
-    call draws a new number."""
+    """Run the probe in PyTorch and return its result, three calls' outputs for the input 1: NumPy's
+    random numbers under `jit`. Each call draws a new number."""
     random = np.random.default_rng(0)
 
     def noisy(x: torch.Tensor) -> torch.Tensor:
@@ -80,8 +82,8 @@ def jit_numpy_random() -> list[float]:
 
 
 def no_grad() -> NDArray:
-    """Run the probe in PyTorch and return its result: Targets computed without a gradient. What is
-    computed in `torch.no_grad()` counts as a constant."""
+    """Run the probe in PyTorch and return its result, the gradient (3,): Targets computed without a
+    gradient. What is computed in `torch.no_grad()` counts as a constant."""
     weight = nn.Parameter(torch.tensor(normal(3)))
     with torch.no_grad():
         target = weight.square()
@@ -90,15 +92,15 @@ def no_grad() -> NDArray:
 
 
 def detach() -> NDArray:
-    """Run the probe in PyTorch and return its result: `Tensor.detach`. `x.detach()` cuts a tensor
-    off from its graph."""
+    """Run the probe in PyTorch and return its result, the values (3,): `Tensor.detach`.
+    `x.detach()` cuts a tensor off from its graph."""
     x = torch.tensor(normal(3), requires_grad=True)
     return x.detach().numpy()
 
 
 def gradient_accumulation() -> NDArray:
-    """Run the probe in PyTorch and return its result: Gradients that add up. `backward()` adds to
-    `.grad` until `zero_grad()`."""
+    """Run the probe in PyTorch and return its result, the weight (4,) after one update: Gradients
+    that add up. `backward()` adds to `.grad` until `zero_grad()`."""
     weight = nn.Parameter(torch.ones(4))
     optimizer = torch.optim.SGD([weight], lr=0.1)
     for batch in torch.tensor(normal(2, 4)):
@@ -108,37 +110,37 @@ def gradient_accumulation() -> NDArray:
 
 
 def value_and_grad_position() -> tuple[Any, ...]:
-    """Run the probe in PyTorch and return its result: `value_and_grad(…, weights=…)`.
-    `autograd.grad(loss, weights)` gives one gradient for each weight."""
+    """Run the probe in PyTorch and return its result, a tuple of the gradients: `value_and_grad(…,
+    weights=…)`. `autograd.grad(loss, weights)` gives one gradient for each weight."""
     weight, x = nn.Parameter(torch.ones(3)), torch.tensor(normal(3))
     gradients = torch.autograd.grad((weight * x).sum(), [weight])
     return tuple(gradient.numpy() for gradient in gradients)
 
 
 def value_and_grad_order() -> tuple[float, float]:
-    """Run the probe in PyTorch and return its result: Value first or gradient first.
-    `torch.func.grad_and_value` returns the gradient first."""
+    """Run the probe in PyTorch and return its result, both results for x³ at 2 as a pair: Value
+    first or gradient first. `torch.func.grad_and_value` returns the gradient first."""
     first, second = torch.func.grad_and_value(lambda x: x**3)(torch.tensor(2.0))
     return float(first), float(second)
 
 
 def value_and_grad_order_equal() -> tuple[float, float]:
-    """Run the probe in PyTorch, written to agree with MindSpore, and return its result: Value
-    first or gradient first. Unpack in the order of the name."""
+    """Run the probe in PyTorch, written to agree with MindSpore, and return its result, value and
+    gradient of x³ at 2: Value first or gradient first. Unpack in the order of the name."""
     gradient, value = torch.func.grad_and_value(lambda x: x**3)(torch.tensor(2.0))
     return float(value), float(gradient)
 
 
 def grad_position_tuple() -> NDArray:
-    """Return the gradient of one argument that is named in a tuple; the shape shows whether a tuple
-    is returned."""
+    """Return the gradient of one argument that is named by a tuple, as an array of the tuple's
+    items: (1, 3), because a tuple of one gradient is returned."""
     gradients = torch.func.grad(lambda x: x.square().sum(), argnums=(0,))(torch.ones(3))
     return np.asarray([gradient.numpy() for gradient in gradients])
 
 
 def has_aux() -> NDArray:
-    """Run the probe in PyTorch and return its result: A step that returns loss and logits.
-    `loss.backward()` differentiates the loss alone."""
+    """Run the probe in PyTorch and return its result, the gradient (4,): A step that returns loss
+    and logits. `loss.backward()` differentiates the loss alone."""
 
     def step(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         logits = 3 * weight
@@ -151,33 +153,35 @@ def has_aux() -> NDArray:
 
 
 def non_scalar_loss() -> NDArray:
-    """Run the probe in PyTorch and return its result: The gradient of a loss that is not a scalar.
-    `backward()` raises a RuntimeError."""
+    """Run the probe in PyTorch and return its result, the gradient (4,): The gradient of a loss
+    that is not a scalar. `backward()` raises a RuntimeError."""
     weight = nn.Parameter(torch.tensor(normal(4)))
     weight.square().backward()
     return weight.grad.numpy()
 
 
 def non_scalar_loss_equal() -> NDArray:
-    """Run the probe in PyTorch, written to agree with MindSpore, and return its result: The
-    gradient of a loss that is not a scalar. Reduce the loss explicitly, on both sides."""
+    """Run the probe in PyTorch, written to agree with MindSpore, and return its result, the
+    gradient (4,): The gradient of a loss that is not a scalar. Reduce the loss explicitly, on both
+    sides."""
     weight = nn.Parameter(torch.tensor(normal(4)))
     weight.square().mean().backward()
     return weight.grad.numpy()
 
 
 def unused_input_gradient() -> tuple[Any, ...]:
-    """Run the probe in PyTorch and return its result: The gradient of what was not used.
-    `autograd.grad` raises a RuntimeError unless `allow_unused` or `materialize_grads` is set."""
+    """Run the probe in PyTorch and return its result, a tuple of both gradients: The gradient of
+    what was not used. `autograd.grad` raises a RuntimeError unless `allow_unused` or
+    `materialize_grads` is set."""
     used, unused = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
     gradients = torch.autograd.grad(used.square().sum(), [used, unused])
     return tuple(gradient.numpy() for gradient in gradients)
 
 
 def unused_input_gradient_equal() -> tuple[Any, ...]:
-    """Run the probe in PyTorch, written to agree with MindSpore, and return its result: The
-    gradient of what was not used. torch: `materialize_grads=True` gives the zeros; MindSpore:
-    check for gradients that are all zero."""
+    """Run the probe in PyTorch, written to agree with MindSpore, and return its result, a tuple of
+    both gradients: The gradient of what was not used. torch: `materialize_grads=True` gives the
+    zeros; MindSpore: check for gradients that are all zero."""
     used, unused = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
     loss = used.square().sum()
     gradients = torch.autograd.grad(loss, [used, unused], materialize_grads=True)
@@ -185,24 +189,24 @@ def unused_input_gradient_equal() -> tuple[Any, ...]:
 
 
 def integer_gradient() -> NDArray:
-    """Run the probe in PyTorch and return its result: The gradient with respect to integers.
-    Integers cannot require a gradient: a RuntimeError."""
+    """Run the probe in PyTorch and return its result, the gradient (2,): The gradient with respect
+    to integers. Integers cannot require a gradient: a RuntimeError."""
     x = torch.tensor([1, 2], requires_grad=True)
     (x.square().sum() / 2).backward()
     return x.grad.numpy()
 
 
 def integer_gradient_equal() -> NDArray:
-    """Run the probe in PyTorch, written to agree with MindSpore, and return its result: The
-    gradient with respect to integers. Make the tensor floating-point first."""
+    """Run the probe in PyTorch, written to agree with MindSpore, and return its result, the
+    gradient (2,): The gradient with respect to integers. Make the tensor floating-point first."""
     x = torch.tensor([1.0, 2.0], requires_grad=True)
     (x.square().sum() / 2).backward()
     return x.grad.numpy()
 
 
 def softmax_gradient() -> NDArray:
-    """Run the probe in PyTorch and return its result: The gradient of softmax after an axis of
-    length one. Right for every shape."""
+    """Run the probe in PyTorch and return its result, the gradient: The gradient of softmax after
+    an axis of length one. Right for every shape."""
     x = torch.tensor(normal(2, 1, 1, 1, 3, 4), requires_grad=True)
     torch.softmax(x, -1).square().sum().backward()
     return x.grad.numpy()

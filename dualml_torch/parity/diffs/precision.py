@@ -12,7 +12,8 @@ from dualml.parity.diffs.inputs import classes, normal
 
 
 def integer_linear() -> nn.Linear:
-    """Make a layer with integer weights, whose products no type has to round."""
+    """Make a layer of 8 inputs and 4 outputs, without bias, whose weights are integers from 0 to 4,
+    so that no type has to round the products."""
     layer = nn.Linear(8, 4, bias=False)
     layer.weight.data = tensor(classes(5, 4, 8).astype(np.float32))
     return layer
@@ -24,35 +25,36 @@ def integer_inputs() -> torch.Tensor:
 
 
 def amp_output_type() -> NDArray:
-    """Run the probe in PyTorch and return its result: What a layer gives out under automatic mixed
-    precision. `torch.autocast` leaves the output of a linear layer in low precision; the next
-    layer gets float16."""
+    """Run the probe in PyTorch and return its result, an output in its own type: What a layer gives
+    out under automatic mixed precision. `torch.autocast` leaves the output of a linear layer in low
+    precision; the next layer gets float16."""
     layer = integer_linear()
     with torch.autocast("cpu", torch.float16):
         return layer(integer_inputs()).detach().numpy()
 
 
 def amp_output_type_equal() -> NDArray:
-    """Run the probe in PyTorch, written to agree with MindSpore, and return its result: What a
-    layer gives out under automatic mixed precision. PyTorch: `.float()` after the layer."""
+    """Run the probe in PyTorch, written to agree with MindSpore, and return its result, an output
+    in its own type: What a layer gives out under automatic mixed precision. PyTorch: `.float()`
+    after the layer."""
     layer = integer_linear()
     with torch.autocast("cpu", torch.float16):
         return layer(integer_inputs()).float().detach().numpy()
 
 
 def amp_norm() -> NDArray:
-    """Run the probe in PyTorch and return its result: Norms under automatic mixed precision on a
-    CPU. On a CPU `torch.autocast` has norms and softmax on none of its lists: they take float16
-    and give float16. On CUDA they are float32."""
+    """Run the probe in PyTorch and return its result, the norm's output (6, 4): Norms under
+    automatic mixed precision on a CPU. On a CPU `torch.autocast` has norms and softmax on none of
+    its lists: they take float16 and give float16. On CUDA they are float32."""
     layer, norm = integer_linear(), nn.LayerNorm(4)
     with torch.autocast("cpu", torch.float16):
         return norm(layer(integer_inputs())).float().detach().numpy()
 
 
 def amp_norm_equal() -> NDArray:
-    """Run the probe in PyTorch, written to agree with MindSpore, and return its result: Norms
-    under automatic mixed precision on a CPU. PyTorch: leave the region of autocast for the norm,
-    and give it `x.float()`."""
+    """Run the probe in PyTorch, written to agree with MindSpore, and return its result, the norm's
+    output (6, 4): Norms under automatic mixed precision on a CPU. PyTorch: leave the region of
+    autocast for the norm, and give it `x.float()`."""
     layer, norm = integer_linear(), nn.LayerNorm(4)
     with torch.autocast("cpu", torch.float16):
         y = layer(integer_inputs())
@@ -60,22 +62,23 @@ def amp_norm_equal() -> NDArray:
 
 
 def amp_bfloat16() -> NDArray:
-    """Run the probe in PyTorch and return its result: bfloat16 on a CPU. `torch.autocast` runs
-    products, convolutions and attention in bfloat16."""
+    """Run the probe in PyTorch and return its result, an output (6, 4): bfloat16 on a CPU.
+    `torch.autocast` runs products, convolutions and attention in bfloat16."""
     x, weight = tensor(normal(6, 8)), tensor(normal(4, 8, seed=1))
     with torch.autocast("cpu", torch.bfloat16):
         return F.linear(x, weight).float().numpy()
 
 
 def loss_scale_start() -> float:
-    """Run the probe in PyTorch and return its result: First value of a dynamic loss scale.
-    `GradScaler` starts at 2¹⁶ and doubles after 2,000 good updates."""
+    """Run the probe in PyTorch and return its result, the scale: First value of a dynamic loss
+    scale. `GradScaler` starts at 2¹⁶ and doubles after 2,000 good updates."""
     return torch.amp.GradScaler("cpu").get_scale()
 
 
 def loss_scale_least(least: float | None = None) -> float:
-    """Run the probe in PyTorch and return its result: How far a dynamic loss scale may fall. It is
-    halved at every overflow without end: after 20 from 65536 it is 0.0625."""
+    """Run the probe in PyTorch and return its result, the scale after 20 overflows: How far a
+    dynamic loss scale may fall. It is halved at every overflow without end: after 20 from 65536 it
+    is 0.0625."""
     scaler, weight = torch.amp.GradScaler("cpu"), nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([weight], lr=1.0)
     scaler.scale(weight.detach())
@@ -87,14 +90,16 @@ def loss_scale_least(least: float | None = None) -> float:
 
 
 def loss_scale_least_equal() -> float:
-    """Run the probe in PyTorch, written to agree with MindSpore, and return its result: How far a
-    dynamic loss scale may fall. PyTorch: after an overflow `scaler.update(max(1.0,
-    scaler.get_scale() / 2))`; a scale that low means that the training has failed anyway."""
+    """Run the probe in PyTorch, written to agree with MindSpore, and return its result, the scale
+    after 20 overflows: How far a dynamic loss scale may fall. PyTorch: after an overflow
+    `scaler.update(max(1.0, scaler.get_scale() / 2))`; a scale that low means that the training has
+    failed anyway."""
     return loss_scale_least(least=1.0)
 
 
 def train_three_updates(scaler: torch.amp.GradScaler, size: float = 1.0) -> NDArray:
-    """Return a weight after three updates of a scaled loss."""
+    """Return the weight (4, 8) of a linear layer after three updates of SGD with a loss scaled by
+    ``scaler``, which may skip some, on six random samples times ``size``."""
     layer = nn.Linear(8, 4, bias=False)
     layer.weight.data = tensor(normal(4, 8))
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
@@ -108,26 +113,26 @@ def train_three_updates(scaler: torch.amp.GradScaler, size: float = 1.0) -> NDAr
 
 
 def model_dynamic_loss_scale() -> NDArray:
-    """Run the probe in PyTorch and return its result: Dynamic loss scaling by Model on a CPU.
-    `GradScaler("cpu")` works."""
+    """Run the probe in PyTorch and return its result, the weight (4, 8) after three updates:
+    Dynamic loss scaling by Model on a CPU. `GradScaler("cpu")` works."""
     return train_three_updates(torch.amp.GradScaler("cpu"))
 
 
 def fixed_loss_scale() -> NDArray:
-    """Run the probe in PyTorch and return its result: Who takes a fixed loss scale off again.
-    `GradScaler.step` divides the gradients."""
+    """Run the probe in PyTorch and return its result, the weight (4, 8) after three updates: Who
+    takes a fixed loss scale off again. `GradScaler.step` divides the gradients."""
     return train_three_updates(torch.amp.GradScaler("cpu", init_scale=1024.0))
 
 
 def overflowing_update() -> NDArray:
-    """Run the probe in PyTorch and return its result: An update whose gradients overflow.
-    `GradScaler.step` skips it: the weights stay as they were."""
+    """Run the probe in PyTorch and return its result, the weight (4, 8) after three updates: An
+    update whose gradients overflow. `GradScaler.step` skips it: the weights stay as they were."""
     return train_three_updates(torch.amp.GradScaler("cpu", init_scale=1e38), size=100.0)
 
 
 def unscale_in_place() -> NDArray:
-    """Run the probe in PyTorch and return its result: Where unscaled gradients are.
-    `scaler.unscale_(optimizer)` changes `p.grad` in place."""
+    """Run the probe in PyTorch and return its result, the gradient (3,): Where unscaled gradients
+    are. `scaler.unscale_(optimizer)` changes `p.grad` in place."""
     scaler, weight = torch.amp.GradScaler("cpu", init_scale=1024.0), nn.Parameter(torch.ones(3))
     optimizer = torch.optim.SGD([weight], lr=1.0)
     scaler.scale((weight * tensor(normal(3))).sum()).backward()
