@@ -1,8 +1,8 @@
 """Choose few cases that cover the settings of many.
 
 A product of settings grows with every setting, and a framework that compiles each case takes
-minutes for it. Mistakes come from one setting, or from two that meet: `covering` keeps every pair
-of values that some case has. ``--slow`` runs all cases.
+minutes for it. Mistakes come from one setting, or from two that meet: `covering` keeps every value,
+or every pair of values, that some case has. ``--slow`` runs all cases.
 """
 
 from __future__ import annotations

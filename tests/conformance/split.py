@@ -206,11 +206,15 @@ def recipe_of(case: dict[str, Any]) -> TrainingSpec:
 def cases_of(
     name: str, cases: Mapping[str, dict[str, Any]], few: Mapping[str, list[int]]
 ) -> dict[str, dict[str, Any]]:
-    """Return the cases of a backend, title → case. A framework that compiles every stage runs those
-    of ``few``, with the batch sizes given there, that cover every pair of settings."""
+    """Return the cases of a backend, title → case.
+
+    The reference runs all, others those that cover every pair of settings. A framework that
+    compiles every stage runs those of ``few``, with the batch sizes given there, that cover every
+    setting.
+    """
     if adapter_of(name).COMPILES:
-        return chosen_cases({t: {**cases[t], "sizes": sizes} for t, sizes in few.items()})
-    return dict(cases)
+        return chosen_cases({t: {**cases[t], "sizes": sizes} for t, sizes in few.items()}, 1)
+    return dict(cases) if name == "numpy" else chosen_cases(cases)
 
 
 def make_training(comm: Any, backend: Any, case: dict[str, Any], plan: SplitPlan) -> SplitTraining:

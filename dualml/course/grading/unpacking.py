@@ -108,9 +108,14 @@ def copy_programs(source: Path, target: Path) -> None:
 
 def extract(content: bytes, target: Path) -> None:
     """Unpack the programs of a zip and the file that marks a workspace into ``target``, without
-    trusting its metadata; raise `SubmissionRefused` for a zip that leads out of its folder, has
-    links, exceeds the limits or is compressed by a method not in `PACKED`, and `zipfile`'s errors
-    for a damaged one."""
+    trusting its metadata.
+
+    Raises:
+        SubmissionRefused: the zip leads out of its folder, has links, exceeds the limits, or a file
+            to unpack is compressed by a method not in `PACKED`.
+        zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError: it is damaged
+            or encrypted; `NotImplementedError` is one of the last.
+    """
     # A member needs a directory entry, which begins with these bytes.
     if content.count(b"PK\x01\x02") > ENTRIES:
         raise SubmissionRefused("files", f"{ENTRIES:,}")

@@ -47,7 +47,9 @@ def compare_folders(
     seeds: Sequence[int],
     margin: float,
 ) -> RunComparison:
-    """Compare two run folders, print and write the requested outputs, and return the comparison."""
+    """Compare two run folders and return the comparison; write the pages that ``options`` request,
+    and print JSON if ``output`` does, else the paragraph and table unless a page goes to standard
+    output."""
     from dualml.parity.against import compare_runs
     from dualml.report.comparison_page import comparison_page, pair_table
     from dualml.report.page import terminal

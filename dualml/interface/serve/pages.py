@@ -329,8 +329,8 @@ def query_value(query: Query, name: str, known: Mapping[str, object] | None = No
 
 
 def query_without(query: Query, *names: str) -> dict[str, Sequence[str]]:
-    """Return the query without these parameters, ``lang`` and ``live``, for a form that sets
-    them."""
+    """Return the query without the parameters ``names``, which a form or link sets anew, and never
+    with ``lang``, which a cookie keeps, or ``live``, which marks the script's own requests."""
     return {name: values for name, values in query.items() if name not in (*names, "lang", "live")}
 
 

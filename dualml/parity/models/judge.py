@@ -50,7 +50,8 @@ def judge_traces(
     """Judge two traces of one plan.
 
     Args:
-        structure: whether a parameter that only one side has counts as a difference.
+        structure: whether a trained parameter that only one side has counts as a difference, if
+            its gradient in step 1 was recorded and is not zero; others are only noted.
 
     Raises:
         UserError: too many parameters without a partner, other inputs, other initial weights.

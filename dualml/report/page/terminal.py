@@ -39,9 +39,9 @@ def show(table: Table, console: Console | None = None) -> None:
 
 
 def render(table: Table, width: int) -> Grid:
-    """Return a table as a grid of rich that fits into ``width``. Optional columns are left out
-    first, then cells are folded at spaces, then at the joints of long names. A table without labels
-    has no head."""
+    """Return a table as a grid of rich that fits into ``width``: cells are folded at spaces; if
+    their words do not fit, optional columns are left out, the last first, then long names are
+    folded at their joints. A table without labels has no head."""
     from rich.table import Table as Grid
 
     rows = [list(map(_cell, row)) for row in table.cells]

@@ -25,9 +25,9 @@ IDLE_PARTS = ("wait", "transfer", "rest")
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield a figure per model with the parts of an update, for the first successful arm of each
-    way to split it that has no slow rank; then the table of whole-model arms, and the table of
-    parts."""
+    """Yield a figure per whole-model arm with the parts of its update and of those of the arms that
+    split it (the first successful one of each way, without a slow rank); then the table of the
+    times of whole and split arms, with the ratio to the whole model, and the table of parts."""
     splits = Splits(run)
     yield from times.crowding_notices(run, splits, words)
     for base, members in splits.families.items():

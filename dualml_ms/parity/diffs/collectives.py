@@ -111,8 +111,9 @@ def all_reduce_inplace_equal(rank: int, size: int) -> NDArray:
 
 
 def all_reduce_average_op(rank: int, size: int) -> NDArray:
-    """Run the probe in MindSpore and return its result: An all-reduce that averages.
-    `ops.AllReduce` only adds on a CPU; any other operation raises an error."""
+    """Run the probe in MindSpore, where it raises RuntimeError; else return its result: An
+    all-reduce that averages. `ops.AllReduce` only adds on a CPU; any other operation raises an
+    error."""
     return ops.AllReduce("avg")(rank_tensor(rank, 4)).asnumpy()
 
 
@@ -138,8 +139,8 @@ def all_reduce_gradient(rank: int, size: int) -> NDArray:
 
 
 def float64_all_reduce(rank: int, size: int) -> NDArray:
-    """Run the probe in MindSpore and return its result: All-reduce of float64.
-    `mint.distributed.all_reduce` raises an error on a CPU."""
+    """Run the probe in MindSpore, where it raises RuntimeError; else return its result: All-reduce
+    of float64. `mint.distributed.all_reduce` raises an error on a CPU."""
     x = rank_tensor(rank, 4).double()
     md.all_reduce(x)
     return x.asnumpy()
@@ -155,8 +156,9 @@ def float64_all_reduce_equal(rank: int, size: int) -> NDArray:
 
 
 def boolean_all_reduce(rank: int, size: int) -> NDArray:
-    """Run the probe in MindSpore and return its result, the flag (1,) after the call: All-reduce of
-    a flag. `mint.distributed.all_reduce` raises an error on a CPU."""
+    """Run the probe in MindSpore, where it raises RuntimeError; else return its result, the flag
+    (1,) after the call: All-reduce of a flag. `mint.distributed.all_reduce` raises an error on a
+    CPU."""
     overflow = Tensor([rank == 0])
     md.all_reduce(overflow, "max")
     return overflow.asnumpy()
@@ -214,8 +216,8 @@ def all_gather_form(rank: int, size: int) -> NDArray:
 
 
 def reduce_scatter_cpu(rank: int, size: int) -> NDArray:
-    """Run the probe in MindSpore and return its result, this rank's part (3,): Reduce-scatter on a
-    CPU. Has no kernel and raises an error."""
+    """Run the probe in MindSpore, where it raises RuntimeError; else return its result, this
+    rank's part (3,): Reduce-scatter on a CPU. Has no kernel and raises an error."""
     own = ops.zeros(3)
     md.reduce_scatter(own, list(rank_tensor(rank, size, 3)))
     return own.asnumpy()
@@ -230,8 +232,8 @@ def reduce_scatter_cpu_equal(rank: int, size: int) -> NDArray:
 
 
 def all_to_all_cpu(rank: int, size: int) -> NDArray:
-    """Run the probe in MindSpore and return its result, the rows that this rank received, (size,
-    3): All-to-all on a CPU. Has no kernel and raises an error."""
+    """Run the probe in MindSpore, where it raises RuntimeError; else return its result, the rows
+    that this rank received, (size, 3): All-to-all on a CPU. Has no kernel and raises an error."""
     found = [ops.zeros(3) for _ in range(size)]
     md.all_to_all(found, list(rank_tensor(rank, size, 3)))
     return np.stack([x.asnumpy() for x in found])
@@ -247,8 +249,8 @@ def all_to_all_cpu_equal(rank: int, size: int) -> NDArray:
 
 
 def reduce_cpu(rank: int, size: int) -> NDArray:
-    """Run the probe in MindSpore and return its result, this rank's tensor after the call: Reduce
-    on a CPU. Has no kernel and raises an error."""
+    """Run the probe in MindSpore, where it raises RuntimeError; else return its result, this
+    rank's tensor after the call: Reduce on a CPU. Has no kernel and raises an error."""
     x = rank_tensor(rank, 4)
     md.reduce(x, dst=0)
     return x.asnumpy()

@@ -140,9 +140,10 @@ def batch_dtype() -> list[NDArray]:
 
 
 def normalize_layout() -> NDArray:
-    """Run the probe in MindSpore and return its result, the normalised image: `Normalize` after
-    `ToTensor`. `Normalize` expects channels last by default; after `ToTensor` it raises an error,
-    or takes columns for channels where the image is three pixels wide."""
+    """Run the probe in MindSpore, where it raises RuntimeError; else return its result, the
+    normalised image: `Normalize` after `ToTensor`. `Normalize` expects channels last by default;
+    after `ToTensor` it raises an error, or takes columns for channels where the image is three
+    pixels wide."""
     image = (normal(8, 8, 3) * 50 + 128).clip(0, 255).astype(np.uint8)
     normalize = vision.Normalize([0.5, 0.4, 0.3], [0.2, 0.3, 0.4])
     return normalize(vision.ToTensor()(image))

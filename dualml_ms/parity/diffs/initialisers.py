@@ -301,9 +301,9 @@ def he_defaults() -> dict[str, float]:
 
 @restore_generators
 def he_nonlinearity() -> float:
-    """Run the probe in MindSpore and return its result, the standard deviation: Kaiming
-    initialisation for SELU. It raises an error: only sigmoid, tanh, relu, leaky_relu and linear
-    layers are known."""
+    """Run the probe in MindSpore, where it raises ValueError; else return its result, the standard
+    deviation: Kaiming initialisation for SELU. It raises an error: only sigmoid, tanh, relu,
+    leaky_relu and linear layers are known."""
     weight = initializer(HeNormal(nonlinearity="selu"), (300, 200)).init_data()
     return float(weight.asnumpy().std())
 

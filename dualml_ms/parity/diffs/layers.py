@@ -176,9 +176,9 @@ def layernorm_eps_equal() -> NDArray:
 
 
 def layernorm_axes() -> NDArray:
-    """Run the probe in MindSpore and return its result, an output: LayerNorm over several axes. By
-    default only over the last axis, so that shape raises an error; a plain number instead of a
-    tuple does too."""
+    """Run the probe in MindSpore, where it raises ValueError; else return its result, an output:
+    LayerNorm over several axes. By default only over the last axis, so that shape raises an
+    error; a plain number instead of a tuple does too."""
     layer = nn.LayerNorm((3, 8, 8))
     return layer(Tensor(normal(2, 3, 8, 8))).asnumpy()
 
@@ -236,8 +236,9 @@ def batchnorm_one_sample_equal() -> NDArray:
 
 
 def instance_norm() -> NDArray:
-    """Run the probe in MindSpore and return its result, an output: InstanceNorm on a CPU. It has no
-    CPU kernel and raises an error; elsewhere it has weights by default."""
+    """Run the probe in MindSpore, where it raises RuntimeError; else return its result, an output:
+    InstanceNorm on a CPU. It has no CPU kernel and raises an error; elsewhere it has weights by
+    default."""
     return nn.InstanceNorm2d(3)(Tensor(normal(2, 3, 8, 8))).asnumpy()
 
 
@@ -344,9 +345,9 @@ def conv_same_stride_equal() -> NDArray:
 
 
 def conv_padding_pair() -> NDArray:
-    """Run the probe in MindSpore and return its result, an output: Padding of a convolution as a
-    pair. `nn.Conv2d` wants one number or four (top, bottom, left, right) and raises an error for
-    two."""
+    """Run the probe in MindSpore, where it raises ValueError; else return its result, an output:
+    Padding of a convolution as a pair. `nn.Conv2d` wants one number or four (top, bottom, left,
+    right) and raises an error for two."""
     layer = with_fixed_parameters(nn.Conv2d(3, 4, 3, pad_mode="pad", padding=(1, 0)))
     return layer(Tensor(normal(2, 3, 8, 8))).asnumpy()
 
@@ -359,8 +360,8 @@ def conv_padding_pair_equal() -> NDArray:
 
 
 def conv_float64() -> NDArray:
-    """Run the probe in MindSpore and return its result, an output: Convolution in float64. Raises
-    an error: the kernel takes no float64. So does BatchNorm's."""
+    """Run the probe in MindSpore, where it raises TypeError; else return its result, an output:
+    Convolution in float64. Raises an error: the kernel takes no float64. So does BatchNorm's."""
     layer = nn.Conv2d(3, 4, 3, pad_mode="pad", dtype=ms.float64)
     return layer(Tensor(normal(2, 3, 8, 8)).astype(ms.float64)).asnumpy()
 
@@ -455,8 +456,8 @@ def avgpool_same_equal() -> NDArray:
 
 
 def pool_ceil_mode() -> NDArray:
-    """Run the probe in MindSpore and return its result, an output: ceil_mode of max pooling. Raises
-    an error unless `pad_mode='pad'` is given as well."""
+    """Run the probe in MindSpore, where it raises ValueError; else return its result, an output:
+    ceil_mode of max pooling. Raises an error unless `pad_mode='pad'` is given as well."""
     layer = nn.MaxPool2d(3, stride=2, ceil_mode=True)
     return layer(Tensor(normal(2, 3, 8, 8))).asnumpy()
 
@@ -469,8 +470,8 @@ def pool_ceil_mode_equal() -> NDArray:
 
 
 def upsample_scale() -> NDArray:
-    """Run the probe in MindSpore and return its result, an output: Upsampling by a factor. Raises
-    an error for images (nearest, bilinear and bicubic)."""
+    """Run the probe in MindSpore, where it raises ValueError; else return its result, an output:
+    Upsampling by a factor. Raises an error for images (nearest, bilinear and bicubic)."""
     layer = nn.Upsample(scale_factor=2.0, mode="bilinear")
     return layer(Tensor(normal(1, 2, 4, 4))).asnumpy()
 
@@ -540,8 +541,9 @@ def gru_gates() -> NDArray:
 
 
 def cell_state() -> NDArray:
-    """Run the probe in MindSpore and return its result, an output: The first state of a recurrent
-    cell. The state is a required argument of the cells (not of `nn.GRU` and `nn.LSTM`)."""
+    """Run the probe in MindSpore, where it raises TypeError; else return its result, an output:
+    The first state of a recurrent cell. The state is a required argument of the cells (not of
+    `nn.GRU` and `nn.LSTM`)."""
     return with_fixed_parameters(nn.GRUCell(4, 3))(Tensor(normal(2, 4))).asnumpy()
 
 
@@ -570,9 +572,10 @@ def transformer_layer() -> NDArray:
 
 
 def mint_nn() -> NDArray:
-    """Run the probe in MindSpore and return its result, an output: mindspore.mint.nn on a CPU.
-    `mint.nn` has torch's interface but is made for Ascend; on a CPU `Conv2d`, `BatchNorm2d`,
-    `LayerNorm`, `Embedding`, `GELU`, `MaxPool2d` and others raise an error when called."""
+    """Run the probe in MindSpore, where it raises RuntimeError; else return its result, an output:
+    mindspore.mint.nn on a CPU. `mint.nn` has torch's interface but is made for Ascend; on a CPU
+    `Conv2d`, `BatchNorm2d`, `LayerNorm`, `Embedding`, `GELU`, `MaxPool2d` and others raise an
+    error when called."""
     layer = with_fixed_parameters(mint.nn.Conv2d(3, 4, 3))
     return layer(Tensor(normal(2, 3, 8, 8))).asnumpy()
 

@@ -25,8 +25,9 @@ def cross_entropy() -> dict[str, NDArray]:
 
 
 def cross_entropy_int64() -> NDArray:
-    """Run the probe in MindSpore and return its result: Type of the labels of cross-entropy.
-    `nn.CrossEntropyLoss` raises an error for int64, which is what NumPy gives; it wants int32."""
+    """Run the probe in MindSpore, where it raises TypeError; else return its result: Type of the
+    labels of cross-entropy. `nn.CrossEntropyLoss` raises an error for int64, which is what NumPy
+    gives; it wants int32."""
     logits, labels = Tensor(normal(8, 5)), Tensor(classes(5, 8))
     return nn.CrossEntropyLoss()(logits, labels).asnumpy()
 
@@ -39,8 +40,8 @@ def cross_entropy_int64_equal() -> NDArray:
 
 
 def cross_entropy_float64() -> NDArray:
-    """Run the probe in MindSpore and return its result: Cross-entropy in float64. Raises an error:
-    the logits are float16 or float32."""
+    """Run the probe in MindSpore, where it raises TypeError; else return its result: Cross-entropy
+    in float64. Raises an error: the logits are float16 or float32."""
     logits, labels = Tensor(normal(8, 5), ms.float64), Tensor(classes(5, 8), ms.int32)
     return nn.CrossEntropyLoss()(logits, labels).asnumpy()
 
@@ -68,8 +69,9 @@ def softmax_cross_entropy_reduction_equal() -> NDArray:
 
 
 def softmax_cross_entropy_labels() -> NDArray:
-    """Run the probe in MindSpore and return its result: Labels of SoftmaxCrossEntropyWithLogits.
-    By default it wants one-hot rows of the logits' type and raises an error for class numbers."""
+    """Run the probe in MindSpore, where it raises TypeError; else return its result: Labels of
+    SoftmaxCrossEntropyWithLogits. By default it wants one-hot rows of the logits' type and
+    raises an error for class numbers."""
     logits, labels = Tensor(normal(8, 5)), Tensor(classes(5, 8), ms.int32)
     return nn.SoftmaxCrossEntropyWithLogits(reduction="mean")(logits, labels).asnumpy()
 
@@ -82,8 +84,8 @@ def softmax_cross_entropy_labels_equal() -> NDArray:
 
 
 def softmax_cross_entropy_ignored() -> NDArray:
-    """Run the probe in MindSpore and return its result: Ignored labels in
-    SoftmaxCrossEntropyWithLogits. There is no such label: −100 raises an error."""
+    """Run the probe in MindSpore, where it raises RuntimeError; else return its result: Ignored
+    labels in SoftmaxCrossEntropyWithLogits. There is no such label: −100 raises an error."""
     logits, labels = Tensor(normal(8, 5)), Tensor(classes(5, 8), ms.int32)
     labels[0] = -100
     return nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean")(logits, labels).asnumpy()
@@ -112,8 +114,8 @@ def smooth_l1_reduction_equal() -> NDArray:
 
 
 def smooth_l1_beta() -> NDArray:
-    """Run the probe in MindSpore and return its result: Smooth L1 loss with beta 0. Raises an
-    error; beta is 1 by default in both."""
+    """Run the probe in MindSpore, where it raises RuntimeError; else return its result: Smooth L1
+    loss with beta 0. Raises an error; beta is 1 by default in both."""
     loss = nn.SmoothL1Loss(beta=0.0, reduction="mean")
     return loss(Tensor(normal(4, 3)), Tensor(normal(4, 3, seed=1))).asnumpy()
 
@@ -174,8 +176,9 @@ def bce_saturated_equal() -> NDArray:
 
 
 def bce_with_logits() -> NDArray:
-    """Run the probe in MindSpore and return its result: First argument of BCEWithLogitsLoss. By
-    position it is `reduction`, so that a tensor raises an error."""
+    """Run the probe in MindSpore, where it raises TypeError; else return its result: First
+    argument of BCEWithLogitsLoss. By position it is `reduction`, so that a tensor raises an
+    error."""
     weight = Tensor(np.abs(normal(3)))
     return nn.BCEWithLogitsLoss(weight)(Tensor(normal(4, 3)), ops.ones((4, 3))).asnumpy()
 
@@ -204,8 +207,8 @@ def kl_div_reduction() -> dict[str, NDArray]:
 
 
 def kl_div_log_target() -> NDArray:
-    """Run the probe in MindSpore and return its result: KL divergence with logarithms as target.
-    `nn.KLDivLoss` has no such argument and raises an error."""
+    """Run the probe in MindSpore, where it raises TypeError; else return its result: KL divergence
+    with logarithms as target. `nn.KLDivLoss` has no such argument and raises an error."""
     logs, target = ops.log_softmax(Tensor(normal(2, 8, 5)), -1)
     return nn.KLDivLoss(reduction="batchmean", log_target=True)(logs, target).asnumpy()
 
@@ -233,8 +236,9 @@ def cosine_embedding_zero_equal() -> NDArray:
 
 
 def triplet_margin() -> NDArray:
-    """Run the probe in MindSpore and return its result: Triplet margin loss. Its first argument is
-    `p`, so that 0.3 raises an error, and on a CPU there is no kernel for it anyway."""
+    """Run the probe in MindSpore, where it raises TypeError; else return its result: Triplet
+    margin loss. Its first argument is `p`, so that 0.3 raises an error, and on a CPU there is no
+    kernel for it anyway."""
     anchor, near, far = Tensor(normal(3, 4, 5))
     return nn.TripletMarginLoss(0.3)(anchor, near, far).asnumpy()
 
@@ -248,8 +252,8 @@ def triplet_margin_equal() -> NDArray:
 
 
 def soft_margin() -> NDArray:
-    """Run the probe in MindSpore and return its result: Soft margin loss on a CPU. Raises an
-    error: no CPU kernel."""
+    """Run the probe in MindSpore, where it raises RuntimeError; else return its result: Soft
+    margin loss on a CPU. Raises an error: no CPU kernel."""
     x, labels = Tensor(normal(4, 3)), ops.sign(Tensor(normal(4, 3, seed=1)))
     return nn.SoftMarginLoss()(x, labels).asnumpy()
 

@@ -195,8 +195,8 @@ def no_grad_equal() -> NDArray:
 
 
 def detach() -> NDArray:
-    """Run the probe in MindSpore and return its result, the values (3,): `Tensor.detach`. Tensors
-    have no `detach`: an AttributeError."""
+    """Run the probe in MindSpore, where it raises AttributeError; else return its result, the
+    values (3,): `Tensor.detach`. Tensors have no `detach`: an AttributeError."""
     x = ms.Tensor(normal(3))
     return x.detach().asnumpy()
 

@@ -363,9 +363,9 @@ def group_order_equal() -> Numbers:
 
 
 def group_keys() -> NDArray:
-    """Run the probe in MindSpore and return its result, the weight (3,) after two steps: Momentum
-    or betas of a parameter group. Groups of `nn` optimizers know `lr`, `weight_decay`,
-    `grad_centralization` and `order_params`; others raise a KeyError."""
+    """Run the probe in MindSpore, where it raises KeyError; else return its result, the weight
+    (3,) after two steps: Momentum or betas of a parameter group. Groups of `nn` optimizers know
+    `lr`, `weight_decay`, `grad_centralization` and `order_params`; others raise a KeyError."""
     weight = ones_parameter("weight")
     optimizer = nn.SGD([{"params": [weight], "momentum": 0.9}], learning_rate=0.1)
     for _ in range(2):
@@ -385,9 +385,10 @@ def group_keys_equal() -> NDArray:
 
 
 def parameter_names() -> int:
-    """Run the probe in MindSpore and return its result, the number of parameters in the optimizer:
-    Two layers in one optimizer. Names must be unique: two layers that belong to no common cell both
-    call theirs `weight`, and the optimizer raises a ValueError."""
+    """Run the probe in MindSpore, where it raises ValueError; else return its result, the number
+    of parameters in the optimizer: Two layers in one optimizer. Names must be unique: two layers
+    that belong to no common cell both call theirs `weight`, and the optimizer raises a
+    ValueError."""
     encoder, decoder = nn.Dense(4, 2), nn.Dense(2, 4)
     optimizer = nn.SGD([*encoder.trainable_params(), *decoder.trainable_params()])
     return len(optimizer.parameters)

@@ -49,9 +49,9 @@ def amp_norm() -> NDArray:
 
 
 def amp_bfloat16() -> NDArray:
-    """Run the probe in MindSpore and return its result, an output (6, 4): bfloat16 on a CPU. Casts
-    and additions work; `MatMul`, `Conv2D`, `ReLU`, even `Reshape` have no such kernel and raise an
-    error."""
+    """Run the probe in MindSpore, where it raises TypeError; else return its result, an output (6,
+    4): bfloat16 on a CPU. Casts and additions work; `MatMul`, `Conv2D`, `ReLU`, even `Reshape`
+    have no such kernel and raise an error."""
     dense = nn.Dense(8, 4, weight_init=ms.Tensor(normal(4, 8, seed=1)), has_bias=False)
     return run_at_o1(nn.SequentialCell(dense), ms.bfloat16, ms.Tensor(normal(6, 8)))
 
@@ -121,9 +121,9 @@ def fixed_scale_manager(scale: float) -> amp.FixedLossScaleManager:
 
 
 def model_dynamic_loss_scale() -> NDArray:
-    """Run the probe in MindSpore and return its result, the weight (4, 8) after three updates:
-    Dynamic loss scaling by Model on a CPU. `Model` raises an error: on a CPU it takes
-    `FixedLossScaleManager(drop_overflow_update=False)` alone."""
+    """Run the probe in MindSpore, where it raises ValueError; else return its result, the weight
+    (4, 8) after three updates: Dynamic loss scaling by Model on a CPU. `Model` raises an error:
+    on a CPU it takes `FixedLossScaleManager(drop_overflow_update=False)` alone."""
     return train_three_updates(amp.DynamicLossScaleManager())
 
 

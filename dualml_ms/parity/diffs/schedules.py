@@ -60,9 +60,9 @@ def schedule_counter_equal() -> NDArray:
 
 
 def schedule_list_too_short() -> NDArray:
-    """Run the probe in MindSpore and return its result, the rate of each update: After the end of a
-    list of rates. A list that is shorter than the training raises in the middle of it (`Gather` out
-    of range)."""
+    """Run the probe in MindSpore, where it raises RuntimeError; else return its result, the rate
+    of each update: After the end of a list of rates. A list that is shorter than the training
+    raises in the middle of it (`Gather` out of range)."""
     return measure_rates(nn.piecewise_constant_lr([2, 4], [0.1, 0.01]), steps=6)
 
 
@@ -171,9 +171,10 @@ def experimental_schedulers() -> dict[str, NDArray]:
 
 
 def scheduler_optimizer() -> float:
-    """Run the probe in MindSpore and return its result, the rate after one step: A scheduler object
-    for an `nn` optimizer. `experimental.optim.lr_scheduler` takes optimizers of
-    `experimental.optim` only; `nn.SGD` raises a TypeError that says “SGD is not an Optimizer”."""
+    """Run the probe in MindSpore, where it raises TypeError; else return its result, the rate
+    after one step: A scheduler object for an `nn` optimizer. `experimental.optim.lr_scheduler`
+    takes optimizers of `experimental.optim` only; `nn.SGD` raises a TypeError that says “SGD is
+    not an Optimizer”."""
     optimizer = nn.SGD([parameter(0.0)], learning_rate=0.1)
     scheduler = lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
     optimizer((ms.Tensor(1.0),))

@@ -227,8 +227,9 @@ def variance_ddof_equal() -> dict[str, NDArray]:
 
 
 def std_cpu() -> NDArray:
-    """Run the probe in MindSpore and return its result: `mint.std` on a CPU. `mint.std`, the
-    function with PyTorch's meaning, has no kernel for CPUs and raises an error."""
+    """Run the probe in MindSpore, where it raises RuntimeError; else return its result: `mint.std`
+    on a CPU. `mint.std`, the function with PyTorch's meaning, has no kernel for CPUs and raises
+    an error."""
     return mint.std(Tensor(normal(4))).asnumpy()
 
 
@@ -449,8 +450,8 @@ def flatten_function_equal() -> NDArray:
 
 
 def repeat_tiles() -> NDArray:
-    """Run the probe in MindSpore and return its result: `x.repeat(2, 1)`. `Tensor.repeat` is not
-    supported on a CPU and raises an error."""
+    """Run the probe in MindSpore, where it raises RuntimeError; else return its result:
+    `x.repeat(2, 1)`. `Tensor.repeat` is not supported on a CPU and raises an error."""
     return Tensor(normal(2, 3)).repeat(2, 1).asnumpy()
 
 
@@ -474,8 +475,9 @@ def max_over_axis_equal() -> NDArray:
 
 
 def tensor_size() -> int:
-    """Run the probe in MindSpore and return its result, the first length of a (3, 4) tensor:
-    `x.size`. The number of elements, as in NumPy; calling it raises an error."""
+    """Run the probe in MindSpore, where it raises TypeError; else return its result, the first
+    length of a (3, 4) tensor: `x.size`. The number of elements, as in NumPy; calling it raises
+    an error."""
     return Tensor(normal(3, 4)).size()[0]
 
 
@@ -486,8 +488,8 @@ def tensor_size_equal() -> int:
 
 
 def concatenate_types() -> NDArray:
-    """Run the probe in MindSpore and return its result: `cat` of float and integer tensors. Raises
-    an error on a CPU."""
+    """Run the probe in MindSpore, where it raises RuntimeError; else return its result: `cat` of
+    float and integer tensors. Raises an error on a CPU."""
     return ops.cat([Tensor([1.5]), Tensor([1, 2])]).asnumpy()
 
 
