@@ -57,10 +57,13 @@ class Links:
         head, _, rest = text.partition("\n\n")
         text = f"{head}\n\n{OTHER_LANGUAGE.sub('', rest, count=1)}"
         at = page.files[lang]
-        return outside_code(text, lambda target: self.target(target, at, page.name))
+        # An English page stands in for a Chinese one; its anchors are not those of Chinese pages.
+        anchors = lang == "en" or at != page.files["en"]
+        return outside_code(text, lambda target: self.target(target, at, page.name, anchors))
 
-    def target(self, target: str, at: Path, name: str) -> str:
-        """Resolve a link in the file ``at``, which is the page ``name``.
+    def target(self, target: str, at: Path, name: str, anchors: bool = True) -> str:
+        """Resolve a link in the file ``at``, which is the page ``name``; without ``anchors``, links
+        to pages of the site lead to their top.
 
         Raises:
             SiteError: the target does not exist.
@@ -72,7 +75,8 @@ class Links:
         if CATALOGUE.fullmatch(file):
             return relative_page(name, f"differences/{fragment or 'index'}") + ".md"
         if file in self.names:
-            return f"{relative_page(name, self.names[file])}.md{mark}{fragment}"
+            page = f"{relative_page(name, self.names[file])}.md"
+            return f"{page}{mark}{fragment}" if anchors else page
         here = self.root / file
         if not here.exists():
             raise SiteError(f"{at.relative_to(self.root)} links to {target}, which does not exist")
@@ -85,7 +89,7 @@ class Links:
 def relative_page(name: str, other: str) -> str:
     """Return the relative path from the page ``name`` to another page.
 
-    >>> between("labs/lab1", "split")
+    >>> relative_page("labs/lab1", "split")
     '../split'
     """
     return relpath(other, PurePosixPath(name).parent.as_posix())

@@ -153,6 +153,7 @@ def test_where_links_of_a_page_go(small: Path) -> None:
         "p.svg": "../p.svg",
     }.items():
         assert links.target(target, at, "deep/a") == wanted
+    assert links.target("../b.md#y", at, "deep/a", anchors=False) == "../b.md"
     assert links.pictures == {small / "docs" / "p.svg": "p.svg"}
     with pytest.raises(SiteError, match=r"docs/a.md links to nowhere.md, which does not exist"):
         links.target("nowhere.md", at, "deep/a")

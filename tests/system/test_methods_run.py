@@ -104,7 +104,8 @@ def test_the_page_has_the_methods_and_their_code(finished_run: Any) -> None:
     page = (out / "report.html").read_text()
     assert 'id="table-methods"' in page
     assert 'id="table-others"' not in page  # all have the samples that the plan deals to them
-    assert f"dualml_{'ms' if backend == 'mindspore' else 'torch'}/experiment/methods/single.py" in page
+    package = {"torch": "dualml_torch", "mindspore": "dualml_ms"}[backend]
+    assert f"{package}/experiment/methods/single.py" in page
 
 
 # --- the experiment that is shipped, on the sentences that dualml makes itself --------------------
