@@ -65,7 +65,8 @@ def compare_trajectories(
     """Judge two trajectories of the same training: equal, different or not comparable.
 
     Args:
-        margin: a distance is outside when it exceeds ``margin`` × envelope.
+        margin: a distance is outside when it exceeds ``margin`` × the envelope, or × a rounding if
+            that is larger; nothing is judged from the first chaotic step on.
         envelopes: envelopes of all float32 backends that ran this arm and seed, because the effect
             of rounding does not depend on the compared pair; None: those of ``a`` and ``b``.
         lower: the low-precision part of the arm; None if there is none.

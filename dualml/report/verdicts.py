@@ -31,15 +31,15 @@ def phase_columns(phases: Sequence[str], words: Messages) -> list[Column]:
 
 
 def phase_cells(c: TrialComparison, phases: Sequence[str], run: RunData) -> list[Cell]:
-    """Return for each phase the cell of its largest distance, and below it its ratio to the
-    envelope."""
+    """Return for each phase the cell of its largest distance, and below it the largest ratio of a
+    distance to its envelope, which may be at another tensor or step."""
     margin = float(run.parity_settings.get("margin") or 1)
     return [_phase(c.phases.get(p), margin) for p in phases]
 
 
 def _phase(distances: Mapping[str, Any] | None, margin: float) -> Cell:
-    """Return the cell of a phase's largest distance with its ratio to the envelope, red if that
-    exceeds ``margin``; a dash if unknown."""
+    """Return the cell of a phase's largest distance with its largest ratio to an envelope, red if
+    that exceeds ``margin``; a dash if unknown."""
     if not distances or not numbers.is_finite_number(distances.get("max")):
         return Cell(numbers.NO_VALUE)
     ratio = distances.get("ratio")

@@ -173,7 +173,7 @@ class EngineDataParallel(Training, ActivationCapture, MemoryReport):
         return gather_mean_losses(self.backend, self.comm, lazy)
 
     def trace(self, batch: Array | Sequence[Array], probe: Array) -> BatchTrace:
-        """Return a trace of the whole batch's forward pass: gradients are empty and the loss is 0,
+        """Return what `capture_forward` does as a trace; its gradients are empty and its loss is 0,
         because engines do not expose them. All ranks call it."""
         return BatchTrace(*self.capture_forward(batch, probe), loss=0.0, gradients={})
 
@@ -185,8 +185,9 @@ class EngineDataParallel(Training, ActivationCapture, MemoryReport):
             self.gathered = self.step_count
 
     def capture_forward(self, batch: Array | Sequence[Array], probe: Array) -> tuple[str, Arrays]:
-        """Gather the weights, then run the whole batch of all ranks forward; return the hash of the
-        whole batch and the activations of ``probe``. All ranks call it."""
+        """Gather the weights, then return the SHA-256 of the whole batch of all ranks, which is not
+        run, and layer name → output for the samples ``probe``, in evaluation mode. All ranks call
+        it."""
         self.gather()
         whole = batch if isinstance(batch, np.ndarray) else np.concatenate(batch)
         return self.training.capture_forward(whole, probe)

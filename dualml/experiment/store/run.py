@@ -164,7 +164,7 @@ class TrialComparison:
         reason: code of the reason, such as ``inside_envelope``.
         evidence: numbers that support the reason.
         steps: number of updates that were compared.
-        phases: phase of an update → its largest distance, and the envelope at that point.
+        phases: phase of an update → its largest distance and its largest ratio to an envelope.
         first_divergence: where the two trajectories diverge first; None if they do not.
         curve: relative distance of the losses and its envelope, update by update.
         outcome: results at the end of training, on both sides.

@@ -115,8 +115,8 @@ def is_in_other_call(change: Mutation, other: Operation | None) -> bool:
 def prefer_stated_values(
     best: Sequence[MutatedRun], other: Operation | None
 ) -> Sequence[MutatedRun]:
-    """Return only the runs that set a value or a constant which occurs in the other side's call, or
-    all if none does."""
+    """Return only the runs whose last mutation sets a number, other than 0, 1 and −1, that occurs
+    among the settings of the other side's call; all runs if there is none."""
     found = [
         run
         for run in best

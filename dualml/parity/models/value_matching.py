@@ -196,7 +196,8 @@ class TraceOperand:
         ]
 
     def constants(self) -> set[str]:
-        """Return the names of computed values that depend on no input and no parameter."""
+        """Return the names of values computed from constants, tables and values of unknown origin
+        alone: from no recorded input, no parameter and no buffer."""
         fixed: set[str] = set()
         for one in self.operations:
             if all(n in fixed or is_unknown(n) or n.startswith("constant:") for n in one.inputs):

@@ -338,7 +338,8 @@ def _add_explanation(notes: Notes, p: ScalingPoint) -> None:
 
 
 def _add_oversubscribed(notes: Notes, words: Messages, points: Sequence[ScalingPoint]) -> None:
-    """Add, for ranks that take turns on cores, the throughput per core."""
+    """Add the throughput per core of arms that need more cores than there are (ranks × threads), so
+    that their ranks take turns."""
     groups: dict[tuple[str, str, str], dict[str, ScalingPoint]] = {}
     for p in points:
         if p.n > 1 and p.no_speedup_reason == OVERSUBSCRIBED and p.per_core:

@@ -60,10 +60,11 @@ def _number(name: str) -> int:
 
 
 def read(folder: Path) -> Dump:
-    """Read a dump of msprobe: its root folder, one step, or one rank of a step.
+    """Read a dump of msprobe: its root folder, one step, or one rank of a step, in which
+    `find_dump_files` finds a file.
 
     Raises:
-        UserError: several ranks, steps of both frameworks, another format, a damaged file.
+        UserError: several ranks, steps of both frameworks, a file of another version or damaged.
     """
     files = find_dump_files(folder)
     by_step: dict[Path, list[Path]] = {}

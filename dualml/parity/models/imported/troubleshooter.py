@@ -44,10 +44,10 @@ def info_files(folder: Path) -> list[Path]:
 
 
 def read(folder: Path) -> Dump:
-    """Read a dump of TroubleShooter, or one rank's folder of it.
+    """Read a dump of TroubleShooter, or of one of its ranks; `info_files` must find a list there.
 
     Raises:
-        UserError: several ranks, another format, a damaged file.
+        UserError: several ranks, another framework, lines of another version, a damaged file.
     """
     files = info_files(folder)
     if len(files) > 1:
