@@ -15,7 +15,7 @@ FILE = re.compile(r"# ([\w./-]+\.\w+)\n")
 #: Placeholders in the path of a file that the reader adds.
 PLACEHOLDER = re.compile(r"(NAME|TASK|TOPIC|PHASE|LAB)(?![A-Z])")
 #: What a command's own output makes, or what is no file of the repository.
-ELSEWHERE = ("build/", "./", "mnist/")
+ELSEWHERE = ("build/", "runs/", "./", "mnist/")
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:

@@ -243,6 +243,15 @@ def test_two_chunks_in_one_place_are_refused() -> None:
         check(CollectiveSchedule(3, 1, (step,)))
 
 
+def test_two_messages_between_two_ranks_in_one_step_are_refused() -> None:
+    """Both neighbours on a ring of two ranks are one rank, which an exchange sends one message."""
+    to_both = [Transfer(0, d % 2, chunk, chunk, "add") for chunk, d in enumerate((1, -1))]
+    with pytest.raises(UserError, match=r"step 2: rank 0 sends rank 1 2 messages; .* at most one"):
+        CollectiveSchedule(2, 2, ((Transfer(1, 0, 0, 1, "add"),), tuple(to_both)))
+    one_after_the_other = tuple((t,) for t in to_both)
+    assert len(CollectiveSchedule(2, 2, one_after_the_other).steps) == 2
+
+
 def test_an_unknown_strategy_names_the_nearest() -> None:
     with pytest.raises(UserError, match="did you mean 'ring'"):
         strategy("rong")

@@ -53,10 +53,11 @@ FOLLOWED = {
 }
 #: Recipe → report that its commands write, and a text of the component in it.
 REPORTED = {
-    "update-rule": ("signsgd", "Only the sign of the gradient counts"),
-    "strategy": ("chain", "The running sum walks along the ranks"),
-    "report-topic": ("counted", "slow 和 fast 共有 2 次试验"),
+    "update-rule": ("runs/signsgd", "Only the sign of the gradient counts"),
+    "strategy": ("runs/chain", "The running sum walks along the ranks"),
+    "report-topic": ("runs/counted", "slow 和 fast 共有 2 次试验"),
 }
+RUN = REPORTED["update-rule"][0]
 by_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
@@ -88,18 +89,19 @@ def dualml(tree: Path, *words: str) -> str:
 
 
 def run_commands(recipe: str, tree: Path) -> None:
-    """Run the ``dualml`` commands of a recipe; RUN is the run that the first recipe makes."""
+    """Run the ``dualml`` commands of a recipe on the NumPy backend; RUN is the run that the first
+    recipe makes."""
     ours = [words for program, *words in commands(RECIPES / f"{recipe}.md") if program == "dualml"]
     assert ours
     for words in ours:
-        dualml(tree, *("signsgd" if word == "RUN" else word for word in words))
+        dualml(tree, *({"RUN": RUN, "both": "numpy"}.get(word, word) for word in words))
 
 
 @pytest.fixture(scope="module")
 def run(tree: Path) -> Path:
     """The run of the first recipe."""
     run_commands("update-rule", tree)
-    return tree / "signsgd"
+    return tree / RUN
 
 
 @pytest.mark.whole
@@ -114,10 +116,10 @@ def test_the_commands_of_a_recipe_work(recipe: str, tree: Path, run: Path) -> No
 
 @pytest.mark.whole
 def test_a_component_is_reported_in_chinese_with_its_formula(tree: Path, run: Path) -> None:
-    dualml(tree, "report", run.name, "--out", "zh", "--lang", "zh")
+    dualml(tree, "report", str(run), "--out", "zh", "--lang", "zh")
     page = (tree / "zh" / "report.md").read_text("utf-8")
     assert "只看梯度的符号" in page
-    assert r"\eta \, s ( g_t )" in page
+    assert r"\eta \, \operatorname{sign} ( g_t )" in page
 
 
 def test_the_experiment_of_the_recipe_is_one(tmp_path: Path) -> None:

@@ -27,12 +27,14 @@ from dualml.planning.cost import (
     predict,
     stages,
 )
+from dualml.planning.cost.closed_form import has_closed_form
 from dualml.planning.cost.engines import broadcast, schedule
 from dualml.planning.cost.fits import Fits
 from dualml.planning.cost.model import PARAMETERS, Fit
 
 SCHEDULED = [name for name in names() if name not in ("local_sgd", "parameter_server_async")]
 COUNTED = [name for name in SCHEDULED if STRATEGIES[name].is_point_to_point]
+CLOSED = [name for name in SCHEDULED if has_closed_form(name)]
 WIDTH = 4
 #: Lengths that do and do not divide evenly, and one shorter than the number of ranks.
 LENGTHS = (3, 1003, 5040)
@@ -101,17 +103,36 @@ def test_textbook_values() -> None:
     assert (asynchronous.bytes_received, asynchronous.total_bytes) == (8 * size, 16 * size)
 
 
+def check_bounds(name: str, n: int, size: int) -> None:
+    """Check that no all-reduce moves fewer bytes than the ring, and none fewer than 2 (n − 1) S."""
+    found = cost(name, n, size)
+    assert found.bytes_sent >= found.mean_bytes >= 0
+    assert found.bytes + 1e-9 >= found.mean_bytes
+    if STRATEGIES[name].exact:
+        assert found.total_bytes >= 2 * (n - 1) * size or name == "all_gather"
+
+
 @given(n=st.integers(1, 100_000), size=st.integers(0, 10**10))
 @settings(max_examples=60, deadline=None)
 def test_any_number_of_ranks(n: int, size: int) -> None:
-    """No all-reduce moves fewer bytes than the ring, and none fewer than 2 (n − 1) S."""
-    for name in SCHEDULED:
-        found = cost(name, n, size)
+    for name in CLOSED:
+        check_bounds(name, n, size)
         assert len(stages(name, n, size)) <= 36
-        assert found.bytes_sent >= found.mean_bytes >= 0
-        assert found.bytes + 1e-9 >= found.mean_bytes
-        if STRATEGIES[name].exact:
-            assert found.total_bytes >= 2 * (n - 1) * size or name == "all_gather"
+
+
+@given(n=st.integers(1, 17), size=st.integers(0, 10**10))
+@settings(max_examples=30, deadline=None)
+def test_a_few_ranks_without_a_closed_form(n: int, size: int) -> None:
+    for name in SCHEDULED:
+        check_bounds(name, n, size)
+
+
+def test_a_closed_form_that_is_gone_is_noticed() -> None:
+    """Others, also a new one without a closed form, are priced message by message: a few ranks."""
+    assert set(CLOSED) >= {
+        *("all_reduce", "all_gather", "reduce_broadcast", "reduce_scatter_all_gather"),
+        *("parameter_server", "ring", "tree", "halving_doubling", "hierarchical", "neighbour"),
+    }
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import string
+from pathlib import Path
 
 import pytest
 
@@ -35,6 +36,19 @@ def test_the_languages_have_the_same_keys_and_values(package: str) -> None:
         "notice.images",
         "doctor.says.isa_not_needed",
     }  # no English inside Chinese
+
+
+def test_a_key_in_two_files_is_refused_with_both_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "repeated_words" / "en"
+    folder.mkdir(parents=True)
+    (folder.parent / "__init__.py").touch()
+    (folder / "mine.toml").write_text('[column]\ngap = "gap"\nown = "own"\n', "utf-8")
+    (folder / "tables.toml").write_text('[column]\ngap = "distance"\n', "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match=r"en/tables\.toml repeats column\.gap of en/mine\.toml"):
+        load_messages("en", package="repeated_words")
 
 
 def test_a_section_is_looked_up_by_the_rest_of_its_keys() -> None:

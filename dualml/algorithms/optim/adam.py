@@ -48,6 +48,7 @@ class Adam(OptimizerSpec):
         "adam-biased": {"lr": 0.01, "eps": 1e-3, "bias_correction": False},
         "adam-decay": {"lr": 0.01, "eps": 1e-3, "weight_decay": 0.1},
         "adam-no-averages": {"lr": 0.01, "betas": (0.0, 0.0), "eps": 1e-3},
+        "adam-no-momentum": {"lr": 0.01, "betas": (0.0, 0.999)},
     }
 
     betas: tuple[float, float] = (0.9, 0.999)

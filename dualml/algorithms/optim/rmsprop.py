@@ -38,7 +38,7 @@ class RMSprop(OptimizerSpec):
     """
 
     variants: ClassVar[Variants] = {
-        "rmsprop": {"lr": 0.01, "alpha": 0.9, "eps": 1e-3},
+        "rmsprop": {"lr": 0.01, "alpha": 0.999, "eps": 1e-3},
         "rmsprop-momentum": {"lr": 0.01, "alpha": 0.9, "eps": 1e-3, "momentum": 0.8},
         "rmsprop-centered": {
             "lr": 0.01,

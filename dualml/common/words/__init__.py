@@ -118,13 +118,16 @@ def load_messages(
         ValueError: two files define the same key.
     """
     texts: dict[str, str] = {}
+    homes: dict[str, str] = {}  # key → name of its file
     folder = files(package) / lang
     for path in sorted(folder.iterdir(), key=lambda path: path.name):
         if fnmatch(path.name, f"{file}.toml"):
             added = _flat(tomllib.loads(path.read_text(encoding="utf-8")))
-            if twice := texts.keys() & added.keys():
-                raise ValueError(f"{lang}/{path.name} repeats {', '.join(sorted(twice))}")
+            if twice := sorted(texts.keys() & added.keys()):
+                places = (f"{key} of {lang}/{homes[key]}" for key in twice)
+                raise ValueError(f"{lang}/{path.name} repeats {', '.join(places)}")
             texts |= added
+            homes |= dict.fromkeys(added, path.name)
     return texts
 
 

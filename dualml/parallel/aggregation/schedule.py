@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dualml.algorithms.communicator.parts import part_start
-from dualml.common.errors import CommunicationError
+from dualml.common.errors import CommunicationError, UserError
 from dualml.common.former_members import keep_former_members
 
 #: Operation of the receiver: add the chunk to its own one, or replace its own one.
@@ -47,13 +47,29 @@ class CollectiveSchedule:
         chunks: number of parts that the vector is split into.
         bounds: start of each chunk, and the end of the last one, in elements; empty: nearly equal
             parts of a vector of any length.
-        steps: transfers of each step, which are independent of one another.
+        steps: transfers of each step, which are independent of one another: at most one from a rank
+            to another.
+
+    Raises:
+        UserError: a rank sends another one two messages in one step, of which an exchange would
+            keep only the last.
     """
 
     ranks: int
     chunks: int
     steps: tuple[tuple[Transfer, ...], ...]
     bounds: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for number, step in enumerate(self.steps, start=1):
+            pairs = [(t.source, t.target) for t in step]
+            if len(set(pairs)) < len(pairs):
+                (source, target), times = Counter(pairs).most_common(1)[0]
+                raise UserError(
+                    f"step {number}: rank {source} sends rank {target} {times} messages; a step "
+                    "has at most one from a rank to another: send adjacent chunks as one transfer, "
+                    "or split the step"
+                )
 
     def sent_volume(self, rank: int, length: int) -> tuple[int, int]:
         """Return the number of messages and of elements that ``rank`` sends for a vector of

@@ -40,6 +40,8 @@ class Adam(RuleOptimizer):
         super().__init__(parameters, learning_rate, **hyperparameters)
         rule = self.rule
         self.b1, self.b2 = rule.betas
+        # Not in `update`: graph mode subtracts in float32.
+        self.share1, self.share2 = 1 - self.b1, 1 - self.b2
         self.wide1, self.wide2 = (ms.Tensor(b, ms.float64) for b in rule.betas)
         self.bias_correction, self.outside = rule.bias_correction, rule.eps_form == "outside"
         k1, k2 = self.state_unit("exp_avg"), self.state_unit("exp_avg_sq")
@@ -83,8 +85,8 @@ class Adam(RuleOptimizer):
         if self.fused:
             self.apply(p, m, v, 0.0, 0.0, size, self.b1, self.b2, eps, g)
         else:
-            m_t = self.b1 * m + (1 - self.b1) * g
-            v_t = self.b2 * v + (1 - self.b2) * (g * g)
+            m_t = self.b1 * m + self.share1 * g
+            v_t = self.b2 * v + self.share2 * (g * g)
             ops.assign(m, m_t)
             ops.assign(v, v_t)
             ops.assign_sub(p, size * m_t / (ops.sqrt(v_t) + eps))

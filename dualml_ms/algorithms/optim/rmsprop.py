@@ -33,6 +33,7 @@ class RMSprop(RuleOptimizer):
         rule = self.rule
         self.alpha, self.eps, self.mu = rule.alpha, rule.eps, rule.momentum
         self.centered = rule.centered
+        self.share = 1 - rule.alpha  # not in `update`: graph mode subtracts in float32
 
     def coefficients(self, lr, t):
         """Return the rate ``lr`` as a tuple of one."""
@@ -45,10 +46,10 @@ class RMSprop(RuleOptimizer):
         p = self.parameters[i]
         if decay > 0:
             g = g + decay * p
-        v = self.alpha * self.square_avg[i] + (1 - self.alpha) * (g * g)
+        v = self.alpha * self.square_avg[i] + self.share * (g * g)
         ops.assign(self.square_avg[i], v)
         if self.centered:
-            mean = self.alpha * self.grad_avg[i] + (1 - self.alpha) * g
+            mean = self.alpha * self.grad_avg[i] + self.share * g
             ops.assign(self.grad_avg[i], mean)
             v = v - mean * mean
         d = g / (ops.sqrt(v) + self.eps)
