@@ -36,8 +36,8 @@ class Entry:
     """An exception of `tiers.toml`.
 
     Attributes:
-        key: ``PATH[::TEST][ PARAMETER]``: a folder, file or test; with a parameter, only tests
-            whose id in brackets has this part between dashes.
+        key: ``PATH[::TEST][ PARAMETERS]``: a folder, file or test; with parameters, only tests
+            whose id in brackets has them, one or several beside one another, between dashes.
         tier: the tier of these tests.
         reason: why they are there.
     """
@@ -63,7 +63,7 @@ class Entry:
         name, _, values = node.partition("[")
         inside = name == self.place or name.startswith((f"{self.place}/", f"{self.place}::"))
         return inside and (
-            not self.parameter or self.parameter in values.removesuffix("]").split("-")
+            not self.parameter or f"-{self.parameter}-" in f"-{values.removesuffix(']')}-"
         )
 
 
