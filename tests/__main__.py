@@ -48,7 +48,7 @@ PARTS = {
     "core": Part(("tests/core", "tests/golden", "tests/conformance"), "numpy"),
     "torch": Part(("tests/torch", "tests/conformance"), "torch"),
     "mindspore": Part(("tests/mindspore", "tests/conformance"), "mindspore"),
-    "system": Part(("tests/system", "tests/examples")),
+    "system": Part(("tests/system",)),
 }
 #: Most seconds of a file that `make test-fast` runs.
 FAST_S = 1.5
