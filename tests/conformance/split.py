@@ -208,13 +208,13 @@ def cases_of(
 ) -> dict[str, dict[str, Any]]:
     """Return the cases of a backend, title → case.
 
-    The reference runs all, others those that cover every pair of settings. A framework that
-    compiles every stage runs those of ``few``, with the batch sizes given there, that cover every
-    setting.
+    The reference and backends from elsewhere run all, PyTorch those that cover every pair of
+    settings. A framework that compiles every stage runs those of ``few``, with the batch sizes
+    given there, that cover every setting.
     """
     if adapter_of(name).COMPILES:
         return chosen_cases({t: {**cases[t], "sizes": sizes} for t, sizes in few.items()}, 1)
-    return dict(cases) if name == "numpy" else chosen_cases(cases)
+    return chosen_cases(cases) if name == "torch" else dict(cases)
 
 
 def make_training(comm: Any, backend: Any, case: dict[str, Any], plan: SplitPlan) -> SplitTraining:
