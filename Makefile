@@ -1,4 +1,4 @@
-# Two commands matter: `make lab1` and `make test`. Both need only Python 3.11 or 3.12 and an index.
+# Three commands matter: `make lab1`, `make test` and `make test-matrix`. They need only Python 3.11 or 3.12 and an index.
 .DEFAULT_GOAL := help
 SHELL := bash
 
@@ -12,7 +12,7 @@ OUT := $(OUT)
 PIP = $(VENV)/bin/python -m pip install --quiet
 TOX = $(VENV)/bin/python .ci/tox.py
 
-.PHONY: help lab1 lab2 lab3 lab4 rnn_ps methods memory test test-all test-fast faults golden lint types bench notebooks ports gauntlet gpu gpu-wheels docs docs-links gallery clean
+.PHONY: help lab1 lab2 lab3 lab4 rnn_ps methods memory test test-fast test-matrix test-all durations faults golden lint types bench notebooks ports gauntlet gpu gpu-wheels docs docs-links gallery clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z0-9_-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -22,20 +22,26 @@ lab2: $(VENV)/.all  ## the same for Lab 2, collectives and several ranks; half a
 lab3: $(VENV)/.all  ## the same for Lab 3, data parallel training and partitions
 lab4: $(VENV)/.all  ## the same for Lab 4, models split by layer, inside layers and as pipelines
 rnn_ps: $(VENV)/.all  ## a language model whose tables of words live on a parameter server
-methods: $(VENV)/.all  ## the table of methods: one task, many ways to train it, on both frameworks
+methods: $(VENV)/.all  ## the table of methods: one task, many training methods, on both frameworks
 memory: $(VENV)/.all  ## what training holds of a rank's memory, and what it costs to hold less
 lab1 lab2 lab3 lab4 rnn_ps methods memory:
 	@$(VENV)/bin/dualml run $@ --backend both --out '$(OUT)' $(ARGS); code=$$?; \
 	if [ -f '$(OUT)/report.html' ]; then echo "report: $(OUT)/report.html"; fi; exit $$code
 
-test: $(VENV)/.tox  ## the whole test matrix (tox), each framework alone and both together
+test: $(VENV)/.all  ## every test that needs no process, and one of each kind that does (ARGS="core -- -k resume")
+	@$(VENV)/bin/python -m tests $(ARGS)
+
+test-fast: $(VENV)/.all  ## of these the core's files that take a second and a half at most
+	@$(VENV)/bin/python -m tests --fast $(ARGS)
+
+test-matrix: $(VENV)/.tox  ## the tests that make test leaves out, in an environment for each framework and tool (tox)
 	@$(TOX) run $(ARGS)
 
-test-all: $(VENV)/.tox  ## the same, with what takes long and proves little beyond it
-	@$(TOX) run $(ARGS) -- --slow
+test-all: $(VENV)/.all $(VENV)/.tox  ## all of them, with what takes long and proves little beyond it
+	@code=0; $(VENV)/bin/python -m tests -- --slow || code=$$?; $(TOX) run -- --slow || code=$$?; exit $$code
 
-test-fast: $(VENV)/.all  ## the core's tests without whole runs and pages, in the development environment
-	@$(VENV)/bin/pytest -x -n 2 --dist loadfile --no-loadscope-reorder -m 'not whole' tests/core $(ARGS)
+durations: $(VENV)/bin/python  ## seconds of the test files in the sessions that make test and tox recorded (ARGS="--update")
+	@$(VENV)/bin/python -m tests.tiers $(ARGS)
 
 faults: $(VENV)/.all  ## plant faults in core and backends, one at a time; every one must be caught
 	@$(VENV)/bin/python -m tests.faults $(ARGS)
@@ -43,7 +49,7 @@ faults: $(VENV)/.all  ## plant faults in core and backends, one at a time; every
 golden: $(VENV)/.all  ## small runs of every lab, held against what was recorded of them
 	@$(VENV)/bin/python -m tests.golden check $(ARGS)
 
-lint: $(VENV)/.tox  ## ruff: rules and format
+lint: $(VENV)/.tox  ## ruff: rules and format; import-linter: what may import what
 	@$(TOX) run -e lint
 
 types: $(VENV)/.tox  ## mypy, strict, on the core
@@ -95,6 +101,7 @@ $(VENV)/bin/python:
 $(VENV)/.all: pyproject.toml | $(VENV)/bin/python
 	@echo "installing dualml with PyTorch and MindSpore into $(VENV): 1.2 GB to download, 4 GB on" \
 		"disk, two to five minutes with a fast network"
+	@$(PIP) uv 2>/dev/null || true
 	@$(VENV)/bin/python .ci/install.py --editable '.[all,test]'
 	@touch '$@'
 

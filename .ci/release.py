@@ -1,4 +1,5 @@
-"""``python .ci/release.py vX.Y.Z`` prints what a release says of itself: its part of CHANGELOG.md.
+"""``python .ci/release.py vX.Y.Z`` prints the release notes of a version: its section of
+CHANGELOG.md.
 
 It refuses, in one line and with exit code 2, a tag that is not the version of this checkout, or one
 without a section.
@@ -14,11 +15,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def notes(tag: str, changelog: str, code: str) -> str:
-    """The section of the tag's version.
+    """Return the section of the tag's version.
 
     Args:
-        changelog: CHANGELOG.md, in the form of Keep a Changelog.
-        code: dualml/version.py, which has the version; CITATION.cff's is checked by a test.
+        changelog: text of CHANGELOG.md, in the format of Keep a Changelog.
+        code: text of dualml/common/version.py, which has the version (a test checks
+            CITATION.cff's).
 
     Raises:
         ValueError: the tag is not the version, or has no section.
@@ -26,7 +28,7 @@ def notes(tag: str, changelog: str, code: str) -> str:
     found = re.search(r'^__version__ = "(.+)"$', code, re.M)
     version = found[1] if found else ""
     if tag != f"v{version}":
-        raise ValueError(f"the tag is {tag}, but dualml/version.py says {version}")
+        raise ValueError(f"the tag is {tag}, but dualml/common/version.py says {version}")
     section = re.search(
         rf"^## \[{re.escape(version)}\][^\n]*\n(.*?)(?=^## \[|\Z)", changelog, re.M | re.S
     )
@@ -36,7 +38,9 @@ def notes(tag: str, changelog: str, code: str) -> str:
 
 
 if __name__ == "__main__":
-    texts = ((ROOT / name).read_text("utf-8") for name in ("CHANGELOG.md", "dualml/version.py"))
+    texts = (
+        (ROOT / name).read_text("utf-8") for name in ("CHANGELOG.md", "dualml/common/version.py")
+    )
     try:
         print(notes(*sys.argv[1:2] or [""], *texts), end="")
     except ValueError as error:

@@ -11,18 +11,19 @@ import os
 import subprocess
 import sys
 
-#: pip's setting → uv's variable, and what stands between several values there.
+#: pip's setting → uv's variable, and its separator between values.
 SETTINGS = {
     "index-url": ("UV_DEFAULT_INDEX", ""),
     "extra-index-url": ("UV_EXTRA_INDEX_URL", " "),
     "find-links": ("UV_FIND_LINKS", ","),
+    "constraint": ("UV_CONSTRAINT", " "),
     "trusted-host": ("UV_INSECURE_HOST", " "),
     "cert": ("SSL_CERT_FILE", ""),
 }
 
 
 def pip_settings() -> dict[str, list[str]]:
-    """What pip was configured with; environment variables come before files."""
+    """Return pip's configured settings; environment variables take precedence over files."""
     listed = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
     ).stdout.splitlines()
@@ -34,7 +35,7 @@ def pip_settings() -> dict[str, list[str]]:
 
 
 def uv_settings() -> dict[str, str]:
-    """pip's settings as uv's variables, those that are set already left out."""
+    """Return pip's settings as uv variables, without those that are already set."""
     found = {
         SETTINGS[name][0]: SETTINGS[name][1].join(parts)
         for name, parts in pip_settings().items()

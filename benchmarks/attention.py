@@ -1,13 +1,13 @@
-"""Ring attention against whole attention with all keys and values collected, on two ranks.
+"""Ring attention against attention on gathered keys and values, on two ranks.
 
     python benchmarks/attention.py --backend torch|mindspore [--quick]     prints rows as JSON
 
-A core and a thread for each rank; forward and backward pass of one layer of attention whose
-positions the ranks share out. The other way is what a script does without a ring: an all-gather of
-keys and values, attention of each of one's own two chunks to those up to its end, with a mask, and
-backward a reduce-scatter of the gradients of keys and values. Beside it, attention alone, of a rank
-that has all positions of half of the samples. All take turns in the same two ranks; a round's time
-is that of the slowest rank.
+Forward and backward pass of one attention layer whose sequence positions are sharded over two
+ranks, each with one core and one thread. The baseline is what a script does without a ring:
+all-gather keys and values, compute masked attention of the rank's two chunks to everything up to
+their ends, and in the backward pass reduce-scatter the gradients of keys and values. A second
+baseline is attention on a rank that has all positions of half of the samples. All variants take
+turns in the same two ranks; the time of a round is that of the slowest rank.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import json
 
 from ranks import on_ranks, slowest
 
-from dualml.bench.timing import Row, Times, row
+from dualml.interface.bench.timing import RatioRow, Times, make_row
 
 SIZE, WITHIN = 2, 1.1
-#: Samples, positions, heads, groups of them with keys and values of their own, entries of a head.
+#: Samples, positions, heads, groups of heads that share keys and values, and head width.
 SHAPES = {
     "4 × 512 positions, 8 heads of 32": (4, 512, 8, 8, 32),
     "1 × 2,048 positions, 8 heads of 32": (1, 2048, 8, 8, 32),
@@ -29,7 +29,7 @@ SHAPES = {
 SECTIONS = {"torch": "ring attention, torch", "mindspore": "ring attention, mindspore"}
 
 
-def rows(backend: str, rounds: int) -> list[Row]:
+def rows(backend: str, rounds: int) -> list[RatioRow]:
     argument = {"rounds": rounds, "shapes": SHAPES}
     ranks = on_ranks(backend, SIZE, f"attention_{backend}:attend", argument)
     made = []
@@ -41,7 +41,7 @@ def rows(backend: str, rounds: int) -> list[Row]:
         ):
             if other in times:
                 given = (SECTIONS[backend], what, against, times, "ring", other)
-                made.append(row(*given, target=target))
+                made.append(make_row(*given, target=target))
     return made
 
 

@@ -1,4 +1,4 @@
-"""Attention of positions that ranks share out, in MindSpore; attention.py starts it."""
+"""Sequence-sharded attention in MindSpore; attention.py starts it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ import numpy as np
 from mindspore import nn, ops
 from ourattention import Case, race
 
-from dualml.bench.timing import Times
-from dualml_ms.compiled import Compiled
-from dualml_ms.ring import MindSporeBlockAttention
+from dualml.interface.bench.timing import Times
+from dualml_ms.common.compiled import CompiledCell
+from dualml_ms.parallel.ring import MindSporeBlockAttention
 
 
 class Attended(nn.Cell):
-    """Of queries at two runs of positions to the keys and values up to the end of each."""
+    """Attention of the queries in two chunks of positions to all keys and values up to each chunk's
+    end."""
 
     def __init__(self, layer: Any, places: np.ndarray) -> None:
         super().__init__()
-        self.groups, self.each, self.width = layer.kv_heads, layer.each, layer.width
+        self.groups, self.each, self.width = layer.kv_heads, layer.heads_per_group, layer.width
         self.root, self.half = math.sqrt(layer.width), len(places) // 2
         self.ends = tuple(int(places[at]) + 1 for at in (self.half - 1, -1))
         chunks = zip(np.split(places, 2), self.ends, strict=True)
@@ -43,8 +44,8 @@ class Attended(nn.Cell):
         return y.transpose(0, 3, 1, 2, 4).reshape(b, length, -1)
 
 
-class Both(nn.Cell):
-    """The output and the gradients of queries and of keys and values."""
+class OutputAndGradients(nn.Cell):
+    """The output of attention, and the gradients of queries, keys and values."""
 
     def __init__(self, attended: Attended) -> None:
         super().__init__()
@@ -54,12 +55,14 @@ class Both(nn.Cell):
         return self.attended(q, kv), self.gradient(self.attended)(q, kv, flow)
 
 
-def others(comm: Any, case: Case) -> dict[str, Callable[[], Any]]:
+def other_variants(comm: Any, case: Case) -> dict[str, Callable[[], Any]]:
+    """Return the baselines: attention with gathered keys and values, by name."""
     layer = case.layer
-    groups, r, width = layer.kv_heads, layer.each, layer.width
-    order = np.argsort(np.concatenate(
-        [comm.numpy(p) for p in comm.all_gather(comm.tensor(case.places))]))  # fmt: skip
-    both = Compiled(Both(Attended(layer, case.places)))
+    groups, r, width = layer.kv_heads, layer.heads_per_group, layer.width
+    order = np.argsort(
+        np.concatenate([comm.numpy(p) for p in comm.all_gather(comm.tensor(case.places))])
+    )
+    both = CompiledCell(OutputAndGradients(Attended(layer, case.places)))
     flow = ms.Tensor(case.flow)
 
     def collected() -> Any:
@@ -79,5 +82,7 @@ def others(comm: Any, case: Case) -> dict[str, Callable[[], Any]]:
 
 
 def attend(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:
-    """Milliseconds of both passes, by shape and variant."""
-    return race(comm, argument["shapes"], argument["rounds"], MindSporeBlockAttention, others)
+    """Return the milliseconds of both passes, by shape and variant."""
+    return race(
+        comm, argument["shapes"], argument["rounds"], MindSporeBlockAttention, other_variants
+    )

@@ -1,4 +1,4 @@
-"""Attention of positions that ranks share out, in PyTorch; attention.py starts it."""
+"""Sequence-sharded attention in PyTorch; attention.py starts it."""
 
 from __future__ import annotations
 
@@ -9,18 +9,22 @@ import torch
 from ourattention import Case, race
 from torch.nn import functional
 
-from dualml.bench.timing import Times
-from dualml_torch.ring import TorchBlockAttention
+from dualml.interface.bench.timing import Times
+from dualml_torch.parallel.ring import TorchBlockAttention
 
 
-def others(comm: Any, case: Case) -> dict[str, Callable[[], Any]]:
+def other_variants(comm: Any, case: Case) -> dict[str, Callable[[], Any]]:
+    """Return the baselines: attention with gathered keys and values, and on whole sequences."""
     layer, places = case.layer, torch.from_numpy(case.places)
-    groups, r, width = layer.kv_heads, layer.each, layer.width
+    groups, r, width = layer.kv_heads, layer.heads_per_group, layer.width
     x, flow = torch.from_numpy(case.x), torch.from_numpy(case.flow)
     gathered = [torch.from_numpy(comm.numpy(p)) for p in comm.all_gather(comm.tensor(case.places))]
     order = torch.cat(gathered).argsort()
-    chunks = [(slice(at, at + n), int(places[at]) + n)  # own positions, the first that none sees
-              for n in (len(places) // 2,) for at in (0, n)]  # fmt: skip
+    chunks = [
+        (slice(at, at + n), int(places[at]) + n)  # own positions, the first that none sees
+        for n in (len(places) // 2,)
+        for at in (0, n)
+    ]
     masks = [places[own, None] >= torch.arange(end) for own, end in chunks]
 
     def attended(q: Any, k: Any, v: Any, **how: Any) -> Any:
@@ -34,8 +38,13 @@ def others(comm: Any, case: Case) -> dict[str, Callable[[], Any]]:
         own = torch.stack((leaf[..., r, :], leaf[..., r + 1, :]))
         every = torch.cat(comm.all_gather(own), 2).index_select(2, order).requires_grad_()
         k, v = every
-        y = torch.cat([attended(q[:, own], k[:, :end], v[:, :end], attn_mask=mask)
-                       for (own, end), mask in zip(chunks, masks, strict=True)], 1)  # fmt: skip
+        y = torch.cat(
+            [
+                attended(q[:, own], k[:, :end], v[:, :end], attn_mask=mask)
+                for (own, end), mask in zip(chunks, masks, strict=True)
+            ],
+            1,
+        )
         dq, d = torch.autograd.grad(y, (q, every), flow)
         back = torch.empty_like(d).index_copy_(2, order, d)
         runs = torch.stack(back.chunk(comm.size, 2)).flatten()
@@ -46,20 +55,22 @@ def others(comm: Any, case: Case) -> dict[str, Callable[[], Any]]:
     half = max(1, x.shape[0] // comm.size)
     whole = torch.cat([x] * comm.size, 1)[:half]
 
-    def alone() -> Any:
+    def whole_sequences() -> Any:
         leaf = whole.view(half, layer.length, groups, r + 2, width)
         q = leaf[..., :r, :].flatten(2, 3).requires_grad_()
         k, v = (leaf[..., at, :].contiguous().requires_grad_() for at in (r, r + 1))
         y = attended(q, k, v, is_causal=True)
         return torch.autograd.grad(y, (q, k, v), torch.cat([flow] * comm.size, 1)[:half])
 
-    return {"collected": collected} | ({"alone": alone} if x.shape[0] >= comm.size else {})
+    return {"collected": collected} | (
+        {"alone": whole_sequences} if x.shape[0] >= comm.size else {}
+    )
 
 
 def attend(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:
-    """Milliseconds of both passes, by shape and variant."""
+    """Return the milliseconds of both passes, by shape and variant."""
 
     def blocks(layer: Any, places: Any) -> TorchBlockAttention:
         return TorchBlockAttention(layer, places, torch.device("cpu"))
 
-    return race(comm, argument["shapes"], argument["rounds"], blocks, others)
+    return race(comm, argument["shapes"], argument["rounds"], blocks, other_variants)

@@ -1,4 +1,4 @@
-"""An update of a tiny BERT beside `transformers`' own model and the optimizer its Trainer takes."""
+"""An update of a tiny BERT against `transformers`' own model and its Trainer's optimizer."""
 
 from __future__ import annotations
 
@@ -9,31 +9,38 @@ import numpy as np
 import torch
 from methods_task import CLASSES, LENGTH, SAMPLES, milliseconds, sentences
 
-from dualml.backend import Recipe
-from dualml.bench.timing import Times
-from dualml.model import initial_weights
-from dualml.model.bert import Sizes, bert
-from dualml.optim import AdamW
-from dualml.seeds import generator
+from dualml.algorithms.model import initial_weights
+from dualml.algorithms.model.bert import BertSizes, bert
+from dualml.algorithms.optim import AdamW
+from dualml.backend import TrainingSpec
+from dualml.common.seeds import make_generator
+from dualml.interface.bench.timing import Times
 from dualml_torch.backend import TorchBackend
-from dualml_torch.data import import_torchvision
+from dualml_torch.experiment.data import import_torchvision
 
-#: The vocabulary of bert-base-chinese; the sizes of the smallest BERT that is published.
+#: The vocabulary of bert-base-chinese, and the sizes of the smallest published BERT.
 WORDS, BATCH, STEPS = 21128, 32, 8
 THREADS = 2
-#: Updates of a trial: too few to compile for, and enough.
+#: Updates of a trial: too few to be worth compiling, and enough.
 TRIALS = {"short": 100, "long": 100_000}
 DROPOUTS = {"dropout 0.1": 0.1, "no dropout": 0.0}
 
 
-def ours(dropout: float, updates: int, order: np.ndarray) -> Callable[[], None]:
-    """STEPS updates of a trial of ``updates``; ``order`` (updates, BATCH): the samples."""
+def dualml_updates(dropout: float, updates: int, order: np.ndarray) -> Callable[[], None]:
+    """Return a function that makes STEPS updates of a trial with ``updates``; ``order`` (updates,
+    BATCH) are the samples."""
     x, y = sentences(WORDS)
-    spec = bert(WORDS, LENGTH, CLASSES, Sizes(dropout=dropout, head_dropout=dropout))
-    recipe = Recipe(
-        spec=spec, weights=initial_weights(spec, 0), rule=AdamW(lr=1e-4, weight_decay=0.01),
-        x=x, y=y, updates=updates, batch=BATCH, chunk=BATCH,
-    )  # fmt: skip
+    spec = bert(WORDS, LENGTH, CLASSES, BertSizes(dropout=dropout, head_dropout=dropout))
+    recipe = TrainingSpec(
+        spec=spec,
+        weights=initial_weights(spec, 0),
+        rule=AdamW(lr=1e-4, weight_decay=0.01),
+        x=x,
+        y=y,
+        updates=updates,
+        batch=BATCH,
+        chunk=BATCH,
+    )
     training, now = TorchBackend("cpu", THREADS).training(recipe), 0
 
     def call() -> None:
@@ -45,20 +52,24 @@ def ours(dropout: float, updates: int, order: np.ndarray) -> Callable[[], None]:
     return call
 
 
-def theirs(dropout: float, order: np.ndarray) -> Callable[[], None]:
-    """The same of transformers' model."""
+def transformers_updates(dropout: float, order: np.ndarray) -> Callable[[], None]:
+    """Return a function that makes STEPS updates of transformers' model."""
     import_torchvision()  # transformers would, plainly
     from transformers import BertConfig, BertForSequenceClassification
 
-    sizes = Sizes()
+    sizes = BertSizes()
     model: Any = BertForSequenceClassification(
         BertConfig(
-            vocab_size=WORDS, num_labels=CLASSES, hidden_size=sizes.width,
-            num_hidden_layers=sizes.blocks, num_attention_heads=sizes.heads,
-            intermediate_size=sizes.inner, hidden_dropout_prob=dropout,
+            vocab_size=WORDS,
+            num_labels=CLASSES,
+            hidden_size=sizes.width,
+            num_hidden_layers=sizes.blocks,
+            num_attention_heads=sizes.heads,
+            intermediate_size=sizes.inner,
+            hidden_dropout_prob=dropout,
             attention_probs_dropout_prob=0.0,  # as ours: no weights are dropped there
         )
-    ).train()  # fmt: skip
+    ).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
     tokens, classes = (torch.from_numpy(a).long() for a in sentences(WORDS))
     batches, now = torch.from_numpy(order), 0
@@ -78,10 +89,10 @@ def theirs(dropout: float, order: np.ndarray) -> Callable[[], None]:
 
 
 def updates(dropout: float, rounds: int) -> Times:
-    """Milliseconds of an update: of transformers, and of trials of ours by their length."""
-    draw = generator(0, "benchmark", "bert", "order")
+    """Return the milliseconds of an update: transformers', and ours by length of the trial."""
+    draw = make_generator(0, "benchmark", "bert", "order")
     order = np.concatenate([draw.permutation(SAMPLES) for _ in range(4)]).reshape(-1, BATCH)
-    calls = {name: ours(dropout, length, order) for name, length in TRIALS.items()}
-    calls["theirs"] = theirs(dropout, order)
+    calls = {name: dualml_updates(dropout, length, order) for name, length in TRIALS.items()}
+    calls["theirs"] = transformers_updates(dropout, order)
 
     return milliseconds(calls, rounds, STEPS)

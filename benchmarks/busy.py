@@ -1,20 +1,21 @@
-"""How training fares beside processes that keep the cores busy, by how threads wait and where.
+"""Training next to processes that keep the cores busy, for several thread settings and cores.
 
     python benchmarks/busy.py --backend torch|mindspore [--quick] [--json] [--times FILE]
 
-LeNet, SGD, 64 samples an update, on one rank as in a trial, and shared by two and four ranks. The
-ranks of each setting start once and are stopped (SIGSTOP) but in their turn: first nobody else
-works, then 1, 2 and 4 processes spin in Python, and so on; in each of these rounds all settings
-take turns in an order drawn anew.
+LeNet, SGD, 64 samples per update, on one rank as in a trial, and split over two and four ranks. The
+ranks of each setting are started once and stopped (SIGSTOP) outside their turn. First the machine
+is quiet, then 1, 2 and 4 processes spin in Python. In each round all settings take turns in a new
+random order.
 
-Fair share: with n ranks of t threads on c cores, each thread has min(1, c / nt) of a core when it
-is quiet, and min(1, c / (nt + b)) beside b busy processes. The fair time is that of the best quiet
-setting of as many ranks and threads, times the first over the second: max(1, (nt + b) / c) /
-max(1, nt / c). Linux with ``sched_autogroup_enabled`` shares by session instead: every rank and
-every busy process is one of its own, as different people's would be.
+Fair share: with n ranks of t threads on c cores, each thread gets min(1, c / nt) of a core on a
+quiet machine, and min(1, c / (nt + b)) next to b busy processes. The fair time is that of the best
+quiet setting with the same ranks and threads, times the quotient of the two: max(1, (nt + b) / c) /
+max(1, nt / c). Linux with ``sched_autogroup_enabled`` shares by session instead, so every rank and
+every busy process is started in its own session, as if by different people.
 
-dualml looks at what others take when it begins, and chooses by it. Good is within 1.02 of the best
-of as many ranks where it begins quiet, and within 1.5 of the fair time beside those others.
+dualml measures the load of others when it starts, and chooses its setting by it. The limits are
+1.02 times the best setting with as many ranks on a machine that is quiet at the start, and 1.5
+times the fair time next to busy processes.
 """
 
 from __future__ import annotations
@@ -32,30 +33,38 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from busy_groups import Group, Setting, busy
+from busy_groups import Group, ThreadSetting, busy
 from busy_work import STEPS
 
-from dualml.bench.timing import Ratio, Row, Times, fastest, ratio, row
+from dualml.interface.bench.timing import (
+    Ratio,
+    RatioRow,
+    Times,
+    fastest_variant,
+    make_row,
+    ratio_quartiles,
+)
 
 CORES, LOADS = 2, (0, 1, 2, 4)
 QUIET, FAIR = 1.02, 1.5
-#: Seconds of measuring by number of ranks; a round longer than `LONG_S` is not repeated.
+#: Seconds of measuring, by number of ranks; a round longer than `LONG_S` is not repeated.
 BUDGET_S, QUICK_S = {1: 140.0, 2: 100.0, 4: 70.0}, {1: 15.0, 2: 12.0, 4: 10.0}
 LONG_S = 3.0
 OURS, BESIDE, DEFAULT = "as dualml, begun quiet", "as dualml, begun beside others", "nothing set"
 
 
-def variable(name: str, value: object, threads: int) -> Setting:
-    return Setting(f"{name}={value}", threads, {name: str(value)})
+def variable(name: str, value: object, threads: int) -> ThreadSetting:
+    """Return the setting that sets one environment variable."""
+    return ThreadSetting(f"{name}={value}", threads, {name: str(value)})
 
 
-def settings(backend: str, size: int, quick: bool, cores: Sequence[int]) -> list[Setting]:
-    """What is measured with so many ranks."""
-    found = [Setting(OURS, max(1, CORES // size)), Setting(BESIDE, 1, busy=(0.5, 0.5))]
-    found += [Setting(DEFAULT, t, {}) for t in (2, 1)]
+def settings(backend: str, size: int, quick: bool, cores: Sequence[int]) -> list[ThreadSetting]:
+    """Return the settings that are measured with so many ranks."""
+    found = [ThreadSetting(OURS, max(1, CORES // size)), ThreadSetting(BESIDE, 1, busy=(0.5, 0.5))]
+    found += [ThreadSetting(DEFAULT, t, {}) for t in (2, 1)]
     if quick:
         return found[:3] if size < 4 else found[:2]
-    found += [Setting("bound to one core", 1, {}, 1), variable("GOMP_SPINCOUNT", 0, 2)]
+    found += [ThreadSetting("bound to one core", 1, {}, 1), variable("GOMP_SPINCOUNT", 0, 2)]
     if size > 2:
         return found
     found.append(variable("OMP_WAIT_POLICY", "passive", 2))
@@ -65,20 +74,20 @@ def settings(backend: str, size: int, quick: bool, cores: Sequence[int]) -> list
     found.append(variable("OMP_WAIT_POLICY", "active", 2))
     where = {"GOMP_CPU_AFFINITY": " ".join(map(str, cores))}
     found += [
-        Setting("each thread on a core", 2, where),
-        Setting(
+        ThreadSetting("each thread on a core", 2, where),
+        ThreadSetting(
             "each thread on a core, GOMP_SPINCOUNT=3000", 2, {**where, "GOMP_SPINCOUNT": "3000"}
         ),
     ]
     if backend == "mindspore":
         runtime = {"dispatch_threads_num": (1, 2), "op_tuning.threads_num": (1, 2)}
         for name, values in {**runtime, "set_cpu_affinity": (1,)}.items():
-            found += [Setting(f"{name}({v})", 2, None, 0, {name: v}) for v in values]
+            found += [ThreadSetting(f"{name}({v})", 2, None, 0, {name: v}) for v in values]
     return found
 
 
 def measure(groups: Mapping[str, Group], seconds: float) -> dict[int, Times]:
-    """Load → setting → its times; at least two cycles through all loads."""
+    """Return load → setting → its times, from at least two cycles through all loads."""
     draw, begin, cycles = random.Random(0), time.monotonic(), 0
     times: dict[int, Times] = {load: {name: [] for name in groups} for load in LOADS}
     while cycles < 2 or time.monotonic() - begin < seconds:
@@ -94,7 +103,7 @@ def measure(groups: Mapping[str, Group], seconds: float) -> dict[int, Times]:
 
 
 def fair(size: int, threads: int, load: int, cores: int) -> float:
-    """What the kernel's fair share makes of a quiet second.
+    """Return the factor by which fair sharing lengthens a quiet second.
 
     >>> fair(1, 2, 1, 2), fair(1, 1, 1, 2), fair(4, 1, 4, 2)
     (1.5, 1.0, 2.0)
@@ -104,11 +113,12 @@ def fair(size: int, threads: int, load: int, cores: int) -> float:
 
 
 def judge(
-    section: str, size: int, asked: Sequence[Setting], times: Mapping[int, Times], cores: int
-) -> list[Row]:
-    """A row for each setting, four for what dualml does, and which settings keep to both limits."""
+    section: str, size: int, asked: Sequence[ThreadSetting], times: Mapping[int, Times], cores: int
+) -> list[RatioRow]:
+    """Return a row for each setting, four for dualml's own choice, and the settings within both
+    limits."""
     ranks, quiet = f"{size} rank{'s' * (size > 1)}", times[0]
-    best, kept, made = fastest(quiet, list(quiet)), [], []
+    best, kept, made = fastest_variant(quiet, list(quiet)), [], []
     middle = {load: {n: statistics.median(t) for n, t in by.items()} for load, by in times.items()}
     for one in asked:
         alike = [str(s) for s in asked if s.threads == one.threads]
@@ -118,35 +128,52 @@ def judge(
         ours = one.name == OURS
         beside = ", ".join(f"{share:.2f}" for share in shares.values())
         note = f"beside 1, 2 and 4 busy processes {beside} of fair"
-        found = row(
-            section, f"{ranks}, {one}, quiet", best, quiet, str(one), best,
-            target=QUIET if ours else None, note=note, why_missed=note,
-        )  # fmt: skip
+        found = make_row(
+            section,
+            f"{ranks}, {one}, quiet",
+            best,
+            quiet,
+            str(one),
+            best,
+            target=QUIET if ours else None,
+            note=note,
+        )
         made.append(found)
         if one.name == BESIDE:
             made += [
-                Row(
-                    section=section, what=f"{ranks}, {one}, beside {b} busy", against="fair share",
-                    ours=middle[b][str(one)], other=limits[b], unit="ms", target=FAIR,
-                    ratio=ratio(times[b][str(one)], [limits[b]] * len(times[b][str(one)]))
-                    if len(times[b][str(one)]) > 1 else Ratio(*[shares[b]] * 3),
+                RatioRow(
+                    section=section,
+                    what=f"{ranks}, {one}, beside {b} busy",
+                    against="fair share",
+                    ours=middle[b][str(one)],
+                    other=limits[b],
+                    unit="ms",
+                    target=FAIR,
+                    ratio=ratio_quartiles(times[b][str(one)], [limits[b]] * len(times[b][str(one)]))
+                    if len(times[b][str(one)]) > 1
+                    else Ratio(*[shares[b]] * 3),
                 )
                 for b in limits
-            ]  # fmt: skip
+            ]
         assert found.ratio is not None
         if found.ratio.median <= QUIET and max(shares.values()) <= FAIR:
             kept.append(str(one))
     return [
         *made,
-        Row(
-            section=section, what=f"{ranks}, settings that keep to both limits",
-            against="settings measured", ours=len(kept), other=len(asked), unit="", ratio=None,
+        RatioRow(
+            section=section,
+            what=f"{ranks}, settings that keep to both limits",
+            against="settings measured",
+            ours=len(kept),
+            other=len(asked),
+            unit="",
+            ratio=None,
             note="; ".join(kept),
         ),
-    ]  # fmt: skip
+    ]
 
 
-def rows(backend: str, quick: bool) -> tuple[list[Row], dict[str, Any]]:
+def rows(backend: str, quick: bool) -> tuple[list[RatioRow], dict[str, Any]]:
     usable = sorted(os.sched_getaffinity(0))[-CORES:]
     os.sched_setaffinity(0, usable)
     made, raw = [], {}
@@ -160,9 +187,9 @@ def rows(backend: str, quick: bool) -> tuple[list[Row], dict[str, Any]]:
                     folder.mkdir()
                     group = groups[str(one)] = Group(backend, size, one, folder)
                     group.wait()
-                    say(f"{size} ranks, {one}: ready")
+                    log_line(f"{size} ranks, {one}: ready")
                 times = measure(groups, seconds)
-                say(f"{size} ranks: {len(times[0][str(asked[0])])} cycles")
+                log_line(f"{size} ranks: {len(times[0][str(asked[0])])} cycles")
             finally:
                 for group in groups.values():
                     group.end()
@@ -172,7 +199,8 @@ def rows(backend: str, quick: bool) -> tuple[list[Row], dict[str, Any]]:
     return made, raw
 
 
-def say(text: str) -> None:
+def log_line(text: str) -> None:
+    """Print a line with the time of day to standard error."""
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 

@@ -1,5 +1,5 @@
-"""The processes of busy.py: the ranks of a setting, which stand still out of their turn, and others
-that keep the cores busy. Whatever happens, they end with the benchmark."""
+"""The processes of busy.py: ranks, which are stopped outside their turn, and busy processes that
+load the cores. They always end with the benchmark."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from unittest.mock import patch
 from busy_work import STEPS
 
 from dualml.backend import backends
-from dualml.cores import of_each_rank, of_one_rank
+from dualml.common.cores import affinity_env, cores_per_rank
 
 WORK = str(Path(__file__).with_name("busy_work.py"))
 ROUND_S, LIMIT_S = 0.25, 600.0
 STUDIED = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "GOMP_CPU_AFFINITY", "OMP_PROC_BIND", "OMP_PLACES")
-#: The same kernels for every setting: a trial would choose them by its own measurement.
+#: Fixed kernels for every setting: a trial would choose them by a measurement.
 SAME = {"DUALML_TORCH_MEMORY_FORMAT": "channels_last", "DUALML_TORCH_COMPILE": "never"}
 
 
 @dataclass(frozen=True)
-class Setting:
-    """``variables`` None: what dualml does where others keep cores so ``busy`` when it begins;
-    ``cores``: of each rank, 0 leaves it all."""
+class ThreadSetting:
+    """A thread setting. ``variables`` None: dualml's own choice when others keep ``busy`` cores at
+    its start. ``cores``: cores per rank, 0 for all."""
 
     name: str
     threads: int
@@ -48,14 +48,14 @@ class Setting:
 class Group:
     """The ranks of one setting, stopped while it is not their turn."""
 
-    def __init__(self, backend: str, size: int, setting: Setting, folder: Path) -> None:
+    def __init__(self, backend: str, size: int, setting: ThreadSetting, folder: Path) -> None:
         clean = {k: v for k, v in os.environ.items() if k not in STUDIED}
         chosen = backends()[backend].environ(setting.threads)
         if setting.variables is not None:
             chosen = {k: v for k, v in chosen.items() if k not in STUDIED} | setting.variables
             cores = setting.cores
         else:  # not what the caller of this benchmark has set
-            told, cores = own(backend, size, setting)
+            told, cores = default_variables(backend, size, setting)
             chosen |= told
         for rank in range(size):
             os.mkfifo(folder / f"go{rank}")
@@ -65,20 +65,30 @@ class Group:
         self.told = [os.open(folder / f"told{r}", os.O_RDWR) for r in range(size)]
         self.log, self.stretches = folder / "log", dict[int, int]()
         self.members: list[Any] = []
-        job = {"backend": backend, "size": size, "threads": setting.threads, "limit_s": LIMIT_S,
-               "cores": cores, "runtime": setting.runtime,
-               "folder": str(folder)}  # fmt: skip
+        job = {
+            "backend": backend,
+            "size": size,
+            "threads": setting.threads,
+            "limit_s": LIMIT_S,
+            "cores": cores,
+            "runtime": setting.runtime,
+            "folder": str(folder),
+        }
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, WORK, json.dumps(job)], env={**clean, **chosen, **SAME},
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
+                [sys.executable, WORK, json.dumps(job)],
+                env={**clean, **chosen, **SAME},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
 
     def answer(self, rank: int) -> str:
-        """The next line of a rank.
+        """Return the next line of a rank.
 
         Raises:
-            RuntimeError: the ranks have ended, or are silent.
+            RuntimeError: the ranks have ended, or do not answer.
         """
         text, end = b"", time.monotonic() + LIMIT_S / 4
         while not text.endswith(b"\n"):
@@ -89,7 +99,7 @@ class Group:
         return text.decode()
 
     def wait(self) -> None:
-        """Until all ranks are warm; then they are stopped."""
+        """Wait until all ranks are warm, then stop them."""
         import psutil
 
         for rank in range(len(self.told)):
@@ -99,13 +109,13 @@ class Group:
         self.signal(signal.SIGSTOP)
 
     def signal(self, number: int) -> None:
-        """To all; who supervises is stopped first and goes on last."""
+        """Send a signal to all processes; the supervisor is stopped first and continued last."""
         for one in self.members if number != signal.SIGCONT else reversed(self.members):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(one.pid, number)
 
     def __call__(self, load: int) -> float:
-        """Milliseconds of an update, in a round of about `ROUND_S`."""
+        """Return the milliseconds of an update, in a round of about `ROUND_S`."""
         many = self.stretches.get(load, 1)
         self.signal(signal.SIGCONT)
         for pipe in self.go:
@@ -124,21 +134,24 @@ class Group:
             os.close(pipe)
 
 
-def own(backend: str, size: int, setting: Setting) -> tuple[dict[str, str], int]:
-    """The studied variables that dualml sets by itself, and the cores of each of its ranks."""
+def default_variables(
+    backend: str, size: int, setting: ThreadSetting
+) -> tuple[dict[str, str], int]:
+    """Return the studied variables that dualml sets by itself, and the cores of each of its
+    ranks."""
     clean = {k: v for k, v in os.environ.items() if k not in STUDIED}
     info, threads = backends()[backend], setting.threads
     with patch.dict(os.environ, clean, clear=True):
         told = info.environ(threads)
         if size == 1:
-            told |= of_one_rank(threads, setting.busy, info.crowded)
-    cores = of_each_rank(size, threads, setting.busy, info.crowded) if size > 1 else 0
+            told |= affinity_env(threads, setting.busy, info.crowded)
+    cores = cores_per_rank(size, threads, setting.busy, info.crowded) if size > 1 else 0
     return {k: v for k, v in told.items() if k in STUDIED}, cores
 
 
 @contextlib.contextmanager
 def busy(many: int) -> Iterator[None]:
-    """So many processes at work, until the block is left."""
+    """Keep so many processes busy until the block is left."""
     started: list[subprocess.Popen[bytes]] = []
     try:
         for _ in range(many):

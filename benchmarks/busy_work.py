@@ -1,10 +1,11 @@
-"""What busy.py starts: a process that keeps a core busy, and ranks that train when told to.
+"""The programs that busy.py starts: a process that keeps a core busy, and ranks that train on
+request.
 
     python benchmarks/busy_work.py             keeps a core busy until its parent ends
     python benchmarks/busy_work.py JOB         the ranks of one setting; JOB is JSON
 
-Each rank reads ``go<rank>``, a pipe by name: how many stretches of `STEPS` updates to train. Into
-``told<rank>`` it writes the milliseconds of an update.
+Each rank reads from the named pipe ``go<rank>`` how many times to train `STEPS` updates, and writes
+the milliseconds of an update to ``told<rank>``.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ SAMPLES = 8192  # of each rank of several
 
 
 def settle(runtime: Mapping[str, int]) -> None:
-    """MindSpore's own settings, which count before anything is computed."""
+    """Apply MindSpore's own settings, which must precede any computation."""
     if not runtime:
         return
     import mindspore as ms
@@ -39,10 +40,11 @@ def settle(runtime: Mapping[str, int]) -> None:
 
 
 def confine(rank: int, cores: int) -> None:
-    """`dualml.machine.pin`, also for the threads that a framework has started."""
-    from dualml.machine import USABLE, pin
+    """Pin the process as `dualml.common.machine.pin_cores` does, including threads that a
+    framework has started."""
+    from dualml.common.machine import USABLE, pin_cores
 
-    pin(rank, cores)
+    pin_cores(rank, cores)
     mine = {USABLE[(rank * cores + i) % len(USABLE)] for i in range(cores)}
     for thread in os.listdir("/proc/self/task") if cores else ():
         with contextlib.suppress(ProcessLookupError):
@@ -58,8 +60,8 @@ def rounds(rank: int, folder: Path, once: Callable[[int], float]) -> None:
             told.write(json.dumps(once(int(line))) + "\n")
 
 
-def alone(job: Mapping[str, Any]) -> None:
-    """The loop of a trial with one rank."""
+def run_single(job: Mapping[str, Any]) -> None:
+    """Run the loop of a trial with one rank."""
     from workload import OurLoop, dataset
 
     from dualml.backend import backends
@@ -72,8 +74,8 @@ def alone(job: Mapping[str, Any]) -> None:
         rounds(0, Path(job["folder"]), lambda many: sum(loop() for _ in range(many)) / many)
 
 
-def together(comm: Any, job: Mapping[str, Any]) -> None:
-    """The update of a trial with several ranks; the target of `run_ranks`."""
+def run_on_rank(comm: Any, job: Mapping[str, Any]) -> None:
+    """Run the update of a trial with several ranks; the target of `run_ranks`."""
     from ourparallel import OurParallel, samples
     from ranks import paced
 
@@ -85,19 +87,19 @@ def together(comm: Any, job: Mapping[str, Any]) -> None:
 
 
 def start(job: Mapping[str, Any]) -> None:
-    """All ranks of the setting, in exactly the environment of this process."""
+    """Start all ranks of the setting, in exactly the environment of this process."""
     from ranks import LIMIT_S, on_ranks
 
     from dualml.launch import ranks as launcher
 
     if job["size"] == 1:
-        alone(job)
+        run_single(job)
         return
     there, info = dict(os.environ), launcher.backends()[job["backend"]]
     # The parent has set what is asked for: what dualml would add is not always wanted.
     object.__setattr__(info, "environ", lambda threads: there)
     assert job["limit_s"] < LIMIT_S
-    on_ranks(job["backend"], job["size"], "busy_work:together", job, job["threads"])
+    on_ranks(job["backend"], job["size"], "busy_work:run_on_rank", job, job["threads"])
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What one rank does to time collectives in MindSpore; started by communication.py."""
+"""Time collectives in MindSpore on one rank; started by communication.py."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 from mindspore import nn, ops
 from ranks import paced
 
-from dualml.aggregation import strategy
-from dualml.bench.timing import Times, take_turns
-from dualml.model import model
+from dualml.algorithms.model import model
+from dualml.interface.bench.timing import Times, time_interleaved
+from dualml.parallel.aggregation import strategy
 
 
 class EachParameter(nn.Cell):
-    """One ``ops.AllReduce`` for every tensor, compiled: the way of `nn.DistributedGradReducer`."""
+    """One ``ops.AllReduce`` for every tensor, compiled, like `nn.DistributedGradReducer`."""
 
     def __init__(self, group: str) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class EachParameter(nn.Cell):
 
 
 def models(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:
-    """Model → times to sum its gradients over the ranks, and to copy them."""
+    """Return model → times to sum its gradients over the ranks, and to copy them."""
     ms.set_context(mode=ms.GRAPH_MODE)
     reduce, ring = strategy("all_reduce"), strategy("ring")
     found = {}
@@ -54,5 +54,5 @@ def models(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:
             "copy": lambda memory=memory, other=other: np.copyto(other, memory),
         }
         rounds = {n: paced(comm, call, argument["repeats"]) for n, call in calls.items()}
-        found[name] = take_turns(rounds, argument["rounds"])
+        found[name] = time_interleaved(rounds, argument["rounds"])
     return found

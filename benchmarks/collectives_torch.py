@@ -1,4 +1,4 @@
-"""What one rank does to time collectives in PyTorch; started by communication.py."""
+"""Time collectives in PyTorch on one rank; started by communication.py."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ import torch
 import torch.distributed as dist
 from ranks import paced
 
-from dualml.aggregation import strategy
-from dualml.bench.timing import Times, take_turns
-from dualml.model import model
-from dualml_torch.gloo import loops, wait_your_turn
+from dualml.algorithms.model import model
+from dualml.interface.bench.timing import Times, time_interleaved
+from dualml.parallel.aggregation import strategy
+from dualml_torch.algorithms.gloo import loop_thread_ids, use_batch_scheduling
 
 MANY = [10_486] * 100  # 100 equal tensors, 4 MB
 
 
 def sizes(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:
-    """Bytes → times of our all-reduce, of gloo's called by hand, of our ring, and of a copy."""
+    """Return bytes → times of our all-reduce, of gloo's called directly, of our ring, and of a
+    copy."""
     reduce, ring = strategy("all_reduce"), strategy("ring")
     found = {}
     for nbytes, repeats, names in argument["sizes"]:
@@ -37,20 +38,22 @@ def sizes(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:
     return found
 
 
-def as_started() -> None:
-    """Gloo's receiving threads as they are in any script, until `wait_your_turn`."""
-    for thread in loops():
+def reset_scheduling() -> None:
+    """Reset the scheduling of gloo's receiving threads to that of any script, until
+    `wait_your_turn`."""
+    for thread in loop_thread_ids():
         os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
 
 
 def pushy(call: Callable[[], Any]) -> None:
-    as_started()
+    """Run a call with gloo's threads scheduled as in any script, then restore dualml's settings."""
+    reset_scheduling()
     call()
-    wait_your_turn()
+    use_batch_scheduling()
 
 
 def buckets(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:
-    """Model → times of its gradients summed as one flat bucket, and tensor by tensor."""
+    """Return model → times to sum its gradients as one flat bucket, and tensor by tensor."""
     reduce, found = strategy("all_reduce"), {}
     lenet = list(model("lenet").parameters().values())
     for name, shapes in {"lenet": lenet, "many": [(n,) for n in MANY]}.items():
@@ -65,4 +68,5 @@ def buckets(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:
 
 
 def turns(comm: Any, calls: dict[str, Callable[[], Any]], rounds: int, repeats: int) -> Times:
-    return take_turns({n: paced(comm, call, repeats) for n, call in calls.items()}, rounds)
+    """Time the calls in alternating order on all ranks."""
+    return time_interleaved({n: paced(comm, call, repeats) for n, call in calls.items()}, rounds)

@@ -1,4 +1,4 @@
-"""One worker against two with as many samples each, a core for each: what working together costs.
+"""One worker against two with the same samples each and one core each: the cost of a second.
 
     python benchmarks/efficiency.py --backend torch|mindspore [--quick]   prints rows as JSON
 
@@ -19,22 +19,22 @@ from ourparallel import Order, OurParallel, lenet, samples
 from ranks import on_ranks, paced, slowest
 
 from dualml.backend import backends
-from dualml.bench.timing import Row, Times, row, take_turns
+from dualml.interface.bench.timing import RatioRow, Times, make_row, time_interleaved
 
 SIZE, EACH, STEPS = 2, 256, 16
-#: Smallest efficiency that is good.
+#: Smallest efficiency that counts as good.
 GOAL = {"torch": 0.85, "mindspore": 0.8}
 
 
-class Alone:
-    """The whole step of one worker on rank 0; the others do nothing."""
+class SingleWorker:
+    """The whole step of one worker on rank 0, while the others do nothing."""
 
     def __init__(self, comm: Any, x: Any, y: Any) -> None:
         self.rank = comm.rank
         self.backend = backends()[comm.backend].create("cpu", 1)
         recipe = lenet(x, y)
         self.training = self.backend.training(recipe)
-        self.training.load(recipe.weights, recipe.state(), 0)
+        self.training.load(recipe.weights, recipe.initial_state(), 0)
         self.next, self.step = Order(len(y), EACH), 0
 
     def __call__(self) -> None:
@@ -44,11 +44,12 @@ class Alone:
         for _ in range(STEPS):
             self.step += 1
             lazy.append(self.training.step(self.next(), self.step))
-        self.backend.read(lazy)
+        self.backend.materialize_losses(lazy)
 
 
 def own_core(rank: int) -> None:
-    """Confine every thread of this process to one core, also those that a framework has started."""
+    """Confine every thread of this process to one core, including those that a framework has
+    started."""
     usable = sorted(os.sched_getaffinity(0))
     for thread in os.listdir("/proc/self/task"):
         with contextlib.suppress(ProcessLookupError):
@@ -56,22 +57,31 @@ def own_core(rank: int) -> None:
 
 
 def train(comm: Any, argument: dict[str, Any]) -> Times:
-    """Milliseconds of an update, alone and together."""
+    """Return the milliseconds of an update, alone and together."""
     own_core(comm.rank)
     x, y = samples()
-    calls = {"together": OurParallel(comm, x, y, SIZE * EACH, STEPS), "alone": Alone(comm, x, y)}
-    times = take_turns({n: paced(comm, call) for n, call in calls.items()}, argument["rounds"])
+    calls = {
+        "together": OurParallel(comm, x, y, SIZE * EACH, STEPS),
+        "alone": SingleWorker(comm, x, y),
+    }
+    times = time_interleaved(
+        {n: paced(comm, call) for n, call in calls.items()}, argument["rounds"]
+    )
     return {name: [t / STEPS for t in found] for name, found in times.items()}
 
 
-def rows(backend: str, rounds: int) -> list[Row]:
+def rows(backend: str, rounds: int) -> list[RatioRow]:
     times = slowest(on_ranks(backend, SIZE, "efficiency:train", {"rounds": rounds}))
     section = f"two ranks against one, {backend}"
-    made = row(
-        section, f"an update of two ranks, LeNet, {EACH} samples each, a core each",
-        f"one rank alone, {EACH} samples", times, "together", "alone",
+    made = make_row(
+        section,
+        f"an update of two ranks, LeNet, {EACH} samples each, a core each",
+        f"one rank alone, {EACH} samples",
+        times,
+        "together",
+        "alone",
         target=1 / GOAL[backend],
-    )  # fmt: skip
+    )
     assert made.ratio is not None
     told = f"efficiency {1 / made.ratio.median:.2f}, at least {GOAL[backend]} is good"
     return [replace(made, note=told)]

@@ -1,4 +1,4 @@
-"""The benchmark of a GPU from this source tree: no installation, no network, nothing left behind.
+"""Benchmark a GPU from this source tree, without installation, network, or traces left behind.
 
     make gpu-wheels     where there is a network: packages that the GPU machine may lack
     make gpu            on the GPU machine; ARGS are those of `dualml bench`
@@ -22,11 +22,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 WHEELS = ROOT / "gpu-wheels"
 PYTHONS = ("3.11", "3.12")
-#: Wheels of compiled packages are named after the oldest system they run on; pip matches exactly.
+#: Platform tags of compiled wheels (the oldest system they run on), which pip matches exactly.
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
-#: Come with PyTorch or are too large to carry.
+#: Packages that come with PyTorch or are too large to carry.
 LARGE = ("numpy", "scipy", "scikit-learn")
-#: Of the conformance suite.
+#: Packages that the conformance suite needs.
 TESTS = ["pytest>=8", "pytest-timeout>=2.3"]
 DEFAULT = ["--device", "cuda", "--page", "docs"]
 
@@ -42,12 +42,22 @@ def pip(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def wheels() -> None:
-    """Download what is small, for both Pythons."""
+    """Download the small packages for both Python versions."""
     light = [need for need in project()["dependencies"] if not need.startswith(LARGE)]
     for python in PYTHONS:
         platforms = [word for name in PLATFORMS for word in ("--platform", name)]
-        done = pip("download", "--quiet", "--only-binary=:all:", "--python-version", python,
-                   *platforms, "--dest", str(WHEELS), *light, *TESTS)  # fmt: skip
+        done = pip(
+            "download",
+            "--quiet",
+            "--only-binary=:all:",
+            "--python-version",
+            python,
+            *platforms,
+            "--dest",
+            str(WHEELS),
+            *light,
+            *TESTS,
+        )
         if done.returncode:
             sys.exit(f"the wheels for Python {python} cannot be had: {done.stderr.strip()}")
     files = list(WHEELS.glob("*.whl"))
@@ -55,11 +65,21 @@ def wheels() -> None:
     print(f"{WHEELS}: {len(files)} wheels, {size:.1f} MiB")
 
 
-def missing() -> list[str]:
-    """``name==version`` of what this Python lacks, or has too old, as pip resolves it."""
+def missing_packages() -> list[str]:
+    """Return ``name==version`` of packages that this Python lacks or has too old, as pip resolves
+    it."""
     wheels = ["--find-links", str(WHEELS)] if WHEELS.is_dir() else []
-    done = pip("install", "--dry-run", "--quiet", "--no-index", *wheels, "--report", "-",
-               *project()["dependencies"], *TESTS)  # fmt: skip
+    done = pip(
+        "install",
+        "--dry-run",
+        "--quiet",
+        "--no-index",
+        *wheels,
+        "--report",
+        "-",
+        *project()["dependencies"],
+        *TESTS,
+    )
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
         why = lines[-1] if lines else done.stderr.strip()
@@ -74,14 +94,25 @@ def missing() -> list[str]:
 
 def unpack(names: Sequence[str], site: Path) -> None:
     """Install these wheels, and nothing else, into a folder."""
-    done = pip("install", "--quiet", "--no-index", "--no-deps", "--no-compile", "--target",
-               str(site), "--find-links", str(WHEELS), *names)  # fmt: skip
+    done = pip(
+        "install",
+        "--quiet",
+        "--no-index",
+        "--no-deps",
+        "--no-compile",
+        "--target",
+        str(site),
+        "--find-links",
+        str(WHEELS),
+        *names,
+    )
     if done.returncode:
         sys.exit(f"{', '.join(names)} cannot be unpacked: {done.stderr.strip()}")
 
 
 def described(site: Path) -> None:
-    """What `importlib.metadata` knows of an installed dualml: its name and its entry points."""
+    """Describe dualml as `importlib.metadata` describes an installed package: name and entry
+    points."""
     sys.path.insert(0, str(ROOT))
     from dualml import __version__
 
@@ -99,10 +130,10 @@ def entry_points() -> Iterator[str]:
 
 
 def measure(words: Sequence[str]) -> int:
-    """`dualml bench` with these options; its exit code."""
+    """Run `dualml bench` with these options and return its exit code."""
     with tempfile.TemporaryDirectory(prefix="dualml-gpu-") as temporary:
         site = Path(temporary)
-        if lacking := missing():
+        if lacking := missing_packages():
             print(f"from gpu-wheels: {', '.join(lacking)}", file=sys.stderr)
             unpack(lacking, site)
         described(site)

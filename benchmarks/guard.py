@@ -1,11 +1,11 @@
-"""Hold `dualml compare` of two runs against changes that are harmless and changes that are wrong.
+"""Test `dualml compare` of two runs with harmless changes and with wrong ones.
 
     python benchmarks/guard.py [--only NAME …] [--jobs N] [--out FILE] [--markdown DIR]
 
-Each change is one arm of benchmarks/planted run again in PyTorch with something else: settings,
-threads, ranks, kernels, or one of the plants. Beside the guard two usual checks judge the same
-pair: that all losses print alike with six digits, and that the final losses are within 0.001. The
-half of a change follows from a hash of its name; the guard has no setting that was tuned.
+Each change is an arm of benchmarks/planted, run again in PyTorch with one difference: settings,
+threads, ranks, kernels, or one of the plants. Two usual checks judge the same pair: that all losses
+are equal when printed with six digits, and that the final losses are within 0.001. A hash of its
+name decides whether a change is in the tuned or the held-out half; the guard has no tuned setting.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ sys.path.insert(0, str(HERE))
 from planted.plants import PLANTS  # noqa: E402
 from planted.run import experiment_of  # noqa: E402
 
+from dualml.experiment.store.records import read_records  # noqa: E402
+from dualml.experiment.store.trial import trial_folder  # noqa: E402
 from dualml.parity.against import compare_runs  # noqa: E402
-from dualml.report.page.markdown import between  # noqa: E402
-from dualml.store.records import read_records  # noqa: E402
-from dualml.store.trial import trial_folder  # noqa: E402
+from dualml.report.page.markdown import replace_between  # noqa: E402
 
 BACKEND, DIGITS, TOLERANCE = "torch", 6, 1e-3
 #: Seconds of one run.
@@ -52,13 +52,15 @@ HEADS = {
     "zh": ["改动", "部分", "数目", "守卫", "损失 6 位相同", "最终损失 ± 0.001"],
 }
 HALVES = {"en": ("first", "held out"), "zh": ("前半", "留出")}
-RIGHT = {"en": {"wrong": "{} refused", "harmless": "{} passed"},
-         "zh": {"wrong": "拒绝 {}", "harmless": "放行 {}"}}  # fmt: skip
+RIGHT = {
+    "en": {"wrong": "{} refused", "harmless": "{} passed"},
+    "zh": {"wrong": "拒绝 {}", "harmless": "放行 {}"},
+}
 
 
 @dataclass(frozen=True)
 class Change:
-    """An arm run again with something else."""
+    """An arm run again with one change."""
 
     name: str
     arm: str
@@ -78,7 +80,7 @@ class Change:
 
 
 def changes() -> Iterator[Change]:
-    """All plants of one framework, and the changes of ``guard.toml``."""
+    """Return all plants of one framework, and the changes of ``guard.toml``."""
     site = os.pathsep.join(filter(None, (str(HERE / "planted/site"), os.environ.get("PYTHONPATH"))))
     for plant in PLANTS.values():
         env = {"DUALML_PLANTED": f"{BACKEND}:{plant.name}", "PYTHONPATH": site}
@@ -89,12 +91,19 @@ def changes() -> Iterator[Change]:
             for arm in row["arms"]:
                 settings = row.get("set", [])
                 own = settings[arm] if isinstance(settings, dict) else settings
-                yield Change(row["name"], arm, wrong, row["about"]["en"],
-                             own, row.get("words", ()), row.get("env", {}))  # fmt: skip
+                yield Change(
+                    row["name"],
+                    arm,
+                    wrong,
+                    row["about"]["en"],
+                    own,
+                    row.get("words", ()),
+                    row.get("env", {}),
+                )
 
 
 def run(change: Change | None, arm: str, out: Path) -> str:
-    """One run of an arm; why it failed, or nothing."""
+    """Run an arm; return why it failed, or ""."""
     words = ["--backend", BACKEND, "--arm", arm, "--out", str(out), "--no-report", "--no-find"]
     if change is None or "--threads" not in change.words:
         words += ["--threads", "1"]
@@ -103,13 +112,18 @@ def run(change: Change | None, arm: str, out: Path) -> str:
     env = {**os.environ, **(change.env if change else {})}
     done = subprocess.run(
         [sys.executable, "-m", "dualml", "run", str(experiment_of(arm)), *words],
-        capture_output=True, text=True, env=env, timeout=LIMIT, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env=env,
+        timeout=LIMIT,
+        check=False,
+    )
     return "" if done.returncode in (0, 3) else done.stderr[-300:] or done.stdout[-300:]
 
 
 def base(arm: str, folder: Path) -> tuple[Path, str]:
-    """The run that the changes of an arm are held against, and why it failed, or nothing."""
+    """Run the arm that its changes are compared with; return the folder, and why it failed, or
+    ""."""
     out = folder / f"base-{arm}"
     with BASES:
         if arm not in FAILED:
@@ -118,15 +132,21 @@ def base(arm: str, folder: Path) -> tuple[Path, str]:
 
 
 def losses(folder: Path, arm: str) -> list[float]:
+    """Return the recorded losses of an arm."""
     return list(read_records(trial_folder(folder, (arm, BACKEND, 0)))["loss"].value)
 
 
 def judge(change: Change, folder: Path) -> dict[str, Any]:
-    """Whether each check refuses a change."""
+    """Return check → whether it refuses a change."""
     a, why = base(change.arm, folder)
     b = folder / f"{change.name}-{change.arm}"
-    row = {"name": change.name, "arm": change.arm, "wrong": change.wrong, "about": change.about,
-           "held_out": change.held_out}  # fmt: skip
+    row = {
+        "name": change.name,
+        "arm": change.arm,
+        "wrong": change.wrong,
+        "about": change.about,
+        "held_out": change.held_out,
+    }
     if why := why or run(change, change.arm, b):
         shutil.rmtree(b, ignore_errors=True)
         return {**row, "failed": why}
@@ -137,21 +157,26 @@ def judge(change: Change, folder: Path) -> dict[str, Any]:
     pair = against.pairs[0]
     return {
         **row,
-        "verdict": against.verdict, "reason": pair.reason, "ratio": pair.ratio,
+        "verdict": against.verdict,
+        "reason": pair.reason,
+        "ratio": pair.ratio,
         "first": pair.judged.get("first_divergence"),
         "guard": not against.passed,
         "digits": printed[0] != printed[1],
         "tolerance": not abs(before[-1] - after[-1]) <= TOLERANCE,
-    }  # fmt: skip
+    }
 
 
 def table(rows: Sequence[dict[str, Any]], lang: str) -> str:
-    """How many of which changes each check judges rightly."""
+    """Return a table of the changes that each check judges correctly."""
     lines = [HEADS[lang], ["---", "---", "--:", "--:", "--:", "--:"]]
     for wrong, kind in ((True, "wrong"), (False, "harmless")):
         for held_out in (False, True):
-            own = [r for r in rows if (r["wrong"], r["held_out"]) == (wrong, held_out)
-                   and "failed" not in r]  # fmt: skip
+            own = [
+                r
+                for r in rows
+                if (r["wrong"], r["held_out"]) == (wrong, held_out) and "failed" not in r
+            ]
             counts = [sum(r[check] == wrong for r in own) for check in CHECKS]
             cells = [RIGHT[lang][kind].format(n) for n in counts]
             lines.append([KINDS[lang][kind], HALVES[lang][held_out], str(len(own)), *cells])
@@ -187,7 +212,7 @@ def main() -> int:
         if asked.markdown:
             page = asked.markdown / name
             block = f"{BEGIN}\n{table(known, lang)}\n{END}"
-            page.write_text(between(page.read_text("utf-8"), BEGIN, END, block), "utf-8")
+            page.write_text(replace_between(page.read_text("utf-8"), BEGIN, END, block), "utf-8")
     return 0
 
 

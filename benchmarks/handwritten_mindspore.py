@@ -1,4 +1,4 @@
-"""What an expert and what a course would write: LeNet's training loops in plain MindSpore.
+"""LeNet's training loops in plain MindSpore, as an expert and as a course would write them.
 
 Nothing of dualml is imported, so that time and memory of these loops are the framework's alone.
 """
@@ -39,7 +39,7 @@ def native(arm: str, lr: float, net: nn.Cell) -> nn.Optimizer:
 
 
 class Step(nn.Cell):
-    """Forward, backward and update; one graph where the mode is GRAPH_MODE."""
+    """Forward, backward and update; one graph if the mode is GRAPH_MODE."""
 
     def __init__(self, arm: str, lr: float) -> None:
         super().__init__()
@@ -53,11 +53,11 @@ class Step(nn.Cell):
 
 
 class HandWritten:
-    """The loop an expert writes: data in memory, no synchronisation a step.
+    """The loop of an expert: data in memory, no synchronisation per step.
 
     Args:
         mode: ``ms.GRAPH_MODE`` compiles the step as a whole; ``ms.PYNATIVE_MODE`` runs it
-            operator by operator, as most scripts of the course do.
+            operator by operator, as most course scripts do.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class HandWritten:
         self.order, self.at = self.draw.permutation(len(y)), 0
 
     def __call__(self) -> float:
-        with running(self.mode):
+        with execution_mode(self.mode):
             begin = time.perf_counter()
             losses = []
             for _ in range(self.steps):
@@ -85,8 +85,9 @@ class HandWritten:
 
 
 @contextmanager
-def running(mode: int) -> Iterator[None]:
-    """A mode for one block. PyNative computes at once: its queue only makes its threads spin."""
+def execution_mode(mode: int) -> Iterator[None]:
+    """Set the execution mode for one block. PyNative is synchronous here: its queue only makes
+    threads spin."""
     ms.set_context(mode=mode, pynative_synchronize=mode == ms.PYNATIVE_MODE)
     try:
         yield
@@ -95,7 +96,8 @@ def running(mode: int) -> Iterator[None]:
 
 
 class Clock(ms.train.Callback):
-    """Seconds from the end of the first step to the end of the last: no start of a round."""
+    """Measures the seconds from the end of the first step to the end of the last, without
+    start-up."""
 
     def __init__(self) -> None:
         self.first = self.last = 0.0

@@ -1,4 +1,4 @@
-"""What an expert and what a course would write: training loops in plain PyTorch.
+"""Training loops in plain PyTorch, as an expert and as a course would write them.
 
 Nothing of dualml is imported, so that time and memory of these loops are the framework's alone.
 """
@@ -36,13 +36,13 @@ def native(arm: str, lr: float, net: nn.Module, **how: bool) -> torch.optim.Opti
 
 
 class HandWritten:
-    """The loop an expert writes: data in memory, one gather a batch, no synchronisation a step.
+    """The loop of an expert: data in memory, one gather per batch, no synchronisation per step.
 
     Args:
         net: the model; a new LeNet unless given.
         optimizer: ``fused`` or ``foreach`` of `torch.optim`.
         memory: ``contiguous_format`` or ``channels_last`` for images and kernels.
-        compiled: model and loss by `torch.compile`, in this mode; empty: eager.
+        compiled: mode of `torch.compile` for model and loss; "" is eager.
     """
 
     def __init__(
@@ -89,7 +89,8 @@ class HandWritten:
 
 
 class Course:
-    """The loop of a course: a `DataLoader` that collates samples, and a loss printed each step."""
+    """The loop of a course: a `DataLoader` that collates samples, and the loss printed each
+    step."""
 
     def __init__(self, x: torch.Tensor, y: torch.Tensor, arm: str, lr: float, steps: int) -> None:
         self.loader = DataLoader(TensorDataset(x, y), batch_size=BATCH, shuffle=True)

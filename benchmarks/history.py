@@ -1,4 +1,4 @@
-"""How the ratios of the benchmarks came to be what they are: kept in ``history.json``.
+"""The history of the benchmark ratios, in ``history.json``.
 
     python benchmarks/history.py          # add what docs/benchmarks.md has now
     python benchmarks/history.py --git    # make the file again from every revision of the page
@@ -27,7 +27,7 @@ Row = dict[str, str | float | list[float]]
 
 
 def rows(page: str, date: str) -> Iterator[Row]:
-    """The measured ratios of a revision of the page."""
+    """Return the measured ratios of a revision of the page."""
     head, *tables = (results(page) or "").split("\n### ")
     facts = dict(re.findall(r"^- (cpu|versions): (.*)$", head, re.M))
     machine = ", ".join(facts.values())
@@ -36,13 +36,19 @@ def rows(page: str, date: str) -> Iterator[Row]:
         for line in lines.splitlines():
             cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
             if len(cells) > 4 and (ratio := RATIO.fullmatch(cells[4])):
-                yield {"date": date, "machine": machine, "section": section, "what": cells[0],
-                       "against": cells[1], "ratio": float(ratio[1]),
-                       "quartiles": [float(ratio[2]), float(ratio[3])]}  # fmt: skip
+                yield {
+                    "date": date,
+                    "machine": machine,
+                    "section": section,
+                    "what": cells[0],
+                    "against": cells[1],
+                    "ratio": float(ratio[1]),
+                    "quartiles": [float(ratio[2]), float(ratio[3])],
+                }
 
 
 def added(history: list[Row], new: Iterator[Row]) -> list[Row]:
-    """``history`` with the rows that say something else than the last of their kind."""
+    """Return ``history`` with the new rows that differ from the last of their kind."""
     key = ("section", "what", "against")
     last = {tuple(row[name] for name in key): row for row in history}
     whole = list(history)
@@ -54,7 +60,7 @@ def added(history: list[Row], new: Iterator[Row]) -> list[Row]:
 
 
 def revisions() -> Iterator[tuple[str, str]]:
-    """Date and text of every revision of the page, the oldest first."""
+    """Yield date and text of every revision of the page, oldest first."""
     log = git("log", "--reverse", "--format=%H %as", "--", PAGE)
     for line in log.splitlines():
         commit, date = line.split()

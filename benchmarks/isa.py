@@ -1,9 +1,9 @@
-"""MindSpore's convolution trap: one update with dualml's choice of instruction set, and without.
+"""MindSpore's convolution trap: one update with and without dualml's choice of instruction set.
 
     python benchmarks/isa.py        prints rows as JSON
 
 oneDNN as MindSpore bundles it may choose a reference convolution on an AVX-512 CPU; dualml measures
-this once per machine and caps ``ONEDNN_MAX_CPU_ISA`` where that helps (`dualml_ms.isa`).
+this once per machine and caps ``ONEDNN_MAX_CPU_ISA`` where that helps (`dualml_ms.common.isa`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from dualml.bench.timing import Row, row, take_turns
+from dualml.interface.bench.timing import RatioRow, make_row, time_interleaved
 
 VARIABLE = "ONEDNN_MAX_CPU_ISA"
 SECTION = "MindSpore's convolutions"
@@ -24,7 +24,7 @@ STEP = [sys.executable, str(Path(__file__).with_name("training_mindspore.py")), 
 
 
 def update_ms(env: dict[str, str]) -> Callable[[], float]:
-    """One round: milliseconds of an update of SGD in a process of its own."""
+    """Return a round: the milliseconds of an SGD update in a separate process."""
 
     def run() -> float:
         told = subprocess.run(STEP, env=env, check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -33,18 +33,20 @@ def update_ms(env: dict[str, str]) -> Callable[[], float]:
     return run
 
 
-def rows(rounds: int) -> list[Row]:
+def rows(rounds: int) -> list[RatioRow]:
     from dualml.backend import backends
-    from dualml.machine import default_threads
+    from dualml.common.machine import default_threads
 
     chosen = backends()["mindspore"].environ(default_threads())
     cap = chosen.get(VARIABLE, "")
     env = {**os.environ, **chosen}
     variants = {"ours": env, "default": {k: v for k, v in env.items() if k != VARIABLE}}
-    times = take_turns({k: update_ms(v) for k, v in variants.items()}, rounds, warm_up=0)
+    times = time_interleaved({k: update_ms(v) for k, v in variants.items()}, rounds, warm_up=0)
     note = f"{VARIABLE}={cap}" if cap else f"{VARIABLE} is left alone on this CPU"
     return [
-        row(SECTION, "one update, sgd", "without the choice", times, "ours", "default", note=note)
+        make_row(
+            SECTION, "one update, sgd", "without the choice", times, "ours", "default", note=note
+        )
     ]
 
 

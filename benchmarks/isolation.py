@@ -1,9 +1,9 @@
-"""Measures what the isolation of students' code costs, and how soon a check names a mistake.
+"""Measure the cost of isolating students' code, and the time until a check names a mistake.
 
     python benchmarks/isolation.py [--times 9] [--json FILE] [--docs docs]
 
-With and without walls in turn, in one process, with servers that are warm; medians and the ratio
-of pairs. Quiet machine: nothing else may run.
+Checks with and without the sandbox alternate in one process, with warm servers; results are medians
+and the median ratio of pairs. Nothing else may run on the machine.
 """
 
 from __future__ import annotations
@@ -19,68 +19,77 @@ from statistics import median
 from typing import Any
 
 from dualml.course.check import check
-from dualml.course.exercise import File
+from dualml.course.exercise import ExerciseFile
 from dualml.course.grading.grade import grade
-from dualml.course.grading.request import Request
+from dualml.course.grading.request import GradingRequest
 from dualml.course.grading.rubric import Rubric
-from dualml.course.grading.submissions import submissions
+from dualml.course.grading.submissions import find_submissions
 from dualml.course.isolation.detect import WALLS, Isolation
-from dualml.course.labs import file, lab
-from dualml.course.workspace import source
+from dualml.course.labs import find_exercise, load_lab
+from dualml.course.workspace import read_solution
 
 OPEN = Isolation("none", "as asked for")
-#: Students of a class, each with a right solution.
+#: Number of students of a class, each with a right solution.
 CLASS = 12
 GATHER = "g = self.comm.reduce_scatter(gradient) / self.comm.size"
 MEAN = "m.mul_(beta1).add_((1 - beta1) * g)"
-#: What is told of which mistake: file, line, what stands there instead.
+#: Mistakes whose report is timed → file, line, and its replacement.
 MISTAKES = {
     "a mistake without a name, lab 1": ("optim_torch", MEAN, MEAN.replace("* g)", "* g * 1.1)")),
     "an exception on one rank": ("zero_torch", GATHER, "if self.comm.rank: raise KeyError(0)"),
     "a deadlock: a rank that leaves": ("zero_torch", GATHER, "if self.comm.rank: return"),
     "a deadlock: ranks that ask for different things": (
-        "zero_torch", GATHER, "if self.comm.rank: self.comm.all_gather(gradient)"),
-}  # fmt: skip
+        "zero_torch",
+        GATHER,
+        "if self.comm.rank: self.comm.all_gather(gradient)",
+    ),
+}
 
 
 def timed(work: Callable[[], Any]) -> float:
+    """Return the seconds that a function takes."""
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
 
 
 def pairs(times: int, work: Callable[[Isolation], Any]) -> dict[str, float]:
-    """Medians with and without walls, taken in turn, and of the differences and ratios."""
+    """Return medians with and without isolation, in alternating rounds, and of the differences and
+    ratios."""
     for around in (WALLS, OPEN):
         work(around)  # the servers start
     rows = [(timed(lambda: work(WALLS)), timed(lambda: work(OPEN))) for _ in range(times)]
     walled, bare = zip(*rows, strict=True)
     return {
-        "walls_s": median(walled), "without_s": median(bare),
-        "more_ms": 1e3 * median(a - b for a, b in rows), "ratio": median(a / b for a, b in rows),
-    }  # fmt: skip
+        "walls_s": median(walled),
+        "without_s": median(bare),
+        "more_ms": 1e3 * median(a - b for a, b in rows),
+        "ratio": median(a / b for a, b in rows),
+    }
 
 
-def one_check(folder: Path, exercise: File, around: Isolation) -> None:
+def one_check(folder: Path, exercise: ExerciseFile, around: Isolation) -> None:
+    """Check a file of one student."""
     checked = check(exercise, folder / exercise.name, 5, isolation=around)
-    assert checked.met, [j for j in checked.judgements if j.status != "met"]
+    assert checked.is_passed, [j for j in checked.judgements if j.status != "met"]
 
 
 def one_class(folder: Path, around: Isolation) -> None:
-    """Grade a class, two at a time."""
-    exercises = lab("lab1")
+    """Grade a class, two submissions at a time."""
+    exercises = load_lab("lab1")
     files = [f for f in exercises.files if f.backend == "torch"]
     with tempfile.TemporaryDirectory() as out:
-        request = Request(exercises, files, "secret", Rubric(), "en", Path(out), around,
-                          threading.Event())  # fmt: skip
-        found, _ = submissions(folder, Path(out))
+        request = GradingRequest(
+            exercises, files, "secret", Rubric(), "en", Path(out), around, threading.Event()
+        )
+        found, _ = find_submissions(folder, Path(out))
         results = grade(request, found, 2)
     assert all(r["points"] == r["most"] for r in results.values())
 
 
-def told(name: str, old: str, new: str) -> float:
-    """Seconds until a check has said what it says."""
-    exercise, text = file(name)[1], source(file(name)[1])
+def check_seconds(name: str, old: str, new: str) -> float:
+    """Return the seconds that a check takes to report a mistake."""
+    exercise, text = find_exercise(name)[1], read_solution(find_exercise(name)[1])
     assert text.count(old) == 1
     indent = text[: text.index(old)].rpartition("\n")[2]
     changed = new if old in (MEAN,) else f"{new}\n{indent}{old}"
@@ -95,24 +104,26 @@ def measure(times: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as temporary:
         home = Path(temporary)
         for name in ("optim_torch", "optim_ms"):
-            exercise = file(name)[1]
-            (home / exercise.name).write_text(source(exercise), "utf-8")
+            exercise = find_exercise(name)[1]
+            (home / exercise.name).write_text(read_solution(exercise), "utf-8")
             label = f"a check of lab 1, {exercise.backend}"
             found[label] = pairs(times, lambda around, e=exercise: one_check(home, e, around))
-        exercise = file("optim_torch")[1]
+        exercise = find_exercise("optim_torch")[1]
         for student in range(CLASS):
             place = home / "class" / f"s{student:02d}"
             place.mkdir(parents=True)
-            (place / exercise.name).write_text(source(exercise), "utf-8")
+            (place / exercise.name).write_text(read_solution(exercise), "utf-8")
         label = f"a class of {CLASS}, torch"
         found[label] = pairs(max(3, times // 3), lambda around: one_class(home / "class", around))
     return {
         "isolation": found,
-        "told_s": {name: median(told(*how) for _ in range(3)) for name, how in MISTAKES.items()},
+        "told_s": {
+            name: median(check_seconds(*how) for _ in range(3)) for name, how in MISTAKES.items()
+        },
     }
 
 
-#: English → Chinese, of the rows.
+#: Row texts, English → Chinese.
 CHINESE = {
     "a check of lab 1, torch": "检查一次实验一，torch",
     "a check of lab 1, mindspore": "检查一次实验一，mindspore",
@@ -123,20 +134,22 @@ CHINESE = {
     "a deadlock: ranks that ask for different things": "死锁：各 rank 的操作不一致",
 }
 HEADS = {
-    "en": ("with walls", "without", "more", "ratio", "told", "after"),
+    "en": ("with walls", "without", "more", "ratio", "error", "reported after"),
     "zh": ("有隔离", "无隔离", "增加", "比值", "指出", "用时"),
 }
 BEGIN, END = "<!-- isolation: begin -->", "<!-- isolation: end -->"
 
 
 def tables(found: dict[str, Any], lang: str) -> str:
-    """The figures as Markdown."""
+    """Return the figures as Markdown."""
     walls, without, more, ratio, told_head, after = HEADS[lang]
     lines = [f"| | {walls} | {without} | {more} | {ratio} |", "|---|---:|---:|---:|---:|"]
     for name, row in found["isolation"].items():
         label = CHINESE[name] if lang == "zh" else name
-        lines.append(f"| {label} | {row['walls_s']:.2f} s | {row['without_s']:.2f} s "
-                     f"| {row['more_ms']:.0f} ms | {row['ratio']:.2f} |")  # fmt: skip
+        lines.append(
+            f"| {label} | {row['walls_s']:.2f} s | {row['without_s']:.2f} s "
+            f"| {row['more_ms']:.0f} ms | {row['ratio']:.2f} |"
+        )
     lines += ["", f"| {told_head} | {after} |", "|---|---:|"]
     for name, seconds in found["told_s"].items():
         lines.append(f"| {CHINESE[name] if lang == 'zh' else name} | {seconds:.1f} s |")

@@ -1,4 +1,5 @@
-"""What is asked of a kill: is it named, is anything left, are the bytes those of a whole run."""
+"""The checks after a kill: the lost rank is named, nothing is left, and the files equal those of an
+undisturbed run."""
 
 from __future__ import annotations
 
@@ -9,22 +10,28 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-#: What depends on the clock, the machine, or on how often a run was started.
+#: Keys that depend on the clock, the machine, or the number of starts.
 TIMES = (
-    "train_s", "compile_s", "spent", "step_s", "sent_bytes", "environment", "peak_memory_mb",
+    "train_s",
+    "compile_s",
+    "spent",
+    "step_s",
+    "sent_bytes",
+    "environment",
+    "peak_memory_mb",
     "device_memory",
-)  # fmt: skip
+)
 SAME = ("weights.safetensors", "trace.safetensors", "envelope.json")
-#: Of float32, relative.
+#: Relative unit in the last place of float32.
 ULP = 2.0**-23
-#: Until a kill is named, at most; a dead node's job by Slurm, which takes its time.
+#: Most seconds until a kill is named; Slurm takes longer to notice a dead node.
 NAMED_S, SLURM_S = 30.0, 60.0
-#: A way to go on, in a last line.
+#: A last line that says how to resume.
 REMEDY = re.compile(r"dualml (run --resume|resume \d)|again")
 
 
-def lost(victim: str) -> tuple[int, ...]:
-    """The ranks that a kill takes away; both ends of a cable lose the other one."""
+def lost_ranks(victim: str) -> tuple[int, ...]:
+    """Return the ranks that a kill removes; the two ends of a cable each lose the other."""
     if victim == "cable":
         return (0, 1)
     if victim in ("worker 0", "node a"):
@@ -32,35 +39,36 @@ def lost(victim: str) -> tuple[int, ...]:
     return (1,)
 
 
-def tells(line: str, ranks: Sequence[int], end: str) -> bool:
-    """Whether a line says who is lost."""
+def names_lost_rank(line: str, ranks: Sequence[int], end: str) -> bool:
+    """Return whether a line names a lost rank."""
     if end == "job" and re.search("its process was gone|the loss of a node", line):
         return True  # in the words of the queue, or of Slurm, which takes the job up again itself
     return any(re.search(rf"\brank {rank}\b", line) for rank in ranks)
 
 
 def records(path: Path) -> list[dict[str, Any]]:
-    """Without what the clock says."""
+    """Return the records of a file without values of the clock."""
     rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     return [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
 
 
 def last_digit(one: Mapping[str, Any], two: Mapping[str, Any]) -> bool:
-    """Whether two records are those of one loss, but for a unit in its last place. Some of
-    MindSpore's kernels add in an order that depends on where an array lies in memory."""
+    """Return whether two records hold one loss up to a unit in the last place. Some MindSpore
+    kernels sum in an order that depends on memory addresses."""
     a, b = one["value"], two["value"]
     return {**one, "value": b} == two and one["metric"] == "loss" and abs(a - b) <= ULP * abs(a)
 
 
 def differing(whole: Path, other: Path) -> tuple[int, int]:
-    """Records of two files that differ, and those of them that do so in a `last_digit`."""
+    """Return the records that differ in two files, and those of them that differ only in the last
+    place."""
     one, two = records(whole), records(other)
     pairs = [(a, b) for a, b in zip(one, two, strict=False) if a != b]
     return len(pairs) + abs(len(one) - len(two)), sum(last_digit(*pair) for pair in pairs)
 
 
 def last_digits(whole: Path, other: Path, backend: str) -> int:
-    """Losses of two runs that differ in their last digit alone."""
+    """Return the losses of two runs that differ only in the last place."""
     return sum(
         differing(path, twin)[1]
         for path in whole.glob(f"trials/*/{backend}/seed0/rank?.jsonl")
@@ -68,9 +76,9 @@ def last_digits(whole: Path, other: Path, backend: str) -> int:
     )
 
 
-def alike(whole: Path, other: Path, backend: str) -> list[str]:
-    """The files of two runs of one plan that differ, or are missing in one; a loss that MindSpore
-    has added up in another order apart."""
+def differing_files(whole: Path, other: Path, backend: str) -> list[str]:
+    """Return the files of two runs of one plan that differ or are missing, apart from losses that
+    MindSpore summed in another order."""
     found = []
     for place in sorted(whole.glob(f"trials/*/{backend}/seed0")):
         there = other / place.relative_to(whole)
@@ -93,15 +101,19 @@ def alike(whole: Path, other: Path, backend: str) -> list[str]:
 
 
 def leftovers(out: Path, whole: Path) -> list[str]:
-    """Files of a run that a whole one does not leave; the ranks' messages and logs apart."""
+    """Return the files that an undisturbed run does not leave, except the ranks' messages and
+    logs."""
     usual = {str(p.relative_to(whole)) for p in whole.rglob("*")}
     found = [p.relative_to(out) for p in out.rglob("*") if p.is_file()]
-    return sorted(str(p) for p in found if str(p) not in usual
-                  and p.suffix != ".log" and p.parts[0] != ".sessions")  # fmt: skip
+    return sorted(
+        str(p)
+        for p in found
+        if str(p) not in usual and p.suffix != ".log" and p.parts[0] != ".sessions"
+    )
 
 
 def names(row: dict[str, Any]) -> dict[str, Any]:
-    """The verdicts on a row."""
+    """Return the verdicts on a row."""
     # A run does without the queue's scheduler, and without Slurm's own process of a rank.
     spared = (row["way"], row["victim"]) in (("local", "scheduler"), ("slurm", "runner"))
     ends = row.get("ends", [])

@@ -1,11 +1,10 @@
-"""Thirty kills: each is named, leaves no process behind, and its run goes on to the same bytes.
+"""Kill thirty runs: each kill is named, leaves no process, and resuming gives the same files.
 
     python benchmarks/kills.py [--count 30] [--only NUMBER …] [--jobs 2] [--markdown]
 
-Every pair of a way to start a run and something that can be killed comes once; a hash says when, on
-which framework, and how the run goes on. The machines are network namespaces of this one
-(`machines`): root, iproute2, openssh-server, slurm-wlm and munge are needed. Moments are those of
-the progress seen in the run folder.
+Every pair of a start method and a victim occurs once; a hash chooses the moment, the framework, and
+how the run is resumed. The machines are network namespaces (`machines`), which need root, iproute2,
+openssh-server, slurm-wlm and munge. Moments are defined by the progress seen in the run folder.
 """
 
 from __future__ import annotations
@@ -30,19 +29,23 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from judging import alike, last_digits, leftovers, lost, names, tells
+from judging import differing_files, last_digits, leftovers, lost_ranks, names, names_lost_rank
 from kills_page import write
-from machines import POLL_S, Machine, machines, python, wait
-from starting import Hand, Local, Msrun, Ssh, Torchrun, Way, cmdline, status
+from machines import POLL_S, NamespaceMachine, machines, python, wait
+from starting import Hand, Local, Msrun, Ssh, StartMethod, Torchrun, cmdline, status
 from starting_slurm import Slurm
 
 LAB = Path(__file__).with_name("kills.toml")
 FIRST, SECOND, UPDATES = "first", "second", 100
-WAYS: dict[str, type[Way]] = {
-    "hand": Hand, "torchrun": Torchrun, "msrun": Msrun, "hosts": Ssh, "slurm": Slurm,
+WAYS: dict[str, type[StartMethod]] = {
+    "hand": Hand,
+    "torchrun": Torchrun,
+    "msrun": Msrun,
+    "hosts": Ssh,
+    "slurm": Slurm,
     "local": Local,
-}  # fmt: skip
-#: Of each way, what can be killed: one worker, all of a machine, one process, or a cable.
+}
+#: Start method → what can be killed: one worker, a whole machine, one process, or a cable.
 VICTIMS = {
     "hand": ("worker", "node a", "node b", "launcher", "cable"),
     "torchrun": ("worker", "node a", "node b", "launcher", "cable"),
@@ -52,33 +55,34 @@ VICTIMS = {
     "local": ("worker", "node a", "runner", "scheduler"),
 }
 MOMENTS = ("start", "training", "checkpoint", "between", "end")
-#: Of the lines at a terminal those that count as the last: of dualml and of its jobs.
+#: Terminal lines that count as the last line: those of dualml and of its jobs.
 OURS = re.compile(r"dualml: |^job \d+: ")
-#: Until a moment has come; until all of a run is gone after a kill; until a run that goes on is
-#: over. The second is what is promised.
+#: Limits until the moment of a kill, until the run's processes are gone after it (the promised
+#: limit), and until a resumed run has ended.
 COME_S, GONE_S, WHOLE_S = 500.0, 30.0, 500.0
 CHECKPOINT = {"DUALML_CHECKPOINT_S": "0.05"}
 
 
 @dataclass(frozen=True)
 class Case:
-    """One kill."""
+    """One kill: start method, victim, moment, backend, and how the run is resumed."""
 
     number: int
     way: str
     victim: str
     moment: str
     backend: str
-    #: Where only one machine goes on, with both ranks.
+    #: Whether only one machine resumes the run, with both ranks.
     alone: bool
 
 
 def drawn(seed: int, *words: object) -> int:
+    """Return a number drawn from a seed and some words, by a hash."""
     return int.from_bytes(hashlib.sha256(" ".join(map(str, (seed, *words))).encode()).digest()[:4])
 
 
 def cases(seed: int, count: int) -> list[Case]:
-    """The first ``count`` of all pairs, in an order that the seed draws."""
+    """Return the first ``count`` of all pairs, in an order given by the seed."""
     pairs = [(way, victim) for way, victims in VICTIMS.items() for victim in victims]
     pairs.sort(key=lambda pair: drawn(seed, *pair))
     found = []
@@ -86,11 +90,16 @@ def cases(seed: int, count: int) -> list[Case]:
         framework = {"torchrun": "torch", "msrun": "mindspore"}.get(way)
         chance = "mindspore" if drawn(seed, way, victim, "backend") % 6 == 0 else "torch"
         where = "worker 1" if drawn(seed, way, "rank") % 2 else "worker 0"
-        found.append(Case(
-            number + 1, way, where if victim == "worker" else victim,
-            MOMENTS[number % len(MOMENTS)], framework or chance,
-            way not in ("slurm", "local") and drawn(seed, way, victim, "alone") % 3 > 0,
-        ))  # fmt: skip
+        found.append(
+            Case(
+                number + 1,
+                way,
+                where if victim == "worker" else victim,
+                MOMENTS[number % len(MOMENTS)],
+                framework or chance,
+                way not in ("slurm", "local") and drawn(seed, way, victim, "alone") % 3 > 0,
+            )
+        )
     return found
 
 
@@ -98,16 +107,16 @@ def cases(seed: int, count: int) -> list[Case]:
 
 
 def last_step(path: Path) -> int:
-    """Of the losses recorded; 0 before the first."""
+    """Return the step of the last recorded loss; 0 before the first."""
     with contextlib.suppress(OSError, ValueError):
         lines = path.read_text("utf-8").rpartition("\n")[0].splitlines()
         return max((r["step"] for r in map(json.loads, lines) if r["metric"] == "loss"), default=0)
     return 0
 
 
-def writing(way: Way, seconds: float = 5.0) -> bool:
-    """Whether a checkpoint is half written within so many seconds, in the run folder or in a rank's
-    copy of it: the first few are let pass, and then this looks all the time."""
+def writing(way: StartMethod, seconds: float = 5.0) -> bool:
+    """Return whether a checkpoint is being written within so many seconds, in the run folder or a
+    rank's copy of it. The first few are skipped, then it polls continuously."""
     if last_step(way.place(FIRST) / "rank0.jsonl") < UPDATES // 10:
         return False
     copies = (m.temporary for m in way.there.values())
@@ -122,8 +131,8 @@ def writing(way: Way, seconds: float = 5.0) -> bool:
     return False
 
 
-def come(way: Way, moment: str) -> bool:
-    """Whether it is the moment."""
+def moment_reached(way: StartMethod, moment: str) -> bool:
+    """Return whether the moment of the kill has come."""
     if moment == "start":
         return all(way.parts(f"worker {rank}") for rank in (0, 1))
     if moment == "training":
@@ -138,8 +147,8 @@ def come(way: Way, moment: str) -> bool:
 # --- what -----------------------------------------------------------------------------------------
 
 
-def strike(way: Way, victim: str) -> list[str]:
-    """Kill it; the machines on which nobody is left to say anything."""
+def strike(way: StartMethod, victim: str) -> list[str]:
+    """Kill the victim; return the machines on which no process is left to report it."""
     if victim == "cable":
         way.there["b"].link(up=False)
         return []
@@ -155,14 +164,15 @@ def strike(way: Way, victim: str) -> list[str]:
     return {t.process.pid: [n] for n, t in way.terminals.items()}.get(parts[0].pid, [])
 
 
-def alive(there: Mapping[str, Machine]) -> list[psutil.Process]:
-    """All processes of the run; msrun's own are not, which shows a log by a ``tail -f`` that
-    outlives it where it is killed."""
+def alive(there: Mapping[str, NamespaceMachine]) -> list[psutil.Process]:
+    """Return all processes of the run, except msrun's ``tail -f`` of a log, which outlives a killed
+    msrun."""
     every = [process for machine in there.values() for process in machine.processes()]
     return [process for process in every if cmdline(process)[1:2] != ["-f"]]
 
 
 def described(processes: list[psutil.Process]) -> list[str]:
+    """Return the ids and command lines of processes that still exist."""
     lines = []
     for process in processes:
         with contextlib.suppress(psutil.Error):
@@ -170,19 +180,20 @@ def described(processes: list[psutil.Process]) -> list[str]:
     return lines
 
 
-def watched(way: Way, case: Case, dead: list[str], begin: float) -> dict[str, Any]:
-    """What the ends that are left say of a kill, and when the last process of the run is gone."""
+def observe_kill(way: StartMethod, case: Case, dead: list[str], begin: float) -> dict[str, Any]:
+    """Return what the surviving ends report of a kill, and when the last process of the run has
+    gone."""
     ends = ["job"] if way.job else [n for n in way.terminals if n not in dead]
     before = {end: len(way.lines(end)) for end in ends}
     named, gone, last = dict[str, float](), None, dict[str, str]()
-    ranks = lost(case.victim)
+    ranks = lost_ranks(case.victim)
     while time.monotonic() - begin < WHOLE_S:
         now = time.monotonic() - begin
-        over = not (left := alive(way.there)) and way.struck()
+        over = not (left := alive(way.there)) and way.is_settled()
         for end in ends:
             lines = way.lines(end)[before[end] :]
             last[end] = next((x for x in reversed(lines) if OURS.search(x)), "")
-            if end not in named and any(tells(line, ranks, end) for line in lines):
+            if end not in named and any(names_lost_rank(line, ranks, end) for line in lines):
                 named[end] = now
         if over:
             gone = now
@@ -195,23 +206,27 @@ def watched(way: Way, case: Case, dead: list[str], begin: float) -> dict[str, An
     if way.job:
         codes = {"job": way.state()["code"]}
     return {
-        "ends": ends, "named_s": named, "gone_s": gone, "last": last, "codes": codes,
+        "ends": ends,
+        "named_s": named,
+        "gone_s": gone,
+        "last": last,
+        "codes": codes,
         "orphans": [] if gone is not None else described(left),
-    }  # fmt: skip
+    }
 
 
-def go_on(way: Way, case: Case) -> None:
-    """What the last lines say to do; until it is over.
+def resume_run(way: StartMethod, case: Case) -> None:
+    """Resume the run as the last lines suggest, and wait for its end.
 
     Raises:
-        RuntimeError: it did not end well.
+        RuntimeError: the resumed run failed.
     """
     if case.alone:
         command = python("dualml", "run", "--resume", way.out, "--no-report", "--no-find")
         way.there["a"].run(command, WHOLE_S, **way.env)
         return
-    way.again()
-    wait(way.over, WHOLE_S, "the end of the run that goes on")
+    way.resume()
+    wait(way.is_over, WHOLE_S, "the end of the run that goes on")
     if way.job:
         if (state := way.state())["status"] != "ok":
             raise RuntimeError(f"the job is {state['status']}: {state['reason']}")
@@ -222,7 +237,7 @@ def go_on(way: Way, case: Case) -> None:
 
 
 def trial(case: Case, whole: Path, folder: Path) -> dict[str, Any]:
-    """One kill, from the first command to the comparison with the run that nobody disturbed."""
+    """Run one kill, from the first command to the comparison with the undisturbed run."""
     row: dict[str, Any] = asdict(case)
     with machines(folder) as there:
         env = {**CHECKPOINT, "DUALML_TOKEN": "of all the machines here"}
@@ -230,27 +245,31 @@ def trial(case: Case, whole: Path, folder: Path) -> dict[str, Any]:
         try:
             way.setup()
             for machine in there.values():
-                machine.keep()
+                machine.mark_daemons()
             way.begin()
-            wait(lambda: come(way, case.moment), COME_S, f"the moment {case.moment!r}")
+            wait(lambda: moment_reached(way, case.moment), COME_S, f"the moment {case.moment!r}")
             row["step"] = last_step(way.place(FIRST) / "rank0.jsonl")
             begin = time.monotonic()
             dead = strike(way, case.victim)
-            row |= watched(way, case, dead, begin)
+            row |= observe_kill(way, case, dead, begin)
             row["half"] = leftovers(way.out, whole)
             if case.way == "slurm" and dead:
                 dead.append("login")  # tasks take the submission's folder along, the dead one's too
-            row["temporary"] = [p.name for n, m in there.items() if n not in dead
-                                for p in m.temporary.glob("dualml-*")]  # fmt: skip
+            row["temporary"] = [
+                p.name
+                for n, m in there.items()
+                if n not in dead
+                for p in m.temporary.glob("dualml-*")
+            ]
             if case.victim == "cable":
                 there["b"].link(up=True)
             for process in alive(there) if not way.job else ():
                 with contextlib.suppress(psutil.Error):
                     process.kill()
             begin = time.monotonic()
-            go_on(way, case)
+            resume_run(way, case)
             row["resumed_s"] = time.monotonic() - begin
-            row["differing"] = alike(whole, way.out, case.backend)
+            row["differing"] = differing_files(whole, way.out, case.backend)
             row["last_digits"] = last_digits(whole, way.out, case.backend)
             row["left"] = leftovers(way.out, whole)
         except (TimeoutError, RuntimeError, subprocess.TimeoutExpired, OSError) as error:
@@ -265,7 +284,7 @@ def trial(case: Case, whole: Path, folder: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def references(backends: set[str], folder: Path) -> Iterator[Callable[[str], Path]]:
-    """Runs that nobody disturbs, one for each backend."""
+    """Run the undisturbed runs, one for each backend, and return their folders."""
     for backend in sorted(backends):
         words = ["run", LAB, "--threads", 1, "--out", folder / backend, "--backend", backend]
         core = ["taskset", "-c", str(min(os.sched_getaffinity(0)))]  # as many as machines have
@@ -307,12 +326,12 @@ def main() -> int:
             ThreadPoolExecutor(asked.jobs) as pool,
         ):
 
-            def one(case: Case) -> dict[str, Any]:
+            def run_case(case: Case) -> dict[str, Any]:
                 place = folder / str(case.number)
                 shutil.rmtree(place, ignore_errors=True)
                 return trial(case, whole(case.backend), place)
 
-            for row in map(Future.result, as_completed([pool.submit(one, c) for c in chosen])):
+            for row in map(Future.result, as_completed([pool.submit(run_case, c) for c in chosen])):
                 rows[row["number"]] = row
                 print(json.dumps(row), flush=True)
                 text = json.dumps([rows[n] for n in sorted(rows)], indent=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pages import PAGES, put, table
+from pages import PAGES, replace_between_marks, table
 from tables import words
 
 Row = dict[str, Any]
@@ -13,7 +13,8 @@ ALIGN = ["--:", "---", "---", "---", "---", "--:", "--:", "---", "---"]
 
 
 def seconds(value: float | None) -> str:
-    """
+    """Return seconds as text, or – for None.
+
     >>> seconds(0.21), seconds(17.04), seconds(None)
     ('0.2 s', '17.0 s', '–')
     """
@@ -21,7 +22,7 @@ def seconds(value: float | None) -> str:
 
 
 def cells(row: Row, text: dict[str, Any]) -> list[str]:
-    """One kill; ✗ marks what is not as it should be."""
+    """Return the cells of one kill; ✗ marks what is not as it should be."""
     mark = {True: "", False: " ✗"}
     victim, _, which = row["victim"].partition(" ")
     said = max(row.get("named_s", {}).values(), default=None)
@@ -40,7 +41,7 @@ def cells(row: Row, text: dict[str, Any]) -> list[str]:
 
 
 def page(rows: Sequence[Row], lang: str) -> str:
-    """A sentence with all figures, then a line for each kill."""
+    """Return a sentence with all figures, and a table line for each kill."""
     text = words(lang)["kills"]
     named = [max(r["named_s"].values()) for r in rows if r.get("named_s")]
     gone = [r["gone_s"] for r in rows if r.get("gone_s") is not None]
@@ -60,4 +61,6 @@ def page(rows: Sequence[Row], lang: str) -> str:
 def write(rows: Sequence[Row]) -> None:
     for path in PAGES:
         lang = "zh" if path.name.endswith(".zh.md") else "en"
-        path.write_text(put(path.read_text("utf-8"), "kills", page(rows, lang)), "utf-8")
+        path.write_text(
+            replace_between_marks(path.read_text("utf-8"), "kills", page(rows, lang)), "utf-8"
+        )

@@ -1,11 +1,11 @@
-"""How long two ranks take to start, with dualml's launcher and with the framework's.
+"""Start-up time of two ranks, with dualml's launcher and with the framework's.
 
-python benchmarks/launching.py --backend torch|mindspore [--quick]      prints rows as JSON
+    python benchmarks/launching.py --backend torch|mindspore [--quick]      prints rows as JSON
 
-The same three things are asked of both, from the command to the mark each rank leaves: import the
-framework, join, add up one number. The command's own interpreter counts for both. ``torchrun`` is
-also timed to its end; ``msrun`` waits for its scheduler long after the ranks have ended, and is
-ended here when they have left their marks.
+Both launchers do the same three things, timed from the command to the mark that each rank leaves:
+import the framework, join the group, sum one number. The start of the command's own interpreter
+counts for both. ``torchrun`` is also timed to its end. ``msrun`` waits for its scheduler long after
+the ranks have ended, so it is ended here once they have left their marks.
 """
 
 from __future__ import annotations
@@ -28,21 +28,23 @@ from pathlib import Path
 
 from ranks import FOLDER, on_ranks
 
-from dualml.bench.timing import Row, ratio, take_turns
+from dualml.interface.bench.timing import RatioRow, ratio_quartiles, time_interleaved
 
 SIZE, LIMIT_S, POLL_S = 2, 60.0, 0.005
 SECTIONS = {b: f"start-up of two ranks, {b}" for b in ("torch", "mindspore")}
-#: msrun starts its ranks with the ``python`` it finds.
+#: Search path with which msrun starts its ranks with this ``python``.
 PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
 LAUNCHERS = {"torch": "torchrun", "mindspore": "msrun"}
 
 
-def ours(backend: str, marks: Path) -> list[str]:
+def dualml_command(backend: str, marks: Path) -> list[str]:
+    """Return the command that starts two ranks with dualml's launcher."""
     return [sys.executable, __file__, "--backend", backend, "--ranks", str(marks)]
 
 
-def theirs(backend: str, marks: Path) -> list[str]:
-    """The framework's launcher, as its manual has it; rendezvous on a port that is free now."""
+def launcher_command(backend: str, marks: Path) -> list[str]:
+    """Return the command of the framework's launcher as in its manual, with a rendezvous on a free
+    port."""
     name = LAUNCHERS[backend]
     program = shutil.which(name, path=sysconfig.get_path("scripts")) or name
     script = [str(FOLDER / f"minimal_{backend}.py"), str(marks)]
@@ -59,14 +61,14 @@ def free_port() -> int:
         return int(s.getsockname()[1])
 
 
-def once(make: Callable[[Path], list[str]], ends: list[float] | None) -> Callable[[], float]:
-    """One round: seconds from the command to the last rank's mark.
+def make_round(make: Callable[[Path], list[str]], ends: list[float] | None) -> Callable[[], float]:
+    """Return a round: the seconds from the command to the last rank's mark.
 
     Args:
-        ends: takes the seconds to the command's end; None ends it when the marks are there.
+        ends: list that receives the seconds to the command's end; None ends it after the marks.
 
     Raises:
-        RuntimeError: no marks within `LIMIT_S`, or a command that failed before.
+        RuntimeError: the marks did not appear within `LIMIT_S`, or the command failed before.
     """
 
     def run() -> float:
@@ -95,6 +97,7 @@ def once(make: Callable[[Path], list[str]], ends: list[float] | None) -> Callabl
 
 
 def wait_for(marks: Path, process: subprocess.Popen[bytes], deadline: float) -> None:
+    """Wait until all marks are there; raise `RuntimeError` if the process fails or is too late."""
     while not all((marks / str(rank)).exists() for rank in range(SIZE)):
         if time.perf_counter() > deadline or process.poll() not in (None, 0):
             said = (marks / "log").read_text("utf-8", errors="replace")[-400:]
@@ -103,7 +106,7 @@ def wait_for(marks: Path, process: subprocess.Popen[bytes], deadline: float) -> 
 
 
 def end_all(process: subprocess.Popen[bytes]) -> None:
-    """The command and whatever it started, scheduler included."""
+    """End the command and everything it started, scheduler included."""
     import psutil
 
     started = []
@@ -118,28 +121,28 @@ def end_all(process: subprocess.Popen[bytes]) -> None:
     psutil.wait_procs(started, timeout=5)
 
 
-def rows(backend: str, rounds: int) -> list[Row]:
+def rows(backend: str, rounds: int) -> list[RatioRow]:
     ends: dict[str, list[float]] = {"ours": [], "theirs": []}
     variants = {
-        name: once(lambda marks, make=make: make(backend, marks), to_end)
+        name: make_round(lambda marks, make=make: make(backend, marks), to_end)
         for name, make, to_end in (
-            ("ours", ours, ends["ours"] if backend == "torch" else None),
-            ("theirs", theirs, ends["theirs"] if backend == "torch" else None),
+            ("ours", dualml_command, ends["ours"] if backend == "torch" else None),
+            ("theirs", launcher_command, ends["theirs"] if backend == "torch" else None),
         )
     }
-    found = {"until the first sum is there": take_turns(variants, rounds, warm_up=1)}
+    found = {"until the first sum is there": time_interleaved(variants, rounds, warm_up=1)}
     if backend == "torch":
         kept = {name: spent[-rounds:] for name, spent in ends.items()}  # without the warm-up
         found["until all has ended"] = kept
     return [
-        Row(
+        RatioRow(
             section=SECTIONS[backend],
             what=what,
             against=LAUNCHERS[backend],
             ours=statistics.median(times["ours"]),
             other=statistics.median(times["theirs"]),
             unit="s",
-            ratio=ratio(times["ours"], times["theirs"]),
+            ratio=ratio_quartiles(times["ours"], times["theirs"]),
             target=1.0,
         )
         for what, times in found.items()
@@ -153,7 +156,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=Path, metavar="FOLDER", help="only start them: our command")
     asked = parser.parse_args()
     if asked.ranks:
-        on_ranks(asked.backend, SIZE, "minimal:once", {"marks": str(asked.ranks)})
+        on_ranks(asked.backend, SIZE, "minimal:reduce_once", {"marks": str(asked.ranks)})
         return
     few = 3 if asked.backend == "mindspore" else 5  # msrun takes up to 20 s
     made = rows(asked.backend, rounds=few if asked.quick else 2 * few + 1)

@@ -1,7 +1,7 @@
-"""Machines to kill: network namespaces with names and addresses of their own, on one switch.
+"""Machines that can be killed: network namespaces with names and addresses, on one switch.
 
-A machine's processes are those in its namespace, whatever they are called and whoever their parent
-is now. Needs Linux, root and iproute2.
+A machine's processes are all those in its namespace, whatever their names and parents. Needs Linux,
+root and iproute2.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from typing import Any
 
 import psutil
 
-#: The login node, which is the switch, and two nodes.
+#: The login node, which is also the switch, and two nodes.
 NAMES = ("login", "a", "b")
 POLL_S = 0.1
-#: What a machine runs has its name, and knows the others'; a shell sees to it, in namespaces of its
-#: own.
+#: Shell script that gives a command the machine's host name and hosts file, in separate namespaces.
 NAMED = 'hostname "$0"; mount --bind "$1" /etc/hosts; shift; exec "$@"'
 
 
 def ip(*words: object) -> None:
+    """Run iproute2's ``ip``."""
     subprocess.run(["ip", *map(str, words)], check=True, capture_output=True, timeout=20)
 
 
 def wait(condition: Callable[[], Any], seconds: float, what: str) -> Any:
-    """What it gives, as soon as that is something.
+    """Call a function until its result is true, and return that result.
 
     Raises:
-        TimeoutError: it does not within so many seconds.
+        TimeoutError: the result was not true within so many seconds.
     """
     end = time.monotonic() + seconds
     while not (found := condition()):
@@ -46,14 +46,16 @@ def wait(condition: Callable[[], Any], seconds: float, what: str) -> Any:
 
 
 class Terminal:
-    """A command on a machine, as somebody started it there."""
+    """A command on a machine, as if started in a terminal there."""
 
-    def __init__(self, machine: Machine, command: Sequence[object], env: Mapping[str, str]) -> None:
+    def __init__(
+        self, machine: NamespaceMachine, command: Sequence[object], env: Mapping[str, str]
+    ) -> None:
         self.machine = machine
         self.output = machine.folder / f"output-{uuid.uuid4().hex[:8]}"
         with self.output.open("wb") as file:
             self.process = subprocess.Popen(
-                machine.inside(command),
+                machine.wrap_command(command),
                 cwd=machine.folder,
                 env={**os.environ, "TMPDIR": str(machine.temporary), **env},
                 stdin=subprocess.DEVNULL,
@@ -66,19 +68,19 @@ class Terminal:
         return self.output.read_text("utf-8", errors="replace")
 
     def lines(self) -> list[str]:
-        """Its lines that are not empty."""
+        """Return its non-empty lines of output."""
         return [line.strip() for line in self.text().splitlines() if line.strip()]
 
     def code(self) -> int | None:
         return self.process.poll()
 
 
-class Machine:
-    """One of them.
+class NamespaceMachine:
+    """One machine: a network namespace.
 
     Attributes:
-        core: the one that it has; how many there are may decide how a framework rounds.
-        kept: numbers of its daemons and theirs, which belong to no run.
+        core: its only core, because the number of cores may affect a framework's rounding.
+        kept: process ids of its daemons and their children, which belong to no run.
     """
 
     def __init__(self, name: str, number: int, mark: str, folder: Path) -> None:
@@ -92,10 +94,18 @@ class Machine:
         self.kept = set[int]()
         self.daemons = list[Terminal]()
 
-    def inside(self, command: Sequence[object]) -> list[str]:
-        """The words that run a command there."""
-        there = ["nsenter", f"--net=/run/netns/{self.space}", "unshare", "--uts", "--mount",
-                 "taskset", "-c", str(self.core)]  # fmt: skip
+    def wrap_command(self, command: Sequence[object]) -> list[str]:
+        """Return the words that run a command on this machine."""
+        there = [
+            "nsenter",
+            f"--net=/run/netns/{self.space}",
+            "unshare",
+            "--uts",
+            "--mount",
+            "taskset",
+            "-c",
+            str(self.core),
+        ]
         words = [f"node-{self.name}", self.hosts, *command]
         return [*there, "sh", "-c", NAMED, *map(str, words)]
 
@@ -103,32 +113,37 @@ class Machine:
         return Terminal(self, command, env)
 
     def serve(self, command: Sequence[object], **env: str) -> Terminal:
-        """Start a daemon."""
+        """Start a daemon on this machine."""
         terminal = self.start(command, **env)
         self.daemons.append(terminal)
         self.kept.add(terminal.process.pid)
         return terminal
 
-    def keep(self) -> None:
-        """What lives there now belongs to no run."""
+    def mark_daemons(self) -> None:
+        """Exclude the processes that run here now from those of a run."""
         self.kept |= {process.pid for process in self.processes(daemons=True)}
 
     def run(self, command: Sequence[object], seconds: float = 120, **env: str) -> str:
-        """What a command prints.
+        """Run a command on this machine and return its output.
 
         Raises:
-            RuntimeError: it ended badly.
+            RuntimeError: the command failed.
         """
         done = subprocess.run(
-            self.inside(command), cwd=self.folder, capture_output=True, text=True, timeout=seconds,
-            env={**os.environ, "TMPDIR": str(self.temporary), **env}, check=False,
-        )  # fmt: skip
+            self.wrap_command(command),
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            env={**os.environ, "TMPDIR": str(self.temporary), **env},
+            check=False,
+        )
         if done.returncode:
             raise RuntimeError(f"{command}: {done.returncode}: {done.stderr[-800:]}")
         return done.stdout
 
     def processes(self, daemons: bool = False) -> list[psutil.Process]:
-        """All that live there."""
+        """Return all processes on this machine."""
         space = os.stat(f"/run/netns/{self.space}").st_ino
         found = []
         for number in filter(str.isdecimal, os.listdir("/proc")):
@@ -141,7 +156,7 @@ class Machine:
         return found
 
     def kill(self) -> None:
-        """As when its power fails: all at once."""
+        """Kill all processes at once, like a power failure."""
         for _ in range(3):  # what was started meanwhile, too
             for process in self.processes(daemons=True):
                 with contextlib.suppress(psutil.Error):
@@ -152,21 +167,29 @@ class Machine:
         self.daemons.clear()
 
     def link(self, up: bool) -> None:
-        """Its cable, seen from the switch: neither side is told that it was pulled."""
-        ip("-n", self.space.removesuffix(self.name) + NAMES[0], "link", "set", f"to-{self.name}",
-           "up" if up else "down")  # fmt: skip
+        """Pull or plug its cable at the switch; neither side is notified."""
+        ip(
+            "-n",
+            self.space.removesuffix(self.name) + NAMES[0],
+            "link",
+            "set",
+            f"to-{self.name}",
+            "up" if up else "down",
+        )
 
 
 @contextlib.contextmanager
-def machines(folder: Path) -> Iterator[dict[str, Machine]]:
-    """`NAMES` on one network; nothing of them is left afterwards.
+def machines(folder: Path) -> Iterator[dict[str, NamespaceMachine]]:
+    """Create the machines `NAMES` on one network, and remove every trace of them afterwards.
 
     Raises:
-        RuntimeError: they cannot be made here.
+        RuntimeError: namespaces cannot be created here.
     """
     mark = f"k{uuid.uuid4().hex[:4]}"
-    made = {name: Machine(name, 254 - n if n == 0 else n, mark, folder)
-            for n, name in enumerate(NAMES)}  # fmt: skip
+    made = {
+        name: NamespaceMachine(name, 254 - n if n == 0 else n, mark, folder)
+        for n, name in enumerate(NAMES)
+    }
     login = made[NAMES[0]]
     lines = [f"{m.address} node-{m.name}" for m in made.values()]
     login.hosts.write_text("\n".join(["127.0.0.1 localhost", *lines]) + "\n")
@@ -177,8 +200,20 @@ def machines(folder: Path) -> Iterator[dict[str, Machine]]:
         ip("-n", login.space, "link", "add", "eth9", "type", "bridge")
         for name in NAMES[1:]:
             node = made[name]
-            ip("-n", login.space, "link", "add", f"to-{name}", "type", "veth", "peer", "name",
-               "eth9", "netns", node.space)  # fmt: skip
+            ip(
+                "-n",
+                login.space,
+                "link",
+                "add",
+                f"to-{name}",
+                "type",
+                "veth",
+                "peer",
+                "name",
+                "eth9",
+                "netns",
+                node.space,
+            )
             ip("-n", login.space, "link", "set", f"to-{name}", "master", "eth9", "up")
         for machine in made.values():
             ip("-n", machine.space, "addr", "add", f"{machine.address}/24", "dev", "eth9")
@@ -197,4 +232,5 @@ def machines(folder: Path) -> Iterator[dict[str, Machine]]:
 
 
 def python(module: str, *words: object) -> list[str]:
+    """Return the words that run a Python module in this environment."""
     return [sys.executable, "-P", "-m", module, *map(str, words)]

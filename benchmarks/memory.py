@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from dualml.bench.timing import Ratio, Row
+from dualml.interface.bench.timing import Ratio, RatioRow
 
 SECTION = "peak memory"
 BATCH, CHUNK = 64, 250  # CHUNK: samples of an evaluation at once, as in a trial
@@ -28,7 +28,7 @@ FILES += ("t10k-labels-idx1-ubyte",)
 
 
 def read(path: Path) -> Any:
-    """An IDX file of bytes as an array."""
+    """Return an IDX file of bytes as an array."""
     import numpy as np
 
     sizes = np.fromfile(path, ">i4", count=1 + path.read_bytes()[3])[1:]
@@ -36,7 +36,7 @@ def read(path: Path) -> Any:
 
 
 def arrays(folder: Path) -> list[Any]:
-    """Normalised float32 images and the labels, without a second copy of the images."""
+    """Return normalised float32 images and the labels, without a second copy of the images."""
     import numpy as np
 
     found = []
@@ -50,7 +50,7 @@ def arrays(folder: Path) -> list[Any]:
 
 
 def train_torch(folder: Path, lr: float) -> float:
-    """Train by hand; the test accuracy."""
+    """Train a hand-written loop in PyTorch and return the test accuracy."""
     import torch
     from handwritten_torch import lenet
     from torch.nn import functional
@@ -73,7 +73,7 @@ def train_torch(folder: Path, lr: float) -> float:
 
 
 def train_mindspore(folder: Path, lr: float) -> float:
-    """Train by hand; the test accuracy."""
+    """Train a hand-written loop in MindSpore and return the test accuracy."""
     import mindspore as ms
     import numpy as np
     from handwritten_mindspore import Step
@@ -95,7 +95,7 @@ def train_mindspore(folder: Path, lr: float) -> float:
 
 
 def by_hand(backend: str, folder: Path, lr: float) -> None:
-    """In a process of its own: train, and print its peak memory in MiB and the accuracy."""
+    """Train in a separate process, and print its peak memory in MiB and the accuracy."""
     import resource
 
     accuracy = {"torch": train_torch, "mindspore": train_mindspore}[backend](folder, lr)
@@ -112,10 +112,10 @@ def write_idx(path: Path, array: Any) -> None:
     path.write_bytes(head + array.astype(np.uint8).tobytes())
 
 
-def measure(backend: str, epochs: int = 1) -> Row:
-    """One trial and one script, one after the other."""
+def measure(backend: str, epochs: int = 1) -> RatioRow:
+    """Run one trial and one script, one after the other."""
     from dualml.backend import backends
-    from dualml.data import load
+    from dualml.experiment.data import load
     from dualml.experiment.load import load as experiment
 
     data = load("mnist", explicit=False)
@@ -137,7 +137,7 @@ def measure(backend: str, epochs: int = 1) -> Row:
         trial = json.loads((out / "run.json").read_text("utf-8"))["trials"][0]
     ours, share = trial["peak_memory_mb"], trial["peak_memory_mb"] / script["mb"]
     accuracy = f"{trial['test_accuracy']:.3f} and {script['accuracy']:.3f}"
-    return Row(
+    return RatioRow(
         section=SECTION,
         what=f"{backend}: worker of a trial",
         against="hand-written script",
@@ -152,10 +152,10 @@ def measure(backend: str, epochs: int = 1) -> Row:
 
 
 def output(command: list[str], env: dict[str, str]) -> str:
-    """Standard output of a command.
+    """Return the standard output of a command.
 
     Raises:
-        RuntimeError: it failed; with the end of what it said.
+        RuntimeError: the command failed; the text is the end of its output.
     """
     made = subprocess.run(command, env=env, capture_output=True, text=True)
     if made.returncode:

@@ -1,11 +1,11 @@
-"""Training methods against the same loops by hand, and dualml's own against engines on two ranks.
+"""Training methods against the same loops by hand, and our ZeRO against engines on two ranks.
 
     python benchmarks/methods.py [--quick]     prints rows as JSON
 
-The text classifier, Adam, 64 sentences an update. Engines that are not installed are left out. On
-two ranks all take turns in the same two processes; a round's time is that of the slower one.
+The text classifier, Adam, 64 sentences per update. Engines that are not installed are left out. On
+two ranks all take turns in the same two processes; the time of a round is that of the slower rank.
 
-A tiny BERT, AdamW, 32 sentences an update on two threads, stands beside transformers' own.
+A tiny BERT with AdamW, 32 sentences per update on two threads, is compared with transformers' own.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import methods_torch
 from methods_task import TIE
 from ranks import on_ranks, slowest, tie
 
-from dualml.bench.timing import Row, Times, row
-from dualml.methods import METHODS
+from dualml.experiment.methods import METHODS
+from dualml.interface.bench.timing import RatioRow, Times, make_row
 
 SECTION = "training methods, torch"
 UNCOMPILED = (
@@ -30,12 +30,16 @@ UNCOMPILED = (
 TARGETS = {"accelerate": 0.95, "deepspeed_zero1": 0.95, "deepspeed_zero2": 0.95}
 
 
-def rows(rounds: int) -> list[Row]:
-    times = methods_torch.alone(rounds)
+def rows(rounds: int) -> list[RatioRow]:
+    times = methods_torch.time_single_process(rounds)
     made = by_hand("text_classifier", times)
-    made.append(row(SECTION, "text_classifier, amp_bf16", "float32", times, "amp_bf16", "single"))
+    made.append(
+        make_row(SECTION, "text_classifier, amp_bf16", "float32", times, "amp_bf16", "single")
+    )
     made += [
-        row(SECTION, f'text_classifier, precision = "{name}"', "float32", times, name, "float32")
+        make_row(
+            SECTION, f'text_classifier, precision = "{name}"', "float32", times, name, "float32"
+        )
         for name in ("bf16", "fp16")
     ]
     hands, ranks = (
@@ -46,34 +50,52 @@ def rows(rounds: int) -> list[Row]:
     ours = min(("ours", "overlap"), key=lambda name: median(ranks[name]))
     what = "text_classifier, 2 ranks, all_reduce" + (ours == "overlap") * ", overlap = true"
     return made + [
-        row(SECTION, what, METHODS["torch"][name].title, ranks, ours, name,
-            target=TARGETS.get(name))
+        make_row(
+            SECTION, what, METHODS["torch"][name].title, ranks, ours, name, target=TARGETS.get(name)
+        )
         for name in ("ddp", *TARGETS)
         if name in ranks
-    ]  # fmt: skip
+    ]
 
 
-def by_hand(what: str, times: Times) -> list[Row]:
-    """Of every method that ran, beside its loop in a script."""
+def by_hand(what: str, times: Times) -> list[RatioRow]:
+    """Return the rows of every method that ran, against its loop in a script."""
     return [
-        tie(row(SECTION, f"{what}, {name}", "the same loop by hand", times, name,
-                f"{name} by hand", target=1.02), TIE)
+        tie(
+            make_row(
+                SECTION,
+                f"{what}, {name}",
+                "the same loop by hand",
+                times,
+                name,
+                f"{name} by hand",
+                target=1.02,
+            ),
+            TIE,
+        )
         for name in times
         if f"{name} by hand" in times
-    ]  # fmt: skip
+    ]
 
 
-def bert_rows(rounds: int) -> list[Row]:
-    """Of a tiny BERT; none where transformers is not installed."""
+def bert_rows(rounds: int) -> list[RatioRow]:
+    """Return the rows of a tiny BERT; none if transformers is not installed."""
     if find_spec("transformers") is None:
         return []
     return [
-        row(SECTION, f"BERT-tiny, {name}, {length} trial", "transformers, its Trainer's AdamW",
-            times, length, "theirs", target=1.02, why_missed=UNCOMPILED)
+        make_row(
+            SECTION,
+            f"BERT-tiny, {name}, {length} trial",
+            "transformers, its Trainer's AdamW",
+            times,
+            length,
+            "theirs",
+            target=1.02,
+        ).with_reason(UNCOMPILED)
         for name, dropout in bert_torch.DROPOUTS.items()
         for times in [bert_torch.updates(dropout, rounds)]
         for length in bert_torch.TRIALS
-    ]  # fmt: skip
+    ]
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Training methods in MindSpore, driven by dualml and by hand.
+"""Training methods in MindSpore, called by dualml and by hand.
 
     python benchmarks/methods_mindspore.py [--quick]     prints rows as JSON
 
@@ -19,28 +19,28 @@ from methods_task import (
     STEPS,
     TIE,
     Batches,
-    driven,
     milliseconds,
-    own,
+    precision_variants,
     recipe,
+    run_updates,
     steps,
 )
 from mindspore import amp, nn
 from ranks import on_ranks, paced, slowest, tie
 
+from dualml.algorithms.model.recompute import layer_spans, residual_blocks
 from dualml.backend import Backend, backends
-from dualml.bench.timing import Row, Times, row, take_turns
-from dualml.methods import METHODS
-from dualml.methods.driven import Driven
-from dualml.model.recompute import blocks, stretches
-from dualml_ms.methods import method
-from dualml_ms.model import LOSSES, Network
-from dualml_ms.model.network import Block
-from dualml_ms.optim import optimizer
+from dualml.experiment.methods import METHODS
+from dualml.experiment.methods.engine import EngineDataParallel
+from dualml.interface.bench.timing import RatioRow, Times, make_row, time_interleaved
+from dualml_ms.algorithms.model import LOSSES, Network
+from dualml_ms.algorithms.model.network import LayerBlock
+from dualml_ms.algorithms.optim import optimizer
+from dualml_ms.experiment.methods import make_method
 
 SECTION = "training methods, mindspore"
 ALONE = ("single", "recompute", "amp_o2", "amp_o3", "amp_auto")
-#: Their files are loops that a script has, and are taken as they are.
+#: Methods whose modules are complete loops of a script and are used unchanged.
 FILES = ("model_train",)
 RANKS = ("reducer", "data_parallel", "accumulate")
 
@@ -54,8 +54,10 @@ class Update(nn.Cell):
         self.model = Network(its.spec)
         self.model.load(its.weights)
         self.model.set_train()
-        parts = stretches(its.spec.layers, blocks(its.spec)) if name == "recompute" else ()
-        self.parts = [Block(self.model, some) for some in parts]
+        parts = (
+            layer_spans(its.spec.layers, residual_blocks(its.spec)) if name == "recompute" else ()
+        )
+        self.parts = [LayerBlock(self.model, some) for some in parts]
         self.scaler = None
         if level := METHODS["mindspore"][name].options.get("level"):
             self.model = amp.auto_mixed_precision(self.model, level)
@@ -66,9 +68,9 @@ class Update(nn.Cell):
 
     def loss(self, x, y):
         value = x if self.parts else self.model(x)
-        here = self.model.here(x)
+        here = self.model.padding_mask(x)
         for part in self.parts:
-            value = (part(value, here) if part.asks else part(value))[0]
+            value = (part(value, here) if part.takes_padding_mask else part(value))[0]
         loss = self.criterion(value, y)
         return loss if self.scaler is None else self.scaler.scale(loss), loss
 
@@ -103,64 +105,79 @@ class ByHand:
             loss.asnumpy()
 
 
-class File:
-    """The file of a method in the loop of a script, without anything of dualml's around it."""
+class MethodLoop:
+    """The module of a method in the loop of a script, without anything of dualml's around it."""
 
     def __init__(self, name: str, backend: Backend, comm: Any = None) -> None:
         its, self.batches = recipe(), Batches()
-        made = method(name, its, comm)
+        made = make_method(name, its, comm)
         self.rank, self.ranks = (0, 1) if comm is None else (comm.rank, comm.size)
         if comm is None:  # compiled, in the mode that it sets
-            driven(made, self.batches, 1, backend.read)
+            run_updates(made, self.batches, 1, backend.materialize_losses)
         else:
-            several = Driven(backend, made, comm)
-            driven(several, self.batches, comm.size, several.read)
+            several = EngineDataParallel(backend, made, comm)
+            run_updates(several, self.batches, comm.size, several.materialize_losses)
         self.method, self.x, self.y = made.method, its.x, its.y.astype("int32")
 
     def __call__(self) -> None:
         parts = (self.batches.parts(self.ranks)[self.rank] for _ in range(steps(self.ranks)))
-        for loss in self.method.steps([(self.x[part], self.y[part]) for part in parts]):
+        for loss in self.method.run_steps([(self.x[part], self.y[part]) for part in parts]):
             loss.asnumpy()
 
 
 def train(comm: Any, argument: dict[str, Any]) -> Times:
-    """Milliseconds of an update on each rank, by variant."""
+    """Return the milliseconds of an update on each rank, by variant."""
     ms.set_context(mode=ms.GRAPH_MODE)
     backend, calls = backends()["mindspore"].create("cpu", 1), dict[str, Callable[[], None]]()
     for name in RANKS:
-        made = Driven(backend, method(name, recipe(), comm), comm)
-        calls[name] = partial(driven, made, Batches(), comm.size, made.read)
-        calls[f"{name} by hand"] = File(name, backend, comm)
-    times = take_turns({n: paced(comm, call) for n, call in calls.items()}, argument["rounds"])
+        made = EngineDataParallel(backend, make_method(name, recipe(), comm), comm)
+        calls[name] = partial(run_updates, made, Batches(), comm.size, made.materialize_losses)
+        calls[f"{name} by hand"] = MethodLoop(name, backend, comm)
+    times = time_interleaved(
+        {n: paced(comm, call) for n, call in calls.items()}, argument["rounds"]
+    )
     return {name: [t / SHARED_STEPS for t in found] for name, found in times.items()}
 
 
-def rows(rounds: int) -> list[Row]:
+def rows(rounds: int) -> list[RatioRow]:
     backend, calls = backends()["mindspore"].create("cpu", 1), dict[str, Callable[[], None]]()
     for name in ALONE:
-        made = method(name, recipe(), None)
-        calls[name] = partial(driven, made, Batches(), 1, backend.read)
+        made = make_method(name, recipe(), None)
+        calls[name] = partial(run_updates, made, Batches(), 1, backend.materialize_losses)
         calls[f"{name} by hand"] = ByHand(name)
     for name in FILES:
-        calls[name] = partial(driven, method(name, recipe(), None), Batches(), 1, backend.read)
-        calls[f"{name} by hand"] = File(name, backend)
-    times = milliseconds(calls | own(backend), rounds)
+        calls[name] = partial(
+            run_updates, make_method(name, recipe(), None), Batches(), 1, backend.materialize_losses
+        )
+        calls[f"{name} by hand"] = MethodLoop(name, backend)
+    times = milliseconds(calls | precision_variants(backend), rounds)
     ranks = slowest(on_ranks("mindspore", 2, "methods_mindspore:train", {"rounds": rounds}))
     return [
         *(
-            tie(row(SECTION, f"text_classifier{where}, {name}", "the same loop by hand", found,
-                    name, f"{name} by hand", target=1.02), TIE)
+            tie(
+                make_row(
+                    SECTION,
+                    f"text_classifier{where}, {name}",
+                    "the same loop by hand",
+                    found,
+                    name,
+                    f"{name} by hand",
+                    target=1.02,
+                ),
+                TIE,
+            )
             for where, found in (("", times), (", 2 ranks", ranks))
             for name in found
             if f"{name} by hand" in found
         ),
-        row(SECTION, "text_classifier, amp_o2", "float32", times, "amp_o2", "single"),
+        make_row(SECTION, "text_classifier, amp_o2", "float32", times, "amp_o2", "single"),
         *(
-            row(SECTION, f'text_classifier, precision = "{name}"', "float32", times, name,
-                "float32")
+            make_row(
+                SECTION, f'text_classifier, precision = "{name}"', "float32", times, name, "float32"
+            )
             for name in ("bf16", "fp16")
         ),
-    ]  # fmt: skip
+    ]
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What training methods are measured on: a text classifier, Adam, random sentences."""
+"""The task of the method benchmarks: a text classifier, Adam, random sentences."""
 
 from __future__ import annotations
 
@@ -9,33 +9,34 @@ from typing import Any
 
 import numpy as np
 
-from dualml.backend import Backend, Recipe
-from dualml.bench.timing import Times, take_turns
-from dualml.model import initial_weights, model
-from dualml.optim import rule_from
-from dualml.precision import FULL, Precision
-from dualml.seeds import generator
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.optim import rule_from
+from dualml.algorithms.precision import FULL, Precision
+from dualml.backend import Backend, TrainingSpec
+from dualml.common.seeds import make_generator
+from dualml.interface.bench.timing import Times, time_interleaved
 
 TIE = "a tie: the same updates, and rounds of two processes differ by a tenth"
 WORDS, LENGTH, CLASSES, SAMPLES, BATCH = 4000, 32, 6, 2048, 64
 STEPS = 8  # of a round
-#: On several ranks: as many as a short epoch, after which a trial reads its losses.
+#: Updates per round on several ranks: as many as a short epoch, after which a trial reads its
+#: losses.
 SHARED_STEPS = 32
 
 
 def sentences(words: int = WORDS) -> tuple[Any, Any]:
-    """Tokens (SAMPLES, LENGTH) of so many words, padded with 0, and classes (SAMPLES,)."""
-    draw = generator(0, "benchmark", "methods")
+    """Return tokens (SAMPLES, LENGTH) of ``words`` words, padded with 0, and classes (SAMPLES,)."""
+    draw = make_generator(0, "benchmark", "methods")
     x = draw.integers(2, words, (SAMPLES, LENGTH)).astype(np.int32)
     x[np.arange(LENGTH) >= draw.integers(3, LENGTH + 1, SAMPLES)[:, None]] = 0
     return x, draw.integers(0, CLASSES, SAMPLES)
 
 
-def recipe(precision: Precision = FULL) -> Recipe:
-    """The text classifier and Adam."""
+def recipe(precision: Precision = FULL) -> TrainingSpec:
+    """Return the training configuration: the text classifier with Adam."""
     spec = model("text_classifier", words=WORDS, length=LENGTH, classes=CLASSES)
     x, y = sentences()
-    return Recipe(
+    return TrainingSpec(
         spec=spec,
         weights=initial_weights(spec, 0),
         rule=rule_from({"name": "adam", "lr": 0.001}),
@@ -48,7 +49,7 @@ def recipe(precision: Precision = FULL) -> Recipe:
 
 
 class Batches:
-    """Random batches, each rank's part of them."""
+    """Random batches, and each rank's part of them."""
 
     def __init__(self) -> None:
         self.draw, self.now = np.random.default_rng(0), 0
@@ -59,22 +60,28 @@ class Batches:
 
 
 def steps(ranks: int) -> int:
-    """Of a round."""
+    """Return the number of updates of a round."""
     return SHARED_STEPS if ranks > 1 else STEPS
 
 
-def driven(training: Any, batches: Batches, ranks: int, read: Callable[[Any], Any]) -> None:
-    """A round of updates as a trial makes them."""
+def run_updates(training: Any, batches: Batches, ranks: int, read: Callable[[Any], Any]) -> None:
+    """Run a round of updates as a trial does."""
     parts = [batches.parts(ranks) for _ in range(steps(ranks))]
     given = parts if ranks > 1 else [part for (part,) in parts]
-    read(training.stretch(given, batches.now - len(parts) + 1))
+    read(training.run_steps(given, batches.now - len(parts) + 1))
 
 
-def own(backend: Backend) -> dict[str, Callable[[], None]]:
-    """dualml's own training in every precision."""
+def precision_variants(backend: Backend) -> dict[str, Callable[[], None]]:
+    """Return dualml's own training in every precision."""
     precisions = {"float32": FULL, "bf16": Precision("bf16"), "fp16": Precision("fp16")}
     return {
-        name: partial(driven, backend.training(recipe(precision)), Batches(), 1, backend.read)
+        name: partial(
+            run_updates,
+            backend.training(recipe(precision)),
+            Batches(),
+            1,
+            backend.materialize_losses,
+        )
         for name, precision in precisions.items()
     }
 
@@ -82,11 +89,13 @@ def own(backend: Backend) -> dict[str, Callable[[], None]]:
 def milliseconds(
     calls: Mapping[str, Callable[[], None]], rounds: int, updates: int = STEPS
 ) -> Times:
-    """Of an update; each call makes so many of them."""
+    """Return the milliseconds of an update, if each call makes ``updates`` of them."""
 
-    def once(call: Callable[[], None]) -> float:
+    def time_call(call: Callable[[], None]) -> float:
         begin = time.perf_counter()
         call()
         return (time.perf_counter() - begin) * 1e3 / updates
 
-    return take_turns({name: partial(once, call) for name, call in calls.items()}, rounds)
+    return time_interleaved(
+        {name: partial(time_call, call) for name, call in calls.items()}, rounds
+    )

@@ -1,4 +1,4 @@
-"""Training methods in PyTorch, driven by dualml and by hand; methods.py starts it on each rank."""
+"""Training methods in PyTorch, called by dualml and by hand; methods.py starts it on each rank."""
 
 from __future__ import annotations
 
@@ -8,30 +8,39 @@ from functools import partial
 from typing import Any
 
 import torch
-from methods_task import SHARED_STEPS, STEPS, Batches, driven, milliseconds, own, recipe, steps
+from methods_task import (
+    SHARED_STEPS,
+    STEPS,
+    Batches,
+    milliseconds,
+    precision_variants,
+    recipe,
+    run_updates,
+    steps,
+)
 from ranks import paced
 
-from dualml.aggregation.buckets import layout
-from dualml.aggregation.scheme import scheme
-from dualml.aggregation.settings import Aggregation
-from dualml.backend import Divisible, Overlapping
-from dualml.bench.timing import Times, take_turns
-from dualml.errors import Unsupported
-from dualml.methods.driven import Driven, MethodTraining
+from dualml.backend import CommOverlap, GradientAccess
+from dualml.common.errors import Unsupported
+from dualml.experiment.methods.engine import EngineDataParallel, MethodTraining
+from dualml.interface.bench.timing import Times, time_interleaved
+from dualml.parallel.aggregation.buckets import bucket_layout
+from dualml.parallel.aggregation.scheme import parallel_trainer_class
+from dualml.parallel.aggregation.settings import Aggregation
+from dualml_torch.algorithms.model import LOSSES, Network
+from dualml_torch.algorithms.optim import optimizer
 from dualml_torch.backend import TorchBackend
-from dualml_torch.methods import method
-from dualml_torch.model import LOSSES, Network
-from dualml_torch.optim import optimizer
+from dualml_torch.experiment.methods import make_method
 
 ALONE = ("single", "recompute", "amp_bf16")
-#: Their files are loops that a script has, and are taken as they are.
+#: Methods whose modules are complete loops of a script and are used unchanged.
 FILES = ("amp_fp16", "accelerate")
 ENGINES = ("ddp", "accelerate", "deepspeed_zero1", "deepspeed_zero2")
 RANKS = ("accumulate", "zero_optimizer", "fsdp", *ENGINES)
 
 
 class ByHand:
-    """The same loop in a script: model, optimizer and data made here, one file's lines."""
+    """The same loop as a script: model, optimizer and data in a few lines of one file."""
 
     def __init__(self, name: str) -> None:
         its = recipe()
@@ -47,7 +56,7 @@ class ByHand:
             return self.model(x)
         from torch.utils.checkpoint import checkpoint
 
-        here = self.model.here(x)
+        here = self.model.padding_mask(x)
         for some in self.model.spec.blocks():
             x = checkpoint(self.block, x, here, some, use_reentrant=False)
         return x
@@ -70,12 +79,12 @@ class ByHand:
         torch.stack(losses).tolist()
 
 
-class File:
-    """The file of a method in the loop of a script, without anything of dualml's around it."""
+class MethodLoop:
+    """The module of a method in the loop of a script, without anything of dualml's around it."""
 
     def __init__(self, name: str, comm: Any = None) -> None:
         its = recipe()
-        self.method = method(name, its, torch.device("cpu"), comm).method
+        self.method = make_method(name, its, torch.device("cpu"), comm).method
         self.x, self.y = torch.from_numpy(its.x), torch.from_numpy(its.y)
         self.batches = Batches()
         self.rank, self.ranks = (0, 1) if comm is None else (comm.rank, comm.size)
@@ -88,54 +97,59 @@ class File:
         torch.stack(losses).tolist()
 
 
-def known(names: Sequence[str], comm: Any = None) -> dict[str, MethodTraining]:
-    """Those whose engine is installed."""
+def installed_methods(names: Sequence[str], comm: Any = None) -> dict[str, MethodTraining]:
+    """Return the methods whose engine is installed, by name."""
     made = {}
     for name in names:
         with suppress(Unsupported):
-            made[name] = method(name, recipe(), torch.device("cpu"), comm)
+            made[name] = make_method(name, recipe(), torch.device("cpu"), comm)
     return made
 
 
-def alone(rounds: int) -> Times:
-    """Milliseconds of an update in one process."""
+def time_single_process(rounds: int) -> Times:
+    """Return the milliseconds of an update in one process."""
     backend, calls = TorchBackend("cpu", 1), dict[str, Callable[[], None]]()
     for name in ALONE:
-        made = method(name, recipe(), torch.device("cpu"), None)
-        calls[name] = partial(driven, made, Batches(), 1, backend.read)
+        made = make_method(name, recipe(), torch.device("cpu"), None)
+        calls[name] = partial(run_updates, made, Batches(), 1, backend.materialize_losses)
         calls[f"{name} by hand"] = ByHand(name)
-    for name, made in known(FILES).items():
-        calls[name] = partial(driven, made, Batches(), 1, backend.read)
-        calls[f"{name} by hand"] = File(name)
+    for name, made in installed_methods(FILES).items():
+        calls[name] = partial(run_updates, made, Batches(), 1, backend.materialize_losses)
+        calls[f"{name} by hand"] = MethodLoop(name)
 
-    return milliseconds(calls | own(backend), rounds)
+    return milliseconds(calls | precision_variants(backend), rounds)
 
 
 def train(comm: Any, argument: dict[str, Any]) -> Times:
-    """Milliseconds of an update on each rank: of ours and of engines, or, ``by_hand``, of methods
-    and their files. Apart, for each has threads of its own that go on for a while."""
+    """Return the milliseconds of an update on each rank: of our methods and of engines, or
+    (``by_hand``) of methods and their modules. These are separate runs, because each leaves threads
+    that continue for a while."""
     backend = TorchBackend("cpu", 1)
-    calls = {} if argument["by_hand"] else ours(comm, backend)
-    for name, training in known(RANKS if argument["by_hand"] else ENGINES, comm).items():
-        made = Driven(backend, training, comm)
-        calls[name] = partial(driven, made, Batches(), comm.size, made.read)
+    calls = {} if argument["by_hand"] else reduction_variants(comm, backend)
+    for name, training in installed_methods(
+        RANKS if argument["by_hand"] else ENGINES, comm
+    ).items():
+        made = EngineDataParallel(backend, training, comm)
+        calls[name] = partial(run_updates, made, Batches(), comm.size, made.materialize_losses)
         if argument["by_hand"]:
-            calls[f"{name} by hand"] = File(name, comm)
-    times = take_turns({n: paced(comm, call) for n, call in calls.items()}, argument["rounds"])
+            calls[f"{name} by hand"] = MethodLoop(name, comm)
+    times = time_interleaved(
+        {n: paced(comm, call) for n, call in calls.items()}, argument["rounds"]
+    )
     return {name: [t / SHARED_STEPS for t in found] for name, found in times.items()}
 
 
-def ours(comm: Any, backend: TorchBackend) -> dict[str, Callable[[], None]]:
-    """dualml's all-reduce, after the backward pass and during it."""
+def reduction_variants(comm: Any, backend: TorchBackend) -> dict[str, Callable[[], None]]:
+    """Return dualml's all-reduce variants: after the backward pass, and overlapped with it."""
     calls = {}
     for name, settings in (("ours", Aggregation()), ("overlap", Aggregation(overlap=True))):
         training = backend.training(recipe())
-        buckets = layout(recipe().spec.parameters(), settings.bucket_bytes)
+        buckets = bucket_layout(recipe().spec.parameters(), settings.bucket_bytes)
         pieces = (
-            training.ability(Overlapping).overlapping(buckets, comm)
+            training.require_capability(CommOverlap).make_reducing_buckets(buckets, comm)
             if settings.overlap
-            else training.ability(Divisible).pieces(buckets)
+            else training.require_capability(GradientAccess).make_buckets(buckets)
         )
-        made = scheme(settings)(backend, training, pieces, comm, settings)
-        calls[name] = partial(driven, made, Batches(), comm.size, made.read)
+        made = parallel_trainer_class(settings)(backend, training, pieces, comm, settings)
+        calls[name] = partial(run_updates, made, Batches(), comm.size, made.materialize_losses)
     return calls

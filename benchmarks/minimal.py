@@ -1,4 +1,4 @@
-"""The least a group of ranks does, with dualml: join, add up one number, say so, end."""
+"""The minimal program of a group of ranks with dualml: join, sum one number, leave a mark, exit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 
-def once(comm: Any, argument: dict[str, str]) -> None:
+def reduce_once(comm: Any, argument: dict[str, str]) -> None:
+    """Sum one number over the ranks and leave a mark."""
     total = comm.all_reduce(comm.tensor(np.ones(1, np.float32)))
     assert comm.numpy(total)[0] == comm.size
     Path(argument["marks"], str(comm.rank)).touch()

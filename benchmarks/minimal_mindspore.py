@@ -1,4 +1,4 @@
-"""The least a group of ranks does, in plain MindSpore under msrun: see minimal.py."""
+"""The minimal program of a group of ranks in plain MindSpore under msrun (see minimal.py)."""
 
 from __future__ import annotations
 

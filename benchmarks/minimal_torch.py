@@ -1,4 +1,4 @@
-"""The least a group of ranks does, in plain PyTorch under torchrun: see minimal.py."""
+"""The minimal program of a group of ranks in plain PyTorch under torchrun (see minimal.py)."""
 
 from __future__ import annotations
 

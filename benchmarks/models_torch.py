@@ -22,23 +22,23 @@ from torch import nn
 from workload import OurLoop, dataset
 
 from dualml.backend import backends
-from dualml.bench.timing import Row, fastest, row, take_turns
-from dualml.data import load as load_data
+from dualml.experiment.data import load as load_data
+from dualml.interface.bench.timing import RatioRow, fastest_variant, make_row, time_interleaved
 
 SECTION, OF_GPT = "training loops of other sizes, torch", "training loops of gpt, torch"
-#: Name → the model in the zoo, and as written by hand for so many words.
+#: Name → the model in the zoo, and a function that makes the hand-written one for so many words.
 MODELS: dict[str, tuple[str, Callable[[int], nn.Module]]] = {
     "LeNet": ("lenet", lambda words: lenet()),
     "MLP": ("mlp", lambda words: mlp()),
     "transformer": ("vit", lambda words: Transformer()),
     "LSTM": ("rnn_lm", LanguageModel),
 }
-#: With the sizes that it has where nothing is said.
+#: Models with their default sizes.
 DECODERS = {"gpt": ("gpt", lambda words: GPT(words, 32, 64, 2, 4, tied=True))}
 TEXTS = ("LSTM", "gpt")
 BATCHES, THREADS = (1, 64, 256), (1, 2)
 ROUND_MS = 60.0
-#: Passes through the data of the trials: as many as let compiling pay where it is faster at all.
+#: Epochs of the trials: enough for compilation to pay off if it is faster at all.
 EPOCHS = 100
 WHY = {
     "as recorded": "not compiled: Adam's update is six passes over the parameters, the fused "
@@ -48,8 +48,9 @@ WHY = {
 
 
 def variants(images: bool, batch: int, threads: int) -> Iterator[tuple[str, str, str]]:
-    """Optimizer, memory format and mode of `torch.compile` of the loops by hand. One that compiles
-    has the fused optimizer; ``max-autotune``, a minute for each, is tried for one batch alone."""
+    """Return optimizer, memory format and `torch.compile` mode of the hand-written loops. Compiled
+    ones use the fused optimizer; ``max-autotune``, which takes a minute each, is tried for one
+    batch only."""
     formats = ("contiguous_format", "channels_last")[: 1 + images]
     for memory in formats:
         yield from (("fused", memory, ""), ("foreach", memory, ""), ("fused", memory, "default"))
@@ -57,7 +58,7 @@ def variants(images: bool, batch: int, threads: int) -> Iterator[tuple[str, str,
         yield "fused", formats[-1], "max-autotune"
 
 
-def rows(quick: bool, gpt: bool) -> list[Row]:
+def rows(quick: bool, gpt: bool) -> list[RatioRow]:
     models = DECODERS if gpt else MODELS
     images, text = dataset(), load_data("emotion", explicit=False, words=2000, length=32)
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
@@ -94,29 +95,28 @@ def rows(quick: bool, gpt: bool) -> list[Row]:
             steps = max(2, round(ROUND_MS / ours()))
             for loop in (ours, *by_hand.values()):
                 loop.steps = steps
-            times = take_turns({"ours": ours, **by_hand}, 3 if quick else 9)
-        best = fastest(times, list(by_hand))
+            times = time_interleaved({"ours": ours, **by_hand}, 3 if quick else 9)
+        best = fastest_variant(times, list(by_hand))
         what = f"{name}, batch {batch}, {threads} thread{'s'[: threads > 1]}"
         choice = ours.trial.training.choice
         kernels = "compiled" if choice.compiled else "as recorded"
         measured.append(
-            row(
+            make_row(
                 OF_GPT if gpt else SECTION,
                 f"{what}, {kernels}",
                 f"hand-written, {best}",
                 times,
                 "ours",
                 best,
-                why_missed=WHY[kernels],
                 target=1.02,
-            )
+            ).with_reason(WHY[kernels])
         )
     return measured
 
 
 def check_same_size(ours: Iterable[torch.Tensor], by_hand: Mapping[str, HandWritten]) -> None:
-    """Raises AssertionError unless the models that are compared are as large as one another: they
-    must have the vocabulary of the same text."""
+    """Raise AssertionError unless the compared models have the same size, which requires the
+    vocabulary of the same text."""
     size = sum(p.numel() for p in ours)
     for how, loop in by_hand.items():
         other = sum(p.numel() for p in loop.net.parameters())

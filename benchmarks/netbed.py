@@ -1,20 +1,21 @@
-"""A network that is one: Linux network namespaces as machines, with links of a given rate.
+"""A real network on one machine: Linux network namespaces as nodes, with links of a given rate.
 
-Each node is a namespace with one interface; a cable (veth) leads from it to a bridge in a namespace
-of its own, so that nothing touches the host's network. A token bucket (`tc tbf`) shapes both ends
-of the cable, the node's way out and the switch's way to it: full duplex, as Ethernet is.
+Each node is a namespace with one interface. A cable (veth) connects it to a bridge in a separate
+namespace, so that the host's network is not touched. A token bucket (`tc tbf`) shapes both ends of
+the cable: full duplex, like Ethernet.
 
-What else would blur a measurement: packets are as large on the wire as the interface counts them
-(no segmentation offload, of which a counter sees one header for dozens); queues longer than all
-that is under way, so that nothing is ever lost; plain Reno, which then only grows, and does not
-start again after a pause. A sender's buffer is small: once the system has taken a message the
-sender goes on, and its next one shares the link with the rest of this one (with a buffer of 8 MB a
-tree of four nodes takes five vectors' time, not four). A receiver's is large: the link does not
-stand still while a reader waits for a core. Connections share a link evenly: each has but two
-packets in its queue (by the kernel's own rule, a millisecond of what it had been sending, one of
-two had 69 % of the link, and a short answer came late behind a vector).
+Further settings make measurements exact. Segmentation offload is off, so that packets on the wire
+are those that the interface counts (otherwise a counter sees one header for dozens of packets).
+Queues are longer than all pending data, so that nothing is lost; congestion control is plain Reno,
+which then only grows and does not restart after a pause. Send buffers are small: once the system
+has accepted a message, the sender continues, and its next message shares the link with the rest of
+this one (with a buffer of 8 MB, a tree of four nodes takes five vector times instead of four).
+Receive buffers are large, so that the link does not idle while a reader waits for a core.
+Connections share a link evenly, because each has only two packets in the queue (with the kernel's
+default, one millisecond of data, one of two connections got 69 % of the link, and a short reply
+arrived late behind a vector).
 
-Names tell the owner: what a dead one left is cleaned up.
+Names contain the owner's process id; what a dead owner left behind is removed.
 """
 
 from __future__ import annotations
@@ -34,20 +35,21 @@ from pathlib import Path
 
 DEVICE = "eth0"
 NAME = re.compile(r"dualml-(\d+)-(\d+)-")
-#: Bytes of an Ethernet packet, as data centres set it: less than a hundredth of it are headers.
+#: MTU in bytes as in data centres: headers are less than a hundredth.
 MTU = 9000
 ETHERNET = 14  # bytes of a packet beyond its MTU, as the shaper and the counters see it
-#: What the bucket holds, in seconds of its link and in packets at least: that much leaves at once
-#: after a pause. Whenever the timer of busy cores is later than that, the link loses rate: with two
-#: packets, a ring over four nodes of 500 Mbit/s took 4 % longer, in which all links are at work.
+#: Size of the token bucket, in seconds of its link and in packets at least: that much is sent at
+#: once after a pause. If the timer of busy cores is later than that, the link loses rate: with two
+#: packets, a ring over four nodes of 500 Mbit/s, in which all links are busy, took 4 % longer.
 BURST_S, BURST = 0.001, 2
-#: All cores, 32 at most, as a mask: the kernel picks one for all packets of a connection. Else the
-#: sender's core takes them; when the sender moved, packets overtook each other, which TCP takes for
-#: a loss: it sends again, and slows down.
+#: Mask of all cores (32 at most) for receive packet steering, which handles all packets of a
+#: connection on one core. Otherwise the sender's core does, and when the sender moves, packets
+#: overtake each other; TCP takes this for a loss, sends again, and slows down.
 CORES = f"{(1 << min(os.cpu_count() or 1, 32)) - 1:x}"
-#: Bytes of a sender's buffer, of which half are the kernel's books, a receiver's and a shaper's.
+#: Buffer bytes of a sender (half of which the kernel needs for bookkeeping), a receiver and a
+#: shaper.
 SENT, RECEIVED, QUEUE = 500_000, 8 * 10**6, 128 * 10**6
-#: What of one connection waits for the link, in MTU, of which half are the kernel's books.
+#: Unsent data of one connection in MTU, half of which the kernel needs for bookkeeping.
 WAITING = 4
 SETTINGS = {
     "net/ipv4/tcp_congestion_control": "reno",
@@ -60,20 +62,21 @@ SETTINGS = {
     "net/ipv6/conf/default/disable_ipv6": "1",
 }
 COMMAND_S = 20.0
-#: Ranks go before what else the cores do: they mostly wait for a link, and one that is late to hear
-#: from it would be measured.
+#: Nice value that prefers ranks over other processes: ranks mostly wait for a link, and a late
+#: reaction would be measured.
 NICE = -5
 
 
 class NoBed(Exception):
-    """No network can be made here; the text says why."""
+    """An error that no network can be made here; the text says why."""
 
 
 def run(*words: object) -> str:
-    """Raises `NoBed` with what a command had to say when it failed."""
+    """Run a command and return its output; raise `NoBed` with the output if it failed."""
     try:
-        done = subprocess.run([str(w) for w in words], capture_output=True, text=True,
-                              timeout=COMMAND_S, check=True)  # fmt: skip
+        done = subprocess.run(
+            [str(w) for w in words], capture_output=True, text=True, timeout=COMMAND_S, check=True
+        )
     except subprocess.CalledProcessError as error:
         raise NoBed(f"{' '.join(map(str, words))}: {error.stderr.strip()}") from None
     return done.stdout
@@ -81,7 +84,7 @@ def run(*words: object) -> str:
 
 @dataclass(frozen=True)
 class Counters:
-    """Of an interface so far, with all headers."""
+    """Byte and packet counters of an interface so far, including all headers."""
 
     sent: int
     received: int
@@ -89,20 +92,21 @@ class Counters:
     packets_received: int
 
     def __sub__(self, other: Counters) -> Counters:
-        return Counters(*(a - b for a, b in zip(vars(self).values(), vars(other).values(),
-                                                strict=True)))  # fmt: skip
+        return Counters(
+            *(a - b for a, b in zip(vars(self).values(), vars(other).values(), strict=True))
+        )
 
 
 @dataclass(frozen=True)
 class Node:
-    """One machine of the bed; ``mbit`` None: as fast as the cores can."""
+    """One machine of the network; ``mbit`` None means no rate limit."""
 
     namespace: str
     address: str
     mbit: float | None
 
     def command(self, *words: object) -> list[str]:
-        """These words, to be run there."""
+        """Return the words that run a command on this node."""
         return ["ip", "netns", "exec", self.namespace, *map(str, words)]
 
     def counters(self) -> Counters:
@@ -112,7 +116,7 @@ class Node:
 
 
 def unable() -> str | None:
-    """Why there is no bed here, where that shows without trying."""
+    """Return why no network can be made here, if that is known without trying; else ""."""
     if os.geteuid():
         return "network namespaces need root"
     missing = [name for name in ("ip", "tc") if not shutil.which(name)]
@@ -121,10 +125,11 @@ def unable() -> str | None:
 
 @contextlib.contextmanager
 def bed(*mbit: float | None) -> Iterator[list[Node]]:
-    """Machines on one switch, one for each rate; gone at the end, with all that runs in them.
+    """Create machines on one switch, one for each rate, and remove them and their processes
+    afterwards.
 
     Args:
-        mbit: what the link of a node carries, each way; None: unshaped.
+        mbit: rate of each node's link in Mbit/s, each way; None is unlimited.
 
     Raises:
         NoBed: not root, no ip, no tc, or a kernel that has no namespaces or no shaper.
@@ -132,10 +137,11 @@ def bed(*mbit: float | None) -> Iterator[list[Node]]:
     if why := unable():
         raise NoBed(why)
     sweep()
-    mark = f"dualml-{os.getpid()}-{started(os.getpid())}-{time.monotonic_ns() % 10**6}"
-    switch, nodes = f"{mark}-switch", [
-        Node(f"{mark}-n{i}", f"10.77.0.{i}", rate) for i, rate in enumerate(mbit, start=1)
-    ]  # fmt: skip
+    mark = f"dualml-{os.getpid()}-{start_ticks(os.getpid())}-{time.monotonic_ns() % 10**6}"
+    switch, nodes = (
+        f"{mark}-switch",
+        [Node(f"{mark}-n{i}", f"10.77.0.{i}", rate) for i, rate in enumerate(mbit, start=1)],
+    )
     try:
         run("ip", "netns", "add", switch)
         run("ip", "-n", switch, "link", "add", "br0", "type", "bridge")
@@ -149,18 +155,35 @@ def bed(*mbit: float | None) -> Iterator[list[Node]]:
 
 
 def bucket(mbit: float) -> int:
-    """Bytes that a link's bucket holds."""
+    """Return the bytes that a link's token bucket holds."""
     return max(BURST * (MTU + ETHERNET), round(mbit * 1e6 / 8 * BURST_S))
 
 
 def plug(node: Node, switch: str, port: str) -> None:
-    """Make a node and its cable."""
+    """Create a node and its cable."""
     inside = node.namespace
     run("ip", "netns", "add", inside)
     lines = [f"[ -e /proc/sys/{k} ] && echo {v} > /proc/sys/{k}" for k, v in SETTINGS.items()]
     run(*node.command("sh", "-c", "; ".join([*lines, "true"])))
-    run("ip", "link", "add", port, "mtu", MTU, "netns", switch, "type", "veth",
-        "peer", "name", DEVICE, "mtu", MTU, "netns", inside)  # fmt: skip
+    run(
+        "ip",
+        "link",
+        "add",
+        port,
+        "mtu",
+        MTU,
+        "netns",
+        switch,
+        "type",
+        "veth",
+        "peer",
+        "name",
+        DEVICE,
+        "mtu",
+        MTU,
+        "netns",
+        inside,
+    )
     run("ip", "-n", switch, "link", "set", port, "master", "br0", "up")
     run("ip", "-n", inside, "addr", "add", f"{node.address}/24", "dev", DEVICE)
     for name, device in ((switch, port), (inside, DEVICE)):
@@ -169,14 +192,29 @@ def plug(node: Node, switch: str, port: str) -> None:
         write = f"[ ! -w {steering} ] || echo {CORES} > {steering}"
         run("ip", "netns", "exec", name, "sh", "-c", write)
         if node.mbit is not None:
-            run("tc", "-n", name, "qdisc", "add", "dev", device, "root", "tbf",
-                "rate", f"{round(node.mbit * 1e6)}bit", "burst", bucket(node.mbit),
-                "limit", QUEUE)  # fmt: skip
+            run(
+                "tc",
+                "-n",
+                name,
+                "qdisc",
+                "add",
+                "dev",
+                device,
+                "root",
+                "tbf",
+                "rate",
+                f"{round(node.mbit * 1e6)}bit",
+                "burst",
+                bucket(node.mbit),
+                "limit",
+                QUEUE,
+            )
     run("ip", "-n", inside, "link", "set", "lo", "up")
 
 
-def started(pid: int) -> int | None:
-    """When a process began, in the kernel's ticks; None where there is none."""
+def start_ticks(pid: int) -> int | None:
+    """Return the start time of a process in the kernel's ticks, or None if there is no such
+    process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
     except OSError:
@@ -185,16 +223,16 @@ def started(pid: int) -> int | None:
 
 
 def sweep() -> None:
-    """Remove what owners left that no longer live."""
+    """Remove what dead owners left behind."""
     for line in run("ip", "netns", "list").splitlines():
         name = line.split()[0]
         owner = NAME.match(name)
-        if owner and started(int(owner[1])) != int(owner[2]):
+        if owner and start_ticks(int(owner[1])) != int(owner[2]):
             remove(name)
 
 
 def remove(name: str) -> None:
-    """End what runs in a namespace of ours, and remove it; harmless where it is gone."""
+    """End the processes in a namespace of ours and remove it; do nothing if it is gone."""
     with contextlib.suppress(NoBed):
         for pid in run("ip", "netns", "pids", name).split():
             with contextlib.suppress(ProcessLookupError):
@@ -211,17 +249,18 @@ def dualml_run(
     environ: Mapping[str, str] | None = None,
     limit: float = 600,
 ) -> str:
-    """``dualml run`` with ``ranks`` ranks on each node, none of which shares a folder with another.
+    """Run ``dualml run`` with ``ranks`` ranks on each node, without a folder shared between
+    nodes.
 
     Args:
-        words: of rank 0, which says what is run.
-        folder: where each rank has a temporary folder of its own.
+        words: arguments of rank 0, which choose the experiment.
+        folder: parent of the ranks' private temporary folders.
 
     Returns:
-        What rank 0 printed.
+        Rank 0's output.
 
     Raises:
-        RuntimeError: a rank that failed, or took longer than ``limit`` seconds, and what it said.
+        RuntimeError: a rank failed or took longer than ``limit`` seconds; with its output.
     """
     where, size = f"tcp://{nodes[0].address}:29500", len(nodes) * ranks
     begin, processes = time.monotonic(), list[tuple[subprocess.Popen[bytes], Path]]()
@@ -232,11 +271,16 @@ def dualml_run(
             (own / "tmp").mkdir(parents=True, exist_ok=True)
             more = ["--rank", rank, "--world-size", size, "--rendezvous", where]
             command = nodes[rank // ranks].command(*start, *(words if rank == 0 else ()), *more)
-            env = {**os.environ, "DUALML_TOKEN": "of this bed", **(environ or {}),
-                   "TMPDIR": str(own / "tmp")}  # fmt: skip
+            env = {
+                **os.environ,
+                "DUALML_TOKEN": "of this bed",
+                **(environ or {}),
+                "TMPDIR": str(own / "tmp"),
+            }
             with (own / "output").open("wb") as file:
-                process = subprocess.Popen(command, cwd=own, env=env, stdout=file,
-                                           stderr=subprocess.STDOUT)  # fmt: skip
+                process = subprocess.Popen(
+                    command, cwd=own, env=env, stdout=file, stderr=subprocess.STDOUT
+                )
             processes.append((process, own / "output"))
         for rank, (process, output) in enumerate(processes):
             left = limit - (time.monotonic() - begin)

@@ -19,7 +19,7 @@ def mlp() -> nn.Module:
 
 
 class Transformer(nn.Module):
-    """`dualml.model.zoo.vit`: one block that reads an image as 28 rows."""
+    """`dualml.algorithms.model.zoo.vit`: one transformer block that reads an image as 28 rows."""
 
     def __init__(self, width: int = 64, heads: int = 4) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Transformer(nn.Module):
 
 
 class LanguageModel(nn.Module):
-    """`dualml.model.zoo.rnn_lm`: the logits of the word after each."""
+    """`dualml.algorithms.model.zoo.rnn_lm`: the logits of each next word."""
 
     def __init__(self, words: int) -> None:
         super().__init__()
@@ -55,7 +55,8 @@ class LanguageModel(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and two linear layers of a `GPT`, each with a norm before and a residual round."""
+    """Attention and two linear layers of a `GPT`, each with a norm before it and a residual
+    connection."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -74,7 +75,7 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """`dualml.model.gpt`: the logits of what comes after each position."""
+    """`dualml.algorithms.model.gpt`: the logits of each next token."""
 
     def __init__(
         self, words: int, length: int, width: int, blocks: int, heads: int, tied: bool = False

@@ -3,8 +3,8 @@
     python benchmarks/network.py --json FILE [--quick] [--only PART]    measures; needs root
     python benchmarks/network.py --json FILE --write                    its tables into the pages
 
-Each measurement is a `dualml run` of Lab 2's micro-benchmark with one rank in each namespace and no
-folder that they share. What a part measured before stays in FILE where ``--only`` leaves it out.
+Each measurement is a `dualml run` of Lab 2's micro-benchmark with one rank per namespace and no
+shared folder. With ``--only``, the earlier results of the other parts stay in FILE.
 """
 
 from __future__ import annotations
@@ -22,27 +22,35 @@ import netbed
 
 Record = dict[str, Any]
 STRATEGIES = (
-    "all_reduce", "all_gather", "reduce_broadcast", "parameter_server",
-    "reduce_scatter_all_gather", "ring", "tree", "halving_doubling", "hierarchical", "neighbour",
-)  # fmt: skip
+    "all_reduce",
+    "all_gather",
+    "reduce_broadcast",
+    "parameter_server",
+    "reduce_scatter_all_gather",
+    "ring",
+    "tree",
+    "halving_doubling",
+    "hierarchical",
+    "neighbour",
+)
 MB = 2**20
 SIZES, LARGE = (MB, 2 * MB, 4 * MB), (MB, 4 * MB)
-#: Of repetitions of one measurement, of which there are three at least; the first ones take longer,
-#: half as long again where four ranks gather 4 MB.
+#: Seconds of repetitions of one measurement, three at least; the first ones take longer, by half
+#: where four ranks gather 4 MB.
 SECONDS, BRIEF_S = 4.0, 0.1
-#: Mbit/s → sizes, which take the link tens of milliseconds at least, and of which halves are more
-#: than a sender's buffer.
+#: Mbit/s → sizes, which take the link tens of milliseconds at least, and whose halves exceed a
+#: sender's buffer.
 RATES = {100: SIZES, 500: (2 * MB, 3 * MB, 4 * MB)}
-#: Shorter and longer ones, which no fit is from.
+#: Shorter and longer sizes, which are not used in any fit.
 OTHER_SIZES = {100: (8 * MB,), 500: (MB, 8 * MB)}
 USUAL_MBIT = 100
 FITTED, HELD_OUT = 2, (3, 4)  # nodes
-#: The slow one of four nodes, and what its link carries.
+#: The slow one of four nodes, and the rate of its link.
 SLOW_NODE, SLOW_MBIT, SLOW_SIZES = 1, 20, (2 * MB,)
-#: Nodes and ranks on each.
+#: Numbers of nodes, and ranks on each.
 LEVELS = ((2, 2), (3, 2))
 ACROSS = ("all_reduce", "ring", "halving_doubling", "hierarchical")
-#: Lab, its arms, and settings that make them short.
+#: Lab, its arms, and settings that keep them short.
 LABS = (
     ("lab3", ("one-node", "nodes-n2"), ()),
     ("lab4", ("course", "deep-gpipe"), ()),
@@ -59,37 +67,58 @@ def lab2(
     ranks: int = 1,
     seconds: float = SECONDS,
 ) -> Record:
-    """Lab 2's micro-benchmark: what it recorded, with where and beside what it ran.
+    """Run Lab 2's micro-benchmark and return its records, with its settings and the load
+    beside it.
 
     Args:
-        ranks: on each node.
-        seconds: of repetitions of one measurement.
+        ranks: number of ranks on each node.
+        seconds: time for the repetitions of one measurement.
     """
     n = len(nodes) * ranks
     with tempfile.TemporaryDirectory(prefix="dualml-network-") as made:
         folder, load = Path(made), [os.getloadavg()[0]]
         settings = {
-            "world_size": [n], "sizes": list(sizes), "strategies": list(strategies),
+            "world_size": [n],
+            "sizes": list(sizes),
+            "strategies": list(strategies),
             "seconds": seconds,
-        }  # fmt: skip
-        words = [w for k, v in settings.items()
-                 for w in ("--set", f"arms.micro.{k}={json.dumps(v)}")]  # fmt: skip
+        }
+        words = [
+            w for k, v in settings.items() for w in ("--set", f"arms.micro.{k}={json.dumps(v)}")
+        ]
         netbed.dualml_run(
             nodes,
-            ["lab2", "--backend", backend, "--arm", f"micro-n{n}", *words, "--threads", 1,
-             "--out", folder / "out", "--no-report", "--no-find"],
+            [
+                "lab2",
+                "--backend",
+                backend,
+                "--arm",
+                f"micro-n{n}",
+                *words,
+                "--threads",
+                1,
+                "--out",
+                folder / "out",
+                "--no-report",
+                "--no-find",
+            ],
             folder,
             ranks=ranks,
-        )  # fmt: skip
+        )
         (path,) = (folder / "out").glob("trials/*/*/*/collectives.json")
         record: Record = json.loads(path.read_text("utf-8"))
     mbit = [node.mbit for node in nodes]
-    return {**record, "nodes": len(nodes), "ranks_per_node": ranks, "mbit": mbit,
-            "load": [*load, os.getloadavg()[0]]}  # fmt: skip
+    return {
+        **record,
+        "nodes": len(nodes),
+        "ranks_per_node": ranks,
+        "mbit": mbit,
+        "load": [*load, os.getloadavg()[0]],
+    }
 
 
 def predictions(quick: bool) -> Iterator[Record]:
-    """Two to four nodes of the same rate."""
+    """Measure two to four nodes of the same rate."""
     for rate in (USUAL_MBIT,) if quick else RATES:
         for n in (FITTED, *HELD_OUT):
             with netbed.bed(*[rate] * n) as nodes:
@@ -98,7 +127,7 @@ def predictions(quick: bool) -> Iterator[Record]:
 
 
 def sizes(quick: bool) -> Iterator[Record]:
-    """Three and four nodes, other sizes."""
+    """Measure three and four nodes with other sizes."""
     for rate in (USUAL_MBIT,) if quick else OTHER_SIZES:
         for n in HELD_OUT:
             with netbed.bed(*[rate] * n) as nodes:
@@ -107,19 +136,20 @@ def sizes(quick: bool) -> Iterator[Record]:
 
 
 def mindspore(quick: bool) -> Iterator[Record]:
+    """Measure MindSpore on two nodes of the same network."""
     with netbed.bed(*[USUAL_MBIT] * FITTED) as nodes:
         yield lab2(nodes, "mindspore", LARGE[:1] if quick else LARGE, seconds=1.0)
 
 
 def slow(quick: bool) -> Iterator[Record]:
-    """One node of four behind a slow link."""
+    """Measure four nodes of which one is behind a slow link."""
     mbit = [SLOW_MBIT if i == SLOW_NODE else USUAL_MBIT for i in range(max(HELD_OUT))]
     with netbed.bed(*mbit) as nodes:
         yield lab2(nodes, "torch", SLOW_SIZES, seconds=BRIEF_S if quick else SECONDS)
 
 
 def levels(quick: bool) -> Iterator[Record]:
-    """Several ranks on each node; and two on one, for the link inside."""
+    """Measure several ranks on each node, and two on one node for the link inside."""
     with netbed.bed(None) as nodes:
         yield lab2(nodes, "torch", SIZES, strategies=("ring",), ranks=2)
     for count, ranks in LEVELS[: 1 if quick else None]:
@@ -128,23 +158,36 @@ def levels(quick: bool) -> Iterator[Record]:
 
 
 def labs(quick: bool) -> Iterator[Record]:
-    """Lab 3's data parallel training and Lab 4's split model, over two nodes, both frameworks."""
+    """Run Lab 3's data-parallel training and Lab 4's split model over two nodes, on both
+    frameworks."""
     for name, arms, settings in LABS:
         with netbed.bed(*[USUAL_MBIT] * 2) as nodes, tempfile.TemporaryDirectory() as made:
             out, before = Path(made) / "out", [node.counters() for node in nodes]
             chosen = [w for arm in arms for w in ("--arm", arm)]
             netbed.dualml_run(
                 nodes,
-                [name, "--quick", "--backend", "both", *chosen, *settings, "--out", out,
-                 "--no-report", "--no-find"],
+                [
+                    name,
+                    "--quick",
+                    "--backend",
+                    "both",
+                    *chosen,
+                    *settings,
+                    "--out",
+                    out,
+                    "--no-report",
+                    "--no-find",
+                ],
                 Path(made),
-            )  # fmt: skip
-            crossed = sum((node.counters() - old).sent for node, old in
-                          zip(nodes, before, strict=True))  # fmt: skip
+            )
+            crossed = sum(
+                (node.counters() - old).sent for node, old in zip(nodes, before, strict=True)
+            )
             parity = json.loads((out / "parity.json").read_text("utf-8"))
             trials = json.loads((out / "run.json").read_text("utf-8"))["trials"]
-            facts = [{k: t.get(k, 1) for k in ("arm", "backend", "status", "world_size")}
-                     for t in trials]  # fmt: skip
+            facts = [
+                {k: t.get(k, 1) for k in ("arm", "backend", "status", "world_size")} for t in trials
+            ]
             pairs = [{k: c[k] for k in ("arm", "verdict")} for c in parity["comparisons"]]
             yield {"lab": name, "trials": facts, "pairs": pairs, "bytes_crossed": crossed}
 
@@ -165,8 +208,14 @@ def main() -> None:
     if asked.write:
         write(known)
         return
-    parts = {"predictions": predictions, "sizes": sizes, "mindspore": mindspore, "slow": slow,
-             "levels": levels, "labs": labs}  # fmt: skip
+    parts = {
+        "predictions": predictions,
+        "sizes": sizes,
+        "mindspore": mindspore,
+        "slow": slow,
+        "levels": levels,
+        "labs": labs,
+    }
     content = {**known, "machine": machine(1)}
     try:
         for part in asked.only or PARTS:

@@ -1,10 +1,10 @@
-"""Where an update of LeNet in MindSpore goes: the five operators that take most, and their floors.
+"""The five operators that take most of a LeNet update in MindSpore, and their lower bounds.
 
-python benchmarks/operators_mindspore.py [--quick]    prints rows as JSON
+    python benchmarks/operators_mindspore.py [--quick]    prints rows as JSON
 
-Of a batch of 64, SGD, by MindSpore's own profiler, as a trial trains it. The floor of an operator
-that multiplies matrices are the same products in NumPy, with nothing gathered before; of any other,
-a copy in memory of as many bytes as it reads and writes at least.
+Measured by MindSpore's own profiler for a batch of 64 with SGD, as a trial trains it. The lower
+bound of an operator that multiplies matrices is the time of the same products in NumPy; of any
+other, a memory copy of the bytes that it must read and write.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ import numpy as np
 from ourparallel import lenet
 
 from dualml.backend import backends
-from dualml.bench.timing import Ratio, Row
-from dualml.machine import default_threads
+from dualml.common.machine import default_threads
+from dualml.interface.bench.timing import Ratio, RatioRow
 
 SECTION, BATCH, TOP = "operators of an update of LeNet, mindspore", 64, 5
-#: Numbers of the feature maps that a batch has after each convolution, and what is pooled of them.
+#: Numbers in the feature maps of a batch after each convolution, which are then pooled.
 MAPS = BATCH * (6 * 28 * 28 + 16 * 10 * 10)
-#: Rows, inner length and columns of the products that a convolution is, layer by layer.
+#: (rows, inner length, columns) of the matrix product that each convolution is.
 CONVOLUTIONS = ((BATCH * 784, 25, 6), (BATCH * 100, 150, 16))
 DENSE = ((BATCH, 400, 120), (BATCH, 120, 10))
 PRODUCTS: dict[str, tuple[tuple[int, int, int], ...]] = {
@@ -45,7 +45,7 @@ PRODUCTS: dict[str, tuple[tuple[int, int, int], ...]] = {
 
 
 def operators(call: Callable[[], Any], calls: int = 20) -> dict[str, tuple[int, float]]:
-    """Type of operator → how many a call has, and the milliseconds they take together."""
+    """Return operator type → its calls per update, and the milliseconds they take together."""
     import logging
 
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
@@ -68,8 +68,8 @@ def operators(call: Callable[[], Any], calls: int = 20) -> dict[str, tuple[int, 
     }
 
 
-def alone(call: Callable[[], object], repeats: int = 30) -> float:
-    """Median milliseconds."""
+def median_ms(call: Callable[[], object], repeats: int = 30) -> float:
+    """Return the median milliseconds of a call that runs alone."""
     spent = []
     for _ in range(repeats):
         begin = time.perf_counter()
@@ -79,29 +79,29 @@ def alone(call: Callable[[], object], repeats: int = 30) -> float:
 
 
 def products(shapes: tuple[tuple[int, int, int], ...]) -> float:
-    """Milliseconds of float32 products (m, k) by (k, n) in NumPy."""
+    """Return the milliseconds of float32 products (m, k) by (k, n) in NumPy."""
     draw, total = np.random.default_rng(0), 0.0
     for m, k, n in shapes:
         a, b = (draw.normal(size=size).astype(np.float32) for size in ((m, k), (k, n)))
         out = np.empty((m, n), np.float32)
-        total += alone(lambda a=a, b=b, out=out: np.matmul(a, b, out=out))
+        total += median_ms(lambda a=a, b=b, out=out: np.matmul(a, b, out=out))
     return total
 
 
 def copied(numbers: int) -> float:
-    """Milliseconds to copy as many float32 numbers in memory."""
+    """Return the milliseconds to copy as many float32 numbers in memory."""
     x = np.ones(numbers, np.float32)
     out = np.empty_like(x)
-    return alone(lambda: np.copyto(out, x))
+    return median_ms(lambda: np.copyto(out, x))
 
 
-def rows(repeats: int) -> list[Row]:
+def rows(repeats: int) -> list[RatioRow]:
     backend = backends()["mindspore"].create("cpu", default_threads())
     draw = np.random.default_rng(0)
     x = draw.normal(size=(4 * BATCH, 1, 28, 28)).astype(np.float32)
     recipe = lenet(x, draw.integers(0, 10, len(x)))
     training, batch = backend.training(recipe), np.arange(BATCH)
-    training.load(recipe.weights, recipe.state(), 0)
+    training.load(recipe.weights, recipe.initial_state(), 0)
     for _ in range(5):
         training.step(batch, 1)
     runs = [operators(lambda: training.step(batch, 1)) for _ in range(repeats)]
@@ -113,7 +113,7 @@ def rows(repeats: int) -> list[Row]:
         floor = products(shapes) if shapes else copied(MAPS)
         share = spent[name] / floor
         longest.append(
-            Row(
+            RatioRow(
                 section=SECTION,
                 what=f"{name}, {runs[0][name][0]} of them",
                 against="its products in NumPy" if shapes else "a copy of the feature maps",

@@ -1,4 +1,4 @@
-"""One optimizer step of ours against the frameworks' own, gradients given.
+"""One optimizer step of ours against the frameworks' own, for given gradients.
 
     python benchmarks/optim_step.py --backend torch [--quick] [--json]
 
@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from dualml.bench.timing import Row, row, take_turns
-from dualml.machine import default_threads
+from dualml.common.machine import default_threads
+from dualml.interface.bench.timing import RatioRow, make_row, time_interleaved
 
 SIZES: dict[str, list[tuple[int, ...]]] = {
     "LeNet, 52 thousand": [
@@ -45,17 +45,17 @@ def arrays(size: str, seed: int) -> list[np.ndarray]:
 
 
 def timed(step: Callable[[], Any], size: str, wait: Callable[[], Any]) -> Callable[[], float]:
-    """One round of a variant: milliseconds per step."""
+    """Return a round of a variant: the milliseconds per step."""
     steps = 20 if size.startswith("LeNet") else 5
 
-    def once() -> float:
+    def run_once() -> float:
         begin = time.perf_counter()
         for _ in range(steps):
             step()
         wait()
         return (time.perf_counter() - begin) * 1e3 / steps
 
-    return once
+    return run_once
 
 
 CALL = (
@@ -65,10 +65,10 @@ CALL = (
 BANDWIDTH = "both wait for the memory: a tie, which moves by some hundredths from run to run"
 
 
-def rows_torch(rounds: int = 25) -> list[Row]:
+def rows_torch(rounds: int = 25) -> list[RatioRow]:
     import torch
 
-    import dualml_torch.optim as ours
+    import dualml_torch.algorithms.optim as ours
 
     torch.set_num_threads(default_threads())
     section = "optimizer step, torch"
@@ -85,7 +85,7 @@ def rows_torch(rounds: int = 25) -> list[Row]:
 
         for what, (name, fields) in RULES.items():
             mine, theirs = getattr(ours, name), getattr(torch.optim, name)
-            times = take_turns(
+            times = time_interleaved(
                 {
                     "eager": step(mine, **fields),
                     "foreach": step(theirs, foreach=True, **fields),
@@ -96,23 +96,37 @@ def rows_torch(rounds: int = 25) -> list[Row]:
             )
             title = f"{what}, {size}"
             rows += [
-                row(section, f"{title}, eager", "torch.optim foreach", times, "eager", "foreach",
-                    target=1.0, why_missed=BANDWIDTH),
-                row(section, f"{title}, compiled", "torch.optim fused", times, "compiled", "fused",
-                    target=1.1, why_missed=CALL if size.startswith("LeNet") else BANDWIDTH),
-            ]  # fmt: skip
+                make_row(
+                    section,
+                    f"{title}, eager",
+                    "torch.optim foreach",
+                    times,
+                    "eager",
+                    "foreach",
+                    target=1.0,
+                ).with_reason(BANDWIDTH),
+                make_row(
+                    section,
+                    f"{title}, compiled",
+                    "torch.optim fused",
+                    times,
+                    "compiled",
+                    "fused",
+                    target=1.1,
+                ).with_reason(CALL if size.startswith("LeNet") else BANDWIDTH),
+            ]
     return rows
 
 
-def rows_mindspore(rounds: int = 25) -> list[Row]:
-    from dualml_ms.environ import environ
+def rows_mindspore(rounds: int = 25) -> list[RatioRow]:
+    from dualml_ms.common.environ import environ
 
     for name, value in environ(default_threads()).items():
         os.environ.setdefault(name, value)
     import mindspore as ms
     from mindspore import nn
 
-    import dualml_ms.optim as ours
+    import dualml_ms.algorithms.optim as ours
 
     ms.set_context(mode=ms.GRAPH_MODE)
     section = "optimizer step, mindspore"
@@ -135,17 +149,17 @@ def rows_mindspore(rounds: int = 25) -> list[Row]:
 
         for what, (name, fields) in RULES.items():
             against, make = theirs[what]
-            times = take_turns(
+            times = time_interleaved(
                 {"ours": step(getattr(ours, name), **fields), "theirs": step(make)}, rounds
             )
             rows.append(
-                row(section, f"{what}, {size}", against, times, "ours", "theirs", target=1.1)
+                make_row(section, f"{what}, {size}", against, times, "ours", "theirs", target=1.1)
             )
     return rows
 
 
-def rows(backend: str, rounds: int = 25) -> list[Row]:
-    """All rows of one backend, in this process."""
+def rows(backend: str, rounds: int = 25) -> list[RatioRow]:
+    """Return all rows of one backend, measured in this process."""
     return {"torch": rows_torch, "mindspore": rows_mindspore}[backend](rounds)
 
 
@@ -164,7 +178,7 @@ def main() -> None:
         print(
             f"{one.what:48} {one.ours:9.3f} ms  {one.against:20} {one.other:9.3f} ms  "
             f"ratio {one.ratio.median:.2f} {quartiles}  target {one.target}  "
-            f"{'met' if one.met else 'MISSED'}"
+            f"{'met' if one.meets_target else 'MISSED'}"
         )
 
 

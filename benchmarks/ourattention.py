@@ -10,52 +10,55 @@ import numpy as np
 from efficiency import own_core
 from ranks import paced
 
+from dualml.algorithms.model.decoder import GroupedAttention
 from dualml.backend import Array, BlockAttention
-from dualml.bench.timing import Times, take_turns
-from dualml.model.decoder import GroupedAttention
-from dualml.seeds import generator
-from dualml.split.pieces import Piece
-from dualml.split.ring import RingAttention
+from dualml.common.seeds import make_generator
+from dualml.interface.bench.timing import Times, time_interleaved
+from dualml.parallel.split.ring import RingAttention
+from dualml.parallel.split.shards import TensorShard
 
-#: Makes the attention of a layer to blocks, of a rank that has some positions.
+#: Function that makes the block attention of a layer, for a rank with some positions.
 Blocks = Callable[[GroupedAttention, Array], BlockAttention]
 
 
 @contextlib.contextmanager
 def untold(**_: Any) -> Iterator[None]:
-    """Nobody keeps the times of messages."""
+    """Ignore the times of messages."""
     yield
 
 
 class Case:
-    """What both ways are given on a rank: its positions, its input and the gradient of its output.
+    """The inputs of both variants on a rank: positions, layer input, and the gradient of the
+    output.
 
     Attributes:
-        places: its positions, in ascending order.
-        x, flow: (B, T, G·(R + 2)·K) and (B, T, G·R·K) of them.
+        places: the rank's positions, in ascending order.
+        x, flow: layer input (B, T, G·(R + 2)·K) and output gradient (B, T, G·R·K) there.
     """
 
     def __init__(self, comm: Any, shape: tuple[int, ...]) -> None:
         samples, length, heads, groups, width = shape
         self.layer = GroupedAttention(heads, groups, width, length)
-        draw = generator(0, "benchmark", "attention")
-        deal = Piece((length,), 0, comm.rank, comm.size, 2, mirrored=True)
-        self.places = deal.take(np.arange(length))
-        x, flow = (draw.normal(size=(samples, length, n * width)).astype(np.float32)
-                   for n in (heads + 2 * groups, heads))  # fmt: skip
+        draw = make_generator(0, "benchmark", "attention")
+        deal = TensorShard((length,), 0, comm.rank, comm.size, 2, mirrored=True)
+        self.places = deal.extract(np.arange(length))
+        x, flow = (
+            draw.normal(size=(samples, length, n * width)).astype(np.float32)
+            for n in (heads + 2 * groups, heads)
+        )
         self.x, self.flow = (np.ascontiguousarray(a[:, self.places]) for a in (x, flow))
 
 
 def ring(comm: Any, case: Case, blocks: Blocks) -> Callable[[], Any]:
-    """Forward and backward pass: the gradient of ``x``."""
+    """Return forward and backward pass of ring attention, which give the gradient of ``x``."""
     attention = RingAttention(blocks(case.layer, case.places), comm)
     x, flow = comm.tensor(case.x), comm.tensor(case.flow)
 
-    def once() -> Any:
+    def run_once() -> Any:
         _, kept = attention.forward(x, untold)
         return attention.backward(kept, flow, untold)
 
-    return once
+    return run_once
 
 
 def race(
@@ -65,10 +68,11 @@ def race(
     blocks: Blocks,
     others: Callable[[Any, Case], Mapping[str, Callable[[], Any]]],
 ) -> dict[str, Times]:
-    """Milliseconds of both passes, by shape and variant; ``collected`` has to give what ours does.
+    """Return the milliseconds of both passes, by shape and variant; the gathered variant must give
+    our result.
 
     Raises:
-        AssertionError: the two differ by more than rounding.
+        AssertionError: both variants differ by more than rounding.
     """
     own_core(comm.rank)
     found = {}
@@ -77,5 +81,5 @@ def race(
         calls = {"ring": ring(comm, case, blocks), **others(comm, case)}
         ours, theirs = (comm.numpy(calls[way]()) for way in ("ring", "collected"))
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=2e-5 * np.abs(theirs).max())
-        found[name] = take_turns({n: paced(comm, call) for n, call in calls.items()}, rounds)
+        found[name] = time_interleaved({n: paced(comm, call) for n, call in calls.items()}, rounds)
     return found

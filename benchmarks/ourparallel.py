@@ -7,30 +7,30 @@ from typing import Any
 import numpy as np
 from workload import dataset
 
-from dualml.aggregation.buckets import layout
-from dualml.aggregation.scheme import scheme
-from dualml.aggregation.settings import Aggregation
-from dualml.backend import Divisible, Overlapping, Recipe, backends
-from dualml.data import normalised
-from dualml.model import initial_weights, model
-from dualml.optim import SGD
-from dualml.worker.ranks import TOGETHER
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.optim import SGD
+from dualml.backend import CommOverlap, GradientAccess, TrainingSpec, backends
+from dualml.experiment.data import normalised
+from dualml.parallel.aggregation.buckets import bucket_layout
+from dualml.parallel.aggregation.scheme import parallel_trainer_class
+from dualml.parallel.aggregation.settings import Aggregation
+from dualml.runner.worker.ranks import AGREED_WINDOW_UPDATES
 
 BATCH, LR = 64, 0.05
-#: Updates of a round: the losses of so many are read together, in a trial as in the other loops.
-STEPS = 2 * TOGETHER
+#: Updates per round: the losses of so many are read together, in a trial as in the other loops.
+STEPS = 2 * AGREED_WINDOW_UPDATES
 
 
 def samples() -> tuple[Any, Any]:
-    """Normalised training images and labels."""
+    """Return normalised training images and labels."""
     data = dataset()
     return normalised(data.train_x, data.mean, data.std), data.train_y
 
 
-def lenet(x: Any, y: Any) -> Recipe:
-    """LeNet and SGD."""
+def lenet(x: Any, y: Any) -> TrainingSpec:
+    """Return the training configuration: LeNet with SGD."""
     spec = model("lenet")
-    return Recipe(
+    return TrainingSpec(
         spec=spec, weights=initial_weights(spec, 0), rule=SGD(lr=LR), x=x, y=y, updates=STEPS
     )
 
@@ -50,7 +50,7 @@ class Order:
 
 
 class OurParallel:
-    """LeNet, SGD, all-reduce of gradients in one bucket; losses read as often as in a trial."""
+    """LeNet, SGD, all-reduce of gradients in one bucket; losses are read as often as in a trial."""
 
     def __init__(
         self,
@@ -64,19 +64,19 @@ class OurParallel:
         backend = backends()[comm.backend].create("cpu", 1)
         recipe = lenet(x, y)
         training = backend.training(recipe)
-        buckets, settings = layout(recipe.spec.parameters()), Aggregation(overlap=overlap)
+        buckets, settings = bucket_layout(recipe.spec.parameters()), Aggregation(overlap=overlap)
         if overlap:
-            pieces = training.ability(Overlapping).overlapping(buckets, comm)
+            pieces = training.require_capability(CommOverlap).make_reducing_buckets(buckets, comm)
         else:
-            pieces = training.ability(Divisible).pieces(buckets)
-        self.parallel = scheme(settings)(backend, training, pieces, comm, settings)
-        self.parallel.load(recipe.weights, recipe.state(), 0)
+            pieces = training.require_capability(GradientAccess).make_buckets(buckets)
+        self.parallel = parallel_trainer_class(settings)(backend, training, pieces, comm, settings)
+        self.parallel.load(recipe.weights, recipe.initial_state(), 0)
         self.next, self.step, self.updates = Order(len(y), batch), 0, updates
 
     def __call__(self) -> None:
-        for _ in range(self.updates // TOGETHER):
+        for _ in range(self.updates // AGREED_WINDOW_UPDATES):
             lazy = []
-            for _ in range(TOGETHER):
+            for _ in range(AGREED_WINDOW_UPDATES):
                 self.step += 1
                 lazy.append(self.parallel.step(self.next(), self.step))
-            self.parallel.read(lazy)
+            self.parallel.materialize_losses(lazy)

@@ -11,25 +11,24 @@ from efficiency import own_core
 from ourparallel import Order, samples
 from ranks import paced
 
-from dualml.backend import Recipe, backends
-from dualml.bench.timing import Times, take_turns
-from dualml.model import initial_weights, model
-from dualml.model.layers import Linear, MeanPool, Rows, Tanh
-from dualml.model.spec import ModelSpec
-from dualml.optim import SGD
-from dualml.split import traffic
-from dualml.split.plan import SplitPlan, split_plan
-from dualml.split.remote import RemoteCalls
-from dualml.split.training import SplitTraining
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.model.layers import Linear, MeanPool, Rows, Tanh
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.algorithms.optim import SGD
+from dualml.backend import RemoteProcedureCalls, TrainingSpec, backends
+from dualml.interface.bench.timing import Times, time_interleaved
+from dualml.parallel.split import traffic
+from dualml.parallel.split.plan import SplitPlan, split_plan
+from dualml.parallel.split.training import SplitTraining
 
 LR, MICRO = 0.02, 4
 PIPELINE: dict[str, Any] = {"cut": ["fc4"], "schedule": "1f1b", "micro_batches": MICRO}
 
 
-def even(each: int = 16, width: int = 512, cut: int = 8) -> ModelSpec:
-    """A model whose halves, cut at ``second``, compute as much forward, and as much backward, and
-    have little to tell one another: equal layers for every row of an image, narrow at the cut; what
-    is before, between and after them hardly counts."""
+def balanced_model(each: int = 16, width: int = 512, cut: int = 8) -> ModelSpec:
+    """Return a model whose halves, cut at ``second``, need equal time forward and backward and
+    exchange little: equal layers for every row of an image, narrow at the cut. Everything else
+    hardly counts."""
     layers: list[tuple[str, Any]] = [("rows", Rows()), ("embed", Linear(28, width))]
     for number in range(2 * each):
         if number == each:
@@ -39,10 +38,10 @@ def even(each: int = 16, width: int = 512, cut: int = 8) -> ModelSpec:
     return ModelSpec("even", (1, 28, 28), tuple(layers))
 
 
-def recipe_of(spec: ModelSpec, x: Any, y: Any, updates: int) -> Recipe:
-    """SGD from the same weights."""
+def recipe_of(spec: ModelSpec, x: Any, y: Any, updates: int) -> TrainingSpec:
+    """Return the training configuration: SGD from fixed initial weights."""
     weights = initial_weights(spec, 0)
-    return Recipe(spec=spec, weights=weights, rule=SGD(lr=LR), x=x, y=y, updates=updates)
+    return TrainingSpec(spec=spec, weights=weights, rule=SGD(lr=LR), x=x, y=y, updates=updates)
 
 
 class Updates:
@@ -50,9 +49,9 @@ class Updates:
 
     training: Any
 
-    def begin(self, recipe: Recipe, batch: int) -> None:
-        """From the same weights whoever trains them."""
-        self.training.load(recipe.weights, recipe.state(), 0)
+    def begin(self, recipe: TrainingSpec, batch: int) -> None:
+        """Load the same initial weights in every variant."""
+        self.training.load(recipe.weights, recipe.initial_state(), 0)
         self.next, self.step, self.updates = Order(len(recipe.y), batch), 0, recipe.updates
 
     def __call__(self) -> None:
@@ -60,11 +59,12 @@ class Updates:
         for _ in range(self.updates):
             self.step += 1
             lazy.append(self.training.step(self.next(), self.step))
-        self.training.read(lazy)
+        self.training.materialize_losses(lazy)
 
 
 class OurSplit(Updates):
-    """A model of the zoo, SGD, split over all ranks; the losses of ``updates`` are read together.
+    """A model of the zoo with SGD, split over all ranks; the losses of ``updates`` are read
+    together.
 
     Args:
         split: arguments of `split_plan`.
@@ -97,18 +97,18 @@ class OurRpc(Updates):
             recipe_of(model(name), x, y, updates),
         )
         plan = split_plan(recipe.spec, comm.size, engine="rpc", place=[0, 1])
-        self.training = backend.ability(RemoteCalls).rpc(plan, comm, recipe)
+        self.training = backend.require_capability(RemoteProcedureCalls).rpc(plan, comm, recipe)
         self.begin(recipe, batch)
 
 
-class OurWhole:
-    """The same model whole, on rank 0 alone."""
+class OurSingleRank:
+    """The same model unsplit, on rank 0 alone."""
 
     def __init__(self, comm: Any, x: Any, y: Any, name: str, batch: int, updates: int) -> None:
         self.rank, self.backend = comm.rank, backends()[comm.backend].create("cpu", 1)
         recipe = replace(recipe_of(model(name), x, y, updates), chunk=batch)
         self.training = self.backend.training(recipe)
-        self.training.load(recipe.weights, recipe.state(), 0)
+        self.training.load(recipe.weights, recipe.initial_state(), 0)
         self.next, self.step, self.updates = Order(len(y), batch), 0, updates
 
     def __call__(self) -> None:
@@ -117,11 +117,11 @@ class OurWhole:
             self.step += 1
             lazy.append(self.training.step(self.next(), self.step))
         if lazy:
-            self.backend.read(lazy)
+            self.backend.materialize_losses(lazy)
 
 
 class Transfers:
-    """The messages and collectives of the updates of a split, without the computation."""
+    """The messages and collectives of a split's updates, without the computation."""
 
     def __init__(self, ours: OurSplit) -> None:
         self.ours, self.comm = ours, ours.executor.comm
@@ -129,12 +129,19 @@ class Transfers:
         links, collectives = traffic.links(plan, batch), traffic.collectives(plan, batch)
         sent = [link for link in links if link.source == rank]
         came = [link for link in links if link.target == rank]
-        self.out = [(link.target, self.floats(link.nbytes // link.messages)) for link in sent
-                    for _ in range(link.messages)]  # fmt: skip
-        self.into = [(link.source, self.floats(link.nbytes // link.messages)) for link in came
-                     for _ in range(link.messages)]  # fmt: skip
-        self.collectives = [self.floats(c.nbytes // c.calls) for c in collectives
-                    for _ in range(c.calls)]  # fmt: skip
+        self.out = [
+            (link.target, self.floats(link.nbytes // link.messages))
+            for link in sent
+            for _ in range(link.messages)
+        ]
+        self.into = [
+            (link.source, self.floats(link.nbytes // link.messages))
+            for link in came
+            for _ in range(link.messages)
+        ]
+        self.collectives = [
+            self.floats(c.nbytes // c.calls) for c in collectives for _ in range(c.calls)
+        ]
 
     def floats(self, nbytes: int) -> Any:
         return self.comm.tensor(np.zeros(nbytes // 4, np.float32))
@@ -150,7 +157,8 @@ class Transfers:
 
 
 def races(comm: Any, x: Any, y: Any, batch: int, updates: int) -> dict[str, dict[str, Any]]:
-    """dualml's splits, the whole model, and the transfers alone, by comparison and variant."""
+    """Return dualml's splits, the unsplit model, and the transfers alone, by comparison and
+    variant."""
     splits: dict[str, tuple[str, dict[str, Any]]] = {"pipeline": ("deep_mlp", PIPELINE)}
     splits |= {name: (name, {"tensor": 2}) for name in ("mlp", "wide_mlp")}
     found = {}
@@ -158,14 +166,15 @@ def races(comm: Any, x: Any, y: Any, batch: int, updates: int) -> dict[str, dict
         ours = OurSplit(comm, x, y, net, batch, updates, **split)
         found[name] = {
             "ours": ours,
-            "whole": OurWhole(comm, x, y, net, batch, updates),
+            "whole": OurSingleRank(comm, x, y, net, batch, updates),
             "transfers": Transfers(ours),
         }
     return found
 
 
 def calls_or_messages(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:
-    """Milliseconds of an update of two stages, by model: remote procedure calls and messages."""
+    """Return the milliseconds of an update of two stages, by model: remote procedure calls and
+    messages."""
     own_core(comm.rank)
     x, y = samples()
     batch, updates = argument["batch"], argument["updates"]
@@ -180,32 +189,34 @@ def calls_or_messages(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:
 
 
 def race(comm: Any, calls: Mapping[str, Mapping[str, Any]], rounds: int) -> dict[str, Times]:
-    """Milliseconds of an update, by comparison and variant."""
+    """Return the milliseconds of an update, by comparison and variant."""
     found = {}
     for name, variants in calls.items():
-        times = take_turns({n: paced(comm, call) for n, call in variants.items()}, rounds)
+        times = time_interleaved({n: paced(comm, call) for n, call in variants.items()}, rounds)
         updates = variants["ours"].updates
         found[name] = {n: [t / updates for t in spent] for n, spent in times.items()}
     return found
 
 
 def even_split(schedule: str, m: int) -> dict[str, Any]:
+    """Return the split settings of the balanced model."""
     return {"cut": ["second"], "schedule": schedule, "micro_batches": m}
 
 
 def even_plan(schedule: str, m: int) -> SplitPlan:
-    return split_plan(even(), 2, **even_split(schedule, m))
+    """Return the split plan of the balanced model on two ranks."""
+    return split_plan(balanced_model(), 2, **even_split(schedule, m))
 
 
 def stages_at_work(comm: Any, argument: dict[str, Any]) -> dict[str, list[tuple[float, ...]]]:
-    """Schedule and number of micro-batches → this rank's timeline."""
+    """Return schedule and number of micro-batches → this rank's timeline."""
     own_core(comm.rank)
     x, y = samples()
     found = {}
     for schedule in argument["schedules"]:
         for m in argument["micro_batches"]:
             batch = m * argument["each"]
-            run = OurSplit(comm, x, y, even(), batch, 1, **even_split(schedule, m))
+            run = OurSplit(comm, x, y, balanced_model(), batch, 1, **even_split(schedule, m))
             run()
             run.updates = argument["updates"]
             comm.barrier()

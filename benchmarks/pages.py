@@ -18,7 +18,7 @@ from typing import Any
 
 Record = Mapping[str, Any]
 PAGES = [Path(__file__).parents[1] / "docs" / f"benchmarks{end}.md" for end in ("", ".zh")]
-#: Sizes and strategies that have rows; the summary counts all.
+#: Sizes and strategies with rows of their own; the summary counts all.
 SIZES = (2**10, 2**20, 2**24, 2**26)
 STRATEGIES = ("all_reduce", "ring", "tree", "parameter_server")
 WORDS = {
@@ -61,7 +61,8 @@ def table(head: Sequence[str], align: Sequence[str], rows: Sequence[Sequence[str
 
 
 def capabilities(told: Record, lang: str) -> str:
-    """One row a primitive, one column for each backend and device."""
+    """Return the table of capabilities: a row for each primitive, a column for each backend and
+    device."""
     words, columns = WORDS[lang], told["columns"]
     names = [n for c in columns for n in c.get("primitives") or {}]
     rows = [
@@ -73,7 +74,8 @@ def capabilities(told: Record, lang: str) -> str:
 
 
 def capability(column: Record, primitive: str, words: Record) -> str:
-    """The kind, what it is made of, and the types for which it is another."""
+    """Return the text of a capability: its kind, its composition, and dtypes for which it
+    differs."""
     found = (column.get("primitives") or {}).get(primitive)
     if found is None:
         return f"{words['unsupported']}{words['colon']}{column['reason']}"
@@ -86,7 +88,8 @@ def capability(column: Record, primitive: str, words: Record) -> str:
 
 
 def predictions(told: Record, lang: str) -> str:
-    """A line for each backend and number of ranks over all measurements, then chosen ones."""
+    """Return a line for each backend and number of ranks over all measurements, then selected
+    ones."""
     words = WORDS[lang]
     groups: dict[tuple[str, int], list[Record]] = {}
     for check in told["checks"]:
@@ -124,7 +127,8 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def size(nbytes: int) -> str:
-    """
+    """Return a number of bytes as text.
+
     >>> size(2**24)
     '16 MB'
     """
@@ -132,16 +136,16 @@ def size(nbytes: int) -> str:
 
 
 def milliseconds(seconds: float) -> str:
-    """Three significant digits, without an exponent."""
+    """Format milliseconds with three significant digits, without an exponent."""
     value = seconds * 1e3
     return f"{value:.0f} ms" if value >= 100 else f"{value:.3g} ms"
 
 
-def put(page: str, name: str, text: str) -> str:
-    """The page with ``text`` between the marks of ``name``.
+def replace_between_marks(page: str, name: str, text: str) -> str:
+    """Return the page with ``text`` between the marks of ``name``.
 
     Raises:
-        ValueError: a page without these marks.
+        ValueError: the page lacks these marks.
     """
     begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
     if begin not in page or end not in page:
@@ -164,7 +168,9 @@ def main() -> None:
         for name, (source, render) in makers.items():
             if source is not None:
                 lang = "zh" if path.name.endswith(".zh.md") else "en"
-                page = put(page, name, render(json.loads(source.read_text("utf-8")), lang))
+                page = replace_between_marks(
+                    page, name, render(json.loads(source.read_text("utf-8")), lang)
+                )
         path.write_text(page, "utf-8")
 
 

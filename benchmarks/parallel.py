@@ -14,7 +14,7 @@ import json
 
 from ranks import on_ranks, slowest
 
-from dualml.bench.timing import Row, fastest, row
+from dualml.interface.bench.timing import RatioRow, fastest_variant, make_row
 
 SIZE, TARGET = 2, 1.0
 SECTIONS = {
@@ -37,19 +37,24 @@ BY_HAND = {
 }
 
 
-def rows(backend: str, rounds: int) -> list[Row]:
+def rows(backend: str, rounds: int) -> list[RatioRow]:
     times = slowest(on_ranks(backend, SIZE, f"parallel_{backend}:train", {"rounds": rounds}))
     by_hand = BY_HAND[backend]
     alone = [name for name in by_hand if name != "turns"]
-    best = fastest(times, alone)
+    best = fastest_variant(times, alone)
     return [
-        row(
-            SECTIONS[backend], WHAT[ours], by_hand[name], times, ours, name,
+        make_row(
+            SECTIONS[backend],
+            WHAT[ours],
+            by_hand[name],
+            times,
+            ours,
+            name,
             target=TARGET if (ours, name) == ("ours", best) else None,
         )
         for ours in OURS[backend]
         for name in sorted(by_hand, key=lambda name: (name == "turns", name != best))
-    ]  # fmt: skip
+    ]
 
 
 def main() -> None:

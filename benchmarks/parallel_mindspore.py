@@ -14,7 +14,7 @@ from mindspore import nn, ops
 from ourparallel import BATCH, LR, STEPS, Order, OurParallel, samples
 from ranks import paced
 
-from dualml.bench.timing import Times, take_turns
+from dualml.interface.bench.timing import Times, time_interleaved
 
 
 class EachStep(nn.Cell):
@@ -40,7 +40,7 @@ class EachStep(nn.Cell):
 
 
 class FlatStep(EachStep):
-    """The same with all gradients in one ``ops.AllReduce``."""
+    """Forward, backward and update as one graph, with all gradients in one ``ops.AllReduce``."""
 
     def __init__(self, comm: Any) -> None:
         super().__init__(comm)
@@ -71,7 +71,7 @@ class NativeStep(EachStep):
 
 
 class HandWritten:
-    """The loop an expert writes around such a cell: data in memory, losses read at the end."""
+    """The loop of an expert around such a cell: data in memory, losses read at the end."""
 
     def __init__(self, comm: Any, x: np.ndarray, y: np.ndarray, step: nn.Cell) -> None:
         self.x, self.y, self.step = x, y.astype(np.int32), step
@@ -90,11 +90,13 @@ class HandWritten:
 
 @contextmanager
 def data_parallel(comm: Any) -> Iterator[None]:
-    """MindSpore's parallel mode of that name."""
+    """Set MindSpore's parallel mode ``data_parallel`` for one block."""
     ms.set_auto_parallel_context(
-        parallel_mode=ms.ParallelMode.DATA_PARALLEL, gradients_mean=True,
-        device_num=comm.size, global_rank=comm.rank,
-    )  # fmt: skip
+        parallel_mode=ms.ParallelMode.DATA_PARALLEL,
+        gradients_mean=True,
+        device_num=comm.size,
+        global_rank=comm.rank,
+    )
     try:
         yield
     finally:
@@ -102,7 +104,7 @@ def data_parallel(comm: Any) -> Iterator[None]:
 
 
 def train(comm: Any, argument: dict[str, Any]) -> Times:
-    """Milliseconds of an update, by variant."""
+    """Return the milliseconds of an update, by variant."""
     x, y = samples()
     ms.set_context(mode=ms.GRAPH_MODE)
     calls = {
@@ -113,5 +115,7 @@ def train(comm: Any, argument: dict[str, Any]) -> Times:
     with data_parallel(comm):  # what is made and compiled inside is of that mode
         native = calls["native"] = HandWritten(comm, x, y, NativeStep(comm))
         native()
-    times = take_turns({n: paced(comm, call) for n, call in calls.items()}, argument["rounds"])
+    times = time_interleaved(
+        {n: paced(comm, call) for n, call in calls.items()}, argument["rounds"]
+    )
     return {name: [t / STEPS for t in found] for name, found in times.items()}

@@ -5,22 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from collectives_torch import as_started
+from collectives_torch import reset_scheduling
 from handwritten_torch import lenet
 from ourparallel import BATCH, LR, STEPS, Order, OurParallel, samples
 from ranks import paced
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-from dualml.bench.timing import Times, take_turns
-from dualml_torch.gloo import wait_your_turn
+from dualml.interface.bench.timing import Times, time_interleaved
+from dualml_torch.algorithms.gloo import use_batch_scheduling
 
 
 class HandWritten:
-    """The loop an expert writes: `DistributedDataParallel` at its fastest, data in memory.
+    """The loop of an expert: `DistributedDataParallel` at its fastest, data in memory.
 
     Args:
-        own: with gloo's threads as a script of its own has them; else as dualml leaves them.
+        own: use gloo's threads as in a separate script, instead of as dualml configures them.
         how: ``fused=True`` or ``foreach=True`` of `torch.optim.SGD`.
     """
 
@@ -39,7 +39,7 @@ class HandWritten:
         # What a trial sets for its process is neither this loop's cost nor its gain.
         torch.use_deterministic_algorithms(False)
         if self.own:
-            as_started()
+            reset_scheduling()
         losses = []
         for _ in range(STEPS):
             batch = torch.from_numpy(self.next()[self.mine])
@@ -52,11 +52,11 @@ class HandWritten:
             losses.append(loss.detach())
         torch.stack(losses).tolist()
         torch.use_deterministic_algorithms(True)
-        wait_your_turn()
+        use_batch_scheduling()
 
 
 def train(comm: Any, argument: dict[str, Any]) -> Times:
-    """Milliseconds of an update, by variant."""
+    """Return the milliseconds of an update, by variant."""
     x, y = samples()
     own = torch.from_numpy(x), torch.from_numpy(y)
     torch.manual_seed(0)  # the same initial weights on every rank
@@ -67,5 +67,7 @@ def train(comm: Any, argument: dict[str, Any]) -> Times:
         "foreach": HandWritten(comm, *own, foreach=True),
         "turns": HandWritten(comm, *own, own=False, foreach=True),
     }
-    times = take_turns({n: paced(comm, call) for n, call in calls.items()}, argument["rounds"])
+    times = time_interleaved(
+        {n: paced(comm, call) for n, call in calls.items()}, argument["rounds"]
+    )
     return {name: [t / STEPS for t in found] for name, found in times.items()}

@@ -1,12 +1,12 @@
-"""Dealing samples to ranks, and reading what was dealt.
+"""Partitioning samples over ranks, and reading the partitioned samples.
 
     python benchmarks/partition.py [--quick]                             prints rows as JSON
     python benchmarks/partition.py --backend torch|mindspore [--quick]
 
-Without a backend: the seconds in which every rule deals a million labelled samples to 100 ranks and
-its promises are proved. With one: the batches of a rank taken by index from arrays in memory, as a
-trial takes them, against the framework's loader over the same arrays in the same order. What a
-loader does before its first batch (starting workers, above all) is not counted.
+Without a backend: the seconds in which every rule partitions a million labelled samples over 100
+ranks and its guarantees are verified. With one: a rank's batches, taken by index from arrays in
+memory as a trial takes them, against the framework's loader over the same arrays in the same order.
+The loader's work before its first batch (mostly starting workers) is not counted.
 """
 
 from __future__ import annotations
@@ -23,15 +23,21 @@ from typing import Any
 import numpy as np
 from workload import dataset
 
-from dualml.bench.timing import Row, row, take_turns
-from dualml.data import normalised
-from dualml.partition import PARTITIONS, DirichletLabels, Partition, partition_from, prove
-from dualml.partition.from_file import save
+from dualml.experiment.data import normalised
+from dualml.interface.bench.timing import RatioRow, make_row, time_interleaved
+from dualml.parallel.partition import (
+    PARTITIONS,
+    DirichletLabels,
+    Partition,
+    partition_from,
+    verify_partition,
+)
+from dualml.parallel.partition.from_file import save_partition
 
 DEALS = "partitions of a million labelled samples to 100 ranks"
 SECTIONS = {"torch": "reading batches, torch", "mindspore": "reading batches, mindspore"}
 SAMPLES, RANKS, LIMIT_S = 10**6, 100, 2.0
-#: Settings of the rules that need some.
+#: Settings of rules that need some.
 SETTINGS: dict[str, dict[str, Any]] = {
     "fractions": {"fractions": (1 / RANKS,) * RANKS},
     "dirichlet_labels": {"alpha": 0.5},
@@ -40,12 +46,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
 READERS, SIZES = 4, (64, 256)  # ranks that share the training set, samples of a batch
 
 
-def deal_rows(rounds: int, folder: Path) -> list[Row]:
+def deal_rows(rounds: int, folder: Path) -> list[RatioRow]:
     labels = np.random.default_rng(0).integers(0, 10, SAMPLES)
     path = folder / "deal.npz"
-    save(
+    save_partition(
         path,
-        DirichletLabels(alpha=0.5).deal(labels, RANKS),
+        DirichletLabels(alpha=0.5).partition(labels, RANKS),
         labels,
         "some",
         DirichletLabels(alpha=0.5),
@@ -54,19 +60,19 @@ def deal_rows(rounds: int, folder: Path) -> list[Row]:
     dealing: dict[str, list[float]] = {name: [] for name in PARTITIONS}
 
     def timed(rule: Partition) -> Callable[[], float]:
-        def once() -> float:
+        def run_once() -> float:
             begin = time.perf_counter()
-            parts = rule.deal(labels, RANKS)
+            parts = rule.partition(labels, RANKS)
             dealing[rule.name].append(time.perf_counter() - begin)
-            prove(rule, parts, labels)
+            verify_partition(rule, parts, labels)
             return time.perf_counter() - begin
 
-        return once
+        return run_once
 
     rules = {name: partition_from({"name": name, **settings.get(name, {})}) for name in PARTITIONS}
-    times = take_turns({name: timed(rule) for name, rule in rules.items()}, rounds, warm_up=1)
+    times = time_interleaved({name: timed(rule) for name, rule in rules.items()}, rounds, warm_up=1)
     return [
-        Row(
+        RatioRow(
             section=DEALS,
             what=name,
             against="",
@@ -75,16 +81,17 @@ def deal_rows(rounds: int, folder: Path) -> list[Row]:
             unit="s",
             ratio=None,
             target=LIMIT_S,
-            note=f"dealing {statistics.median(dealing[name][1:]):.2f} s, the rest is proving",
+            note=f"partitioning {statistics.median(dealing[name][1:]):.2f} s, "
+            "the rest is verification",
         )
         for name, spent in times.items()
     ]
 
 
 def paced(batches: Callable[[], Iterable[Any]]) -> Callable[[], float]:
-    """One round: milliseconds per batch, from the first batch to the last."""
+    """Return a round: the milliseconds per batch, from the first batch to the last."""
 
-    def once() -> float:
+    def run_once() -> float:
         found = iter(batches())
         next(found)
         begin, count = time.perf_counter(), 0
@@ -92,7 +99,7 @@ def paced(batches: Callable[[], Iterable[Any]]) -> Callable[[], float]:
             count += 1
         return (time.perf_counter() - begin) * 1e3 / count
 
-    return once
+    return run_once
 
 
 def torch_readers(
@@ -101,7 +108,7 @@ def torch_readers(
     import torch
     from torch.utils.data import DataLoader, TensorDataset
 
-    from dualml_torch.partition import PartitionSampler
+    from dualml_torch.parallel.partition import PartitionSampler
 
     images, labels = torch.from_numpy(x), torch.from_numpy(y)
     sampler = PartitionSampler(rule, y, READERS, 0)
@@ -144,7 +151,7 @@ def mindspore_readers(
     import mindspore as ms
     import mindspore.dataset as ds
 
-    from dualml_ms.partition import PartitionSampler
+    from dualml_ms.parallel.partition import PartitionSampler
 
     y = y.astype(np.int32)
     sampler = PartitionSampler(rule, y, READERS, 0)
@@ -168,16 +175,18 @@ def mindspore_readers(
     }
 
 
-def read_rows(backend: str, rounds: int) -> list[Row]:
+def read_rows(backend: str, rounds: int) -> list[RatioRow]:
     data, found = dataset(), []
     x, rule = normalised(data.train_x, data.mean, data.std), DirichletLabels(alpha=0.5)
     for size in SIZES:
         make = {"torch": torch_readers, "mindspore": mindspore_readers}[backend]
         readers = make(x, data.train_y, rule, size)
-        times = take_turns({name: paced(batches) for name, batches in readers.items()}, rounds)
+        times = time_interleaved(
+            {name: paced(batches) for name, batches in readers.items()}, rounds
+        )
         what = f"batches of {size} by index"
         found += [
-            row(SECTIONS[backend], what, name, times, "ours", name)
+            make_row(SECTIONS[backend], what, name, times, "ours", name)
             for name in times
             if name != "ours"
         ]

@@ -1,9 +1,10 @@
-"""Predicted seconds of updates of `gpt` on the ranks of this machine, beside what they take.
+"""Predicted update times of `gpt` on the ranks of this machine, against measured ones.
 
     python benchmarks/planned.py [--backend torch] [--rounds N] [--out FILE]
 
-The constants of `dualml.planner.here` are fitted to one and two ranks with one thread each; other
-layouts, and all of four and eight ranks, are predicted on the cores there are. Layouts take turns.
+The constants of `dualml.planning.planner.local_machine` are fitted to one and two ranks with one
+thread each. Other layouts, and everything on four and eight ranks, are predicted for the available
+cores. Layouts take turns.
 """
 
 from __future__ import annotations
@@ -19,20 +20,28 @@ import numpy as np
 from ranks import on_ranks
 
 from dualml.backend import backends
+from dualml.common.machine import usable_cores
 from dualml.experiment.arm import Arm
-from dualml.largest.rank import recipe_of, training_of
-from dualml.machine import usable_cores
-from dualml.planner.arm import arm_of
-from dualml.planner.compared import signed
-from dualml.planner.here import Point, fit
-from dualml.planner.layouts import Layouts
-from dualml.planner.zoo import by_name, sizes_of
+from dualml.planning.planner.arm import arm_from_layout
+from dualml.planning.planner.layouts import Layouts
+from dualml.planning.planner.local_machine import TimedLayout, fit_machine
+from dualml.planning.planner.zoo import shape_by_name, sizes_from_shape
+from dualml.report.plan.published import format_signed_percent
+from dualml.runner.largest.rank import make_training, make_training_spec
 
 #: Width → sizes of a `gpt`.
-MODELS = {width: ["sizes.blocks=4", "sizes.tied=false", f"sizes.width={width}", "data.words=500",
-                  "data.length=64"] for width in (128, 192, 256, 320)}  # fmt: skip
+MODELS = {
+    width: [
+        "sizes.blocks=4",
+        "sizes.tied=false",
+        f"sizes.width={width}",
+        "data.words=500",
+        "data.length=64",
+    ]
+    for width in (128, 192, 256, 320)
+}
 BATCH = 16
-#: Name → width, layout, whether the constants are fitted to it.
+#: Name → width, layout, and whether the constants are fitted to it.
 LAYOUTS: dict[str, tuple[int, dict[str, Any], bool]] = {
     "1 rank, width 128": (128, {"micro": 16}, True),
     "1 rank, width 256": (256, {"micro": 16}, True),
@@ -72,8 +81,8 @@ LAYOUTS: dict[str, tuple[int, dict[str, Any], bool]] = {
 
 def arm(name: str) -> dict[str, Any]:
     width, keys, _ = LAYOUTS[name]
-    shape = by_name("gpt", MODELS[width])
-    own = arm_of(shape, Layouts.one(BATCH, **keys).describe(0))
+    shape = shape_by_name("gpt", MODELS[width])
+    own = arm_from_layout(shape, Layouts.from_axes(BATCH, **keys).describe(0))
     own |= {"model": "gpt", "optimizer": {"name": "adam", "lr": 0.001}, "updates": 1000}
     if "split" not in own:
         own["aggregation"] = {"strategy": "ring"} if own["world_size"] > 1 else {}
@@ -81,19 +90,25 @@ def arm(name: str) -> dict[str, Any]:
 
 
 def timed(comm: Any, argument: dict[str, Any]) -> list[list[tuple[float, float]]]:
-    """Seconds of the updates of every layout of so many ranks, in turns, from a common start: by
-    the clock, and of a core."""
+    """Return the seconds of the updates of every layout of so many ranks, in alternating order from
+    a common start: wall-clock and per core."""
     backend, trainings = backends()[comm.backend].create("cpu", 1), []
     names, all_cores = argument["names"], sorted(os.sched_getaffinity(0))
     for name in names:
-        shape = by_name("gpt", MODELS[LAYOUTS[name][0]])
+        shape = shape_by_name("gpt", MODELS[LAYOUTS[name][0]])
         own = Arm.model_validate(arm(name))
-        given = {"sizes": sizes_of(shape), "blocks": shape.layers, "words": shape.vocabulary,
-                 "length": shape.sequence}  # fmt: skip
-        recipe = recipe_of(own, given)
-        training = training_of(comm, backend, recipe, own)
-        training.load(recipe.weights, recipe.state(), 0)
-        trainings.append((training, getattr(training, "read", backend.read)))
+        given = {
+            "sizes": sizes_from_shape(shape),
+            "blocks": shape.layers,
+            "words": shape.vocabulary,
+            "length": shape.sequence,
+        }
+        recipe = make_training_spec(own, given)
+        training = make_training(comm, backend, recipe, own)
+        training.load(recipe.weights, recipe.initial_state(), 0)
+        trainings.append(
+            (training, getattr(training, "materialize_losses", backend.materialize_losses))
+        )
     batch, spent = np.arange(BATCH), [list[tuple[float, float]]() for _ in trainings]
     for step in range(1, argument["rounds"] + 3):
         for name, (training, read), own_times in zip(names, trainings, spent, strict=True):
@@ -108,12 +123,12 @@ def timed(comm: Any, argument: dict[str, Any]) -> list[list[tuple[float, float]]
 
 
 def cores_of(name: str) -> int | None:
-    """That all ranks of a layout share; None: all of the machine's."""
+    """Return the cores that all ranks of a layout share; None for all of the machine's."""
     return 1 if name.endswith("one core") else None
 
 
 def on_cores(cores: list[int]) -> None:
-    """From here on, all threads of this process."""
+    """Pin all threads of this process from now on."""
     for thread in Path("/proc/self/task").iterdir():
         os.sched_setaffinity(int(thread.name), cores)
 
@@ -139,18 +154,18 @@ def main() -> None:
 
 
 def report(seconds: dict[str, tuple[float, float]], out: Path | None) -> None:
-    """The table of docs/plan.md."""
+    """Print the table of docs/plan.md."""
     points = [
-        Point(
+        TimedLayout(
             name,
-            by_name("gpt", MODELS[width]),
-            Layouts.one(BATCH, **keys),
+            shape_by_name("gpt", MODELS[width]),
+            Layouts.from_axes(BATCH, **keys),
             *seconds[name],
             cores_of(name),
         )
         for name, (width, keys, _) in LAYOUTS.items()
     ]
-    machine = fit([p for p in points if LAYOUTS[p.name][2]], usable_cores())
+    machine = fit_machine([p for p in points if LAYOUTS[p.name][2]], usable_cores())
     print(machine)
     print("| layout | fitted | measured / ms | predicted / ms | error | error, cores |")
     print("| --- | --- | ---: | ---: | ---: | ---: |")
@@ -159,7 +174,10 @@ def report(seconds: dict[str, tuple[float, float]], out: Path | None) -> None:
             what(p.shape, p.layout, p.cores) for what in (machine.predict, machine.core_seconds)
         )
         mark = "•" if LAYOUTS[p.name][2] else ""
-        off = signed(own / p.seconds - 1), signed(cores / p.core_seconds - 1)
+        off = (
+            format_signed_percent(own / p.seconds - 1),
+            format_signed_percent(cores / p.core_seconds - 1),
+        )
         print(
             f"| {p.name} | {mark} | {1e3 * p.seconds:.1f} | {1e3 * own:.1f} | {off[0]} | {off[1]} |"
         )

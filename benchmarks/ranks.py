@@ -1,4 +1,4 @@
-"""What the benchmarks of several ranks share: a common start, and the slowest rank counts."""
+"""Helpers of benchmarks with several ranks: a common start, and the slowest rank's time counts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dualml.bench.timing import Row, Times
+from dualml.interface.bench.timing import RatioRow, Times
 
 FOLDER = Path(__file__).resolve().parent
 LIMIT_S = 900.0  # of one group of ranks; the longest takes some minutes
@@ -18,11 +18,11 @@ LIMIT_S = 900.0  # of one group of ranks; the longest takes some minutes
 def on_ranks(
     backend: str, size: int, target: str, argument: Mapping[str, Any], threads: int = 1
 ) -> Any:
-    """What ``module:function`` of this folder returns on each of ``size`` ranks.
+    """Run ``module:function`` of this folder on each of ``size`` ranks and return the results.
 
     Args:
-        argument: handed to the function after the communicator.
-        threads: of each rank.
+        argument: second argument of the function, after the communicator.
+        threads: threads of each rank.
     """
     from dualml.launch.ranks import run_ranks
 
@@ -32,10 +32,10 @@ def on_ranks(
 
 
 def slowest(ranks: Sequence[Times]) -> Times:
-    """Times of the group: in each round those of the rank that took longest.
+    """Return the times of the group: in each round those of the slowest rank.
 
     Raises:
-        ValueError: ranks that did not run the same rounds of the same variants.
+        ValueError: the ranks did not run the same rounds of the same variants.
     """
     rounds = {name: len(spent) for name, spent in ranks[0].items()}
     if any({name: len(spent) for name, spent in rank.items()} != rounds for rank in ranks):
@@ -43,25 +43,26 @@ def slowest(ranks: Sequence[Times]) -> Times:
     return {n: [max(e) for e in zip(*(r[n] for r in ranks), strict=True)] for n in rounds}
 
 
-def tie(made: Row, why: str) -> Row:
-    """The row with ``why`` as the reason of a missed target, where a quarter of its rounds and more
-    are below one: beyond that, it is no tie."""
-    tied = made.met is False and made.ratio is not None and made.ratio.low < 1
+def tie(made: RatioRow, why: str) -> RatioRow:
+    """Return the row with ``why`` as the reason of a missed target, if at least a quarter of its
+    rounds meet it; otherwise it is no tie."""
+    tied = made.meets_target is False and made.ratio is not None and made.ratio.low < 1
     return replace(made, note=why) if tied else made
 
 
 def paced(comm: Any, call: Callable[[], object], repeats: int = 1) -> Callable[[], float]:
-    """One round of ``call`` on all ranks: milliseconds of one call, from a common start.
+    """Return a round of ``call`` on all ranks: the milliseconds of one call, from a common
+    start.
 
     Args:
-        repeats: calls of a round; those after the first start when this rank is done with the last.
+        repeats: calls per round; each later call starts when this rank has finished the one before.
     """
 
-    def once() -> float:
+    def run_once() -> float:
         comm.barrier()
         begin = time.perf_counter()
         for _ in range(repeats):
             call()
         return (time.perf_counter() - begin) * 1e3 / repeats
 
-    return once
+    return run_once

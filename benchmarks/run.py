@@ -1,4 +1,4 @@
-"""Every benchmark in one command; each framework in a process of its own.
+"""Run every benchmark with one command, each framework in a separate process.
 
 python benchmarks/run.py [--quick] [--only SECTION] [--json] [--markdown FILE]
 """
@@ -20,7 +20,7 @@ from tables import machine, show
 
 from dualml.backend import backends
 
-#: Section → programs of this folder: file, its arguments, the backend it needs.
+#: Section → programs of this folder: file, arguments, and the backend it needs.
 SECTIONS: dict[str, list[tuple[str, list[str], str | None]]] = {
     "training": [
         ("training_torch.py", [], "torch"),
@@ -43,7 +43,7 @@ SECTIONS: dict[str, list[tuple[str, list[str], str | None]]] = {
         ("optim_step.py", ["--backend", "mindspore", "--json"], "mindspore"),
     ],
     "isa": [("isa.py", [], "mindspore")],
-    "referee": [("referee.py", [], "torch")],
+    "reference": [("reference.py", [], "torch")],
     "startup": [("startup.py", [], None)],
     "memory": [
         ("memory.py", ["--backend", "torch"], "torch"),
@@ -62,23 +62,33 @@ SECTIONS: dict[str, list[tuple[str, list[str], str | None]]] = {
         ("partition.py", ["--backend", "mindspore"], "mindspore"),
     ],
 }
-#: Programs of two ranks and more, of a loader with workers or of two threads get two cores; so do
-#: small kernels of MindSpore, whose other threads yield to one another on a single one.
+#: Programs that get two cores: those with several ranks, loader workers or two threads, and small
+#: MindSpore kernels, whose other threads yield to one another on a single core.
 TWO_CORES = (
-    "models_torch.py", "methods.py", "methods_mindspore.py", "communication.py", "parallel.py",
-    "efficiency.py", "launching.py", "partition.py", "split.py", "attention.py", "busy.py",
-    "sharding.py", "variants_mindspore.py",
-)  # fmt: skip
+    "models_torch.py",
+    "methods.py",
+    "methods_mindspore.py",
+    "communication.py",
+    "parallel.py",
+    "efficiency.py",
+    "launching.py",
+    "partition.py",
+    "split.py",
+    "attention.py",
+    "busy.py",
+    "sharding.py",
+    "variants_mindspore.py",
+)
 RANKS = 2
 WITHOUT_QUICK = ("memory.py",)  # an epoch is an epoch
 LIMIT_S = 1800  # of one program; the longest takes some minutes
 
 
 def measure(file: str, arguments: list[str], backend: str | None, threads: int) -> list[Any]:
-    """The rows a program prints on its last line.
+    """Run a program and return the rows it prints on its last line.
 
     Raises:
-        RuntimeError: it ended badly, with the end of what it said, or not within `LIMIT_S`.
+        RuntimeError: it failed (with the end of its output), or took longer than `LIMIT_S`.
     """
     # isa.py sets its own variables for its processes: here they would look like the user's wish.
     more = backends()[backend].environ(threads) if backend and file != "isa.py" else {}
@@ -95,14 +105,14 @@ def measure(file: str, arguments: list[str], backend: str | None, threads: int) 
 
 
 def prepare(threads: int) -> None:
-    """On all cores: MindSpore's choice of instructions, measured once per machine and kept."""
+    """Measure MindSpore's choice of instructions on all cores, once per machine, and cache it."""
     for info in backends().values():
         if info.installed():
             info.environ(threads)
 
 
 def confine(cores: int, usable: Sequence[int]) -> None:
-    """Bind this process and its children to so many of the usable cores, where the system can."""
+    """Bind this process and its children to so many usable cores, if the system supports it."""
     if usable:
         os.sched_setaffinity(0, usable[-cores:])
 

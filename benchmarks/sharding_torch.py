@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from collectives_torch import as_started
+from collectives_torch import reset_scheduling
 from nets_torch import GPT
 from ranks import paced
 from torch.distributed.fsdp import fully_shard
@@ -20,31 +20,31 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from dualml.aggregation.settings import Aggregation
-from dualml.backend import Recipe
-from dualml.bench.timing import Times, take_turns
-from dualml.model import initial_weights, model
-from dualml.optim import Adam
-from dualml.zero import Sharding
-from dualml.zero.model import ShardedModel
-from dualml.zero.parallel import Zero
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.optim import Adam
+from dualml.backend import TrainingSpec
+from dualml.interface.bench.timing import Times, time_interleaved
+from dualml.parallel.aggregation.settings import Aggregation
+from dualml.parallel.zero import Sharding
+from dualml.parallel.zero.model import ShardedModel
+from dualml.parallel.zero.parallel import ZeroDataParallel
+from dualml_torch.algorithms.gloo import use_batch_scheduling
 from dualml_torch.backend import TorchBackend
-from dualml_torch.gloo import wait_your_turn
 
-#: Tokens of the vocabulary and of a sample; samples an update of each rank; updates of a round.
+#: Vocabulary size and tokens per sample; samples per update and rank; updates per round.
 WORDS, LENGTH, BATCH, STEPS, SAMPLES = 2000, 64, 4, 4, 512
 WIDTH, BLOCKS, HEADS = 128, 4, 4
 RATE = 1e-3
 
 
 def samples() -> tuple[Any, Any]:
-    """Random tokens, and those that come next."""
+    """Return random tokens, and the next token of each."""
     drawn = np.random.default_rng(0).integers(0, WORDS, (SAMPLES, LENGTH + 1))
     return drawn[:, :-1].astype(np.int32), drawn[:, 1:].astype(np.int64)
 
 
 class Batches:
-    """Random global batches, the same on every rank: each rank's part."""
+    """Random global batches, the same on every rank, of which each rank takes its part."""
 
     def __init__(self, ranks: int) -> None:
         self.draw, self.ranks = np.random.default_rng(1), ranks
@@ -53,20 +53,20 @@ class Batches:
         return np.array_split(self.draw.integers(0, SAMPLES, BATCH * self.ranks), self.ranks)
 
 
-class Ours:
-    """Updates as a trial makes them, losses read together."""
+class ZeroUpdates:
+    """Updates as a trial makes them, with losses read together."""
 
     def __init__(self, comm: Any, stage: int, **more: Any) -> None:
         sizes = {"width": WIDTH, "blocks": BLOCKS, "heads": HEADS, "tied": False}
         spec = model("gpt", words=WORDS, length=LENGTH, sizes=sizes)
         x, y = samples()
-        recipe = Recipe(
+        recipe = TrainingSpec(
             spec=spec, weights=initial_weights(spec, 0), rule=Adam(lr=RATE), x=x, y=y, updates=1
         )
         backend = TorchBackend("cpu", 1)
         sharded = ShardedModel(backend, recipe, comm, Sharding(stage, **more))
-        self.training = Zero(backend, sharded, comm, Aggregation())
-        self.training.load(recipe.weights, recipe.state(), 0)
+        self.training = ZeroDataParallel(backend, sharded, comm, Aggregation())
+        self.training.load(recipe.weights, recipe.initial_state(), 0)
         self.batches, self.step = Batches(comm.size), 0
 
     def __call__(self) -> None:
@@ -74,14 +74,14 @@ class Ours:
         for _ in range(STEPS):
             self.step += 1
             lazy.append(self.training.step(self.batches(), self.step))
-        self.training.read(lazy)
+        self.training.materialize_losses(lazy)
 
 
 class ByHand:
     """A loop around an engine: samples in memory, losses read at the end of a round.
 
     Args:
-        make: this loop, its model → what is called, and the optimizer.
+        make: function (loop, model) → the callable to train, and the optimizer.
     """
 
     def __init__(self, comm: Any, make: Callable[..., Any], **how: Any) -> None:
@@ -93,7 +93,7 @@ class ByHand:
     def __call__(self) -> None:
         # What a trial sets for its process is neither this loop's cost nor its gain.
         torch.use_deterministic_algorithms(False)
-        as_started()
+        reset_scheduling()
         losses = []
         for _ in range(STEPS):
             index = torch.from_numpy(self.batches()[self.rank])
@@ -101,7 +101,7 @@ class ByHand:
             losses.append(self.update(x, y))
         torch.stack(losses).tolist()
         torch.use_deterministic_algorithms(True)
-        wait_your_turn()
+        use_batch_scheduling()
 
     def update(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         loss = functional.cross_entropy(self.net(x), y.flatten())
@@ -112,11 +112,12 @@ class ByHand:
 
 
 def adam(parameters: Any, how: str) -> torch.optim.Optimizer:
+    """Return PyTorch's Adam, ``fused`` or ``foreach``."""
     return torch.optim.Adam(parameters, RATE, **{how: True})
 
 
 def redundancy(net: GPT, how: str) -> tuple[Any, Any]:
-    """ZeroRedundancyOptimizer after DistributedDataParallel."""
+    """Return `ZeroRedundancyOptimizer` after `DistributedDataParallel`."""
     net = DistributedDataParallel(
         net, broadcast_buffers=False, gradient_as_bucket_view=True, static_graph=True
     )
@@ -127,7 +128,7 @@ def redundancy(net: GPT, how: str) -> tuple[Any, Any]:
 
 
 def fsdp(net: GPT, reshard: bool, how: str, blocks: bool) -> tuple[Any, Any]:
-    """`fully_shard`, each block a unit or all one."""
+    """Return `fully_shard`, with each block a unit or one unit in all."""
     for block in net.blocks if blocks else ():
         fully_shard(block, reshard_after_forward=reshard)
     fully_shard(net, reshard_after_forward=reshard)
@@ -135,7 +136,7 @@ def fsdp(net: GPT, reshard: bool, how: str, blocks: bool) -> tuple[Any, Any]:
 
 
 class DeepSpeed(ByHand):
-    """DeepSpeed's loop: its engine goes backward and updates."""
+    """DeepSpeed's loop: its engine runs backward and updates."""
 
     def __init__(self, comm: Any, stage: int, **more: Any) -> None:
         super().__init__(comm, engine, stage=stage, more=more)
@@ -148,7 +149,8 @@ class DeepSpeed(ByHand):
 
 
 def engine(net: GPT, stage: int, more: dict[str, Any]) -> tuple[Any, Any]:
-    """The fused Adam of PyTorch, which DeepSpeed's own, an extension to be compiled, is like."""
+    """Return DeepSpeed's engine with PyTorch's fused Adam, which resembles DeepSpeed's own (an
+    extension to compile)."""
     rank = torch.distributed.get_rank()
     os.environ |= {"LOCAL_RANK": str(rank), "RANK": str(rank)}  # as its launcher would
     os.environ["WORLD_SIZE"] = str(torch.distributed.get_world_size())
@@ -167,7 +169,7 @@ def engine(net: GPT, stage: int, more: dict[str, Any]) -> tuple[Any, Any]:
     return made, optimizer
 
 
-#: Variant → how it is made on a rank.
+#: Variant → function that makes it on a rank.
 OURS: dict[str, dict[str, Any]] = {
     "units": {"bucket_bytes": None},
     "units, overlap": {"bucket_bytes": None, "overlap": True},
@@ -176,13 +178,13 @@ OURS: dict[str, dict[str, Any]] = {
 
 
 def variants(names: Sequence[str]) -> dict[str, Callable[[Any], Any]]:
-    """Those of ``ours``, ``torch`` and ``deepspeed`` that are asked for."""
+    """Return the requested variants of ``ours``, ``torch`` and ``deepspeed``."""
     made: dict[str, Callable[[Any], Any]] = {}
     if "ours" in names:
         for stage in (1, 2, 3):
             for name, more in OURS.items():
                 if stage > 1 or name == "one unit":
-                    made[f"zero{stage} {name}"] = partial(Ours, stage=stage, **more)
+                    made[f"zero{stage} {name}"] = partial(ZeroUpdates, stage=stage, **more)
     for how in ("fused", "foreach") if "torch" in names else ():
         made[f"redundancy {how}"] = partial(ByHand, make=redundancy, how=how)
         for stage, reshard in ((2, False), (3, True)):
@@ -197,21 +199,26 @@ def variants(names: Sequence[str]) -> dict[str, Callable[[Any], Any]]:
 
 
 def train(comm: Any, argument: dict[str, Any]) -> Times:
-    """Milliseconds of an update, by variant."""
+    """Return the milliseconds of an update, by variant."""
     calls = {name: make(comm) for name, make in variants(argument["engines"]).items()}
-    times = take_turns({n: paced(comm, call) for n, call in calls.items()}, argument["rounds"])
+    times = time_interleaved(
+        {n: paced(comm, call) for n, call in calls.items()}, argument["rounds"]
+    )
     return {name: [t / STEPS for t in found] for name, found in times.items()}
 
 
-def held(comm: Any, argument: dict[str, Any]) -> dict[str, list[int]]:
-    """Variant → bytes of this rank's tensors between two updates, and the most during one: what
-    PyTorch's allocator gave out and got back since the model was made, samples left out."""
+def measure_memory(comm: Any, argument: dict[str, Any]) -> dict[str, list[int]]:
+    """Return variant → bytes of this rank's tensors between two updates, and the peak during one:
+    what PyTorch's allocator handed out since the model was made, without samples."""
     alive: list[Any] = []  # what an earlier variant gives back would be taken off a later one
-    return {name: allocated(partial(make, comm), alive) for name, make in
-            variants(argument["engines"]).items()}  # fmt: skip
+    return {
+        name: allocated(partial(make, comm), alive)
+        for name, make in variants(argument["engines"]).items()
+    }
 
 
 def allocated(make: Callable[[], Any], alive: list[Any]) -> list[int]:
+    """Return the bytes allocated between two updates, and the peak during one."""
     gc.collect()
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
         call = make()

@@ -5,46 +5,46 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from collectives_torch import as_started
+from collectives_torch import reset_scheduling
 from efficiency import own_core
 from ourparallel import Order, samples
 from oursplit import LR, MICRO, race, races
 from torch import nn
 from torch.nn import functional
 
-from dualml.bench.timing import Times
-from dualml.model import model
-from dualml_torch.gloo import wait_your_turn
-from dualml_torch.model.layers import realise
+from dualml.algorithms.model import model
+from dualml.interface.bench.timing import Times
+from dualml_torch.algorithms.gloo import use_batch_scheduling
+from dualml_torch.algorithms.model.layers import make_layer
 
 
 def layers(name: str) -> list[nn.Module]:
-    """A model's layers as `torch.nn` has them."""
-    return [realise(layer) for _, layer in model(name).layers]
+    """Return a model's layers as `torch.nn` modules."""
+    return [make_layer(layer) for _, layer in model(name).layers]
 
 
-class Own:
-    """A loop by hand: with gloo's threads and algorithms as a script of its own has them."""
+class HandWrittenLoop:
+    """A hand-written loop, with gloo's threads and algorithms as in a separate script."""
 
     def __init__(self, y: torch.Tensor, batch: int, updates: int) -> None:
         self.next, self.updates = Order(len(y), batch), updates
 
     def __call__(self) -> None:
         torch.use_deterministic_algorithms(False)
-        as_started()
+        reset_scheduling()
         losses = [self.update(torch.from_numpy(self.next())) for _ in range(self.updates)]
         told = [loss for loss in losses if loss is not None]
         if told:
             torch.stack(told).tolist()
         torch.use_deterministic_algorithms(True)
-        wait_your_turn()
+        use_batch_scheduling()
 
     def update(self, index: torch.Tensor) -> torch.Tensor | None:
         raise NotImplementedError
 
 
-class Pipelining(Own):
-    """`torch.distributed.pipelining`: a `PipelineStage` of each half under `Schedule1F1B`."""
+class Pipelining(HandWrittenLoop):
+    """`torch.distributed.pipelining`: a `PipelineStage` for each half under `Schedule1F1B`."""
 
     def __init__(
         self, comm: Any, x: torch.Tensor, y: torch.Tensor, batch: int, updates: int
@@ -71,8 +71,8 @@ class Pipelining(Own):
         return torch.stack([loss.detach() for loss in losses]).mean() if losses else None
 
 
-class Parallelized(Own):
-    """DTensor: `parallelize_module` with a column and a row parallel layer."""
+class Parallelized(HandWrittenLoop):
+    """DTensor: `parallelize_module` with a column- and a row-parallel layer."""
 
     def __init__(
         self, comm: Any, x: torch.Tensor, y: torch.Tensor, name: str, batch: int, updates: int
@@ -88,8 +88,10 @@ class Parallelized(Own):
         self.x, self.y = x, y
         names = [n for n, _ in model(name).layers]
         self.net = nn.Sequential(*layers(name))
-        plan = {str(names.index("fc1")): ColwiseParallel(),
-                str(names.index("fc2")): RowwiseParallel()}  # fmt: skip
+        plan = {
+            str(names.index("fc1")): ColwiseParallel(),
+            str(names.index("fc2")): RowwiseParallel(),
+        }
         parallelize_module(self.net, init_device_mesh("cpu", (comm.size,)), plan)
         kinds: dict[type, list[Any]] = {}  # an update of many tensors takes one kind of them
         for parameter in self.net.parameters():
@@ -107,7 +109,7 @@ class Parallelized(Own):
 
 
 def train(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:
-    """Milliseconds of an update, by variant, of every comparison."""
+    """Return the milliseconds of an update, by variant, of every comparison."""
     own_core(comm.rank)
     x, y = samples()
     own = torch.from_numpy(x), torch.from_numpy(y)

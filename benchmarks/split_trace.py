@@ -1,11 +1,11 @@
-"""Where an update of a split model in MindSpore goes, call by call, on each of two ranks.
+"""Time of an update of a split model in MindSpore, call by call, on each of two ranks.
 
     python benchmarks/split_trace.py [MODEL …]     prints tables
 
-The calls of compiled cells and the communicator's, as a trial makes them, each with the operators
-that it executes (MindSpore's profiler, the same cell and arguments): what is left is MindSpore's
-runtime. Beside them what it takes to call a graph of one small addition, and to send the split's
-messages alone. Ranks as in split.py, a core and a thread each.
+The tables list the calls of compiled cells and of the communicator, as a trial makes them, and the
+operators that each call executes (by MindSpore's profiler, for the same cell and arguments). The
+difference is MindSpore's runtime. For comparison they show a call of a graph with one small
+addition, and the split's messages alone. Ranks as in split.py, with one core and one thread each.
 """
 
 from __future__ import annotations
@@ -26,47 +26,48 @@ CELLS = {"apply": "update", "clear": "zero"}
 
 
 def trace(comm: Any, argument: dict[str, Any]) -> dict[str, list[tuple[str, float, float, float]]]:
-    """Comparison → what is called, how often an update, ms of a call, of its operators."""
+    """Return, per comparison, each call with its count per update, its milliseconds, and those of
+    its operators."""
     own_core(comm.rank)
     from oursplit import races
 
-    from dualml.bench.timing import take_turns
+    from dualml.interface.bench.timing import time_interleaved
 
     x, y = samples()
     tables = {}
     for name, variants in races(comm, x, y, 256, 1).items():
         if name not in argument["models"]:
             continue
-        times = take_turns({n: paced(comm, call) for n, call in variants.items()}, ROUNDS)
+        times = time_interleaved({n: paced(comm, call) for n, call in variants.items()}, ROUNDS)
         rows = [(f"whole update, {n}", 1.0, statistics.median(t), 0.0) for n, t in times.items()]
         tables[name] = rows + calls(comm, variants["ours"])
     return tables
 
 
 def calls(comm: Any, ours: Any) -> list[tuple[str, float, float, float]]:
-    """The same of every cell and every message of our update."""
+    """Time every cell and every message of our update in the same way."""
     from operators_mindspore import operators
 
     spent, last = defaultdict[str, list[float]](list), dict[str, Callable[[], Any]]()
 
     def timed(label: str, call: Any) -> Any:
-        def once(*given: Any, **more: Any) -> Any:
+        def timed_call(*given: Any, **more: Any) -> Any:
             begin = time.perf_counter()
             result = call(*given, **more)
             spent[label].append((time.perf_counter() - begin) * 1e3)
             last[label] = lambda: call(*given, **more)
             return result
 
-        return once
+        return timed_call
 
     executor, stage = ours.executor, ours.executor.stage
-    for part, cells in (("forward", stage.heads), ("backward", stage.back)):
+    for part, cells in (("forward", stage.forward_cells), ("backward", stage.backward_cells)):
         cells[:] = [timed(f"{part} of segment {i}", cell) for i, cell in enumerate(cells)]
     for attribute, label in CELLS.items():
         setattr(stage, attribute, timed(label, getattr(stage, attribute)))
     executor.send = timed("send", executor.send)
-    executor.take = timed("receive, waiting included", executor.take)
-    executor.summed = timed("all-reduce, waiting included", executor.summed)
+    executor.receive = timed("receive, waiting included", executor.receive)
+    executor.all_reduce_sum = timed("all-reduce, waiting included", executor.all_reduce_sum)
     for _ in range(ROUNDS):
         comm.barrier()
         ours()
@@ -80,13 +81,13 @@ def calls(comm: Any, ours: Any) -> list[tuple[str, float, float, float]]:
 
 
 def smallest() -> float:
-    """Milliseconds of a call of the smallest graph."""
+    """Return the milliseconds of a call of the smallest graph."""
     import mindspore as ms
     from mindspore import nn
 
-    from dualml_ms.compiled import Compiled
+    from dualml_ms.common.compiled import CompiledCell
 
-    relu, x = Compiled(nn.ReLU()), ms.Tensor([1.0])
+    relu, x = CompiledCell(nn.ReLU()), ms.Tensor([1.0])
     spent = []
     for _ in range(300):
         begin = time.perf_counter()

@@ -1,5 +1,5 @@
-"""The ways a run of two ranks is started on `machines`, one rank on each of two nodes where there
-are two: begun, gone on with, and the processes that are parts of it."""
+"""The ways to start a run of two ranks on `machines`, one rank on each of two nodes if there are
+two: starting, resuming, and finding its processes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from machines import Machine, Terminal, python, wait
+from machines import NamespaceMachine, Terminal, python, wait
 
-from dualml.store.manifest import RUN
+from dualml.experiment.store.manifest import RUN
 
 Words = list[object]
-#: Of ``dualml run``, beside the experiment.
+#: Options of ``dualml run`` besides the experiment.
 PLAIN = ("--no-report", "--no-find")
 SSHD = """
 ListenAddress {address}
@@ -46,20 +46,24 @@ environ = {{ DUALML_DATA = "{data}", DUALML_CHECKPOINT_S = "{every}", TMPDIR = "
 """
 
 
-class Way:
-    """One run, and the terminals that somebody sits at.
+class StartMethod:
+    """A way to start a run, with the terminals that a person would use.
 
     Args:
-        words: of ``dualml run``, the experiment and what is said of it.
-        env: of every process.
+        words: arguments of ``dualml run``, the experiment and its options.
+        env: environment variables of every process.
     """
 
-    #: Where rank 0 is and where the other one.
+    #: The nodes of rank 0 and of the other rank.
     nodes: tuple[str, ...] = ("a", "b")
     job = False
 
     def __init__(
-        self, there: Mapping[str, Machine], words: Words, backend: str, env: Mapping[str, str]
+        self,
+        there: Mapping[str, NamespaceMachine],
+        words: Words,
+        backend: str,
+        env: Mapping[str, str],
     ) -> None:
         self.there, self.words, self.backend, self.env = there, words, backend, dict(env)
         self.out = there["a"].folder / "out"
@@ -67,54 +71,57 @@ class Way:
         self.port = 29000
 
     def setup(self) -> None:
-        """What has to be there before."""
+        """Set up what the run needs."""
 
     def begin(self) -> None:
         words = ["run", *self.words, "--out", self.out, "--backend", self.backend]
         self.start(words, ["run"])
 
-    def again(self) -> None:
-        """As the last lines said."""
+    def resume(self) -> None:
+        """Resume the run as its last lines say."""
         self.start(["run", "--resume", self.out], ["run", "--resume", self.out])
 
     def start(self, first: Words, other: Words) -> None:
-        """With these words of dualml for rank 0 and for the other one."""
+        """Start rank 0 and the other rank with these dualml arguments."""
         raise NotImplementedError
 
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         return all(t.code() is not None for t in self.terminals.values())
 
-    def struck(self) -> bool:
-        """Whether nothing more comes of a kill before somebody does something."""
-        return self.over()
+    def is_settled(self) -> bool:
+        """Return whether nothing more happens after a kill until somebody acts."""
+        return self.is_over()
 
     def place(self, arm: str) -> Path:
         return self.out / "trials" / arm / self.backend / "seed0"
 
     def parts(self, victim: str) -> list[psutil.Process]:
-        """The processes that a victim is; empty while they are not there."""
+        """Return the processes of a victim; empty while there are none."""
         if victim.startswith("worker"):
             return self.worker(int(victim[-1]))
         raise ValueError(victim)
 
     def worker(self, rank: int) -> list[psutil.Process]:
-        """The one that writes the rank's log."""
+        """Return the worker that writes the rank's log."""
         machine = self.there[self.nodes[min(rank, len(self.nodes) - 1)]]
         return [p for p in machine.processes() if log_of(p) == f"rank{rank}.log"]
 
-    def named(self, machine: str, *names: str) -> list[psutil.Process]:
-        """Those whose command has these words, the first of them of each tree."""
-        every = [p for p in self.there[machine].processes()
-                 if all(any(n in word for word in cmdline(p)) for n in names)]  # fmt: skip
+    def find_processes(self, machine: str, *names: str) -> list[psutil.Process]:
+        """Return the processes whose command has these words; of each tree, the topmost."""
+        every = [
+            p
+            for p in self.there[machine].processes()
+            if all(any(n in word for word in cmdline(p)) for n in names)
+        ]
         numbers = {p.pid for p in every}
         return [p for p in every if parent(p) not in numbers]
 
     def lines(self, node: str) -> list[str]:
-        """What stands on a terminal."""
+        """Return the text on a terminal, by lines."""
         return self.terminals[node].lines()
 
     def close(self) -> None:
-        """End what `setup` began."""
+        """Shut down what `setup` started."""
 
 
 def cmdline(process: psutil.Process) -> list[str]:
@@ -136,8 +143,8 @@ def log_of(process: psutil.Process) -> str:
     return ""
 
 
-class Hand(Way):
-    """A terminal for each rank."""
+class Hand(StartMethod):
+    """A run started by hand, with a terminal for each rank."""
 
     def start(self, first: Words, other: Words) -> None:
         self.port += 1
@@ -150,12 +157,12 @@ class Hand(Way):
 
     def parts(self, victim: str) -> list[psutil.Process]:
         if victim == "launcher":  # the terminal of the other rank
-            return self.named("b", "dualml", "--rank")
+            return self.find_processes("b", "dualml", "--rank")
         return super().parts(victim)
 
 
-class Launched(Way):
-    """A framework's launcher on each node; no folder is shared."""
+class Launched(StartMethod):
+    """A run started by a framework's launcher on each node; no folder is shared."""
 
     def launcher(self, node: int) -> Words:
         raise NotImplementedError
@@ -169,12 +176,18 @@ class Launched(Way):
             self.terminals[node] = self.there[node].start(command, **self.env, **path)
 
     def parts(self, victim: str) -> list[psutil.Process]:
-        return self.named("b", self.program) if victim == "launcher" else super().parts(victim)
+        return (
+            self.find_processes("b", self.program)
+            if victim == "launcher"
+            else super().parts(victim)
+        )
 
     program = ""
 
 
 class Torchrun(Launched):
+    """A run started by torchrun."""
+
     program = "torch.distributed.run"
 
     def launcher(self, node: int) -> Words:
@@ -184,25 +197,33 @@ class Torchrun(Launched):
 
 
 class Msrun(Launched):
+    """A run started by msrun."""
+
     program = "msrun"
 
     def launcher(self, node: int) -> Words:
         program = Path(sys.executable).with_name("msrun")
         sizes = ["--worker_num", 2, "--local_worker_num", 1, "--node_rank", node, "--join", "True"]
         logs = self.there[self.nodes[node]].folder / f"msrun{self.port}"
-        place = ["--master_addr", self.there["a"].address, "--master_port", self.port + 1,
-                 "--log_dir", logs]  # fmt: skip
+        place = [
+            "--master_addr",
+            self.there["a"].address,
+            "--master_port",
+            self.port + 1,
+            "--log_dir",
+            logs,
+        ]
         return [program, *sizes, *place, "--", "python", "-m", "dualml"]
 
     def lines(self, node: str) -> list[str]:
-        """msrun puts what its processes print into files."""
+        """Return msrun's lines, which are in files that it writes for its processes."""
         logs = sorted((self.there[node].folder / f"msrun{self.port}").glob("worker_*.log"))
         lines = [line for log in logs for line in log.read_text("utf-8", "replace").splitlines()]
         return [*super().lines(node), *(line.strip() for line in lines)]
 
 
-class Ssh(Way):
-    """``--hosts``: the other rank over ssh."""
+class Ssh(StartMethod):
+    """A run with ``--hosts``: the other rank is started over ssh."""
 
     def setup(self) -> None:
         b = self.there["b"]
@@ -214,16 +235,24 @@ class Ssh(Way):
                 subprocess.run(words, check=True, timeout=60)
             text = SSHD.format(address=b.address, folder=self.keys)
             (self.keys / "config").write_text(text)
-            lines = ["#!/bin/sh", f'export PYTHONPATH="{os.environ.get("PYTHONPATH", "")}"',
-                     f'exec "{sys.executable}" "$@"']  # fmt: skip
+            lines = [
+                "#!/bin/sh",
+                f'export PYTHONPATH="{os.environ.get("PYTHONPATH", "")}"',
+                f'exec "{sys.executable}" "$@"',
+            ]
             (self.keys / "python").write_text("\n".join(lines) + "\n")
             (self.keys / "python").chmod(0o700)
         self.hosts = self.there["a"].folder / "hosts.toml"
-        self.hosts.write_text(HOSTS.format(
-            here=self.there["a"].address, there=b.address, folder=self.keys,
-            data=os.environ.get("DUALML_DATA", ""), temporary=b.temporary,
-            every=self.env.get("DUALML_CHECKPOINT_S", "10"),
-        ))  # fmt: skip
+        self.hosts.write_text(
+            HOSTS.format(
+                here=self.there["a"].address,
+                there=b.address,
+                folder=self.keys,
+                data=os.environ.get("DUALML_DATA", ""),
+                temporary=b.temporary,
+                every=self.env.get("DUALML_CHECKPOINT_S", "10"),
+            )
+        )
         self.server()
 
     def server(self) -> None:
@@ -241,15 +270,15 @@ class Ssh(Way):
 
     def parts(self, victim: str) -> list[psutil.Process]:
         if victim == "launcher":
-            return self.named("a", "dualml", "--hosts")
+            return self.find_processes("a", "dualml", "--hosts")
         if victim == "ssh":
-            return self.named("a", "ssh", "dualml.hosts.remote")
+            return self.find_processes("a", "ssh", "dualml.launch.hosts.remote")
         if victim == "sshd":  # the server's processes of this connection
-            return self.named("b", "sshd: root")
+            return self.find_processes("b", "sshd: root")
         return super().parts(victim)
 
 
-class Jobs(Way):
+class Jobs(StartMethod):
     """A job in a queue; `at` is the machine that it is submitted on."""
 
     job, at, on = True, "a", "local"
@@ -266,12 +295,12 @@ class Jobs(Way):
         words = [*self.words, "--out", self.out, "--backend", self.backend, *PLAIN]
         self.number = int(self.ask("submit", *words, "--on", self.on, *self.more)["id"])
 
-    def again(self) -> None:
+    def resume(self) -> None:
         if self.state()["status"] == "failed":
             self.ask("resume", self.number)
 
-    def look(self) -> dict[str, Any]:
-        """What ``dualml jobs`` says of it."""
+    def job_row(self) -> dict[str, Any]:
+        """Return the job's row of ``dualml jobs``."""
         row: dict[str, Any] = next(r for r in self.ask("jobs")["jobs"] if r["id"] == self.number)
         return row
 
@@ -281,7 +310,7 @@ class Jobs(Way):
         return state
 
     def lines(self, node: str) -> list[str]:
-        """The log, and what ``dualml jobs`` says last."""
+        """Return the log, and the last status of ``dualml jobs``."""
         path = Path(self.env["DUALML_JOBS"], str(self.number), "log")
         text = path.read_text("utf-8", errors="replace") if path.exists() else ""
         reason = self.state()["reason"]
@@ -290,26 +319,28 @@ class Jobs(Way):
             *([f"job {self.number}: {reason}"] if reason else []),
         ]
 
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         return self.state()["status"] not in ("queued", "running")
 
 
 class Local(Jobs):
+    """A job in the queue of one machine."""
+
     nodes = ("a",)
 
     def parts(self, victim: str) -> list[psutil.Process]:
         if victim in ("runner", "scheduler"):
-            return self.named("a", f"dualml.jobs.{victim}")
+            return self.find_processes("a", f"dualml.runner.jobs.{victim}")
         return super().parts(victim)
 
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         if not self.there["a"].processes():  # of a machine that comes back somebody asks
-            self.look()
-        return super().over()
+            self.job_row()
+        return super().is_over()
 
 
 def status(out: Path, arm: str) -> str:
-    """Of the trial of an arm; empty before there is one."""
+    """Return the status of an arm's trial; empty before there is one."""
     with contextlib.suppress(Exception):
         return next(t.status for t in RUN.read(out).trials if t.arm == arm)
     return ""

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import psutil
-from machines import Machine, wait
+from machines import NamespaceMachine, wait
 from starting import Jobs, cmdline
 
 PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "squeue", "scancel", "sinfo")
@@ -43,7 +43,7 @@ PartitionName=p Nodes=a,b Default=YES MaxTime=30 State=UP
 
 
 def program(name: str) -> str:
-    """Raises `RuntimeError` where it is not installed."""
+    """Return the path of a program; raise `RuntimeError` if it is not installed."""
     path = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin")
     if path is None:
         raise RuntimeError(f"Slurm is not installed: no {name} (Debian: slurm-wlm, munge)")
@@ -51,7 +51,7 @@ def program(name: str) -> str:
 
 
 class Slurm(Jobs):
-    """``dualml submit --on slurm``, a task on each of two nodes."""
+    """A run by ``dualml submit --on slurm``, with one task on each of two nodes."""
 
     at, on, more = "login", "slurm", ("--nodes", 2)
 
@@ -77,9 +77,16 @@ class Slurm(Jobs):
         for owned in (key, self.folder):
             shutil.chown(owned, account)
         place = self.folder
-        munged = [paths["munged"], "--foreground", "--force", f"--key-file={key}",
-                  f"--socket={place}/munge.socket", f"--pid-file={place}/munge.pid",
-                  f"--log-file={place}/munge.log", f"--seed-file={place}/munge.seed"]  # fmt: skip
+        munged = [
+            paths["munged"],
+            "--foreground",
+            "--force",
+            f"--key-file={key}",
+            f"--socket={place}/munge.socket",
+            f"--pid-file={place}/munge.pid",
+            f"--log-file={place}/munge.log",
+            f"--seed-file={place}/munge.seed",
+        ]
         su = ["setpriv", f"--reuid={account}", "--clear-groups"] if account != "root" else []
         login.serve([*su, *munged])
         wait(lambda: (place / "munge.socket").exists(), 20, "munged")
@@ -87,7 +94,7 @@ class Slurm(Jobs):
         self.nodes_up()
 
     def nodes_up(self) -> None:
-        """Both nodes' daemons, where they are not there."""
+        """Start the daemons of both nodes if they are not running."""
         for name in ("a", "b"):
             machine = self.there[name]
             if not any("slurmd" in " ".join(map(str, d.process.args)) for d in machine.daemons):
@@ -100,22 +107,28 @@ class Slurm(Jobs):
         return not any("*" in s or "down" in s for s in states) and any(s.strip() for s in states)
 
     def slurm(self, *words: str) -> str:
-        done = subprocess.run(self.there["login"].inside(words), capture_output=True, text=True,
-                              timeout=30, env={**os.environ, **self.env}, check=False)  # fmt: skip
+        done = subprocess.run(
+            self.there["login"].wrap_command(words),
+            capture_output=True,
+            text=True,
+            timeout=30,
+            env={**os.environ, **self.env},
+            check=False,
+        )
         return done.stdout
 
     def state(self) -> dict[str, object]:
-        """Asked of Slurm by ``dualml jobs``."""
-        return self.look()
+        """Return the job's state, which ``dualml jobs`` asks of Slurm."""
+        return self.job_row()
 
-    def struck(self) -> bool:
-        """Of a job whose node is gone: Slurm has put it back and waits for the node."""
+    def is_settled(self) -> bool:
+        """Return whether Slurm has requeued a job whose node is gone, and waits for the node."""
         state = self.state()
-        return self.over() or (state["status"] == "queued" and bool(state["reason"]))
+        return self.is_over() or (state["status"] == "queued" and bool(state["reason"]))
 
-    def again(self) -> None:
+    def resume(self) -> None:
         self.nodes_up()
-        super().again()
+        super().resume()
 
     def parts(self, victim: str) -> list[psutil.Process]:
         if victim == "runner":  # Slurm's own process of the other rank
@@ -124,5 +137,5 @@ class Slurm(Jobs):
 
     def close(self) -> None:
         self.slurm("scancel", "--user=root")
-        machines: list[Machine] = [self.there["a"], self.there["b"]]
+        machines: list[NamespaceMachine] = [self.there["a"], self.there["b"]]
         wait(lambda: not any(m.processes() for m in machines), 40, "Slurm's steps")

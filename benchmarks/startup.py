@@ -1,4 +1,4 @@
-"""How long the command line takes to answer, in wall-clock seconds.
+"""Response time of the command line, in wall-clock seconds.
 
 python benchmarks/startup.py [--quick]      prints rows as JSON
 """
@@ -17,19 +17,19 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from dualml.bench.timing import Row, take_turns
+from dualml.interface.bench.timing import RatioRow, time_interleaved
 
 SECTION = "start-up"
 LIMIT_S = 0.25
 
 
 def launcher() -> str | None:
-    """The installed script ``dualml`` of this interpreter, or None."""
+    """Return the installed script ``dualml`` of this interpreter, or None."""
     return shutil.which("dualml", path=sysconfig.get_path("scripts"))
 
 
 def commands() -> dict[str, list[Any]]:
-    """What a user types → the command that it is."""
+    """Return what a user types → the command that it runs."""
     ways = {"dualml": [launcher()], "python -m dualml": [sys.executable, "-m", "dualml"]}
     return {
         f"{name} {word}": [*way, word]
@@ -39,8 +39,9 @@ def commands() -> dict[str, list[Any]]:
     }
 
 
-def once(command: list[str], cpu: list[float]) -> Callable[[], float]:
-    """One round: seconds until the command has ended; its processor time is added to ``cpu``."""
+def make_round(command: list[str], cpu: list[float]) -> Callable[[], float]:
+    """Return a round: the seconds until the command has ended; its CPU time is appended to
+    ``cpu``."""
 
     def run() -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -54,13 +55,15 @@ def once(command: list[str], cpu: list[float]) -> Callable[[], float]:
     return run
 
 
-def rows(rounds: int) -> list[Row]:
+def rows(rounds: int) -> list[RatioRow]:
     asked = {**commands(), "python -c pass": [sys.executable, "-c", "pass"]}
     cpu: dict[str, list[float]] = {name: [] for name in asked}
-    times = take_turns({name: once(asked[name], cpu[name]) for name in asked}, rounds, warm_up=1)
+    times = time_interleaved(
+        {name: make_round(asked[name], cpu[name]) for name in asked}, rounds, warm_up=1
+    )
     bare = statistics.median(times.pop("python -c pass"))
     return [
-        Row(
+        RatioRow(
             section=SECTION,
             what=name,
             against="python -c pass",

@@ -1,4 +1,4 @@
-"""The measured rows in words, English or Chinese, and as tables on a terminal."""
+"""The measured rows as text in English or Chinese, and as tables on a terminal."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Record = dict[str, Any]
 
 @cache
 def words(lang: str) -> dict[str, Any]:
-    """The texts of a language; ``rows`` and ``patterns``: English → what it is in that language."""
+    """Return the texts of a language; ``rows`` and ``patterns`` map English to that language."""
     path = Path(__file__).with_name("words") / f"{lang}.toml"
     return tomllib.loads(path.read_text("utf-8"))
 
 
 def machine(threads: int) -> list[str]:
-    """What the figures depend on: processor, cores, load, versions."""
-    from dualml.machine import environment
+    """Return the facts that the figures depend on: processor, cores, load, versions."""
+    from dualml.common.machine import environment
 
     facts = environment()
     keys = ("cpu", "cores", "memory", "platform")
@@ -47,7 +47,7 @@ def machine(threads: int) -> list[str]:
 
 
 def cells(record: Record, lang: str = "en") -> list[str]:
-    """One line of the table."""
+    """Return one line of the table."""
     texts, ratio = words(lang), record["ratio"]
     unit, other = record["unit"], record["other"]
     outcome = "" if record["met"] is None else texts["met" if record["met"] else "missed"]
@@ -56,19 +56,19 @@ def cells(record: Record, lang: str = "en") -> list[str]:
         outcome = (f"{times:.2f}" if times >= 0.1 else f"{times:.1g}") + texts["faster"]
     limit = record["target"]
     return [
-        say(record["what"], lang),
-        say(record["against"], lang),
+        translate_row(record["what"], lang),
+        translate_row(record["against"], lang),
         f"{figure(record['ours'])} {unit}",
         "" if other is None else f"{figure(other)} {unit}",
         shares(ratio) if ratio else "",
         "" if limit is None else f"≤ {limit:g}" + ("" if ratio else f" {unit}"),
         outcome,
-        say(record["note"], lang),
+        translate_row(record["note"], lang),
     ]
 
 
 def shares(ratio: Record) -> str:
-    """Median and quartiles; the quartiles of a single measurement are left out."""
+    """Format median and quartiles; a single measurement has no quartiles."""
     less = 0 if ratio["low"] >= 0.1 else 2  # a gain of a hundred times needs more digits
     middle, *ends = (
         f"{ratio[k]:.{n + less}f}" for k, n in (("median", 3), ("low", 2), ("high", 2))
@@ -77,29 +77,30 @@ def shares(ratio: Record) -> str:
 
 
 def figure(value: float) -> str:
-    """Three significant digits, without an exponent."""
+    """Format a number with three significant digits, without an exponent."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 @cache
 def patterns(lang: str) -> list[tuple[re.Pattern[str], str]]:
-    """English with groups for what stands in it → the words around them in the language."""
+    """Return English patterns with groups → their text in the language."""
     given = words(lang).get("patterns", {}).items()
     return [(re.compile(re.escape(text).replace(r"\{\}", "(.+?)")), there) for text, there in given]
 
 
-def say(text: str, lang: str) -> str:
-    """The text of a row in a language: as a whole, or by the first pattern that it follows."""
+def translate_row(text: str, lang: str) -> str:
+    """Translate the text of a row: as a whole, or by the first pattern that it matches."""
     rows = words(lang).get("rows", {})
     if text in rows:
         return str(rows[text])
     for pattern, there in patterns(lang):
         if match := pattern.fullmatch(text):
-            return there.format(*(say(part, lang) for part in match.groups()))
+            return there.format(*(translate_row(part, lang) for part in match.groups()))
     return text
 
 
 def by_section(records: Sequence[Record]) -> dict[str, list[Record]]:
+    """Return the records by section, in order."""
     sections: dict[str, list[Record]] = {}
     for record in records:
         sections.setdefault(record["section"], []).append(record)
@@ -107,7 +108,7 @@ def by_section(records: Sequence[Record]) -> dict[str, list[Record]]:
 
 
 def show(records: Sequence[Record], facts: Sequence[str], console: Console) -> None:
-    """On a terminal."""
+    """Print the tables on a terminal."""
     for section, rows in by_section(records).items():
         table = Table(title=section, title_justify="left", title_style="bold")
         for number, name in enumerate(words("en")["head"]):

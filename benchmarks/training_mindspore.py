@@ -20,13 +20,13 @@ from handwritten_mindspore import HandWritten, ModelTrain
 from workload import ARMS, OurLoop, dataset
 
 from dualml.backend import backends
-from dualml.bench.timing import Row, row, take_turns
-from dualml.machine import default_threads
+from dualml.common.machine import default_threads
+from dualml.interface.bench.timing import RatioRow, make_row, time_interleaved
 
 SECTION = "training loop, mindspore"
 
 
-def rows(rounds: int, steps: int) -> list[Row]:
+def rows(rounds: int, steps: int) -> list[RatioRow]:
     backend = backends()["mindspore"].create("cpu", default_threads())
     data = dataset()
     found = []
@@ -34,7 +34,7 @@ def rows(rounds: int, steps: int) -> list[Row]:
         with tempfile.TemporaryDirectory() as folder:
             ours = OurLoop(backend, data, arm, Path(folder), steps)
             given = ours.x, ours.y, arm, ours.rule.lr, steps
-            times = take_turns(
+            times = time_interleaved(
                 {
                     "ours": ours,
                     "graph": HandWritten(*given, ms.GRAPH_MODE),
@@ -44,21 +44,21 @@ def rows(rounds: int, steps: int) -> list[Row]:
                 rounds,
             )
         found += [
-            row(
+            make_row(
                 SECTION, arm, "hand-written, one compiled cell", times, "ours", "graph", target=1.02
             ),
-            row(SECTION, arm, "hand-written, PyNative", times, "ours", "pynative"),
-            row(SECTION, arm, "Model.train", times, "ours", "model"),
+            make_row(SECTION, arm, "hand-written, PyNative", times, "ours", "pynative"),
+            make_row(SECTION, arm, "Model.train", times, "ours", "model"),
         ]
     return found
 
 
 def step_ms(rounds: int, steps: int) -> float:
-    """Median time of one update of our loop, SGD."""
+    """Return the median time of one SGD update of our loop."""
     backend = backends()["mindspore"].create("cpu", default_threads())
     with tempfile.TemporaryDirectory() as folder:
         ours = OurLoop(backend, dataset(), "sgd", Path(folder), steps)
-        return statistics.median(take_turns({"ours": ours}, rounds)["ours"])
+        return statistics.median(time_interleaved({"ours": ours}, rounds)["ours"])
 
 
 def main() -> None:

@@ -16,15 +16,15 @@ from handwritten_torch import Course, HandWritten
 from workload import ARMS, OurLoop, dataset
 
 from dualml.backend import backends
-from dualml.bench.timing import Row, fastest, row, take_turns
-from dualml.machine import default_threads
+from dualml.common.machine import default_threads
+from dualml.interface.bench.timing import RatioRow, fastest_variant, make_row, time_interleaved
 
 SECTION = "training loop, torch"
-#: Of `torch.compile`; the empty one is eager. ``reduce-overhead`` is for GPUs.
+#: Modes of `torch.compile`; "" is eager. ``reduce-overhead`` is for GPUs.
 MODES = ("", "default", "max-autotune")
 
 
-def rows(rounds: int, steps: int) -> list[Row]:
+def rows(rounds: int, steps: int) -> list[RatioRow]:
     backend = backends()["torch"].create("cpu", default_threads())
     data = dataset()
     found = []
@@ -38,11 +38,13 @@ def rows(rounds: int, steps: int) -> list[Row]:
                     ("fused", "foreach"), ("contiguous_format", "channels_last"), MODES
                 )
             }
-            times = take_turns({"ours": ours, **by_hand, "course": Course(*given)}, rounds)
-        best = fastest(times, list(by_hand))
+            times = time_interleaved({"ours": ours, **by_hand, "course": Course(*given)}, rounds)
+        best = fastest_variant(times, list(by_hand))
         found += [
-            row(SECTION, arm, f"hand-written, {best}", times, "ours", best, target=1.02),
-            row(SECTION, arm, "course script (DataLoader, loss.item())", times, "ours", "course"),
+            make_row(SECTION, arm, f"hand-written, {best}", times, "ours", best, target=1.02),
+            make_row(
+                SECTION, arm, "course script (DataLoader, loss.item())", times, "ours", "course"
+            ),
         ]
     return found
 

@@ -1,14 +1,12 @@
 """An update of a trial in MindSpore against every way of writing it that an expert would try.
 
-python benchmarks/variants_mindspore.py [--quick] [--gpt]    prints rows as JSON
+    python benchmarks/variants_mindspore.py [--quick] [--gpt]    prints rows as JSON
 
-LeNet, the MLP, the transformer and the LSTM of the zoo, SGD, batches of 1, 64 and 256. All take
-turns, with losses read at the end of a round. Each line is against the fastest of them in every
-other round, and its times are those of the rounds in between: the smallest of many medians is
-partly luck. Operator by
-operator (PyNative) and `Model.train` are in training_mindspore.py. With --gpt the language model
-`gpt` in place of the others. `run.py` starts it with the
-environment a trial's worker has.
+LeNet, the MLP, the transformer and the LSTM of the zoo, SGD, batches of 1, 64 and 256. All variants
+take turns, with losses read at the end of a round. The fastest variant is chosen in every other
+round and its times are taken from the rounds in between, because the smallest of many medians is
+partly luck. PyNative loops and `Model.train` are in training_mindspore.py. With --gpt the language
+model `gpt` replaces the others. `run.py` starts this file with the environment of a trial's worker.
 """
 
 from __future__ import annotations
@@ -23,25 +21,31 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from handwritten_mindspore import lenet, running
+from handwritten_mindspore import execution_mode, lenet
 from mindspore import nn, ops
 
-from dualml.backend import Recipe, backends
-from dualml.bench.timing import Row, Times, fastest, row, take_turns
-from dualml.machine import default_threads
-from dualml.model import initial_weights, model
-from dualml.optim import SGD
-from dualml_ms.model import Network
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.optim import SGD
+from dualml.backend import TrainingSpec, backends
+from dualml.common.machine import default_threads
+from dualml.interface.bench.timing import (
+    RatioRow,
+    Times,
+    fastest_variant,
+    make_row,
+    time_interleaved,
+)
+from dualml_ms.algorithms.model import Network
 
 SECTION, TARGET, LR = "training in MindSpore, every way of writing it", 1.02, 0.01
 OF_GPT = "training loops of gpt, mindspore"
-#: Samples of a batch → updates of a round.
+#: Samples per batch → updates per round.
 BATCHES = {1: 12, 64: 3, 256: 1}
-#: Of one sample rounds come from so many processes: how long a graph of small kernels takes differs
-#: from process to process, whoever wrote it, and of six graphs in one process some are lucky.
+#: Number of processes for batches of one sample: the time of a graph of small kernels differs from
+#: process to process for every variant, and of six graphs in one process some are lucky.
 PROCESSES, ALONE = 5, 1
 LIMIT_S = 300  # of one of them
-#: What a model of text is made for.
+#: Settings that a text model is made for.
 SIZES = {name: {"words": 500, "length": 20} for name in ("rnn_lm", "gpt")}
 NETS = ("lenet", "mlp", "vit", "rnn_lm")
 NAMES = {
@@ -55,12 +59,16 @@ NAMES = {
 
 def mlp() -> nn.SequentialCell:
     return nn.SequentialCell(
-        nn.Flatten(), nn.Dense(784, 256), nn.Tanh(), nn.Dense(256, 128), nn.Tanh(),
+        nn.Flatten(),
+        nn.Dense(784, 256),
+        nn.Tanh(),
+        nn.Dense(256, 128),
+        nn.Tanh(),
         nn.Dense(128, 10),
-    )  # fmt: skip
+    )
 
 
-#: Written by hand; the others are the zoo's, whose layers are written out as an expert would.
+#: Hand-written nets; the other models are the zoo's, whose layers are written as an expert would.
 BY_HAND = {"lenet": lenet, "mlp": mlp}
 
 
@@ -77,7 +85,7 @@ class Mean(nn.Cell):
 
 
 class Step(nn.Cell):
-    """Forward, backward and update as one graph, where the mode or a level says so."""
+    """Forward, backward and update as one graph, if the mode or a level says so."""
 
     def __init__(self, net: nn.Cell, level: str | None = None) -> None:
         super().__init__()
@@ -93,7 +101,7 @@ class Step(nn.Cell):
 
 
 class Flat(nn.Cell):
-    """The same, its gradients one tensor that is scaled at once."""
+    """A step whose gradients are one flat tensor that is scaled at once."""
 
     def __init__(self, net: nn.Cell) -> None:
         super().__init__()
@@ -117,7 +125,7 @@ class Flat(nn.Cell):
 
 
 def jitted(net: nn.Cell) -> Callable[..., Any]:
-    """A function, compiled by `ms.jit`, as PyNative scripts have it."""
+    """Return a function compiled by `ms.jit`, as PyNative scripts use it."""
     loss = Mean(net)
     optimizer = nn.SGD(loss.trainable_params(), LR)
     gradient = ops.value_and_grad(loss, None, optimizer.parameters)
@@ -131,13 +139,13 @@ def jitted(net: nn.Cell) -> Callable[..., Any]:
 
 
 class ByHand:
-    """A loop around a step: milliseconds of an update."""
+    """A loop around a step; returns the milliseconds of an update."""
 
     def __init__(self, step: Callable[..., Any], x: Any, y: Any, mode: int) -> None:
         self.step, self.x, self.y, self.mode = step, x, y, mode
 
     def __call__(self, batch: Any, updates: int) -> float:
-        with running(self.mode):
+        with execution_mode(self.mode):
             begin, losses = time.perf_counter(), []
             for _ in range(updates):
                 x = ms.Tensor.from_numpy(self.x[batch])
@@ -147,12 +155,12 @@ class ByHand:
             return (time.perf_counter() - begin) * 1e3 / updates
 
 
-class Ours:
-    """The same by `Training.step`, what a trial calls."""
+class TrainingSteps:
+    """The same loop around `Training.step`, which a trial calls."""
 
-    def __init__(self, backend: Any, recipe: Recipe) -> None:
+    def __init__(self, backend: Any, recipe: TrainingSpec) -> None:
         self.backend, self.training = backend, backend.training(recipe)
-        self.training.load(recipe.weights, recipe.state(), 0)
+        self.training.load(recipe.weights, recipe.initial_state(), 0)
         self.done = 0
 
     def __call__(self, batch: Any, updates: int) -> float:
@@ -160,13 +168,13 @@ class Ours:
         for _ in range(updates):
             self.done += 1
             losses.append(self.training.step(batch, self.done))
-        self.backend.read(losses)
+        self.backend.materialize_losses(losses)
         return (time.perf_counter() - begin) * 1e3 / updates
 
 
 def variants(backend: Any, name: str) -> dict[str, Callable[[Any, int], float]]:
     spec, draw, n = model(name, **SIZES.get(name, {})), np.random.default_rng(0), max(BATCHES)
-    if spec.tokens:
+    if spec.takes_tokens:
         size = SIZES[name]
         x, y = draw.integers(0, size["words"], (2, n, size["length"])).astype(np.int32)
     else:
@@ -176,13 +184,22 @@ def variants(backend: Any, name: str) -> dict[str, Callable[[Any, int], float]]:
     def net() -> nn.Cell:
         return BY_HAND[name]() if name in BY_HAND else Network(spec)
 
-    recipe = Recipe(spec=spec, weights=initial_weights(spec, 0), rule=SGD(lr=LR), x=x,
-                    y=y.astype(np.int64), updates=1)  # fmt: skip
+    recipe = TrainingSpec(
+        spec=spec,
+        weights=initial_weights(spec, 0),
+        rule=SGD(lr=LR),
+        x=x,
+        y=y.astype(np.int64),
+        updates=1,
+    )
     steps = {
-        "cell": Step(net()), "O0": Step(net(), "O0"), "O1": Step(net(), "O1"),
-        "jit": jitted(net()), "flat": Flat(net()),
-    }  # fmt: skip
-    return {"ours": Ours(backend, recipe)} | {
+        "cell": Step(net()),
+        "O0": Step(net(), "O0"),
+        "O1": Step(net(), "O1"),
+        "jit": jitted(net()),
+        "flat": Flat(net()),
+    }
+    return {"ours": TrainingSteps(backend, recipe)} | {
         key: ByHand(step, x, y, ms.PYNATIVE_MODE if key == "jit" else ms.GRAPH_MODE)
         for key, step in steps.items()
     }
@@ -191,11 +208,11 @@ def variants(backend: Any, name: str) -> dict[str, Callable[[Any, int], float]]:
 def race(calls: Mapping[str, Any], size: int, rounds: int) -> Times:
     batch = np.arange(size)
     turns = {key: lambda call=call: call(batch, BATCHES[size]) for key, call in calls.items()}
-    return take_turns(turns, rounds)
+    return time_interleaved(turns, rounds)
 
 
 def pooled(name: str, rounds: int) -> Times:
-    """The rounds of several processes, of batches of one sample."""
+    """Return the pooled rounds of several processes, for batches of one sample."""
     command = [sys.executable, __file__, "--alone", name, "--rounds", str(rounds)]
     times = dict[str, list[float]]()
     for _ in range(PROCESSES):
@@ -205,7 +222,7 @@ def pooled(name: str, rounds: int) -> Times:
     return times
 
 
-def rows(rounds: int, gpt: bool) -> list[Row]:
+def rows(rounds: int, gpt: bool) -> list[RatioRow]:
     backend = backends()["mindspore"].create("cpu", default_threads())
     measured = []
     for name in ("gpt",) if gpt else NETS:
@@ -213,9 +230,18 @@ def rows(rounds: int, gpt: bool) -> list[Row]:
         for size in BATCHES:
             times = pooled(name, rounds) if size == ALONE else race(calls, size, rounds)
             choosing, counting = ({key: each[k::2] for key, each in times.items()} for k in (0, 1))
-            best, what = fastest(choosing, list(NAMES)), f"{name}, batch {size}"
-            measured.append(row(OF_GPT if gpt else SECTION, what, NAMES[best], counting, "ours",
-                                best, target=TARGET))  # fmt: skip
+            best, what = fastest_variant(choosing, list(NAMES)), f"{name}, batch {size}"
+            measured.append(
+                make_row(
+                    OF_GPT if gpt else SECTION,
+                    what,
+                    NAMES[best],
+                    counting,
+                    "ours",
+                    best,
+                    target=TARGET,
+                )
+            )
     return measured
 
 

@@ -1,10 +1,11 @@
-"""The ends of the ranges in pyproject.toml, tried: tests of the rules, and a run of Lab 1.
+"""Test the ends of the version ranges in pyproject.toml: the rules' tests, and a run of Lab 1.
 
     python benchmarks/versions.py list        names of versions.toml, as JSON
     python benchmarks/versions.py try NAME …  each in its own environment, into versions.json
     python benchmarks/versions.py page        the tables of docs/versions.md and its Chinese page
 
-It needs uv and the Pythons that versions.toml names. Exit code 1: one did not do what is expected.
+Needs uv and the Pythons listed in versions.toml. Exit code 1: a combination did not behave as
+expected.
 """
 
 from __future__ import annotations
@@ -29,20 +30,27 @@ COMBINATIONS: Mapping[str, Mapping[str, Any]] = tomllib.loads(
 )
 RESULTS = Path(__file__).with_suffix(".json")
 BEGIN, END = "<!-- versions: begin -->", "<!-- versions: end -->"
-#: Of a framework: two rules say enough, what breaks with a version breaks for all.
+#: Tests of a framework: two rules suffice, because an incompatible version breaks all of them.
 CONFORMANCE = ("tests/conformance/test_optim.py", "-k", "noise and (sgd or adam) and not adamw")
-#: Of the core alone: one file for each of the packages that it leans on most.
-CORE = tuple(f"tests/core/test_{name}.py" for name in (
-    "optim_rules", "experiment", "checkpoint_files", "help", "registry",
-))  # fmt: skip
+#: Tests of the core: one file for each of the packages it depends on most.
+CORE = tuple(
+    f"tests/core/test_{name}.py"
+    for name in (
+        "optim_rules",
+        "experiment",
+        "checkpoint_files",
+        "help",
+        "registry",
+    )
+)
 LAB = ("run", "lab1", "--quick", "--arm", "sgd", "--data", "digits", "--no-report")
-#: Packages whose versions stand in the table.
+#: Packages whose versions are in the table.
 SHOWN = ("torch", "mindspore", "numpy")
 LIMIT_S = 1800
 
 
 def settings() -> dict[str, str]:
-    """This environment, with pip's settings for uv: as tox is started."""
+    """Return this environment with pip's settings for uv, as tox is started."""
     spec = importlib.util.spec_from_file_location("started", ROOT / ".ci/tox.py")
     assert spec is not None
     assert spec.loader is not None
@@ -53,12 +61,13 @@ def settings() -> dict[str, str]:
 
 def run(*words: object, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     command = [*map(str, words)]
-    return subprocess.run(command, cwd=ROOT, env=env, text=True, capture_output=True, check=False,
-                          timeout=LIMIT_S)  # fmt: skip
+    return subprocess.run(
+        command, cwd=ROOT, env=env, text=True, capture_output=True, check=False, timeout=LIMIT_S
+    )
 
 
 def attempt(name: str) -> dict[str, Any]:
-    """Make the environment, run both checks, and say what came out."""
+    """Create the environment, run both checks, and return the outcome."""
     wanted, began = COMBINATIONS[name], datetime.datetime.now(datetime.UTC)
     row: dict[str, Any] = {"date": began.date().isoformat(), "machine": platform.platform()}
     with tempfile.TemporaryDirectory(prefix="dualml-versions-") as folder:
@@ -81,8 +90,17 @@ def attempt(name: str) -> dict[str, Any]:
         which = CONFORMANCE if len(chosen) > 1 else CORE
         tests = run(python, "-m", "pytest", "-p", "no:cacheprovider", *which, env=env)
         row["tests"] = tests.stdout.strip().splitlines()[-1].partition(" in ")[0]
-        lab = run(python, "-m", "dualml", *LAB, "--backend", ",".join(chosen), "--out",
-                  f"{folder}/run", env=env)  # fmt: skip
+        lab = run(
+            python,
+            "-m",
+            "dualml",
+            *LAB,
+            "--backend",
+            ",".join(chosen),
+            "--out",
+            f"{folder}/run",
+            env=env,
+        )
         row["lab1"] = lab.returncode
         row["verdicts"] = verdicts(Path(folder, "run"))
     row["ok"] = tests.returncode == 0 and lab.returncode == 0
@@ -92,23 +110,25 @@ def attempt(name: str) -> dict[str, Any]:
 
 
 def versions(python: Path, env: Mapping[str, str]) -> dict[str, str]:
+    """Return the installed versions in an environment."""
     listed = run("uv", "pip", "list", "--python", python, "--format", "json", env=env)
     return {one["name"]: one["version"] for one in json.loads(listed.stdout)}
 
 
 def backends(found: Mapping[str, str]) -> list[str]:
-    """Those that are installed, and the referee."""
+    """Return the installed backends and the reference."""
     return ["numpy", *(name for name in ("torch", "mindspore") if name in found)]
 
 
 def verdicts(folder: Path) -> list[str]:
+    """Return the verdicts of a run."""
     path = folder / "parity.json"
     found = re.findall(r'"verdict": "([^"]+)"', path.read_text("utf-8")) if path.is_file() else []
     return sorted(set(found))
 
 
 def expected(name: str, row: Mapping[str, Any]) -> bool:
-    """It works, or it is known not to."""
+    """Return whether a combination works or is known to fail."""
     return bool(row["ok"]) is ("gap" not in COMBINATIONS[name])
 
 
@@ -118,7 +138,7 @@ def results() -> dict[str, Any]:
 
 
 def table(rows: Mapping[str, Mapping[str, Any]], text: Mapping[str, Any]) -> str:
-    """Every combination, tried or not."""
+    """Return a table of all combinations, tested or not."""
     lines = [text["head"], ["---"] * len(text["head"])]
     for name, wanted in COMBINATIONS.items():
         row = rows.get(name, {})

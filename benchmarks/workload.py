@@ -1,4 +1,4 @@
-"""The work that is timed: a trial, of Lab 1 on MNIST, and the loop a trial spends its time in."""
+"""The timed work: a trial of Lab 1 on MNIST, and the loop that a trial spends its time in."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ from typing import Any
 
 import numpy as np
 
-from dualml.data import Dataset, fingerprint, normalised
-from dualml.data import load as load_data
+from dualml.experiment.data import Dataset, fingerprint, normalised
+from dualml.experiment.data import load as load_data
 from dualml.experiment.freeze import freeze
 from dualml.experiment.load import load as load_experiment
 from dualml.experiment.plan import Plan
 from dualml.experiment.samples import Samples
-from dualml.store.records import Records
-from dualml.worker.guards import check_losses
-from dualml.worker.trial import Trial
+from dualml.experiment.store.records import RecordWriter
+from dualml.runner.worker.guards import check_losses
+from dualml.runner.worker.setup import RankResources
+from dualml.runner.worker.trial import TrialRunner
 
 ARMS = ("sgd", "adam")
 TRAIN, TEST = 60_000, 10_000
 
 
 def dataset() -> Dataset:
-    """MNIST; without it and without a network, the embedded digits repeated to MNIST's size."""
+    """Return MNIST; without it and without a network, the embedded digits repeated to MNIST's
+    size."""
     data = load_data("mnist", explicit=False)
     if data.source != "embedded":
         return data
@@ -45,14 +47,15 @@ def dataset() -> Dataset:
 
 
 class OurLoop:
-    """The training loop of a trial: batches from the plan, updates, losses read, checked, recorded.
+    """The training loop of a trial: batches from the plan, updates, losses read, checked,
+    recorded.
 
     Args:
-        data: `dataset`, or a text. folder: for the records. steps: updates of a round.
-        lab, overrides: the experiment that has the arm, and what is different in it.
+        data: `dataset`, or a text. folder: target of the records. steps: updates per round.
+        lab, overrides: the experiment that has the arm, and changes to its settings.
 
     Attributes:
-        x, y: the training samples, for the loops it is compared with.
+        x, y: the training samples, for the loops that are compared with it.
         rule: the arm's update rule, with its hyperparameters.
     """
 
@@ -73,17 +76,18 @@ class OurLoop:
             classes = len(data.classes)
         self.y, monitor = data.train_y, plan.order["monitor"].astype(np.int64)
         samples = Samples(self.x, self.y, monitor, test_x, data.test_y, classes)
-        self.trial = Trial(plan, arm, 0, backend, samples, folder, lambda **event: None)
+        resources = RankResources(backend, samples)
+        self.trial = TrialRunner(plan, arm, 0, resources, folder, lambda **event: None)
         self.trial.warm_up()
         self.rule = self.trial.rule
-        self.records = Records(folder)
+        self.records = RecordWriter(folder)
         self.steps, self.done = steps, 0
 
     def __call__(self) -> float:
-        """Milliseconds per update of the next ``steps`` updates."""
+        """Return the milliseconds per update of the next ``steps`` updates."""
         trial, first, last = self.trial, self.done + 1, self.done + self.steps
         begin = time.perf_counter()
-        trial.losses[self.done : last] = trial.stretch(first, last)[1]
+        trial.losses[self.done : last] = trial.run_steps(first, last)[1]
         trial.write_losses(self.records, first, last)
         check_losses(trial.arm_name, self.rule, trial.losses, self.done, last)
         spent = time.perf_counter() - begin

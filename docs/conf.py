@@ -1,4 +1,5 @@
-"""Sphinx's settings, for both languages: ``-t zh`` is the Chinese site. `make.py` calls Sphinx."""
+"""Sphinx settings for both languages; ``-t zh`` selects the Chinese site. `make.py` calls
+Sphinx."""
 
 import sys
 from pathlib import Path

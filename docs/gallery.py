@@ -1,5 +1,6 @@
-"""Run labs and keep their reports for the gallery: in ``docs/gallery/`` LAB.zip has the page in
-both languages, LAB.LANG.png its first screen, LAB.json what was run, where and when.
+"""Run labs and store their reports for the gallery. For each lab, ``docs/gallery/`` gets
+LAB.zip (the report in both languages), LAB.LANG.png (a screenshot) and LAB.json (command,
+date, machine).
 
     python docs/gallery.py [LAB …]
 
@@ -27,13 +28,13 @@ def main(labs: list[str]) -> int:
     FOLDER.mkdir(exist_ok=True)
     for lab in labs or ORDER:
         with tempfile.TemporaryDirectory(prefix="dualml-gallery-") as base:
-            keep(lab, Path(base))
+            keep_lab(lab, Path(base))
         print(f"→ {FOLDER / lab}.zip", flush=True)
     return 0
 
 
-def keep(lab: str, base: Path) -> None:
-    """One lab, run and rendered below ``base``."""
+def keep_lab(lab: str, base: Path) -> None:
+    """Run one lab below ``base`` and store its report."""
     words = ["run", lab, "--quick", "--backend", "both"]
     done = dualml(*words, "--no-report", "--out", base / "run")
     if done not in (0, 3):
@@ -46,12 +47,12 @@ def keep(lab: str, base: Path) -> None:
         for lang in LANGUAGES:
             packed.write(base / lang / "report.html", f"{lang}.html")
     run = json.loads((base / "run" / "run.json").read_text("utf-8"))
-    facts = {"command": f"dualml {' '.join(words)}", **known(run)}
+    facts = {"command": f"dualml {' '.join(words)}", **run_facts(run)}
     (FOLDER / f"{lab}.json").write_text(json.dumps(facts, indent=1) + "\n", "utf-8")
 
 
-def known(run: dict[str, Any]) -> dict[str, Any]:
-    """What the page says of a run: when, on what, with which versions."""
+def run_facts(run: dict[str, Any]) -> dict[str, Any]:
+    """Return what the page shows about a run: date, machine, versions."""
     backends = run["environment"]
     facts = next(iter(backends.values()))
     versions = {"dualml": run["dualml"], **{name: backends[name][name] for name in backends}}
@@ -63,20 +64,32 @@ def known(run: dict[str, Any]) -> dict[str, Any]:
 
 
 def dualml(*words: object) -> int:
+    """Run a dualml command and return its exit code."""
     command = [sys.executable, "-m", "dualml", *map(str, words)]
     return subprocess.run(command, timeout=RUN_S, check=False).returncode
 
 
 def picture(page: Path, target: Path) -> None:
-    """The first screen of a page, at half its size."""
+    """Save a screenshot of the top of a page, at half size."""
     with tempfile.TemporaryDirectory() as profile:
         subprocess.run(
-            ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-             "--disable-background-networking", f"--user-data-dir={profile}",
-             "--window-size=1300,900", "--force-device-scale-factor=0.5",
-             f"--screenshot={target}", page.as_uri()],
-            check=True, timeout=PICTURE_S, capture_output=True,
-        )  # fmt: skip
+            [
+                "chromium",
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--hide-scrollbars",
+                "--disable-background-networking",
+                f"--user-data-dir={profile}",
+                "--window-size=1300,900",
+                "--force-device-scale-factor=0.5",
+                f"--screenshot={target}",
+                page.as_uri(),
+            ],
+            check=True,
+            timeout=PICTURE_S,
+            capture_output=True,
+        )
 
 
 if __name__ == "__main__":

@@ -16,22 +16,22 @@ from pathlib import Path
 
 from _ext import api_pages, cli_page, differences, experiment_page, gallery, history, records_page
 from _ext.links import Links
-from _ext.pages import DOCS, LANGUAGES, ROOT, Page, SiteError, tables_of_contents, written
+from _ext.pages import DOCS, LANGUAGES, ROOT, Page, SiteError, source_pages, tables_of_contents
 from _ext.words import words
 
 MADE = (cli_page, experiment_page, records_page, api_pages, differences, gallery, history)
-#: Seconds after which a build is given up.
+#: Seconds after which a build is aborted.
 LIMIT_S = 1800
 
 
-def gathered(root: Path = ROOT) -> dict[str, Page]:
-    """Name → page, of all there are.
+def gather_pages(root: Path = ROOT) -> dict[str, Page]:
+    """Return name → page of the whole site.
 
     Raises:
-        SiteError: two pages have one name, or one is missing in a language.
+        SiteError: two pages have the same name, or one is missing in a language.
     """
     pages: dict[str, Page] = {}
-    for page in [*written(root), *(page for module in MADE for page in module.pages())]:
+    for page in [*source_pages(root), *(page for module in MADE for page in module.pages())]:
         if page.name in pages:
             raise SiteError(f"two pages are called {page.name}")
         pages[page.name] = page
@@ -39,7 +39,8 @@ def gathered(root: Path = ROOT) -> dict[str, Page]:
 
 
 def stage(pages: Mapping[str, Page], lang: str, folder: Path) -> None:
-    """Write what Sphinx reads; what has not changed is left, so that it is not read again."""
+    """Write the files that Sphinx reads; unchanged files are left alone so that Sphinx skips
+    them."""
     links = Links(pages)
     texts = {f"{page.name}.md": staged(page, lang, links) for page in pages.values()}
     contents = tables_of_contents({p.name for p in pages.values() if not p.hidden}, lang)
@@ -56,7 +57,7 @@ def stage(pages: Mapping[str, Page], lang: str, folder: Path) -> None:
 
 
 def staged(page: Page, lang: str, links: Links) -> str:
-    """A page as Sphinx reads it."""
+    """Return a page's text as Sphinx reads it."""
     text = links.page(page, lang)
     if page.files and lang != "en" and page.files[lang] == page.files["en"]:
         title, _, rest = text.partition("\n\n")
@@ -65,7 +66,7 @@ def staged(page: Page, lang: str, links: Links) -> str:
 
 
 def build(out: Path, work: Path, builder: str) -> int:
-    """Sphinx for every language at once; 0 if none of them had anything to say."""
+    """Run Sphinx for all languages at once; return 0 if none of them printed a warning."""
     running: list[subprocess.Popen[bytes]] = []
     try:
         for lang in LANGUAGES:
@@ -87,7 +88,7 @@ def main(arguments: list[str]) -> int:
     asked = parser.parse_args(arguments)
     work = asked.out.with_name(f"{asked.out.name}.work")
     try:
-        pages = gathered()
+        pages = gather_pages()
         for lang in LANGUAGES:
             stage(pages, lang, work / lang)
         code = build(asked.out, work, "linkcheck" if asked.links else "html")

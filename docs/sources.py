@@ -47,6 +47,7 @@ def localise(path: str) -> str:
 
 
 def render_row(row: Mapping[str, Any], lang: str) -> str:
+    """Render the row of a source in a language."""
     seen = ", ".join(f"`{each}`" for each in row["seen"])
     reason = f" *({row['outside'][lang]})*" if "outside" in row else ""
     cells = (row[lang] + reason, render_where(row["where"], lang), seen, " ".join(row["on"]))

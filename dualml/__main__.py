@@ -1,12 +1,15 @@
-"""``python -m dualml``."""
+"""Run the command line with ``python -m dualml``."""
 
 import sys
 
 
 def leave_current_folder() -> None:
-    """Import nothing from the current folder, which ``python -m`` puts first: a ``random.py`` there
-    would be taken for the standard library's. Where it holds this package, uninstalled, it comes
-    before what is installed, here and in workers."""
+    """Remove the current folder from the import path, where ``python -m`` puts it first.
+
+    A ``random.py`` in the current folder would otherwise shadow the standard library's. If the
+    current folder holds this package, not installed, its path moves to just before
+    ``site-packages``, here and in the workers.
+    """
     import os
 
     here, root = sys.path[0], os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -26,6 +29,6 @@ def leave_current_folder() -> None:
 
 if __name__ == "__main__":
     leave_current_folder()
-    from dualml.cli import main
+    from dualml.interface.cli import main
 
     main()

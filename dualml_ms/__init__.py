@@ -1,28 +1,34 @@
-"""MindSpore backend of dualml. Importing this package does not import mindspore; its rooms do."""
+"""MindSpore backend of dualml. Importing this package does not import mindspore; its modules do."""
 
 from __future__ import annotations
 
+from dualml.common.former_paths import BACKEND, install
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dualml.backend import Adopted, BackendInfo
+    from dualml.backend import BackendInfo, ExternalLaunch
+
+
+install("dualml_ms", BACKEND)
 
 
 def info() -> BackendInfo:
-    """Entry point of the group ``dualml.backends``."""
-    # Not above: a process of students' code imports this package, and finds no optimizers of ours.
+    """Describe this backend: the entry point of the group ``dualml.backends``."""
+    # Not at the top: a process that runs students' code imports this package and must not find our
+    # optimizers.
     from dualml.backend import BackendInfo
 
     def environ(threads: int) -> dict[str, str]:
-        from dualml_ms.environ import environ
+        from dualml_ms.common.environ import environ
 
         return environ(threads)
 
-    def adopted() -> Adopted | None:
-        from dualml_ms.launched import adopted
+    def detect_external_launch() -> ExternalLaunch | None:
+        from dualml_ms.launch.external_launch import detect_external_launch
 
-        return adopted()
+        return detect_external_launch()
 
-    from dualml_ms.launchers import LAUNCHERS
+    from dualml_ms.launch.launchers import LAUNCHERS
 
     return BackendInfo(
         name="mindspore",
@@ -32,7 +38,7 @@ def info() -> BackendInfo:
         environ=environ,
         ranks="processes",
         preload=("dualml_ms.backend", "mindspore.ops._grad_experimental"),
-        adopted=adopted,
+        adopted=detect_external_launch,
         launchers=LAUNCHERS,
         crowded=True,
     )

@@ -8,81 +8,110 @@ from typing import Any, ClassVar
 import mindspore as ms
 import numpy as np
 
-from dualml.backend import Array, Backend, Grouping, Metered, Placing, Recipe, Segment, Staging
-from dualml.communicator import Communicator, Place
-from dualml.errors import Unsupported
-from dualml.methods.driven import Driving, MethodTraining
-from dualml.split.remote import RemoteCalls
-from dualml_ms.devices import MindSporePlacedStage
-from dualml_ms.environment import environment, resolve_device
-from dualml_ms.memory import peak
-from dualml_ms.parallel import MindSporeParallel
-from dualml_ms.split import MindSporeStage
+from dualml.algorithms.communicator import Communicator, RankContext
+from dualml.backend import (
+    Array,
+    Backend,
+    DevicePlacement,
+    PeakMemory,
+    PipelineStages,
+    ProcessGroups,
+    RemoteProcedureCalls,
+    Segment,
+    TrainingSpec,
+)
+from dualml.common.errors import Unsupported
+from dualml.experiment.methods.engine import EngineSupport, MethodTraining
+from dualml_ms.algorithms.memory import measure_peak_memory
+from dualml_ms.common.environment import environment, resolve_device
+from dualml_ms.parallel.devices import MindSporePlacedStage
+from dualml_ms.parallel.parallel import MindSporeParallel
+from dualml_ms.parallel.split import MindSporeStage
 
 
-class MindSporeBackend(Backend, Grouping, Staging, Placing, Metered, Driving):
-    """See `dualml.backend.Backend`.
+class MindSporeBackend(
+    Backend, ProcessGroups, PipelineStages, DevicePlacement, PeakMemory, EngineSupport
+):
+    """MindSpore implementation of `dualml.backend.Backend`.
 
     Args:
         device: ``auto``, ``cpu``, ``gpu``, ``cuda`` or ``ascend``.
         threads: recorded; MindSpore takes its threads from the environment of the process.
 
     Raises:
-        UserError, Unsupported: a device that is not there, or that this build cannot drive.
+        UserError, Unsupported: a device that does not exist, or that this build cannot drive.
     """
 
     name = "mindspore"
     dtype = "float32"
-    lacks: ClassVar = {
-        RemoteCalls: "MindSpore ignores Primitive.place on a CPU and has no remote procedure "
-        'calls; engine = "messages" runs the same split'
+    missing_reasons: ClassVar = {
+        RemoteProcedureCalls: "MindSpore ignores Primitive.place on a CPU and has no remote "
+        'procedure calls; engine = "messages" runs the same split'
     }
 
     def __init__(self, device: str = "auto", threads: int = 0) -> None:
         self.device, self.threads = resolve_device(device), threads
         ms.set_context(mode=ms.GRAPH_MODE)
-        if ms.get_context("deterministic") != "ON":  # once in the life of a process
+        if ms.get_context("deterministic") != "ON":  # once per process
             ms.set_deterministic(True)  # kernels on a CPU repeat bit for bit anyway
-        ms.set_seed(0)  # nothing here draws from it; a stray draw would at least repeat
+        ms.set_seed(0)  # nothing here uses it; a stray draw would at least repeat
 
     def environment(self) -> dict[str, str]:
+        """Return the versions, device and settings that decide this process's numbers and speed, as
+        flat text. On a CPU the first call in a process sets up its `graph_cache`."""
         return environment(self.device, self.threads)
 
-    def training(self, recipe: Recipe) -> MindSporeParallel:
+    def training(self, recipe: TrainingSpec) -> MindSporeParallel:
+        """Make the training of a whole model on this device, whose batches can be split over
+        ranks."""
         return MindSporeParallel(recipe)
 
     def stage(
-        self, segments: Sequence[Segment], recipe: Recipe, *, first: bool, last: bool
+        self, segments: Sequence[Segment], recipe: TrainingSpec, *, first: bool, last: bool
     ) -> MindSporeStage:
+        """Make one rank's part of a split model from its ``segments``."""
         return MindSporeStage(segments, recipe, first=first, last=last)
 
     def placed_stage(
         self,
         segments: Sequence[Segment],
-        recipe: Recipe,
+        recipe: TrainingSpec,
         devices: Sequence[str],
         comm: Communicator,
     ) -> MindSporePlacedStage:
+        """Make all stages of a model on logical ``devices`` of this process; raise `Unsupported`
+        for other devices. ``comm`` is not used."""
         return MindSporePlacedStage(segments, recipe, devices)
 
     def method(
         self,
         name: str,
-        recipe: Recipe,
+        recipe: TrainingSpec,
         comm: Communicator | None,
         config: Mapping[str, Any] | None = None,
     ) -> MethodTraining:
-        from dualml_ms.methods import method
+        """Make the MindSpore training method ``name``; ``config`` must be None or empty, otherwise,
+        or without such a method here, raise `Unsupported`."""
+        from dualml_ms.experiment.methods import make_method
 
-        return method(name, recipe, comm, config)
+        return make_method(name, recipe, comm, config)
 
-    def read(self, losses: Sequence[Any]) -> Array:
+    def materialize_losses(self, losses: Sequence[Any]) -> Array:
+        """Return the mean loss of each update as float64 (n,): the sum of its chunks' losses times
+        their weights. Waits until they are computed."""
         return np.array(
             [sum(float(loss.asnumpy()) * share for loss, share in parts) for parts in losses]
         )
 
-    def connect(self, place: Place) -> Communicator:
-        from dualml_ms.communicator import connect
+    def connect(self, place: RankContext) -> Communicator:
+        """Join the other ranks of a trial by ``mccl`` and return the communicator.
+
+        Raises:
+            CommunicationError, UserError: see `dualml_ms.algorithms.cluster.join`.
+            Unsupported: ranks on a device other than the CPU, also with messages staged on the
+                host.
+        """
+        from dualml_ms.algorithms.communicator import connect
 
         if place.host_staged and self.device != "CPU":
             raise Unsupported(
@@ -91,9 +120,12 @@ class MindSporeBackend(Backend, Grouping, Staging, Placing, Metered, Driving):
             )
         return connect(place)
 
-    def peak(self, work: Callable[[], object]) -> int | None:
-        return peak(self.device, work)
+    def measure_peak(self, work: Callable[[], object]) -> int | None:
+        """Run ``work`` and return the peak bytes allocated on the device meanwhile; None on a CPU,
+        where ``work`` is not run."""
+        return measure_peak_memory(self.device, work)
 
     def synchronize(self) -> None:
+        """Wait for the accelerator; do nothing on a CPU."""
         if self.device != "CPU":  # on the CPU a call returns when its graph has run
             ms.runtime.synchronize()

@@ -1,4 +1,4 @@
-"""What `dualml doctor` asks of MindSpore, in a process of its own."""
+"""MindSpore checks of `dualml doctor`, run in a separate process."""
 
 from __future__ import annotations
 
@@ -9,36 +9,39 @@ from importlib.metadata import version
 
 from packaging.version import Version
 
-from dualml import machine
-from dualml.doctor.finding import Finding, finding, version_finding
-from dualml_ms.isa import CAP, VARIABLE, choice
+from dualml.common import machine
+from dualml.interface.doctor.finding import DoctorFinding, make_finding, version_finding
+from dualml_ms.common.isa import CAP, VARIABLE, choose_isa
 
 WORDS = "dualml_ms.words"
-#: Choices of an instruction set after which nothing is left to do.
-KNOWN = ("user", "measured_cap", "measured_default", "not_needed")
+#: Choices of an instruction set that need no action.
+SETTLED_CHOICES = ("user", "measured_cap", "measured_default", "not_needed")
 
 
-def examine() -> Iterator[Finding]:
-    """Versions, NumPy, a real computation, the devices, the convolution trap.
+def examine() -> Iterator[DoctorFinding]:
+    """Check versions, NumPy, a real computation, the devices, and the instruction set of
+    convolutions.
 
-    Raises if MindSpore does not work.
+    Raises:
+        Exception: MindSpore does not work.
     """
     yield version_finding("mindspore", version("mindspore"), "mindspore")
     numpy = version("numpy")
     if Version(numpy).major >= 2:
         remedy = "pip install 'numpy<2'"
-        yield finding("numpy", "problem", "numpy_2", remedy, package=WORDS, numpy=numpy)
+        yield make_finding("numpy", "problem", "numpy_2", remedy, package=WORDS, numpy=numpy)
         raise RuntimeError(f"NumPy {numpy} is too new for MindSpore")
-    yield finding("numpy", "ok", "numpy", package=WORDS, numpy=numpy)
+    yield make_finding("numpy", "ok", "numpy", package=WORDS, numpy=numpy)
     importlib.import_module("mindspore")  # here, where a failure is a finding
     yield from _devices()
     yield _convolutions()
     n = os.environ.get("OMP_NUM_THREADS", "?")
-    yield finding("threads", "ok", "threads", package=WORDS, n=n)
+    yield make_finding("threads", "ok", "threads", package=WORDS, n=n)
 
 
 def _compute() -> None:
-    """A matrix product and its gradient; raises where the device cannot, or gets it wrong."""
+    """Compute a matrix product and its gradient; raise if the device fails or the result is
+    wrong."""
     import mindspore as ms
     import numpy as np
 
@@ -48,36 +51,43 @@ def _compute() -> None:
         raise RuntimeError("a matrix product gives a wrong gradient")
 
 
-def _devices() -> Iterator[Finding]:
-    from dualml.errors import Unsupported
-    from dualml_ms.environment import resolve_device
+def _devices() -> Iterator[DoctorFinding]:
+    """Yield a finding that the automatically selected device, which this process then keeps,
+    computes correctly, then a warning if this machine has a GPU that MindSpore cannot use."""
+    from dualml.common.errors import Unsupported
+    from dualml_ms.common.environment import resolve_device
 
     device = resolve_device("auto")
     _compute()
-    yield finding(f"device {device.lower()}", "ok", "computes", package=WORDS)
-    if device == "CPU" and machine.nvidia()[0]:
+    yield make_finding(f"device {device.lower()}", "ok", "computes", package=WORDS)
+    if device == "CPU" and machine.query_gpus()[0]:
         try:
             resolve_device("gpu")
         except Unsupported as error:
             problem, _, remedy = str(error).partition("; ")
-            yield finding(
+            yield make_finding(
                 "device gpu", "warn", "unusable_gpu", remedy, package=WORDS, problem=problem
             )
 
 
-def _convolutions() -> Finding:
-    """Which instruction set convolutions use, and from what measurement."""
-    chosen = choice()
+def _convolutions() -> DoctorFinding:
+    """Report the instruction set that convolutions use, and the measurement behind the choice,
+    which is made now, in seconds, if none is stored."""
+    chosen = choose_isa()
     numbers = ""
     if chosen.default and chosen.capped:
         before, after = chosen.default["convolution_ms"], chosen.capped["convolution_ms"]
         numbers = f"{before:.1f} → {after:.1f} ms"
-    known = chosen.code in KNOWN
-    return finding(
+    known = chosen.code in SETTLED_CHOICES
+    return make_finding(
         "convolutions",
         "ok" if known else "warn",
         f"isa_{chosen.code if known else 'unknown'}",
         "" if known else "isa_unknown",
-        package=WORDS, variable=VARIABLE, isa=chosen.isa, cap=CAP, numbers=numbers,
+        package=WORDS,
+        variable=VARIABLE,
+        isa=chosen.isa,
+        cap=CAP,
+        numbers=numbers,
         reason=chosen.reason,
-    )  # fmt: skip
+    )

@@ -1,4 +1,5 @@
-"""Users' own MindSpore models in a comparison, see `dualml.parity.models.worker.Room`."""
+"""Users' own MindSpore models in a comparison; implements
+`dualml.parity.models.worker.ModelBackend`."""
 
 from __future__ import annotations
 
@@ -11,44 +12,57 @@ import numpy as np
 from mindspore import nn, ops
 from numpy.typing import NDArray
 
-from dualml.errors import UserError
-from dualml.optim import Rule
-from dualml.parity.models.built import built
-from dualml.parity.models.operations import Place
-from dualml.parity.models.probe import class_axis, weights
-from dualml.parity.models.trace import leaves
-from dualml_ms.operations import SKIP
-from dualml_ms.optim import optimizer as own
-from dualml_ms.record import Recorder, updated
+from dualml.algorithms.optim import OptimizerSpec
+from dualml.common.errors import UserError
+from dualml.parity.models.construction import record_construction
+from dualml.parity.models.operations import SourceLocation
+from dualml.parity.models.probe import class_axis, probe_weights
+from dualml.parity.models.trace import iter_tensors
+from dualml_ms.algorithms.optim import optimizer as own
+from dualml_ms.parity.operations import SKIP
+from dualml_ms.parity.recorder import Recorder, updated_parameters
 
 __all__ = ["Recorder", "building", "losses", "optimizer", "prepare", "step", "tensor", "train"]
 
 
 def prepare(seed: int) -> None:
-    """PyNative, as hooks need it; blocking, so that an error is raised where it happens."""
+    """Seed MindSpore and set PyNative mode, which hooks need, with blocking launches, so that
+    errors are raised where they occur."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
     ms.runtime.launch_blocking()
     ms.set_seed(seed)
 
 
-def building() -> AbstractContextManager[dict[int, Place]]:
-    return built(nn.Cell, SKIP)
+def building() -> AbstractContextManager[dict[int, SourceLocation]]:
+    """Record where the user's code constructs each of MindSpore's own cells inside the block; the
+    block gets a dict, id of the cell → place in the source. Instances of other classes, such as
+    the user's, are left out."""
+    return record_construction(nn.Cell, SKIP)
 
 
 def train(model: nn.Cell, on: bool) -> None:
-    if isinstance(model, nn.Cell):  # what else it is the recorder says
+    """Set ``model`` to training mode if ``on``, else to evaluation mode; anything but a cell is
+    left unchanged."""
+    if isinstance(model, nn.Cell):  # the recorder reports anything else
         model.set_train(on)  # a cell starts in evaluation mode
 
 
 def tensor(array: NDArray[Any]) -> ms.Tensor:
+    """Make a tensor of a NumPy array, of its dtype; integers become int32."""
     if array.dtype.kind in "iu":
         array = array.astype(np.int32)  # several kernels refuse int64
     return ms.Tensor(array)
 
 
 def optimizer(model: nn.Cell, given: Any) -> Any:
+    """Make an optimizer over the model's trainable parameters: ``given`` is a rule of
+    `dualml.algorithms.optim`, or a function of the parameters.
+
+    Raises:
+        UserError: the optimizer cannot be called, or is one of `mindspore.mint.optim`.
+    """
     parameters = model.trainable_params()
-    optimizer = own(given, parameters) if isinstance(given, Rule) else given(parameters)
+    optimizer = own(given, parameters) if isinstance(given, OptimizerSpec) else given(parameters)
     if not callable(optimizer):
         raise UserError(
             "the optimizer must be one of mindspore.nn or of mindspore.experimental.optim, or your "
@@ -66,67 +80,78 @@ def step(
     recorder: Recorder,
     takes: bool = True,
 ) -> Callable[..., None]:
-    parameters = updated(model, optimizer)
+    """Return the function of one step, which records loss and gradients and, with an ``optimizer``,
+    updates the parameters; without a loss, of a forward pass only. ``takes``: whether the last
+    argument of a step is the targets."""
+    parameters = updated_parameters(model, optimizer)
     order = {id(p): name for name, p in model.parameters_and_names()}
 
     def mean(*given: Any) -> ms.Tensor:
         *inputs, targets = given if takes else (*given, None)
-        with recorder.watching():
+        with recorder.watch_operations():
             return loss(model(*inputs), targets)
 
     gradient = ms.value_and_grad(mean, None, ms.ParameterTuple(parameters))
 
     def forward(*given: Any) -> None:
-        with recorder.watching():
+        with recorder.watch_operations():
             model(*given)
 
-    def one(*given: Any) -> None:
+    def train_step(*given: Any) -> None:
         value, gradients = gradient(*given)
         named = {order[id(p)]: g for p, g in zip(parameters, gradients, strict=True)}
         recorder.saw(loss=value, gradients=named)
         if optimizer is not None:
             optimizer(gradients)
 
-    return forward if loss is None else one
+    return forward if loss is None else train_step
 
 
 def losses() -> dict[str, Callable[[Any, Any], ms.Tensor]]:
+    """Return the built-in losses by name: ``cross_entropy``, ``mse`` and ``probe``."""
     return {"cross_entropy": cross_entropy, "mse": mse, "probe": probe}
 
 
 def is_tensor(value: Any) -> bool:
+    """Return whether a value is a MindSpore tensor; parameters are."""
     return isinstance(value, ms.Tensor)
 
 
-def first(outputs: Any) -> ms.Tensor:
-    tensors = [value for _, value in leaves(outputs, is_tensor)]
+def first_tensor(outputs: Any) -> ms.Tensor:
+    """Return the first tensor of a model's outputs; raise `UserError` if there is none."""
+    tensors = [value for _, value in iter_tensors(outputs, is_tensor)]
     if not tensors:
         raise UserError(f"the model returned {type(outputs).__name__}, which has no tensor")
     return tensors[0]
 
 
 def cross_entropy(outputs: Any, targets: ms.Tensor) -> ms.Tensor:
-    logits = first(outputs)
+    """Return the mean cross entropy of the first tensor of the outputs; classes on axis 1 or on the
+    last axis, as the shape of the targets tells. Raise `UserError` if there is no tensor."""
+    logits = first_tensor(outputs)
     if class_axis(logits.shape, targets.shape) == 1:
         logits = logits.transpose(0, *range(2, logits.ndim), 1)
     return ops.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1))
 
 
 def mse(outputs: Any, targets: ms.Tensor) -> ms.Tensor:
-    value = first(outputs)
+    """Return the mean squared error of the first tensor of the outputs; raise `UserError` if there
+    is none or its shape is not that of the targets."""
+    value = first_tensor(outputs)
     if value.shape != targets.shape:
         raise UserError(f"loss 'mse': outputs {value.shape}, targets {targets.shape}")
     return ops.mean((value - targets) * (value - targets))
 
 
 def probe(outputs: Any, _: None) -> ms.Tensor:
-    """The sum over all outputs of mean(c · y) with fixed normal numbers c."""
+    """Return the sum over all floating-point outputs of mean(c · y) with fixed normal numbers c;
+    the targets are ignored. Raise `UserError` if no output is a floating-point tensor."""
     if isinstance(outputs, Mapping):
         outputs = tuple(outputs.values())
     total = None
-    for i, (_, y) in enumerate(leaves(outputs, is_tensor)):
+    for i, (_, y) in enumerate(iter_tensors(outputs, is_tensor)):
         if y.is_floating_point():
-            part = (y * ms.Tensor(weights(i, y.shape), y.dtype)).mean()
+            part = (y * ms.Tensor(probe_weights(i, y.shape), y.dtype)).mean()
             total = part if total is None else total + part
     if total is None:
         raise UserError("no output is a floating-point number; compare with loss='none'")

@@ -1,28 +1,35 @@
-"""PyTorch backend of dualml. Importing this package does not import torch; its rooms do."""
+"""PyTorch backend of dualml. Importing this package does not import torch; its modules do."""
 
 from __future__ import annotations
 
+from dualml.common.former_paths import BACKEND, install
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dualml.backend import Adopted, BackendInfo
+    from dualml.backend import BackendInfo, ExternalLaunch
+
+
+install("dualml_torch", BACKEND)
 
 
 def info() -> BackendInfo:
-    """Entry point of the group ``dualml.backends``."""
-    # Not above: a process of students' code imports this package, and finds no optimizers of ours.
+    """Return the description of this backend, for the entry point of the group ``dualml.backends``;
+    torch is not imported."""
+    # Not at the top: a process that runs students' code imports this package and must not find our
+    # optimizers.
     from dualml.backend import BackendInfo
 
     def environ(threads: int) -> dict[str, str]:
-        from dualml_torch.environ import environ
+        from dualml_torch.common.environ import environ
 
         return environ(threads)
 
-    def adopted() -> Adopted | None:
-        from dualml_torch.launched import adopted
+    def detect_external_launch() -> ExternalLaunch | None:
+        from dualml_torch.launch.external_launch import detect_external_launch
 
-        return adopted()
+        return detect_external_launch()
 
-    from dualml_torch.launchers import LAUNCHERS
+    from dualml_torch.launch.launchers import LAUNCHERS
 
     return BackendInfo(
         name="torch",
@@ -32,6 +39,6 @@ def info() -> BackendInfo:
         environ=environ,
         ranks="processes",
         preload=("dualml_torch.backend", "torch._dynamo"),  # every optimizer imports the latter
-        adopted=adopted,
+        adopted=detect_external_launch,
         launchers=LAUNCHERS,
     )

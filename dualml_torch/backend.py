@@ -8,30 +8,48 @@ from typing import Any
 import numpy as np
 import torch
 
-from dualml.backend import Array, Backend, Grouping, Metered, Placing, Recipe, Segment, Staging
-from dualml.clock import EVENTS, WALL
-from dualml.communicator import Communicator, Place
-from dualml.errors import Unsupported
-from dualml.methods.driven import Driving, MethodTraining
-from dualml.split.plan import SplitPlan
-from dualml.split.remote import RemoteCalls, SplitModel
-from dualml_torch.clock import start_events
-from dualml_torch.devices import TorchPlacedStage
-from dualml_torch.environment import environment, resolve_device
-from dualml_torch.memory import peak
-from dualml_torch.parallel import TorchParallel
-from dualml_torch.split import TorchStage
+from dualml.algorithms.communicator import Communicator, RankContext
+from dualml.backend import (
+    Array,
+    Backend,
+    DevicePlacement,
+    PeakMemory,
+    PipelineStages,
+    ProcessGroups,
+    RemoteProcedureCalls,
+    Segment,
+    TrainingSpec,
+)
+from dualml.common.clock import EVENTS, WALL
+from dualml.common.errors import Unsupported
+from dualml.experiment.methods.engine import EngineSupport, MethodTraining
+from dualml.parallel.split.plan import SplitPlan
+from dualml.parallel.split.remote import SplitModel
+from dualml_torch.algorithms.memory import measure_peak_memory
+from dualml_torch.common.clock import start_events
+from dualml_torch.common.environment import environment, resolve_device
+from dualml_torch.parallel.devices import TorchPlacedStage
+from dualml_torch.parallel.parallel import TorchParallel
+from dualml_torch.parallel.split import TorchStage
 
 
-class TorchBackend(Backend, Grouping, Staging, Placing, RemoteCalls, Driving, Metered):
-    """See `dualml.backend.Backend`.
+class TorchBackend(
+    Backend,
+    ProcessGroups,
+    PipelineStages,
+    DevicePlacement,
+    RemoteProcedureCalls,
+    EngineSupport,
+    PeakMemory,
+):
+    """PyTorch implementation of `dualml.backend.Backend`.
 
     Args:
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:i`` or ``gpu``.
         threads: threads inside one operator; 0 leaves PyTorch's choice.
 
     Raises:
-        UserError, Unsupported: a device that is not there, or that PyTorch does not know.
+        UserError, Unsupported: a device that does not exist, or that PyTorch does not know.
     """
 
     name = "torch"
@@ -42,8 +60,8 @@ class TorchBackend(Backend, Grouping, Staging, Placing, RemoteCalls, Driving, Me
         self.clock = EVENTS if self.device.type == "cuda" else WALL
         if threads:
             torch.set_num_threads(threads)
-        self.trained: TorchParallel | None = None  # the last one, whose choices are recorded
-        torch.manual_seed(0)  # nothing here draws from it; a stray draw would at least repeat
+        self.last_training: TorchParallel | None = None  # the latest; its kernel choice is recorded
+        torch.manual_seed(0)  # nothing here uses it; a stray draw would at least repeat
         # The flag of use_deterministic_algorithms(True), which would also import the compiler: a
         # second for every rank. What compiles here sets the compiler's own (optim/compiled.py).
         torch.set_deterministic_debug_mode("error")
@@ -51,40 +69,51 @@ class TorchBackend(Backend, Grouping, Staging, Placing, RemoteCalls, Driving, Me
         torch.utils.deterministic.fill_uninitialized_memory = False
 
     def environment(self) -> dict[str, str]:
+        """Return facts about PyTorch, the device and this process as text, with the kernel choice
+        of the latest training that `training` made, if it has one."""
         facts = environment(str(self.device), torch.get_num_threads())
-        choice = self.trained.choice if self.trained else None
-        return facts | (choice.facts() if choice else {})
+        choice = self.last_training.choice if self.last_training else None
+        return facts | (choice.environment_facts() if choice else {})
 
-    def training(self, recipe: Recipe) -> TorchParallel:
-        self.trained = TorchParallel(recipe, self.device)
-        return self.trained
+    def training(self, recipe: TrainingSpec) -> TorchParallel:
+        """Make a training on this device and remember it, because `environment` reports its kernel
+        choice."""
+        self.last_training = TorchParallel(recipe, self.device)
+        return self.last_training
 
     def stage(
-        self, segments: Sequence[Segment], recipe: Recipe, *, first: bool, last: bool
+        self, segments: Sequence[Segment], recipe: TrainingSpec, *, first: bool, last: bool
     ) -> TorchStage:
+        """Make the stage of these segments on this backend's device; ``last`` is ignored."""
         return TorchStage(segments, recipe, self.device, first=first)
 
     def placed_stage(
         self,
         segments: Sequence[Segment],
-        recipe: Recipe,
+        recipe: TrainingSpec,
         devices: Sequence[str],
         comm: Communicator,
     ) -> TorchPlacedStage:
+        """Make a stage whose segments lie on the named devices, one name per segment, see
+        `TorchPlacedStage`; this backend's own device is not used."""
         return TorchPlacedStage(segments, recipe, devices, comm)
 
     def method(
         self,
         name: str,
-        recipe: Recipe,
+        recipe: TrainingSpec,
         comm: Communicator | None,
         config: Mapping[str, Any] | None = None,
     ) -> MethodTraining:
-        from dualml_torch.methods import method
+        """Make the training method ``name`` on this device; ``comm`` is None for a single process,
+        ``config`` is the user's own configuration of the method's engine."""
+        from dualml_torch.experiment.methods import make_method
 
-        return method(name, recipe, self.device, comm, config)
+        return make_method(name, recipe, self.device, comm, config)
 
-    def rpc(self, plan: SplitPlan, comm: Communicator, recipe: Recipe) -> SplitModel:
+    def rpc(self, plan: SplitPlan, comm: Communicator, recipe: TrainingSpec) -> SplitModel:
+        """Make this rank's view of a model split by RPC; every rank of ``comm`` calls it.
+        Unsupported: a PyTorch built without RPC, or see `start_agent`."""
         import torch.distributed.rpc
 
         if not torch.distributed.rpc.is_available():
@@ -92,21 +121,26 @@ class TorchBackend(Backend, Grouping, Staging, Placing, RemoteCalls, Driving, Me
                 'this PyTorch is built without torch.distributed.rpc; engine = "messages" runs the '
                 "same split"
             )
-        from dualml_torch.rpc import RpcTraining  # seconds, which only these trials spend
+        from dualml_torch.parallel.rpc import RpcTraining  # seconds, which only these trials spend
 
         return RpcTraining(self, plan, comm, recipe)
 
-    def read(self, losses: Sequence[Any]) -> Array:
+    def materialize_losses(self, losses: Sequence[Any]) -> Array:
+        """Return each batch's mean loss, float64, from its pairs of a chunk's mean loss and the
+        chunk's share of the batch; all are copied to the host at once. No batches give an empty
+        array."""
         if not losses:
             return np.zeros(0)
         values = torch.stack([loss for parts in losses for loss, _ in parts]).double().cpu().numpy()
-        return weighted(values, losses)
+        return combine_chunk_losses(values, losses)
 
-    def connect(self, place: Place) -> Communicator:
-        from dualml_torch.communicator import connect
+    def connect(self, place: RankContext) -> Communicator:
+        """Join the other ranks and return the communicator, staged in host memory if ``place`` asks
+        for it; this backend's device becomes the rank's own."""
+        from dualml_torch.algorithms.communicator import connect
 
         if place.host_staged:
-            from dualml_torch.host_staged import connect_staged
+            from dualml_torch.parallel.host_staged import connect_staged
 
             staged = connect_staged(place, self.device)
             self.device = staged.compute
@@ -115,20 +149,26 @@ class TorchBackend(Backend, Grouping, Staging, Placing, RemoteCalls, Driving, Me
         self.device = torch.device(comm.device)  # with several ranks each has a GPU of its own
         return comm
 
-    def peak(self, work: Callable[[], object]) -> int | None:
-        return peak(self.device, work)
+    def measure_peak(self, work: Callable[[], object]) -> int | None:
+        """Run ``work`` and return the allocator's peak bytes on this GPU, including what was
+        allocated before; None, without running it, on a CPU."""
+        return measure_peak_memory(self.device, work)
 
     def stopwatch(self) -> Callable[[], float]:
-        """On a GPU by its own events, as `TorchCommunicator.stopwatch`."""
+        """Start a stopwatch and return a function that gives the seconds since; on a GPU by CUDA
+        events, see `start_events`."""
         return start_events(self.device) if self.clock == EVENTS else super().stopwatch()
 
     def synchronize(self) -> None:
+        """Wait for this backend's GPU; do nothing on a CPU."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
 
-def weighted(values: Array, losses: Sequence[Any]) -> Array:
-    """Mean loss of each batch from the mean losses of its chunks, in order."""
+def combine_chunk_losses(values: Array, losses: Sequence[Any]) -> Array:
+    """Return the mean loss of each batch, in order: the sum of its chunks' mean losses times their
+    shares. ``values`` are the mean losses of all chunks; of the pairs in ``losses``, batch by
+    batch, only the shares are used."""
     shares = np.array([share for parts in losses for _, share in parts])
     starts = np.cumsum([0] + [len(parts) for parts in losses[:-1]])
     return np.add.reduceat(values * shares, starts)

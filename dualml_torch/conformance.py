@@ -1,4 +1,4 @@
-"""See `dualml.backend.conformance`."""
+"""PyTorch adapter of the optimizer conformance tests, see `dualml.backend.conformance`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from dualml.algorithms.optim import OptimizerSpec
 from dualml.backend import Array
-from dualml.backend.conformance import End, Gradient, Mode, Params
-from dualml.optim import Rule
+from dualml.backend.conformance import Gradient, Mode, OptimizerResult, Params
 
 MODES = {
     "float32": Mode("float32"),
@@ -20,55 +20,66 @@ COMPILES = False
 
 
 class Optimizers:
-    """Eager or compiled, one after the other."""
+    """Optimizers run one after the other, eagerly or compiled."""
 
     def __init__(
         self,
-        rules: Mapping[str, Rule],
+        rules: Mapping[str, OptimizerSpec],
         mode: str,
         rates: Mapping[str, Sequence[float]] | None,
         device: str,
     ) -> None:
         self.rules, self.mode, self.rates, self.device = rules, mode, rates, device
 
-    def run(self, start: Params, gradient: Gradient, steps: int) -> dict[str, End]:
-        return {name: self.one(name, start, gradient, steps) for name in self.rules}
+    def run(self, start: Params, gradient: Gradient, steps: int) -> dict[str, OptimizerResult]:
+        """Run the optimizer of each rule by itself for ``steps`` updates from the parameters
+        ``start``; return the results by rule."""
+        return {name: self.run_optimizer(name, start, gradient, steps) for name in self.rules}
 
-    def one(self, name: str, start: Params, gradient: Gradient, steps: int) -> End:
+    def run_optimizer(
+        self, name: str, start: Params, gradient: Gradient, steps: int
+    ) -> OptimizerResult:
+        """Run the optimizer of rule ``name`` for ``steps`` updates from ``start``, with the
+        gradients that ``gradient`` returns for the current parameters, as float64, and the number
+        of the update, from 1; return parameters and state."""
         import torch
 
-        from dualml_torch.optim import optimizer, state
+        from dualml_torch.algorithms.optim import optimizer, state
 
         place: Any = {"dtype": getattr(torch, MODES[self.mode].dtype), "device": self.device}
         own = {n: torch.nn.Parameter(torch.tensor(a, **place)) for n, a in start.items()}
         opt = optimizer(self.rules[name], own.values(), compiled=self.mode == "compiled")
         for step in range(1, steps + 1):
-            now = {n: array(p).astype(np.float64) for n, p in own.items()}
+            now = {n: to_numpy(p).astype(np.float64) for n, p in own.items()}
             for n, g in gradient(now, step).items():
                 own[n].grad = torch.tensor(g, **place)
             if self.rates is not None:
                 opt.param_groups[0]["lr"] = self.rates[name][step - 1]
             opt.step()
-        return End({n: array(p) for n, p in own.items()}, state(opt, list(own)))
+        return OptimizerResult({n: to_numpy(p) for n, p in own.items()}, state(opt, list(own)))
 
 
-def array(parameter: Any) -> Array:
-    """Its values on the host."""
+def to_numpy(parameter: Any) -> Array:
+    """Return a parameter's values as an array on the host; it shares the memory of a parameter on a
+    CPU."""
     values: Array = parameter.detach().cpu().numpy()
     return values
 
 
 def optimizers(
-    rules: Mapping[str, Rule],
+    rules: Mapping[str, OptimizerSpec],
     shapes: Mapping[str, tuple[int, ...]],
     mode: str,
     rates: Mapping[str, Sequence[float]] | None = None,
     device: str = "cpu",
 ) -> Optimizers:
+    """Make the optimizers of these rules for a mode of `MODES`; ``shapes`` is ignored. ``rates``
+    holds each rule's learning rate for every update, None: the rule's own."""
     return Optimizers(rules, mode, rates, device)
 
 
 def settings() -> dict[str, str]:
+    """Return the current values of global settings that an optimizer must not change, by name."""
     import torch
 
     return {

@@ -4,7 +4,7 @@ Each rank has half of a batch of scikit-learn's handwritten digits. Strategies o
 to add a vector up over the ranks, make the gradient of the whole batch of the two halves; one
 process that has all of it is the yardstick. The last columns are what rank 0 sent for it.
 
-Under msrun, a rank makes its communicator itself: `dualml_ms.communicator.connect` with
+Under msrun, a rank makes its communicator itself: `dualml_ms.algorithms.communicator.connect` with
 `Place(rank, size, FileBoard(folder), "env://")`.
 
     python examples/communicator_mindspore.py
@@ -21,16 +21,17 @@ import numpy as np
 from mindspore import nn, ops
 from sklearn.datasets import load_digits
 
-from dualml.aggregation import strategy
-from dualml.communicator import Communicator
+from dualml.algorithms.communicator import Communicator
 from dualml.launch.ranks import run_ranks
+from dualml.parallel.aggregation import strategy
 
 RANKS, BATCH = 2, 128
 STRATEGIES = ["all_reduce", "ring", "tree", "parameter_server"]
 
 
 def gradient(batch: slice) -> ms.Tensor:
-    """Of the mean loss over these digits, as one vector; the model is the same on all ranks."""
+    """Return the gradient of the mean loss over these digits as one vector; all ranks have the same
+    model."""
     digits, draw = load_digits(), np.random.default_rng(0)
     x, y = ms.Tensor(np.float32(digits.data[batch] / 16)), ms.Tensor(np.int32(digits.target[batch]))
     model = nn.SequentialCell(nn.Dense(64, 32), nn.Tanh(), nn.Dense(32, 10))
@@ -46,7 +47,8 @@ def gradient(batch: slice) -> ms.Tensor:
 
 
 def work(comm: Communicator, names: list[str]) -> dict[str, Any]:
-    """What one rank does; returned are the largest difference and what it sent, by strategy."""
+    """Run on one rank; return, by strategy, the largest difference from one process and the bytes
+    sent."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
     share = BATCH // comm.size
     own = gradient(slice(comm.rank * share, (comm.rank + 1) * share))

@@ -4,8 +4,8 @@ Each rank has half of a batch of scikit-learn's handwritten digits. Strategies o
 to add a vector up over the ranks, make the gradient of the whole batch of the two halves; one
 process that has all of it is the yardstick. The last columns are what rank 0 sent for it.
 
-Under torchrun, a rank makes its communicator itself: `dualml_torch.communicator.connect` with
-`Place(rank, size, FileBoard(folder), "env://")`.
+Under torchrun, a rank makes its communicator itself: `dualml_torch.algorithms.communicator.connect`
+with `Place(rank, size, FileBoard(folder), "env://")`.
 
     python examples/communicator_torch.py
 """
@@ -20,16 +20,17 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from dualml.aggregation import strategy
-from dualml.communicator import Communicator
+from dualml.algorithms.communicator import Communicator
 from dualml.launch.ranks import run_ranks
+from dualml.parallel.aggregation import strategy
 
 RANKS, BATCH = 2, 128
 STRATEGIES = ["all_reduce", "ring", "tree", "parameter_server"]
 
 
 def gradient(batch: slice) -> torch.Tensor:
-    """Of the mean loss over these digits, as one vector; the model is the same on all ranks."""
+    """Return the gradient of the mean loss over these digits as one vector; all ranks have the same
+    model."""
     digits = load_digits()
     x = torch.tensor(digits.data[batch] / 16, dtype=torch.float32)
     torch.manual_seed(0)
@@ -39,7 +40,8 @@ def gradient(batch: slice) -> torch.Tensor:
 
 
 def work(comm: Communicator, names: list[str]) -> dict[str, Any]:
-    """What one rank does; returned are the largest difference and what it sent, by strategy."""
+    """Run on one rank; return, by strategy, the largest difference from one process and the bytes
+    sent."""
     share = BATCH // comm.size
     own = gradient(slice(comm.rank * share, (comm.rank + 1) * share))
     whole, results = gradient(slice(0, BATCH)), {}

@@ -3,8 +3,8 @@
 One experiment is run before a change and after it, and the two runs are compared by what rounding
 does to this very training, measured. Cutting batches into pieces moves the last digits and passes;
 Adam with its epsilon in another place ends with as good a loss and does not. Here the changes are
-settings and the backend is dualml's referee, so that no framework is needed; in a repository they
-are commits, and `docs/loss-guard.md` has the GitHub action.
+settings and the backend is dualml's NumPy reference, so that no framework is needed; in a
+repository they are commits, and `docs/loss-guard.md` has the GitHub action.
 
     python examples/loss_guard_numpy.py
 """
@@ -24,10 +24,17 @@ CHANGES = {
 
 
 def train(folder: Path, change: dict[str, object]) -> dualml.Run:
+    """Train the experiment with changed settings and return the run."""
     return dualml.run(
-        "lab1", backend="numpy", arms="adam", quick=True, settings={**BASE, **change},
-        out=folder, report=False, progress=False,
-    )  # fmt: skip
+        "lab1",
+        backend="numpy",
+        arms="adam",
+        quick=True,
+        settings={**BASE, **change},
+        out=folder,
+        report=False,
+        progress=False,
+    )
 
 
 if __name__ == "__main__":

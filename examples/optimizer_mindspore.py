@@ -17,7 +17,7 @@ import numpy as np
 from mindspore import nn
 from sklearn.datasets import load_digits
 
-from dualml_ms import optim
+from dualml_ms.algorithms import optim
 
 UPDATES, BATCH = 40, 64
 #: Rule → dualml's optimizer, MindSpore's, each made from the parameters; the catalogue's entry.
@@ -46,7 +46,7 @@ PAIRS: dict[str, tuple[Any, Any, str]] = {
 
 
 def train(make: Any) -> tuple[float, np.ndarray]:
-    """The last loss, and all weights as one vector."""
+    """Train the network; return the last loss, and all weights as one vector."""
     digits = load_digits()
     x, y = np.float32(digits.data / 16), np.int32(digits.target)
     draw = np.random.default_rng(0)

@@ -15,7 +15,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from dualml_torch import optim
+from dualml_torch.algorithms import optim
 
 UPDATES, BATCH = 200, 64
 #: Rule → dualml's optimizer, PyTorch's, and the settings that both take.
@@ -37,7 +37,7 @@ PAIRS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
 
 
 def train(kind: Any, settings: dict[str, Any]) -> tuple[float, torch.Tensor]:
-    """The last loss, and all weights as one vector."""
+    """Train the network; return the last loss, and all weights as one vector."""
     digits = load_digits()
     x = torch.tensor(digits.data / 16, dtype=torch.float32)
     y = torch.tensor(digits.target)

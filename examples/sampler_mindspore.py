@@ -2,8 +2,8 @@
 
 Two ranks share scikit-learn's handwritten digits by labels drawn from a Dirichlet distribution. In
 training every rank makes its own sampler and needs no message for it; here one process makes both
-and counts what the batches hold. PyTorch's loaders deal the same: sampler_torch.py prints the same
-table.
+and counts what the batches hold. PyTorch's loaders give the same partition: sampler_torch.py prints
+the same table.
 
     python examples/sampler_mindspore.py
 """
@@ -14,8 +14,8 @@ import mindspore.dataset as ds
 import numpy as np
 from sklearn.datasets import load_digits
 
-from dualml.partition import DirichletLabels, state
-from dualml_ms.partition import PartitionSampler
+from dualml.parallel.partition import DirichletLabels, partition_stats
+from dualml_ms.parallel.partition import PartitionSampler
 
 RANKS, EPOCHS = 2, 2
 
@@ -36,8 +36,8 @@ def main() -> None:
                 seen += np.bincount(labels, minlength=10)
             print(f"{epoch:5}{rank:6}{seen.sum():9}" + "".join(f"{n:5}" for n in seen))
         parts.append(sampler.order())
-    statement = state(parts, digits.target)
-    print(f"dealt to nobody: {statement.missed}, to both: {statement.shared}")
+    statement = partition_stats(parts, digits.target)
+    print(f"assigned to nobody: {statement.missed}, to both: {statement.shared}")
     print(f"SHA-256 of the lists of epoch {EPOCHS - 1}: {statement.sha256}")
 
 

@@ -2,8 +2,8 @@
 
 Two ranks share scikit-learn's handwritten digits by labels drawn from a Dirichlet distribution. In
 training every rank makes its own sampler and needs no message for it; here one process makes both
-and counts what the batches hold. MindSpore's pipelines deal the same: sampler_mindspore.py prints
-the same table.
+and counts what the batches hold. MindSpore's pipelines give the same partition:
+sampler_mindspore.py prints the same table.
 
     python examples/sampler_torch.py
 """
@@ -15,8 +15,8 @@ import torch
 from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, TensorDataset
 
-from dualml.partition import DirichletLabels, state
-from dualml_torch.partition import PartitionSampler
+from dualml.parallel.partition import DirichletLabels, partition_stats
+from dualml_torch.parallel.partition import PartitionSampler
 
 RANKS, EPOCHS = 2, 2
 
@@ -39,8 +39,8 @@ def main() -> None:
                 seen += np.bincount(labels.numpy(), minlength=10)
             print(f"{epoch:5}{rank:6}{seen.sum():9}" + "".join(f"{n:5}" for n in seen))
         parts.append(sampler.order())
-    statement = state(parts, digits.target)
-    print(f"dealt to nobody: {statement.missed}, to both: {statement.shared}")
+    statement = partition_stats(parts, digits.target)
+    print(f"assigned to nobody: {statement.missed}, to both: {statement.shared}")
     print(f"SHA-256 of the lists of epoch {EPOCHS - 1}: {statement.sha256}")
 
 

@@ -62,12 +62,18 @@ def rms_norm(x: Tensor, gamma: Tensor, epsilon: float = 1e-6) -> tuple[Tensor, T
 
 
 def conv2d(
-    input: Tensor, weight: Tensor, bias: Any = None, stride: Any = 1, padding: Any = 0,
-    dilation: Any = 1, groups: int = 1,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    weight: Tensor,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor:
     mode = "same" if padding == "same" else "pad"
-    return ops.conv2d(input, weight, bias, stride, mode, 0 if mode == "same" else padding,
-                      dilation, groups)  # fmt: skip
+    return ops.conv2d(
+        input, weight, bias, stride, mode, 0 if mode == "same" else padding, dilation, groups
+    )
 
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
@@ -78,8 +84,8 @@ def gelu(input: Tensor, *, approximate: str = "none") -> Tensor:
     return ops.gelu(input, approximate)
 
 
-def left(tensor: Tensor, *ignored: Any, **other: Any) -> Tensor:
-    """In place of what fills initial weights: they are replaced by the other side's."""
+def keep_tensor(tensor: Tensor, *ignored: Any, **other: Any) -> Tensor:
+    """Replace initializers of weights, because the other side's weights are loaded later."""
     return tensor
 
 
@@ -101,4 +107,4 @@ def install() -> None:
     mint.nn.Dropout.construct = lambda self, x: dropout(x, self.p, self.training)
     mint.nn.GELU.construct = lambda self, x: gelu(x, approximate=self.approximate)
     for name in ("zero_", "fill_", "normal_", "uniform_", "set_data"):
-        setattr(Tensor, name, left)
+        setattr(Tensor, name, keep_tensor)

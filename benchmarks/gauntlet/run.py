@@ -1,10 +1,10 @@
-"""Compare models of PyTorch's zoos with other people's ports of them to MindSpore.
+"""Compare models of PyTorch's zoos with other people's MindSpore ports of them.
 
 python benchmarks/gauntlet/run.py [--only NAME …] [--patched] [--jobs N] [--out FILE] [--markdown]
 
-``pairs.toml`` names the pairs. Each is compared in a process of its own, with the zoos' own code;
-``--patched`` compares those that have patches once more, with the patches in a copy of the port;
-``--markdown`` puts the table into docs/gauntlet.md and its Chinese page.
+``pairs.toml`` names the pairs. Each is compared in a separate process, with the zoos' own code.
+``--patched`` compares pairs with patches once more, with the patches applied to a copy of the port;
+``--markdown`` writes the table into docs/gauntlet.md and its Chinese page.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import numpy as np
 import psutil
 from table import write
 
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 from dualml.parity import compare
 
 HERE = Path(__file__).parent
@@ -37,7 +37,7 @@ PAIRS = HERE / "pairs.toml"
 BATCH = 2
 WORDS = 200  # of the models of text
 LIMIT_S = 300
-#: Seconds between two looks at the memory.
+#: Seconds between two samples of the memory.
 LOOK_S = 0.2
 SIDE = """import sys
 sys.path[:0] = {paths!r}
@@ -61,7 +61,7 @@ def inputs(pair: dict[str, Any]) -> np.ndarray:
 
 
 def compared(name: str, patched: bool) -> dict[str, Any]:
-    """One pair as a row."""
+    """Compare one pair and return its row."""
     pair = pairs()[name]
     row: dict[str, Any] = {"name": name, "patched": patched}
     with tempfile.TemporaryDirectory(prefix="dualml-gauntlet-") as folder, measured(row):
@@ -88,7 +88,7 @@ def compared(name: str, patched: bool) -> dict[str, Any]:
 
 
 def patches(rows: Sequence[dict[str, str]], folder: Path) -> Iterator[str]:
-    """A copy of each package that is patched; the folder to import it from."""
+    """Copy each package that has patches and apply them; return the folder to import from."""
     for row in rows:
         package = row["file"].partition("/")[0]
         copy = folder / "patched" / package
@@ -107,17 +107,17 @@ def patches(rows: Sequence[dict[str, str]], folder: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def measured(row: dict[str, Any]) -> Iterator[None]:
-    """Seconds, and the most memory of all processes at once, into a row."""
+    """Measure seconds and peak memory, over all processes together, into a row."""
     done, most = threading.Event(), [0]
     own = psutil.Process()
 
-    def look() -> None:
+    def sample_memory() -> None:
         while not done.wait(LOOK_S):
             with contextlib.suppress(psutil.Error):
                 of_all = [own, *own.children(recursive=True)]
                 most[0] = max(most[0], sum(one.memory_info().rss for one in of_all))
 
-    watcher, start = threading.Thread(target=look, daemon=True), time.perf_counter()
+    watcher, start = threading.Thread(target=sample_memory, daemon=True), time.perf_counter()
     watcher.start()
     try:
         yield
@@ -151,8 +151,11 @@ def main() -> None:
         for row in pool.map(in_process, *zip(*asked, strict=True)):
             rows.append(row)
             shown = row["name"] + (" (patched)" if row["patched"] else "")
-            print(f"{shown:32} {row['verdict']:14} {row.get('seconds', 0):6.1f} s  "
-                  f"{row['text']['en'][:2000]}\n", flush=True)  # fmt: skip
+            print(
+                f"{shown:32} {row['verdict']:14} {row.get('seconds', 0):6.1f} s  "
+                f"{row['text']['en'][:2000]}\n",
+                flush=True,
+            )
             if given.out:
                 given.out.write_text(json.dumps(rows, indent=1))
     if given.markdown:
@@ -160,7 +163,7 @@ def main() -> None:
 
 
 def in_process(name: str, patched: bool) -> dict[str, Any]:
-    """The memory of one pair is not that of the one before."""
+    """Compare a pair in a separate process, to measure its memory alone; return its row."""
     command = [sys.executable, __file__, "--one", name, *(["--patched"] if patched else [])]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=3 * LIMIT_S)
     if ended.returncode:

@@ -14,7 +14,7 @@ import mindcv  # noqa: F401
 
 
 def mindone() -> types.ModuleType:
-    """``mindone.transformers``; only the models of text need it, and it takes seconds."""
+    """Import ``mindone.transformers``, which only text models need and which takes seconds."""
     import kernels
     import transformers.utils.import_utils  # noqa: F401
 

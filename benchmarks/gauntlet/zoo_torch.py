@@ -1,6 +1,6 @@
 """PyTorch's side of the pairs: torchvision, timm and transformers."""
 
-from dualml_torch.data import import_torchvision
+from dualml_torch.experiment.data import import_torchvision
 
 import_torchvision()  # timm and transformers would, plainly: see there
 

@@ -1,1 +1,2 @@
-"""Differences planted on purpose, one at a time, into one backend: does the finder find them?"""
+"""Differences planted on purpose, one at a time, into one backend, to test whether the finder finds
+them."""

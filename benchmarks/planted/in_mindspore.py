@@ -8,12 +8,13 @@ import mindspore as ms
 import numpy as np
 from mindspore import nn, ops
 
-from dualml.model import layers as spec
-from dualml.model.decoder import RMSNorm, SwiGLU
-from dualml_ms import split, training
-from dualml_ms.model import LOSSES, decoder, modules, network
-from dualml_ms.model.losses import CrossEntropy
-from dualml_ms.optim import adam, base, rmsprop
+from dualml.algorithms.model import layers as spec
+from dualml.algorithms.model.decoder import RMSNorm, SwiGLU
+from dualml_ms.algorithms import training
+from dualml_ms.algorithms.model import LOSSES, decoder, modules, network
+from dualml_ms.algorithms.model.losses import CrossEntropy
+from dualml_ms.algorithms.optim import adam, base, rmsprop
+from dualml_ms.parallel import split
 from planted import neutral
 from planted.neutral import linear, on
 
@@ -178,8 +179,8 @@ class Wrong(nn.Cell):
         super().__init__()
         self.right = CrossEntropy()
 
-    def each(self, z, y):
-        return self.right.each(z, y)
+    def sample_losses(self, z, y):
+        return self.right.sample_losses(z, y)
 
 
 class Summed(Wrong):
@@ -276,7 +277,7 @@ def gradient(name: str) -> None:
 
 
 def eval_mode(name: str) -> None:
-    training.masks = lambda *args: {}
+    training.dropout_masks = lambda *args: {}
 
 
 def micro_batches(name: str) -> None:
@@ -301,8 +302,8 @@ def data(name: str) -> None:
 
 
 def batches(name: str) -> None:
-    right = Training.tensors
-    Training.tensors = lambda self, part: right(self, neutral.part_of(name, part))
+    right = Training.batch_tensors
+    Training.batch_tensors = lambda self, part: right(self, neutral.part_of(name, part))
 
 
 # --- layers --------------------------------------------------------------------------------------
@@ -314,10 +315,10 @@ class SwappedLSTM(nn.Cell):
     def __init__(self, inputs: int, hidden: int) -> None:
         super().__init__()
         self.hidden = hidden
-        self.weight_ih_l0 = modules.parameter("weight_ih_l0", 4 * hidden, inputs)
-        self.weight_hh_l0 = modules.parameter("weight_hh_l0", 4 * hidden, hidden)
-        self.bias_ih_l0 = modules.parameter("bias_ih_l0", 4 * hidden)
-        self.bias_hh_l0 = modules.parameter("bias_hh_l0", 4 * hidden)
+        self.weight_ih_l0 = modules.zero_parameter("weight_ih_l0", 4 * hidden, inputs)
+        self.weight_hh_l0 = modules.zero_parameter("weight_hh_l0", 4 * hidden, hidden)
+        self.bias_ih_l0 = modules.zero_parameter("bias_ih_l0", 4 * hidden)
+        self.bias_hh_l0 = modules.zero_parameter("bias_hh_l0", 4 * hidden)
 
     def construct(self, x):
         h = ops.zeros((x.shape[0], self.hidden), ms.float32)
@@ -340,8 +341,15 @@ def uneven(layer: Any) -> Any:
         return None
     n = layer.padding
     border = (n + 1, n - 1, n + 1, n - 1)
-    return nn.Conv2d(layer.inputs, layer.outputs, layer.kernel, stride=1, pad_mode="pad",
-                     padding=border, has_bias=True)  # fmt: skip
+    return nn.Conv2d(
+        layer.inputs,
+        layer.outputs,
+        layer.kernel,
+        stride=1,
+        pad_mode="pad",
+        padding=border,
+        has_bias=True,
+    )
 
 
 class BareLinear(nn.Dense):
@@ -368,8 +376,8 @@ class StaleLinear(nn.Dense):
 
 def stale_weights(name: str) -> None:
     """The layer, and a network that fills it the first time it is loaded."""
-    make, load = network.realise, network.Network.load
-    network.realise = lambda layer: linear(StaleLinear, 120)(layer) or make(layer)
+    make, load = network.make_layer, network.Network.load
+    network.make_layer = lambda layer: linear(StaleLinear, 120)(layer) or make(layer)
 
     def first(self: Any, weights: Any) -> None:
         load(self, weights)

@@ -9,13 +9,14 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from dualml.model import layers as spec
-from dualml.model.decoder import RMSNorm, SwiGLU
-from dualml.optim import Schedule
-from dualml_torch import split, training
-from dualml_torch.model import LOSSES, decoder, modules, network, recurrent
-from dualml_torch.optim import adam, base, rmsprop
-from dualml_torch.optim.foreach import scale
+from dualml.algorithms.model import layers as spec
+from dualml.algorithms.model.decoder import RMSNorm, SwiGLU
+from dualml.algorithms.optim import LRSchedule
+from dualml_torch.algorithms import training
+from dualml_torch.algorithms.model import LOSSES, decoder, modules, network, recurrent
+from dualml_torch.algorithms.optim import adam, base, rmsprop
+from dualml_torch.algorithms.optim.foreach import foreach_mul_
+from dualml_torch.parallel import split
 from planted import neutral
 from planted.neutral import linear, on
 
@@ -78,7 +79,7 @@ def set_rate(name: str) -> None:
     right = Training.update
 
     def update(self: Any, step: int) -> None:
-        kept, self.recipe = self.recipe, replace(self.recipe, schedule=Schedule())
+        kept, self.recipe = self.recipe, replace(self.recipe, schedule=LRSchedule())
         default_rate(self)
         right(self, step)
         self.recipe = kept
@@ -107,12 +108,12 @@ def after_update(name: str) -> None:
 
 def epsilon_inside(name: str) -> None:
     def update(
-        p: Any, g: Any, state: Any, group: Any, size: Any, eps: Any, keep: Any, *, room: Any
+        p: Any, g: Any, state: Any, group: Any, size: Any, eps: Any, keep: Any, *, workspace: Any
     ) -> None:
         (b1, b2), m, v = group["betas"], state["exp_avg"], state["exp_avg_sq"]
         t = update.count = update.count
         torch._foreach_lerp_(m, g, 1 - b1)
-        scale(v, b2)
+        foreach_mul_(v, b2)
         torch._foreach_addcmul_(v, g, g, 1 - b2)
         for a, b, c in zip(p, m, v, strict=True):
             a.sub_(group["lr"] * (b / (1 - b1**t)) / torch.sqrt(c / (1 - b2**t) + group["eps"]))
@@ -151,9 +152,9 @@ def bare_biases(name: str) -> None:
 
 
 def root_inside(name: str) -> None:
-    def update(p: Any, g: Any, state: Any, group: Any, rate: Any, *, room: Any) -> None:
+    def update(p: Any, g: Any, state: Any, group: Any, rate: Any, *, workspace: Any) -> None:
         v = state["square_avg"]
-        scale(v, group["alpha"])
+        foreach_mul_(v, group["alpha"])
         torch._foreach_addcmul_(v, g, g, 1 - group["alpha"])
         for a, b, c in zip(p, g, v, strict=True):
             a.sub_(rate * b / torch.sqrt(c + group["eps"]))
@@ -194,7 +195,7 @@ def penalty(name: str) -> None:
 
 
 def eval_mode(name: str) -> None:
-    training.masks = lambda *args: {}
+    training.dropout_masks = lambda *args: {}
 
 
 def data(name: str) -> None:
@@ -209,8 +210,8 @@ def data(name: str) -> None:
 
 
 def batches(name: str) -> None:
-    right = Training.tensors
-    Training.tensors = lambda self, part: right(self, neutral.part_of(name, part))
+    right = Training.batch_tensors
+    Training.batch_tensors = lambda self, part: right(self, neutral.part_of(name, part))
 
 
 def gradient(name: str) -> None:
@@ -256,7 +257,7 @@ def unrecorded(make: Any) -> Any:
     """A layer of a training whose gradients autograd computes anew in every update."""
 
     def made(layer: Any) -> Any:
-        training.Recorded = lambda *args: None
+        training.RecordedGradient = lambda *args: None
         return make(layer)
 
     return made

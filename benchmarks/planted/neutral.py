@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dualml.model import layers as spec
+from dualml.algorithms.model import layers as spec
 
 
 def rule_of(name: str) -> Callable[[Any], Any] | None:
@@ -30,22 +30,22 @@ def rule_of(name: str) -> Callable[[Any], Any] | None:
 
 
 def coupled(rule: Any) -> Any:
-    from dualml.optim import Adam
+    from dualml.algorithms.optim import Adam
 
     return Adam(**asdict(rule))
 
 
 def schedule(name: str) -> bool:
     """Plants in `Schedule.factor`."""
-    from dualml.optim.schedule import Schedule
+    from dualml.algorithms.optim.schedule import LRSchedule
 
-    right = Schedule.factor
+    right = LRSchedule.factor
     if name == "early-schedule":
-        Schedule.factor = lambda self, step, updates=0: right(self, step + 1, updates)
+        LRSchedule.factor = lambda self, step, updates=0: right(self, step + 1, updates)
     elif name == "late-schedule":
-        Schedule.factor = lambda self, step, updates=0: right(self, max(1, step - 1), updates)
+        LRSchedule.factor = lambda self, step, updates=0: right(self, max(1, step - 1), updates)
     elif name == "by-epoch":
-        Schedule.factor = lambda self, step, updates=0: right(
+        LRSchedule.factor = lambda self, step, updates=0: right(
             self, (step - 1) // 8 * 8 + 1, updates
         )
     else:
@@ -58,7 +58,7 @@ def held(name: str, x: Any, y: Any) -> tuple[Any, Any] | None:
     if name == "labels":
         return x, (y + 1) % 10
     if name == "not-normalised":
-        from dualml.data import load
+        from dualml.experiment.data import load
 
         told = load("digits", explicit=True)
         return (x * np.float32(told.std) + np.float32(told.mean)).astype(np.float32), y
@@ -80,20 +80,22 @@ def part_of(name: str, part: Any) -> Any:
 
 def ranks(name: str) -> bool:
     """Plants in what ranks do together."""
-    from dualml.aggregation.compress import sum_half
-    from dualml.aggregation.parallel import DataParallel
-    from dualml.experiment.deals import Feed
+    from dualml.experiment.batches import BatchSampler
+    from dualml.parallel.aggregation.compress import sum_fp16
+    from dualml.parallel.aggregation.parallel import DataParallel
 
-    right, parts = DataParallel.sum, Feed.parts
+    right, parts = DataParallel.reduce_bucket, BatchSampler.parts
     if name == "next-batch":
-        Feed.parts = lambda self, step: parts(self, step + 1)
+        BatchSampler.parts = lambda self, step: parts(self, step + 1)
     elif name == "rank-sum":
-        DataParallel.factor = lambda self, share: 1.0
+        DataParallel.gradient_factor = lambda self, share: 1.0
     elif name == "same-part":
-        deal = DataParallel.deal
-        DataParallel.deal = lambda self, batch: deal(self, [batch[0]] * len(batch))
+        deal = DataParallel.local_batch
+        DataParallel.local_batch = lambda self, batch: deal(self, [batch[0]] * len(batch))
     elif name == "averaged-twice":
-        DataParallel.sum = lambda self, x, b: self.comm.scale(right(self, x, b), 1 / self.comm.size)
+        DataParallel.reduce_bucket = lambda self, x, b: self.comm.scale(
+            right(self, x, b), 1 / self.comm.size
+        )
     elif name == "unsynchronised":
 
         def own(self: Any, x: Any, bucket: str) -> Any:
@@ -101,15 +103,15 @@ def ranks(name: str) -> bool:
             total = right(self, x, bucket)
             return mine if self.comm.rank == 1 else total
 
-        DataParallel.sum = own
+        DataParallel.reduce_bucket = own
     elif name == "lost-rank":
-        DataParallel.sum = lambda self, x, b: right(
+        DataParallel.reduce_bucket = lambda self, x, b: right(
             self, self.comm.scale(x, 0.0) if self.comm.rank == 1 else x, b
         )
     elif name == "lost-bucket":
-        DataParallel.sum = lambda self, x, b: x if b == "bucket1" else right(self, x, b)
+        DataParallel.reduce_bucket = lambda self, x, b: x if b == "bucket1" else right(self, x, b)
     elif name == "half-sum":
-        DataParallel.sum = lambda self, x, b: sum_half(self.strategy, self.comm, x)
+        DataParallel.reduce_bucket = lambda self, x, b: sum_fp16(self.strategy, self.comm, x)
     else:
         return False
     return True

@@ -12,28 +12,45 @@ BREAK = "|---|---|---|---|---|---|---|"
 
 
 def mark(right: bool) -> str:
+    """Return ✓ or ✗."""
     return "" if right else " ✗"
 
 
 def summary(known: dict[str, Any], lang: str) -> list[str]:
-    """The two sentences with all figures."""
+    """Return the two sentences with all figures."""
     rows, clean, text = known["plants"], known["clean"], TEXTS[lang]
     n = len(rows)
-    right = {key: sum(bool(r[key]) for r in rows)
-             for key in ("detected", "right_side", "right_phase", "right_cause")}  # fmt: skip
+    right = {
+        key: sum(bool(r[key]) for r in rows)
+        for key in ("detected", "right_side", "right_phase", "right_cause")
+    }
     lines = []
     if n:
-        lines.append(text["sum"].format(
-            n=n, detected=right["detected"], side=right["right_side"], phase=right["right_phase"],
-            cause=right["right_cause"], share=right["right_cause"] / n))  # fmt: skip
+        lines.append(
+            text["sum"].format(
+                n=n,
+                detected=right["detected"],
+                side=right["right_side"],
+                phase=right["right_phase"],
+                cause=right["right_cause"],
+                share=right["right_cause"] / n,
+            )
+        )
     if clean:
         ratios = sorted(c["ratio"] for c in clean if c["ratio"] is not None)
         arms, seeds = ({c[key] for c in clean} for key in ("arm", "seed"))
-        lines.append(text["clean"].format(
-            n=len(clean), arms=len(arms), seeds=len(seeds),
-            sizes=" / ".join(map(str, sorted({c["ranks"] for c in clean}))),
-            alarms=sum(c["verdict"] == "different" for c in clean), bound=3 / len(clean),
-            median=ratios[len(ratios) // 2], largest=ratios[-1]))  # fmt: skip
+        lines.append(
+            text["clean"].format(
+                n=len(clean),
+                arms=len(arms),
+                seeds=len(seeds),
+                sizes=" / ".join(map(str, sorted({c["ranks"] for c in clean}))),
+                alarms=sum(c["verdict"] == "different" for c in clean),
+                bound=3 / len(clean),
+                median=ratios[len(ratios) // 2],
+                largest=ratios[-1],
+            )
+        )
     return lines
 
 
@@ -74,6 +91,6 @@ def page(known: dict[str, Any], lang: str) -> str:
 
 
 def write(known: dict[str, Any], folder: Path) -> None:
-    """``planted.md`` and ``planted.zh.md``."""
+    """Write ``planted.md`` and ``planted.zh.md``."""
     (folder / "planted.md").write_text(page(known, "en"), "utf-8")
     (folder / "planted.zh.md").write_text(page(known, "zh"), "utf-8")

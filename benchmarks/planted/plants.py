@@ -1,6 +1,6 @@
-"""What is planted: where it shows first, and what a finder should call it.
+"""The planted mistakes: where each shows first, and the causes that a finder should name.
 
-The code is in `in_torch` and `in_mindspore` (and `neutral`, for what both do in the core).
+The code is in `in_torch` and `in_mindspore` (and in `neutral` for what both do in the core).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ class Plant:
     """One mistake.
 
     Attributes:
-        phase: in which it acts.
-        causes: names of it, in the finder's words, that are right.
-        about: what is done.
+        phase: phase of an update in which it acts.
+        causes: the finder's names for it that count as right.
+        about: description of the change.
     """
 
     name: str
@@ -26,20 +26,22 @@ class Plant:
 
     @property
     def phases(self) -> tuple[str, ...]:
-        """Where it may show first: an optimizer's step in the weights or in its memory of them,
-        which comes after, but is the more sensitive one while the memory is short."""
+        """Phases in which it may show first. An optimizer's mistake shows in the weights or in the
+        optimizer state; the state is updated later but is more sensitive in the first updates."""
         return ("update", "state") if self.phase in ("update", "state") else (self.phase,)
 
 
-def made(arm: str, phase: str, rows: dict[str, tuple[str, str]]) -> list[Plant]:
-    return [Plant(name, arm, phase, tuple(causes.split()), about)
-            for name, (causes, about) in rows.items()]  # fmt: skip
+def make_plants(arm: str, phase: str, rows: dict[str, tuple[str, str]]) -> list[Plant]:
+    return [
+        Plant(name, arm, phase, tuple(causes.split()), about)
+        for name, (causes, about) in rows.items()
+    ]
 
 
 PLANTS: dict[str, Plant] = {
     plant.name: plant
     for plant in [
-        *made("adam", "update", {
+        *make_plants("adam", "update", {
             "adam-hat": ("adam-epsilon", "epsilon in the form of MindSpore's nn.Adam"),
             "no-bias-correction": ("bias-correction", "averages used as they are"),
             "small-epsilon": ("other-epsilon", "eps 1e-8 instead of 1e-3"),
@@ -51,13 +53,13 @@ PLANTS: dict[str, Plant] = {
             "left-out": ("frozen-parameters", "the last bias is not given to the optimizer"),
         }),
         # The bias correction hides another β₂ in the very first update, but not in the state.
-        *made("adam", "state", {"beta2": ("other-betas", "β₂ 0.99 instead of 0.999")}),
-        *made("adamw", "update", {
+        *make_plants("adam", "state", {"beta2": ("other-betas", "β₂ 0.99 instead of 0.999")}),
+        *make_plants("adamw", "update", {
             "coupled": ("decay-coupling", "Adam instead of AdamW"),
             "no-decay": ("missing-decay", "no weight decay"),
             "bare-biases": ("decay-filter", "biases are not decayed"),
         }),
-        *made("sgd", "update", {
+        *make_plants("sgd", "update", {
             "no-momentum": ("missing-momentum", "no momentum"),
             "dampened": ("dampening", "dampening 0.9"),
             "early-schedule": ("schedule-counter", "the schedule is one update ahead"),
@@ -65,25 +67,27 @@ PLANTS: dict[str, Plant] = {
             "default-rate": ("default-rate", "a rate of 0.1"),
             "stale-gradient": ("stale-gradient", "the gradient of the update before"),
         }),
-        *made("nesterov", "update", {
+        *make_plants("nesterov", "update", {
             "nesterov-ignored": ("nesterov", "plain momentum"),
             "by-epoch": ("schedule-by-epoch schedule-ignored", "the schedule moves once an epoch"),
         }),
-        *made("rmsprop", "update", {
+        *make_plants("rmsprop", "update", {
             "root-inside": ("eps-inside-root", "√(v + ε) instead of √v + ε"),
             "alpha": ("other-alpha", "α 0.9 instead of 0.99"),
             "first-square": ("state-start", "v begins at 1"),
         }),
-        *made("adagrad", "update", {"accumulator": ("state-start", "G begins at 0.1")}),
-        *made("adam", "loss", {
+        *make_plants("adagrad", "update", {"accumulator": ("state-start", "G begins at 0.1")}),
+        *make_plants("adam", "loss", {
             "summed-loss": ("sum-not-mean", "sum instead of mean"),
             "smoothing": ("label-smoothing", "labels smoothed by 0.1"),
             "softmax-twice": ("softmax-twice", "a softmax before the loss"),
             "ignored-class": ("ignored-class", "class 0 does not count"),
             "penalty": ("penalty-in-loss", "λ/2·‖θ‖² in the loss"),
         }),
-        *made("rnn", "loss", {"eval-mode": ("eval-mode", "dropout does nothing in training")}),
-        *made("adam", "data", {
+        *make_plants("rnn", "loss", {
+            "eval-mode": ("eval-mode", "dropout does nothing in training"),
+        }),
+        *make_plants("adam", "data", {
             "labels": ("shifted-labels", "every label one too high"),
             "dropped": ("dropped-samples", "the last sample of a batch is lost"),
             "padded": ("padded-duplicates", "a short batch is filled up with its first samples"),
@@ -92,7 +96,7 @@ PLANTS: dict[str, Plant] = {
             "half-images": ("half-precision", "images as float16"),
             "next-batch": ("other-update", "the batch of the next update"),
         }),
-        *made("lenet", "forward", {
+        *make_plants("lenet", "forward", {
             "uneven-padding": ("shifted-padding", "the border is put to one side"),
             "leaky": ("leaky-relu", "LeakyReLU with slope 0.2"),
             "gelu": ("gelu", "GELU instead of ReLU"),
@@ -101,33 +105,35 @@ PLANTS: dict[str, Plant] = {
             "half-layer": ("half-precision", "a layer's output as float16"),
             "stale-weights": ("stale-parameters", "a layer keeps the weights of the start"),
         }),
-        *made("vit", "forward", {
+        *make_plants("vit", "forward", {
             "norm-epsilon": ("layernorm-eps", "LayerNorm with eps 1e-7"),
             "attention-scale": ("attention-scale", "scores are not divided by √d"),
             "causal": ("attention-mask", "attention sees only what came before"),
         }),
-        *made("llama", "forward", {
+        *make_plants("llama", "forward", {
             "rms-epsilon": ("rmsnorm-eps", "RMSNorm with eps 1e-5"),
             "shifted-gain": ("shifted-gain", "RMSNorm times one plus its weight"),
             "swapped-gate": ("swapped-gate", "SwiGLU's halves are swapped"),
             "relu-gate": ("other-gate", "ReLU in the gate"),
         }),
-        *made("rnn", "forward", {"gates": ("gate-order", "gates in another order (i g f o)")}),
-        *made("adam", "gradient", {
+        *make_plants("rnn", "forward", {
+            "gates": ("gate-order", "gates in another order (i g f o)"),
+        }),
+        *make_plants("adam", "gradient", {
             "clipped": ("clipped-gradient", "clipped at a norm of 0.5"),
             "detached": ("frozen-parameters", "the first layer gets no gradient"),
             "scaled": ("sum-not-mean", "gradient of the sum, loss of the mean"),
         }),
-        *made("nodes", "gradient", {"rank-sum": ("sum-not-mean", "ranks are not averaged")}),
-        *made("nodes", "aggregation", {
+        *make_plants("nodes", "gradient", {"rank-sum": ("sum-not-mean", "ranks are not averaged")}),
+        *make_plants("nodes", "aggregation", {
             "averaged-twice": ("averaged-twice", "divided by the ranks once more"),
             "unsynchronised": ("unsynchronised-rank", "rank 1 keeps its own gradient"),
             "lost-rank": ("lost-rank", "rank 1 sends zeros"),
             "lost-bucket": ("not-aggregated", "the second bucket is not summed"),
             "half-sum": ("half-precision", "sent as float16"),
         }),
-        *made("nodes", "data", {"same-part": ("not-partitioned", "rank 1 gets rank 0's")}),
-        *made("pipeline", "gradient", {
+        *make_plants("nodes", "data", {"same-part": ("not-partitioned", "rank 1 gets rank 0's")}),
+        *make_plants("pipeline", "gradient", {
             "lost-micro-batch": ("lost-micro-batch", "the third micro-batch counts nothing"),
             "summed-micro-batches": ("sum-not-mean", "micro-batches are added up"),
         }),

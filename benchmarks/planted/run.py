@@ -1,11 +1,11 @@
-"""Plant differences, one at a time, and see what the finder makes of them; and whether it ever
-cries wolf where nothing was planted.
+"""Plant differences one at a time, and check what the finder reports; also check for false alarms
+where nothing is planted.
 
     python benchmarks/planted/run.py [--only NAME …] [--backend torch|mindspore] [--clean-seeds N]
                                      [--jobs N] [--out FILE] [--markdown DIR]
 
-Every planted trial is a whole ``dualml run`` of two frameworks with its verdict and its finding;
-what is the same in all of them (the other framework's trial) is run once.
+Every planted trial is a whole ``dualml run`` of two frameworks with its verdict and finding; what
+they have in common (the other framework's trial) runs only once.
 """
 
 from __future__ import annotations
@@ -30,27 +30,31 @@ sys.path.insert(0, str(HERE.parent))
 from planted.plants import PLANTS, Plant  # noqa: E402
 
 BACKENDS = ("torch", "mindspore")
-#: One thread each: so small trials gain nothing from more, and lose where cores are shared.
+#: One thread each: small trials gain nothing from more, and lose when cores are shared.
 SETTINGS = ("--backend", "both", "--threads", "1")
 #: Seconds of one run.
 LIMIT = 9000
 FILES = ("planted.toml", "planted_text.toml")
-#: Arms of the second one.
+#: Arms of the second experiment file.
 TEXTS = ("rnn", "llama")
-#: What nothing is planted in is run once, whoever asks first.
+#: Lock by which runs without a plant are made once, by whoever needs them first.
 BASES = threading.Lock()
 
 
 def dualml(*words: object, planted: str = "") -> dict[str, Any]:
-    """The summary of ``dualml run …``, which may well exit with 3."""
+    """Run ``dualml run …`` and return its summary; exit code 3 is allowed."""
     env = dict(os.environ)
     if planted:
         paths = [str(HERE / "site"), env.get("PYTHONPATH", "")]
         env |= {"DUALML_PLANTED": planted, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     done = subprocess.run(
         [sys.executable, "-m", "dualml", "run", *map(str, words), "--json", "--no-report"],
-        capture_output=True, text=True, env=env, timeout=LIMIT, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env=env,
+        timeout=LIMIT,
+        check=False,
+    )
     if done.returncode not in (0, 1, 3) or not done.stdout.startswith("{"):
         raise SystemExit(f"dualml run {' '.join(map(str, words))}: {done.stderr[-2000:]}")
     told: dict[str, Any] = json.loads(done.stdout)
@@ -62,7 +66,7 @@ def experiment_of(arm: str) -> Path:
 
 
 def base(arm: str, folder: Path) -> Path:
-    """A run of one arm with nothing planted."""
+    """Run one arm with nothing planted."""
     out = folder / f"base-{arm}"
     with BASES:
         if not out.exists():
@@ -73,7 +77,7 @@ def base(arm: str, folder: Path) -> Path:
 
 
 def trial(plant: Plant, backend: str, folder: Path) -> dict[str, Any]:
-    """What verdict and finder say of one planted difference."""
+    """Return what verdict and finder say of one planted difference."""
     out = folder / f"{plant.name}-{backend}"
     shutil.copytree(base(plant.arm, folder), out)
     run = json.loads((out / "run.json").read_text("utf-8"))
@@ -89,23 +93,36 @@ def trial(plant: Plant, backend: str, folder: Path) -> dict[str, Any]:
     cause = next(iter(finding.get("causes", [])), {})
     shutil.rmtree(out)
     return {
-        "plant": plant.name, "backend": backend, "arm": plant.arm, "about": plant.about,
-        "status": mine["status"], "reason": mine["reason"], "verdict": verdict,
+        "plant": plant.name,
+        "backend": backend,
+        "arm": plant.arm,
+        "about": plant.about,
+        "status": mine["status"],
+        "reason": mine["reason"],
+        "verdict": verdict,
         "why": told["parity"][0].get("reason") if told["parity"] else None,
         "detected": verdict == "different" or bool(finding.get("backend")),
-        "side": finding.get("backend"), "right_side": finding.get("backend") == backend,
-        "phase": finding.get("phase"), "true_phase": plant.phase,
+        "side": finding.get("backend"),
+        "right_side": finding.get("backend") == backend,
+        "phase": finding.get("phase"),
+        "true_phase": plant.phase,
         "right_phase": finding.get("phase") in plant.phases,
-        "cause": cause.get("cause"), "score": cause.get("score"), "detail": cause.get("detail"),
-        "true_causes": list(plant.causes), "right_cause": cause.get("cause") in plant.causes,
-        "step": finding.get("step"), "tensor": finding.get("tensor"),
-        "ranks": finding.get("ranks"), "text": finding.get("text", {}).get("en"),
-        "finding": finding.get("status"), "finding_reason": finding.get("reason"),
-    }  # fmt: skip
+        "cause": cause.get("cause"),
+        "score": cause.get("score"),
+        "detail": cause.get("detail"),
+        "true_causes": list(plant.causes),
+        "right_cause": cause.get("cause") in plant.causes,
+        "step": finding.get("step"),
+        "tensor": finding.get("tensor"),
+        "ranks": finding.get("ranks"),
+        "text": finding.get("text", {}).get("en"),
+        "finding": finding.get("status"),
+        "finding_reason": finding.get("reason"),
+    }
 
 
 def line(row: dict[str, Any]) -> str:
-    """One row for the console: detected, side, phase, cause."""
+    """Return one row for the console: detected, side, phase, cause."""
     right = ("detected", "right_side", "right_phase", "right_cause")
     marks = "".join("✓" if row[key] else "✗" for key in right)
     why = " ".join(filter(None, (row["finding_reason"], row["reason"])))
@@ -116,7 +133,7 @@ def line(row: dict[str, Any]) -> str:
 
 
 def clean(file: str, arm: str, seeds: int, folder: Path) -> list[dict[str, Any]]:
-    """Verdicts of an arm where nothing was planted: every seed."""
+    """Return the verdicts of an arm with nothing planted, for every seed."""
     out = folder / f"clean-{arm}"
     every = ",".join(map(str, range(1, seeds + 1)))
     told = dualml(HERE / file, "--arm", arm, "--seed", every, *SETTINGS, "--out", out)
@@ -127,16 +144,20 @@ def clean(file: str, arm: str, seeds: int, folder: Path) -> list[dict[str, Any]]
         raise SystemExit(f"{len(parity['comparisons'])} of {seeds} clean trials were compared")
     return [
         {
-            "arm": arm, "seed": one["seed"], "ranks": ranks, "verdict": one["verdict"],
-            "reason": one["reason"], "ratio": one["evidence"].get("worst_ratio"),
+            "arm": arm,
+            "seed": one["seed"],
+            "ranks": ranks,
+            "verdict": one["verdict"],
+            "reason": one["reason"],
+            "ratio": one["evidence"].get("worst_ratio"),
             "first": one.get("first_divergence"),
         }
         for one in parity["comparisons"]
-    ]  # fmt: skip
+    ]
 
 
 def arms() -> Iterator[tuple[str, str]]:
-    """File and name of every arm."""
+    """Return the file and name of every arm."""
     for file in FILES:
         told = tomllib.loads((HERE / file).read_text("utf-8"))
         yield from ((file, arm) for arm in told["arms"])
@@ -155,7 +176,7 @@ def arguments() -> argparse.Namespace:
 
 
 class Record:
-    """What was measured so far, in a file after every run; what an earlier one left stays."""
+    """The measurements so far, in a file that is written after every run; earlier entries stay."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -184,7 +205,7 @@ class Record:
 
 
 def measure(asked: argparse.Namespace, record: Record) -> int:
-    """All runs asked for; the number of those that failed."""
+    """Make all requested runs and return the number of failed ones."""
     failed = 0
     backends = (asked.backend,) if asked.backend else BACKENDS
     with (

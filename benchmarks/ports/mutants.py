@@ -1,10 +1,10 @@
-"""Mistakes that nobody thought of: one expression of a right port is changed, whatever it is.
+"""Random mistakes: change one arbitrary expression of a correct port.
 
-python benchmarks/ports/mutants.py [--seed S] [--per N] [--jobs N] [--only NAME …] [--out FILE]
+    python benchmarks/ports/mutants.py [--seed S] [--per N] [--jobs N] [--only NAME …] [--out FILE]
 
-What a user would make of a port is in the other files of this folder; these changes are drawn by a
-seed and know nothing of how causes are found. Those with which the port no longer runs, or still
-does the same, count for nothing.
+The mistakes that a user would typically make are in the other files of this folder. These changes
+are drawn by a seed and know nothing of how causes are found. Mutants that do not run, or that
+compute the same, are not counted.
 """
 
 from __future__ import annotations
@@ -27,12 +27,19 @@ from typing import Any
 
 from run import HERE, MODELS, Port, judged
 
-#: Functions that stand in each other's place.
+#: Functions that replace each other.
 FAMILIES = (
-    ("relu", "gelu", "silu", "elu", "sigmoid", "tanh"), ("sum", "mean"), ("max", "mean"),
-    ("zeros", "ones"), ("zeros_like", "ones_like"), ("sin", "cos"), ("maximum", "minimum"),
-    ("softmax", "log_softmax"), ("square", "abs"), ("logsigmoid", "sigmoid"),
-)  # fmt: skip
+    ("relu", "gelu", "silu", "elu", "sigmoid", "tanh"),
+    ("sum", "mean"),
+    ("max", "mean"),
+    ("zeros", "ones"),
+    ("zeros_like", "ones_like"),
+    ("sin", "cos"),
+    ("maximum", "minimum"),
+    ("softmax", "log_softmax"),
+    ("square", "abs"),
+    ("logsigmoid", "sigmoid"),
+)
 COMPARISONS = {"<=": "<", ">=": ">", "<": "<=", ">": ">=", "==": "!="}
 #: Calls without a tensor.
 PLAIN = ("range", "zip", "enumerate", "super", "len", "float", "int", "Tensor")
@@ -40,7 +47,7 @@ PLAIN = ("range", "zip", "enumerate", "super", "len", "float", "int", "Tensor")
 
 @dataclass(frozen=True)
 class Mutant:
-    """Bytes of a source that are replaced."""
+    """A replacement of some bytes of a source."""
 
     kind: str
     start: int
@@ -49,7 +56,7 @@ class Mutant:
 
 
 class Mutations:
-    """All changes of one expression or one statement of a source."""
+    """All changes of a single expression or statement of a source."""
 
     def __init__(self, source: str) -> None:
         self.raw = source.encode()
@@ -70,7 +77,7 @@ class Mutations:
         start, end = self.span(node)
         return self.raw[start:end].decode()
 
-    def other(self, kind: str, node: Any, text: str) -> Mutant:
+    def make_mutant(self, kind: str, node: Any, text: str) -> Mutant:
         return Mutant(kind, *self.span(node), text)
 
     def __iter__(self) -> Iterator[Mutant]:
@@ -89,11 +96,11 @@ class Mutations:
 
     def numbers(self, node: ast.AST) -> Iterator[Mutant]:
         if isinstance(node, ast.Constant) and isinstance(node.value, bool):
-            yield self.other("bool", node, str(not node.value))
+            yield self.make_mutant("bool", node, str(not node.value))
         elif isinstance(node, ast.Constant) and isinstance(node.value, int | float):
             n = node.value
             for value in (n + 1, n - 1) if isinstance(n, int) else (2 * n, n / 2, 10 * n):
-                yield self.other("number", node, repr(value))
+                yield self.make_mutant("number", node, repr(value))
         elif isinstance(node, ast.keyword):
             start, end = self.span(node)
             comma = self.raw.rfind(b",", 0, start)
@@ -106,20 +113,20 @@ class Mutations:
         if isinstance(node, ast.BinOp):
             left, right = self.text(node.left), self.text(node.right)
             sign = self.raw[self.span(node.left)[1] : self.span(node.right)[0]].decode().strip()
-            yield self.other("left", node, f"({left})")
-            yield self.other("right", node, f"({right})")
+            yield self.make_mutant("left", node, f"({left})")
+            yield self.make_mutant("right", node, f"({right})")
             if isinstance(node.op, ast.Sub | ast.Div | ast.Pow | ast.MatMult):
-                yield self.other("swap", node, f"({right}) {sign} ({left})")
+                yield self.make_mutant("swap", node, f"({right}) {sign} ({left})")
             if (new := {"+": "-", "-": "+", "*": "/", "/": "*"}.get(sign)) is not None:
-                yield self.other("sign", node, f"({left}) {new} ({right})")
+                yield self.make_mutant("sign", node, f"({left}) {new} ({right})")
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             if not isinstance(node.operand, ast.Constant):
-                yield self.other("sign", node, f"({self.text(node.operand)})")
+                yield self.make_mutant("sign", node, f"({self.text(node.operand)})")
         elif isinstance(node, ast.Compare):
             between = self.raw[self.span(node.left)[1] : self.span(node.comparators[0])[0]]
             if (sign := COMPARISONS.get(between.decode().strip())) is not None:
                 new = f"{self.text(node.left)} {sign} {self.text(node.comparators[0])}"
-                yield self.other("compare", node, new)
+                yield self.make_mutant("compare", node, new)
         elif isinstance(node, ast.Call):
             yield from self.calls(node, function)
         elif isinstance(node, ast.Tuple) and isinstance(node.ctx, ast.Load):
@@ -127,11 +134,16 @@ class Mutations:
                 order = f"{self.text(y)}, {self.text(x)}"
                 yield Mutant("tuple", self.span(x)[0], self.span(y)[1], order)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            known = {one.id for one in inside if isinstance(one, ast.Name)
-                     and isinstance(one.ctx, ast.Store)}  # fmt: skip
+            known = {
+                one.id
+                for one in inside
+                if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)
+            }
             known |= {one.arg for one in function.args.args} - {"self"}
             if node.id in known:
-                yield from (self.other("name", node, one) for one in sorted(known - {node.id}))
+                yield from (
+                    self.make_mutant("name", node, one) for one in sorted(known - {node.id})
+                )
 
     def calls(self, node: ast.Call, function: ast.FunctionDef) -> Iterator[Mutant]:
         name = self.text(node.func)
@@ -139,11 +151,11 @@ class Mutations:
             if name not in PLAIN:
                 first = self.text(node.args[0])
                 rest = self.raw[self.span(node.args[0])[1] : self.span(node)[1]].decode()
-                yield self.other("drop", node, f"({first})")
-                yield self.other("twice", node, f"{name}({self.text(node)}{rest}")
-                yield self.other("detach", node.args[0], f"ops.stop_gradient({first})")
+                yield self.make_mutant("drop", node, f"({first})")
+                yield self.make_mutant("twice", node, f"{name}({self.text(node)}{rest}")
+                yield self.make_mutant("detach", node.args[0], f"ops.stop_gradient({first})")
         elif isinstance(node.func, ast.Attribute) and not isinstance(node.func.value, ast.Name):
-            yield self.other("drop", node, f"({self.text(node.func.value)})")
+            yield self.make_mutant("drop", node, f"({self.text(node.func.value)})")
         if isinstance(node.func, ast.Attribute):
             word, end = node.func.attr, self.span(node.func)[1]
             others = {o for family in FAMILIES if word in family for o in family}
@@ -158,10 +170,11 @@ class Mutations:
             yield Mutant("arguments", self.span(x)[0], self.span(y)[1], order)
 
     def modules(self, owner: ast.AST) -> set[str]:
-        """What a class calls of its own."""
+        """Return the names of the modules that a class calls."""
         calls = [one.func for one in ast.walk(owner) if isinstance(one, ast.Call)]
-        return {f.attr for f in calls if isinstance(f, ast.Attribute)
-                and self.text(f.value) == "self"}  # fmt: skip
+        return {
+            f.attr for f in calls if isinstance(f, ast.Attribute) and self.text(f.value) == "self"
+        }
 
     def statements(self, block: Sequence[ast.stmt]) -> Iterator[Mutant]:
         plain = ast.Assign | ast.AugAssign | ast.Expr
@@ -169,7 +182,7 @@ class Mutations:
             if not isinstance(one, plain) or "super()" in self.text(one):
                 continue
             if not isinstance(one, ast.Assign) or self.changes_itself(one):
-                yield self.other("delete", one, "pass")
+                yield self.make_mutant("delete", one, "pass")
             if isinstance(then, plain):
                 start, end = self.span(one)[0], self.span(then)[1]
                 between = self.raw[self.span(one)[1] : self.span(then)[0]].decode()
@@ -182,8 +195,8 @@ class Mutations:
         return isinstance(target, ast.Name) and target.id in names
 
 
-def chosen(source: str, seed: str, count: int) -> list[Mutant]:
-    """Some that can be parsed, each kind as likely as the others."""
+def choose_mutants(source: str, seed: str, count: int) -> list[Mutant]:
+    """Return some mutants that parse, with each kind equally likely."""
     kinds: dict[str, list[Mutant]] = defaultdict(list)
     for mutant in Mutations(source):
         kinds[mutant.kind].append(mutant)
@@ -201,12 +214,13 @@ def chosen(source: str, seed: str, count: int) -> list[Mutant]:
 
 
 def applied(source: str, mutant: Mutant) -> str:
+    """Return the source with one mutant's bytes replaced."""
     raw = source.encode()
     return (raw[: mutant.start] + mutant.text.encode() + raw[mutant.end :]).decode()
 
 
 def compared(name: str, case: dict[str, Any], mutant: Mutant) -> dict[str, Any]:
-    """One mutant as a row."""
+    """Compare one mutant with the original and return its row."""
     file = MODELS / case["mindspore"]
     source, start = file.read_text(), time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="dualml-mutant-") as folder:
@@ -240,7 +254,7 @@ def main() -> None:
     for toml in sorted(HERE.glob("*.toml")):
         case = tomllib.loads(toml.read_text())
         source = (MODELS / case["mindspore"]).read_text()
-        for i, mutant in enumerate(chosen(source, f"{given.seed}:{toml.stem}", given.per)):
+        for i, mutant in enumerate(choose_mutants(source, f"{given.seed}:{toml.stem}", given.per)):
             name = f"{toml.stem}-{given.seed}-{i}"
             if not given.only or name in given.only:
                 work.append(partial(compared, name, case, mutant))

@@ -1,9 +1,9 @@
-"""Compare every port of this folder with its original: how often are verdict and cause right?
+"""Compare every port of this folder with its original, and count correct verdicts and causes.
 
 python benchmarks/ports/run.py [--half tuned|held-out|both] [--only NAME …] [--jobs N] [--out FILE]
 
-The half of a port follows from a hash of its name. Causes were written with the tuned half in
-sight; the figures that count are those of the held-out half.
+A hash of its name decides which half a port belongs to. Causes were developed with the tuned half;
+the figures that count are those of the held-out half.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from typing import Any
 
 import numpy as np
 
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 from dualml.parity import compare
 
 HERE = Path(__file__).parent
 MODELS = HERE / "models"
 HALVES = ("tuned", "held-out")
-#: Lines of a statement that was wrong, around the line that is named.
+#: Distance in lines within which the named line counts as the wrong statement's.
 NEAR = 3
 
 
 @dataclass(frozen=True)
 class Port:
-    """One port of a case: a right one (no kinds) or a wrong one."""
+    """One port of a case: a correct one (no kinds) or a wrong one."""
 
     name: str
     case: dict[str, Any]
@@ -52,6 +52,7 @@ class Port:
 
 
 def ports() -> Iterator[Port]:
+    """Yield all ports that the case files describe."""
     for toml in sorted(HERE.glob("*.toml")):
         case = tomllib.loads(toml.read_text())
         base = MODELS / case["mindspore"]
@@ -71,6 +72,7 @@ def ports() -> Iterator[Port]:
 
 
 def array(spec: dict[str, Any], rng: np.random.Generator) -> Any:
+    """Return a random input array as a case file specifies it."""
     if "values" in spec:
         return np.asarray(spec["values"])
     if "below" in spec:
@@ -79,7 +81,7 @@ def array(spec: dict[str, Any], rng: np.random.Generator) -> Any:
 
 
 def judged(port: Port) -> dict[str, Any]:
-    """One comparison as a row."""
+    """Compare a port with its original and return the row."""
     case, rng = port.case, np.random.default_rng(7)
     inputs = [array(spec, rng) for spec in case["inputs"]]
     targets = array(case["targets"], rng) if "targets" in case else None
@@ -134,7 +136,7 @@ def judged(port: Port) -> dict[str, Any]:
 
 
 def graded(row: dict[str, Any]) -> dict[str, Any]:
-    """Whether the verdict, the phase, a cause and its line are right."""
+    """Return whether the verdict, the phase, a cause and its line are right."""
     wrong = bool(row["kinds"])
     grade: dict[str, Any] = {"right": (row["verdict"] == "different") == wrong}
     if not wrong or row["verdict"] != "different":
@@ -151,7 +153,7 @@ def graded(row: dict[str, Any]) -> dict[str, Any]:
     return grade
 
 
-#: Names of one thing: the port's author's → those of alterations.
+#: Equivalent names: the port author's → those of mutations.
 SAME = {
     "axis": ("dim",),
     "pad_mode": ("padding", "mode"),
@@ -174,7 +176,7 @@ SAME = {
         ("last_epoch", "power", "gamma", "warmup", "total", "T_max", "step_size"), ("lr_schedule",)
     ),
 }
-#: They only move elements: another setting is another arrangement.
+#: Operations that only move elements: another setting is another arrangement.
 MOVERS = frozenset(
     ("pad", "roll", "flip", "permute", "transpose", "reshape", "view", "flatten", "unflatten",
      "squeeze", "unsqueeze", "__getitem__", "cat", "stack", "split", "chunk", "repeat",
@@ -183,12 +185,12 @@ MOVERS = frozenset(
 
 
 def fits(one: dict[str, Any], row: dict[str, Any]) -> bool:
-    """Whether an alteration is what was planted.
+    """Return whether a mutation is what was planted.
 
-    A factor is one thing under several names: a mean for a sum is a factor of one over the count, a
-    scale that is left out a factor of one, an additional one a factor in the place of one,
-    and a setting of a function (a temperature) a factor. So is a setting of an operation that only
-    moves elements an arrangement, and a setting that only a gradient sees a gradient's.
+    Equivalent descriptions count. A factor may appear as a mean instead of a sum (one over the
+    count), as a missing or an additional scale, or as a setting of a function (a temperature). A
+    setting of an operation that only moves elements is an arrangement, and a setting that affects
+    only a gradient belongs to the gradient.
     """
     factor = (
         one["kind"] == "constant" and (one["value"] or [0])[0] == "scale"
@@ -237,6 +239,7 @@ def summary(rows: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def share(some: list[Any], of: list[Any]) -> str:
+    """Return a share in per cent, or "none" if there is nothing to share."""
     return f"{len(some) / len(of):.1%}" if of else "none"
 
 

@@ -1,12 +1,12 @@
-"""How far the rounding envelope can be trusted: does it cover what changes nothing but the
-rounding, and how small a real difference is found?
+"""Measure how far the rounding envelope can be trusted: whether it covers changes that only round,
+and how small a real difference it detects.
 
     python benchmarks/power/run.py [--seeds N] [--out FILE] [--markdown docs]
 
-First, the same small trials with other threads, orders of summation, instruction sets, kernels and
-devices, each against the usual trial of the same framework. Second, planted errors of known size in
-PyTorch against MindSpore, judged after 1, 10 and 50 updates. ``--from FILE`` writes the pages of an
-earlier measurement.
+First part: the same small trials with other thread counts, summation orders, instruction sets,
+kernels and devices, each compared with the usual trial of the same framework. Second part: errors
+of known size planted into PyTorch, compared with MindSpore, and judged after 1, 10 and 50 updates.
+``--from FILE`` writes the pages of an earlier measurement.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from power.work import work  # noqa: E402
 
 
 def start(job: Record, folder: Path, number: int) -> list[Record]:
-    """A worker's rows."""
+    """Start a worker and return its rows."""
     from dualml.backend import backends
 
     told, out = folder / f"job{number}.json", folder / f"rows{number}.json"
@@ -67,8 +67,11 @@ def start(job: Record, folder: Path, number: int) -> list[Record]:
     env = {**os.environ, **backends()[job["backend"]].environ(job["threads"]), **job.get("env", {})}
     done = subprocess.run(
         [sys.executable, __file__, "--work", str(told), "--out", str(out)],
-        env=env, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         raise SystemExit(
             f"{job['backend']}, {job.get('change', job['task'])}: {done.stderr[-3000:]}"
@@ -79,12 +82,13 @@ def start(job: Record, folder: Path, number: int) -> list[Record]:
 
 
 def accelerators() -> list[tuple[str, str]]:
-    """Devices that are there, of the framework that drives them."""
+    """Return the available devices, by the framework that uses them."""
     found = [("torch", "cuda")] if Path("/dev/nvidia0").exists() else []
     return found + ([("mindspore", "ascend")] if Path("/dev/davinci0").exists() else [])
 
 
 def change_jobs(run: Path, seeds: Sequence[int]) -> Iterator[Record]:
+    """Yield the jobs of all changes that only round."""
     trials = [[arm, seed] for arm in RULES for seed in seeds]
     chunked = [[f"{arm}-chunk{chunk}", s] for arm in RULES for chunk in CHUNKS for s in seeds]
     for backend, listed in CHANGES.items():
@@ -99,9 +103,9 @@ def change_jobs(run: Path, seeds: Sequence[int]) -> Iterator[Record]:
 
 
 def ranks(run: Path, folder: Path) -> list[Record]:
-    """Four ranks in every order of summation against one, of the same framework."""
-    from dualml.store.plan import restore
-    from dualml.store.trajectory import read_trajectory
+    """Compare four ranks in every order of summation with one rank of the same framework."""
+    from dualml.experiment.store.plan import restore_plan
+    from dualml.experiment.store.trajectory import read_trajectory
 
     out = folder / "ranks"
     words = [sys.executable, "-m", "dualml", "run", str(rank_experiment(folder))]
@@ -111,7 +115,7 @@ def ranks(run: Path, folder: Path) -> list[Record]:
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 3):
         raise SystemExit(f"ranks: {done.stderr[-3000:]}")
-    plan, rows = restore(out / "plan"), []
+    plan, rows = restore_plan(out / "plan"), []
     shapes = plan.spec_of(plan.experiment.arms["adam-ring"]).parameters()
     for backend in FRAMEWORKS:
         for name in plan.experiment.arms:
@@ -120,14 +124,22 @@ def ranks(run: Path, folder: Path) -> list[Record]:
                 base, drawn = usual_and_envelopes(run, arm, backend, seed, RANK_UPDATES)
                 there = read_trajectory(usual_folder(out, name, backend, seed), backend, shapes)
                 told = compared(base, shortened(there, None, RANK_UPDATES), drawn)
-                rows.append({"backend": backend, "group": "ranks", "change": f"4 ranks, {strategy}",
-                             "arm": arm, "seed": seed, **told})  # fmt: skip
+                rows.append(
+                    {
+                        "backend": backend,
+                        "group": "ranks",
+                        "change": f"4 ranks, {strategy}",
+                        "arm": arm,
+                        "seed": seed,
+                        **told,
+                    }
+                )
     print("done: ranks", flush=True)
     return rows
 
 
 def pairs(run: Path, seeds: Sequence[int]) -> list[Record]:
-    """The usual PyTorch against the usual MindSpore: nothing is different."""
+    """Compare the usual PyTorch with the usual MindSpore, between which nothing differs."""
     rows = []
     for arm in RULES:
         for seed in seeds:
@@ -139,28 +151,32 @@ def pairs(run: Path, seeds: Sequence[int]) -> list[Record]:
 
 
 def steps_and_thresholds(run: Path, seeds: Sequence[int]) -> Record:
-    """For each arm: margin × envelope of every phase, and the error of the step size that shows at
+    """Return, for each arm, margin × envelope of every phase, and the step-size error that shows at
     update 1: threshold × ‖θ‖ / ‖step‖ of the most sensitive tensor; medians over the seeds."""
-    from dualml.parity.envelope import believed
-    from dualml.parity.pairs import FLOOR, widest
-    from dualml.store.envelope import Envelope
-    from dualml.store.plan import restore
+    from dualml.experiment.store.envelope import Envelope
+    from dualml.experiment.store.plan import restore_plan
+    from dualml.parity.envelope import robust_envelopes
+    from dualml.parity.pairs import FLOOR, max_envelope
 
-    plan, found = restore(run / "plan"), {}
+    plan, found = restore_plan(run / "plan"), {}
     for arm in RULES:
         tables, rates = [], []
         for seed in seeds:
             files = [envelope_file(run, arm, backend, seed) for backend in FRAMEWORKS]
             tables.append(thresholds(files))
-            drawn = believed([Envelope.restore(file) for file in files], OUTPUT)
-            width_at = widest(drawn, UPDATES)
+            drawn = robust_envelopes([Envelope.from_content(file) for file in files], OUTPUT)
+            width_at = max_envelope(drawn, UPDATES)
             begin = plan.initial(seed, plan.experiment.arms[arm])
             end = usual(run, arm, "torch", seed, 1).tensors
-            rates.append(min(
-                MARGIN * max(width_at("update", name, 1), FLOOR) * float(np.linalg.norm(w))
-                / float(np.linalg.norm(end[f"update/00000001/{name}"] - w))
-                for name, w in begin.items()
-            ))  # fmt: skip
+            rates.append(
+                min(
+                    MARGIN
+                    * max(width_at("update", name, 1), FLOOR)
+                    * float(np.linalg.norm(w))
+                    / float(np.linalg.norm(end[f"update/00000001/{name}"] - w))
+                    for name, w in begin.items()
+                )
+            )
         phases = {
             phase: {
                 str(s): statistics.median(t[phase][s] for t in tables) for s in tables[0][phase]
@@ -172,14 +188,22 @@ def steps_and_thresholds(run: Path, seeds: Sequence[int]) -> Record:
 
 
 def measure(seeds: int, at_once: int, folder: Path) -> Iterator[Record]:
-    """The figures so far, more each time."""
-    from dualml.machine import cpu_model
-    from dualml.session.prepare import Request, prepare
+    """Measure everything, and write the figures after each step."""
+    from dualml.common.machine import cpu_model
+    from dualml.runner.session.prepare import RunRequest, prepare_run
 
     run, numbers = folder / "run", list(range(seeds))
     few = numbers[:CHANGE_SEEDS]
-    prepare(Request(lab=str(experiment(folder)), backend="both", out=run, threads=1,
-                    seeds=numbers, arms=["all"]))  # fmt: skip
+    prepare_run(
+        RunRequest(
+            lab=str(experiment(folder)),
+            backend="both",
+            out=run,
+            threads=1,
+            seeds=numbers,
+            arms=["all"],
+        )
+    )
     trials = [[arm, seed] for arm in RULES for seed in numbers]
     common = {"run": str(run), "threads": 1}
     with ThreadPoolExecutor(at_once) as pool:

@@ -1,4 +1,4 @@
-"""What is measured: the trials, the changes of rounding, the planted errors."""
+"""The measured trials, the changes of rounding, and the planted errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OUTPUT = "fc2"
 UPDATES = 50
 HORIZONS = (1, 10, 50)
 PHASES = ("forward", "loss", "gradient", "update", "state")
-#: Seeds of every change of part 1; of the arms with several ranks.
+#: Seeds of every change of part 1, and of the arms with several ranks.
 CHANGE_SEEDS, RANK_SEEDS, RANK_UPDATES = 3, 1, 20
 CHUNKS = (24, 8)
 STRATEGIES = ("all_reduce", "ring", "tree")
@@ -41,7 +41,7 @@ draws = {draws}
 horizon = {horizon}
 share = 0
 """
-#: Of the same framework: the group of a change, what it is called, and how it is made.
+#: Framework → changes compared within it: the group, the name, and the settings of a change.
 CHANGES: dict[str, list[tuple[str, str, Record]]] = {
     "torch": [
         ("threads", "2 threads", {"threads": 2}),
@@ -58,7 +58,7 @@ CHANGES: dict[str, list[tuple[str, str, Record]]] = {
         ("isa", "ONEDNN_MAX_CPU_ISA=SSE41", {"env": {"ONEDNN_MAX_CPU_ISA": "SSE41"}}),
     ],
 }
-#: What is planted, in which arms, and the decades of its relative size δ.
+#: Planted error → its arms, and the decades of its relative size δ.
 PLANTS: dict[str, tuple[tuple[str, ...], tuple[int, int]]] = {
     "layer": (("adam", "sgd"), (-7, -2)),
     "gradient": (("adam", "sgd"), (-7, -2)),
@@ -68,7 +68,8 @@ PLANTS: dict[str, tuple[tuple[str, ...], tuple[int, int]]] = {
 
 
 def experiment(folder: Path) -> Path:
-    """The file of the usual arms, and of those that sum a batch in other chunks."""
+    """Return the experiment file of the usual arms, and of those that sum a batch in other
+    chunks."""
     text = HEAD.format(draws=3, horizon=UPDATES)
     for arm, rule in RULES.items():
         for chunk in (None, *CHUNKS):
@@ -81,7 +82,7 @@ def experiment(folder: Path) -> Path:
 
 
 def rank_experiment(folder: Path) -> Path:
-    """The same with four ranks; the draws are those of the usual arms."""
+    """Return the same experiment with four ranks; the draws are those of the usual arms."""
     text = HEAD.format(draws=1, horizon=RANK_UPDATES)
     for arm, rule in RULES.items():
         for strategy in STRATEGIES:

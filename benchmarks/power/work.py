@@ -1,4 +1,4 @@
-"""What a worker process does: one framework, one environment."""
+"""The work of one process: one framework in one environment."""
 
 from __future__ import annotations
 
@@ -14,46 +14,54 @@ from power.trials import compared, usual, usual_and_envelopes, usual_folder
 
 
 def work(job: Record) -> list[Record]:
-    """All tasks of a job; rows."""
+    """Run all tasks of a job and return the rows."""
     from dualml.backend import backends
-    from dualml.store.plan import restore
-    from dualml.store.trial import JOB, Job
-    from dualml.worker.main import Runner
-    from dualml.worker.models import ModelCache
+    from dualml.experiment.store.plan import restore_plan
+    from dualml.experiment.store.trial import JOB, TrialJob
+    from dualml.runner.worker.main import PlanRunner
 
     if not job.get("mkldnn", True):
         import torch
 
         torch.backends.mkldnn.set_flags(False)
     run = Path(job["run"])
-    plan = restore(run / "plan")
+    plan = restore_plan(run / "plan")
     backend = backends()[job["backend"]].create(job.get("device", "cpu"), job["threads"])
-    runner = Runner(plan, Quiet())
+    runner = PlanRunner(plan, Quiet())
     if job["task"] == "usual":
         for arm, seed in job["trials"]:
             folder = usual_folder(run, arm, job["backend"], seed)
             folder.mkdir(parents=True)
-            asked = Job(
-                arm=arm, backend=job["backend"], seed=seed, device="cpu", threads=job["threads"],
-                cores=0, rendezvous="auto", key="0", check=False, plan_hash=plan.hash,
+            asked = TrialJob(
+                arm=arm,
+                backend=job["backend"],
+                seed=seed,
+                device="cpu",
+                threads=job["threads"],
+                cores=0,
+                rendezvous="auto",
+                key="0",
+                check=False,
+                plan_hash=plan.hash,
                 checkpoint_every=1e9,
-            )  # fmt: skip
+            )
             JOB.write(folder, asked)
-            runner.trial(folder, backend, None)
+            runner.run_trial(folder, backend, None)
         return []
-    from dualml.experiment.samples import samples_of
-    from dualml.worker.trial import Trial
+    from dualml.experiment.samples import load_samples
+    from dualml.runner.worker.setup import RankResources
+    from dualml.runner.worker.trial import TrialRunner
 
-    samples, models, rows = samples_of(plan), ModelCache(), []
+    resources, rows = RankResources(backend, load_samples(plan)), []
     for arm, seed in job["trials"]:
-        trial = Trial(plan, arm, seed, backend, samples, run, Quiet(), 1e9, None, models)
+        trial = TrialRunner(plan, arm, seed, resources, run, Quiet(), 1e9)
         with_plants = job["task"] == "planted"
         rows += planted(run, trial, job["sizes"]) if with_plants else [changed(run, trial, job)]
     return rows
 
 
 class Quiet:
-    """Takes the signs of life of a trial."""
+    """A sink for the progress messages of a trial."""
 
     def __call__(self, **event: Any) -> None:
         pass
@@ -71,34 +79,40 @@ class Follower:
         self.tensors: Record = {}
         self.data: dict[int, str] = {}
 
-    def to(self, last: int) -> Any:
-        """The trajectory up to this update."""
-        from dualml.store.trajectory import Trajectory
-        from dualml.worker.capture import after, before
+    def advance_to(self, last: int) -> Any:
+        """Run the updates up to ``last`` and return the trajectory so far."""
+        from dualml.experiment.store.trajectory import Trajectory
+        from dualml.runner.worker.capture import trace_post_update, trace_pre_update
 
         trial, training, lazy = self.trial, self.trial.training, []
         for step in range(self.step + 1, last + 1):
             batch, traced = trial.ranks.batch(step), step in trial.schedule.trace
             if traced:
-                seen, self.data[step] = before(training, step, batch, trial.probe)
+                seen, self.data[step] = trace_pre_update(training, step, batch, trial.probe)
                 self.tensors.update(seen)
             lazy.append(training.step(batch, step))
             if traced:
-                self.tensors.update(after(training, step))
+                self.tensors.update(trace_post_update(training, step))
         self.step = last
         self.losses += [float(loss) for loss in trial.ranks.read(lazy)]
         held = training.weights()
         return Trajectory(
-            trial.backend.name, np.array(self.losses), dict(self.tensors), dict(self.data), None,
-            math.nan, math.nan, {name: held[name] for name in trial.spec.parameters()},
-        )  # fmt: skip
+            trial.backend.name,
+            np.array(self.losses),
+            dict(self.tensors),
+            dict(self.data),
+            None,
+            math.nan,
+            math.nan,
+            {name: held[name] for name in trial.spec.parameters()},
+        )
 
 
 def changed(run: Path, trial: Any, job: Record) -> Record:
-    """A changed trial against the usual one of the same framework."""
+    """Compare a changed trial with the usual one of the same framework."""
     arm = trial.arm_name.split("-")[0]
     base, drawn = usual_and_envelopes(run, arm, job["backend"], trial.seed, UPDATES)
-    found = compared(base, Follower(trial).to(UPDATES), drawn)
+    found = compared(base, Follower(trial).advance_to(UPDATES), drawn)
     chunk = trial.arm_name.partition("-chunk")[2]
     return {
         "backend": job["backend"],
@@ -111,8 +125,8 @@ def changed(run: Path, trial: Any, job: Record) -> Record:
 
 
 def planted(run: Path, trial: Any, wanted: Mapping[str, Sequence[float]]) -> list[Record]:
-    """Errors of every kind and size in PyTorch, against the usual MindSpore."""
-    from dualml.parity.pairs import compare
+    """Compare PyTorch with errors of every kind and size with the usual MindSpore."""
+    from dualml.parity.pairs import compare_trajectories
 
     arm, seed, rows = trial.arm_name, trial.seed, []
     sides = {h: [usual(run, arm, b, seed, h) for b in FRAMEWORKS] for h in HORIZONS}
@@ -122,9 +136,9 @@ def planted(run: Path, trial: Any, wanted: Mapping[str, Sequence[float]]) -> lis
             undo = plant(trial.training, kind, delta, seed)
             follower, found = Follower(trial), dict[str, bool]()
             for horizon in HORIZONS:
-                (torch_side, other), here = sides[horizon], follower.to(horizon)
+                (torch_side, other), here = sides[horizon], follower.advance_to(horizon)
                 drawn = [torch_side.envelope, other.envelope]
-                verdict = compare(other, here, MARGIN, drawn)["verdict"]
+                verdict = compare_trajectories(other, here, MARGIN, drawn)["verdict"]
                 found[str(horizon)] = verdict == "different"
                 if horizon == 1 and found["1"]:  # update 1 is judged alike under every horizon
                     found |= dict.fromkeys(map(str, HORIZONS), True)
@@ -135,7 +149,8 @@ def planted(run: Path, trial: Any, wanted: Mapping[str, Sequence[float]]) -> lis
 
 
 def plant(training: Any, kind: str, delta: float, seed: int) -> Callable[[], None]:
-    """Put a relative error of this size into a PyTorch training; returns what takes it out."""
+    """Plant a relative error of this size into a PyTorch training; return a function that removes
+    it."""
     import torch
 
     group = training.optimizer.param_groups[0]
@@ -151,7 +166,7 @@ def plant(training: Any, kind: str, delta: float, seed: int) -> Callable[[], Non
 
     def backward(part: Any, share: float) -> Any:
         loss = whole(training, part, share)
-        draw = torch.Generator().manual_seed(1_000_003 * seed + training.now)
+        draw = torch.Generator().manual_seed(1_000_003 * seed + training.step_count)
         for p in training.parameters.values():
             p.grad.mul_(1 + delta * torch.randn(p.shape, generator=draw))
         return loss

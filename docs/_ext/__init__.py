@@ -1,1 +1,1 @@
-"""What makes the site: pages of the program, links, and small extensions of Sphinx."""
+"""Sphinx extensions of the site: pages made from the program, links, and small fixes."""

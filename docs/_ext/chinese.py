@@ -1,5 +1,5 @@
-"""Chinese: lines of a paragraph are joined without the space that a browser would put there; the
-theme's own words are translated."""
+"""Chinese pages: join the lines of a paragraph without a space between them, and translate the
+theme's own texts."""
 
 from __future__ import annotations
 
@@ -16,26 +16,33 @@ WIDE = r"[\u2014\u2018-\u201d\u2026\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]"
 BETWEEN = re.compile(rf"(?<={WIDE})\n(?={WIDE})")
 
 
-#: Words of the theme that Sphinx has no Chinese for.
+#: Texts of the theme that Sphinx does not translate into Chinese.
 THEME = {
-    "Next": "下一页", "Previous": "上一页", "Home": "首页", "On this page": "本页内容",
-    "Back to top": "回到顶部", "Made with ": "由以下软件生成：",
-}  # fmt: skip
+    "Next": "下一页",
+    "Previous": "上一页",
+    "Home": "首页",
+    "On this page": "本页内容",
+    "Back to top": "回到顶部",
+    "Made with ": "由以下软件生成：",
+}
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    app.add_transform(Joined)
+    app.add_transform(JoinChineseLines)
     app.connect("builder-inited", translate)
     logging.getLogger("jieba").setLevel(logging.WARNING)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
 
 
 def translate(app: Sphinx) -> None:
+    """Install the translations of the theme's texts if the language is Chinese."""
     if app.config.language.startswith("zh"):
         get_translator()._catalog.update(THEME)  # type: ignore[attr-defined]
 
 
-class Joined(SphinxTransform):
+class JoinChineseLines(SphinxTransform):
+    """Joins the lines of Chinese paragraphs without a space between them."""
+
     default_priority = 800
 
     def apply(self, **arguments: Any) -> None:

@@ -1,4 +1,4 @@
-"""The reference of the command line, from the commands themselves."""
+"""The command-line reference, made from the commands themselves."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from _ext.words import code, table, words
 
 
 def pages() -> Iterator[Page]:
+    """Yield the page of the command-line reference."""
     yield Page("reference/cli", make=command_line)
 
 
 def command_line(lang: str) -> str:
-    """Every command with its arguments, options and defaults, as ``--help`` has them."""
+    """Return every command with its arguments, options and defaults, as ``--help`` shows them."""
     from typer import Context
     from typer.main import get_command
 
-    from dualml.cli.app import app
-    from dualml.cli.help import localise
+    from dualml.interface.cli.app import app
+    from dualml.interface.cli.help import localise
 
     texts, root = words(lang)["cli"], get_command(app)
     localise(root, lang)
@@ -33,7 +34,7 @@ def command_line(lang: str) -> str:
 
 
 def subcommands(group: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Every command below a group with its whole name."""
+    """Return every command below a group, with its full name."""
     for word, command in group.commands.items():
         if hasattr(command, "commands"):
             yield from subcommands(command, f"{name} {word}")
@@ -42,11 +43,12 @@ def subcommands(group: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def usage(context: Any) -> str:
+    """Return the usage line of a command."""
     return str(context.get_usage()).partition(": ")[2]
 
 
 def options(command: Any, context: Any, lang: str) -> str:
-    """The table of a command's parameters, without ``--help``; empty if there are no others."""
+    """Return the table of a command's parameters without ``--help``, or "" if it has no others."""
     texts = words(lang)["cli"]
     rows = [
         [name(parameter, context), parameter.help + default(parameter, context, texts)]
@@ -57,6 +59,7 @@ def options(command: Any, context: Any, lang: str) -> str:
 
 
 def name(parameter: Any, context: Any) -> str:
+    """Return the names of a parameter as they are typed."""
     if parameter.param_type_name == "argument":
         return code(parameter.display_name_raw)
     kind = "" if parameter.is_flag else f" {value(parameter, context)}"
@@ -64,14 +67,14 @@ def name(parameter: Any, context: Any) -> str:
 
 
 def value(parameter: Any, context: Any) -> str:
-    """What stands for the value of an option: its own word, or its type."""
+    """Return the placeholder for an option's value: its metavar, or its type."""
     shown = str(parameter.display_type_rich(ctx=context))
     kind = re.fullmatch(r"<(?:list\[)?(\w+).*>", shown)
     return kind[1].upper().replace("STR", "TEXT") if kind else shown
 
 
 def default(parameter: Any, context: Any, texts: dict[str, str]) -> str:
-    """Where there is one that says something; that of a flag is that it is not given."""
+    """Return an option's default as text; "" for flags and for defaults that say nothing."""
     given = parameter.get_default(context, call=False)
     if given is None or given is False or given in ((), []):
         return ""

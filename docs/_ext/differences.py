@@ -1,7 +1,7 @@
-"""The catalogue of differences: a page for each entry, and one that lists them.
+"""The catalogue of differences: one page for each entry, and an index.
 
-The texts and figures are those of ``docs/differences.md``, which `dualml diffs --page` writes and
-a test holds against the catalogue; here they are only cut apart.
+The texts and figures are those of ``docs/differences.md``, which `dualml diffs --page` writes and a
+test compares with the catalogue. This module only splits that page.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from functools import cache
 
 from _ext.pages import DOCS, Page, SiteError
 from _ext.words import words
-from dualml.diffs.code import package_of, used
-from dualml.diffs.entry import Entry, Lang
-from dualml.diffs.load import catalogue
-from dualml.diffs.page import PAGES, SIDES, listing
-from dualml.words import phrases
+from dualml.common.words import section_messages
+from dualml.parity.diffs.code import helper_source, package_of
+from dualml.parity.diffs.entry import DifferenceEntry, Lang
+from dualml.parity.diffs.load import catalogue
+from dualml.parity.diffs.page import PAGES, SIDES, render_listing
 
 SECTION = re.compile(r"^### (\S+)\n\n(.*?)(?=^##|\Z)", re.M | re.S)
-#: Around the listings, which a page of its own need not fold away.
+#: Fold tags around the listings, which a separate page does not need.
 FOLD = re.compile(r"\n*<details><summary>.*?</summary>\n*(.*?)\n*</details>\s*", re.S)
 
 
 def pages() -> Iterator[Page]:
-    """The list, and every entry of the catalogue.
+    """Yield the index and a page for every entry of the catalogue.
 
     Raises:
         SiteError: the written page lacks an entry.
@@ -34,27 +34,29 @@ def pages() -> Iterator[Page]:
         for lang in PAGES:
             if name not in sections(lang):
                 raise SiteError(f"docs/{PAGES[lang]} lacks {name}: dualml diffs --page docs")
-        yield Page(f"differences/{name}", make=made(entry), hidden=True)
+        yield Page(f"differences/{name}", make=page_maker(entry), hidden=True)
 
 
-def made(entry: Entry) -> Callable[[Lang], str]:
+def page_maker(entry: DifferenceEntry) -> Callable[[Lang], str]:
+    """Return a function that makes the page of an entry in a language."""
     return lambda lang: page(entry, lang)
 
 
 @cache
-def whole(lang: Lang) -> str:
+def read_catalogue_page(lang: Lang) -> str:
+    """Return the written page of the catalogue in a language."""
     return (DOCS / PAGES[lang]).read_text("utf-8")
 
 
 @cache
 def sections(lang: Lang) -> dict[str, str]:
-    """Entry → what the written page says of it."""
-    return dict(SECTION.findall(whole(lang)))
+    """Return entry → its section of the written page."""
+    return dict(SECTION.findall(read_catalogue_page(lang)))
 
 
 def index(lang: Lang) -> str:
-    """The written page's introduction and tables, whose rows lead to the pages of the entries."""
-    text = whole(lang).partition("\n## ")[0]
+    """Return the written page's introduction and tables, with links to the pages of the entries."""
+    text = read_catalogue_page(lang).partition("\n## ")[0]
     text = re.sub(r"^(?:\[English\].*|English · .*)\n", "", text, flags=re.M)
     text = re.sub(r"^\*\*(.+)\*\*$", r"## \1", text, flags=re.M)
     text = re.sub(r"\(#([\w-]+)\)", r"(\1.md)", text) + "\n"
@@ -63,17 +65,18 @@ def index(lang: Lang) -> str:
     return text.replace("\n## ", f"\n<div data-filter {data}></div>\n\n## ", 1)
 
 
-def page(entry: Entry, lang: Lang) -> str:
-    """An entry: what the frameworks do, what was measured, the code of both sides."""
-    texts, own = phrases(lang, "diffs"), words(lang)["differences"]
+def page(entry: DifferenceEntry, lang: Lang) -> str:
+    """Return the page of one entry: what the frameworks do, what was measured, and the code of both
+    sides."""
+    texts, own = section_messages(lang, "diffs"), words(lang)["differences"]
     heading, _, rest = sections(lang)[entry.name].partition("\n\n")
     rest = FOLD.sub(rf"\n\n## {texts['listing'].capitalize()}\n\n\1", rest)
     mark = re.sub(r"^\*\*.*\*\*\s*", "", heading).strip("()（）")
     helpers = [
         part
         for side in SIDES
-        if (text := used([entry], package_of(side)))
-        for part in listing(side, "helpers", text, lang)
+        if (text := helper_source([entry], package_of(side)))
+        for part in render_listing(side, "helpers", text, lang)
     ]
     parts = [
         f"# {getattr(entry.title, lang)}",

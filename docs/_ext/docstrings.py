@@ -1,4 +1,4 @@
-"""Docstrings of this project for autodoc: plain text with code in backticks, and formulas."""
+"""Prepare this project's docstrings for autodoc: plain text, code in backticks, formulas."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from sphinx.application import Sphinx
 from sphinx.ext.autodoc.mock import _MockObject, mock
 
 from _ext.api_pages import public
+from dualml.common.former_member_names import FORMER_MEMBERS
 
-#: Code, or a character that would mean something in reStructuredText.
+#: Code, or a character that reStructuredText would interpret.
 MEANT = re.compile(r"(`{1,2})(?P<code>[^`]+)\1(?P<joined>\w?)|(?P<mark>[*|]|(?<=\w)_(?!\w))")
 
 SECTION = re.compile(r"^(?:Args|Attributes|Returns|Yields|Raises|Example|Note)s?:$", re.M)
@@ -22,16 +23,17 @@ def setup(app: Sphinx) -> dict[str, Any]:
     # Before napoleon, which makes reStructuredText of `Args:` and the like.
     app.connect("autodoc-process-docstring", plain, priority=400)
     app.connect("autodoc-process-docstring", formulas, priority=600)
+    app.connect("autodoc-skip-member", skip_former)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
 
 
-def nothing() -> None: ...
+def empty_function() -> None: ...
 
 
 def imported(app: Sphinx) -> None:
-    """Import what is public, with the names that its modules give only when they are asked for."""
+    """Import the public modules, including names that they resolve lazily."""
     for name in ("__code__", "__globals__", "__defaults__", "__closure__", "__kwdefaults__"):
-        setattr(_MockObject, name, getattr(nothing, name))  # functions are taken apart
+        setattr(_MockObject, name, getattr(empty_function, name))  # functions are taken apart
     for name in ("__or__", "__ror__"):  # types stand in unions: `float | Tensor`
         setattr(_MockObject, name, lambda self, other: self)
     with mock(app.config.autodoc_mock_imports):
@@ -41,11 +43,19 @@ def imported(app: Sphinx) -> None:
                 setattr(module, name, getattr(module, name))
 
 
+def skip_former(
+    app: Sphinx, what: str, name: str, thing: object, skip: bool, options: object
+) -> bool | None:
+    """Leave out members under the names that they had in version 0.1."""
+    present = getattr(getattr(thing, "fget", thing), "__name__", name)
+    return any(names.get(name) == present for names in FORMER_MEMBERS.values()) or None
+
+
 def plain(
     app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]
 ) -> None:
-    """Escape what is meant as it stands: products, absolute values, names that end in ``_``; what
-    is indented before the first section is code."""
+    """Escape what reStructuredText would interpret: products, absolute values, names ending in
+    ``_``. Indented text before the first section becomes a code block."""
     parts: list[str] = []
     in_section = in_code = False
     for text in "\n".join(lines).split("\n\n"):
@@ -67,14 +77,18 @@ def escaped(match: re.Match[str]) -> str:
 def formulas(
     app: Sphinx, what: str, name: str, thing: Any, options: object, lines: list[str]
 ) -> None:
-    """Put the formulas of a rule or a strategy behind its docstring."""
-    from dualml.aggregation import Strategy
-    from dualml.optim import Rule
+    """Append the formulas of a rule or a strategy to its docstring."""
+    from dualml.algorithms.optim import OptimizerSpec
+    from dualml.parallel.aggregation import Strategy
 
     if what != "class" or not isinstance(thing, type):
         return
     latex: list[str] = []
-    if issubclass(thing, Rule) and thing is not Rule and thing.__module__.startswith("dualml."):
+    if (
+        issubclass(thing, OptimizerSpec)
+        and thing is not OptimizerSpec
+        and thing.__module__.startswith("dualml.")
+    ):
         latex = thing(**next(iter(thing.variants.values()))).formulas()
     elif issubclass(thing, Strategy):
         latex = list(thing.formulas)

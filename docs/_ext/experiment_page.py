@@ -1,4 +1,4 @@
-"""The reference of experiment files, from the schema that reads them."""
+"""The reference of experiment files, made from the schema that reads them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,19 @@ from _ext.words import code, table, words
 
 #: Model of the schema → where its table stands in a file; ``*`` is the name of an arm.
 PLACES = {
-    "Experiment": (), "Data": ("data",), "DecoderSizes": ("sizes",),
-    "Recurrent": ("recurrent",), "Evaluation": ("evaluation",),
-    "Parity": ("parity",), "Limits": ("limits",), "Arm": ("arms", "*"),
-    "Aggregation": ("arms", "*", "aggregation"), "Slow": ("arms", "*", "slow"),
-    "Split": ("arms", "*", "split"), "Offload": ("arms", "*", "offload"),
-}  # fmt: skip
+    "Experiment": (),
+    "Data": ("data",),
+    "DecoderSizes": ("sizes",),
+    "RecurrentSettings": ("recurrent",),
+    "Evaluation": ("evaluation",),
+    "Parity": ("parity",),
+    "Limits": ("limits",),
+    "Arm": ("arms", "*"),
+    "Aggregation": ("arms", "*", "aggregation"),
+    "StragglerSettings": ("arms", "*", "straggler"),
+    "Split": ("arms", "*", "split"),
+    "Offload": ("arms", "*", "offload"),
+}
 NULL = {"type": "null"}
 SCHEMA = "experiment.schema.json"
 
@@ -38,24 +45,34 @@ def page(lang: str) -> str:
         title = ".".join(place) if place else texts["file"]
         parts.append(f"## {code(title) if place else title}")
         rows = [
-            [code(key), meaning(model, key, lang), kind(field, texts), default(field, texts),
-             labs_of((*place, key), texts)]
+            [
+                code(key),
+                meaning(model, key, lang),
+                kind(field, texts),
+                default(field, texts),
+                labs_of((*place, key), texts),
+            ]
             for key, field in models[model]["properties"].items()
-        ]  # fmt: skip
+            if not field.get("deprecated")
+        ]
         parts.append(table(head, rows))
     parts.append(f"## {texts['named']}\n\n{texts['named_intro']}")
     for registry, title in texts["registries"].items():
         parts.append(f"### {title}")
         head = [texts["name"], texts["settings"]]
-        parts.append(table(head, ([code(name), settings(kind)] for name, kind in things(registry))))
+        parts.append(
+            table(
+                head, ([code(name), settings(kind)] for name, kind in registered_classes(registry))
+            )
+        )
     return "\n\n".join(parts) + "\n"
 
 
 def meaning(model: str, key: str, lang: str) -> str:
-    """What a key is for.
+    """Return the description of a key.
 
     Raises:
-        SiteError: nobody wrote it.
+        SiteError: the description is missing.
     """
     texts = words(lang)["experiment"][model]
     if key not in texts:
@@ -65,20 +82,44 @@ def meaning(model: str, key: str, lang: str) -> str:
 
 @cache
 def schema() -> dict[str, Any]:
-    """The JSON schema of an experiment file."""
+    """Return the JSON schema of an experiment file; former names of keys are deprecated."""
     from dualml.experiment.schema import Experiment
 
-    return Experiment.model_json_schema()
+    whole = Experiment.model_json_schema()
+    for model, place in PLACES.items():
+        table = whole if model == "Experiment" else whole["$defs"][model]
+        table["properties"] = dict(named_properties(table["properties"], place))
+    return whole
+
+
+def named_properties(
+    properties: Mapping[str, Any], place: tuple[str, ...]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the properties of the table at ``place`` by the names that users write, and then those
+    with a former name by that."""
+    from dualml.experiment.keys import find_key, present_table
+
+    renamed = [(name, key) for name in properties if (key := find_key(place, name))]
+    for name, field in properties.items():
+        key = find_key(place, name)
+        if key is None or not key.values:
+            yield key.present if key else name, field
+            continue
+        ((_, default),) = present_table({name: field["default"]}, place).items()
+        yield key.present, {"type": "string", "enum": list(key.values), "default": default}
+    for name, _ in renamed:
+        yield name, {**properties[name], "deprecated": True}
 
 
 def write_schema(folder: Path) -> None:
-    """Publish the JSON schema: editors check and complete experiment files with it."""
+    """Write the JSON schema beside the page; editors use it to check and complete experiment
+    files."""
     whole = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema()}
     (folder / SCHEMA).write_text(json.dumps(whole, indent=1) + "\n", "utf-8")
 
 
 def kind(field: Mapping[str, Any], texts: Mapping[str, Any]) -> str:
-    """Type and range of a field, in words."""
+    """Describe the type and range of a field in words."""
     if "anyOf" in field:
         several = dict.fromkeys(kind(one, texts) for one in field["anyOf"] if one != NULL)
         if texts["types"]["number"] in several:
@@ -100,6 +141,7 @@ def kind(field: Mapping[str, Any], texts: Mapping[str, Any]) -> str:
 
 
 def default(field: Mapping[str, Any], texts: Mapping[str, Any]) -> str:
+    """Return a field's default as text."""
     if "default" not in field:
         return texts["required"]
     value = field["default"]
@@ -109,7 +151,7 @@ def default(field: Mapping[str, Any], texts: Mapping[str, Any]) -> str:
 
 
 def toml(value: Any) -> str:
-    """A value as an experiment file has it."""
+    """Return a value as TOML."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{key} = {toml(one)}" for key, one in value.items()) + " }"
     return json.dumps(value, ensure_ascii=False)
@@ -117,53 +159,64 @@ def toml(value: Any) -> str:
 
 @cache
 def labs() -> dict[str, dict[str, Any]]:
-    return {path.stem: tomllib.loads(path.read_text("utf-8"))
-            for path in sorted((ROOT / "experiments").glob("*.toml"))}  # fmt: skip
+    """Return the shipped experiment files: name → table."""
+    return {
+        path.stem: tomllib.loads(path.read_text("utf-8"))
+        for path in sorted((ROOT / "experiments").glob("*.toml"))
+    }
 
 
 def labs_of(path: tuple[str, ...], texts: Mapping[str, Any]) -> str:
-    """The labs whose files name this key, as links."""
+    """Return links to the labs whose files set this key."""
     names = [
-        name for name, file in labs().items() if any(has(one, path) for one in laid_over(file))
+        name
+        for name, file in labs().items()
+        if any(has_path(one, path) for one in overlaid_tables(file))
     ]
     if len(names) == len(labs()):
         return str(texts["all"])
     return " ".join(f"[{name}](../labs/{name}.md)" for name in names)
 
 
-def laid_over(table: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """A file, and the tables that are laid over it."""
+def overlaid_tables(table: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a file's table and the tables that override it (``quick``, ``small``)."""
     yield table
     for key in ("quick", "small"):
         if isinstance(table.get(key), dict):
-            yield from laid_over(table[key])
+            yield from overlaid_tables(table[key])
 
 
-def has(table: Any, path: tuple[str, ...]) -> bool:
+def has_path(table: Any, path: tuple[str, ...]) -> bool:
+    """Return whether a table has a value at this path; ``*`` stands for any key."""
     if not path:
         return True
     if not isinstance(table, dict):
         return False
     inner = table.values() if path[0] == "*" else [table[path[0]]] if path[0] in table else []
-    return any(has(one, path[1:]) for one in inner)
+    return any(has_path(one, path[1:]) for one in inner)
 
 
-def things(registry: str) -> Iterator[tuple[str, type]]:
-    """Name and class of everything that an experiment file can name of a kind."""
-    from dualml.aggregation import STRATEGIES
-    from dualml.optim import RULES
-    from dualml.partition import PARTITIONS
+def registered_classes(registry: str) -> Iterator[tuple[str, type]]:
+    """Yield the name and class of everything that an experiment file can name in a registry."""
+    from dualml.algorithms.optim import RULES
+    from dualml.parallel.aggregation import STRATEGIES
+    from dualml.parallel.partition import PARTITIONS
 
     kinds: dict[str, Mapping[str, type]] = {
-        "optimizer": RULES, "strategy": STRATEGIES, "partition": PARTITIONS
-    }  # fmt: skip
+        "optimizer": RULES,
+        "strategy": STRATEGIES,
+        "partition": PARTITIONS,
+    }
     yield from kinds[registry].items()
 
 
 def settings(thing: Any) -> str:
-    """The fields of a dataclass with their defaults."""
+    """Return the fields of a dataclass with their defaults."""
     return ", ".join(
-        code(field.name if field.default is dataclasses.MISSING
-             else f"{field.name} = {toml(field.default)}")
+        code(
+            field.name
+            if field.default is dataclasses.MISSING
+            else f"{field.name} = {toml(field.default)}"
+        )
         for field in dataclasses.fields(thing)
-    )  # fmt: skip
+    )

@@ -1,4 +1,4 @@
-"""The gallery: reports of real runs, as `docs/gallery.py` left them in ``docs/gallery/``."""
+"""The gallery page: reports of real runs, as `docs/gallery.py` stored them in ``docs/gallery/``."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ from _ext.pages import DOCS, ROOT, Page
 from _ext.words import words
 
 FOLDER = DOCS / "gallery"
-#: In the order in which a course meets them.
+#: The labs, in the order of the course.
 ORDER = ("lab1", "lab2", "lab3", "lab4", "rnn_ps", "methods", "memory")
 
 
 def pages() -> Iterator[Page]:
-    if shown():
+    if gallery_facts():
         yield Page("gallery/index", make=page)
 
 
-def shown() -> dict[str, dict[str, Any]]:
-    """Lab → what is known of its run: ``command``, ``date``, ``machine``, ``versions``."""
+def gallery_facts() -> dict[str, dict[str, Any]]:
+    """Return lab → facts of its run: ``command``, ``date``, ``machine``, ``versions``."""
     facts = {path.stem: json.loads(path.read_text("utf-8")) for path in FOLDER.glob("*.json")}
     return {lab: facts[lab] for lab in ORDER if lab in facts}
 
 
 def page(lang: str) -> str:
-    """Each report's first screen, which leads to it, with its command and its machine."""
+    """Return the page: a screenshot of each report that links to it, with its command and
+    machine."""
     texts = words(lang)["gallery"]
     parts = [f"# {texts['title']}", texts["intro"]]
-    for lab, facts in shown().items():
+    for lab, facts in gallery_facts().items():
         title = tomllib.loads((ROOT / "experiments" / f"{lab}.toml").read_text("utf-8"))["title"]
         parts += [
             f"## {title[lang]}",
@@ -48,9 +49,9 @@ def page(lang: str) -> str:
 
 
 def write(lang: str, folder: Path) -> None:
-    """Put the reports and their pictures beside the page."""
+    """Copy the reports and their screenshots next to the page."""
     folder = folder / "gallery"
-    for lab in shown():
+    for lab in gallery_facts():
         with zipfile.ZipFile(FOLDER / f"{lab}.zip") as packed:
             (folder / f"{lab}.html").write_bytes(packed.read(f"{lang}.html"))
         shutil.copyfile(FOLDER / f"{lab}.{lang}.png", folder / f"{lab}.png")

@@ -1,4 +1,4 @@
-"""How the ratios of the benchmarks changed, from ``benchmarks/history.json``."""
+"""The history page: changes of the benchmark ratios over time, from ``benchmarks/history.json``."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any
 from _ext.pages import ROOT, Page
 from _ext.words import table, words
 
-sys.path.append(str(ROOT / "benchmarks"))
-from tables import say
+# First: docs/ has a module `tables`, too.
+sys.path.insert(0, str(ROOT / "benchmarks"))
+from tables import translate_row
 
 KEPT = ROOT / "benchmarks" / "history.json"
 
@@ -22,7 +23,7 @@ def pages() -> Iterator[Page]:
 
 
 def page(lang: str) -> str:
-    """A table for each section, a row for each pair that was measured on several days."""
+    """Return one table per section, with a row for each pair that was measured on several days."""
     texts = words(lang)["history"]
     kept: list[dict[str, Any]] = json.loads(KEPT.read_text("utf-8"))
     series: dict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
@@ -33,7 +34,9 @@ def page(lang: str) -> str:
         by_date = {row["date"]: row["ratio"] for row in rows}  # the last of a day
         if len(by_date) > 1:
             steps = " → ".join(f"{ratio:g} ({date})" for date, ratio in by_date.items())
-            sections[say(section, lang)].append([say(what, lang), say(against, lang), steps])
+            sections[translate_row(section, lang)].append(
+                [translate_row(what, lang), translate_row(against, lang), steps]
+            )
     machines: dict[str, list[str]] = defaultdict(list)
     for row in kept:
         machines[row["machine"]].append(row["date"])

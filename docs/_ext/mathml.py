@@ -1,4 +1,4 @@
-"""Formulas as MathML, which browsers draw without a network or a script."""
+"""Formulas as MathML, which browsers render without a network or a script."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
 
 def drawn(latex: str, display: str) -> str:
-    """One ``<math>`` element.
+    """Return one ``<math>`` element for a formula.
 
     Raises:
-        SphinxError: a command that the converter does not know, which it would print as text.
+        SphinxError: the converter does not know a command, which it would print as text.
     """
     element = convert(latex, display=display)
     if "\\" in element:

@@ -1,4 +1,4 @@
-"""The pages of the site: what there is, where it comes from, in which section it stands."""
+"""The pages of the site: their names, sources and sections."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LANGUAGES = ("en", "zh")
 
 
 class SiteError(Exception):
-    """The site cannot be built; the text names the page."""
+    """An error that makes the site unbuildable; the text names the page."""
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,10 @@ class Page:
     """One page in both languages.
 
     Attributes:
-        name: its path on the site, without an ending.
-        files: language → the file it is; empty if it is made from the program.
-        make: gives its Markdown in a language, if it is made.
-        hidden: it stands in no table of contents; another page links to it.
+        name: its path on the site, without a suffix.
+        files: language → source file; empty if the page is made from the program.
+        make: function that returns its Markdown in a language, if it is made.
+        hidden: whether it is in no table of contents, because another page links to it.
     """
 
     name: str
@@ -38,11 +38,11 @@ class Page:
         return self.make(lang) if self.make else self.files[lang].read_text("utf-8")
 
 
-def written(root: Path = ROOT) -> Iterator[Page]:
-    """The pages that are files of the repository.
+def source_pages(root: Path = ROOT) -> Iterator[Page]:
+    """Yield the pages that are files of the repository.
 
     Raises:
-        SiteError: one of them is missing in a language.
+        SiteError: a page is missing in one language.
     """
     docs = root / "docs"
     for path in sorted(docs.rglob("*.md")):
@@ -66,21 +66,23 @@ def written(root: Path = ROOT) -> Iterator[Page]:
 
 def pair(root: Path, name: str, english: Path, chinese: Path) -> Page:
     if not chinese.exists():
-        raise SiteError(f"{english.relative_to(root)} is there in English only; "
-                        f"write {chinese.relative_to(root)}")  # fmt: skip
+        raise SiteError(
+            f"{english.relative_to(root)} is there in English only; "
+            f"write {chinese.relative_to(root)}"
+        )
     return Page(name, {"en": english, "zh": chinese})
 
 
 def contents(root: Path = ROOT) -> dict[str, Any]:
-    """``docs/site.toml``."""
+    """Return the table of contents in ``docs/site.toml``."""
     return tomllib.loads((root / "docs" / "site.toml").read_text("utf-8"))
 
 
 def sections(names: set[str], root: Path = ROOT) -> list[tuple[Mapping[str, str], list[str]]]:
-    """Title in each language, and pages, of every section that has some.
+    """Return the title (in each language) and the pages of every non-empty section.
 
     Raises:
-        SiteError: a section names a page that does not exist, or a page stands in no section.
+        SiteError: a section names a page that does not exist, or a page is in no section.
     """
     listed = contents(root)
     words = [word for section in listed["section"] for word in section["pages"]]
@@ -103,7 +105,7 @@ def sections(names: set[str], root: Path = ROOT) -> list[tuple[Mapping[str, str]
 
 
 def tables_of_contents(names: set[str], lang: str, root: Path = ROOT) -> str:
-    """What stands below the first page's text: a hidden table of contents for each section."""
+    """Return the hidden tables of contents, one per section, that follow the first page's text."""
     parts = []
     for title, pages in sections(names, root):
         head = f"```{{toctree}}\n:hidden:\n:titlesonly:\n:caption: {title[lang]}\n"

@@ -1,4 +1,4 @@
-"""Every key of the files of a run folder, from the records that write and read them."""
+"""The reference of the files in a run folder, from the records that write and read them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-import dualml.store
+import dualml.experiment.store
 from _ext.experiment_page import kind
 from _ext.pages import Page
 from _ext.words import code, table, words
-from dualml.store.jsonfile import JsonFile
+from dualml.experiment.store.jsonfile import JsonFile
 
 
 def pages() -> Iterator[Page]:
@@ -21,10 +21,10 @@ def pages() -> Iterator[Page]:
 
 @cache
 def files() -> dict[str, Mapping[str, Any]]:
-    """Name → schema of every JSON file that the store knows; the first that has a name counts."""
+    """Return name → schema of every JSON file in the store; the first schema of a name counts."""
     found: dict[str, Mapping[str, Any]] = {}
-    for module in pkgutil.iter_modules(dualml.store.__path__):
-        members = vars(importlib.import_module(f"dualml.store.{module.name}"))
+    for module in pkgutil.iter_modules(dualml.experiment.store.__path__):
+        members = vars(importlib.import_module(f"dualml.experiment.store.{module.name}"))
         for file in members.values():
             if isinstance(file, JsonFile) and not file.record.__name__.endswith("Head"):
                 found.setdefault(file.name, file.record.model_json_schema())
@@ -45,12 +45,13 @@ def page(lang: str) -> str:
 
 
 def keys(schema: Mapping[str, Any], head: list[str], own: Mapping[str, Any]) -> str:
+    """Return the table of a schema's keys."""
     fields = schema["properties"].items()
-    return table(head, ([code(key), shown(field, own)] for key, field in fields))
+    return table(head, ([code(key), type_cell(field, own)] for key, field in fields))
 
 
-def shown(field: Mapping[str, Any], own: Mapping[str, Any]) -> str:
-    """A field's type; of a table that has a record, its name."""
+def type_cell(field: Mapping[str, Any], own: Mapping[str, Any]) -> str:
+    """Return a field's type; for a nested record, its name."""
     inner = field.get("items") or field.get("additionalProperties") or {}
     for ref in (field.get("$ref"), isinstance(inner, dict) and inner.get("$ref")):
         if ref:

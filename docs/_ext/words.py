@@ -1,4 +1,4 @@
-"""The site's own texts, in both languages, and Markdown made of them."""
+"""The site's own texts in both languages, and helpers that make Markdown."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from _ext.pages import DOCS
 
 @cache
 def words(lang: str) -> dict[str, Any]:
-    """``docs/_words/LANG.toml``."""
+    """Return the texts of ``docs/_words/LANG.toml``."""
     return tomllib.loads((DOCS / "_words" / f"{lang}.toml").read_text("utf-8"))
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table; bars inside of cells are escaped."""
+    """Return a Markdown table; bars inside cells are escaped."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(
         "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines
@@ -25,4 +25,5 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def code(text: object) -> str:
+    """Return a text in Markdown code quotes."""
     return f"`{text}`"

@@ -1,8 +1,8 @@
-"""What a backend ships for the conformance suite: the module ``conformance`` of its package.
+"""Interface of the module ``conformance`` that a backend ships for the conformance suite.
 
-The suite (tests/conformance) makes trainings, parts of models and groups of ranks through the
-boundary itself. For what the boundary has no words it asks this module. Importing it does not
-import the framework.
+The suite (tests/conformance) builds trainings, parts of models and groups of ranks through the
+backend interface itself. This module provides what the interface does not cover. Importing it does
+not import the framework.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from dualml.algorithms.optim.base import OptimizerSpec
 from dualml.backend.info import BackendInfo
-from dualml.backend.recipe import Array
-from dualml.optim.base import Rule
+from dualml.backend.training_spec import Array
 
 Params = dict[str, Array]
 #: (parameters, step from 1) → their gradient.
@@ -23,12 +23,12 @@ Gradient = Callable[[Params, int], Params]
 
 @dataclass(frozen=True)
 class Mode:
-    """A way of running the optimizers.
+    """One way of running the optimizers.
 
     Attributes:
-        dtype: the type it computes in.
-        costly: whether every rule takes seconds to prepare: the suite then takes few of them.
-        steps: updates that a rule is run for at most; fewer where each of them takes long.
+        dtype: the type that they compute in.
+        costly: whether preparing an optimizer takes seconds; the suite then tests few of them.
+        steps: maximum number of updates per optimizer; fewer where each takes long.
     """
 
     dtype: str = "float32"
@@ -36,27 +36,28 @@ class Mode:
     steps: int = 30
 
 
-class End(NamedTuple):
-    """Where an optimizer has arrived: parameters, and slot → name → state."""
+class OptimizerResult(NamedTuple):
+    """Final state of an optimizer: parameters, and state key → parameter name → array."""
 
     parameters: Params
     state: dict[str, Params]
 
 
 class Optimizers(Protocol):
-    """One optimizer for each of several rules, each with parameters of its own."""
+    """One optimizer for each of several specifications, each with its own parameters."""
 
-    def run(self, start: Params, gradient: Gradient, steps: int) -> dict[str, End]:
-        """Where each of them is after ``steps`` updates from ``start`` and from fresh state."""
+    def run(self, start: Params, gradient: Gradient, steps: int) -> dict[str, OptimizerResult]:
+        """Apply ``steps`` updates from ``start`` and a fresh state; return name → final parameters
+        and optimizer state."""
 
 
 class Adapter(Protocol):
-    """What the module has.
+    """Interface of a backend's ``conformance`` module.
 
     Attributes:
-        MODES: ways of running the optimizers; none where they are the suite's own yardstick.
-        COMPILES: whether every shape of a model that is met for the first time takes seconds: the
-            suite then takes few of them.
+        MODES: ways of running the optimizers; empty for the backend that the suite compares with.
+        COMPILES: whether each new shape of a model takes seconds to compile; the suite then uses
+            few shapes.
     """
 
     MODES: Mapping[str, Mode]
@@ -64,27 +65,28 @@ class Adapter(Protocol):
 
     def optimizers(
         self,
-        rules: Mapping[str, Rule],
+        rules: Mapping[str, OptimizerSpec],
         shapes: Mapping[str, tuple[int, ...]],
         mode: str,
         rates: Mapping[str, Sequence[float]] | None = None,
         device: str = "cpu",
     ) -> Optimizers:
-        """Optimizers in a mode.
+        """Return optimizers that run in ``mode``.
 
         Args:
-            rules: name → rule.
-            shapes: of the parameters that each of them has.
-            rates: name → the step size of each update; without them that of the rule.
+            rules: name → optimizer specification.
+            shapes: parameter name → shape; each optimizer has its own copy of these parameters.
+            mode: key of `MODES`.
+            rates: name → learning rate of each update; without it the specification's own.
             device: where they compute, as `BackendInfo.create` takes it.
         """
 
     def settings(self) -> Mapping[str, str]:
-        """Settings of this process that an ability may need otherwise, and has to leave as they
-        were."""
+        """Return the settings of this process that a capability may change temporarily and must
+        restore."""
 
 
-def adapter(info: BackendInfo) -> Adapter:
-    """The module of a backend."""
+def load_adapter(info: BackendInfo) -> Adapter:
+    """Import the ``conformance`` module of a backend."""
     module: Adapter = importlib.import_module(f"{info.package}.conformance")
     return module

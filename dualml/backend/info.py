@@ -1,8 +1,8 @@
-"""What the parent process knows of backends, and how they are found.
+"""Facts that the parent process knows of backends, and the discovery of backends.
 
-A backend package registers a light function under the entry-point group ``dualml.backends``. It
-returns a `BackendInfo` without importing the framework, so that the parent process, which plans,
-launches and reports, never does. The `Backend` itself is made inside a worker process.
+A backend package registers a lightweight function under the entry-point group ``dualml.backends``.
+It returns a `BackendInfo` without importing the framework, so that the parent process, which plans,
+launches and reports, never does. The `Backend` itself is created inside a worker process.
 """
 
 from __future__ import annotations
@@ -15,23 +15,24 @@ from importlib.metadata import entry_points
 from typing import Literal
 
 from dualml.backend.training import Backend
-from dualml.errors import UserError, nearest
+from dualml.common.errors import UserError, did_you_mean
 
 GROUP = "dualml.backends"
 
 
 @dataclass(frozen=True)
-class Adopted:
-    """What whoever started this process as a rank says of it: a framework's own launcher, or the
-    user by options.
+class ExternalLaunch:
+    """Description of an external launch: this process was started as a rank by a framework's
+    launcher or by the user's options.
 
     Attributes:
-        launcher: its name.
-        backend: whose launcher it is; empty: its ranks may be of any backend.
-        rank, size: this rank, −1 for a process that only helps the ranks find one another.
-        sessions: groups of ranks that its rendezvous can serve, one after the other; 0: any number.
+        launcher: name of the launcher.
+        backend: the backend whose launcher it is; empty: the ranks may be of any backend.
+        rank, size: this rank and the number of ranks; rank −1 is a process that only helps the
+            ranks find one another.
+        sessions: groups of ranks that its rendezvous can serve one after the other; 0: any number.
         helper: command of the process that only helps.
-        start: tells apart the starts of one command, where the launcher starts its ranks again.
+        start: identifies one start of the command where the launcher restarts its ranks.
     """
 
     launcher: str
@@ -48,9 +49,11 @@ class Launcher:
     """A program that starts ranks.
 
     Attributes:
-        command: number of ranks, module, words → what is run; the module is that of every rank.
-        environ: what else it needs.
-        package: that it comes with, where it is not the framework's; ``install`` is the command.
+        command: function of the number of ranks, the module that each rank runs and its arguments →
+            command line.
+        environ: additional environment variables.
+        package: package that provides it, where that is not the framework; ``install`` is the
+            command that installs it.
         rendezvous: how its ranks find one another.
     """
 
@@ -60,8 +63,9 @@ class Launcher:
     install: str = ""
     rendezvous: str = "env://"
 
-    def missing(self) -> str | None:
-        """Why it cannot start anything; None where it can."""
+    def missing_reason(self) -> str | None:
+        """Return that ``package`` is not installed, with the command that installs it; None if it
+        is, or if the launcher comes with the framework."""
         if not self.package or importlib.util.find_spec(self.package) is not None:
             return None
         return f"{self.package} is not installed; install it with: {self.install}"
@@ -69,24 +73,24 @@ class Launcher:
 
 @dataclass(frozen=True)
 class BackendInfo:
-    """What the parent process may know about a backend without importing its framework.
+    """Facts about a backend that the parent process may use without importing the framework.
 
     Args:
-        name: the word on the command line (``torch``).
+        name: its name on the command line (``torch``).
         framework: the module whose presence decides whether the backend is installed.
         install: the command that installs the framework.
         factory: ``"package.module:Class"``, resolved in the worker.
         environ: environment variables a worker needs *before* the import, from the number of
             threads; `Backend.environment` records those that decide numbers or speed.
-        ranks: what the ranks of a trial are: ``processes`` that its `Backend` joins into a
-            group (`Grouping`), ``threads`` of one process, or ``none``, where a trial can only have
+        ranks: what the ranks of a trial are: ``processes`` that its `Backend` joins into a group
+            (`ProcessGroups`), ``threads`` of one process, or ``none``, where a trial can only have
             one rank.
-        preload: modules whose import takes long and computes nothing: workers are
-            forked from a process that has them. Empty where the framework does not survive a fork.
-        adopted: what the framework's own launcher says of this process; None where another program
-            started it.
-        launchers: that can start its ranks: see `dualml.launch.launchers`.
-        crowded: it has more threads than it computes with: see `dualml.cores`.
+        preload: modules whose import takes long and computes nothing: workers are forked from a
+            process that has them. Empty where the framework does not survive a fork.
+        adopted: returns how the framework's own launcher started this process; None where another
+            program did.
+        launchers: launchers that can start its ranks, by name; see `dualml.launch.launchers`.
+        crowded: whether it runs more threads than it computes with; see `dualml.common.cores`.
     """
 
     name: str
@@ -96,21 +100,24 @@ class BackendInfo:
     environ: Callable[[int], dict[str, str]] = lambda threads: {}
     ranks: Literal["processes", "threads", "none"] = "none"
     preload: Sequence[str] = ()
-    adopted: Callable[[], Adopted | None] = lambda: None
+    adopted: Callable[[], ExternalLaunch | None] = lambda: None
     launchers: Mapping[str, Launcher] = field(default_factory=dict)
     crowded: bool = False
 
     def installed(self) -> bool:
-        """Whether the framework is there; it is not imported."""
+        """Return whether the framework is installed, without importing it."""
         spec = importlib.util.find_spec(self.framework)
         return spec is not None and spec.origin is not None  # a bare folder of that name is none
 
     def create(self, device: str = "auto", threads: int = 0) -> Backend:
-        """The backend, with the framework imported.
+        """Import the framework and return the backend.
 
         Args:
             device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ``npu``.
-            threads: to compute with; 0: as many as the framework chooses.
+            threads: number of threads to compute with; 0: the framework's choice.
+
+        Raises:
+            UserError, Unsupported: a device that the backend does not know, or cannot use here.
         """
         module, _, attribute = self.factory.partition(":")
         backend: Backend = getattr(importlib.import_module(module), attribute)(device, threads)
@@ -118,23 +125,27 @@ class BackendInfo:
 
     @property
     def package(self) -> str:
-        """Where its other modules are, such as ``doctor`` and ``conformance``."""
+        """Name of the package that has its other modules, such as ``doctor`` and
+        ``conformance``."""
         return self.factory.partition(":")[0].rpartition(".")[0]
 
 
 def backends() -> dict[str, BackendInfo]:
-    """Every registered backend, installed or not, in the order numpy, torch, mindspore, others."""
+    """Return all registered backends by name, installed or not, in the order numpy, torch,
+    mindspore, others."""
     rank = {"numpy": 0, "torch": 1, "mindspore": 2}
     points = {point.name: point for point in entry_points(group=GROUP)}
     names = sorted(points, key=lambda name: (rank.get(name, 9), name))
     return {name: points[name].load()() for name in names}
 
 
-def choose(word: str | None) -> list[BackendInfo]:
-    """The backends a ``--backend`` argument means; ``None`` is every installed framework.
+def select_backends(word: str | None) -> list[BackendInfo]:
+    """Return the backends that a ``--backend`` argument selects, each once; None selects every
+    installed framework, without the reference ``numpy``.
 
     Raises:
-        UserError: an unknown word, or a backend whose framework is not installed.
+        UserError: an unknown name, a backend whose framework is not installed, or for None no
+            installed framework at all.
     """
     known = backends()
     if word is None:
@@ -145,7 +156,7 @@ def choose(word: str | None) -> list[BackendInfo]:
                 f"no framework is installed; install one with {hint}, or use --backend numpy"
             )
         return chosen
-    names = named(word)
+    names = parse_backend_names(word)
     for name in names:
         if not known[name].installed():
             raise UserError(
@@ -154,11 +165,12 @@ def choose(word: str | None) -> list[BackendInfo]:
     return [known[name] for name in names]
 
 
-def named(word: str) -> list[str]:
-    """The names of the backends in a ``--backend`` argument, installed or not.
+def parse_backend_names(word: str) -> list[str]:
+    """Return the backend names in a comma-separated ``--backend`` argument, each once, installed or
+    not; ``both`` stands for torch and mindspore, ``all`` for every registered backend.
 
     Raises:
-        UserError: an unknown word.
+        UserError: an unknown name.
     """
     known = list(backends())
     groups = {"both": ["torch", "mindspore"], "all": known}
@@ -167,5 +179,5 @@ def named(word: str) -> list[str]:
         names += groups.get(part.strip(), [part.strip()])
     for name in names:
         if name not in known:
-            raise UserError(f"unknown backend {name!r}{nearest(name, [*known, *groups])}")
+            raise UserError(f"unknown backend {name!r}{did_you_mean(name, [*known, *groups])}")
     return list(dict.fromkeys(names))

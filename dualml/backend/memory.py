@@ -1,4 +1,4 @@
-"""What a training holds in memory, in bytes by what they are for."""
+"""Memory of a training in bytes, by purpose."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Memory:
-    """Of one rank, in bytes, counted tensor by tensor; None where the framework does not show it.
+class MemoryUsage:
+    """Memory of one rank in bytes, counted tensor by tensor; None where the framework does not
+    report it.
 
     Attributes:
         weights: parameters.
-        gradients: one of every parameter, as they are when the optimizer gets them.
-        state: the optimizer's, without its count of updates.
-        activations: what a forward pass keeps for its backward pass, without parameters and
-            samples: of one chunk of the batch; of a split model the most that the rank kept at
-            once, for all its micro-batches (`dualml.backend.stage.Stage.held`).
+        gradients: one per parameter, in the form that the optimizer receives.
+        state: optimizer state, without the update count.
+        activations: tensors that a forward pass saves for its backward pass, without parameters and
+            samples. An unsplit training counts one chunk of the batch; a split one the peak of the
+            rank over all its micro-batches (`dualml.backend.stage.Stage.saved_activation_bytes`).
         buckets: copies of gradients or parameters that ranks make to combine them.
     """
 

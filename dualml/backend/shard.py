@@ -1,6 +1,6 @@
-"""What sharing out states, gradients and parameters needs of a backend: a stage whose numbers lie
-in flat vectors, and an optimizer over parts of them. Nothing here talks to other ranks.
-"""
+"""Interface that sharding (ZeRO) needs from a backend: a stage whose parameters and gradients
+lie in flat vectors, and an optimizer over slices of them. Nothing here communicates with other
+ranks."""
 
 from __future__ import annotations
 
@@ -12,116 +12,125 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from dualml.backend.ability import Ability, Tensor
-from dualml.backend.recipe import Recipe
+from dualml.backend.capability import Capability, Tensor
+from dualml.backend.training_spec import TrainingSpec
 
-#: Slot → one array a vector.
+#: State key → one array per vector.
 Slots = dict[str, list[NDArray[Any]]]
-#: Slot → one vector for each that the optimizer has.
+#: State key → one vector for each vector of the optimizer.
 State = Mapping[str, Sequence[Tensor]]
 
 
 @dataclass(frozen=True)
-class Vectors:
-    """How the parameters of a stage lie in flat memory.
+class FlatLayout:
+    """Layout of a stage's parameters in flat memory.
 
     Attributes:
-        names: of each vector the parameters, one after the other from its beginning.
-        lengths: elements of each, at least those of its parameters; what is left is nobody's.
-        rooms: pieces of memory that the vectors take in turn, so that only so many consecutive ones
-            are there at a time; 0: each vector has its own.
-        lower: whether they are of the recipe's lower type, else of float32.
+        names: parameters of each vector, stored one after the other from its beginning.
+        lengths: elements of each vector, at least those of its parameters; the rest is padding.
+        buffer_slots: number of memory buffers that the vectors use in turn, so that only that many
+            consecutive vectors are resident at a time; 0: each vector has its own memory.
+        low_precision: whether they are of the training's low-precision type rather than float32.
     """
 
     names: Sequence[Sequence[str]]
     lengths: Sequence[int]
-    rooms: int = 0
-    lower: bool = False
+    buffer_slots: int = 0
+    low_precision: bool = False
 
     @property
     def memory(self) -> Sequence[int]:
-        """Elements of each piece of memory that the vectors lie in.
+        """Elements of each memory buffer that the vectors lie in.
 
-        >>> Vectors([["a"], ["b"], ["c"]], [4, 6, 8], rooms=2).memory
+        >>> FlatLayout([["a"], ["b"], ["c"]], [4, 6, 8], buffer_slots=2).memory
         [8, 6]
         """
-        return largest(self.lengths, self.rooms) if self.rooms else self.lengths
+        return slot_lengths(self.lengths, self.buffer_slots) if self.buffer_slots else self.lengths
 
-    def room(self, number: int) -> int:
-        """Which of them a vector lies in."""
-        return number % self.rooms if self.rooms else number
-
-
-def largest(lengths: Sequence[int], rooms: int) -> list[int]:
-    """The largest of those that take each room in turn."""
-    return [max(lengths[room::rooms], default=0) for room in range(rooms)]
+    def slot_of(self, number: int) -> int:
+        """Return the index of the memory buffer in which vector ``number`` lies."""
+        return number % self.buffer_slots if self.buffer_slots else number
 
 
-class Shard(Protocol):
-    """The optimizer of some 1-D tensors, which it changes in their place."""
+def slot_lengths(lengths: Sequence[int], slots: int) -> list[int]:
+    """Return the length of each buffer slot: vector i uses slot i mod ``slots``, which is as long
+    as the longest of its vectors, 0 without any."""
+    return [max(lengths[slot::slots], default=0) for slot in range(slots)]
+
+
+class OptimizerShard(Protocol):
+    """The optimizer of some 1-D tensors, which it updates in place."""
 
     def finite(self, gradients: Sequence[Tensor]) -> bool:
-        """Whether all their numbers are."""
+        """Return whether all elements of the gradients are finite."""
 
     def update(self, gradients: Sequence[Tensor], step: int, made: int, scale: float) -> None:
-        """Update ``step``, the ``made``-th that is made, with the gradients over ``scale``; they
-        may be overwritten."""
+        """Apply update ``step`` with the gradients divided by ``scale``; it is the ``made``-th
+        update that is really applied. The gradients may be overwritten."""
 
     def state(self) -> Slots:
-        """Copies."""
+        """Return state key → copies on the host, one array per tensor."""
 
     def load(self, state: Slots, made: int) -> None:
-        """Go to the point after ``made`` updates."""
+        """Restore the state after ``made`` applied updates."""
 
-    def held(self) -> int:
-        """Bytes of the optimizer's state."""
+    def state_bytes(self) -> int:
+        """Return the bytes of the optimizer's state."""
 
 
-class Shardable(Ability):
-    """A `Stage` whose parameters and gradients lie where they are told to."""
+class FlatParameterStorage(Capability):
+    """A `Stage` whose parameters and gradients are stored in the flat vectors of a given layout."""
 
-    does = "keep the numbers of a model in vectors that ranks share out"
+    description = "store a model in flat vectors that are sharded over ranks"
 
     @abstractmethod
-    def flatten(self, weights: Vectors, gradients: Vectors) -> tuple[list[Tensor], list[Tensor]]:
-        """From now on the parameters are parts of the first vectors, all zero at first, and their
-        gradients are added up in parts of the second; the stage's own optimizer is given up.
+    def flatten(
+        self, weights: FlatLayout, gradients: FlatLayout
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Replace the parameters by views into new zero-filled vectors of the layout ``weights``,
+        and accumulate gradients in vectors of the layout ``gradients``; return both. The stage's
+        own optimizer is discarded.
 
         Raises:
-            Unsupported: this backend does not keep numbers of that type.
+            Unsupported: this backend does not store numbers of that type.
         """
 
     @abstractmethod
-    def wipe(self, vector: Tensor) -> None:
+    def zero_vector(self, vector: Tensor) -> None:
         """Fill a vector with zeros."""
 
     @abstractmethod
-    def shard(self, recipe: Recipe, weights: Sequence[Tensor], state: State | None = None) -> Shard:
-        """The recipe's optimizer over these vectors, or slices of vectors.
+    def make_optimizer_shard(
+        self, recipe: TrainingSpec, weights: Sequence[Tensor], state: State | None = None
+    ) -> OptimizerShard:
+        """Return the training's optimizer over these vectors, or slices of vectors.
 
         Args:
-            state: where its state lies: slot → a vector for each of ``weights``, as long as it.
-                What is written there between two updates is the state from then on. None: in
-                memory of its own.
+            state: memory for the optimizer state: state key → one vector for each of ``weights``,
+                of the same length. Values written there between two updates become the state. None:
+                the optimizer allocates its own memory.
         """
 
     @abstractmethod
-    def put(self, vector: Tensor, array: NDArray[Any]) -> None:
-        """Copy numbers of the host into a vector of the same length and type, in its place."""
+    def copy_from_host(self, vector: Tensor, array: NDArray[Any]) -> None:
+        """Copy a host array into a device vector of the same length and type, in place."""
 
     @abstractmethod
-    def get(self, vector: Tensor, array: NDArray[Any]) -> None:
-        """Copy a vector into such numbers of the host."""
+    def copy_to_host(self, vector: Tensor, array: NDArray[Any]) -> None:
+        """Copy a device vector into a host array of the same length and type, in place."""
 
     @abstractmethod
-    def drop(self) -> None:
-        """Forget what is kept for backward passes."""
+    def drop_saved_activations(self) -> None:
+        """Discard everything saved for backward passes."""
 
 
-def spans(names: Sequence[str], shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, int]]:
-    """Name → first element of a parameter in its vector, and the one after its last.
+def parameter_spans(
+    names: Sequence[str], shapes: Mapping[str, Sequence[int]]
+) -> dict[str, tuple[int, int]]:
+    """Return parameter name → (first element, one past its last) in a vector that holds ``names``
+    in order.
 
-    >>> spans(["a", "b"], {"a": (2, 3), "b": (4,)})
+    >>> parameter_spans(["a", "b"], {"a": (2, 3), "b": (4,)})
     {'a': (0, 6), 'b': (6, 10)}
     """
     places, stop = {}, 0

@@ -1,8 +1,9 @@
-"""What splitting a model needs of a backend: segments of layers that go forward and backward.
+"""Interface that splitting a model needs from a backend: segments of layers with forward and
+backward passes.
 
-A rank holds some segments, numbered through all its stages. Tensors are the framework's; values are
-stacks of them, the top last (residual connections keep a tensor aside). Nothing here talks to other
-ranks.
+A rank holds several segments, numbered through all its stages. Tensors are the framework's. Values
+are stacks of tensors, the top last: a residual connection keeps one below the top. Nothing here
+communicates with other ranks.
 """
 
 from __future__ import annotations
@@ -13,30 +14,33 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
-from dualml.model.base import Layer
+from dualml.algorithms.model.base import Layer
 
 Tensor = Any
 Values = tuple[Tensor, ...]
 Arrays = dict[str, NDArray[Any]]
-#: Of keys and values, seen from queries that have an early chunk of the positions and a late one of
-#: equal length: their own, causal; those of an earlier early chunk and a later late one, of which
-#: all queries see the first half; or the reverse, which the second half of the queries sees whole.
+#: Which keys and values a block holds, relative to queries that have an early chunk of the
+#: positions and a late one of equal length. "own": the same positions, masked causally. "early":
+#: an earlier early chunk and a later late one, of which all queries see the first half. "late":
+#: the reverse, which the second half of the queries sees completely.
 Block = Literal["own", "early", "late"]
 
 
-def seen(block: Block, length: int) -> tuple[slice, slice]:
-    """Which of ``length`` queries see something of a block, and which of its keys they see."""
+def visible_slices(block: Block, length: int) -> tuple[slice, slice]:
+    """Return the slice of ``length`` queries that attend to a block, and the slice of its
+    ``length`` keys that they see: all of both for ``own``; all queries and the first half of the
+    keys for ``early``; the second half of the queries and all keys for ``late``."""
     whole, first, second = slice(0, length), slice(0, length // 2), slice(length // 2, length)
     return {"own": (whole, whole), "early": (whole, first), "late": (second, whole)}[block]
 
 
-class Sliced(NamedTuple):
-    """Where an output is split among ranks; see `dualml.split.pieces.Piece`.
+class OutputSplit(NamedTuple):
+    """Split of a layer's output among ranks; see `dualml.parallel.split.shards.TensorShard`.
 
     Attributes:
-        axis: batch axis included.
-        blocks: equal ones that are split each.
-        mirrored: whether every second block is dealt in the reverse order of ranks.
+        axis: axis that is split, counted with the batch axis.
+        blocks: number of equal blocks, each of which is split.
+        mirrored: whether every second block is assigned to the ranks in reverse order.
     """
 
     axis: int
@@ -46,20 +50,20 @@ class Sliced(NamedTuple):
 
 @dataclass(frozen=True)
 class Segment:
-    """Consecutive layers that a rank computes without the others.
+    """Consecutive layers that a rank computes without communication.
 
     Attributes:
-        layers: as this rank has them.
-        depth: tensors on the stack before them.
-        split: layer → where its output is split; the output of others is whole.
-        lower: which of the tensors before them are of the lower type, where the model is trained
-            in one (`dualml.precision`).
+        layers: (name, layer) pairs with the shapes that this rank has.
+        depth: number of tensors on the stack before them.
+        split: layer name → how its output is split; layers that are missing have a whole output.
+        low_precision: for each tensor on the stack before them, whether it is of the low-precision
+            type (`dualml.algorithms.precision`).
     """
 
     layers: tuple[tuple[str, Layer], ...]
     depth: int
-    split: Mapping[str, Sliced]
-    lower: tuple[bool, ...] = (False,)
+    split: Mapping[str, OutputSplit]
+    low_precision: tuple[bool, ...] = (False,)
 
 
 class Stage(Protocol):
@@ -69,118 +73,130 @@ class Stage(Protocol):
     """
 
     def samples(self, index: NDArray[Any]) -> Tensor:
-        """Training samples as what the first stage takes."""
+        """Return the training samples with indices ``index``, int64 (B,), in the form that the
+        first stage takes."""
 
     def labels(self, index: NDArray[Any]) -> Tensor:
-        """Labels of training samples as what the loss takes."""
+        """Return the labels of the training samples with indices ``index`` in the form that the
+        loss takes."""
 
     def inputs(self, x: NDArray[Any]) -> Tensor:
-        """Samples that are not the training set's."""
+        """Convert samples from outside the training set to the form that the first stage takes."""
 
     def targets(self, y: NDArray[Any]) -> Tensor:
-        """Labels that are not the training set's."""
+        """Convert labels from outside the training set to the form that the loss takes."""
 
     def empty(self, shape: tuple[int, ...]) -> Tensor:
-        """A contiguous float tensor with arbitrary content, to receive into."""
+        """Return a contiguous, uninitialised float tensor to receive into."""
 
     def forward(
         self, segment: int, micro: int, values: Values, masks: Sequence[Any] = ()
     ) -> Values:
-        """The segment's output; what its backward pass needs is kept for this micro-batch."""
+        """Compute the segment's output and save what the backward pass of this micro-batch
+        needs."""
 
     def backward(self, segment: int, micro: int, gradients: Values) -> Values | None:
-        """Add to the gradients of the parameters; the gradients of the segment's input, None where
-        its input is the samples. What was kept for the micro-batch is dropped."""
+        """Accumulate the parameters' gradients; return the gradients of the segment's input, or
+        None where the input is the samples. The activations saved for the micro-batch are freed."""
 
     def loss(self, micro: int, values: Values, labels: Tensor, masks: Sequence[Any] = ()) -> Any:
-        """Lazy mean loss of the micro-batch through the last segment, None where it comes with the
-        backward pass."""
+        """Run the last segment and return the lazy mean loss of the micro-batch; None where the
+        loss is computed in the backward pass."""
 
     def loss_backward(self, micro: int, share: float) -> tuple[Any, Values | None]:
-        """The lazy loss, None where it came before, and what `backward` returns, for the last
-        segment and ``share`` times the loss."""
+        """Run the last segment's backward pass for ``share`` times the loss of a micro-batch;
+        return the lazy loss (None if `loss` returned it) and the gradients of the segment's input
+        (None where that is the samples)."""
 
-    def states(self) -> dict[int, Arrays]:
-        """Micro-batch → layer → state that its samples ended with, (B, S, H), of stateful layers
-        and of those passes since the last call; of a stage that is `Carrying`."""
+    def pop_states(self) -> dict[int, Arrays]:
+        """Return, and forget, the final hidden states of the micro-batches since the last call:
+        micro-batch → layer → (B, S, H), for stateful layers of a stage with `StateCarryover`."""
 
-    def lazy(self, losses: Sequence[tuple[Any, float]]) -> Any:
-        """Losses of micro-batches and their shares of the batch, as `Backend.read` takes them."""
+    def combine_losses(self, losses: Sequence[tuple[Any, float]]) -> Any:
+        """Combine the micro-batches' losses, weighted by their shares of the batch, into a value
+        for `Backend.materialize_losses`."""
 
     def infer(self, segment: int, values: Values) -> tuple[Values, list[Tensor]]:
-        """Output in evaluation mode, and the top of the stack after every layer."""
+        """Return the segment's output in evaluation mode, and the top of the stack after every
+        layer."""
 
-    #: Samples that `infer` is given at least, so that no other number is compiled; 0: as many as
-    #: there are.
-    infers: int
+    #: Minimum batch that `infer` receives, so that no smaller shape is compiled; 0: no minimum.
+    min_eval_batch: int
 
-    def score(self, logits: Tensor, labels: Tensor) -> tuple[float, NDArray[Any]]:
-        """Mean loss and predicted classes; of the first of ``logits``, where labels are fewer."""
+    def evaluate(self, logits: Tensor, labels: Tensor) -> tuple[float, NDArray[Any]]:
+        """Return the mean loss and the predicted classes; of the first ``logits`` where there are
+        fewer labels."""
 
-    #: Whether what is kept for backward passes is to be counted.
-    measuring: bool
+    #: Whether the bytes saved for backward passes are counted.
+    counts_saved_bytes: bool
 
-    def held(self) -> int:
-        """Bytes kept for backward passes at this moment, while ``measuring``."""
+    def saved_activation_bytes(self) -> int:
+        """Return the bytes that are saved for backward passes at this moment; valid while
+        ``counts_saved_bytes``."""
 
     def concat(self, parts: Sequence[Tensor], axis: int) -> Tensor:
-        """Tensors put together along an axis."""
+        """Concatenate tensors along an axis."""
 
-    def cut(self, x: Tensor, axis: int, part: int, parts: int) -> Tensor:
-        """One of equal parts along an axis, contiguous."""
+    def take_chunk(self, x: Tensor, axis: int, part: int, parts: int) -> Tensor:
+        """Return one of ``parts`` equal parts of ``x`` along an axis, contiguous."""
 
-    def zero(self) -> None:
-        """Gradients of zero, and nothing kept."""
+    def zero_grad(self) -> None:
+        """Set the gradients to zero and free all saved activations."""
 
-    def flat(self) -> Tensor:
-        """All gradients as one contiguous 1-D tensor."""
+    def flatten_gradients(self) -> Tensor:
+        """Return all gradients as one contiguous 1-D tensor."""
 
-    def assign_flat(self, flat: Tensor) -> None:
-        """Replace the gradients by what `flat` returned, reduced."""
+    def assign_flat_gradients(self, flat: Tensor) -> None:
+        """Replace the gradients by a reduced tensor in the layout of `flatten_gradients`."""
 
     def gradients(self) -> Arrays:
-        """Copies."""
+        """Return copies of the gradients by canonical name."""
 
     def update(self, step: int) -> None:
-        """Update ``step`` of the optimizer with the gradients that are there."""
+        """Apply update ``step`` of the optimizer with the accumulated gradients."""
 
     def weights(self) -> Arrays:
-        """Copies."""
+        """Return copies of the parameters by canonical name."""
 
     def state(self) -> dict[str, Arrays]:
-        """Optimizer state: slot → parameter → copy."""
+        """Return copies of the optimizer state: state key → parameter name → array."""
 
     def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
-        """Go to the point after update ``step``."""
+        """Restore parameters and optimizer state to ``weights`` and ``state``, those after update
+        ``step``."""
 
 
 class BlockAttention(Protocol):
-    """Attention of a rank's T positions to blocks of keys and values, one after the other.
+    """Attention of a rank's T positions to blocks of keys and values, one block after the other.
 
-    Shapes: B batch, G groups of R heads, K entries of a head. Heads are laid out as the backend
-    likes; keys and values are one contiguous tensor, which travels as it is.
+    Shapes: B batch, G groups of R heads, K entries per head. The backend chooses the layout of the
+    heads; keys and values are one contiguous tensor, which is sent as it is.
     """
 
-    def split(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries, and keys and values, turned by their positions, of (B, T, G·(R + 2)·K)."""
+    def split_qkv(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Split ``x`` (B, T, G·(R + 2)·K) into queries and a tensor of keys and values, with the
+        rotary position embedding applied."""
 
     def attend(
         self, q: Tensor, kv: Tensor, block: Block, state: tuple[Tensor, Tensor] | None
     ) -> tuple[Tensor, Tensor]:
-        """Outputs, and logarithms of the sums of exponentials, of this block and those before it,
-        whose ``state`` it may overwrite; None: it is the first, one's own."""
+        """Accumulate one block: return the outputs and the log-sum-exp of this block and those
+        before it. ``state`` holds the earlier ones and may be overwritten; None: this is the rank's
+        own block, the first."""
 
-    def joined(self, y: Tensor) -> Tensor:
-        """(B, T, G·R·K) of outputs by heads."""
+    def merge_heads(self, y: Tensor) -> Tensor:
+        """Return outputs ``y``, separated by heads, as (B, T, G·R·K)."""
 
-    def heads(self, y: Tensor) -> Tensor:
-        """The reverse of `joined`."""
+    def split_heads(self, y: Tensor) -> Tensor:
+        """Split (B, T, G·R·K) into heads; the inverse of `merge_heads`."""
 
-    def back(
+    def backward_block(
         self, q: Tensor, kv: Tensor, block: Block, flow: Tensor, y: Tensor, lse: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """What a block adds to the gradients of the queries, and of its keys and values, of full
-        shape; the gradient ``flow`` of the outputs ``y`` and ``lse`` are of all blocks."""
+        """Return what a block contributes to the gradients of the queries and of its keys and
+        values, in full shape. ``flow`` is the gradient of the outputs ``y``; ``y`` and the
+        log-sum-exp ``lse`` are those of all blocks."""
 
-    def whole(self, dq: Tensor, dkv: Tensor) -> Tensor:
-        """The gradient of what `split` took."""
+    def merge_qkv_gradients(self, dq: Tensor, dkv: Tensor) -> Tensor:
+        """Combine the gradients of queries, keys and values into the gradient of the input of
+        `split_qkv`."""

@@ -1,4 +1,4 @@
-"""What every backend and every training can do: what no framework can leave out of the boundary."""
+"""Interface that every backend and every training implements."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from dualml.backend.ability import Able
-from dualml.backend.recipe import Array, Recipe
-from dualml.clock import WALL, start_wall
-from dualml.precision import SLOT, Scaler
+from dualml.algorithms.precision import SLOT, Scaler
+from dualml.backend.capability import SupportsCapabilities
+from dualml.backend.training_spec import Array, TrainingSpec
+from dualml.common.clock import WALL, start_wall_clock
+from dualml.common.former_members import keep_former_members
 
 Arrays = dict[str, Array]
 
 
 @dataclass(frozen=True)
-class Trace:
-    """What one batch does to a model, seen from outside: nothing is changed by looking.
+class BatchTrace:
+    """Values that one batch computes in a model, for comparison; taking a trace changes nothing.
 
     Attributes:
         data: SHA-256 of the batch as the framework holds it (`batch_digest`).
@@ -36,79 +37,86 @@ class Trace:
     gradients: Arrays
 
 
-class Training(Able, ABC):
-    """A model, its optimizer and the training data on one device: what a trial works with.
+@keep_former_members
+class Training(SupportsCapabilities, ABC):
+    """A model, its optimizer and its training data on one device: what a trial trains.
 
-    Arrays of parameters, gradients and state have the parameter's shape and its canonical name;
-    a ``batch`` is indices of training samples, int64 (B,).
+    Arrays of parameters, gradients and state have the parameter's shape and canonical name. A
+    ``batch`` is the indices of training samples, int64 (B,).
 
     Attributes:
-        now: updates so far; the masks of Dropout are those of the next one.
-        scaler: of the loss, where it is scaled (`dualml.precision`).
+        step_count: updates so far; the dropout masks are those of the next update.
+        scaler: loss scaler, or None where the loss is not scaled (`dualml.algorithms.precision`).
     """
 
-    now: int
+    step_count: int
     scaler: Scaler | None = None
 
     @abstractmethod
     def step(self, batch: Array, step: int) -> Any:
-        """The fast path: one update, compiled or fused, without a synchronisation.
+        """Run one update on the fast path, compiled or fused, without synchronising with the
+        device.
 
         Args:
-            batch: indices of training samples, int64 (B,); larger batches than `Recipe.chunk` are
-                accumulated into one gradient of the whole.
+            batch: indices of training samples, int64 (B,); batches larger than `TrainingSpec.chunk`
+                are accumulated into one gradient.
             step: number of the update, from 1.
 
         Returns:
-            The mean loss of the batch before the update in a form only `Backend.read` understands
-            (the framework's lazy scalar, or one for each chunk with its weight).
+            The mean loss of the batch before the update, in a form that only
+            `Backend.materialize_losses` understands (the framework's lazy scalar, or one per chunk
+            with its weight).
         """
 
-    def stretch(self, batches: Sequence[Any], first: int) -> list[Any]:
-        """One update for each of the ``batches``, the first of them number ``first``; their lazy
+    def run_steps(self, batches: Sequence[Any], first: int) -> list[Any]:
+        """Run one update for each of the ``batches``, numbered from ``first``; return their lazy
         losses."""
         return [self.step(batch, step) for step, batch in enumerate(batches, start=first)]
 
     @abstractmethod
-    def trace(self, batch: Array, probe: Array) -> Trace:
-        """Loss and gradients of ``batch`` and activations of the samples ``probe``; the masks of
-        Dropout are those of the next update."""
+    def trace(self, batch: Array, probe: Array) -> BatchTrace:
+        """Return loss and gradients of ``batch`` with the dropout masks of the next update, and
+        activations of the samples ``probe`` in evaluation mode. Nothing is updated."""
 
     @abstractmethod
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
-        """Mean loss over ``x``, ``y`` and the predicted classes, integers in the shape of ``y``, in
-        evaluation mode."""
+        """Return the mean loss over ``x``, ``y`` and the predicted classes, integers in the shape
+        of ``y``, in evaluation mode."""
 
     @abstractmethod
     def weights(self) -> Arrays:
-        """Canonical name → copy of the parameter or buffer, in the order of `ModelSpec.tensors`."""
+        """Return canonical name → copy of each parameter and buffer, in the order of
+        `ModelSpec.tensors`."""
 
     @abstractmethod
     def state(self) -> dict[str, Arrays]:
-        """Optimizer state: slot (``exp_avg``) → canonical name → copy; with `scaling`."""
+        """Return the optimizer state: state key (``exp_avg``) → canonical name → copy, with
+        `scaler_state`."""
 
     @abstractmethod
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
-        """Go to the point after update ``step``, with these ``weights`` and this ``state``;
-        ``Rule.init`` gives the state of step 0."""
+        """Restore the point after update ``step`` with these ``weights`` and this ``state``;
+        ``OptimizerSpec.init`` gives the state of step 0."""
 
     def running_statistics(self) -> Arrays:
-        """Canonical name → copy of the running statistics of batch normalisation; a model without
-        it has none."""
+        """Return canonical name → copy of batch normalisation's running statistics; empty for a
+        model without it."""
         return {}
 
     def load_running_statistics(self, statistics: Mapping[str, Array]) -> None:
-        """Replace the running statistics; all else stays."""
+        """Replace batch normalisation's running statistics; everything else stays. The base class
+        does nothing, for models without them."""
 
-    def learned(self) -> Arrays:
-        """Copy what an optimizer changes: `weights` without running statistics."""
+    def trainable_weights(self) -> Arrays:
+        """Return copies of the arrays that the optimizer changes: `weights` without running
+        statistics."""
         running = self.running_statistics()
         return {name: w for name, w in self.weights().items() if name not in running}
 
     @contextlib.contextmanager
     def preserving_statistics(self) -> Iterator[None]:
-        """Restore the running statistics afterwards: a forward pass that is only looked at moves
-        them, too."""
+        """Restore the running statistics on exit, because a forward pass that only observes moves
+        them too."""
         kept = self.running_statistics()
         try:
             yield
@@ -116,58 +124,63 @@ class Training(Able, ABC):
             if kept:
                 self.load_running_statistics(kept)
 
-    def move(self, by: Callable[[Arrays], Mapping[str, Array]]) -> None:
-        """Replace the weights by what ``by`` makes of them; all else stays.
+    def transform_weights(self, fn: Callable[[Arrays], Mapping[str, Array]]) -> None:
+        """Replace the weights by ``fn(weights)``; everything else stays.
 
         Args:
-            by: of named arrays; ranks that share a model pass their own parts, and those that hold
-                the same part pass it under the same name.
+            fn: function of named arrays; ranks that share a model pass their own parts, and ranks
+                that hold the same part pass it under the same name.
         """
-        self.load(by(self.weights()), self.state(), self.now)
+        self.load(fn(self.weights()), self.state(), self.step_count)
 
-    # --- of a scaled loss -------------------------------------------------------------------------
+    # --- loss scaling -----------------------------------------------------------------------------
 
     @property
-    def scale(self) -> float:
-        """What the loss of the next update is multiplied with."""
+    def loss_scale(self) -> float:
+        """Factor that the loss of the next update is multiplied by; 1 without a loss scaler."""
         return 1.0 if self.scaler is None else self.scaler.scale
 
-    def unscaled(self, gradients: Mapping[str, Array]) -> Arrays:
-        """What the next update makes of gradients of the scaled loss."""
-        return dict(gradients) if self.scaler is None else self.scaler.used(gradients)
+    def unscale_gradients(self, gradients: Mapping[str, Array]) -> Arrays:
+        """Return the gradients that the next update uses, from those of the scaled loss."""
+        return dict(gradients) if self.scaler is None else self.scaler.unscale_gradients(gradients)
 
-    def accepts(self, finite: bool) -> bool:
-        """Whether an update is made, by whether all its gradients are finite."""
-        return self.scaler is None or self.scaler.accepts(finite)
+    def should_step(self, finite: bool) -> bool:
+        """Return whether the update is applied, given whether all its gradients are finite, and let
+        the loss scaler adjust its scale. Without a scaler every update is applied."""
+        return self.scaler is None or self.scaler.should_step(finite)
 
-    def made(self, step: int) -> int:
-        """Of the updates up to ``step`` those that were made."""
+    def applied_steps(self, step: int) -> int:
+        """Return how many of the updates up to the current ``step`` were applied: all but those
+        that the loss scaler has skipped so far."""
         return step - (0 if self.scaler is None else self.scaler.skipped)
 
-    def scaling(self) -> dict[str, Arrays]:
-        """Its part of the state."""
+    def scaler_state(self) -> dict[str, Arrays]:
+        """Return the loss scaler's part of the optimizer state; empty without a scaler."""
         return {} if self.scaler is None else {**self.scaler.state()}
 
-    def rescale(self, state: Mapping[str, Arrays]) -> dict[str, Arrays]:
-        """Take that part from what is to be loaded; the rest of it."""
+    def pop_scaler_state(self, state: Mapping[str, Arrays]) -> dict[str, Arrays]:
+        """Load the loss scaler's part of ``state`` into the scaler, if there is one; return
+        ``state`` without that part."""
         if self.scaler is not None:
             self.scaler.load(state)
         return {slot: named for slot, named in state.items() if slot != SLOT}
 
 
-#: Samples of an evaluation at once: enough to keep a core busy, few enough to need little memory.
+#: Samples per evaluation batch: enough to keep a core busy, few enough to need little memory.
 EVALUATED_AT_ONCE = 250
-#: Of a text: each position has as many logits as there are words.
+#: Positions per evaluation batch of a text: each has as many logits as there are words.
 POSITIONS_AT_ONCE = 2048
 
 
-def at_once(y: Array) -> int:
-    """Samples of an evaluation at once: with one label each (N,), or with T of them (N, T)."""
+def eval_batch_size(y: Array) -> int:
+    """Return the number of samples per evaluation batch: 250 for labels (N,), 2048 positions but at
+    least one sample for labels (N, T), one per position."""
     return EVALUATED_AT_ONCE if y.ndim == 1 else max(1, POSITIONS_AT_ONCE // y.shape[1])
 
 
-def chunks(batch: Array, size: int) -> list[tuple[Array, float]]:
-    """``batch`` cut into pieces of at most ``size`` indices, each with its share of the mean."""
+def split_into_chunks(batch: Array, size: int) -> list[tuple[Array, float]]:
+    """Split ``batch`` into chunks of at most ``size`` indices, each with its share of the batch (0
+    … 1); an empty batch has none."""
     return [
         (batch[i : i + size], len(batch[i : i + size]) / len(batch))
         for i in range(0, len(batch), size)
@@ -175,20 +188,22 @@ def chunks(batch: Array, size: int) -> list[tuple[Array, float]]:
 
 
 def batch_digest(x: Array, y: Array) -> str:
-    """SHA-256 of a batch: samples as float32 and labels as int64, whatever the framework held."""
+    """Return the SHA-256 of a batch: samples as float32 and labels as int64, whatever types the
+    framework used."""
     digest = hashlib.sha256(np.ascontiguousarray(x, np.float32).data)
     digest.update(np.ascontiguousarray(y, np.int64).data)
     return digest.hexdigest()
 
 
-class Backend(Able, ABC):
-    """What every backend can do; made by `BackendInfo.create` from a device and a number of
-    threads, in the worker process alone.
+@keep_former_members
+class Backend(SupportsCapabilities, ABC):
+    """Interface of every backend. `BackendInfo.create` makes it from a device and a number of
+    threads, only in the worker process.
 
     Attributes:
         name: as in its `BackendInfo`.
-        dtype: of the numbers it computes with, ``float32`` or ``float64``.
-        clock: the name of the clock that `stopwatch` reads, see `dualml.clock`.
+        dtype: type that it computes with, ``float32`` or ``float64``.
+        clock: name of the clock that `stopwatch` reads, see `dualml.common.clock`.
     """
 
     name: str
@@ -197,21 +212,23 @@ class Backend(Able, ABC):
 
     @abstractmethod
     def environment(self) -> dict[str, str]:
-        """Versions, device, threads and determinism settings, as recorded in the run folder."""
+        """Return versions, device, threads and determinism settings, as recorded in the run
+        folder."""
 
     @abstractmethod
-    def training(self, recipe: Recipe) -> Training:
-        """Put everything a trial needs on the device."""
+    def training(self, recipe: TrainingSpec) -> Training:
+        """Put everything that a trial needs on the device and return its training."""
 
     @abstractmethod
-    def read(self, losses: Sequence[Any]) -> Array:
-        """Lazy losses of `Training.step` → float64 array; the only synchronisation of a training
-        loop."""
+    def materialize_losses(self, losses: Sequence[Any]) -> Array:
+        """Copy the lazy losses of `Training.step` to the host as a float64 array; the only
+        synchronisation of a training loop."""
 
     @abstractmethod
     def synchronize(self) -> None:
         """Wait for the device; called before every reading of the clock."""
 
     def stopwatch(self) -> Callable[[], float]:
-        """Start a clock; return what stops it and tells the seconds, the device's included."""
-        return start_wall(self.synchronize)
+        """Start a clock; return a function that stops it and returns the seconds, the device's work
+        included."""
+        return start_wall_clock(self.synchronize)

@@ -1,4 +1,4 @@
-"""Checks one file of a student's: what it is asked, what came of it, what that means."""
+"""Check of one file of a student: run the requirements' calls and judge the answers."""
 
 from __future__ import annotations
 
@@ -6,27 +6,35 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dualml.course.exercise import RIGHT, Answer, Call, File, Flags, Requirement, Trouble
+from dualml.common.seeds import make_generator
+from dualml.course.exercise import (
+    RIGHT,
+    Answer,
+    ExerciseCall,
+    ExerciseFile,
+    Flags,
+    Requirement,
+    Trouble,
+)
 from dualml.course.isolation.client import find_isolation
 from dualml.course.isolation.detect import Isolation
 from dualml.course.judge import Judgement, judge
 from dualml.course.sandbox import CALL_S, Sandbox
 from dualml.course.source import Problem, examine
-from dualml.seeds import generator
 
 
 @dataclass(frozen=True)
-class Checked:
-    """What is said of a file.
+class CheckResult:
+    """Result of the check of one file.
 
     Attributes:
-        problems: what is seen without running it.
-        judgements: of each requirement, in their order.
-        seed: that everything was drawn with.
-        printed: the end of what the student's code printed.
+        problems: problems found without running the file.
+        judgements: judgement of each requirement, in their order.
+        seed: seed of all random draws.
+        printed: end of the output of the student's code.
     """
 
-    file: File
+    file: ExerciseFile
     path: Path
     problems: Sequence[Problem]
     judgements: Sequence[Judgement]
@@ -34,73 +42,98 @@ class Checked:
     printed: str = ""
 
     @property
-    def met(self) -> bool:
+    def is_passed(self) -> bool:
+        """Whether every judgement is ``met`` (``not judged`` counts as not met) and the file has no
+        grave problem."""
         well = all(j.status == "met" for j in self.judgements)
-        return well and not any(p.grave for p in self.problems)
+        return well and not any(p.is_grave for p in self.problems)
 
 
-def absent(file: File, path: Path, seed: int, command: str) -> Checked:
-    """What is said of a file whose framework is not installed."""
+def report_missing_framework(
+    file: ExerciseFile, path: Path, seed: int, command: str
+) -> CheckResult:
+    """Make the result of a file whose framework is not installed: no requirement is judged;
+    ``command`` installs the framework."""
     judgements = [Judgement(requirement, "not judged") for requirement in file.requirements]
-    return Checked(file, path, [Problem("not_installed", command)], judgements, seed)
+    return CheckResult(file, path, [Problem("not_installed", command)], judgements, seed)
+
+
+@dataclass(frozen=True)
+class CheckWatcher:
+    """Functions that follow a running check.
+
+    Args:
+        on_progress: called with the number of finished calls and of all calls.
+        is_cancelled: returns whether nobody waits for the result any more; the result is then
+            meaningless.
+    """
+
+    on_progress: Callable[[int, int], None] = lambda done, total: None
+    is_cancelled: Callable[[], bool] = lambda: False
+
+
+UNWATCHED = CheckWatcher()
 
 
 def check(
-    file: File,
+    file: ExerciseFile,
     path: Path,
     seed: int,
     *,
-    chosen: Callable[[Requirement], bool] = lambda requirement: True,
+    select: Callable[[Requirement], bool] = lambda requirement: True,
     seconds: float = CALL_S,
-    done: Callable[[int, int], None] = lambda done, total: None,
-    over: Callable[[], bool] = lambda: False,
+    watcher: CheckWatcher = UNWATCHED,
     isolation: Isolation | None = None,
-) -> Checked:
-    """Run a student's file on drawn inputs and judge what it gives.
+) -> CheckResult:
+    """Run a student's file on random inputs and judge its answers. A file with a fatal problem is
+    not run, and no requirement is judged.
 
     Args:
-        file: the exercise that it is of.
+        file: the exercise.
         path: the student's file.
-        chosen: which of the requirements.
-        seconds: that one call may take.
-        done: called with the number of calls that are over, and of all.
-        over: whether nobody waits for the judgement any more; what it then says is nothing.
-        isolation: what is around the student's code; else walls where the machine has them.
+        select: function that selects the requirements to check.
+        seconds: time limit of one call.
+        watcher: who is told of the progress, and may cancel.
+        isolation: isolation of the student's code; None: the best one that the machine supports.
 
     Raises:
-        NotJudged: the machine is at fault, not the student.
+        MachineFault: the machine is at fault, not the student.
     """
-    wanted = [r for r in file.requirements if chosen(r)]
+    wanted = [r for r in file.requirements if select(r)]
     problems = examine(path, file)
-    if any(p.ends for p in problems):
+    if any(p.is_fatal for p in problems):
         skipped = [Judgement(r, "not judged") for r in wanted]
-        return Checked(file, path, problems, skipped, seed)
+        return CheckResult(file, path, problems, skipped, seed)
     absent = {p.target for p in problems if p.kind == "missing"}
     asked = [
         (r, call)
         for r in wanted
         if r.target not in absent
-        for call in r.calls(generator(seed, "exercise", r.name))
+        for call in r.calls(make_generator(seed, "exercise", r.name))
     ]
     count = [0]
 
-    def one() -> None:
+    def report_progress() -> None:
+        """Report one more finished call."""
         count[0] = min(count[0] + 1, len(asked))  # some are asked twice
-        done(count[0], len(asked))
+        watcher.on_progress(count[0], len(asked))
 
     around = isolation or find_isolation(file.backend)
-    sandbox = Sandbox(file, path, seconds, over, around)
-    answers = sandbox.answers([call for _, call in asked], one)
-    judgements = list(judged(file, wanted, list(zip(asked, answers, strict=True)), absent))
-    try_again(judgements, asked, sandbox)
-    return Checked(file, path, problems, judgements, seed, sandbox.printed)
+    sandbox = Sandbox(file, path, seconds, watcher.is_cancelled, around)
+    answers = sandbox.answers([call for _, call in asked], report_progress)
+    judgements = list(
+        judge_requirements(file, wanted, list(zip(asked, answers, strict=True)), absent)
+    )
+    retry_disturbed(judgements, asked, sandbox)
+    return CheckResult(file, path, problems, judgements, seed, sandbox.printed)
 
 
-def try_again(
-    judgements: list[Judgement], asked: Sequence[tuple[Requirement, Call]], sandbox: Sandbox
+def retry_disturbed(
+    judgements: list[Judgement], asked: Sequence[tuple[Requirement, ExerciseCall]], sandbox: Sandbox
 ) -> None:
-    """Try once more what a busy machine may have disturbed, until it is met, the same mistake is
-    seen a second time, or the requirement's `tries` are used up."""
+    """Repeat the calls of requirements that are not met by a difference in numbers, which a busy
+    machine may have caused, and replace their judgements in place, until the requirement is met,
+    the same mistake is found twice in succession, or the requirement's `tries` are used up."""
     believed: set[int] = set()
     for tried in range(1, max((j.requirement.tries for j in judgements), default=1)):
         doubted = [
@@ -114,21 +147,25 @@ def try_again(
         for n in doubted:
             before = judgements[n]
             own = [call for r, call in asked if r is before.requirement]
-            earlier = (j.flags for j in judgements[:n]
-                       if j.requirement.target == before.requirement.target)  # fmt: skip
+            earlier = (
+                j.flags for j in judgements[:n] if j.requirement.target == before.requirement.target
+            )
             likely = RIGHT.union(*earlier)
             judgements[n] = judge(before.requirement, own, [next(answers) for _ in own], likely)
             if before.mistakes and before.mistakes == judgements[n].mistakes:
                 believed.add(n)
 
 
-def judged(
-    file: File,
+def judge_requirements(
+    file: ExerciseFile,
     wanted: Sequence[Requirement],
-    answered: Sequence[tuple[tuple[Requirement, Call], Answer]],
+    answered: Sequence[tuple[tuple[Requirement, ExerciseCall], Answer]],
     absent: set[str],
 ) -> Iterator[Judgement]:
-    """Of each requirement; what was found before is likely what is wrong later, too."""
+    """Yield the judgement of each requirement in ``wanted``; one whose target is ``absent`` is not
+    met. Mistakes found earlier are tried first in later requirements of the same target. A
+    differing requirement gets its ``otherwise`` as the mistake if none of its own is found and the
+    target meets all others."""
     likely: dict[str, Flags] = {}
     met: set[str] = set()
     for requirement in wanted:
@@ -145,8 +182,11 @@ def judged(
         if judgement.status == "met":
             met.add(requirement.name)
         elif requirement.otherwise and judgement.difference is not None:
-            beside = [r.name for r in file.requirements
-                      if r.target == requirement.target and not r.otherwise]  # fmt: skip
+            beside = [
+                r.name
+                for r in file.requirements
+                if r.target == requirement.target and not r.otherwise
+            ]
             if met.issuperset(beside) and not set(judgement.mistakes) & set(requirement.flags):
                 judgement = replace(judgement, mistakes=(requirement.otherwise,))
         yield judgement

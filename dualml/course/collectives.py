@@ -1,7 +1,7 @@
-"""Computes, in NumPy, the collectives that all ranks of a student have asked for alike.
+"""NumPy implementation of the collectives that all ranks of a student have requested consistently.
 
-It stands between the ranks of a student: they reach one another through it alone. So it knows when
-ranks ask for different things, and that nothing can come any more, at once and without a timeout.
+All communication between a student's ranks goes through it. So mismatched requests and deadlocks
+are detected at once, without a timeout.
 """
 
 from __future__ import annotations
@@ -13,26 +13,39 @@ from typing import Any
 
 import numpy as np
 
-from dualml.communicator.how import DTYPES, OPS
-from dualml.communicator.parts import start_of
-from dualml.messages import Header, field_of, number_of, text_of
+from dualml.algorithms.communicator.parts import part_start
+from dualml.algorithms.communicator.primitives import DTYPES, OPS
+from dualml.common.bounded_io import Header, get_field, get_int, get_text
 
-COLLECTIVES = ("all_reduce", "reduce", "broadcast", "gather", "all_gather", "scatter",
-               "reduce_scatter", "all_to_all", "barrier")  # fmt: skip
+COLLECTIVES = (
+    "all_reduce",
+    "reduce",
+    "broadcast",
+    "gather",
+    "all_gather",
+    "scatter",
+    "reduce_scatter",
+    "all_to_all",
+    "barrier",
+)
 EXCHANGE = "exchange"
 COMBINE: dict[str, Callable[[Any, Any], Any]] = {
-    "sum": np.add, "mean": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply,
-}  # fmt: skip
+    "sum": np.add,
+    "mean": np.add,
+    "max": np.maximum,
+    "min": np.minimum,
+    "prod": np.multiply,
+}
 
 
 @dataclass
 class Ask:
-    """A collective or an exchange that one rank has asked for and waits for.
+    """A collective or an exchange that one rank has requested and waits for.
 
     Attributes:
-        name: of the collective, or `EXCHANGE`.
-        arrays: ``x``, or ``0``, ``1``, … of parts; of an exchange ``send/PEER``.
-        receive: of an exchange: peer → (type, shape) that is expected.
+        name: name of the collective, or `EXCHANGE`.
+        arrays: ``x``, or ``0``, ``1``, … for parts; ``send/PEER`` for an exchange.
+        receive: peer → (dtype, shape) that an exchange expects; else empty.
     """
 
     name: str
@@ -45,39 +58,41 @@ class Ask:
 
     @property
     def signature(self) -> str:
-        """The name, type, shape, operation and root on which all ranks have to agree, as text."""
+        """Name, dtype, shape, operation and root as text, on which all ranks must agree."""
         if self.name == "barrier":
             return "barrier"
         return f"{self.name} {self.dtype} {self.shape} op={self.op} root={self.root}"
 
     @property
     def elements(self) -> int:
+        """Number of elements of ``shape``: of the tensor, for ``scatter`` and ``all_to_all`` of one
+        part."""
         return prod(self.shape)
 
     @property
     def sends(self) -> dict[int, Any]:
-        """The messages of an exchange: rank that is sent to → array."""
+        """Messages of an exchange: destination rank → array; only for an exchange."""
         return {int(key.partition("/")[2]): a for key, a in self.arrays.items()}
 
 
 def read_ask(
     header: Header, arrays: Mapping[str, Any], rank: int, size: int, silent: bool = False
 ) -> Ask:
-    """Return what a rank asks for.
+    """Parse the request of a rank.
 
     Args:
-        silent: tensors stay with the ranks: only what a collective takes counts.
+        silent: tensors stay with the ranks, since only the duration of a collective matters.
 
     Raises:
-        ValueError: it cannot be; the text is the student's mistake.
+        ValueError: the request is invalid; the text is the student's mistake.
     """
-    name = text_of(header, "op", 40)
+    name = get_text(header, "op", 40)
     if name == EXCHANGE:
         return read_exchange(header, arrays, rank, size)
     if name not in COLLECTIVES:
         raise ValueError(f"no collective is called {name!r}")
-    op, root = text_of(header, "reduce", 40, "sum"), number_of(header, "root", -(2**31), 2**31, 0)
-    dtype, shape = text_of(header, "dtype", 20, ""), shape_of(header.get("shape", []))
+    op, root = get_text(header, "reduce", 40, "sum"), get_int(header, "root", -(2**31), 2**31, 0)
+    dtype, shape = get_text(header, "dtype", 20, ""), shape_of(header.get("shape", []))
     if op not in OPS:
         raise ValueError(f"{name}: op must be one of {OPS}; received {op!r}")
     if name != "barrier" and dtype not in DTYPES:
@@ -103,8 +118,8 @@ def read_ask(
 
 
 def read_exchange(header: Header, arrays: Mapping[str, Any], rank: int, size: int) -> Ask:
-    """Return an exchange that a rank asks for."""
-    expected = field_of(header, "receive", list)
+    """Parse a rank's request of an exchange; raise `ValueError` if it is invalid."""
+    expected = get_field(header, "receive", list)
     receive: dict[int, tuple[str, tuple[int, ...]]] = {}
     for entry in expected:
         if not isinstance(entry, list) or len(entry) != 3 or not isinstance(entry[1], str):
@@ -119,12 +134,14 @@ def read_exchange(header: Header, arrays: Mapping[str, Any], rank: int, size: in
 
 
 def peer_of(value: Any, rank: int, size: int) -> int:
+    """Return a peer's rank; raise `ValueError` if it is no other rank of the group."""
     if type(value) is not int or not 0 <= value < size or value == rank:
         raise ValueError(f"rank {rank} of {size} cannot exchange with rank {value}")
     return int(value)
 
 
 def shape_of(value: Any) -> tuple[int, ...]:
+    """Return a shape, a list of integers, as a tuple; raise `ValueError` if it is none."""
     if not isinstance(value, list) or len(value) > 16:
         raise ValueError("a shape that is none")
     if not all(type(n) is int and 0 <= n < 2**40 for n in value):
@@ -133,7 +150,8 @@ def shape_of(value: Any) -> tuple[int, ...]:
 
 
 def fold(parts: Sequence[Any], op: str) -> Any:
-    """Reduce in the order of ranks, in the tensors' own type."""
+    """Return the reduction of arrays in the order of ranks, in their own dtype; ``mean`` divides
+    the sum by their number. The arrays stay unchanged."""
     total = np.array(parts[0])
     for part in parts[1:]:
         total = COMBINE[op](total, part)
@@ -141,11 +159,10 @@ def fold(parts: Sequence[Any], op: str) -> Any:
 
 
 def compute(asks: Sequence[Ask]) -> list[dict[str, Any]]:
-    """Return what each rank gets of a collective that all have asked for alike: ``x``, or the parts
-    ``0``, ``1``, …, or nothing.
+    """Compute each rank's result of a collective: ``x``, or the parts ``0``, ``1``, …, or nothing.
 
     Args:
-        asks: of each rank, with equal signatures.
+        asks: requests of all ranks, with equal signatures.
     """
     name, op, root, n = asks[0].name, asks[0].op, asks[0].root, len(asks)
     nothing: list[dict[str, Any]] = [{} for _ in asks]
@@ -166,13 +183,14 @@ def compute(asks: Sequence[Ask]) -> list[dict[str, Any]]:
     if name == "reduce":
         return [{"x": total} if r == root else {} for r in range(n)]
     if name == "reduce_scatter":
-        ends = [start_of(len(total), n, r) for r in range(n + 1)]
+        ends = [part_start(len(total), n, r) for r in range(n + 1)]
         return [{"x": total[ends[r] : ends[r + 1]]} for r in range(n)]
     return [{"x": total} for _ in asks]
 
 
 def mismatch(rank: int, peer: int, x: Any, expected: tuple[str, tuple[int, ...]]) -> str:
-    """Return what is wrong with a message, empty where it fits: its elements, or their type."""
+    """Return what is wrong with a message that ``rank`` receives from ``peer``, its number of
+    elements or its dtype; empty if both fit, whatever its shape."""
     dtype, shape = expected
     elements = prod(shape)
     if x.size != elements:

@@ -1,4 +1,4 @@
-"""Where a student's numbers part from those of a rule."""
+"""The first difference between a student's numbers and those of a rule."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-#: Name → array; in the order in which they come about.
+#: Name → array, in the order of computation.
 Arrays = Mapping[str, Array]
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The first number that is not what the rule gives.
+    """The first number that differs from the rule's.
 
     Attributes:
-        rank: where.
-        key: of the array, ``3/w``: parameter w after update 3.
-        index: of the number in it; None where shapes differ or the array is missing.
-        value, expected: the student's and the rule's.
-        inputs: label → number that it is computed from.
+        rank: rank that returned the number.
+        key: key of the array, as ``3/w``: parameter w after update 3.
+        index: index of the number in the array; None if shapes differ or the array is missing.
+        value, expected: the student's number and the rule's.
+        inputs: label → number from which it is computed.
     """
 
     rank: int
@@ -37,7 +37,9 @@ class Difference:
 def first_difference(
     arrays: Sequence[Arrays], expected: Sequence[Arrays], tolerance: Sequence[Arrays]
 ) -> Difference | None:
-    """The first array, in the order in which they come about, that is off, and where in it most."""
+    """Return the first array that exceeds its tolerance, with its largest error, or is missing or
+    of another shape; rank 0's arrays come first, each rank's in the order of computation. None if
+    there is none; further arrays of the student do not count."""
     for rank, wanted in enumerate(expected):
         for key, right in wanted.items():
             seen = arrays[rank].get(key)
@@ -54,7 +56,7 @@ def first_difference(
 
 
 def distances(a: Array, b: Array) -> Array:
-    """|a − b|; 0 where both are not finite, infinite where one is."""
+    """Return |a − b| elementwise; 0 where both are not finite, infinity where only one is."""
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     with np.errstate(all="ignore"):
         off = np.abs(a - b)

@@ -1,4 +1,4 @@
-"""Runs what a student has written about the dealing of samples, many times at once."""
+"""Functions that run a student's partitioning code many times at once."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from dualml.common.json_types import JsonMapping, JsonObject
 from dualml.course.exercise import Arrays
 
 
-def packed(results: Sequence[Any]) -> dict[str, Any]:
-    """Lists of sample numbers as a few arrays.
+def pack_lists(results: Sequence[Any]) -> dict[str, Any]:
+    """Pack lists of sample numbers into a few arrays. Raise `TypeError` for a list that is no array
+    of booleans or numbers.
 
     Returns:
-        ``values`` one after the other; of each list its ``sizes``, ``dims`` and ``kinds`` (the
-        letter of its type).
+        ``values`` of all lists, concatenated, float64; ``sizes``, ``dims`` and ``kinds`` (letter of
+        the dtype) of each list.
     """
     arrays = [np.asarray(result) for result in results]
     for result, a in zip(results, arrays, strict=True):
@@ -25,7 +27,7 @@ def packed(results: Sequence[Any]) -> dict[str, Any]:
         "values": np.concatenate([a.ravel().astype(np.float64) for a in arrays] or [np.zeros(0)]),
         "sizes": np.array([a.size for a in arrays], np.int64),
         "dims": np.array([a.ndim for a in arrays], np.int64),
-        # Of nothing the type says nothing: np.array([]) is one of floats.
+        # The dtype of an empty list means nothing: np.array([]) is an array of floats.
         "kinds": np.array([ord(a.dtype.kind if a.size else "i") for a in arrays], np.int64),
     }
 
@@ -33,49 +35,51 @@ def packed(results: Sequence[Any]) -> dict[str, Any]:
 def sample_lists(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """What a function of (n, ranks, rank, seed, epoch) returns for every one of ``asks``, packed,
-    and, where ``again``, for all of them a second time, the last one first.
+    """Call a function of (n, ranks, rank, seed, epoch) for each of ``asks`` and pack its results;
+    with ``again``, call it a second time, last one first.
 
-    ``touched``: whether NumPy's global generator is another one than before.
+    ``touched`` in the result says whether NumPy's global generator was changed.
     """
     hyper, asks = options["hyper"], [tuple(ask) for ask in options["asks"]]
     if options["again"]:
         asks += asks[::-1]
     function = getattr(module, target)
-    before = fresh_state()
+    before = advance_global_rng()
     results = [function(hyper["n"], hyper["ranks"], *ask) for ask in asks]
-    return {**packed(results), "touched": np.array(state() != before)}
+    return {**pack_lists(results), "touched": np.array(global_rng_state() != before)}
 
 
 def label_parts(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """What a function of (labels, ranks, alpha, seed) returns for every one of ``asks``, which is
-    made twice; ``counts``: how many parts each time."""
+    """Call a function of (labels, ranks, alpha, seed) for each of ``asks``, then once more for
+    each, and pack its results; ``counts`` is the number of parts of each call."""
     function, ranks = getattr(module, target), options["hyper"]["ranks"]
-    before = fresh_state()
+    before = advance_global_rng()
     results: list[Any] = []
     counts = []
     for alpha, seed in [*options["asks"], *options["asks"]]:
         made = list(function(arrays["labels"].copy(), ranks, alpha, seed))
         results += made
         counts.append(len(made))
-    more = {"touched": np.array(state() != before), "counts": np.array(counts, np.int64)}
-    return {**packed(results), **more}
+    more = {"touched": np.array(global_rng_state() != before), "counts": np.array(counts, np.int64)}
+    return {**pack_lists(results), **more}
 
 
-def samplers(make: Any, load: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """What samplers give: ``first`` and ``again`` from two loops over each, ``fresh`` from one that
-    is made for the epoch, ``loaded`` through the framework's loader where ``load`` asks for it, all
-    packed; ``lengths``: what ``len`` says.
+def run_samplers(make: Any, load: Any, options: JsonMapping) -> JsonObject:
+    """Run samplers and pack their samples: ``first`` and ``again`` from two loops over each,
+    ``fresh`` from one made for the epoch, ``loaded`` through the framework's loader if the option
+    ``load`` is set, else empty lists; each with the keys of `pack_lists`, as ``first/values``.
+    ``lengths`` are the values of ``len``; ``touched`` says whether NumPy's global generator was
+    changed.
 
     Args:
         make: (rank, seed) → sampler.
-        load: sampler → its samples in the order in which the loader hands them out.
+        load: sampler → its samples in the order in which the loader returns them.
     """
     found: dict[str, list[Any]] = {"first": [], "again": [], "fresh": [], "loaded": []}
     lengths = []
-    before = fresh_state()
+    before = advance_global_rng()
     for rank, seed in options["asks"]:
         sampler = make(rank, seed)
         for epoch in options["epochs"]:
@@ -85,18 +89,19 @@ def samplers(make: Any, load: Any, options: Mapping[str, Any]) -> dict[str, Any]
             first, again = [int(i) for i in sampler], [int(i) for i in sampler]
             lengths.append(len(sampler))
             steady = first == again and lengths[-1] == len(first)
-            loaded = handed_out(sampler, load, steady) if options["load"] else []
+            loaded = read_loader(sampler, load, steady) if options["load"] else []
             rows = zip(found, (first, again, [int(i) for i in other], loaded), strict=True)
             for name, row in rows:
                 found[name].append(row)
     out: dict[str, Any] = {"lengths": np.array(lengths, np.int64)}
     for name, results in found.items():
-        out |= {f"{name}/{key}": a for key, a in packed(results).items()}
-    return {**out, "touched": np.array(state() != before)}
+        out |= {f"{name}/{key}": a for key, a in pack_lists(results).items()}
+    return {**out, "touched": np.array(global_rng_state() != before)}
 
 
-def handed_out(sampler: Any, load: Any, steady: bool) -> Any:
-    """What a loader makes of a sampler; of one that is not steady an error says nothing new."""
+def read_loader(sampler: Any, load: Any, steady: bool) -> Any:
+    """Return the samples that a loader takes from a sampler; an error of an unsteady sampler gives
+    an empty list, because it adds no information, any other is raised."""
     try:
         return load(sampler)
     except Exception:
@@ -105,14 +110,14 @@ def handed_out(sampler: Any, load: Any, steady: bool) -> Any:
         return []
 
 
-def fresh_state() -> bytes:
-    """NumPy's global generator, moved on: whoever seeds it as in an earlier call does not bring it
-    back to where it is."""
+def advance_global_rng() -> bytes:
+    """Advance NumPy's global generator and return its state, so that seeding it as in an earlier
+    call does not restore this state."""
     np.random.random()
-    return state()
+    return global_rng_state()
 
 
-def state() -> bytes:
-    """NumPy's global generator, as it is."""
+def global_rng_state() -> bytes:
+    """Return the state of NumPy's global generator as bytes, to be compared."""
     name, keys, *rest = np.random.get_state()
     return repr((name, rest)).encode() + np.asarray(keys).tobytes()

@@ -1,4 +1,4 @@
-"""Runs a student's schedule."""
+"""Function that runs a student's pipeline schedule."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import numpy as np
 
 
 def orders(
-    module: Any, target: str, options: Mapping[str, Any], arrays: Mapping[str, Any],
+    module: Any,
+    target: str,
+    options: Mapping[str, Any],
+    arrays: Mapping[str, Any],
     comm: Any = None,
-) -> Mapping[str, Any]:  # fmt: skip
-    """``0``, ``1``, …: of each stage its passes, (passes, 2): 0 forward or 1 backward, and the
-    micro-batch; ``stages``: how many there are."""
+) -> Mapping[str, Any]:
+    """Call a student's schedule; return ``stages``, their number, and ``0``, ``1``, …, the passes
+    of each stage, (passes, 2): 0 forward or 1 backward, and the micro-batch."""
     asked = (options[name] for name in ("stages", "micro_batches", "kind"))
     made = list(getattr(module, target)(*asked))
     out: dict[str, Any] = {"stages": np.array(len(made))}

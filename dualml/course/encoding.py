@@ -1,4 +1,4 @@
-"""Text that students' editors and archivers wrote: UTF-8, UTF-16, GBK or Big5."""
+"""Decoding of text from students' editors and archivers: UTF-8, UTF-16, GBK or Big5."""
 
 from __future__ import annotations
 
@@ -7,38 +7,41 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from dualml.errors import plain
+from dualml.common.errors import escape_unprintable
 
 #: Byte-order marks; that of UTF-32 begins as that of UTF-16 does.
 MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"), (codecs.BOM_UTF32_BE, "utf-32-be"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"),
-)  # fmt: skip
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
 #: Encodings of Chinese text, with the first bytes of their punctuation and frequent characters.
 CHINESE = (
     ("gb18030", ((0xA1, 0xA3), (0xB0, 0xD7)), 0xA1),
     ("cp950", ((0xA1, 0xA3), (0xA4, 0xC6)), 0x40),
 )
-#: The share of frequent characters that text in one of them has at least.
+#: Smallest share of frequent characters in text of one of these encodings.
 FREQUENT = 0.5
-#: The coding line of PEP 263, and what may stand above it.
+#: Pattern of the coding line of PEP 263, and of what may precede it.
 CODING = re.compile(r"^([ \t\f]*#.*?coding[:=][ \t]*)([-\w.]+)", re.ASCII)
 HEAD = 10_000  # characters in which it is looked for
 COMMENT = re.compile(r"^[ \t\f]*(?:#.*)?$")
-#: Encodings whose decoders need a time that grows with the square of the text.
+#: Encodings whose decoders take time quadratic in the length of the text.
 SLOW = ("idna", "punycode")
-#: What stays in a text that is shown: line breaks and tabs, and of programs form feeds.
-KEPT = "\n\t\f"
-#: Characters of a text that is kept of a submission; of a file's source all.
-LONGEST = 4000
+#: Control characters kept in a displayed text: line breaks and tabs, and form feeds of programs.
+ALLOWED_CONTROLS = "\n\t\f"
+#: Largest number of characters kept of a submission's text; a file's source is kept completely.
+MAX_TEXT_CHARS = 4000
 
 
 def decode_program(content: bytes) -> str:
-    """Decode a Python program as UTF-8 text with a coding line, if any, that says ``utf-8``.
+    """Decode a Python program as UTF-8 text with a coding line, if any, that says ``utf-8``, and
+    line feeds as line ends.
 
-    A byte-order mark decides, then the coding line of PEP 263, then UTF-8; what is none of them is
-    read as UTF-16 without a mark, GBK or Big5 where it fits.
+    The encoding is given by a byte-order mark, else by the coding line of PEP 263, else it is
+    UTF-8; other content is read as UTF-16 without a mark, GBK or Big5, whichever fits.
 
     Raises:
         SyntaxError: the coding line names no encoding that programs may have.
@@ -62,10 +65,10 @@ def decode_program(content: bytes) -> str:
 
 
 def declared(content: bytes) -> str:
-    """Return the encoding that the coding line of a program names, or an empty text.
+    """Return Python's name of the encoding in a program's coding line, or an empty text.
 
     Raises:
-        SyntaxError: it is unknown.
+        SyntaxError: the encoding is unknown, or slow to decode (`SLOW`).
     """
     for line in head(content[:HEAD].decode("latin-1")):
         if match := CODING.match(line):
@@ -80,13 +83,15 @@ def declared(content: bytes) -> str:
 
 
 def head(text: str) -> list[str]:
-    """Return the lines that may be a coding line: the first, and the second below a comment."""
+    """Return the lines that may be a coding line: the first, and the second if the first is empty
+    or a comment."""
     lines = re.split(r"\r\n|\r|\n", text[:HEAD], maxsplit=2)[:2]
     return lines if COMMENT.match(lines[0]) else lines[:1]
 
 
 def without_coding(text: str) -> str:
-    """Return a program, which is UTF-8 now, with ``utf-8`` in its coding line."""
+    """Return a program's text with ``utf-8`` in place of the encoding in its coding line; unchanged
+    without such a line."""
     lines = text.split("\n", 2)
     for number, line in enumerate(head(text)):
         if CODING.match(line):
@@ -96,8 +101,9 @@ def without_coding(text: str) -> str:
 
 
 def unmarked_utf16(content: bytes) -> str:
-    """Return the byte order of UTF-16 that has no mark; programs are ASCII for the most part, and
-    half of their bytes are zero."""
+    """Return the name of the encoding of bytes without a mark: UTF-16 if at least a tenth of the
+    bytes are zero, almost all of them at even or almost all at odd positions, since programs are
+    mostly ASCII; else ``utf-8``."""
     zeros = [content[start::2].count(0) for start in (0, 1)]
     few, many = sorted(zeros)
     if len(content) % 2 or many * 10 < len(content) or few * 10 > many:
@@ -106,9 +112,10 @@ def unmarked_utf16(content: bytes) -> str:
 
 
 def guess_encoding(samples: Iterable[bytes]) -> str | None:
-    """Return the Chinese encoding that all samples are in, or None.
+    """Return the name of the Chinese encoding, ``gb18030`` or ``cp950``, that all samples have, or
+    None.
 
-    Both encodings can decode most texts of the other, but not as frequent characters.
+    Either encoding can decode most texts of the other, but not to frequent characters.
     """
     whole = b"\n".join(samples)
     found = []
@@ -123,7 +130,8 @@ def guess_encoding(samples: Iterable[bytes]) -> str | None:
 
 
 def frequent(text: str, name: str, leads: Sequence[tuple[int, int]], trail: int) -> float:
-    """Return the share of frequent characters among those that are not ASCII."""
+    """Return the share of frequent characters of the encoding ``name`` among the non-ASCII ones; 0
+    if there are none."""
     coded = [letter.encode(name) for letter in text if not letter.isascii()]
     many = sum(
         len(pair) == 2 and pair[1] >= trail and any(a <= pair[0] <= b for a, b in leads)
@@ -133,18 +141,18 @@ def frequent(text: str, name: str, leads: Sequence[tuple[int, int]], trail: int)
 
 
 def with_escapes(name: bytes) -> str:
-    """Decode UTF-8; other bytes become escapes, as ``\\xff``."""
+    """Decode UTF-8, with other bytes as escapes like ``\xff``."""
     return name.decode("utf-8", "backslashreplace")
 
 
 def decode_names(
     names: Sequence[bytes], otherwise: Callable[[bytes], str] = with_escapes
 ) -> list[str]:
-    """Decode names of files that come from one place: each as UTF-8, the others all in the one
-    encoding that fits them.
+    """Decode names of files from one place: each as UTF-8, and the rest all in the one encoding
+    that fits them.
 
     Args:
-        otherwise: decodes names that fit no encoding.
+        otherwise: function that decodes names which fit no encoding.
     """
     other = guess_encoding(name for name in names if not is_utf8(name))
     return [
@@ -154,6 +162,7 @@ def decode_names(
 
 
 def is_utf8(name: bytes) -> bool:
+    """Return whether a name is valid UTF-8."""
     try:
         name.decode()
     except UnicodeDecodeError:
@@ -161,17 +170,18 @@ def is_utf8(name: bytes) -> bool:
     return True
 
 
-def presentable(value: Any, longest: int = LONGEST) -> Any:
-    """Return a value with all of its texts as any file, page and terminal can hold them: control
-    characters and unpaired surrogates are escapes, and what is too long is cut.
+def presentable(value: Any, longest: int = MAX_TEXT_CHARS) -> Any:
+    """Return a value whose texts any file, page and terminal can hold: control characters (but line
+    breaks, tabs and form feeds) and unpaired surrogates become escapes, and long texts are
+    truncated and end with their length. Tuples become lists, keys texts; the argument stays.
 
     Args:
-        longest: characters of a text.
+        longest: largest number of characters kept of a text; of a key always `MAX_TEXT_CHARS`.
     """
     if isinstance(value, str):
         if len(value) > longest:
             value = f"{value[:longest]} … ({len(value):,})"
-        return plain(value, KEPT)
+        return escape_unprintable(value, ALLOWED_CONTROLS)
     if isinstance(value, dict):
         return {presentable(str(k)): presentable(v, longest) for k, v in value.items()}
     if isinstance(value, list | tuple):

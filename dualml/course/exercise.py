@@ -1,4 +1,4 @@
-"""What is asked of a student's file: calls with drawn inputs, and what each has to give."""
+"""Data model of an exercise: calls with random inputs, answers, and requirements on them."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from dualml.course.differences import Arrays as Arrays
 from dualml.course.differences import Difference as Difference
 from dualml.course.differences import first_difference
 
-#: Names of the typical mistakes that an altered rule makes; of the right rule none.
+#: Names of the typical mistakes in a mutated rule; empty for the right rule.
 Flags = frozenset[str]
 RIGHT: Flags = frozenset()
 
 
 @dataclass(frozen=True)
-class Call:
-    """One thing that a student's code is asked to compute.
+class ExerciseCall:
+    """One computation that a student's code is asked for.
 
     Attributes:
-        kind: how it is called: a function of the backend's ``course.drive``.
+        kind: kind of the call: a function of the backend's ``course.drive``.
         target: class or function of the student's file.
-        options: of the kind, as JSON.
-        arrays: one set of inputs for each rank.
+        options: options of the kind, as JSON values.
+        arrays: one set of input arrays per rank.
     """
 
     kind: str
@@ -37,18 +37,19 @@ class Call:
 
     @property
     def ranks(self) -> int:
+        """Number of ranks of the call."""
         return len(self.arrays)
 
 
 @dataclass(frozen=True)
 class Trouble:
-    """An exception in a student's code, or how its process ended.
+    """An exception in a student's code, or the abnormal end of its process.
 
     Attributes:
         kind: name of the exception; ``timeout``, ``died``, ``forbidden`` or ``unwritten``.
-        message: its text.
-        line: number of the line in the student's file, 0 where unknown; ``text`` is that line.
-        rank: where it happened.
+        message: text of the exception.
+        line: line number in the student's file, 0 if unknown; ``text`` is that line.
+        rank: rank on which it happened.
     """
 
     kind: str
@@ -61,34 +62,35 @@ class Trouble:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of a call: arrays of each rank, or the trouble that ended it."""
+    """Result of a call: arrays of each rank, or the trouble that ended it."""
 
     arrays: Sequence[Arrays] = ()
     trouble: Trouble | None = None
     seconds: float = 0.0
 
 
-class NotJudged(Exception):
-    """The machine failed, not the student: a full disk, a killed server, no memory left.
+class MachineFault(Exception):
+    """Error: the machine failed, not the student, as with a full disk, a killed server, or no
+    memory left.
 
-    Its text says what; whoever grades marks the submission as not graded and tries again later.
+    The text names the fault. Grading marks the submission as not graded, and tries again later.
     """
 
 
 class Requirement:
-    """One thing that a file has to do right.
+    """One property that a student's file must have.
 
     Attributes:
-        name: ``sgd.nesterov``; its words are ``requirement.NAME`` in ``words/LANG/course.toml``.
-        target: class or function that it is about.
-        flags: typical mistakes that can show here.
-        errors: (pattern, mistake) of errors that a mistake ends in; ``KIND: MESSAGE`` is matched.
-        points: that it is worth where nobody says otherwise.
-        otherwise: the mistake that it is where no numbers of its own tell and the class meets
-            everything else.
-        follows: what was found wrong with the class before explains it, too, where measured
-            numbers look like another mistake.
-        tries: so many times it is asked until it is met: more than once where time is measured.
+        name: name such as ``sgd.nesterov``; its message is ``requirement.NAME`` in
+            ``words/LANG/course.toml``.
+        target: class or function that it concerns.
+        flags: typical mistakes that this requirement can reveal.
+        errors: (pattern, mistake) of errors that a mistake causes, matched with ``KIND: MESSAGE``.
+        points: default number of points.
+        otherwise: mistake to report if no numbers identify one and the class meets everything else.
+        follows: whether a mistake found earlier in the class also explains measured numbers that
+            look like another mistake.
+        tries: largest number of attempts until it is met; more than one if time is measured.
     """
 
     name: str
@@ -100,49 +102,55 @@ class Requirement:
     follows: bool = False
     tries: int = 1
 
-    def calls(self, draw: np.random.Generator) -> list[Call]:
-        """Calls with drawn values."""
+    def calls(self, draw: np.random.Generator) -> list[ExerciseCall]:
+        """Make the calls that test this requirement, with inputs drawn by ``draw``."""
         raise NotImplementedError
 
-    def expected(self, call: Call, flags: Flags = RIGHT) -> list[Arrays]:
-        """What each rank returns by the rule, or by one with these mistakes; float64."""
+    def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
+        """Compute the arrays that each rank returns by the rule, or by a rule with the mistakes
+        ``flags``, in float64."""
         raise NotImplementedError
 
-    def tolerance(self, call: Call, flags: Flags = RIGHT) -> list[Arrays]:
-        """How far an answer may be from it: one number or an array for each of its arrays."""
+    def tolerance(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
+        """Return the largest allowed differences from `expected` with these ``flags``: for each
+        rank, one number or array per array of the answer."""
         raise NotImplementedError
 
-    def rules_out(self, call: Call, answer: Answer, flags: Flags) -> bool:
-        """Whether a cheap look tells that these mistakes do not explain an answer; most that are
-        tried do not."""
+    def rules_out(self, call: ExerciseCall, answer: Answer, flags: Flags) -> bool:
+        """Return whether a cheap test shows that these mistakes do not explain an answer, which
+        holds for most candidates; False unless a class has such a test."""
         return False
 
-    def problem(self, call: Call, answer: Answer) -> tuple[Difference, tuple[str, ...]] | None:
-        """What is wrong with an answer, and the mistakes that it shows where no other numbers are
-        needed to see them; None where it is right."""
+    def problem(
+        self, call: ExerciseCall, answer: Answer
+    ) -> tuple[Difference, tuple[str, ...]] | None:
+        """Return the first difference in an answer, and the mistakes that it shows by itself; None
+        if the answer is right."""
         wrong = first_difference(answer.arrays, self.expected(call), self.tolerance(call))
         return None if wrong is None else (wrong, ())
 
     def mistakes_of(self, trouble: Trouble) -> tuple[str, ...]:
-        """The typical mistakes that end in this error."""
+        """Return the typical mistake that the first matching pattern of ``errors`` names for this
+        error, in a tuple; empty if none matches."""
         said = f"{trouble.kind}: {trouble.message}"
         return tuple(mistake for pattern, mistake in self.errors if re.search(pattern, said))[:1]
 
-    def inputs(self, call: Call, difference: Difference) -> dict[str, Any]:
-        """The numbers that the one that differs is computed from."""
+    def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
+        """Return the numbers from which the differing one is computed, by label; empty unless a
+        class knows them."""
         return {}
 
 
 @dataclass(frozen=True)
-class File:
+class ExerciseFile:
     """A file that a student writes.
 
     Attributes:
         name: ``optim_torch.py``.
-        backend: whose; empty for one that needs no framework.
-        solution: ``package:file`` of ours.
-        requirements: in the order in which a student goes about them.
-        starts_groups: whether the framework's own communication is what it is about.
+        backend: backend of its framework; empty if it needs none.
+        solution: ``package:file`` of our solution.
+        requirements: requirements in the order in which a student works on them.
+        starts_groups: whether the exercise is about the framework's own communication.
     """
 
     name: str
@@ -153,10 +161,12 @@ class File:
 
     @property
     def task(self) -> str:
+        """Name of the file without ``.py``."""
         return self.name.removesuffix(".py")
 
     @property
     def targets(self) -> list[str]:
+        """Classes and functions with requirements, in their order."""
         return list(dict.fromkeys(r.target for r in self.requirements))
 
 
@@ -165,4 +175,4 @@ class Lab:
     """The exercises of one lab."""
 
     name: str
-    files: Sequence[File]
+    files: Sequence[ExerciseFile]

@@ -1,12 +1,12 @@
-"""Faults of the machine that judges: they are no student's, and no grade."""
+"""Classification of faults of the judging machine, which must not affect grades."""
 
 from __future__ import annotations
 
 import errno
 
-from dualml.course.exercise import NotJudged
+from dualml.course.exercise import MachineFault
 
-#: Errors of the system, by what the machine has run out of; words: ``grade.machine.NAME``.
+#: System errors by the exhausted resource; the message is ``grade.machine.NAME``.
 KINDS = {
     "disk": (errno.ENOSPC, errno.EDQUOT, errno.EROFS),
     "files": (errno.EMFILE, errno.ENFILE),
@@ -17,12 +17,12 @@ KINDS = {
 
 
 def kind_of_fault(error: BaseException) -> str:
-    """Return which fault of the machine an exception is; an empty text where it is none.
+    """Return the kind of machine fault that an exception is; an empty text if it is none.
 
     Returns:
-        a key of `KINDS`, or ``other``: the exception's text says what.
+        a key of `KINDS`, or ``other``, whose exception text names the fault.
     """
-    if isinstance(error, NotJudged):
+    if isinstance(error, MachineFault):
         return "other"
     if isinstance(error, MemoryError):
         return "memory"

@@ -1,32 +1,107 @@
-"""What may not stand behind a student's class: ready-made solutions, ours and the frameworks'."""
+"""Names that must not implement a student's class: ready-made solutions, ours and the
+frameworks'."""
 
 from __future__ import annotations
 
-#: Modules that no exercise needs: our own, which are the solutions.
+#: Modules that no exercise needs: dualml's own, which contain the solutions.
 BANNED = ("dualml", "dualml_torch", "dualml_ms")
-#: Of each framework: classes and functions that do what the student is to write.
-OPTIMIZERS = ("ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS",
-              "Muon", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD", "SparseAdam")  # fmt: skip
-FUNCTIONS = ("adadelta", "adagrad", "adam", "adamax", "adamw", "asgd", "nadam", "radam", "rmsprop",
-             "rprop", "sgd")  # fmt: skip
-MINDSPORE = ("ASGD", "Ada", "AdaFactor", "AdaMax", "AdaSumByDeltaWeightWrapCell",
-             "AdaSumByGradWrapCell", "Adagrad", "Adam", "AdamOffload", "AdamWeightDecay", "FTRL",
-             "LARS", "Lamb", "LazyAdam", "Momentum", "ProximalAdagrad", "RMSProp", "Rprop", "SGD",
-             "thor")  # fmt: skip
-PRIMITIVES = ("Adam", "AdamNoUpdateParam", "AdamWeightDecay", "ApplyAdaMax", "ApplyAdadelta",
-              "ApplyAdagrad", "ApplyAdagradDA", "ApplyAdagradV2", "ApplyAdamWithAmsgrad",
-              "ApplyFtrl", "ApplyGradientDescent", "ApplyMomentum", "ApplyPowerSign",
-              "ApplyProximalAdagrad", "ApplyProximalGradientDescent", "ApplyRMSProp",
-              "ApplyCenteredRMSProp", "FusedSparseAdam", "FusedSparseLazyAdam", "SGD")  # fmt: skip
+#: Classes and functions of each framework that do what the student must write.
+OPTIMIZERS = (
+    "ASGD",
+    "Adadelta",
+    "Adafactor",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Adamax",
+    "LBFGS",
+    "Muon",
+    "NAdam",
+    "RAdam",
+    "RMSprop",
+    "Rprop",
+    "SGD",
+    "SparseAdam",
+)
+FUNCTIONS = (
+    "adadelta",
+    "adagrad",
+    "adam",
+    "adamax",
+    "adamw",
+    "asgd",
+    "nadam",
+    "radam",
+    "rmsprop",
+    "rprop",
+    "sgd",
+)
+MINDSPORE = (
+    "ASGD",
+    "Ada",
+    "AdaFactor",
+    "AdaMax",
+    "AdaSumByDeltaWeightWrapCell",
+    "AdaSumByGradWrapCell",
+    "Adagrad",
+    "Adam",
+    "AdamOffload",
+    "AdamWeightDecay",
+    "FTRL",
+    "LARS",
+    "Lamb",
+    "LazyAdam",
+    "Momentum",
+    "ProximalAdagrad",
+    "RMSProp",
+    "Rprop",
+    "SGD",
+    "thor",
+)
+PRIMITIVES = (
+    "Adam",
+    "AdamNoUpdateParam",
+    "AdamWeightDecay",
+    "ApplyAdaMax",
+    "ApplyAdadelta",
+    "ApplyAdagrad",
+    "ApplyAdagradDA",
+    "ApplyAdagradV2",
+    "ApplyAdamWithAmsgrad",
+    "ApplyFtrl",
+    "ApplyGradientDescent",
+    "ApplyMomentum",
+    "ApplyPowerSign",
+    "ApplyProximalAdagrad",
+    "ApplyProximalGradientDescent",
+    "ApplyRMSProp",
+    "ApplyCenteredRMSProp",
+    "FusedSparseAdam",
+    "FusedSparseLazyAdam",
+    "SGD",
+)
 COLLECTIVES = ("all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce",
                "all_to_all", "all_to_all_single", "all_to_all_single_with_output_shape",
                "all_to_all_with_output_shape", "barrier", "batch_isend_irecv", "broadcast",
                "gather", "gather_into_tensor", "init_process_group", "irecv", "isend", "new_group",
                "recv", "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter",
                "scatter_tensor", "send")  # fmt: skip
-OPERATORS = ("AllGather", "AllReduce", "AlltoAll", "AlltoAllV", "Barrier", "Broadcast",
-             "CollectiveGather", "CollectiveScatter", "NeighborExchange", "NeighborExchangeV2",
-             "Receive", "Reduce", "ReduceScatter", "Send")  # fmt: skip
+OPERATORS = (
+    "AllGather",
+    "AllReduce",
+    "AlltoAll",
+    "AlltoAllV",
+    "Barrier",
+    "Broadcast",
+    "CollectiveGather",
+    "CollectiveScatter",
+    "NeighborExchange",
+    "NeighborExchangeV2",
+    "Receive",
+    "Reduce",
+    "ReduceScatter",
+    "Send",
+)
 READY_MADE: dict[str, list[str]] = {
     "torch": [
         *(f"torch.optim.{name}" for name in OPTIMIZERS),
@@ -49,8 +124,8 @@ READY_MADE: dict[str, list[str]] = {
         "mindspore.dataset.DistributedSampler",
     ],
 }
-#: The frameworks' own communication; a communicator is given instead. It stands on these, so that
-#: they are looked for in the text alone.
+#: The frameworks' own communication, which the given communicator replaces. The communicator
+#: depends on it, so that it is only searched for in the text.
 COMMUNICATION: dict[str, list[str]] = {
     "torch": [
         f"torch.distributed{inner}.{name}"
@@ -63,7 +138,17 @@ COMMUNICATION: dict[str, list[str]] = {
         *(f"mindspore.ops{inner}.{name}" for name in OPERATORS for inner in ("", ".operations")),
     ],
 }
-#: Modules and functions by which others could be had under another name.
-ROUNDABOUT = ("importlib", "ctypes", "inspect", "pickle", "marshal", "subprocess", "socket",
-              "multiprocessing", "cffi", "gc")  # fmt: skip
+#: Modules and functions through which forbidden names are accessible indirectly.
+ROUNDABOUT = (
+    "importlib",
+    "ctypes",
+    "inspect",
+    "pickle",
+    "marshal",
+    "subprocess",
+    "socket",
+    "multiprocessing",
+    "cffi",
+    "gc",
+)
 CALLS = ("exec", "eval", "compile", "__import__", "open", "input", "breakpoint")

@@ -1,7 +1,7 @@
-"""Messages with arrays between the judge, the warden and the ranks of a student.
+"""Messages with arrays between the judge, the warden and a student's ranks.
 
-A message is two lengths, a JSON header and the bytes of its arrays. The reader trusts nobody:
-lengths, depth and types are checked before anything is made of them, and nothing is unpickled.
+A message is two lengths, a JSON header and the bytes of its arrays. The reader trusts no sender:
+lengths, depth and types are checked before use, and nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -15,28 +15,42 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dualml import parse
-from dualml.messages import Header, decode_header, read_exactly
+from dualml.common import parse
+from dualml.common.bounded_io import Header, decode_header, read_exactly
+from dualml.common.json_types import JsonMapping
 
-#: Bytes of a header and of all arrays of one message.
-LONGEST_HEADER, LARGEST_BODY = 1 << 20, 64 << 20
-#: Arrays of a message, dimensions of an array, characters of a name.
-MOST_ARRAYS, MOST_DIMENSIONS, LONGEST_NAME = 4096, 16, 200
+#: Largest number of bytes of a header, and of all arrays of one message.
+MAX_HEADER_BYTES, MAX_BODY_BYTES = 1 << 20, 64 << 20
+#: Largest number of arrays of a message, dimensions of an array, and characters of a name.
+MAX_ARRAYS, MAX_DIMENSIONS, MAX_NAME_CHARS = 4096, 16, 200
 DTYPES = frozenset(
-    ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16",
-     "float32", "float64")
-)  # fmt: skip
+    (
+        "bool",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float16",
+        "float32",
+        "float64",
+    )
+)
 LENGTHS = struct.Struct(">II")
 
 Arrays = Mapping[str, Any]
 
 
-def encode(header: Mapping[str, Any], arrays: Arrays | None = None) -> list[bytes]:
-    """Return the pieces of a message.
+def encode(header: JsonMapping, arrays: Arrays | None = None) -> list[bytes]:
+    """Encode a message as pieces of bytes.
 
     Raises:
-        ValueError: an array of another type than `DTYPES`, or more than may be sent.
+        ValueError: an array has a dtype not in `DTYPES`, or the message is too large.
     """
     described, body = [], []
     for name, value in (arrays or {}).items():
@@ -47,25 +61,26 @@ def encode(header: Mapping[str, Any], arrays: Arrays | None = None) -> list[byte
         body.append(array.tobytes())
     text = json.dumps({**header, "arrays": described}).encode()
     size = sum(map(len, body))
-    if len(text) > LONGEST_HEADER or size > LARGEST_BODY:
-        raise ValueError(f"{len(text) + size:,} bytes; at most {LARGEST_BODY:,} are sent")
+    if len(text) > MAX_HEADER_BYTES or size > MAX_BODY_BYTES:
+        raise ValueError(f"{len(text) + size:,} bytes; at most {MAX_BODY_BYTES:,} are sent")
     return [LENGTHS.pack(len(text), size), text, *body]
 
 
-def send(door: socket.socket, header: Mapping[str, Any], arrays: Arrays | None = None) -> None:
-    """Send a message; `ValueError` as of `encode`, `OSError` where the other end is gone."""
+def send(door: socket.socket, header: JsonMapping, arrays: Arrays | None = None) -> None:
+    """Send a message; raise `ValueError` as `encode`, and `OSError` if the other end is closed."""
     first, text, *body = encode(header, arrays)
     door.sendall(first + text)
     for piece in body:
         door.sendall(piece)
 
 
-def receive(door: socket.socket, seconds: float) -> tuple[Header, dict[str, Any]]:
-    """Receive the next message.
+def receive(door: socket.socket, seconds: float) -> tuple[Header, dict[str, NDArray[Any]]]:
+    """Receive the next message; return its header and its arrays by name.
 
     Raises:
-        ValueError: what came is no message.
-        OSError: nothing came in time (`TimeoutError`), or the other end is gone.
+        ValueError: the received bytes are no message.
+        OSError: the whole message did not arrive in time (`TimeoutError`), or the other end is
+            closed.
     """
     deadline = time.monotonic() + seconds
     head, body = lengths(bytes(read_exactly(door, LENGTHS.size, deadline)))
@@ -74,21 +89,21 @@ def receive(door: socket.socket, seconds: float) -> tuple[Header, dict[str, Any]
 
 
 def lengths(first: bytes) -> tuple[int, int]:
-    """Return the lengths of header and body; `ValueError` beyond the limits."""
+    """Parse the lengths of header and body; raise `ValueError` beyond the limits."""
     head, body = LENGTHS.unpack(first)
-    if head > LONGEST_HEADER or body > LARGEST_BODY:
+    if head > MAX_HEADER_BYTES or body > MAX_BODY_BYTES:
         raise ValueError(f"a message of {head + body:,} bytes")
     return head, body
 
 
-def decode(text: bytes, body: bytes) -> tuple[Header, dict[str, Any]]:
-    """Return the header, without ``arrays``, and the arrays of a message; `ValueError` where it is
-    none."""
-    header = decode_header(text, LONGEST_HEADER)
+def decode(text: bytes, body: bytes) -> tuple[Header, dict[str, NDArray[Any]]]:
+    """Decode a message to its header, without ``arrays``, and its arrays by name, read-only; raise
+    `ValueError` if it is invalid."""
+    header = decode_header(text, MAX_HEADER_BYTES)
     described = header.pop("arrays", None)
-    if not isinstance(described, list) or len(described) > MOST_ARRAYS:
+    if not isinstance(described, list) or len(described) > MAX_ARRAYS:
         raise ValueError("a message without a list of its arrays")
-    arrays: dict[str, Any] = {}
+    arrays: dict[str, NDArray[Any]] = {}
     start = 0
     for entry in described:
         name, dtype, shape = checked_entry(entry)
@@ -103,28 +118,29 @@ def decode(text: bytes, body: bytes) -> tuple[Header, dict[str, Any]]:
 
 
 def checked_entry(entry: Any) -> tuple[str, str, tuple[int, ...]]:
-    """Name, type and shape of an array; `ValueError` where one of them cannot be."""
+    """Return name, dtype and shape of an array's entry; raise `ValueError` if one of them is
+    invalid."""
     if not isinstance(entry, list) or len(entry) != 3:
         raise ValueError("an array that is not described by name, type and shape")
     name, dtype, shape = entry
-    if not isinstance(name, str) or len(name) > LONGEST_NAME:
+    if not isinstance(name, str) or len(name) > MAX_NAME_CHARS:
         raise ValueError("an array without a name")
     if not isinstance(dtype, str) or dtype not in DTYPES:
         raise ValueError(f"{name} has a type that is not read")
-    if not isinstance(shape, list) or len(shape) > MOST_DIMENSIONS:
+    if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS:
         raise ValueError(f"{name} has a shape that is not read")
-    if not all(type(n) is int and 0 <= n <= LARGEST_BODY for n in shape):
+    if not all(type(n) is int and 0 <= n <= MAX_BODY_BYTES for n in shape):
         raise ValueError(f"{name} has a shape that is not read")
     return name, dtype, tuple(shape)
 
 
 def join_ranks(arrays: Sequence[Arrays]) -> dict[str, Any]:
-    """Return the arrays of all ranks as one message has them: ``p`` of rank 1 is ``1/p``."""
+    """Join the arrays of all ranks for one message: ``p`` of rank 1 becomes ``1/p``."""
     return {f"{rank}/{name}": a for rank, own in enumerate(arrays) for name, a in own.items()}
 
 
 def split_by_rank(arrays: Arrays, size: int) -> list[dict[str, Any]]:
-    """Undo `join_ranks` for ``size`` ranks."""
+    """Undo `join_ranks` for ``size`` ranks: return each rank's arrays by name."""
     ranks: list[dict[str, Any]] = [{} for _ in range(size)]
     for name, a in arrays.items():
         rank, _, rest = name.partition("/")
@@ -133,13 +149,14 @@ def split_by_rank(arrays: Arrays, size: int) -> list[dict[str, Any]]:
 
 
 class Stream:
-    """The messages that come on a socket, taken in piece by piece without waiting."""
+    """Incremental decoder of the messages on a socket, which never waits."""
 
     def __init__(self) -> None:
         self.buffer = bytearray()
 
-    def feed(self, piece: bytes) -> list[tuple[Header, dict[str, Any]]]:
-        """Return the messages that this piece completes; `ValueError` where they are none."""
+    def feed(self, piece: bytes) -> list[tuple[Header, dict[str, NDArray[Any]]]]:
+        """Add bytes, and return the messages that they complete, each as its header and its arrays
+        by name; an incomplete rest is kept. Raise `ValueError` if they are invalid."""
         self.buffer += piece
         complete = []
         while len(self.buffer) >= LENGTHS.size:
@@ -154,6 +171,6 @@ class Stream:
 
 
 def plain_text(value: Any, longest: int = 500) -> str:
-    """Return a value as text that can be stored and shown: cut, without lone surrogates."""
+    """Return a value as text that can be stored and shown: truncated, without lone surrogates."""
     text = str(value)[:longest]
     return text if parse.is_unicode(text) else text.encode("utf-8", "replace").decode("utf-8")

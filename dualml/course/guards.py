@@ -1,9 +1,10 @@
-"""What a student's code should not do in its process, and how that is said to the student.
+"""Guard against unwanted actions of a student's code in its process, with messages for the student.
 
-Python tells an audit hook of files, processes, sockets and imports before they happen (PEP 578);
-one that a function of the student's file is the cause of is refused unless it is allowed, with its
-line. It is a guide, no wall: whoever means to passes it. The walls are `dualml.course.isolation`;
-where a machine has none, this and the limits of the system are all there is.
+Python reports files, processes, sockets and imports to an audit hook before they happen (PEP 578).
+An event that a function of the student's file caused is refused with its line, unless it is
+allowed. The guard gives advice and no security: anyone can bypass it on purpose. Security comes
+from `dualml.course.isolation`; on a machine without it, this guard and the system's limits are the
+only protection.
 """
 
 from __future__ import annotations
@@ -19,41 +20,65 @@ from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
-#: Modules of the frameworks in which nothing but a ready-made optimizer lies.
+#: Modules of the frameworks that contain only a ready-made optimizer.
 OWN_MODULE = re.compile(
     r"(torch\.optim|mindspore\.(nn|mint|experimental)\.optim)\.(?!optimizer|lr_scheduler|swa_utils)\w+"
 )
-#: The file that code which refuses to work is said to be in.
+#: File name of code that refuses to work.
 DISABLED = "<ready-made>"
-#: Events that start a process, end another one, reach a network, or look into memory.
-REFUSED = {
-    "os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn", "os.system", "os.kill",
-    "os.killpg", "subprocess.Popen", "pty.spawn", "signal.pthread_kill", "ctypes.dlopen",
-    "sys.addaudithook", "builtins.input", "builtins.breakpoint", "socket.__new__",
-}  # fmt: skip
-#: Events with a path that would be changed, and which of their arguments it is.
+#: Audit events that start or end a process, reach a network, or read memory.
+FORBIDDEN_EVENTS = {
+    "os.fork",
+    "os.forkpty",
+    "os.exec",
+    "os.posix_spawn",
+    "os.spawn",
+    "os.system",
+    "os.kill",
+    "os.killpg",
+    "subprocess.Popen",
+    "pty.spawn",
+    "signal.pthread_kill",
+    "ctypes.dlopen",
+    "sys.addaudithook",
+    "builtins.input",
+    "builtins.breakpoint",
+    "socket.__new__",
+}
+#: Event with a path to be changed → indices of the path arguments.
 CHANGES = {
-    "os.remove": (0,), "os.rename": (0, 1), "os.rmdir": (0,), "os.mkdir": (0,), "os.link": (1,),
-    "os.symlink": (1,), "os.truncate": (0,), "os.chmod": (0,), "os.chown": (0,), "os.utime": (0,),
-    "shutil.rmtree": (0,), "shutil.move": (0, 1), "shutil.copyfile": (1,),
-}  # fmt: skip
-WATCHED = {"open", *REFUSED, *CHANGES}
+    "os.remove": (0,),
+    "os.rename": (0, 1),
+    "os.rmdir": (0,),
+    "os.mkdir": (0,),
+    "os.link": (1,),
+    "os.symlink": (1,),
+    "os.truncate": (0,),
+    "os.chmod": (0,),
+    "os.chown": (0,),
+    "os.utime": (0,),
+    "shutil.rmtree": (0,),
+    "shutil.move": (0, 1),
+    "shutil.copyfile": (1,),
+}
+#: Audit events that the guard examines.
+WATCHED_EVENTS = {"open", *FORBIDDEN_EVENTS, *CHANGES}
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 class Forbidden(RuntimeError):
-    """A student's code tried what an exercise does not need."""
+    """Error: a student's code tried an action that no exercise needs."""
 
 
 class Guard:
     """The audit hook.
 
     Attributes:
-        current: that of this process.
+        current: the guard of this process, or None.
 
     Args:
-        files: names of the student's files, whole.
-        folder: where they may write.
+        files: absolute names of the student's files.
+        folder: folder in which they may write.
         secret: folders whose files they may not read: our solutions.
         banned: dotted names of modules that they may not import.
     """
@@ -70,52 +95,59 @@ class Guard:
         self.busy = False
 
     def line(self) -> int:
-        """Return the line of the student's files that is at work; 0 where none is."""
+        """Return the line of the student's files that is being executed, the innermost one; 0 if
+        none is running."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_code.co_filename not in self.files:
             frame = frame.f_back
         return frame.f_lineno if frame is not None else 0
 
     def install(self) -> None:
+        """Install the audit hook and guarded versions of Python's import functions, for the rest of
+        the process."""
         Guard.current = self
         sys.addaudithook(self.hook)
         sys.meta_path.insert(0, self)
         imported, by_name = builtins.__import__, importlib.import_module
 
         def guarded(name: str, *rest: Any, **more: Any) -> Any:
-            caller = above(1)
+            caller = caller_frame(1)
             if caller is not None and caller.f_code.co_filename in self.files:
                 parts = list(rest[2] or ()) if len(rest) > 2 else list(more.get("fromlist") or ())
                 for dotted in (name, *(f"{name}.{part}" for part in parts)):
-                    self.no_solution(dotted, caller)
+                    self.check_import(dotted, caller)
             return imported(name, *rest, **more)
 
         def guarded_by_name(name: str, *rest: Any, **more: Any) -> Any:
-            caller = above(1)
+            caller = caller_frame(1)
             if caller is not None and caller.f_code.co_filename in self.files:
-                self.no_solution(name, caller)
+                self.check_import(name, caller)
             return by_name(name, *rest, **more)
 
         builtins.__import__ = guarded
         importlib.import_module = guarded_by_name
 
     def find_spec(self, name: str, *_: Any) -> None:
-        """Of a module that is not imported yet, whoever asks for it: finds nothing."""
+        """Find no module, but raise `Forbidden` for a banned one that is not imported yet if a
+        student's function is among the callers, also if another module imports it for them."""
         frame = self.culprit("import")
         if frame is not None:
-            self.no_solution(name, frame)
+            self.check_import(name, frame)
 
-    def no_solution(self, name: str, frame: FrameType) -> None:
+    def check_import(self, name: str, frame: FrameType) -> None:
+        """Raise `Forbidden` for the import of a banned module from a student's frame."""
         if any(name == b or name.startswith(f"{b}.") for b in self.banned):
             self.refuse(f"import {name}", frame.f_lineno)
 
     def hook(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if self.busy or event not in WATCHED:
+        """Raise `Forbidden` for an audit event that the student's code caused, unless it is
+        allowed; other events pass."""
+        if self.busy or event not in WATCHED_EVENTS:
             return
         self.busy = True
         try:
             frame = self.culprit(event)
-            if frame is not None and (why := self.reason(event, arguments)):
+            if frame is not None and (why := self.refusal_reason(event, arguments)):
                 self.refuse(why, frame.f_lineno)
         finally:
             self.busy = False
@@ -123,10 +155,10 @@ class Guard:
     def culprit(self, event: str) -> FrameType | None:
         """Return the student's frame that caused an audit event, or None.
 
-        What an import does on its way (compiled files, libraries) is its own doing, and what our
-        communicator does is ours.
+        Side effects of an import (compiled files, libraries) and actions of our communicator are
+        not attributed to the student.
         """
-        frame = above(2)  # after this class's own
+        frame = caller_frame(2)  # after this class's own
         while frame is not None:
             if frame.f_code.co_filename in self.files:
                 return frame
@@ -136,42 +168,47 @@ class Guard:
             frame = frame.f_back
         return None
 
-    def reason(self, event: str, arguments: tuple[Any, ...]) -> str | None:
-        """Why it is refused; None where it is allowed."""
-        if event in REFUSED:
+    def refusal_reason(self, event: str, arguments: tuple[Any, ...]) -> str | None:
+        """Return what an event would do, as text for the error, if it is refused; None if it is
+        allowed."""
+        if event in FORBIDDEN_EVENTS:
             return {"builtins.input": "input()", "socket.__new__": "socket"}.get(event, event)
         if event in CHANGES:
             for position in CHANGES[event]:
                 path = arguments[position] if position < len(arguments) else None
-                if path is not None and not self.inside(path):
+                if path is not None and not self.is_writable(path):
                     return f"{event} {path}"
             return None
         if event == "open":
             path, _, flags = (*arguments, 0, 0)[:3]
             if isinstance(path, int) or path is None:
                 return None
-            if isinstance(flags, int) and flags & WRITES and not self.inside(path):
+            if isinstance(flags, int) and flags & WRITES and not self.is_writable(path):
                 return f"write {os.fsdecode(path)}"
-            whole = self.whole(path)
+            whole = self.real_path(path)
             hidden = any(whole.is_relative_to(folder) for folder in self.secret)
             return f"read {os.fsdecode(path)}" if hidden else None
         return None
 
-    def whole(self, path: Any) -> Path:
+    def real_path(self, path: Any) -> Path:
+        """Return the absolute path without symbolic links."""
         return Path(os.path.realpath(os.fsdecode(path)))
 
-    def inside(self, path: Any) -> bool:
-        whole = self.whole(path)
+    def is_writable(self, path: Any) -> bool:
+        """Return whether a path may be changed: it lies in the student's folder, or is the null
+        device."""
+        whole = self.real_path(path)
         return whole.is_relative_to(self.folder) or str(whole) == os.devnull
 
     def refuse(self, what: str, line: int) -> None:
+        """Record the first refused action, and raise `Forbidden`."""
         self.first = self.first or (what, line)
         raise Forbidden(what)
 
 
-def above(count: int) -> FrameType | None:
-    """The frame so many calls above the one that asks; None where there is none: a thread of a
-    library in C++ imports, too."""
+def caller_frame(count: int) -> FrameType | None:
+    """Return the frame ``count`` calls above the caller; None if there is none, as in a C++
+    library's thread."""
     try:
         return sys._getframe(count + 1)
     except ValueError:
@@ -179,11 +216,12 @@ def above(count: int) -> FrameType | None:
 
 
 def disable_ready_made(names: Sequence[str]) -> None:
-    """Let the classes and functions of these dotted names, where they are, refuse to work.
+    """Disable the classes and functions of these dotted names, if their module is imported and has
+    them.
 
-    Their code is replaced in place, so that it is gone for whoever holds them, by whatever name; so
-    is that of all other functions of an optimizer's own module, on which they stand. What is
-    compiled has no code: it is replaced under its name alone.
+    Their code is replaced in place, so that it is disabled under any name; so is that of all other
+    functions of an optimizer's own module, on which they depend. Compiled functions have no code
+    and are replaced under their name only.
     """
     for dotted in names:
         parent, _, name = dotted.rpartition(".")
@@ -210,7 +248,8 @@ def disable_ready_made(names: Sequence[str]) -> None:
 
 
 def disable_class(found: type, dotted: str) -> None:
-    """Replace the code of all methods of a class."""
+    """Disable all methods that a class itself defines, getters of properties included, by
+    `disable_function`."""
     for value in list(vars(found).values()):
         value = value.__func__ if isinstance(value, classmethod | staticmethod) else value
         value = value.fget if isinstance(value, property) else value
@@ -219,8 +258,8 @@ def disable_class(found: type, dotted: str) -> None:
 
 
 def disable_function(function: FunctionType, dotted: str) -> None:
-    """Replace the code of a function, or, of a wrapper, whose code has to have its cells, that of
-    the functions in them."""
+    """Replace the code of a function, in place, by one that refuses to work; for a wrapper, whose
+    code must keep its closure, that of the wrapped functions."""
     pending, seen = [function], set[int]()
     while pending:
         function = pending.pop()
@@ -237,14 +276,14 @@ def disable_function(function: FunctionType, dotted: str) -> None:
 
 
 def replace_code(function: FunctionType, dotted: str) -> None:
-    """Let a function refuse to work."""
+    """Replace the code of a function by one that refuses to work."""
     code = compile(f"def f(*a, **k): _refuse_ready_made({dotted!r})", DISABLED, "exec")
     function.__globals__["_refuse_ready_made"] = refuse_ready_made
     function.__code__ = next(c for c in code.co_consts if isinstance(c, CodeType))
 
 
 def make_refusal(dotted: str) -> Any:
-    """Return a function that refuses to do what ``dotted`` does."""
+    """Return a function that raises an error naming ``dotted``."""
 
     def stop(*arguments: Any, **options: Any) -> None:
         refuse_ready_made(dotted)
@@ -253,7 +292,7 @@ def make_refusal(dotted: str) -> Any:
 
 
 def refuse_ready_made(dotted: str) -> None:
-    """Refuse what an exercise asks the student to write."""
+    """Raise the error for a ready-made solution to what the student must write."""
     if Guard.current is None:
         raise Forbidden(dotted)
     Guard.current.refuse(dotted, Guard.current.line())

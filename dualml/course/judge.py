@@ -1,4 +1,5 @@
-"""What a student's answers are worth: beside the rule, and beside rules with typical mistakes."""
+"""Judgement of a student's answers: compare them with the rule, and with rules that have typical
+mistakes."""
 
 from __future__ import annotations
 
@@ -12,50 +13,57 @@ from dualml.course.exercise import (
     RIGHT,
     Answer,
     Arrays,
-    Call,
     Difference,
+    ExerciseCall,
     Flags,
     Requirement,
     Trouble,
 )
 
 Status = Literal["met", "not met", "unwritten", "not judged"]
-#: What becomes of an answer whose arrays are none that a driver sends: a student's process did.
+#: Errors raised by an answer whose arrays no driver sends, so that the student's process forged
+#: them.
 UNREADABLE = (KeyError, ValueError, TypeError, IndexError, OverflowError, MemoryError)
-LONGEST = 200  # characters
-#: Mistakes that are looked for together.
-MOST = 2
-#: Of an answer that a mistake explains: so many times the tolerance of the right one.
+MAX_ERROR_CHARS = 200  # maximum characters of an error
+#: Maximum number of mistakes that are combined.
+MAX_COMBINED_MISTAKES = 2
+#: Factor by which the tolerance is larger for an answer that a mistake explains.
 WIDER = 4.0
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What is said of one requirement.
+    """Judgement of one requirement.
 
     Attributes:
-        mistakes: names of the typical ones that give the student's numbers.
-        flags: the same, each in the form that was found.
-        difference, call: the first number that is off, and what had been asked.
+        mistakes: names of the typical mistakes that reproduce the student's numbers.
+        flags: the mistakes in the exact form that was found.
+        difference, call: the first number that differs, and the call that produced it.
     """
 
     requirement: Requirement
     status: Status
     trouble: Trouble | None = None
-    call: Call | None = None
+    call: ExerciseCall | None = None
     difference: Difference | None = None
     mistakes: tuple[str, ...] = ()
     inputs: Mapping[str, Any] = field(default_factory=dict)
     flags: Flags = RIGHT
 
 
-def judge(requirement: Requirement, calls: Sequence[Call], answers: Sequence[Answer],
-          likely: Flags = RIGHT, other: Sequence[str] = ()) -> Judgement:  # fmt: skip
-    """Judge the answers to the calls of a requirement.
+def judge(
+    requirement: Requirement,
+    calls: Sequence[ExerciseCall],
+    answers: Sequence[Answer],
+    likely: Flags = RIGHT,
+    other: Sequence[str] = (),
+) -> Judgement:
+    """Judge the answers to the calls of a requirement: by the first that ended in an error, else by
+    the first with a difference or with arrays that cannot be read.
 
     Args:
-        likely: mistakes that were found before, in what else the same class does.
-        other: mistakes that can show in other requirements of the same class.
+        likely: mistakes found in earlier requirements of the same class.
+        other: mistakes that other requirements of the same class can reveal.
     """
     for call, answer in zip(calls, answers, strict=True):
         if answer.trouble is not None:
@@ -66,7 +74,7 @@ def judge(requirement: Requirement, calls: Sequence[Call], answers: Sequence[Ans
         try:
             found = requirement.problem(call, answer)
         except UNREADABLE as error:
-            trouble = Trouble("unreadable", f"{type(error).__name__}: {error}"[:LONGEST])
+            trouble = Trouble("unreadable", f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARS])
             return Judgement(requirement, "not met", trouble, call)
         if found is not None:
             difference, mistakes = found
@@ -74,7 +82,7 @@ def judge(requirement: Requirement, calls: Sequence[Call], answers: Sequence[Ans
                 mistakes = tuple(sorted(likely))
             flags = frozenset(mistakes)
             if not mistakes:
-                flags = named(requirement, calls, answers, likely, other)
+                flags = identify_mistakes(requirement, calls, answers, likely, other)
                 order = [*requirement.flags, *other, *sorted(likely)]
                 # ``aliased#2``: another form of `aliased`
                 forms = (flag.partition("#")[0] for flag in sorted(flags, key=order.index))
@@ -87,27 +95,31 @@ def judge(requirement: Requirement, calls: Sequence[Call], answers: Sequence[Ans
 
 
 def agrees(arrays: Sequence[Arrays], expected: Sequence[Arrays], most: Sequence[Arrays]) -> bool:
-    """Whether every array is there and within these distances."""
+    """Return whether every ``expected`` array is there in its shape, with differences of at most
+    ``most``."""
     return first_difference(arrays, expected, most) is None
 
 
-def named(
+def identify_mistakes(
     requirement: Requirement,
-    calls: Sequence[Call],
+    calls: Sequence[ExerciseCall],
     answers: Sequence[Answer],
     likely: Flags,
     other: Sequence[str],
 ) -> Flags:
-    """The fewest typical mistakes that give the student's numbers in all calls."""
-    for flags in candidates(requirement, likely, other):
+    """Return the first set of typical mistakes, in the order of `candidate_mistakes`, that
+    reproduces the student's numbers in all calls; an empty set if none does."""
+    for flags in candidate_mistakes(requirement, likely, other):
         if all(explains(requirement, c, a, flags) for c, a in zip(calls, answers, strict=True)):
             return flags
     return RIGHT
 
 
-def candidates(requirement: Requirement, likely: Flags, other: Sequence[str]) -> Iterator[Flags]:
-    """Sets of mistakes, the fewest first; of one size, those that are known already and those that
-    belong here before the others."""
+def candidate_mistakes(
+    requirement: Requirement, likely: Flags, other: Sequence[str]
+) -> Iterator[Flags]:
+    """Yield sets of mistakes: single ones (of ``likely``, the requirement's own, ``other``), all of
+    ``likely`` together, these with one of its own, and pairs of its own."""
     own = requirement.flags
     yield from (frozenset({flag}) for flag in sorted(likely))
     yield from (frozenset({flag}) for flag in own)
@@ -116,11 +128,13 @@ def candidates(requirement: Requirement, likely: Flags, other: Sequence[str]) ->
         yield likely
     if likely:
         yield from (likely | {flag} for flag in own)
-    for count in range(2, MOST + 1):
+    for count in range(2, MAX_COMBINED_MISTAKES + 1):
         yield from map(frozenset, combinations(own, count))
 
 
-def explains(requirement: Requirement, call: Call, answer: Answer, flags: Flags) -> bool:
+def explains(requirement: Requirement, call: ExerciseCall, answer: Answer, flags: Flags) -> bool:
+    """Return whether a rule with these mistakes reproduces an answer within `WIDER` times the
+    tolerance; False if the mistakes lead to an error."""
     try:
         if requirement.rules_out(call, answer, flags):
             return False

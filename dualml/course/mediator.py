@@ -1,5 +1,5 @@
-"""Stands between the ranks of a student during one call: hands them their inputs, answers their
-collectives, and knows at once when nothing can come any more."""
+"""The mediator between a student's ranks during one call: it passes on their inputs, answers their
+collectives, and detects deadlocks at once."""
 
 from __future__ import annotations
 
@@ -9,39 +9,40 @@ import select
 import selectors
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
-from dualml.course.clock import HIDDEN, Clock
+from dualml.common.bounded_io import Header, get_int, get_seconds, get_text
+from dualml.common.json_types import JsonMapping
+from dualml.course.clock import CLOCK_OPTIONS, Clock
 from dualml.course.collectives import EXCHANGE, compute, mismatch, read_ask
 from dualml.course.exercise import Trouble
-from dualml.course.frames import MOST_ARRAYS, Arrays, encode, plain_text
+from dualml.course.frames import MAX_ARRAYS, Arrays, encode, plain_text
 from dualml.course.member import Member
 from dualml.course.tally import Tally
-from dualml.messages import Header, number_of, seconds_of, text_of
 
-#: After the first rank that fails, the others may say what became of them for so long.
+#: Seconds that the other ranks have to report after the first rank has failed.
 PEERS_S = 1.5
-#: A rank takes what it is sent at least after so long.
+#: Time limit in seconds for a rank to receive a message.
 TAKE_S = 5.0
 READ = 1 << 18
-#: Of an answer of all ranks together: bytes, arrays, and characters of a name.
-LARGEST_ANSWER, LONGEST_KEY = 32 << 20, 150
-#: Collectives and exchanges of one call, far more than an exercise needs.
-MOST_ASKS = 20_000
+#: Limits of an answer of all ranks together: bytes, arrays, and characters of a name.
+MAX_ANSWER_BYTES, MAX_KEY_CHARS = 32 << 20, 150
+#: Largest number of collectives and exchanges of one call, far more than an exercise needs.
+MAX_REQUESTS = 20_000
 
 
 class NotConfined(Exception):
-    """A rank could not be put behind the walls: the machine's fault."""
+    """Error: a rank could not be isolated; the machine is at fault."""
 
 
 class Mediator:
-    """The ranks of one group.
+    """Mediator of one group of ranks.
 
     Args:
-        doors: a socket to each rank.
-        ended: (rank) → how its process has ended, once its socket is closed.
+        doors: one socket per rank.
+        ended: function that describes how a rank's process ended, once its socket is closed.
     """
 
     def __init__(self, doors: Sequence[socket.socket], ended: Callable[[int], str]) -> None:
@@ -58,19 +59,25 @@ class Mediator:
     def run(
         self,
         number: int,
-        header: Mapping[str, Any],
+        header: JsonMapping,
         arrays: Sequence[Arrays],
         seconds: float,
         owner: socket.socket | None = None,
     ) -> list[Member]:
-        """Make a call on all ranks and return them once it is over.
+        """Make a call on all ranks, and return them when it has ended.
 
         Args:
-            number: of the call; −1 while the ranks load the student's file.
-            header: of the message that asks for it; empty: nothing is sent.
-            arrays: of each rank.
-            seconds: that it may take; a rank that is later is in trouble.
-            owner: where this socket is closed, nobody waits any more (`InterruptedError`).
+            number: number of the call; −1 while the ranks load the student's file.
+            header: header of the request; empty: send nothing.
+            arrays: input arrays of each rank.
+            seconds: time limit, cut to `PEERS_S` once a rank has failed. A rank that still computes
+                at the limit gets a ``timeout``; one that waits for others, or is left after a
+                failure, a ``CommunicationError``.
+            owner: socket of the judge; once it is closed the call is abandoned
+                (`InterruptedError`).
+
+        Raises:
+            NotConfined: a rank could not be isolated.
         """
         options: dict[str, Any] = dict(header.get("options", {}))
         self.tally = Tally(str(header.get("kind", "")), options)
@@ -79,12 +86,12 @@ class Mediator:
             member.ask = member.arrays = member.trouble = None
             member.number, member.asks = number, 0
             if header:
-                shown = {k: v for k, v in options.items() if k not in HIDDEN}
+                shown = {k: v for k, v in options.items() if k not in CLOCK_OPTIONS}
                 told = {**header, "options": shown, "silent": self.clock.runs}
                 self.send(member, told, own)
         begin = time.monotonic()
         deadline, failed = begin + seconds, 0.0
-        while not all(member.is_done for member in self.members):
+        while not all(member.has_finished for member in self.members):
             now = time.monotonic()
             if not failed and any(member.trouble for member in self.members):
                 failed = now
@@ -96,9 +103,10 @@ class Mediator:
         return self.members
 
     def end_call(self, seconds: float, failed: bool) -> None:
-        """End a call that some ranks do not end."""
+        """Set the trouble of every rank that has not finished: waiting in vain for a collective, or
+        for the others if the call has ``failed``; else a timeout of ``seconds``."""
         for member in self.members:
-            if member.is_done:
+            if member.has_finished:
                 continue
             if member.ask is not None or failed:
                 what = member.ask.name if member.ask else "the others"
@@ -108,7 +116,8 @@ class Mediator:
                 member.trouble = Trouble("timeout", f"{seconds:g} s")
 
     def poll(self, seconds: float, owner: socket.socket | None) -> None:
-        """Take in what the ranks say for at most so long, and do what is due."""
+        """Wait at most ``seconds`` for messages of the ranks, handle those that have come, and run
+        scheduled actions that are due; raise `InterruptedError` if ``owner`` is closed."""
         now = time.monotonic()
         if self.scheduled:
             seconds = min(seconds, max(0.0, self.scheduled[0][0] - now))
@@ -139,26 +148,28 @@ class Mediator:
         heapq.heappush(self.scheduled, (due, next(self.order), action))
 
     def drop_member(self, member: Member, why: str) -> None:
-        """Give up a rank that has ended or cannot be understood."""
+        """Give up a rank that has ended or sends invalid messages; its trouble is ``died`` unless
+        it has a result or an error already."""
         if member.is_gone:
             return
         member.is_gone, member.ask = True, None
         self.selector.unregister(member.door)
         member.door.close()
-        if not member.is_done:
+        if not member.has_finished:
             member.trouble = Trouble("died", why)
 
     def handle_message(self, member: Member, header: Header, arrays: Arrays) -> None:
-        """Take in one message of a rank; a rank that sends what is none is given up."""
+        """Handle one message of a rank; give up a rank whose message is invalid, and pass over one
+        of an earlier call. Raise `NotConfined` if the rank could not be isolated."""
         try:
-            if member.is_gone or number_of(header, "call", -1, 2**31) != member.number:
+            if member.is_gone or get_int(header, "call", -1, 2**31) != member.number:
                 return  # of a call that was given up
-            if member.is_done:
+            if member.has_finished:
                 member.arrays = None
                 raise ValueError("a message after the answer")
-            kind = text_of(header, "event", 20)
+            kind = get_text(header, "event", 20)
             if kind == "broken" and not member.is_confined:
-                raise NotConfined(text_of(header, "why"))
+                raise NotConfined(get_text(header, "why"))
             if kind == "confined" and not member.is_confined:
                 member.is_confined = True
             elif kind == "ask":
@@ -167,10 +178,10 @@ class Mediator:
                 self.tally.mark(member.rank)
             elif kind == "answer":
                 self.check_answer(arrays)
-                member.seconds = seconds_of(header, "seconds", 1e6, 0.0)
+                member.seconds = get_seconds(header, "seconds", 1e6, 0.0)
                 member.arrays, member.ask = arrays, None
             elif kind == "trouble":
-                name, line = text_of(header, "kind", 200), number_of(header, "line", 0, 10**7, 0)
+                name, line = get_text(header, "kind", 200), get_int(header, "line", 0, 10**7, 0)
                 text = plain_text(header.get("message", ""))
                 member.trouble, member.ask = Trouble(plain_text(name, 200), text, line=line), None
             else:
@@ -179,20 +190,22 @@ class Mediator:
             self.drop_member(member, f"sent what is no message: {plain_text(error)}")
 
     def check_answer(self, arrays: Arrays) -> None:
-        """Refuse an answer that the judge could not be sent together with those of the others."""
+        """Raise `ValueError` for an answer that has too many or too large arrays, or too long
+        names, to be sent to the judge with those of the others."""
         size = len(self.members)
-        if len(arrays) > MOST_ARRAYS // size:
-            raise ValueError(f"{len(arrays):,} arrays; at most {MOST_ARRAYS // size:,} are read")
-        if (most := max(map(len, arrays), default=0)) > LONGEST_KEY:
-            raise ValueError(f"a name of {most} characters; at most {LONGEST_KEY} are read")
+        if len(arrays) > MAX_ARRAYS // size:
+            raise ValueError(f"{len(arrays):,} arrays; at most {MAX_ARRAYS // size:,} are read")
+        if (most := max(map(len, arrays), default=0)) > MAX_KEY_CHARS:
+            raise ValueError(f"a name of {most} characters; at most {MAX_KEY_CHARS} are read")
         total = sum(a.nbytes for a in arrays.values())
-        if total > LARGEST_ANSWER // size:
-            raise ValueError(f"{total:,} bytes; at most {LARGEST_ANSWER // size:,} are read")
+        if total > MAX_ANSWER_BYTES // size:
+            raise ValueError(f"{total:,} bytes; at most {MAX_ANSWER_BYTES // size:,} are read")
 
     def handle_ask(self, member: Member, header: Header, arrays: Arrays) -> None:
-        """Take in a collective or an exchange that a rank asks for."""
+        """Note a rank's request for a collective or an exchange, and answer an invalid one with an
+        error; raise `ValueError` for a second request at a time, or for too many."""
         member.asks += 1
-        if member.ask is not None or member.asks > MOST_ASKS:
+        if member.ask is not None or member.asks > MAX_REQUESTS:
             raise ValueError("more questions than answers")
         try:
             ask = read_ask(header, arrays, member.rank, len(self.members), self.clock.runs)
@@ -207,10 +220,10 @@ class Mediator:
             member.ask = ask
 
     def advance(self) -> None:
-        """Answer what can be answered, and refuse what never can."""
+        """Answer requests that can be answered, and refuse those that never can be."""
         while self.answer_exchanges() or self.answer_collective():
             pass
-        if self.scheduled or any(m.ask is None and not m.is_done for m in self.members):
+        if self.scheduled or any(m.ask is None and not m.has_finished for m in self.members):
             return  # somebody computes, and may ask for what the others wait for
         waiting = [m for m in self.members if m.ask is not None]
         missing = [m.rank for m in self.members if m.ask is None]
@@ -227,7 +240,7 @@ class Mediator:
             self.refuse(member, "CommunicationError", text)
 
     def describe_wait(self, member: Member) -> str:
-        """Return what a rank waits for, in the words of an error."""
+        """Return what a rank waits for, for an error message."""
         assert member.ask is not None
         if member.ask.name != EXCHANGE:
             return member.ask.signature
@@ -235,7 +248,7 @@ class Mediator:
         return f"exchange to {sends} from {receives}"
 
     def describe_missing(self, member: Member, missing: Sequence[int]) -> str:
-        """Return whom a rank waits for, in the words of an error."""
+        """Return for which ranks a rank waits, for an error message."""
         ask = member.ask
         assert ask is not None
         peers = sorted({*ask.sends, *ask.receive}) if ask.name == EXCHANGE else missing
@@ -243,7 +256,8 @@ class Mediator:
         return f"rank{'s' * (len(peers) != 1)} {ranks} of {len(self.members)}"
 
     def answer_collective(self) -> bool:
-        """Answer a collective that all ranks have asked for alike."""
+        """Answer a collective that all ranks have requested consistently; return whether there was
+        one. While the clock runs, answers are sent after its seconds, and without results."""
         asks = [m.ask for m in self.members if m.ask is not None and m.ask.name != EXCHANGE]
         if len(asks) < len(self.members) or len({ask.signature for ask in asks}) > 1:
             return False
@@ -260,8 +274,9 @@ class Mediator:
             return True
 
         def reply() -> None:
+            """Send the results to all ranks that are still running."""
             for member, arrays in zip(self.members, results, strict=True):
-                if not member.is_done:
+                if not member.has_finished:
                     self.send(member, {"reply": member.number}, arrays)
             self.clock.finish(asks[0])
 
@@ -272,7 +287,8 @@ class Mediator:
         return True
 
     def answer_exchanges(self) -> bool:
-        """Answer the exchanges whose messages have all found the other end."""
+        """Answer the exchanges whose messages all have a counterpart, with an error if a message is
+        not of the expected size or dtype; return whether there were any."""
         ready = {m.rank: m.ask for m in self.members if m.ask and m.ask.name == EXCHANGE}
         while True:  # who waits for somebody that is not ready is not ready either
             blocked = [
@@ -301,13 +317,14 @@ class Mediator:
         return bool(ready)
 
     def refuse(self, member: Member, kind: str, text: str) -> None:
-        """Answer with an error, which the student's call raises."""
+        """Answer a rank's request with an error of this kind, which the student's call raises."""
         member.ask = None
         header = {"reply": member.number, "error": kind, "message": plain_text(text)}
         self.send(member, header, {})
 
-    def send(self, member: Member, header: Mapping[str, Any], arrays: Arrays) -> None:
-        """Send to a rank, which may have ended or take nothing any more."""
+    def send(self, member: Member, header: JsonMapping, arrays: Arrays) -> None:
+        """Send to a rank; give it up if it has ended, does not read, or the message is too
+        large."""
         if member.is_gone:
             return
         try:
@@ -324,7 +341,7 @@ class Mediator:
 
 
 def is_open(door: socket.socket) -> bool:
-    """Return whether the other end of a socket is still there; what it has sent is not taken."""
+    """Return whether the other end of a socket is open, without consuming data."""
     if not select.select([door], [], [], 0)[0]:
         return True
     with contextlib.suppress(OSError):

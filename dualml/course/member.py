@@ -1,4 +1,4 @@
-"""One rank of a student as the mediator sees it."""
+"""One rank of a student, as the mediator sees it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from dualml.course.frames import Arrays, Stream
 
 @dataclass
 class Member:
-    """One rank as the mediator sees it.
+    """State of one rank in the mediator.
 
     Attributes:
-        ask: what it waits for; None while it computes.
-        arrays, trouble: what came of the call.
-        is_gone: its process has ended, or cannot be understood any more.
-        is_confined: it is behind the walls, and the student's code may run there.
+        ask: request that it waits for; None while it computes.
+        arrays, trouble: result of the call, or its error.
+        is_gone: whether its process has ended or sends invalid messages.
+        is_confined: whether it is isolated, so that the student's code may run.
     """
 
     rank: int
@@ -34,5 +34,6 @@ class Member:
     is_confined: bool = False
 
     @property
-    def is_done(self) -> bool:
+    def has_finished(self) -> bool:
+        """Whether the rank has a result or an error."""
         return self.arrays is not None or self.trouble is not None

@@ -1,4 +1,4 @@
-"""Runs a student's file behind walls, call by call, and says what came of each call."""
+"""Execution of a student's file in isolation, call by call."""
 
 from __future__ import annotations
 
@@ -12,70 +12,76 @@ from typing import Any
 
 import numpy as np
 
-from dualml.course.exercise import Answer, Arrays, Call, File, Trouble
+from dualml.common.bounded_io import Header
+from dualml.common.json_types import JsonObject
+from dualml.course.exercise import Answer, Arrays, ExerciseCall, ExerciseFile, Trouble
 from dualml.course.forbidden import BANNED
 from dualml.course.frames import join_ranks, split_by_rank
-from dualml.course.grading.unpacking import Refused, walk
-from dualml.course.isolation.client import drive_of, open_cell
+from dualml.course.grading.unpacking import SubmissionRefused, walk
+from dualml.course.isolation.client import drive_module, open_cell
 from dualml.course.isolation.detect import WALLS, Isolation
-from dualml.course.source import decoded, legible
+from dualml.course.source import read_legible, read_program
 from dualml.launch.child import SECONDARY
-from dualml.messages import Header
 
-#: Seconds that one call may take.
+#: Time limit of one call in seconds.
 CALL_S = 10.0
 #: Seconds between two messages of the warden: loading the file on a busy machine, or a call.
 SILENT_S = 90.0
-#: Seconds that all calls of a file may take, and for each of them: what is slow in every call is
-#: ended, too.
+#: Time limit of all calls of a file: a constant, and seconds per call, so that code which is slow
+#: in every call ends, too.
 BUDGET_S, BUDGET_CALL_S = 90.0, 1.5
-#: A process that a call has ended is started again for the others, so many times.
-AGAIN = 8
-#: Of the programs that lie beside a student's file and go with it: bytes of one, of all, how many,
-#: and characters of a path.
-SOURCE, SOURCES, MOST, LONGEST = 200_000, 8 << 20, 200, 150
-#: Kinds of calls whose ranks reach one another by the framework's own means.
+#: Maximum number of restarts of a process after calls have ended it.
+MAX_RESTARTS = 8
+#: Limits of the other programs in a student's folder: bytes of one, bytes of all, number of files,
+#: characters of a path.
+MAX_FILE_BYTES, MAX_TOTAL_BYTES, MAX_FILES, MAX_PATH_CHARS = 200_000, 8 << 20, 200, 150
+#: Kinds of calls whose ranks communicate by the framework's own means.
 NETWORKED = frozenset({"remote", "group"})
 
 
 @dataclass
 class Sandbox:
-    """Where one file of a student's is run.
+    """Execution environment of one file of a student.
 
     Attributes:
-        exercise: which file it is.
-        source: the student's file; others beside it that end in ``.py`` go with it.
-        seconds: of one call.
-        over: whether nobody waits for an answer any more.
-        isolation: what is around it.
-        real: ranks get the framework's own communicator, for measurements; without walls.
+        exercise: the exercise.
+        source: the student's file; other ``.py`` files in its folder are also available.
+        seconds: time limit of one call.
+        is_cancelled: function that returns whether nobody waits for an answer any more.
+        isolation: isolation of the student's code.
+        uses_framework_comm: whether ranks get the framework's own communicator, for measurements,
+            without isolation.
     """
 
-    exercise: File
+    exercise: ExerciseFile
     source: Path
     seconds: float = CALL_S
-    over: Callable[[], bool] = lambda: False
+    is_cancelled: Callable[[], bool] = lambda: False
     isolation: Isolation = WALLS
-    real: bool = False
+    uses_framework_comm: bool = False
     printed: str = field(default="", init=False)
 
     def answers(
-        self, calls: Sequence[Call], done: Callable[[], None] = lambda: None
+        self, calls: Sequence[ExerciseCall], done: Callable[[], None] = lambda: None
     ) -> list[Answer]:
-        """Return what comes of each call; ``done`` is called after each of them.
+        """Run the calls and return their answers in the order of ``calls``; ``done`` is called
+        after each call that was made. Calls of a function that has exceeded the time limit are not
+        made again, and get the same answer; calls that are not reached get an earlier error of
+        their function, else a trouble ``timeout`` or ``died``.
 
         Raises:
-            NotJudged: the machine is at fault.
+            MachineFault: the machine is at fault.
+            OSError: the system does not allow the isolation.
         """
         out: dict[int, Answer] = {}
         deadline = time.monotonic() + BUDGET_S + BUDGET_CALL_S * len(calls)
         hung: dict[str, Answer] = {}  # a function that never came back would not another time
         for ranks, network in sorted({group_key(call) for call in calls}):
             left = [n for n, call in enumerate(calls) if group_key(call) == (ranks, network)]
-            for _ in range(AGAIN):
+            for _ in range(MAX_RESTARTS):
                 out |= {n: hung[calls[n].target] for n in left if calls[n].target in hung}
                 left = [n for n in left if n not in out]
-                if not left or self.over() or time.monotonic() > deadline:
+                if not left or self.is_cancelled() or time.monotonic() > deadline:
                     break
                 wanted = [calls[n] for n in left]
                 attempted = self.attempt(wanted, ranks, network, done, deadline)
@@ -87,7 +93,7 @@ class Sandbox:
                     if is_timeout(a) or is_wait_timeout(a)
                 }
                 left = [n for n in left if n not in out]
-            # Whatever ended so many calls of a function would have ended the others of it, too.
+            # After this many failed calls of a function its other calls would fail, too.
             ended = {calls[n].target: a for n, a in out.items() if a.trouble is not None}
             slow = time.monotonic() > deadline
             none = Answer(trouble=Trouble("timeout" if slow else "died"))
@@ -96,17 +102,19 @@ class Sandbox:
 
     def attempt(
         self,
-        calls: Sequence[Call],
+        calls: Sequence[ExerciseCall],
         ranks: int,
         network: bool,
         done: Callable[[], None],
         deadline: float,
     ) -> dict[int, Answer]:
-        """Return what comes of the calls until one of them ends the processes."""
+        """Run calls until one of them ends the processes, the ``deadline`` has passed or the check
+        is cancelled; keep rank 0's output in ``printed``, and return their answers by index; if the
+        file cannot be loaded, this is the answer to every call."""
         found: dict[int, Answer] = {}
         with open_cell(self.exercise.backend, ranks, self.isolation, network) as group:
             group.send(self.job(calls, ranks), self.files)
-            loaded = group.wait_for_result(SILENT_S, self.over)
+            loaded = group.wait_for_result(SILENT_S, self.is_cancelled)
             if loaded is None:
                 return found
             answer = self.read_answer(*loaded, ranks)
@@ -114,7 +122,7 @@ class Sandbox:
                 return dict.fromkeys(range(len(calls)), answer)
             for number, call in enumerate(calls):
                 group.send(*message_of(call))
-                heard = group.wait_for_result(SILENT_S, self.over)
+                heard = group.wait_for_result(SILENT_S, self.is_cancelled)
                 if heard is None:
                     break
                 found[number] = self.read_answer(*heard, ranks)
@@ -124,15 +132,16 @@ class Sandbox:
             self.printed = group.tail(0)
         return found
 
-    def job(self, calls: Sequence[Call], ranks: int) -> dict[str, Any]:
-        """Return what a rank has to know of all calls."""
+    def job(self, calls: Sequence[ExerciseCall], ranks: int) -> JsonObject:
+        """Return the job of a rank: backend, file, number of ranks and limits, which all ``calls``
+        share."""
         return {
             "backend": self.exercise.backend or "numpy",
-            "drive": drive_of(self.exercise.backend),
+            "drive": drive_module(self.exercise.backend),
             "file": self.source.name,
             "size": ranks,
             "comm": any(call.options.get("comm") for call in calls),
-            "real": self.real,
+            "real": self.uses_framework_comm,
             "seconds": self.seconds,
             "total": self.seconds * (len(calls) + 1),
             "banned": BANNED,
@@ -140,20 +149,27 @@ class Sandbox:
 
     @cached_property
     def files(self) -> dict[str, Any]:
-        """The student's programs as UTF-8, by their place beside the file that is judged."""
+        """The student's programs as UTF-8, by their path relative to the judged file's folder;
+        those that cannot be read or exceed the limits are left out."""
         home, total = self.source.parent, 0
         kept: dict[str, Any] = {}
         for inside, size in [(Path(self.source.name), 0), *programs_beside(home)]:
             name = str(inside)
-            if name in kept or size > SOURCE or total + size > SOURCES or len(kept) >= MOST:
+            if (
+                name in kept
+                or size > MAX_FILE_BYTES
+                or total + size > MAX_TOTAL_BYTES
+                or len(kept) >= MAX_FILES
+            ):
                 continue
             with contextlib.suppress(ValueError, SyntaxError, LookupError, OSError):
-                kept[name] = np.frombuffer(decoded(home / inside).encode(), np.uint8)
+                kept[name] = np.frombuffer(read_program(home / inside).encode(), np.uint8)
                 total += size
         return kept
 
     def read_answer(self, header: Header, arrays: Mapping[str, Any], ranks: int) -> Answer:
-        """Return what the warden says came of a call."""
+        """Parse the warden's answer to a call; of several ranks' errors the one nearest to the
+        cause counts (`steps_from_cause`)."""
         troubles = [
             Trouble(str(kind), str(message), "", int(line), "", int(rank))
             for rank, kind, message, line in header["troubles"]
@@ -164,41 +180,49 @@ class Sandbox:
         return Answer(whole, seconds=float(header["seconds"]))
 
     def with_source_line(self, trouble: Trouble) -> Trouble:
-        """With the text of its line."""
+        """Return a copy of an error with the name of the student's file and the text of the
+        line."""
         lines: list[str] = []
         with contextlib.suppress(OSError):  # an editor may be writing it anew
-            lines = legible(self.source).splitlines()
+            lines = read_legible(self.source).splitlines()
         text = lines[trouble.line - 1].strip() if 0 < trouble.line <= len(lines) else ""
         return replace(trouble, file=self.source.name, text=text)
 
 
 def programs_beside(home: Path) -> list[tuple[Path, int]]:
-    """Return the programs in a workspace and their sizes, those that lie least deep first."""
+    """Return the programs (``.py``) in a workspace and its folders, and their sizes in bytes, the
+    least nested ones first; those with unprintable or long paths, and those beyond a submission's
+    limits, are left out."""
     found: list[tuple[Path, int]] = []
-    with contextlib.suppress(Refused, OSError):  # as many as a submission may have
+    with contextlib.suppress(SubmissionRefused, OSError):  # as many as a submission may have
         for inside, size in walk(home):
-            if inside.suffix == ".py" and str(inside).isprintable() and len(str(inside)) <= LONGEST:
+            if (
+                inside.suffix == ".py"
+                and str(inside).isprintable()
+                and len(str(inside)) <= MAX_PATH_CHARS
+            ):
                 found.append((inside, size))
     return sorted(found, key=lambda each: (len(each[0].parts), each[0]))
 
 
-def group_key(call: Call) -> tuple[int, bool]:
-    """Return how many ranks a call needs, and whether they need a network."""
+def group_key(call: ExerciseCall) -> tuple[int, bool]:
+    """Return the number of ranks that a call needs, and whether they need a network."""
     return call.ranks, call.kind in NETWORKED
 
 
-def message_of(call: Call) -> tuple[Header, Arrays]:
-    """Return a call as the warden is told of it."""
+def message_of(call: ExerciseCall) -> tuple[Header, Arrays]:
+    """Return a call as a message to the warden."""
     header = {"kind": call.kind, "target": call.target, "options": dict(call.options)}
     return header, join_ranks(call.arrays)
 
 
 def is_timeout(answer: Answer) -> bool:
+    """Return whether a call ended by its time limit."""
     return answer.trouble is not None and answer.trouble.kind == "timeout"
 
 
 def is_wait_timeout(answer: Answer) -> bool:
-    """Whether a rank waited for another one until its time was over."""
+    """Return whether a rank waited for another one until the time limit."""
     trouble = answer.trouble
     return (
         trouble is not None and trouble.kind == SECONDARY and "for another rank" in trouble.message
@@ -206,8 +230,8 @@ def is_wait_timeout(answer: Answer) -> bool:
 
 
 def steps_from_cause(trouble: Trouble) -> int:
-    """How far a rank's error is from what is wrong: an error of its own, the end of its process,
-    one that it waited into."""
+    """Return how indirectly a rank's error shows the cause: 0 for an error of its own, 1 for the
+    end of its process, 2 for an error caused by waiting."""
     if trouble.kind == "died":
         return 1
     return 2 if trouble.kind == SECONDARY else 0

@@ -1,4 +1,4 @@
-"""What is seen in a student's file without running it."""
+"""Static analysis of a student's file: problems found without running it."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
+from dualml.common.files import open_to_read
 from dualml.course.encoding import decode_program
-from dualml.course.exercise import File
+from dualml.course.exercise import ExerciseFile
 from dualml.course.faults import kind_of_fault
 from dualml.course.forbidden import BANNED, CALLS, COMMUNICATION, READY_MADE, ROUNDABOUT
-from dualml.files import open_to_read
 
-#: Bytes of a student's file.
-MOST = 200_000
+#: Maximum bytes of a student's file.
+MAX_SOURCE_BYTES = 200_000
 FRAMEWORKS = {"torch": "torch", "mindspore": "mindspore"}
-#: Places that are told of where a file has something forbidden: of each kind so many.
-TOLD = 10
-#: Parts of a dotted name beyond which it is none that is looked for.
+#: Maximum number of reported problems of each kind.
+MAX_PROBLEMS_PER_KIND = 10
+#: Parts of a dotted name beyond which it is none of the forbidden names.
 PARTS = 12
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Something in a file.
+    """A problem in a file.
 
     Attributes:
         kind: ``absent``, ``twice``, ``empty``, ``long``, ``text`` (cannot be read as text),
             ``syntax``, ``missing``, ``signature``, ``framework``, ``not_installed``, ``banned``,
             ``ready_made``, ``communication``, ``roundabout``.
-        what: names and numbers of it.
-        line: from 1; 0 where there is none. ``text`` is that line.
-        target: the class or function that it is about.
+        what: names and numbers of the problem.
+        line: line number from 1; 0 if there is none. ``text`` is that line.
+        target: class or function that it concerns.
     """
 
     kind: str
@@ -45,26 +45,28 @@ class Problem:
     target: str = ""
 
     @property
-    def ends(self) -> bool:
+    def is_fatal(self) -> bool:
         """Whether there is nothing to run."""
         return self.kind in ("absent", "twice", "empty", "long", "text", "syntax", "framework")
 
     @property
-    def grave(self) -> bool:
-        """Whether the requirements cannot be met with it."""
+    def is_grave(self) -> bool:
+        """Whether no requirement can count as met with this problem."""
         return self.kind != "roundabout"
 
 
-def examine(path: Path, file: File) -> list[Problem]:
-    """Return everything that is wrong with a file to the eye.
+def examine(path: Path, file: ExerciseFile) -> list[Problem]:
+    """Return the problems of a file that are visible without running it, by line, of forbidden
+    names at most `MAX_PROBLEMS_PER_KIND` a kind; only the one problem of a file that cannot be read
+    or parsed.
 
     Raises:
         OSError: the machine is at fault (`kind_of_fault`), not the file.
     """
     try:
         content = content_of(path)
-        if len(content) > MOST:
-            return [Problem("long", f"{path.stat().st_size:,} > {MOST:,}")]
+        if len(content) > MAX_SOURCE_BYTES:
+            return [Problem("long", f"{path.stat().st_size:,} > {MAX_SOURCE_BYTES:,}")]
         text = decode_program(content)
     except FileNotFoundError:
         return [Problem("absent", path.name)]
@@ -82,28 +84,33 @@ def examine(path: Path, file: File) -> list[Problem]:
         line = getattr(error, "lineno", 0) or 0
         what = getattr(error, "msg", None) or str(error)
         return [Problem("syntax", what, line, line_of(text, line))]
-    problems = [*foreign(tree, file), *few(forbidden(tree, file)), *signatures(tree, file)]
+    problems = [
+        *find_foreign_imports(tree, file),
+        *limit_per_kind(find_forbidden(tree, file)),
+        *check_signatures(tree, file),
+    ]
     return [
         Problem(p.kind, p.what, p.line, line_of(text, p.line), p.target)
         for p in sorted(problems, key=lambda p: p.line)
     ]
 
 
-def decoded(path: Path) -> str:
-    """Return the program in a file as it is run and shown: UTF-8 text, see `decode_program`.
+def read_program(path: Path) -> str:
+    """Read the program in a file as it is run and shown: UTF-8 text, see `decode_program`.
 
     Raises:
-        OSError: it is no regular file, or cannot be read.
+        OSError: the path is no regular file, or cannot be read.
         SyntaxError, ValueError: its text cannot be decoded.
     """
     return decode_program(content_of(path))
 
 
-def legible(path: Path) -> str:
-    """Return a file as people can read it, whatever is wrong with it; of a long one its beginning.
+def read_legible(path: Path) -> str:
+    """Read a file in a form that people can read, whatever is wrong with it; of a long file only
+    the beginning.
 
     Raises:
-        OSError: it is no regular file, or cannot be read.
+        OSError: the path is no regular file, or cannot be read.
     """
     content = content_of(path)
     try:
@@ -113,27 +120,31 @@ def legible(path: Path) -> str:
 
 
 def content_of(path: Path) -> bytes:
-    """Read a regular file, of a longer one than `MOST` no more than shows that it is."""
-    with open_to_read(path, links=False) as stream:
-        return stream.read(MOST + 1)
+    """Read a regular file, at most `MAX_SOURCE_BYTES` and one byte more, which shows that it is too
+    long; links are not followed."""
+    with open_to_read(path, follow_links=False) as stream:
+        return stream.read(MAX_SOURCE_BYTES + 1)
 
 
-def few(problems: Iterator[Problem]) -> Iterator[Problem]:
-    """Yield the first problems of each kind."""
+def limit_per_kind(problems: Iterator[Problem]) -> Iterator[Problem]:
+    """Yield at most `MAX_PROBLEMS_PER_KIND` problems of each kind, the first ones."""
     seen: Counter[str] = Counter()
     for problem in problems:
         seen[problem.kind] += 1
-        if seen[problem.kind] <= TOLD:
+        if seen[problem.kind] <= MAX_PROBLEMS_PER_KIND:
             yield problem
 
 
 def line_of(text: str, line: int) -> str:
+    """Return a line of a text by its number from 1, without white space around it, at most 200
+    characters; empty if it does not exist."""
     lines = text.split("\n")
     return lines[line - 1].strip()[:200] if 0 < line <= len(lines) else ""
 
 
-def imports(tree: ast.AST) -> Iterator[tuple[str, str, int]]:
-    """Dotted name, the name that it has in the file, line."""
+def find_imports(tree: ast.AST) -> Iterator[tuple[str, str, int]]:
+    """Yield dotted name, name in the file, and line of each import; the name of a relative import
+    begins with a dot."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for name in node.names:
@@ -145,21 +156,23 @@ def imports(tree: ast.AST) -> Iterator[tuple[str, str, int]]:
                 yield whole, name.asname or name.name, node.lineno
 
 
-def foreign(tree: ast.AST, file: File) -> Iterator[Problem]:
-    """The other framework in this one's file; any in one that needs none."""
-    for name, _, line in imports(tree):
+def find_foreign_imports(tree: ast.AST, file: ExerciseFile) -> Iterator[Problem]:
+    """Yield a problem for the first import of the other framework, or of any framework in a file
+    that needs none."""
+    for name, _, line in find_imports(tree):
         top = name.partition(".")[0]
         if top in FRAMEWORKS and FRAMEWORKS[top] != file.backend:
             yield Problem("framework", top, line)
             return
 
 
-def forbidden(tree: ast.AST, file: File) -> Iterator[Problem]:
-    """Ready-made solutions and ways around."""
+def find_forbidden(tree: ast.AST, file: ExerciseFile) -> Iterator[Problem]:
+    """Yield uses of ready-made solutions, imports of dualml, uses of the framework's communication
+    unless the exercise is about it, and ways around the restrictions."""
     aliases: dict[str, str] = {}
     ready = frozenset(READY_MADE.get(file.backend, ()))
     group = frozenset(() if file.starts_groups else COMMUNICATION.get(file.backend, ()))
-    for name, local, line in imports(tree):
+    for name, local, line in find_imports(tree):
         top = name.partition(".")[0]
         aliases[local] = name if local != top else top
         if top in BANNED:
@@ -172,7 +185,7 @@ def forbidden(tree: ast.AST, file: File) -> Iterator[Problem]:
             yield Problem("roundabout", name, line)
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
-            dotted = spelled(node, aliases)
+            dotted = resolve_name(node, aliases)
             if dotted in ready:
                 yield Problem("ready_made", dotted, node.lineno)
             elif dotted in group:
@@ -183,8 +196,9 @@ def forbidden(tree: ast.AST, file: File) -> Iterator[Problem]:
             yield Problem("roundabout", node.id, node.lineno)
 
 
-def spelled(node: ast.expr, aliases: dict[str, str]) -> str:
-    """``nn.Adam`` → ``mindspore.nn.Adam``."""
+def resolve_name(node: ast.expr, aliases: dict[str, str]) -> str:
+    """Resolve an expression to a dotted name by the file's imports: ``nn.Adam`` →
+    ``mindspore.nn.Adam``; it begins with ``?`` if the expression does not begin with a name."""
     names: list[str] = []
     while isinstance(node, ast.Attribute) and len(names) < PARTS:
         names.append(node.attr)
@@ -196,17 +210,18 @@ def spelled(node: ast.expr, aliases: dict[str, str]) -> str:
 Shape = dict[str, tuple[list[str], int]]
 
 
-def shapes(tree: ast.Module) -> Shape:
-    """``GD.step`` → names of its parameters, and its line; of classes and functions of the file."""
+def find_signatures(tree: ast.Module) -> Shape:
+    """Return top-level class, function, method (``GD.step``) or assigned name → names of its
+    parameters, and its line; classes and assigned names have no parameters."""
     found: Shape = {}
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            found[node.name] = parameters(node), node.lineno
+            found[node.name] = parameter_names(node), node.lineno
         elif isinstance(node, ast.ClassDef):
             found[node.name] = [], node.lineno
             for inner in node.body:
                 if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef):
-                    found[f"{node.name}.{inner.name}"] = parameters(inner), inner.lineno
+                    found[f"{node.name}.{inner.name}"] = parameter_names(inner), inner.lineno
         elif isinstance(node, ast.Assign):  # SGD = some_class
             for target in node.targets:
                 if isinstance(target, ast.Name):
@@ -214,22 +229,27 @@ def shapes(tree: ast.Module) -> Shape:
     return found
 
 
-def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+def parameter_names(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    """Return the names of a function's parameters, those of ``*args`` and ``**kwargs`` last and
+    with one asterisk."""
     given = node.args
     names = [a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
     return [*names, *(f"*{a.arg}" for a in (given.vararg, given.kwarg) if a)]
 
 
 @cache
-def ours(solution: str) -> Shape:
+def solution_signatures(solution: str) -> Shape:
+    """Return the signatures in our solution, ``package:file``."""
     package, _, name = solution.partition(":")
-    return shapes(ast.parse((files(package) / name).read_text("utf-8")))
+    return find_signatures(ast.parse((files(package) / name).read_text("utf-8")))
 
 
-def signatures(tree: ast.Module, file: File) -> Iterator[Problem]:
-    """Classes and functions that are missing, and parameters that have other names."""
-    theirs, wanted = shapes(tree), ours(file.solution)
-    known = {name for _, name, _ in imports(tree)}
+def check_signatures(tree: ast.Module, file: ExerciseFile) -> Iterator[Problem]:
+    """Yield missing classes and functions of the exercise (imported names count as there), and
+    functions that lack a parameter of our solution; further parameters are allowed, and ``*args``
+    or ``**kwargs`` count for any."""
+    theirs, wanted = find_signatures(tree), solution_signatures(file.solution)
+    known = {name for _, name, _ in find_imports(tree)}
     for target in file.targets:
         if target not in theirs and target not in known:
             yield Problem("missing", target, 0, "", target)

@@ -1,7 +1,7 @@
-"""Watches how a student's code starts a group of ranks: which rank of how many it says it is.
+"""Checks of how a student's code starts a group of ranks: its rank and the size of the group.
 
-A rank that is told wrong waits for others that never come, for half an hour by default. Here it is
-stopped before it begins to wait, and told what was wrong.
+A rank with a wrong number waits for others that never come, for half an hour by default. Here it is
+stopped before it begins to wait, with a message that names the mistake.
 """
 
 from __future__ import annotations
@@ -12,21 +12,29 @@ import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-#: Variables by which frameworks and launchers tell a process of its group.
+#: Variables by which frameworks and launchers describe a process's group.
 VARIABLES = (
-    "MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "MS_ROLE", "MS_NODE_ID",
-    "MS_WORKER_NUM", "MS_SCHED_HOST", "MS_SCHED_PORT",
-)  # fmt: skip
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "MS_ROLE",
+    "MS_NODE_ID",
+    "MS_WORKER_NUM",
+    "MS_SCHED_HOST",
+    "MS_SCHED_PORT",
+)
 LOOPBACK = "127.0.0.1"
 
 
 class GroupError(RuntimeError):
-    """A rank that started as another one, or in a group of another size."""
+    """Error: a rank started with a wrong number, or in a group of a wrong size."""
 
 
-def check_place(rank: int, size: int, told_rank: int, told_size: int) -> None:
-    """Raise `GroupError` where a process starts as ``told_rank`` of ``told_size`` and is ``rank``
-    of ``size``."""
+def check_rank(rank: int, size: int, told_rank: int, told_size: int) -> None:
+    """Raise `GroupError` if a process that is ``rank`` of ``size`` starts as ``told_rank`` of
+    ``told_size``."""
     if told_size != size:
         raise GroupError(f"the group is started for {told_size} ranks; {size} processes take part")
     if told_rank != rank:
@@ -34,15 +42,16 @@ def check_place(rank: int, size: int, told_rank: int, told_size: int) -> None:
 
 
 def find_port() -> int:
-    """Return a port of the loopback interface that nobody listens on."""
+    """Return a port of the loopback interface that is unused now; it is not reserved."""
     with socket.socket() as door:
         door.bind((LOOPBACK, 0))
         return int(door.getsockname()[1])
 
 
 @contextlib.contextmanager
-def without_variables() -> Iterator[None]:
-    """Take `VARIABLES` out of the environment, and put back what there was."""
+def hide_variables() -> Iterator[None]:
+    """Remove `VARIABLES` from the environment, and restore them at the end of the block, whatever
+    it has set."""
     before = {name: os.environ.pop(name, None) for name in VARIABLES}
     try:
         yield
@@ -54,16 +63,16 @@ def without_variables() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def replaced(
+def replace_functions(
     student: Any, owners: Sequence[Any], functions: Mapping[str, Callable[..., Any]]
 ) -> Iterator[None]:
-    """Put functions in the place of those of the same name, also where the student's file has
-    imported them.
+    """Replace functions by others of the same name, also where the student's file has imported
+    them, until the end of the block.
 
     Args:
         student: the module of the student's file.
         owners: modules of the framework that have the functions.
-        functions: name → what is called in its place.
+        functions: name → replacement.
     """
     changed: list[tuple[Any, str, Any]] = []
     for name, function in functions.items():
@@ -81,7 +90,7 @@ def replaced(
 
 
 def as_number(returned: Any) -> float:
-    """Return what a student's function returned as a number; −1 where it is none."""
+    """Return the result of a student's function as a float; −1 if it is no number."""
     try:
         return float(returned)
     except (TypeError, ValueError):

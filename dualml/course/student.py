@@ -1,6 +1,7 @@
-"""What runs in the process of a rank: a student's file, call by call, behind the walls.
+"""The process of one rank: it runs a student's file, call by call, in isolation.
 
-Inputs come from the mediator, results go back to it. What is expected is nowhere in this process.
+Inputs come from the mediator, and results go back to it. The expected results are not in this
+process.
 """
 
 from __future__ import annotations
@@ -22,21 +23,23 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-from dualml.course.communicator import Communicator
+from dualml.common.json_types import JsonObject
+from dualml.course.communicator import StudentCommunicator
 from dualml.course.frames import plain_text, receive, send
 from dualml.course.guards import Forbidden, Guard
 from dualml.launch.child import SECONDARY
 
-#: A call with several ranks may take so many seconds.
+#: Time limit in seconds of a call with several ranks.
 RANKS_S = 6.0
-#: Seconds without a call after which nobody is there any more.
+#: Seconds without a call after which the judge is assumed to have ended.
 IDLE_S = 3600.0
 #: Flags of the statements ``from __future__ import …``.
 FUTURE = {name: getattr(__future__, name).compiler_flag for name in __future__.all_feature_names}
 
 
 class TimeUp(BaseException):
-    """No `Exception`: a student's ``except Exception`` does not stop it."""
+    """Exception of a time limit. It is no `Exception`, so that a student's ``except Exception``
+    does not stop it."""
 
 
 class Student:
@@ -55,12 +58,13 @@ class Student:
         self.file = str(home / job["file"])
         self.drive = sys.modules[job["drive"]]
         self.number = -1
-        #: Class or function that could not be made → what went wrong.
+        #: Class or function that could not be made → its error.
         self.broken: dict[str, dict[str, Any]] = {}
         self.comm: Any = None
 
     def prepare(self) -> None:
-        """Set up this process as the file finds it."""
+        """Set up this process for the student's file: temporary folder, `sys.path`, communicator if
+        the job has one, `Guard`, and the signal of the time limit."""
         os.environ["TMPDIR"] = tempfile.tempdir = str(self.home)
         sys.path.insert(0, str(self.home))  # of several files, one may import another
         sys.dont_write_bytecode = True
@@ -69,7 +73,7 @@ class Student:
         elif self.job["comm"]:
             rank, size = self.job["rank"], self.job["size"]
             convert = self.drive.to_array, self.drive.to_tensor, self.drive.fill
-            self.comm = Communicator(self.door, rank, size, *convert)
+            self.comm = StudentCommunicator(self.door, rank, size, *convert)
         files = [str(path) for path in self.home.rglob("*.py")]
         self.guard = Guard(
             files, self.home, package_folders(self.job["banned"]), self.job["banned"]
@@ -78,7 +82,8 @@ class Student:
         signal.signal(signal.SIGALRM, raise_time_up)
 
     def serve(self) -> None:
-        """Load the file and answer calls until the mediator is gone."""
+        """Load the file and answer calls; return if the file cannot be loaded, else raise `OSError`
+        when the mediator closes the connection or sends nothing for `IDLE_S`."""
         module: ModuleType | None = None
         with self.trouble(self.job["seconds"]):
             module = self.load()
@@ -89,8 +94,8 @@ class Student:
                 self.answer_call(module, header, arrays)
 
     def load(self) -> ModuleType:
-        """Make the student's file a module, statement by statement: a class that cannot be made
-        does not keep the others from it."""
+        """Load the student's file as a module, statement by statement, so that a class or function
+        that fails does not prevent the others; an error of another statement is raised."""
         text = Path(self.file).read_text("utf-8")
         tree = ast.parse(text, self.file)
         module = ModuleType("submitted")
@@ -110,7 +115,7 @@ class Student:
         return module
 
     def answer_call(self, module: ModuleType, header: Mapping[str, Any], arrays: Any) -> None:
-        """Make one call and send what comes of it."""
+        """Make one call and send its result, or the error that ended it."""
         self.number, target = int(header["number"]), str(header["target"])
         if target in self.broken:
             self.send_trouble(self.broken[target])
@@ -134,7 +139,9 @@ class Student:
 
     @contextlib.contextmanager
     def trouble(self, seconds: float) -> Iterator[None]:
-        """Tell the judge what goes wrong, and go on."""
+        """Limit the block to ``seconds``, and report an error in it to the judge instead of raising
+        it; end the process after a timeout in a call with a communicator, whose messages may be
+        half read."""
         signal.setitimer(signal.ITIMER_REAL, seconds)
         try:
             yield
@@ -153,10 +160,12 @@ class Student:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
     def send_trouble(self, said: Mapping[str, Any]) -> None:
+        """Send an error to the judge."""
         send(self.door, {"event": "trouble", "call": self.number, **said})
 
-    def describe_error(self, error: BaseException) -> dict[str, Any]:
-        """Return an exception in the words of the judge."""
+    def describe_error(self, error: BaseException) -> JsonObject:
+        """Describe an exception as the judge expects it: ``kind``, ``message``, ``line``. If the
+        guard has refused an action, that is the error, and the guard's record is cleared."""
         if self.guard.first is not None:
             what, line = self.guard.first
             self.guard.first = None
@@ -170,7 +179,7 @@ class Student:
             message = str(error.msg if isinstance(error, SyntaxError) else error)
         except Exception:
             message = ""
-        # What MindSpore compiles has no frames; it writes a banner, and the lines into its message.
+        # MindSpore's compiled code has no frames; the lines are in the message, after a banner.
         message = message[:100_000]
         pattern = rf"In file {re.escape(self.file)}:(\d+)"
         own = own or [int(n) for n in re.findall(pattern, message)]
@@ -182,18 +191,20 @@ class Student:
 
 
 def join_ranks(job: Mapping[str, Any], home: Path) -> Any:
-    """Return the framework's own communicator of this rank; there are no walls then."""
-    from dualml.backend import Grouping, backends
-    from dualml.communicator import FileBoard, Place
+    """Connect the framework's own communicator of this rank, which needs a process without
+    isolation."""
+    from dualml.algorithms.communicator import FileStore, RankContext
+    from dualml.backend import ProcessGroups, backends
 
     backend = backends()[job["backend"]].create("cpu", 1)
-    board = FileBoard(home.parent / "board")
-    place = Place(job["rank"], job["size"], board, timeout=RANKS_S)
-    return backend.ability(Grouping).connect(place)
+    board = FileStore(home.parent / "board")
+    place = RankContext(job["rank"], job["size"], board, timeout=RANKS_S)
+    return backend.require_capability(ProcessGroups).connect(place)
 
 
 def package_folders(packages: Sequence[str]) -> list[Path]:
-    """Return where this process finds packages, which may not be where the judge does."""
+    """Return the folders in which this process finds packages, which are imported for it; packages
+    that it does not find are left out; the judge may have others."""
     found = []
     for package in packages:
         with contextlib.suppress(ImportError, OSError):
@@ -202,4 +213,5 @@ def package_folders(packages: Sequence[str]) -> list[Path]:
 
 
 def raise_time_up(number: int, frame: FrameType | None) -> None:
+    """Raise `TimeUp`, as a signal handler."""
     raise TimeUp

@@ -1,4 +1,4 @@
-"""What a lab's report shows of a student's own code, beside the verdicts."""
+"""Studies: figures and tables of a lab's report about a student's own code, beside the verdicts."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dualml.course.exercise import Answer, Call, File
+from dualml.common.words import Messages
+from dualml.course.exercise import Answer, ExerciseCall, ExerciseFile
 from dualml.report.blocks import Block
-from dualml.words import Words
 
-#: Runs calls on a student's file.
-Run = Callable[[File, Sequence[Call]], list[Answer]]
+#: Function that runs calls on a student's file.
+Run = Callable[[ExerciseFile, Sequence[ExerciseCall]], list[Answer]]
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,9 @@ class Study:
     questions: Sequence[str] = field(default_factory=tuple)
 
 
-def study(lab: str, files: Sequence[File], run: Run, words: Words) -> Study:
-    """The study of a lab: ``dualml.course.LAB.study.study(files, run, words)``; none where there
-    is no such module."""
+def study(lab: str, files: Sequence[ExerciseFile], run: Run, words: Messages) -> Study:
+    """Make the study of a lab by ``dualml.course.LAB.study.study(files, run, words)``; empty if
+    there is no such module."""
     try:
         module = importlib.import_module(f"dualml.course.{lab}.study")
     except ModuleNotFoundError as error:
@@ -35,6 +35,6 @@ def study(lab: str, files: Sequence[File], run: Run, words: Words) -> Study:
     return made
 
 
-def series(answers: Mapping[str, Answer]) -> dict[str, Answer]:
-    """Of several answers those that are there."""
+def successful_answers(answers: Mapping[str, Answer]) -> dict[str, Answer]:
+    """Return the entries whose answer has no error."""
     return {name: answer for name, answer in answers.items() if answer.trouble is None}

@@ -1,4 +1,4 @@
-"""What the ranks of a student have handed to the communicator, counted where they cannot reach."""
+"""Counts of the data that a student's ranks pass to the communicator, kept out of their reach."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from dualml.course.collectives import EXCHANGE, Ask
 
-#: Kind of call → the collectives that its exercise has, where the call does not say so itself.
+#: Kind of call → the collectives that its exercise allows, unless the call names them itself.
 ALLOWED: dict[str, tuple[str, ...]] = {
     "ring": (EXCHANGE,),
     "stages": (EXCHANGE,),
@@ -17,7 +17,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "zero": ("reduce_scatter", "all_gather", "all_reduce", "broadcast"),
     "measured": ("all_reduce", "barrier"),
 }
-#: Bytes of an element of the tensors that exercises are given.
+#: Bytes per element of the exercises' tensors.
 WIDTH = 4
 
 Counts = dict[str, list[int]]
@@ -27,9 +27,9 @@ class Tally:
     """Counts of one call.
 
     Args:
-        kind: of the call.
-        options: ``collectives``, those that the exercise has, where the call says so itself; of
-            ``zero`` the number of ``steps``.
+        kind: kind of the call.
+        options: options of the call: ``collectives``, the allowed ones, if the call names them;
+            ``steps`` for the kind ``zero``.
     """
 
     def __init__(self, kind: str, options: Mapping[str, Any]) -> None:
@@ -41,30 +41,34 @@ class Tally:
         self.messages: dict[int, list[int]] = {}
 
     def allow(self, name: str) -> None:
-        """Refuse a collective that the exercise does not have (`ValueError`)."""
+        """Raise `ValueError` for a collective that the exercise does not have; a kind of call
+        without a list has all."""
         if self.allowed and name not in self.allowed:
             raise ValueError(f"comm has no {name!r} in this exercise")
 
     def note(self, rank: int, ask: Ask) -> None:
-        """Count what a rank has handed over."""
+        """Count the elements that a rank passes to the communicator, and the bytes of its messages
+        in an exchange."""
         if ask.name == EXCHANGE:
             sizes = [int(x.nbytes) for x in ask.sends.values() if x.size]
             self.messages.setdefault(rank, []).extend(sizes)
         self.parts.setdefault(rank, [{}])[-1].setdefault(ask.name, []).append(ask.elements)
 
     def mark(self, rank: int) -> None:
-        """Let a new part of the call begin, as often as the call has parts (`ValueError`)."""
+        """Begin a new part of the call; raise `ValueError` if the call has no more parts."""
         parts = self.parts.setdefault(rank, [{}])
         if len(parts) > self.marks:
             raise ValueError(f"mark {len(parts)} of a call that has {self.marks}")
         parts.append({})
 
     def arrays(self, rank: int) -> dict[str, Any]:
-        """Return what the answer says of traffic; nothing of it comes from the student's process.
+        """Return the traffic of a rank for its answer; nothing of it comes from the student's
+        process.
 
-        ``aggregate``: ``sent/NAME``, elements of each call of a collective; ``zero``: those of the
-        update that hands over most. ``ring``: ``messages``, ``elements``. ``layer``: ``forward``,
-        ``backward``, elements of the all-reduces of either part.
+        For ``aggregate`` these are ``sent/NAME``, the elements of each call of a collective; for
+        ``zero`` those of the update with the most elements; for ``ring`` ``messages`` and
+        ``elements``; for ``layer`` ``forward`` and ``backward``, the elements of the all-reduces of
+        either part; for other kinds nothing.
         """
         parts = self.parts.get(rank, [{}])
         if self.kind == "ring":

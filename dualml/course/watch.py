@@ -1,4 +1,4 @@
-"""Which files of a folder were saved."""
+"""Detection of saved files in a folder."""
 
 from __future__ import annotations
 
@@ -6,27 +6,29 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-#: Seconds between two looks, and how long a file must be left alone: editors write in pieces.
-LOOK_S, CALM_S = 0.2, 0.1
+#: Seconds between two polls, and seconds without a change before a file counts as saved, since
+#: editors write in pieces.
+WATCH_INTERVAL_S, QUIET_S = 0.2, 0.1
 
 
-def changes(folder: Path, names: Sequence[str]) -> Iterator[list[str]]:
-    """First all names; then, whenever some of these files have been saved, theirs. For ever."""
-    seen = {name: state(folder / name) for name in names}
+def watch_changes(folder: Path, names: Sequence[str]) -> Iterator[list[str]]:
+    """Yield all names first, and then, for ever, those of the files that have been saved or
+    removed."""
+    seen = {name: file_state(folder / name) for name in names}
     yield list(names)
     while True:
-        time.sleep(LOOK_S)
-        now = {name: state(folder / name) for name in names}
+        time.sleep(WATCH_INTERVAL_S)
+        now = {name: file_state(folder / name) for name in names}
         saved = [name for name in names if now[name] != seen[name]]
         if saved:
-            time.sleep(CALM_S)
-            if {name: state(folder / name) for name in saved} == {n: now[n] for n in saved}:
+            time.sleep(QUIET_S)
+            if {name: file_state(folder / name) for name in saved} == {n: now[n] for n in saved}:
                 seen |= {name: now[name] for name in saved}
                 yield saved
 
 
-def state(path: Path) -> tuple[int, int]:
-    """Time and size of a file; zeros where it is missing."""
+def file_state(path: Path) -> tuple[int, int]:
+    """Return modification time and size of a file; zeros if it is missing."""
     try:
         status = path.stat()
     except OSError:

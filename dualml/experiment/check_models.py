@@ -1,47 +1,54 @@
-"""Which models the settings of models in an experiment file are of."""
+"""Check that the model settings of an experiment file belong to its models."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from dualml.errors import UserError
+from dualml.algorithms.model.gpt import DECODERS
+from dualml.algorithms.model.resnet import RESNETS
+from dualml.algorithms.model.rnn import RECURRENT
+from dualml.algorithms.model.zoo import model as zoo_model
+from dualml.common.errors import UserError
 from dualml.experiment.arm import Arm
-from dualml.experiment.models import DecoderSizes, Recurrent
-from dualml.model.gpt import DECODERS
-from dualml.model.resnet import RESNETS
-from dualml.model.rnn import RECURRENT
-from dualml.model.zoo import model as zoo_model
+from dualml.experiment.models import DecoderSizes, RecurrentSettings
 
 #: Models that have sizes.
 SIZED = (*DECODERS, *RESNETS)
 
 
 def check_models(
-    own: str, arms: Mapping[str, Arm], sizes: DecoderSizes, recurrent: Recurrent
+    default_model: str, arms: Mapping[str, Arm], sizes: DecoderSizes, recurrent: RecurrentSettings
 ) -> None:
-    """Raises `UserError` for settings that no model of the experiment has, or cannot have.
+    """Raise `UserError` if ``sizes`` or ``recurrent`` are set and no model of the experiment has
+    such settings, or if a model cannot have the given values, an arm's own ``recurrent`` included.
 
     Args:
-        own: the experiment's model.
+        default_model: the experiment's model.
+        sizes, recurrent: the experiment's own settings.
     """
-    models = [own, *(arm.model for arm in arms.values())]
-    if sizes.given and not set(models) & set(SIZED):
+    models = [default_model, *(arm.model for arm in arms.values())]
+    if sizes.explicit_values and not set(models) & set(SIZED):
         raise UserError(
-            f"sizes are of the models {', '.join(SIZED)}; {own!r} has its own: leave them out"
+            f"sizes are of the models {', '.join(SIZED)}; {default_model!r} has its own: leave "
+            "them out"
         )
-    if recurrent.given and not set(models) & set(RECURRENT):
+    if recurrent.explicit_values and not set(models) & set(RECURRENT):
         raise UserError(
-            f"recurrent has settings of the models {' and '.join(RECURRENT)}; received {own!r}: "
+            f"recurrent has settings of the models {' and '.join(RECURRENT)}; received "
+            f"{default_model!r}: "
             "leave them out"
         )
     for name in (known for known in (*SIZED, *RECURRENT) if known in models):
         key, table = ("sizes", sizes) if name in SIZED else ("recurrent", recurrent)
-        settings: dict[str, Any] = {key: table.given}
+        settings: dict[str, Any] = {key: table.explicit_values}
         zoo_model(name, **settings)
     for name, arm in arms.items():
-        if arm.recurrent.given:
+        if arm.recurrent.explicit_values:
             try:
-                zoo_model(arm.model, recurrent={**recurrent.given, **arm.recurrent.given})
+                zoo_model(
+                    arm.model,
+                    recurrent={**recurrent.explicit_values, **arm.recurrent.explicit_values},
+                )
             except UserError as error:
                 raise UserError(f"arms.{name}: {error}") from None

@@ -1,8 +1,9 @@
-"""Trials that go on with another number of ranks: which can, and what each rank then has.
+"""Elastic trials: which ones can resume with another number of ranks, and the batches they then
+have.
 
-All state that decides the next update is the same on every rank of data parallel training, or is
-put together before it is saved (`dualml.zero`). What depends on the number of ranks, or belongs to
-one of them, cannot go on.
+In data parallel training all state that determines the next update is the same on every rank, or is
+gathered before it is saved (`dualml.parallel.zero`). A trial whose state depends on the number of
+ranks, or belongs to one rank, cannot resume with another number.
 """
 
 from __future__ import annotations
@@ -11,19 +12,20 @@ import dataclasses
 
 from pydantic import ValidationError
 
-from dualml.aggregation import STRATEGIES
+from dualml.common.strict_model import describe_validation_error
 from dualml.experiment.arm import Arm
 from dualml.experiment.plan import Plan
-from dualml.strict import explain
+from dualml.parallel.aggregation import STRATEGIES
 
-#: How samples are shared out after the change: the updates keep their batches, which do not depend
-#: on who computes them; each is cut into nearly equal parts, one for each rank. Of a partition the
-#: lists stay as they were dealt: an update's batch is the next piece of every list.
+#: How samples are divided after the change. Updates keep their batches, which do not depend on who
+#: computes them; each is split into nearly equal parts, one per rank. The lists of a partition stay
+#: as they are: an update's batch is the next piece of every list.
 RULE = "planned_batches"
 
 
-def why_not(arm: Arm, ranks: int) -> str:
-    """Say why a trial of an arm cannot go on with so many ranks; empty where it can."""
+def unresizable_reason(arm: Arm, ranks: int) -> str:
+    """Return the first reason why a trial of an arm cannot resume with ``ranks`` ranks, as text for
+    a message; empty if it can."""
     sharing = arm.aggregation
     strategy = STRATEGIES.get(sharing.strategy)
     reasons = {
@@ -45,16 +47,17 @@ def why_not(arm: Arm, ranks: int) -> str:
     try:
         Arm.model_validate({**arm.model_dump(exclude_unset=True), "world_size": ranks})
     except ValidationError as error:
-        return explain(error, Arm)
+        return describe_validation_error(error, Arm)
     return ""
 
 
 def with_ranks(plan: Plan, name: str, ranks: int) -> Plan:
-    """Return the plan with another number of ranks for an arm; samples, weights and hash stay."""
+    """Return a copy of the plan with another number of ranks for the arm ``name``; samples, weights
+    and hash stay, and a partition keeps the number of ranks that it was made for."""
     arm = plan.experiment.arms[name]
     change: dict[str, int] = {"world_size": ranks}
     if arm.partition:
-        change["dealt_to"] = arm.dealt_ranks
+        change["dealt_to"] = arm.partition_rank_count
     arms = {**plan.experiment.arms, name: arm.model_copy(update=change)}
     experiment = plan.experiment.model_copy(update={"arms": arms})
     return dataclasses.replace(plan, experiment=experiment)

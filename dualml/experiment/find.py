@@ -1,32 +1,34 @@
-"""Where experiment files live: a path, the checkout's ``experiments/``, or the installed wheel."""
+"""Locations of experiment files: a path, the checkout's ``experiments/``, or the installed
+wheel."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from dualml.errors import UserError, nearest
+from dualml.common.errors import UserError, did_you_mean
 
 PACKAGE = Path(__file__).resolve().parent.parent
 
 
 def folder() -> Path:
-    """The folder of shipped experiments, in a wheel or in a checkout."""
+    """Return the folder of shipped experiments, in a wheel or in a checkout."""
     shipped = PACKAGE / "_experiments"
     return shipped if shipped.is_dir() else PACKAGE.parent / "experiments"
 
 
-def names() -> dict[str, Path]:
-    """Experiment name → file."""
+def experiment_files() -> dict[str, Path]:
+    """Return name → file of the experiments that are shipped with dualml."""
     return {path.stem: path for path in sorted(folder().glob("*.toml"))}
 
 
 def locate(lab: str) -> Path:
-    """The file of ``lab``, a name (``lab1``) or a path to a TOML file.
+    """Return the file of ``lab``, the name of a shipped experiment (``lab1``), which comes first,
+    or a path to a TOML file.
 
     Raises:
-        UserError: no such experiment or file.
+        UserError: there is no such experiment or file.
     """
-    known = names()
+    known = experiment_files()
     if lab in known:
         return known[lab]
     path = Path(lab)
@@ -34,4 +36,4 @@ def locate(lab: str) -> Path:
         if path.is_file():
             return path
         raise UserError(f"no experiment file {lab}")
-    raise UserError(f"unknown experiment {lab!r}{nearest(lab, known)}")
+    raise UserError(f"unknown experiment {lab!r}{did_you_mean(lab, known)}")

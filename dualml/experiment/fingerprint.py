@@ -1,4 +1,4 @@
-"""Fingerprints of a plan: what it is made of, part by part."""
+"""Fingerprints of the parts of a plan."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.algorithms.model.spec import ModelSpec
 from dualml.experiment.schema import Experiment
-from dualml.model.spec import ModelSpec
-from dualml.split.plan import SplitPlan
+from dualml.parallel.split.plan import SplitPlan
 
 #: Keys of an experiment that do not change what is computed, only how it is run, judged or shown;
-#: and where initial weights are from: what they are shows in the other parts.
+#: and the origin of initial weights, whose values are in the other parts.
 EXECUTION = (
     *("title", "question", "limits", "quick", "epochs_times", "parity"),
     *("pretrained", "initial"),
 )
-#: What data of texts alone have.
-OF_TEXT = ("words", "length", "validation", "vocabulary_sha256")
+#: Keys of the data that only text datasets have.
+TEXT_KEYS = ("words", "length", "validation", "vocabulary_sha256")
 
 
-def parts_of(
+def fingerprint_parts(
     experiment: Experiment,
     spec: ModelSpec,
     data: Mapping[str, Any],
@@ -33,7 +33,9 @@ def parts_of(
     models: Mapping[str, ModelSpec],
     splits: Mapping[str, SplitPlan],
 ) -> dict[str, str]:
-    """SHA-256 of each part of the plan, so that two plans can say where they differ."""
+    """Return SHA-256 of the parts ``experiment`` (with models and cuts), ``data``, ``weights`` and
+    ``order`` of a plan, so that two plans can say where they differ. Settings that do not change
+    what is computed do not count."""
     protocol = {k: v for k, v in experiment.describe().items() if k not in EXECUTION}
     protocol["model"] = spec.describe()
     if models:
@@ -42,30 +44,33 @@ def parts_of(
         protocol["splits"] = {name: list(split.cut) for name, split in splits.items()}
     protocol["data"] = {k: v for k, v in protocol["data"].items() if k != "name"}
     content = {k: data[k] for k in ("name", "sha256", "train", "test", "mean", "std")}
-    content |= {k: data[k] for k in OF_TEXT if k in data}
+    content |= {k: data[k] for k in TEXT_KEYS if k in data}
     return {
         "experiment": sha256(canonical(protocol)),
         "data": sha256(canonical(content)),
-        "weights": digest(weights),
-        "order": digest(order),
+        "weights": arrays_digest(weights),
+        "order": arrays_digest(order),
     }
 
 
-def hash_of(parts: Mapping[str, str]) -> str:
-    """The plan's hash."""
+def hash_parts(parts: Mapping[str, str]) -> str:
+    """Return the plan's hash from the fingerprints of its parts."""
     return sha256(canonical(parts))
 
 
 def canonical(value: Any) -> bytes:
+    """Encode a JSON value with sorted keys and without white space."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
 def sha256(content: bytes) -> str:
+    """Return the SHA-256 of bytes as hexadecimal text."""
     return hashlib.sha256(content).hexdigest()
 
 
-def digest(arrays: Mapping[str, NDArray[Any]]) -> str:
-    """SHA-256 over names, types, shapes and bytes."""
+def arrays_digest(arrays: Mapping[str, NDArray[Any]]) -> str:
+    """Return the SHA-256, hexadecimal, over names, dtypes, shapes and bytes of arrays, in the order
+    of their names."""
     sha = hashlib.sha256()
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])

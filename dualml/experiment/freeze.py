@@ -1,4 +1,5 @@
-"""From an experiment and its data to the plan: everything drawn, dealt, cut and checked."""
+"""Freezing of an experiment and its data into a plan: everything drawn, partitioned, cut and
+checked."""
 
 from __future__ import annotations
 
@@ -8,39 +9,40 @@ from typing import Any
 
 import numpy as np
 
-from dualml.data import Dataset
-from dualml.data.dataset import channels_of
-from dualml.data.stats import statistics
-from dualml.errors import UserError
+from dualml.algorithms.model import CLASSIFIERS, initial_weights, model
+from dualml.algorithms.model.recompute import recompute_groups
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.common.errors import UserError
+from dualml.common.seeds import make_generator
 from dualml.experiment import pretrained
-from dualml.experiment.arm import MOST_UPDATES, Arm
-from dualml.experiment.deals import freeze_deals
-from dualml.experiment.fingerprint import parts_of
+from dualml.experiment.arm import MAX_UPDATES, Arm
+from dualml.experiment.batch_norm_checks import check_batch_norm
+from dualml.experiment.batches import freeze_partitions
+from dualml.experiment.data import Dataset
+from dualml.experiment.data.dataset import with_channel_axis
+from dualml.experiment.data.stats import statistics
+from dualml.experiment.fingerprint import fingerprint_parts
 from dualml.experiment.initial import Initial, ReadInitial
-from dualml.experiment.offloaded import check_budget
+from dualml.experiment.offload_checks import check_budget
 from dualml.experiment.plan import Index, Plan
-from dualml.experiment.running import check_batch_norm
 from dualml.experiment.schema import Experiment
 from dualml.experiment.split import reference_times
 from dualml.experiment.stateful import check_stateful, freeze_streams
-from dualml.model import CLASSIFIERS, initial_weights, model
-from dualml.model.recompute import recomputed
-from dualml.model.spec import ModelSpec
-from dualml.seeds import generator
-from dualml.split.plan import SplitPlan
-from dualml.zero.units import shared_across, together, units_of
+from dualml.parallel.split.plan import SplitPlan
+from dualml.parallel.zero.units import find_shared_layer, units_of, unsplittable_reason
 
-MOST_DEALT = 2**28  # indices in the order of one pool: 1 GiB
+MAX_POOL_INDICES = 2**28  # maximum indices in the order of one pool: 1 GiB
 
 
 def freeze(experiment: Experiment, data: Dataset, read_initial: ReadInitial | None = None) -> Plan:
-    """Compute the plan.
+    """Compute the plan of an experiment: check it against the data, draw or read everything random,
+    and write nothing.
 
     Args:
-        read_initial: reads the file that the experiment names as ``initial``.
+        read_initial: function that reads the file named by the experiment's ``initial``.
 
     Raises:
-        UserError: a model that does not fit the data, ranks that do not fit the data.
+        UserError: a model, an arm or a number of ranks does not fit the data.
     """
     spec = model_for(experiment, data)
     models = {name: model_for(experiment, data, arm) for name, arm in experiment.variants().items()}
@@ -51,12 +53,12 @@ def freeze(experiment: Experiment, data: Dataset, read_initial: ReadInitial | No
     text = data.kind == "text"
     stateful = check_stateful(experiment, spec, models)
     order = {
-        "train": subset(len(data.train_y), experiment.data.train, 0, "train", first=stateful),
-        "test": subset(len(data.test_y), experiment.data.test, 0, "test"),
+        "train": draw_subset(len(data.train_y), experiment.data.train, 0, "train", first=stateful),
+        "test": draw_subset(len(data.test_y), experiment.data.test, 0, "test"),
     }
     if data.validation_y is not None:
         n = len(data.validation_y)
-        order["validation"] = subset(n, experiment.data.validation, 0, "validation")
+        order["validation"] = draw_subset(n, experiment.data.validation, 0, "validation")
     elif experiment.data.validation:
         raise UserError(
             f"data.validation = {experiment.data.validation} is for labelled sentences "
@@ -64,13 +66,13 @@ def freeze(experiment: Experiment, data: Dataset, read_initial: ReadInitial | No
         )
     n = len(order["train"])
     check_batch_norm(experiment, spec, models, n)
-    order["monitor"] = subset(n, experiment.evaluation.train_samples, 0, "monitor")
+    order["monitor"] = draw_subset(n, experiment.evaluation.train_samples, 0, "monitor")
     weights, deals = {}, dict[str, list[dict[str, Any]]]()
     initial = Initial()
     if experiment.initial:
         assert read_initial is not None
         initial = read_initial(experiment.initial, spec.tensors())
-    given = initial.weights or pretrained.weights(experiment, data)
+    given = initial.weights or pretrained.read_pretrained_weights(experiment, data)
     labels = None if text else data.train_y[order["train"]]
     for seed in experiment.seeds:
         for name, w in initial_weights(spec, seed).items():
@@ -86,32 +88,32 @@ def freeze(experiment: Experiment, data: Dataset, read_initial: ReadInitial | No
                 continue
             key = f"seed{seed}/pool{arm.samples}"
             if key not in order:
-                order[key] = subset(n, arm.samples, seed, "pool", arm.samples)
+                order[key] = draw_subset(n, arm.samples, seed, "pool", arm.samples)
             check_ranks(name, arm, len(order[key]))
             epochs = epochs_needed(arm, len(order[key]))
             check_length(arm, len(order[key]), epochs)
             if arm.partition:
-                freeze_deals(name, arm, seed, order[key], labels, order, deals)
+                freeze_partitions(name, arm, seed, order[key], labels, order, deals)
                 continue
             for epoch in range(epochs):
                 if f"{key}/epoch{epoch}" not in order:
-                    draw = generator(seed, "order", arm.samples, epoch)
+                    draw = make_generator(seed, "order", arm.samples, epoch)
                     order[f"{key}/epoch{epoch}"] = draw.permutation(order[key]).astype(np.int32)
-    mean, std = constants(experiment, data, order["train"])
+    mean, std = normalisation_constants(experiment, data, order["train"])
     description = {
         "name": data.name,
         "source": data.source,
         "sha256": data.sha256,
-        "notice": pretrained.notice(experiment, data, initial.record),
+        "notice": pretrained.pretrained_notice(experiment, data, initial.record),
         "train": n,
         **({"validation": len(order["validation"])} if "validation" in order else {}),
         "test": len(order["test"]),
         "mean": mean,
         "std": std,
-        **(of_text(experiment, data) if data.kind != "images" else {}),
+        **(text_facts(experiment, data) if data.kind != "images" else {}),
         **({"path": data.path} if data.path else {}),
     }
-    parts = parts_of(experiment, spec, description, weights, order, models, splits)
+    parts = fingerprint_parts(experiment, spec, description, weights, order, models, splits)
     return Plan(
         experiment, spec, description, weights, order, parts, deals, models, splits, initial.record
     )
@@ -120,10 +122,10 @@ def freeze(experiment: Experiment, data: Dataset, read_initial: ReadInitial | No
 def check_recompute(
     experiment: Experiment, spec: ModelSpec, models: Mapping[str, ModelSpec]
 ) -> None:
-    """Raises `UserError` for an arm that computes again what its model has not."""
+    """Raise `UserError` for an arm that recomputes activations which its model does not have."""
     for name, arm in experiment.arms.items():
         try:
-            recomputed(models.get(arm.variant, spec), arm.recompute)
+            recompute_groups(models.get(arm.variant, spec), arm.recompute)
         except UserError as error:
             raise UserError(f"arms.{name}: {error}") from None
 
@@ -131,17 +133,18 @@ def check_recompute(
 def freeze_splits(
     experiment: Experiment, spec: ModelSpec, models: Mapping[str, ModelSpec]
 ) -> dict[str, SplitPlan]:
-    """The split plans of all arms that have one.
+    """Compute the split plans of all arms that have one; the layers are timed for arms that balance
+    by time and give no cut.
 
     Raises:
-        UserError: with the arm's name, what cannot be split so.
+        UserError: a model cannot be split as requested; the text names the arm.
     """
     splits = {}
     for name, arm in experiment.arms.items():
         if arm.split is None:
             continue
         own = models.get(arm.variant, spec)
-        if own.padded:
+        if own.needs_padding_mask:
             raise UserError(
                 f"arms.{name}: model {own.name!r} passes over padding, which each of its layers "
                 "has to see; it cannot be split: leave out split"
@@ -158,13 +161,14 @@ def freeze_splits(
 def check_zero_models(
     experiment: Experiment, spec: ModelSpec, models: Mapping[str, ModelSpec]
 ) -> None:
-    """Raises `UserError` for an arm whose ranks cannot share out its model."""
+    """Raise `UserError` for an arm with ``zero`` 2 or 3 whose model cannot be divided into the
+    units that its ranks would shard."""
     for name, arm in experiment.arms.items():
         own = models.get(arm.variant, spec)
         if arm.zero > 1:
             units = units_of(own, arm.sharding.bucket_bytes, arm.world_size)
-            if what := together(own, units):
-                tied = "an untied head (tied = false), " if shared_across(own, units) else ""
+            if what := unsplittable_reason(own, units):
+                tied = "an untied head (tied = false), " if find_shared_layer(own, units) else ""
                 raise UserError(
                     f"arms.{name}: zero = {arm.zero} takes model {own.name!r} apart between "
                     f"{what}; use zero = 1, {tied}or one unit: leave out aggregation.bucket_bytes"
@@ -174,15 +178,15 @@ def check_zero_models(
 def check_offload_models(
     experiment: Experiment, spec: ModelSpec, models: Mapping[str, ModelSpec]
 ) -> None:
-    """Raises `UserError` for an arm whose model does not come in units, or not within its
-    budget."""
+    """Raise `UserError` for an arm with ``offload`` whose model cannot be divided into units (if it
+    offloads weights without ``zero``), or does not fit its budget of host memory."""
     for name, arm in experiment.arms.items():
         if arm.offload is None:
             continue
         own = models.get(arm.variant, spec)
-        if arm.offload.away("weights") and not arm.zero:
+        if arm.offload.is_offloaded("weights") and not arm.zero:
             units = units_of(own, arm.sharding.bucket_bytes, 1)
-            if what := together(own, units):
+            if what := unsplittable_reason(own, units):
                 raise UserError(
                     f"arms.{name}: offload.weights takes model {own.name!r} apart between {what}; "
                     "offload the state alone, or one unit: leave out aggregation.bucket_bytes"
@@ -194,12 +198,12 @@ def check_offload_models(
 
 
 def model_for(experiment: Experiment, data: Dataset, arm: Arm | None = None) -> ModelSpec:
-    """The experiment's model, or an arm's, for these samples; of a text, for its vocabulary and
-    windows.
+    """Return the experiment's model, or an arm's, for these samples; for a text, with its
+    vocabulary and window length.
 
     Raises:
-        UserError: a model of images and a text, or the reverse; another shape; settings that only
-            a text has, or cannot have.
+        UserError: a model of images with a text, or the reverse; another shape; settings that only
+            a text has, or that it cannot have.
     """
     name = experiment.model if arm is None else arm.model or experiment.model
     spec, sizes = model(name), experiment.data
@@ -208,7 +212,7 @@ def model_for(experiment: Experiment, data: Dataset, arm: Arm | None = None) -> 
             f"data.normalise = {sizes.normalise} is for images; {data.name} is a text: leave it out"
         )
     if data.kind != "images":
-        if not spec.tokens:
+        if not spec.takes_tokens:
             raise UserError(
                 f"model {spec.name!r} takes {spec.input_shape} images; {data.name} is a text: use "
                 "a model of text, such as rnn_lm, or a dataset of images"
@@ -226,19 +230,19 @@ def model_for(experiment: Experiment, data: Dataset, arm: Arm | None = None) -> 
         length = data.train_x.shape[1]
         if classifies:
             if experiment.pretrained and spec.name == experiment.model:
-                return pretrained.opened(experiment).spec(length, len(data.classes))
+                return pretrained.open_pretrained(experiment).spec(length, len(data.classes))
             sizes_of: dict[str, Any] = {"words": len(data.vocabulary), "classes": len(data.classes)}
             return model(spec.name, length=length, **sizes_of)
-        own = experiment.settings_of(arm)
+        own = experiment.model_settings(arm)
         return model(spec.name, words=len(data.classes), length=length, **own)
-    if spec.tokens:
+    if spec.takes_tokens:
         raise UserError(
             f"model {spec.name!r} takes tokens of a text; {data.name} has images: use a text, such "
             "as sentences, or a model of images"
         )
-    shape = channels_of(data.train_x[:1]).shape[1:]
+    shape = with_channel_axis(data.train_x[:1]).shape[1:]
     try:
-        own = experiment.settings_of(arm)
+        own = experiment.model_settings(arm)
         spec = model(spec.name, shape=shape, classes=len(data.classes), **own)
     except UserError as error:
         raise UserError(f"{data.name} has images of shape {shape}: {error}") from None
@@ -251,9 +255,9 @@ def model_for(experiment: Experiment, data: Dataset, arm: Arm | None = None) -> 
     return spec
 
 
-def constants(experiment: Experiment, data: Dataset, train: Index) -> tuple[Any, Any]:
-    """Mean and deviation that images are normalised by: as published, or of the plan's training
-    samples."""
+def normalisation_constants(experiment: Experiment, data: Dataset, train: Index) -> tuple[Any, Any]:
+    """Return the mean and standard deviation that normalise images: published ones, or those of the
+    plan's training samples."""
     if experiment.data.normalise == "measured":
         everything = len(train) == len(data.train_x)
         return statistics(data.train_x if everything else data.train_x[train]).constants
@@ -261,8 +265,11 @@ def constants(experiment: Experiment, data: Dataset, train: Index) -> tuple[Any,
     return mean, std
 
 
-def of_text(experiment: Experiment, data: Dataset) -> dict[str, Any]:
-    """What the plan's data say of a text alone: how to make the same samples of it again."""
+def text_facts(experiment: Experiment, data: Dataset) -> dict[str, Any]:
+    """Return the facts of a text or of labelled sentences that are needed to make the same samples
+    again: ``kind``, ``words``, ``length``, ``vocabulary`` (its size) and, where they apply,
+    ``tokens``, ``labels``, ``classes``, ``pretrained``, ``cut``, ``vocabulary_sha256``. Not for
+    images."""
     facts: dict[str, Any] = {
         "kind": data.kind,
         "words": experiment.data.words,
@@ -279,19 +286,22 @@ def of_text(experiment: Experiment, data: Dataset) -> dict[str, Any]:
     return facts
 
 
-def subset(total: int, most: int, *purpose: Any, first: bool = False) -> Index:
-    """At most ``most`` of ``total`` indices (0: all), drawn without replacement and sorted; or the
-    ``first``, which stand together."""
+def draw_subset(total: int, most: int, *purpose: Any, first: bool = False) -> Index:
+    """Return at most ``most`` of the indices 0 … ``total`` − 1 (0: all), int32 and sorted, drawn
+    without replacement by the generator of ``purpose``, a seed and names; or the first ones, if
+    ``first``."""
     if most == 0 or most >= total:
         return np.arange(total, dtype=np.int32)
     if first:
         return np.arange(most, dtype=np.int32)
     seed, *rest = purpose
-    draw = generator(seed, *rest).choice(total, most, replace=False)
+    draw = make_generator(seed, *rest).choice(total, most, replace=False)
     return np.sort(draw).astype(np.int32)
 
 
 def epochs_needed(arm: Arm, n: int) -> int:
+    """Return the number of epochs, rounded up, that an arm's updates take with ``n`` samples; 0 if
+    each update takes all samples."""
     if not arm.batch_size:
         return 0
     per_epoch = math.ceil(n / arm.batch_size)
@@ -299,21 +309,23 @@ def epochs_needed(arm: Arm, n: int) -> int:
 
 
 def check_ranks(name: str, arm: Arm, n: int) -> None:
-    """Raises `UserError` for a number of ranks that the arm has no use for."""
+    """Raise `UserError` for an arm with more ranks than training samples (``n``), or with one rank
+    that times collectives or has a straggler; ``name`` is the arm's."""
     ranks = arm.world_size
     if arm.kind == "train" and ranks > n:
         raise UserError(f"arms.{name}: {ranks} ranks share {n} training samples; use at most {n}")
     if arm.kind == "collectives" and ranks == 1:
         raise UserError(f"arms.{name}: kind = collectives needs world_size >= 2; received 1")
     if arm.slow is not None and ranks == 1:
-        raise UserError(f"arms.{name}: slow holds up other ranks; world_size = 1 has none")
+        raise UserError(f"arms.{name}: straggler holds up other ranks; world_size = 1 has none")
 
 
 def check_length(arm: Arm, n: int, epochs: int) -> None:
-    """Raises `UserError` for a trial whose sample order or records would not fit into memory."""
+    """Raise `UserError` for a trial whose sample order or records would not fit into memory."""
     updates = arm.updates or (epochs * math.ceil(n / arm.batch_size) if arm.batch_size else 0)
-    if epochs * n > MOST_DEALT or updates > MOST_UPDATES:
+    if epochs * n > MAX_POOL_INDICES or updates > MAX_UPDATES:
         raise UserError(
             f"{epochs:,} epochs of {n:,} samples ({updates:,} updates) are too many: at most "
-            f"{MOST_DEALT:,} samples and {MOST_UPDATES:,} updates a trial; lower epochs or updates"
+            f"{MAX_POOL_INDICES:,} samples and {MAX_UPDATES:,} updates a trial; lower epochs or "
+            "updates"
         )

@@ -1,4 +1,4 @@
-"""Initial weights that a file decides, as the plan takes them."""
+"""Initial weights that were read from a file."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 
 class Initial(NamedTuple):
-    """Weights from a file, and what the plan records of it: ``path``, ``bytes``, ``sha256``."""
+    """Weights from a file, and the plan's record of the file: ``path``, ``bytes``, ``sha256``."""
 
     weights: dict[str, NDArray[np.float32]] = {}
     record: dict[str, str | int] = {}
 
 
-#: Path, and parameter → shape → the weights: `dualml.checkpoint.initial.read_initial`.
+#: Function of a path, and of parameter → shape, that reads the weights:
+#: `dualml.runner.checkpoint.initial.read_initial`.
 ReadInitial = Callable[[str, Mapping[str, tuple[int, ...]]], Initial]

@@ -1,24 +1,26 @@
-"""TOML → `Experiment`: settings for little data, quick ones, the user's overrides, validation."""
+"""Loading of an experiment from TOML: settings for small data, quick settings, overrides,
+validation."""
 
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from dualml.errors import UserError, nearest
+from dualml.common.errors import UserError, did_you_mean
+from dualml.common.files import read_toml
+from dualml.common.json_types import JsonMapping
+from dualml.common.strict_model import clip_text, describe_validation_error
 from dualml.experiment.arm import Arm
 from dualml.experiment.find import locate
+from dualml.experiment.keys import WrittenKeys
+from dualml.experiment.overrides import apply_override, locate_error, locate_line, merge_tables
 from dualml.experiment.schema import Experiment
-from dualml.files import read_text, read_toml
-from dualml.parse import DEEPEST, from_toml, line_of, within
-from dualml.strict import explain, shortened
 
-#: Of training samples; below, the file's ``[small]`` table is laid over it.
+#: Number of training samples below which the file's ``[small]`` table applies.
 SMALL = 10_000
 
 
@@ -34,83 +36,86 @@ def load(
     small: bool = False,
     world_size: int | None = None,
 ) -> Experiment:
-    """The experiment as it will run.
+    """Load an experiment as it will run; notices about former names of keys go to standard error.
 
     Args:
         lab: a name (``lab1``) or a path to a TOML file.
         overrides: ``KEY=VALUE`` with a dotted key of the file and a TOML value.
-        arms: names of arms or groups to run, or ``all``; default: the group ``main``, and every
-            arm where there is none. An arm with several world sizes names all it expands to.
-        seeds, data, model: replace the file's.
-        quick: apply the file's ``[quick]`` table: the same protocol on less data, with no more
-            than ``updates`` where that names a number, and without ``arms`` only those that its
-            ``select`` names.
-        small: apply the file's ``[small]`` table: the same protocol for little data, where one
-            pass teaches little and ``epochs_times`` of them stand for it; with ``quick`` also its
-            ``[quick.small]``.
-        world_size: ranks of every arm that has several.
+        arms: names of arms or groups to run, or ``all``; default: the group ``main``, and every arm
+            where there is none. An arm with several world sizes names all it expands to.
+        seeds, data, model: values that replace those of the file.
+        quick: apply the file's ``[quick]`` table: the same protocol on less data, with at most
+            ``updates`` updates if it sets that number, and, without ``arms``, only the arms that
+            its ``select`` names.
+        small: apply the file's ``[small]`` table: the same protocol for small data, with
+            ``epochs_times`` passes for each epoch; with ``quick`` also its ``[quick.small]`` table.
+        world_size: number of ranks of every arm that has several.
 
     Raises:
-        UserError: anything in the file, an override or a name that cannot be meant.
+        UserError: the file, an override or a name is invalid.
     """
     path = locate(lab)
-    table = read_toml(path)
-    faster, smaller = laid_over(table, "quick", path), laid_over(table, "small", path)
+    table, keys = read_toml(path), WrittenKeys()
+    keys.store(table, str(path), lambda key: locate_line(list(key), path))
+    faster, smaller = pop_overlay(table, "quick", path), pop_overlay(table, "small", path)
     if small:
-        merge(table, smaller)
+        merge_tables(table, smaller)
     if quick:
         if not faster:
             raise UserError(f"{path}: this experiment has no [quick] table; leave out --quick")
-        chosen, few = faster.pop("select", []), laid_over(faster, "small", path)
+        chosen, few = faster.pop("select", []), pop_overlay(faster, "small", path)
         if not isinstance(chosen, list) or not all(isinstance(word, str) for word in chosen):
             raise UserError(f"{path}: quick.select must be a list of names; received {chosen!r}")
-        shorten(table, faster.pop("updates", None))
-        merge(table, faster)
+        cap_updates(table, faster.pop("updates", None))
+        merge_tables(table, faster)
         if small:
-            merge(table, few)
+            merge_tables(table, few)
         table["quick"] = True
         arms = arms or chosen
     if small:
-        repeat(table)
-    place(table, path.parent)
+        multiply_epochs(table)
+    resolve_paths(table, path.parent)
     if any(text.partition("=")[0].strip() == "pretrained" for text in overrides):
-        unworded(table)
-    for text in overrides:
-        override(table, text)
-    place(table, Path.cwd())
+        drop_vocabulary_size(table)
+    applied = [(text, apply_override(table, text, keys)) for text in overrides]
+    resolve_paths(table, Path.cwd())
     if seeds:
         table["seeds"] = list(seeds)
     if data is not None:
         table["data"] = {**table["data"], "name": data} if is_table(table, "data") else data
     if model is not None:
         table["model"] = model
-    origins = expand(table, world_size)
+    origins = expand_world_sizes(table, world_size)
     try:
         experiment = Experiment.model_validate(table)
     except ValidationError as error:
         loc = [str(part) for part in error.errors()[0]["loc"]]
         if loc[:1] == ["arms"] and len(loc) > 1:
             loc[1] = origins.get(loc[1], loc[1])
-        origin = blame(loc, path, overrides, bool(seeds))
-        if world_size is not None and "world_size" in explain(error, Experiment):
+        origin = locate_error(loc, keys.path_of(loc), path, applied, bool(seeds))
+        reason = describe_validation_error(error, Experiment, path_of=keys.path_of)
+        if world_size is not None and "world_size" in reason:
             origin = f"--world-size {world_size}"
         if model is not None and loc == ["model"]:
-            origin = f"--model {shortened(model)}"
-        raise UserError(f"{origin}: {explain(error, Experiment)}") from None
-    return select(experiment, arms, origins)
+            origin = f"--model {clip_text(model)}"
+        raise UserError(f"{origin}: {keys.text_of(reason, loc)}") from None
+    selected = select_arms(experiment, arms, origins)
+    keys.print_notices()
+    return selected
 
 
-def laid_over(table: dict[str, Any], key: str, path: Path) -> dict[str, Any]:
-    """A table that is taken out to be laid over the others; empty where there is none."""
+def pop_overlay(table: dict[str, Any], key: str, path: Path) -> dict[str, Any]:
+    """Remove the table ``key``, which overrides others, from ``table`` and return it; empty if
+    there is none. Raise `UserError` if it is no table."""
     more = table.pop(key, {})
     if not isinstance(more, dict):
-        raise UserError(f"{path}: [{key}] must be a table; received {shortened(repr(more))}")
+        raise UserError(f"{path}: [{key}] must be a table; received {clip_text(repr(more))}")
     return more
 
 
-def place(table: dict[str, Any], base: Path) -> None:
-    """Make the paths of weights and configurations absolute: in a file they are relative to the
-    file, on the command line to the working directory."""
+def resolve_paths(table: dict[str, Any], base: Path) -> None:
+    """Make the paths of initial weights, pretrained models and engine configurations in ``table``
+    absolute, in place: a relative path is taken relative to ``base``."""
     for key in ("pretrained", "initial"):
         if isinstance(given := table.get(key), str) and given:
             table[key] = os.path.abspath(base / Path(given).expanduser())
@@ -120,8 +125,9 @@ def place(table: dict[str, Any], base: Path) -> None:
             arm["method_config"] = os.path.abspath(base / Path(given).expanduser())
 
 
-def shorten(table: dict[str, Any], most: Any) -> None:
-    """Let no arm make more than ``most`` updates, where it is told a number of them."""
+def cap_updates(table: dict[str, Any], most: Any) -> None:
+    """Limit the ``updates`` of every arm that sets them to ``most``, in place; None changes
+    nothing, and `UserError` answers a number below 1."""
     if most is None:
         return
     if not isinstance(most, int) or most < 1:
@@ -131,8 +137,9 @@ def shorten(table: dict[str, Any], most: Any) -> None:
             arm["updates"] = min(arm["updates"], most)
 
 
-def repeat(table: dict[str, Any]) -> None:
-    """Let every arm that is told its epochs pass over the data ``epochs_times`` as often."""
+def multiply_epochs(table: dict[str, Any]) -> None:
+    """Multiply every arm's epochs by ``epochs_times``, in place, except for arms with ``updates``
+    or with ``batch_size`` 0."""
     times = table.get("epochs_times", 1)
     for arm in table["arms"].values() if is_table(table, "arms") else ():
         if not isinstance(arm, dict) or arm.get("updates") or arm.get("batch_size") == 0:
@@ -142,12 +149,14 @@ def repeat(table: dict[str, Any]) -> None:
             arm["epochs"] = epochs * times
 
 
-def expand(table: dict[str, Any], world_size: int | None = None) -> dict[str, str]:
-    """Arms with a list of world sizes become one for each: ``ring`` with ``[2, 4]`` is ``ring-n2``
-    and ``ring-n4``; the names of the arms they come from.
+def expand_world_sizes(table: dict[str, Any], world_size: int | None = None) -> dict[str, str]:
+    """Replace each arm that lists world sizes by one arm per size, as ``ring`` with ``[2, 4]`` by
+    ``ring-n2`` and ``ring-n4``; return new name → original name. ``table`` is changed in place;
+    ``world_size``, if given, first replaces the sizes of every arm that has other ranks than one.
 
     Raises:
-        UserError: ``world_size`` where no arm has several ranks.
+        UserError: ``world_size`` above 1 where no arm has several ranks, an empty list of sizes, or
+            two arms of one name.
     """
     arms = table.get("arms")
     if not isinstance(arms, dict):
@@ -180,74 +189,25 @@ def expand(table: dict[str, Any], world_size: int | None = None) -> dict[str, st
     return origins
 
 
-def is_table(table: Mapping[str, Any], key: str) -> bool:
+def is_table(table: JsonMapping, key: str) -> bool:
+    """Return whether a key is in the table and holds a table."""
     return isinstance(table.get(key), dict)
 
 
-def blame(loc: list[str], path: Path, overrides: Sequence[str], seeds: bool) -> str:
-    """What the user wrote that is wrong: an option, or the file and its line."""
-    for text in reversed(overrides):
-        key = [part.strip() for part in text.partition("=")[0].split(".")]
-        if key == loc[: len(key)] or (loc and loc == key[: len(loc)]):
-            return f"--set {shortened(text)}"
-    if seeds and loc[:1] == ["seeds"]:
-        return "--seed"
-    line = line_of(read_text(path), loc)
-    return f"{path}, line {line}" if line else str(path)
-
-
-def merge(table: dict[str, Any], more: Mapping[str, Any]) -> None:
-    """Lay ``more`` over ``table``, table by table."""
-    for key, value in more.items():
-        if isinstance(value, dict) and isinstance(table.get(key), dict):
-            merge(table[key], value)
-        else:
-            table[key] = value
-
-
-def unworded(table: dict[str, Any]) -> None:
-    """A pretrained model of the command line brings a vocabulary in place of the file's."""
+def drop_vocabulary_size(table: dict[str, Any]) -> None:
+    """Remove the vocabulary size ``data.words`` from a file's table, in place, if it has one: a
+    pretrained model brings its vocabulary."""
     if is_table(table, "data"):
         table["data"].pop("words", None)
 
 
-def override(table: dict[str, Any], text: str) -> None:
-    """Apply one ``KEY=VALUE``; a value that is no TOML is taken as text."""
-    key, equals, raw = text.partition("=")
-    path = [part.strip() for part in key.split(".")]
-    if not equals or not all(path):
-        raise UserError(
-            f"--set takes KEY=VALUE with a dotted key; received {shortened(repr(text))}"
-        )
-    if len(path) > DEEPEST:
-        raise UserError(f"--set {shortened(key)}: a key of {len(path):,} parts; at most {DEEPEST}")
-    try:
-        within(text)
-        value = from_toml(f"value = {raw}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = raw
-    except ValueError as error:
-        reason = str(error).removeprefix("value: ")
-        raise UserError(f"--set {shortened(text)}: {reason}") from None
-    here = table
-    for depth, part in enumerate(path[:-1]):
-        if part not in here and depth == 1 and path[0] == "arms":
-            raise UserError(f"--set {key}: no arm {part!r}{nearest(part, here)}")
-        here = here.setdefault(part, {})
-        if not isinstance(here, dict):
-            raise UserError(f"--set {key}: {'.'.join(path[: depth + 1])} is a value, not a table")
-    if isinstance(here.get(path[-1]), dict) and not isinstance(value, dict):
-        raise UserError(
-            f"--set {key}: this is a table; name one of its keys: "
-            f"{', '.join(f'{key}.{k}' for k in here[path[-1]])}"
-        )
-    here[path[-1]] = value
-
-
-def select(
+def select_arms(
     experiment: Experiment, chosen: Sequence[str], origins: Mapping[str, str] | None = None
 ) -> Experiment:
-    """Keep the arms named, those of the groups named, and those expanded of an arm named."""
+    """Return a copy of the experiment with only the named arms, those of named groups, and those
+    expanded from a named arm (``origins``: new name → original name), in the experiment's order.
+    Without ``chosen``: the group ``main``, or all arms where there is none. Raise `UserError` for
+    an unknown name."""
     arms, origins = experiment.arms, origins or {}
     if not chosen:
         chosen = ["main"] if "main" in experiment.groups() else ["all"]
@@ -259,7 +219,7 @@ def select(
         members = [n for n, arm in arms.items() if word in ("all", arm.group, origins.get(n))]
         if not members:
             known = [*arms, *experiment.groups(), *origins.values(), "all"]
-            hint = nearest(word, list(dict.fromkeys(known)))
+            hint = did_you_mean(word, list(dict.fromkeys(known)))
             raise UserError(f"{experiment.name} has no arm {word!r}{hint}")
         keep.update(dict.fromkeys(members))
     return experiment.model_copy(update={"arms": {n: arms[n] for n in arms if n in keep}})

@@ -1,8 +1,9 @@
-"""The plan: all that must be identical across backends, frozen before a framework is imported.
+"""The plan: all inputs that must be identical across backends, frozen before a framework is
+imported.
 
-From the experiment, the data and the seeds: initial weights, sample order, subsets, the steps at
-which to evaluate and to trace. It is written to ``DIR/plan`` and has a hash; a worker reads nothing
-else, and two run folders are comparable when their hashes agree.
+The experiment, the data and the seeds determine initial weights, sample order, subsets, and the
+steps at which to evaluate and to trace. The plan is written to ``DIR/plan`` and has a hash. A
+worker reads nothing else, and two run folders are comparable if their hashes agree.
 """
 
 from __future__ import annotations
@@ -15,21 +16,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.backend import Recipe
+from dualml.algorithms.model.recompute import recompute_groups
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.backend import TrainingSpec
 from dualml.experiment.arm import Arm
-from dualml.experiment.deals import Course, Feed, Regrouped, Shared, deal_key, lists_of
-from dualml.experiment.fingerprint import hash_of
+from dualml.experiment.batches import (
+    BatchSampler,
+    EpochBatches,
+    RegroupedBatches,
+    SplitBatches,
+    partition_key,
+    rank_lists,
+)
+from dualml.experiment.fingerprint import hash_parts
 from dualml.experiment.schema import Experiment
-from dualml.model.recompute import recomputed
-from dualml.model.spec import ModelSpec
-from dualml.split.plan import SplitPlan
+from dualml.parallel.split.plan import SplitPlan
 
 Index = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class Schedule:
-    """Updates at which a trial stops to look: all sorted, ``evaluate`` from 0, ``trace`` from 1."""
+class EvaluationSchedule:
+    """Updates at which a trial evaluates (``evaluate``, from 0) and records a trace (``trace``,
+    from 1), sorted."""
 
     updates: int
     evaluate: list[int]
@@ -42,21 +51,22 @@ class Plan:
 
     Attributes:
         experiment: the resolved experiment.
-        spec: the model.
+        spec: the experiment's model.
         data: name, source, sizes and fingerprint of the dataset.
         weights: ``seedN/<parameter>`` → float32.
         order: ``train``, ``test``, ``monitor`` → dataset indices, of labelled sentences also
-            ``validation``; ``seedN/poolS`` → the samples of
-            arms with ``samples = S``; ``seedN/poolS/epochE`` → their order;
-            ``seedN/streamsB`` → the samples of arms whose state goes on, batch by batch of B;
-            ``seedN/deal-…/epochE/rankR`` → the samples of a rank, in order, where an arm has a
-            partition. Pools, epochs and ranks index into ``train``.
-        deals: ``seedN/deal-…`` → what the partition turned out to be, epoch by epoch.
-        models: `Arm.variant` → model, of arms that have another one than the experiment; their
+            ``validation``; ``seedN/poolS`` → the samples of arms with ``samples = S``;
+            ``seedN/poolS/epochE`` → their order; ``seedN/streamsB`` → the samples of arms whose
+            state carries over, batch by batch of B; ``seedN/deal-…/epochE/rankR`` → the samples of
+            a rank, in order, where an arm has a partition. Pools, epochs and ranks index into
+            ``train``.
+        deals: ``seedN/deal-…`` → statistics of the partition, epoch by epoch.
+        models: `Arm.variant` → model, for arms with another model than the experiment's; their
             weights are ``seedN/<variant>/<parameter>``.
-        splits: arm → how its ranks share the model.
-        initial_file: ``path``, ``bytes`` and ``sha256`` of the file that the weights are from.
-        parts: part → SHA-256; ``hash`` is that of all parts.
+        splits: arm → how its model is split over the ranks.
+        initial_file: ``path``, ``bytes`` and ``sha256`` of the file with the initial weights; else
+            empty.
+        parts: part → SHA-256; ``hash`` covers all parts.
     """
 
     experiment: Experiment
@@ -72,58 +82,70 @@ class Plan:
 
     @property
     def hash(self) -> str:
-        return hash_of(self.parts)
+        """SHA-256 of the plan, hexadecimal, over the hashes of its parts."""
+        return hash_parts(self.parts)
 
     def spec_of(self, arm: Arm) -> ModelSpec:
-        """The arm's model."""
+        """Return the model that an arm trains: its own, or the experiment's."""
         return self.models.get(arm.variant, self.spec)
 
     def initial(self, seed: int, arm: Arm | None = None) -> dict[str, NDArray[np.float32]]:
-        """Initial weights of the experiment's model, or of an arm's."""
+        """Return name → initial weights, float32, of the experiment's model, or of an arm's own
+        model."""
         own = arm.variant if arm is not None and arm.variant in self.models else ""
         spec, place = (self.models[own], f"{own}/") if own else (self.spec, "")
         return {name: self.weights[f"seed{seed}/{place}{name}"] for name in spec.tensors()}
 
     def pool(self, arm: Arm, seed: int) -> Index:
+        """Return the samples that an arm uses with a seed, sorted, as int32 indices into the
+        training set; a stateful arm has no pool and raises `KeyError`."""
         return self.order[f"seed{seed}/pool{arm.samples}"]
 
-    def feed(self, arm: Arm, seed: int) -> Feed:
-        """Which samples the arm's updates train on."""
-        key, ranks, size = deal_key(arm, seed), arm.dealt_ranks, arm.batch_size
+    def batch_sampler(self, arm: Arm, seed: int) -> BatchSampler:
+        """Return the sampler of an arm's batches with a seed: of its partition if it has one, of
+        streams for a stateful model, else of the samples' planned order."""
+        key, ranks, size = partition_key(arm, seed), arm.partition_rank_count, arm.batch_size
         if arm.partition and arm.world_size not in (1, ranks):
             several = arm.world_size
-            return Feed(
-                lambda epoch: Regrouped(lists_of(self.order, key, epoch, ranks), size, several)
+            return BatchSampler(
+                lambda epoch: RegroupedBatches(
+                    rank_lists(self.order, key, epoch, ranks), size, several
+                )
             )
         if arm.partition:
-            return Feed(lambda epoch: Course(lists_of(self.order, key, epoch, ranks), size))
+            return BatchSampler(
+                lambda epoch: EpochBatches(rank_lists(self.order, key, epoch, ranks), size)
+            )
         if self.spec_of(arm).stateful:
             in_order = self.order[streams_key(arm, seed)]
-            return Feed(lambda epoch: Shared([in_order], size, arm.world_size))
+            return BatchSampler(lambda epoch: SplitBatches([in_order], size, arm.world_size))
         pool = self.pool(arm, seed)
         if not size:
-            return Feed(lambda epoch: Shared([pool], 0, arm.world_size))
+            return BatchSampler(lambda epoch: SplitBatches([pool], 0, arm.world_size))
         orders = f"seed{seed}/pool{arm.samples}"
-        return Feed(
-            lambda epoch: Shared([self.order[f"{orders}/epoch{epoch}"]], size, arm.world_size)
+        return BatchSampler(
+            lambda epoch: SplitBatches([self.order[f"{orders}/epoch{epoch}"]], size, arm.world_size)
         )
 
     def features(self, arm: Arm, seed: int, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The training images as the arm's ranks see them: the same array on all of them."""
+        """Return the training images ``x`` as the arm's ranks see them, the same array on all
+        ranks: ``x`` itself unless the arm's partition changes features."""
         rule = arm.plan_partition
         if rule is None or not rule.changes_features:
             return x
-        lists = lists_of(self.order, deal_key(arm, seed), 0, arm.dealt_ranks)
+        lists = rank_lists(self.order, partition_key(arm, seed), 0, arm.partition_rank_count)
         return rule.features(x, [own.astype(np.int64) for own in lists], seed)
 
-    def recipe(self, arm: Arm, seed: int, x: NDArray[np.float32], y: NDArray[np.int64]) -> Recipe:
-        """What the arm's model is trained with.
+    def training_spec(
+        self, arm: Arm, seed: int, x: NDArray[np.float32], y: NDArray[np.int64]
+    ) -> TrainingSpec:
+        """Return the training specification of an arm's model.
 
         Args:
-            x, y: the training set.
+            x, y: samples and labels of the training set.
         """
         together = arm.batch_size or len(self.pool(arm, seed))
-        return Recipe(
+        return TrainingSpec(
             spec=self.spec_of(arm),
             weights=self.initial(seed, arm),
             rule=arm.rule,
@@ -137,18 +159,21 @@ class Plan:
             global_batch=together,
             seed=seed,
             precision=arm.plan_precision,
-            recompute=recomputed(self.spec_of(arm), arm.recompute),
+            recompute=recompute_groups(self.spec_of(arm), arm.recompute),
             streams=self.streams(arm, seed),
         )
 
     def streams(self, arm: Arm, seed: int) -> Index | None:
-        """As of `Recipe.streams`."""
+        """Return the order of a stateful arm's samples, as `TrainingSpec.streams`, one row of
+        ``batch_size`` samples per update; None for other arms."""
         if not self.spec_of(arm).stateful:
             return None
         return self.order[streams_key(arm, seed)].reshape(-1, arm.batch_size)
 
-    def schedule(self, arm: Arm, seed: int) -> Schedule:
-        per_epoch = self.feed(arm, seed).per_epoch
+    def schedule(self, arm: Arm, seed: int) -> EvaluationSchedule:
+        """Return the number of updates of an arm's trial, and the updates at which it evaluates and
+        records a trace."""
+        per_epoch = self.batch_sampler(arm, seed).per_epoch
         updates = arm.updates or max(1, round(arm.epochs * per_epoch))
         looks = self.experiment.evaluation
         if arm.batch_size:
@@ -162,33 +187,35 @@ class Plan:
         horizon = min(parity.horizon, updates)
         if parity.share:
             budget = int(updates * parity.share) // parity.draws
-            horizon = min(horizon, max(LEAST, most_drawn(budget, parity.trace)))
+            horizon = min(horizon, max(MIN_HORIZON, max_draw_horizon(budget, parity.trace)))
         trace = {step for step in parity.trace if step < horizon} | {horizon}
-        return Schedule(updates, sorted(evaluate), sorted(trace))
+        return EvaluationSchedule(updates, sorted(evaluate), sorted(trace))
 
 
 def streams_key(arm: Arm, seed: int) -> str:
-    """Where the order of a stateful arm's samples is in the plan's order: the same in each
+    """Return the key of a stateful arm's samples in the plan's order, which is the same in each
     epoch."""
     return f"seed{seed}/streams{arm.batch_size}"
 
 
-#: Updates that a look at all tensors of one takes as long as: their gradients are computed again.
-LOOK = 2
-#: Updates that are always judged: what only shows at the second, and some more.
-LEAST = 5
+#: Cost of tracing all tensors of one update, in updates: gradients are computed again.
+TRACE_COST_UPDATES = 2
+#: Minimum number of updates that are judged: the second one shows what the first cannot, and a few
+#: more add certainty.
+MIN_HORIZON = 5
 
 
-def most_drawn(budget: int, trace: Sequence[int]) -> int:
-    """The longest horizon that one draw reaches in the time of ``budget`` updates, looks included;
-    0 if there is none.
+def max_draw_horizon(budget: int, trace: Sequence[int]) -> int:
+    """Return the longest horizon that one perturbed run reaches in the time of ``budget`` updates,
+    traces included; 0 if there is none.
 
     Example:
-        >>> most_drawn(50, trace=[1, 5, 60])  # 44 + 2·3 = 50
+        >>> max_draw_horizon(50, trace=[1, 5, 60])  # 44 + 2·3 = 50
         44
     """
 
     def cost(horizon: int) -> int:
-        return horizon + LOOK * (1 + sum(step < horizon for step in trace))
+        """Return the cost of a horizon in updates."""
+        return horizon + TRACE_COST_UPDATES * (1 + sum(step < horizon for step in trace))
 
     return next((h for h in range(budget, 0, -1) if cost(h) <= budget), 0)

@@ -1,4 +1,5 @@
-"""An experiment that starts from a BERT of others: its folder, its weights, what is told."""
+"""Experiments that start from a pretrained BERT: its folder, its weights, and the notice about
+it."""
 
 from __future__ import annotations
 
@@ -6,21 +7,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dualml.data import Dataset
-from dualml.data.wordpiece import WordPiece, check_length
-from dualml.errors import UserError
+from dualml.algorithms.model.pretrained import PretrainedBert, Weights
+from dualml.common.errors import UserError
+from dualml.common.parse import is_unicode
+from dualml.common.words import LANGUAGES, all_languages, load_messages
+from dualml.experiment.data import Dataset
+from dualml.experiment.data.wordpiece import WordPiece, check_length
 from dualml.experiment.schema import Data, Experiment
-from dualml.model.pretrained import Pretrained, Weights
-from dualml.parse import is_unicode
-from dualml.words import LANGUAGES, both, table
 
 
-def opened(experiment: Experiment) -> Pretrained:
-    """The folder of an experiment that has one; nothing large of it is read.
+def open_pretrained(experiment: Experiment) -> PretrainedBert:
+    """Open the folder of an experiment's pretrained model without reading anything large.
 
     Raises:
-        UserError: it is not a BERT with its vocabulary, or does not fit ``data.length``;
-            ``data.words`` is set, which it decides.
+        UserError: the folder is not a BERT with its vocabulary, or does not fit ``data.length``; or
+            ``data.words`` is set, which the folder determines.
     """
     folder, data = Path(experiment.pretrained), experiment.data
     if not is_unicode(str(folder)):  # the plan says where it is
@@ -30,46 +31,51 @@ def opened(experiment: Experiment) -> Pretrained:
             f"data.words = {data.words} is for a vocabulary made of the text; pretrained brings "
             "its own: leave it out"
         )
-    model = Pretrained.open(folder)
+    model = PretrainedBert.open(folder)
     pieces = WordPiece.open(folder)
     pieces.check_size(model.config.vocab_size)
     check_length(data.length)
     model.spec(data.length, 1)
-    model.check()
+    model.check_tensors()
     return model
 
 
-def weights(experiment: Experiment, data: Dataset) -> Weights:
-    """Canonical name → what the folder says; nothing without one."""
+def read_pretrained_weights(experiment: Experiment, data: Dataset) -> Weights:
+    """Read the pretrained weights, canonical parameter name → array; empty without a pretrained
+    model."""
     if not experiment.pretrained:
         return {}
-    return opened(experiment).weights(data.train_x.shape[1], len(data.classes))
+    return open_pretrained(experiment).weights(data.train_x.shape[1], len(data.classes))
 
 
-def notice(
+def pretrained_notice(
     experiment: Experiment, data: Dataset, initial: Mapping[str, Any] | None = None
 ) -> dict[str, str] | None:
-    """Say of the data, and of where weights are from, what console and report show.
+    """Return the notice of console and report about the data and the origin of the weights, by
+    language; None if there is nothing to say.
 
     Args:
-        initial: what the plan records of the file with the initial weights.
+        initial: the plan's record of the file with the initial weights.
     """
     notes = [data.notice] if data.notice else []
     if data.cut:
         total = sum(len(y) for y in (data.train_y, data.validation_y, data.test_y) if y is not None)
         length = data.train_x.shape[1]
-        notes.append(both("notice.cut", cut=data.cut, lines=total, name=data.name, length=length))
+        notes.append(
+            all_languages("notice.cut", cut=data.cut, lines=total, name=data.name, length=length)
+        )
     if experiment.pretrained:
-        model = opened(experiment)
+        model = open_pretrained(experiment)
         name, classes = model.folder.name, len(data.classes)
         if rate := model.config.attention_probs_dropout_prob:
-            notes.append(both("notice.no_attention_dropout", rate=rate, folder=name))
+            notes.append(all_languages("notice.no_attention_dropout", rate=rate, folder=name))
         if not model.has_head(classes):
-            notes.append(both("notice.head_drawn", folder=name, classes=classes))
+            notes.append(all_languages("notice.head_drawn", folder=name, classes=classes))
     if initial:
         name, sha256 = Path(initial["path"]).name, initial["sha256"][:12]
-        notes.append(both("notice.initial", file=name, sha256=sha256))
+        notes.append(all_languages("notice.initial", file=name, sha256=sha256))
     joined = {
-        lang: table(lang)["notice.and"].join(note[lang] for note in notes) for lang in LANGUAGES
+        lang: load_messages(lang)["notice.and"].join(note[lang] for note in notes)
+        for lang in LANGUAGES
     }
     return joined if notes else None

@@ -1,4 +1,4 @@
-"""The samples of a plan, as a model gets them."""
+"""The samples of a plan in the form that a model takes."""
 
 from __future__ import annotations
 
@@ -9,20 +9,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.data import normalised
-from dualml.data.partial import is_left_out, leave_out, load_partly, read_bytes, take
-from dualml.data.registry import Constant
+from dualml.experiment.data import normalised
+from dualml.experiment.data.partial import (
+    in_memory_bytes,
+    is_placeholder,
+    load_partial,
+    make_placeholder,
+    select_samples,
+)
+from dualml.experiment.data.registry import Constant
 from dualml.experiment.plan import Plan
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Normalised float32 images (N, C, H, W) and int64 labels (N,) for training and evaluation; of
-    a text int32 tokens (N, T) and the int64 token after each, of labelled sentences int64 (N,).
+    """Samples and labels for training and evaluation: normalised float32 images (N, C, H, W) and
+    int64 labels (N,); for a text int32 tokens (N, T) and the int64 next tokens (N, T), for labelled
+    sentences int64 labels (N,).
 
-    ``monitor`` are the indices of the training samples on which training accuracy is measured;
-    labels go from 0 to ``classes`` - 1. Of a text ``classes`` is 0: its words are not told apart.
-    ``validation``: x and y of the samples that choose the weights to keep, of labelled sentences.
+    ``monitor`` has the indices of the training samples on which training accuracy is measured.
+    Labels go from 0 to ``classes`` - 1; for a text ``classes`` is 0, since its words are not
+    reported separately. ``validation`` has x and y of the samples by which the weights to keep are
+    chosen, for labelled sentences only.
     """
 
     train_x: NDArray[Any]
@@ -31,45 +39,51 @@ class Samples:
     test_x: NDArray[Any]
     test_y: NDArray[np.int64]
     classes: int
-    #: Whether it is sentences that are classified.
+    #: Whether the samples are labelled sentences.
     labelled: bool = False
     validation: tuple[NDArray[Any], NDArray[np.int64]] | None = None
 
     @property
-    def text(self) -> bool:
+    def is_text(self) -> bool:
+        """Whether the samples are windows of a text."""
         return self.classes == 0
 
     @property
-    def read(self) -> tuple[int, int]:
-        """Bytes of samples and of labels that are in memory, of training, test and validation."""
+    def memory_bytes(self) -> tuple[int, int]:
+        """Bytes in memory of samples and of labels, over training, test and validation;
+        placeholders count 0."""
         arrays = self._arrays()
-        return sum(map(read_bytes, arrays[::2])), sum(map(read_bytes, arrays[1::2]))
+        return sum(map(in_memory_bytes, arrays[::2])), sum(map(in_memory_bytes, arrays[1::2]))
 
-    def without(self, *, samples: bool, labels: bool) -> Samples:
-        """Leave out the samples, the labels, or both: for a rank that shares its process's."""
+    def omit(self, *, samples: bool, labels: bool) -> Samples:
+        """Return a copy with placeholders for the samples, the labels, or both, for a rank that
+        shares its process's arrays."""
         gone = {"x": samples, "y": labels}
 
         def change(array: NDArray[Any], axis: str) -> NDArray[Any]:
-            return leave_out(array.shape, array.dtype) if gone[axis] else array
+            return make_placeholder(array.shape, array.dtype) if gone[axis] else array
 
-        return self._changed(change)
+        return self._map_arrays(change)
 
-    def filled_from(self, other: Samples) -> Samples:
-        """Put what another has read into the places of what is left out here."""
+    def fill_from(self, other: Samples) -> Samples:
+        """Return a copy in which the arrays of ``other`` replace the placeholders."""
         arrays = iter(other._arrays())
 
         def change(array: NDArray[Any], axis: str) -> NDArray[Any]:
             read = next(arrays)
-            return read if is_left_out(array) else array
+            return read if is_placeholder(array) else array
 
-        return self._changed(change)
+        return self._map_arrays(change)
 
     def _arrays(self) -> list[NDArray[Any]]:
+        """Return samples and labels alternately: training, test, then validation if there is
+        one."""
         own = [self.train_x, self.train_y, self.test_x, self.test_y]
         return [*own, *(self.validation or ())]
 
-    def _changed(self, change: Callable[[NDArray[Any], str], NDArray[Any]]) -> Samples:
-        """Replace every array of samples (``x``) and of labels (``y``)."""
+    def _map_arrays(self, change: Callable[[NDArray[Any], str], NDArray[Any]]) -> Samples:
+        """Return a copy in which ``change(array, axis)`` replaces every array, ``axis`` being ``x``
+        for samples and ``y`` for labels; ``monitor`` stays."""
         new = [change(array, "xy"[i % 2]) for i, array in enumerate(self._arrays())]
         names = ("train_x", "train_y", "test_x", "test_y")
         arrays: dict[str, Any] = dict(zip(names, new[:4], strict=True))
@@ -77,38 +91,53 @@ class Samples:
         return replace(self, **arrays, validation=validation)
 
 
-def samples_of(plan: Plan, *, samples: bool = True, labels: bool = True) -> Samples:
-    """Read the plan's dataset again and take the plan's part of it.
+def load_samples(plan: Plan, *, samples: bool = True, labels: bool = True) -> Samples:
+    """Load the plan's part of its dataset.
 
     Args:
-        samples, labels: which of the two are read; the others keep their shape and take no memory
-            (`dualml.data.partial`).
+        samples, labels: which of the two to read; the other gets placeholders without memory
+            (`dualml.experiment.data.partial`).
     """
-    data = load_partly(plan.data, samples=samples, labels=labels)
+    data = load_partial(plan.data, samples=samples, labels=labels)
     train, test, monitor = (plan.order[key] for key in ("train", "test", "monitor"))
     if data.kind == "text":
-        parts = (take(data.train_x, train), take(data.train_y, train), monitor.astype("int64"))
-        return Samples(*parts, take(data.test_x, test), take(data.test_y, test), 0)
+        parts = (
+            select_samples(data.train_x, train),
+            select_samples(data.train_y, train),
+            monitor.astype("int64"),
+        )
+        return Samples(
+            *parts, select_samples(data.test_x, test), select_samples(data.test_y, test), 0
+        )
     if data.kind == "labelled":
-        x, y = take(data.train_x, train), take(data.train_y, train)
-        tested = take(data.test_x, test), take(data.test_y, test)
+        x, y = select_samples(data.train_x, train), select_samples(data.train_y, train)
+        tested = select_samples(data.test_x, test), select_samples(data.test_y, test)
         assert data.validation_x is not None
         assert data.validation_y is not None
         chosen = plan.order["validation"]
-        validation = take(data.validation_x, chosen), take(data.validation_y, chosen)
+        validation = (
+            select_samples(data.validation_x, chosen),
+            select_samples(data.validation_y, chosen),
+        )
         classes = len(data.classes)
         return Samples(x, y, monitor.astype("int64"), *tested, classes, True, validation)
-    # All samples in their own order need no copy: the largest array of a trial stays the only one.
-    images = data.train_x if len(train) == len(data.train_x) else take(data.train_x, train)
+    # All samples in their own order need no copy, so that the largest array of a trial exists only
+    # once.
+    images = (
+        data.train_x if len(train) == len(data.train_x) else select_samples(data.train_x, train)
+    )
     by = (plan.data["mean"], plan.data["std"])
-    x, y = prepare(images, *by), take(data.train_y, train)
-    test_x, test_y = prepare(take(data.test_x, test), *by), take(data.test_y, test)
+    x, y = normalise_if_present(images, *by), select_samples(data.train_y, train)
+    test_x, test_y = (
+        normalise_if_present(select_samples(data.test_x, test), *by),
+        select_samples(data.test_y, test),
+    )
     return Samples(x, y, monitor.astype("int64"), test_x, test_y, len(data.classes))
 
 
-def prepare(images: NDArray[Any], mean: Constant, std: Constant) -> NDArray[Any]:
-    """Normalise images; of those that are left out, only the shape."""
-    if not is_left_out(images):
+def normalise_if_present(images: NDArray[Any], mean: Constant, std: Constant) -> NDArray[Any]:
+    """Normalise images; for a placeholder return one of the normalised shape and dtype."""
+    if not is_placeholder(images):
         return normalised(images, mean, std)
     one = normalised(images[:1], mean, std)
-    return leave_out((len(images), *one.shape[1:]), one.dtype)
+    return make_placeholder((len(images), *one.shape[1:]), one.dtype)

@@ -1,63 +1,66 @@
-"""How an arm's model is split over its ranks, as users write it, and the plan that follows."""
+"""The ``split`` table of an arm, and the split plan made from it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from dualml.errors import UserError, nearest
-from dualml.model.spec import ModelSpec
-from dualml.split.devices import canonical_names
-from dualml.split.plan import SplitPlan, split_plan
-from dualml.split.schedules import SCHEDULES
-from dualml.strict import Strict
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.backend.devices import canonical_names
+from dualml.common.errors import UserError, did_you_mean
+from dualml.common.json_types import JsonObject
+from dualml.common.strict_model import StrictModel
+from dualml.parallel.split.plan import SplitPlan, split_plan
+from dualml.parallel.split.schedules import SCHEDULES
 
-#: A schedule has a cell for each pass of each micro-batch through each stage.
-MOST = 4096
-Count = Annotated[int, Field(ge=1, le=MOST)]
+#: Maximum of a number in a split: a schedule has a cell for each pass of each micro-batch through
+#: each stage.
+MAX_SPLIT_NUMBER = 4096
+Count = Annotated[int, Field(ge=1, le=MAX_SPLIT_NUMBER)]
 TIMED = 32  # samples with which the layers are timed
 
 
-class Split(Strict):
-    """A split model: ``data`` × pipeline × ``tensor`` ranks.
+class Split(StrictModel):
+    """Settings of a split model on ``data`` × pipeline × ``tensor`` ranks.
 
-    ``stages`` consecutive parts of the model (0: one for each pipeline rank), cut where ``cut``
-    says or so that ``balance`` is even: numbers of ``parameters``, elements of ``activations``, or
-    ``time`` (measured with the reference on this machine when the plan is made). ``place`` gives
-    each stage its pipeline rank, round robin by default. The batch goes through as
-    ``micro_batches`` pieces in the order of ``schedule``, or of ``grid``: rank × tick, ``2F0`` for
-    stage 2, forward, micro-batch 0.
+    The model has ``stages`` consecutive parts (0: one per pipeline rank), cut at ``cut`` or so that
+    ``balance`` is even: numbers of ``parameters``, elements of ``activations``, or ``time``
+    (measured with the reference on this machine when the plan is made). ``place`` assigns each
+    stage a pipeline rank, round robin by default. The batch is processed as ``micro_batches``
+    pieces in the order of ``schedule``, or of ``grid``: rank × tick, ``2F0`` for stage 2, forward,
+    micro-batch 0.
 
-    ``layers`` says which layers ``tensor`` ranks share and how: ``column``, ``row``, ``whole``; by
-    default all pairs of layers that can be. ``sequence``: they share out positions of a text where
-    they share no layer; ``regather``: what goes into the others is collected again, not kept.
-    ``context`` ranks share out positions alone, and attend round a ring.
+    ``layers`` says how ``tensor`` ranks shard each layer: ``column``, ``row``, ``whole``; by
+    default every pair of layers that can be sharded is. ``sequence`` shards the positions of a text
+    outside of the sharded layers; with ``regather`` the inputs of sharded layers are all-gathered
+    again in the backward pass, not kept. ``context`` ranks shard only positions, and compute ring
+    attention.
 
-    ``trainers`` ranks share the stages placed on pipeline rank 1, and rank 0 is their server;
-    ``arrival = "asynchronous"`` lets it update after every trainer's gradient, in an order drawn
+    ``trainers`` ranks replicate the stages placed on pipeline rank 1, and rank 0 is their server;
+    with ``arrival = "asynchronous"`` it updates after every trainer's gradient, in an order drawn
     from the seed.
 
-    ``engine = "rpc"``: one rank, the driver, has the data and the loss and calls the stages by
-    remote procedure calls of the framework. It is rank 0; with one rank more than stages it holds
-    none of them (a master and its workers), with as many it holds stage 0. Where ``place`` gives
-    rank 0 a stage and names more stages than there are ranks (``[0, 1, 0]``), rank 0 is a parameter
-    server and the trainer, rank 1, drives. ``schedule`` is ``gpipe``: the micro-batches go forward
-    in a pipeline, then backward together.
+    ``engine = "rpc"``: one rank, the driver, has the data and the loss and calls the stages by the
+    framework's remote procedure calls. The driver is rank 0. With one more rank than stages it
+    holds no stage (a master and its workers); with equally many it holds stage 0. If ``place``
+    assigns rank 0 a stage and names more stages than there are ranks (``[0, 1, 0]``), rank 0 is a
+    parameter server and the trainer, rank 1, is the driver. ``schedule`` is ``gpipe``: the
+    micro-batches go forward in a pipeline, then backward together.
 
     ``engine = "devices"``: one process has all stages, each on one of its ``devices`` (``cpu:0``
-    and ``cpu:1``, which are logical, or ``cuda:0``, …); ``place`` gives each stage the position of
-    its device in that list. ``data`` processes may each have the whole model so.
+    and ``cpu:1``, which are logical, or ``cuda:0``, …); ``place`` assigns each stage the index of
+    its device in that list. ``data`` processes may each have a complete model of this kind.
 
-    ``transport = "host"``: stages on accelerators send their messages by host memory and the
-    processors' network, so that ranks may share an accelerator.
+    ``transport = "host"``: stages on accelerators send their messages through host memory and the
+    hosts' network, so that ranks may share an accelerator.
     """
 
-    stages: Annotated[int, Field(ge=0, le=MOST)] = 0
+    stages: Annotated[int, Field(ge=0, le=MAX_SPLIT_NUMBER)] = 0
     cut: list[str] = []
     balance: Literal["parameters", "activations", "time"] = "parameters"
-    place: list[Annotated[int, Field(ge=0, le=MOST)]] = []
+    place: list[Annotated[int, Field(ge=0, le=MAX_SPLIT_NUMBER)]] = []
     schedule: str = "1f1b"
     grid: list[list[str]] = []
     micro_batches: Count = 1
@@ -76,17 +79,20 @@ class Split(Strict):
     @field_validator("schedule")
     @classmethod
     def _schedule_is_known(cls, value: str) -> str:
+        """Return the name of a pipeline schedule; raise `UserError` for an unknown one."""
         if value not in SCHEDULES:
-            raise UserError(f"unknown schedule {value!r}{nearest(value, SCHEDULES)}")
+            raise UserError(f"unknown schedule {value!r}{did_you_mean(value, SCHEDULES)}")
         return value
 
     @field_validator("devices")
     @classmethod
     def _devices_are_names(cls, value: list[str]) -> list[str]:
+        """Return the devices by their canonical names, such as ``cpu:0``."""
         return canonical_names(value)
 
     @model_validator(mode="after")
     def _transport_fits(self) -> Split:
+        """Raise `UserError` for transport ``host`` with an engine other than ``messages``."""
         if self.transport == "host" and self.engine != "messages":
             raise UserError(
                 f"split.transport = host is of messages between ranks; engine = {self.engine} has "
@@ -96,12 +102,15 @@ class Split(Strict):
 
     @property
     def host_staged(self) -> bool:
-        """Whether messages go by host memory: as asked for, or of processes whose accelerators are
-        those of their stages, which no group of one accelerator for each rank knows."""
+        """Whether messages between ranks go through host memory: on request, or with engine
+        ``devices``, whose ranks have several accelerators each and so are in no group with one
+        accelerator per rank. Stages of one process pass values directly from device to device."""
         return self.transport == "host" or self.engine == "devices"
 
     @model_validator(mode="after")
     def _devices_fit(self) -> Split:
+        """Check the settings of engine ``devices``, and that no other engine has devices; raise
+        `UserError` for the first that does not fit."""
         if self.engine != "devices":
             if self.devices:
                 raise UserError(
@@ -134,11 +143,13 @@ class Split(Strict):
 
     @model_validator(mode="after")
     def _fits(self) -> Split:
+        """Check the settings of asynchronous updates and of engine ``rpc``; raise `UserError` for
+        the first that does not fit."""
         if self.arrival == "asynchronous" and self.trainers == 1:
-            raise UserError("arrival = asynchronous needs trainers >= 2: one never overtakes")
+            raise UserError("update_mode = asynchronous needs trainers >= 2: one never overtakes")
         if self.arrival == "asynchronous" and self.micro_batches != self.trainers:
             raise UserError(
-                f"arrival = asynchronous updates after every trainer's part of a batch: "
+                f"update_mode = asynchronous updates after every trainer's part of a batch: "
                 f"micro_batches must be {self.trainers}; received {self.micro_batches}"
             )
         if self.engine == "rpc" and (self.tensor > 1 or self.data > 1):
@@ -159,7 +170,8 @@ class Split(Strict):
     def plan(
         self, spec: ModelSpec, world_size: int, times: Mapping[str, float] | None = None
     ) -> SplitPlan:
-        """Raises `UserError` for a split that this model, or this number of ranks, cannot have."""
+        """Make the split plan, with layer → seconds ``times`` for a cut by time; raise `UserError`
+        for a split that this model, or this number of ranks, cannot have."""
         stages, schedule = self.stages, self.schedule
         if self.engine == "devices":
             stages = stages or (0 if self.cut or self.place else len(self.devices))
@@ -189,15 +201,16 @@ class Split(Strict):
             devices=self.devices,
         )
 
-    def describe(self) -> dict[str, Any]:
-        """Without what was not said."""
+    def describe(self) -> JsonObject:
+        """Return the settings that differ from their defaults, as JSON values."""
         table = self.model_dump(mode="json")
         return {k: v for k, v in table.items() if v != type(self).model_fields[k].default}
 
 
 def reference_times(spec: ModelSpec) -> dict[str, float]:
-    """Seconds of each layer in the reference on this machine."""
+    """Return layer → seconds of a forward and a backward pass, measured with the reference on this
+    machine with `TIMED` samples."""
     from dualml.backend import backends
-    from dualml.split.timing import layer_times
+    from dualml.parallel.split.timing import layer_times
 
     return layer_times(backends()["numpy"].create(), spec, TIMED)

@@ -1,4 +1,4 @@
-"""Arms whose model carries its state over batches: what they can be, and the order they read in."""
+"""Arms whose model carries its state over batches: what they support, and their sample order."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.errors import UserError
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.algorithms.model.streams import stream_indices
+from dualml.common.errors import UserError
 from dualml.experiment.arm import Arm
 from dualml.experiment.plan import streams_key
 from dualml.experiment.schema import Experiment
-from dualml.model.spec import ModelSpec
-from dualml.model.streams import streams
 
-#: Setting → why a state that is carried over batches does not go with it, and what does.
+#: Setting → why state carried over batches excludes it, and the alternative.
 REASONS = {
-    "partition": "a partition deals windows out of their order, and a state goes on from one "
+    "partition": "a partition assigns windows out of order, and the state is carried from one "
     "window to the next; leave out partition",
     "samples": "a state goes on through the whole text, of which samples draws windows; leave "
     "samples out, or lower data.train",
@@ -29,23 +29,24 @@ REASONS = {
     "precision": "states are carried in float32; leave out precision",
     "batch_size": "the batch is as many streams as batch_size, and the whole training set in one "
     "batch has no next one; set batch_size",
-    "chunk": "a batch goes through at once; raise chunk to batch_size, or lower batch_size",
+    "chunk": "a batch goes through at once; raise accumulation_batch to batch_size, or lower "
+    "batch_size",
     "asynchronous": "the server updates with every trainer's part of a batch by itself; use "
-    "arrival = synchronous",
+    "update_mode = synchronous",
 }
 
 
 def check_stateful(
     experiment: Experiment, spec: ModelSpec, models: Mapping[str, ModelSpec]
 ) -> bool:
-    """Whether some arm's model carries its state over batches.
+    """Return whether some arm's model carries its state over batches.
 
     Args:
-        spec: of the experiment.
-        models: `Arm.variant` → another one.
+        spec: the experiment's model.
+        models: `Arm.variant` → model, for arms with another one.
 
     Raises:
-        UserError: such an arm cannot be trained so, with the reason.
+        UserError: such an arm cannot be trained with its settings; the text has the reason.
     """
     found = False
     for name, arm in experiment.arms.items():
@@ -60,7 +61,7 @@ def check_stateful(
             "zero": bool(arm.zero) or arm.offload is not None,
             "ranks": shares,
             "recompute": arm.recompute != "none",
-            "precision": arm.plan_precision.lower,
+            "precision": arm.plan_precision.is_low,
             "batch_size": not arm.batch_size,
             "chunk": arm.batch_size > arm.chunk and arm.split is None,
             "asynchronous": arm.split is not None and arm.split.arrival == "asynchronous",
@@ -74,15 +75,15 @@ def check_stateful(
 def freeze_streams(
     name: str, arm: Arm, seed: int, samples: int, order: dict[str, NDArray[np.int32]]
 ) -> None:
-    """Add the order of an arm's samples to ``order``.
+    """Add the order of a stateful arm's samples, the same in each epoch, to ``order`` in place.
 
     Args:
-        samples: in the training set, one after the other in the text.
+        samples: number of samples of the training set, which are consecutive in the text.
 
     Raises:
-        UserError: with the arm's name: more streams than samples.
+        UserError: there are more streams than samples; the text names the arm.
     """
     try:
-        order[streams_key(arm, seed)] = streams(samples, arm.batch_size).reshape(-1)
+        order[streams_key(arm, seed)] = stream_indices(samples, arm.batch_size).reshape(-1)
     except UserError as error:
         raise UserError(f"arms.{name}: {error}") from None

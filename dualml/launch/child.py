@@ -1,8 +1,9 @@
-"""The child's side: its channel to the owner, its lifeline, its pulse, and its result.
+"""The child's side of a supervised process: its channel to the owner, its lifeline, its pulse, and
+its result.
 
-A child talks to its owner in JSON lines on the standard output it was started with; everything the
-framework prints goes to standard error, which the owner keeps as the log. Its standard input is a
-lifeline: when it closes, the owner is gone and the child ends.
+A child sends JSON lines to its owner on the standard output with which it was started; everything
+the framework prints goes to standard error, which the owner keeps as the log. Its standard input is
+a lifeline: when it closes, the owner is gone and the child ends.
 """
 
 from __future__ import annotations
@@ -20,22 +21,25 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from dualml.errors import TrialError, Unsupported, UserError
+from dualml.common.errors import TrialError, Unsupported, UserError
+from dualml.common.json_types import JsonObject
 
 PULSE_S = 1.0
-#: Errors of ranks that waited in vain for another one.
+#: Class name of the error of a rank that waited in vain for another one.
 SECONDARY = "CommunicationError"
 
 
 def open_channel() -> Any:
-    """The owner's pipe; file descriptor 1 becomes the log, whoever writes to it."""
+    """Return the pipe to the owner, a copy of standard output, and redirect file descriptor 1 to
+    standard error, which is the log."""
     channel = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     return channel
 
 
 def end_with_parent() -> None:
-    """End when the owner does; on Linux also while this process is stopped or busy."""
+    """Start to watch for the end of the owner, which closes standard input; then end this process
+    at once. On Linux it ends even while it is stopped or busy. Does not wait."""
 
     def wait() -> None:
         while os.read(0, 1024):
@@ -47,14 +51,16 @@ def end_with_parent() -> None:
 
 
 def on_death_of_parent(number: signal.Signals) -> None:
-    """Have the system send this signal when the parent dies, however it does; Linux only."""
+    """Ask the system to send this process the signal when its parent dies; Linux only, no effect
+    elsewhere."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(1, number)  # PR_SET_PDEATHSIG
 
 
-def died(code: int) -> str:
-    """Return the words for an exit code without a result, negative for a signal."""
+def describe_exit(code: int) -> str:
+    """Return the description of the exit code, 0 included, of a process that sent no result;
+    negative codes are signals."""
     if code < 0:
         try:
             name = signal.Signals(-code).name
@@ -65,7 +71,8 @@ def died(code: int) -> str:
 
 
 class Emitter:
-    """Sends events, at most ten a second, so that a fast loop is not slowed by telling of it."""
+    """Sends events to the owner; so that a fast loop is not slowed down, events of one phase within
+    0.1 s of the last one are dropped, except the one whose ``done`` equals its ``total``."""
 
     def __init__(self, channel: Any) -> None:
         self.channel, self.last, self.phase = channel, 0.0, ""
@@ -78,12 +85,14 @@ class Emitter:
         self.last, self.phase = now, str(event.get("phase"))
         self.send(event)
 
-    def send(self, event: dict[str, Any]) -> None:
+    def send(self, event: JsonObject) -> None:
+        """Write an event to the channel as one line of JSON, without the limit on their rate."""
         self.channel.write(json.dumps(event, default=str) + "\n")
 
-    def pulse(self, comm: Any) -> None:
-        """From now on tell the owner every second how far this rank has come in its collectives,
-        and whether it is waiting inside one: so the owner knows who holds the others up."""
+    def start_pulse(self, comm: Any) -> None:
+        """Send the owner a pulse every second from now on: how many collectives this rank has
+        entered, and whether it is waiting inside one. The owner finds the rank that blocks the
+        others by it."""
 
         def beat() -> None:
             while True:
@@ -94,8 +103,9 @@ class Emitter:
         threading.Thread(target=beat, daemon=True).start()
 
 
-def reason_of(error: BaseException) -> tuple[str, str]:
-    """Status and one-line reason of whatever ended the work."""
+def failure_reason(error: BaseException) -> tuple[str, str]:
+    """Return the status (``unsupported`` or ``failed``) and the reason for the exception that ended
+    the work."""
     if isinstance(error, Unsupported):
         return "unsupported", str(error)
     if isinstance(error, TrialError | UserError):
@@ -108,11 +118,15 @@ def reason_of(error: BaseException) -> tuple[str, str]:
     return "failed", f"{type(error).__name__}: {first}"
 
 
-def serve(work: Callable[[Emitter], dict[str, Any]], channel: Any = None) -> None:
-    """Do the work, send its result or the reason of its failure to the owner, and end.
+def run_child(work: Callable[[Emitter], JsonObject], channel: Any = None) -> None:
+    """Do the work, send its result or the reason of its failure to the owner, and exit the process.
+
+    Never returns; the exit code is 0, or 1 after an error.
 
     Args:
-        channel: to the owner, where it is not the standard output; who has one sees to its own end.
+        work: called with an `Emitter`; returns further fields of the result.
+        channel: to the owner; None for the standard output. With a channel the caller is
+            responsible for ending with the owner.
     """
     emit = Emitter(channel or open_channel())
     if channel is None:
@@ -123,7 +137,7 @@ def serve(work: Callable[[Emitter], dict[str, Any]], channel: Any = None) -> Non
     except BaseException as error:
         with contextlib.suppress(OSError):  # the log may lie on a full disk
             traceback.print_exc()
-        status, reason = reason_of(error)
+        status, reason = failure_reason(error)
         result, code = {"status": status, "reason": reason, "kind": type(error).__name__}, 1
     with contextlib.suppress(OSError):
         emit.send({"event": "result", **result})

@@ -1,27 +1,28 @@
-"""What a rank on another machine says first, and whether it can take part."""
+"""The first message of a rank on another machine, and the check whether it can take part."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dualml.errors import plain
-from dualml.messages import Header, field_of, text_of
+from dualml.common.bounded_io import Header, get_field, get_text
+from dualml.common.errors import escape_unprintable
 
-#: Clocks may differ by so much.
+#: Largest difference of two clocks, in seconds.
 CLOCK_S = 60.0
-#: Characters of a machine's name and of a version; packages that are compared.
-LONGEST_HOST, LONGEST_VERSION, MOST_VERSIONS = 255, 100, 100
+#: Characters of a machine's name and of a version, and number of packages compared, at most.
+MAX_HOST_CHARS, MAX_VERSION_CHARS, MAX_PACKAGES = 255, 100, 100
 
 
 @dataclass(frozen=True)
 class Greeting:
-    """Who comes.
+    """Identity of a rank that connects.
 
     Attributes:
-        host: the machine.
-        worker: whether it is the process that computes, and not the one that watches it.
-        same: versions by name, to compare with rank 0's.
+        rank, size: as it was started.
+        host: name of its machine.
+        worker: whether it is the process that computes, rather than the one that supervises it.
+        versions: by name, to compare with rank 0's (``same`` in the message).
         clock: seconds since 1970.
     """
 
@@ -29,36 +30,47 @@ class Greeting:
     size: int
     host: str
     worker: bool
-    same: Mapping[str, str]
+    versions: Mapping[str, str]
     clock: float
 
     @classmethod
     def parse(cls, header: Header) -> Greeting:
-        """Raises `ValueError` where a field is missing, too long or of another type."""
-        same: Header = field_of(header, "same", dict)
-        if len(same) > MOST_VERSIONS:
-            raise ValueError(f"same has {len(same):,} versions; at most {MOST_VERSIONS} are read")
+        """Make a greeting from a message header.
+
+        Raises:
+            ValueError: a field is missing, too long or of another type.
+        """
+        same: Header = get_field(header, "same", dict)
+        if len(same) > MAX_PACKAGES:
+            raise ValueError(f"same has {len(same):,} versions; at most {MAX_PACKAGES} are read")
         return cls(
-            field_of(header, "rank", int),
-            field_of(header, "size", int),
-            plain(text_of(header, "host", LONGEST_HOST)),
-            field_of(header, "worker", bool),
-            {plain(name): plain(text_of(same, name, LONGEST_VERSION)) for name in same},
-            field_of(header, "clock", float),
+            get_field(header, "rank", int),
+            get_field(header, "size", int),
+            escape_unprintable(get_text(header, "host", MAX_HOST_CHARS)),
+            get_field(header, "worker", bool),
+            {
+                escape_unprintable(name): escape_unprintable(
+                    get_text(same, name, MAX_VERSION_CHARS)
+                )
+                for name in same
+            },
+            get_field(header, "clock", float),
         )
 
     def __str__(self) -> str:
         return f"rank {self.rank} on {self.host}"
 
 
-def differing(
+def mismatch_reason(
     here: Mapping[str, str], there: Mapping[str, str], ahead: float, slack: float = 0.0
 ) -> str | None:
-    """What keeps another machine from taking part: a version, or its clock.
+    """Return why another machine cannot take part, because of a version or its clock; None if it
+    can.
 
     Args:
         here, there: versions by name; all that are ``here`` must be the same there.
-        ahead: seconds that its clock is before this one's; ``slack``: as far as that is known.
+        ahead: seconds by which its clock is ahead of this one.
+        slack: uncertainty of ``ahead`` in seconds.
     """
     for what, version in here.items():
         if (other := there.get(what)) != version:

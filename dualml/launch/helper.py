@@ -10,23 +10,27 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dualml.backend import Adopted
-from dualml.launch.supervise import end as end_all
-from dualml.store.sessions import announcement
+from dualml.backend import ExternalLaunch
+from dualml.experiment.store.sessions import announcement_file
+from dualml.launch.supervise import end_processes as end_all
 
 POLL_S = 0.1
-#: The launcher starts the ranks within so many seconds of the process that only helps them.
+#: Seconds within which the launcher starts the ranks after their helper process.
 COME_S = 5.0
 
 
-def help_ranks(
-    launcher: Adopted, run: Path | None, environ: Mapping[str, str], wait: float
+def run_helper(
+    launcher: ExternalLaunch, run: Path | None, environ: Mapping[str, str], wait: float
 ) -> None:
-    """What a process that only helps does: its helper, until rank 0 announces the end, or until
-    the ranks are gone: the launcher waits for this process. The helper ends with its input.
+    """Run the launcher's helper until rank 0 announces the end, the ranks are gone, the helper ends
+    by itself, or ``wait`` seconds have passed; then end it.
+
+    The launcher waits for this process. The helper ends when its standard input closes.
 
     Args:
-        run: where rank 0 announces; None if nothing that stands there counts.
+        launcher: that started this process.
+        run: folder of rank 0's announcements; None to ignore announcements that are there.
+        environ: variables of the helper, added to those of this process.
         wait: seconds, at most.
     """
     process = subprocess.Popen(
@@ -37,8 +41,8 @@ def help_ranks(
     )
     try:
         number, end, ranks = 0, time.monotonic() + wait, dict[int, Any]()
-        while process.poll() is None and time.monotonic() < end and still_there(ranks):
-            announced = announcement(number).read_if_there(run) if run is not None else None
+        while process.poll() is None and time.monotonic() < end and any_rank_alive(ranks):
+            announced = announcement_file(number).read_if_present(run) if run is not None else None
             if announced is not None:
                 if announced.places is None:
                     return
@@ -48,11 +52,13 @@ def help_ranks(
         end_all([process])
 
 
-def still_there(ranks: dict[int, Any]) -> bool:
-    """Whether a rank of this launcher is alive, or none has come yet.
+def any_rank_alive(ranks: dict[int, Any]) -> bool:
+    """Return whether a rank of this launcher, another child with this process's command line, is
+    alive; without any rank so far, whether this process is younger than `COME_S` seconds.
 
     Args:
-        ranks: those seen so far; the launcher starts the same command for all of them.
+        ranks: pid → process of the ranks seen so far, to which new ones are added; the launcher
+            starts the same command for all.
     """
     import psutil
 
@@ -63,11 +69,11 @@ def still_there(ranks: dict[int, Any]) -> bool:
                 ranks[other.pid] = other
     if not ranks:  # looked for first: this process itself may have taken that long to get here
         return bool(time.time() - me.create_time() < COME_S)
-    return any(lives(rank) for rank in ranks.values())
+    return any(is_alive(rank) for rank in ranks.values())
 
 
-def lives(process: Any) -> bool:
-    """Whether a process has not ended, even if nobody has asked for its exit code."""
+def is_alive(process: Any) -> bool:
+    """Return whether a process has not ended; a zombie has."""
     import psutil
 
     try:

@@ -1,4 +1,5 @@
-"""Processes to start: by themselves, or forked from one that has imported the framework already."""
+"""Processes to start: directly, or forked from a process that has imported the framework
+already."""
 
 from __future__ import annotations
 
@@ -18,16 +19,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dualml.files import open_to_append
-from dualml.machine import python
+from dualml.common.files import open_to_append
+from dualml.common.machine import python_argv
 
-#: The import of a framework on a busy machine, at most.
+#: Longest import of a framework on a busy machine, in seconds.
 IMPORT_S = 120.0
-#: Servers kept at a time, one for each environment that workers need.
-KEPT = 4
-#: Set to 0, every worker is a process that imports its framework itself.
+#: Maximum number of servers, one for each environment that workers need.
+MAX_SERVERS = 4
+#: Variable that, set to 0, makes every worker import its framework itself.
 SWITCH = "DUALML_FORK"
-#: Changes from test to test and is read by no import.
+#: Variable that changes with every test and that no import reads.
 VOLATILE = "PYTEST_CURRENT_TEST"
 
 
@@ -36,12 +37,13 @@ class Launch:
     """One process to start.
 
     Attributes:
-        command: what it runs.
-        environ: what is added to the environment.
-        log: the file that its standard error is appended to.
-        preload: modules that it may find imported, where its command is ``python -m …``; it is
+        command: its command line.
+        environ: variables added to the environment.
+        log: the file to which its standard error is appended.
+        preload: modules that may be imported already if its command is ``python -m …``; it is then
             forked from a process that has imported them, where the system can do so safely.
-        cores: it will confine itself to so many (`dualml.machine.pin`); 0: it will not.
+        cores: number of cores to which it will confine itself (`dualml.common.machine.pin_cores`);
+            0 for all.
     """
 
     command: Sequence[str]
@@ -51,14 +53,15 @@ class Launch:
     cores: int = 0
 
     def start(self) -> Process:
-        """The process, in a session of its own, with pipes to its input and output."""
+        """Start the process in a session of its own, with pipes to its input and output: forked if
+        it has modules to preload, `can_fork` allows it and this works, else as a new process."""
         environ = {**os.environ, **self.environ}
         with open_to_append(self.log) as output:
-            if self.preload and forks(environ):
+            if self.preload and can_fork(environ):
                 with contextlib.suppress(
                     OSError
                 ):  # it did not start: then neither will this, but say why
-                    return forked(self, environ, output.fileno())
+                    return fork_worker(self, environ, output.fileno())
             return subprocess.Popen(
                 self.command,
                 env=environ,
@@ -69,42 +72,49 @@ class Launch:
             )
 
 
-def forks(environ: Mapping[str, str]) -> bool:
-    """Whether workers are forked: on Linux only, where it is tested."""
+def can_fork(environ: Mapping[str, str]) -> bool:
+    """Return whether workers may be forked: on Linux only, where this is tested, and not if the
+    variable `SWITCH` is 0 in ``environ``."""
     return sys.platform == "linux" and environ.get(SWITCH) != "0"
 
 
-class Forked:
-    """A process that a `Server` has forked: what `subprocess.Popen` would be."""
+class ForkedProcess:
+    """A process forked by a `ForkServer`, with the interface of `subprocess.Popen`."""
 
-    def __init__(self, server: Server, pid: int, stdin: Any, stdout: Any) -> None:
+    def __init__(self, server: ForkServer, pid: int, stdin: Any, stdout: Any) -> None:
         self.server, self.pid, self.stdin, self.stdout = server, pid, stdin, stdout
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit code, negative for a signal.
+        """Wait for the process and return its exit code, negative for a signal.
 
         Raises:
-            subprocess.TimeoutExpired: it is still at work.
+            subprocess.TimeoutExpired: it is still running.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        while (code := self.server.code(self.pid, deadline)) is None:
+        while (code := self.server.exit_code(self.pid, deadline)) is None:
             if deadline is not None and time.monotonic() >= deadline:
                 raise subprocess.TimeoutExpired(f"worker {self.pid}", timeout or 0.0)
         return code
 
 
-Process = subprocess.Popen[bytes] | Forked
+Process = subprocess.Popen[bytes] | ForkedProcess
 
 
-class Server:
-    """The owner's end of one `dualml.launch.forkserver`."""
+class ForkServer:
+    """The owner's end of one `dualml.launch.forkserver`.
+
+    Args:
+        environ: variables of the server and its processes.
+        cores: number of cores for the import; 0 for all.
+        preload: modules to import.
+    """
 
     def __init__(self, environ: Mapping[str, str], cores: int, preload: Sequence[str]) -> None:
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.lock, self.codes = threading.Lock(), dict[int, int]()
         self.living = set[int]()
         with theirs:
-            module = python("-m", "dualml.launch.forkserver")
+            module = python_argv("-m", "dualml.launch.forkserver")
             self.process = subprocess.Popen(
                 [*module, str(theirs.fileno()), str(cores), *preload],
                 env=environ,
@@ -115,8 +125,9 @@ class Server:
                 start_new_session=True,
             )
 
-    def fork(self, words: Sequence[str], log: int) -> Forked:
-        """A new process that runs ``python -m WORDS``.
+    def fork(self, words: Sequence[str], log: int) -> ForkedProcess:
+        """Fork a process that runs ``python -m WORDS``, with standard error in file descriptor
+        ``log``; wait until it has started.
 
         Raises:
             OSError: the server has ended, or does not answer.
@@ -126,7 +137,7 @@ class Server:
             with self.lock:
                 request = json.dumps(list(words)).encode()
                 socket.send_fds(self.channel, [request], [read_in, write_out, log])
-                pid = self.hear(time.monotonic() + IMPORT_S, new=True)
+                pid = self.read_answer(time.monotonic() + IMPORT_S, new=True)
         except BaseException:  # an answer that comes later would be taken for another's
             self.close()
             os.close(write_in)
@@ -135,26 +146,28 @@ class Server:
         finally:
             os.close(read_in)
             os.close(write_out)
-        return Forked(self, pid, os.fdopen(write_in, "wb", 0), os.fdopen(read_out, "rb"))
+        return ForkedProcess(self, pid, os.fdopen(write_in, "wb", 0), os.fdopen(read_out, "rb"))
 
-    def code(self, pid: int, deadline: float | None) -> int | None:
-        """The exit code of a process, None while it is at work."""
+    def exit_code(self, pid: int, deadline: float | None) -> int | None:
+        """Wait for a process and return its exit code, negative for a signal (−9 if the server is
+        gone); None if it is still running at ``deadline`` (of `time.monotonic`; None: no limit)."""
         with self.lock:
             while pid not in self.codes:
                 try:
-                    self.hear(deadline)
+                    self.read_answer(deadline)
                 except TimeoutError:
                     return None
                 except OSError:  # the server is gone, and its processes with it
                     return -signal.SIGKILL
             return self.codes[pid]
 
-    def hear(self, deadline: float | None, new: bool = False) -> int:
-        """Take in what the server says until a process has ended, or until there is a new one.
+    def read_answer(self, deadline: float | None, new: bool = False) -> int:
+        """Read answers of the server until a process has ended or, if ``new``, until a process has
+        started; return its pid.
 
         Raises:
-            TimeoutError: it said nothing.
-            ConnectionError: it has ended.
+            TimeoutError: there was no answer before ``deadline``.
+            ConnectionError: the server has ended.
         """
         while True:
             left = None if deadline is None else max(1e-3, deadline - time.monotonic())
@@ -168,7 +181,7 @@ class Server:
                 self.codes[pid] = answer["code"]
                 self.living.discard(pid)
             else:
-                self.codes.pop(pid, None)  # of an older process that had this number
+                self.codes.pop(pid, None)  # of an earlier process with the same pid
                 self.living.add(pid)
             if ended != new:
                 return pid
@@ -179,44 +192,52 @@ class Server:
         return not self.living
 
     def close(self) -> None:
+        """Kill the server, and with it its processes."""
         self.channel.close()
         with contextlib.suppress(OSError):
             self.process.kill()
         self.process.wait()
 
 
-servers: dict[tuple[Any, ...], Server] = {}
-#: Threads that start processes take turns: two would start two servers of one environment.
+servers: dict[tuple[Any, ...], ForkServer] = {}
+#: Lock of threads that start processes: two could start two servers for one environment.
 turn = threading.Lock()
 
 
-def forked(launch: Launch, environ: Mapping[str, str], log: int) -> Forked:
-    """A process from the server of this environment; a server that is not there yet starts."""
+def fork_worker(launch: Launch, environ: Mapping[str, str], log: int) -> ForkedProcess:
+    """Fork a worker from the server of this environment, which is started if there is none.
+
+    Raises:
+        OSError: the server has ended, or does not answer.
+    """
     with turn:
-        return fork(launch, environ, log)
+        return fork_from_server(launch, environ, log)
 
 
-def fork(launch: Launch, environ: Mapping[str, str], log: int) -> Forked:
+def fork_from_server(launch: Launch, environ: Mapping[str, str], log: int) -> ForkedProcess:
+    """Fork a worker as `fork_worker` does; the caller holds the lock `turn`. If there are already
+    `MAX_SERVERS` servers, a new one replaces idle ones."""
     relevant = {name: value for name, value in environ.items() if name != VOLATILE}
     key = (*launch.preload, launch.cores, os.getcwd(), *sorted(relevant.items()))
     server = servers.pop(key, None)
     if server is None or server.process.poll() is not None:
         close_at_exit()
         idle = [old for old in servers if servers[old].idle]
-        for old in idle[: max(0, len(servers) + 1 - KEPT)]:
+        for old in idle[: max(0, len(servers) + 1 - MAX_SERVERS)]:
             servers.pop(old).close()
-        server = Server(environ, launch.cores, launch.preload)
+        server = ForkServer(environ, launch.cores, launch.preload)
     process = server.fork(launch.command[launch.command.index("-m") + 1 :], log)
-    servers[key] = server  # the last in use is the last to go
+    servers[key] = server  # least recently used servers are closed first
     return process
 
 
 @functools.cache
 def close_at_exit() -> None:
+    """Register `close_servers` to run at the exit of this process; once, however often called."""
     atexit.register(close_servers)
 
 
 def close_servers() -> None:
-    """End all servers, and with them whatever was forked from them."""
+    """End all servers, and with them every process forked from them."""
     while servers:
         servers.popitem()[1].close()

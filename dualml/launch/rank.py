@@ -6,30 +6,31 @@ import importlib
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
-from dualml.launch.child import Emitter, serve
+from dualml.common.json_types import JsonObject
+from dualml.launch.child import Emitter, run_child
 
 
-def work(emit: Emitter) -> dict[str, Any]:
-    """Join the others and call the function that job.json names."""
-    from dualml.backend import Grouping, backends
-    from dualml.communicator import FileBoard, Place
+def run_target(emit: Emitter) -> JsonObject:
+    """Join the process group and call the function that job.json names; return ``{"value": …}``
+    with its result. Folder and rank come from the command line."""
+    from dualml.algorithms.communicator import FileStore, RankContext
+    from dualml.backend import ProcessGroups, backends
 
     folder, rank = Path(sys.argv[1]), int(sys.argv[2])
     job = json.loads((folder / "job.json").read_text("utf-8"))
     backend = backends()[job["backend"]].create(job["device"], job["threads"])
-    place = Place(
+    place = RankContext(
         rank,
         job["size"],
-        FileBoard(folder / "board"),
+        FileStore(folder / "board"),
         rendezvous=job["rendezvous"],
         timeout=job["timeout"],
         check=job["check"],
     )
     emit(phase="join")
-    comm = backend.ability(Grouping).connect(place)
-    emit.pulse(comm)
+    comm = backend.require_capability(ProcessGroups).connect(place)
+    emit.start_pulse(comm)
     emit(phase="work")
     module, _, name = job["target"].partition(":")
     value = getattr(importlib.import_module(module), name)(comm, job["argument"])
@@ -38,4 +39,4 @@ def work(emit: Emitter) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    serve(work)
+    run_child(run_target)

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from dualml.backend import backends
-from dualml.errors import TrialError, Unsupported, UserError
-from dualml.files import write_json
+from dualml.common.errors import TrialError, Unsupported, UserError
+from dualml.common.files import write_json
+from dualml.common.machine import python_argv
 from dualml.launch.process import Launch
-from dualml.launch.supervise import Ended, died, last_lines, supervise
-from dualml.machine import python
+from dualml.launch.supervise import GroupResult, describe_exit, last_lines, supervise
 
-#: Bytes that ranks write at least: logs, and how they find one another.
-LITTLE = 64 * 1024
+#: Minimum free bytes that ranks need for logs and the rendezvous.
+MIN_FREE_BYTES = 64 * 1024
 
 
 def run_ranks(
@@ -35,36 +35,40 @@ def run_ranks(
     rendezvous: str = "auto",
     folder: Path | None = None,
 ) -> list[Any]:
-    """Call ``function(communicator, argument)`` on every rank; the results by rank.
+    """Call ``function(communicator, argument)`` on every rank, and return the results by rank.
+
+    Where ranks are threads, ``device``, ``threads``, ``limit``, ``rendezvous`` and ``folder`` are
+    ignored, and what a rank raises is passed on.
 
     Args:
         backend: its name.
-        size: how many ranks.
+        size: number of ranks.
         target: ``"module:function"``, importable by the ranks (threads of this process for
             backends that have no process groups, processes otherwise).
-        argument: anything JSON can hold; the results too.
-        device: ``cpu``, ``cuda``, …; ``threads``: of each rank.
+        argument: any JSON value; the results must be JSON values, too.
+        device: ``cpu``, ``cuda``, …
+        threads: of each rank.
         timeout: seconds a rank waits for another.
         limit: seconds all of it may take.
-        check: compare the signature of every collective, see `Place`.
-        rendezvous: see `Place`.
-        folder: for the logs and the board; a temporary one otherwise.
+        check: compare the signature of every collective, see `RankContext`.
+        rendezvous: see `RankContext`.
+        folder: for the logs and the store; by default a temporary one.
 
     Raises:
-        UserError: no rank.
-        Unsupported: the backend cannot be where it is asked to be.
+        UserError: ``size`` is below 1.
+        Unsupported: the backend cannot run as requested.
         TrialError: a rank failed; the text names it and its reason.
     """
     if size < 1:
         raise UserError(f"a group needs at least one rank; received {size}")
     info = backends()[backend]
     if info.ranks == "threads":
-        from dualml.reference.communicator import run_threads
+        from dualml.backend.reference.communicator import run_threads
 
         module, _, name = target.partition(":")
         function = getattr(importlib.import_module(module), name)
         return run_threads(size, lambda comm: function(comm, argument), timeout, check)
-    with place_for(folder) as where:
+    with rank_folder(folder) as where:
         job = {
             "backend": backend,
             "size": size,
@@ -80,7 +84,7 @@ def run_ranks(
         environ = info.environ(threads)
         launches = [
             Launch(
-                python("-m", "dualml.launch.rank", str(where), str(rank)),
+                python_argv("-m", "dualml.launch.rank", str(where), str(rank)),
                 environ,
                 where / f"rank{rank}.log",
                 info.preload,
@@ -89,12 +93,14 @@ def run_ranks(
         ]
         ended = supervise(launches, lambda rank, event: None, limit=limit, silence=limit)
         if ended.code or ended.reason:
-            raise failure(ended, where)
+            raise failure_error(ended, where)
     return [ended.results[rank]["value"] for rank in range(size)]
 
 
 @contextlib.contextmanager
-def place_for(folder: Path | None) -> Iterator[Path]:
+def rank_folder(folder: Path | None) -> Iterator[Path]:
+    """Provide the folder, made if it is missing, inside the block; if it is None a temporary one,
+    which is deleted afterwards."""
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         yield folder
@@ -103,15 +109,21 @@ def place_for(folder: Path | None) -> Iterator[Path]:
         yield Path(temporary)
 
 
-def failure(ended: Ended, folder: Path) -> Exception:
-    """What the rank at fault ended with, as an error of ours."""
+def failure_error(ended: GroupResult, folder: Path) -> Exception:
+    """Return, without raising it, the error that describes how the rank at fault ended.
+
+    Args:
+        ended: result of the group, with a failure.
+        folder: holds the ranks' logs.
+    """
     result = ended.results.get(ended.rank, {})
     if result.get("status") == "unsupported":
         return Unsupported(str(result["reason"]))
-    why = ended.reason or result.get("reason") or died(ended.code)
+    why = ended.reason or result.get("reason") or describe_exit(ended.code)
     lines = last_lines(folder / f"rank{ended.rank}.log") if not result else []
     left = shutil.disk_usage(folder).free
-    if left < LITTLE:  # also where a library ends without a word
-        lines = [f"{folder} has {left:,} bytes left: free some space, or name another folder with "
-                 "TMPDIR"]  # fmt: skip
+    if left < MIN_FREE_BYTES:  # also where a library ends without a word
+        lines = [
+            f"{folder} has {left:,} bytes left: free some space, or name another folder with TMPDIR"
+        ]
     return TrialError("; ".join([f"rank {ended.rank}: {why}", *lines]))

@@ -1,24 +1,24 @@
-"""Which of this machine's network interfaces leads to another one, and which port is free."""
+"""Find the network interface of this machine that leads to another one, and a free port."""
 
 from __future__ import annotations
 
 import socket
 
-#: For workers: the interface by which ranks on other machines are reached, and its address.
+#: Variables that tell workers the interface towards ranks on other machines, and its address.
 INTERFACE, ADDRESS = "DUALML_INTERFACE", "DUALML_ADDRESS"
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """One of this address that nobody listens at now."""
+    """Return a port of this address on which nobody listens at the moment; it is not reserved."""
     family, _, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
     with socket.socket(family) as probe:
         probe.bind(address)
         return int(probe.getsockname()[1])
 
 
-def near(host: str) -> dict[str, str]:
-    """Variables with this machine's interface and address towards ``host``; empty where the system
-    has no way there. Nothing is sent."""
+def interface_variables(host: str) -> dict[str, str]:
+    """Return variables with this machine's interface and address towards ``host``; the interface is
+    left out if it is not found, and both where there is no route. Nothing is sent or set."""
     import psutil
 
     try:

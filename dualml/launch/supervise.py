@@ -1,4 +1,5 @@
-"""The owner of the ranks: starts them, listens to them, and ends them, whatever happens."""
+"""Supervision of the ranks by their owner: it starts them, reads their events, and ends them,
+whatever happens."""
 
 from __future__ import annotations
 
@@ -16,25 +17,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dualml.files import open_to_read
+from dualml.common.bounded_io import MAX_LINE_BYTES, decode_header, read_lines
+from dualml.common.files import open_to_read
+from dualml.common.json_types import JsonObject
 from dualml.launch.child import SECONDARY as SECONDARY
-from dualml.launch.child import died as died
-from dualml.launch.hosted import Guest
+from dualml.launch.child import describe_exit as describe_exit
+from dualml.launch.launcher import LaunchedRank
 from dualml.launch.process import Launch, Process
-from dualml.messages import LONGEST_LINE, decode_header, read_lines
 
 GRACE_S = 2.0
 POLL_S = 0.1
-#: Bytes at the end of a log in which its last lines are looked for.
+#: Bytes at the end of a log that are searched for its last lines.
 TAIL = 2**16
-#: After the first rank that fails, the others may say why for so long: the first to end is often
-#: only the first to notice.
+#: Seconds that the other ranks may still report after the first failure: the first to end is
+#: often only the first to notice.
 PEERS_S = 1.5
-#: A process may be stopped for so long (a debugger, a snapshot of the machine).
+#: Seconds that a process may be stopped (by a debugger, a snapshot of the machine).
 STOPPED_S = 3.0
-#: Events of all ranks that wait to be heard; a rank that says more waits until they are.
-MOST_EVENTS = 1000
-#: Types of the fields of an event that are used here and by those who listen; null is any of them.
+#: Capacity of the event queue of all ranks; a rank that sends more waits.
+MAX_QUEUED_EVENTS = 1000
+#: Types of the event fields that are used here and by listeners; null is valid for all of them.
 FIELDS: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("event", "phase", "inside", "status", "reason", "kind"), (str,)),
     **dict.fromkeys(("done", "total", "loss", "calls"), (int, float)),
@@ -42,14 +44,14 @@ FIELDS: Mapping[str, tuple[type, ...]] = {
 
 
 @dataclass(frozen=True)
-class Ended:
-    """How the ranks ended.
+class GroupResult:
+    """The result of a group of ranks.
 
     Attributes:
         code: exit code of the rank at fault; 0 if all ended well.
-        reason: why the watchdog ended them, None if it did not.
-        rank: the rank at fault, the first one if there is none.
-        results: rank → what it sent last as ``{"event": "result", …}``.
+        reason: why the watchdog ended them; None if it did not.
+        rank: the rank at fault, or the first one if there is none.
+        results: rank → its last event ``{"event": "result", …}``.
     """
 
     code: int
@@ -59,62 +61,79 @@ class Ended:
 
 
 @dataclass
-class Rank:
-    """What is known of one process while it runs."""
+class RankProcess:
+    """State of one process while it runs.
 
-    process: Process | Guest
-    last: float
+    Attributes:
+        last_event_time: of its last sign of life, on the clock of `time.monotonic`.
+        pulse: number of collectives it has entered, and the one it waits in; empty if none.
+        code: its exit code; None while it runs.
+        stop_time: since when it has been stopped by SIGSTOP; None if it is not.
+    """
+
+    process: Process | LaunchedRank
+    last_event_time: float
     pulse: tuple[int, str] = (0, "")
     code: int | None = None
-    stopped: float | None = None
+    stop_time: float | None = None
 
 
 def supervise(
-    launches: Sequence[Launch | Guest],
-    on_event: Callable[[int, dict[str, Any]], None],
+    launches: Sequence[Launch | LaunchedRank],
+    on_event: Callable[[int, JsonObject], None],
     *,
     limit: float,
     silence: float,
-    over: Callable[[], bool] = lambda: False,
-) -> Ended:
+    is_abandoned: Callable[[], bool] = lambda: False,
+) -> GroupResult:
     """Run all ranks to their end; when one fails, the others are ended within seconds.
 
     Args:
-        on_event: called as ``on_event(rank, event)`` with each event of a rank.
-        limit: seconds they may take, anew after every ``{"event": "trial"}`` of a rank.
-        silence: seconds a rank may go without an event.
-        over: whether nobody needs them any more; then they are ended, and that is well.
+        launches: the processes to start, by rank.
+        on_event: called as ``on_event(rank, event)`` with each event of a rank but its result and
+            its pulses.
+        limit: seconds they may take; the clock restarts with every ``{"event": "trial"}`` of a
+            rank.
+        silence: seconds a rank may go without an event; a pulse counts if it has entered another
+            collective since.
+        is_abandoned: whether nobody needs them any more; then they are ended, which is no failure.
 
     Raises:
         KeyboardInterrupt: after all processes and their children are gone.
     """
     begin = time.monotonic()
     results: dict[int, dict[str, Any]] = {}
-    with started(launches) as (ranks, events):
+    with start_ranks(launches) as (ranks, events):
         fault: tuple[float, str | None, int] | None = None
         while any(r.code is None for r in ranks):
-            rank, event = listen_once(events)
+            rank, event = next_event(events)
             now = time.monotonic()
             if event is not None:
                 if event.get("event") == "trial":  # of several, one after the other
                     begin = now
-                take(rank, event, ranks[rank], results, on_event, now)
+                handle_event(rank, event, ranks[rank], results, on_event, now)
+                # The listener may have waited for its terminal; no rank pays for that.
+                waited = time.monotonic() - now
+                begin += waited
+                for known in ranks:
+                    known.last_event_time += waited
             elif rank >= 0:  # its channel closed: it is at its end
-                ranks[rank].code, reason = finish(ranks[rank])
+                ranks[rank].code, reason = wait_for_exit(ranks[rank])
                 if (ranks[rank].code or reason) and fault is None:
                     fault = (now, reason, rank)
-            if fault is None and (stuck := watch(ranks, begin, now, limit, silence)):
-                return Ended(-1, stuck[1], stuck[0], results)
-            if (fault is not None and now - fault[0] > PEERS_S) or over():
+            if fault is None and (stuck := check_watchdog(ranks, begin, now, limit, silence)):
+                return GroupResult(-1, stuck[1], stuck[0], results)
+            if (fault is not None and now - fault[0] > PEERS_S) or is_abandoned():
                 break
         if fault is None:
-            return Ended(0, None, 0, results)
-        guilty = fault[2] if fault[1] else blame(ranks, results, fault[2])
-        return Ended(ranks[guilty].code or -1, fault[1], guilty, results)
+            return GroupResult(0, None, 0, results)
+        guilty = fault[2] if fault[1] else root_cause_rank(ranks, results, fault[2])
+        return GroupResult(ranks[guilty].code or -1, fault[1], guilty, results)
 
 
-def listen_once(events: queue.Queue[Any]) -> tuple[int, dict[str, Any] | None]:
-    """The next event, None for a closed channel; rank −1 when nothing came."""
+def next_event(events: queue.Queue[Any]) -> tuple[int, dict[str, Any] | None]:
+    """Return the next event with its rank. The event is None for a closed channel; the rank is −1
+    when nothing arrived in time."""
     try:
         heard: tuple[int, dict[str, Any] | None] = events.get(timeout=POLL_S)
         return heard
@@ -122,56 +141,70 @@ def listen_once(events: queue.Queue[Any]) -> tuple[int, dict[str, Any] | None]:
         return -1, None
 
 
-def take(
+def handle_event(
     rank: int,
     event: dict[str, Any],
-    known: Rank,
+    known: RankProcess,
     results: dict[int, dict[str, Any]],
     on_event: Callable[[int, dict[str, Any]], None],
     now: float,
 ) -> None:
-    """A result is kept, a pulse only counts where it moved, the rest is told."""
+    """Handle an event: store a result in ``results``, count a pulse as a sign of life only if its
+    number of collectives changed, and pass any other event to ``on_event``."""
     if event.get("event") == "result":
         results[rank] = event
     elif event.get("event") == "pulse":
         pulse = (int(event.get("calls") or 0), str(event.get("inside") or ""))
-        known.last = now if pulse[0] != known.pulse[0] else known.last
+        known.last_event_time = now if pulse[0] != known.pulse[0] else known.last_event_time
         known.pulse = pulse
     else:
-        known.last = now
+        known.last_event_time = now
         on_event(rank, event)
 
 
-def finish(rank: Rank) -> tuple[int, str | None]:
-    """Exit code of a process whose channel closed."""
+def wait_for_exit(rank: RankProcess) -> tuple[int, str | None]:
+    """Wait up to `GRACE_S` seconds for a process whose channel closed, and return its exit code and
+    None, or −1 and a reason if it does not end. An exit code other than 0 is no reason."""
     try:
         return rank.process.wait(timeout=GRACE_S), None
     except subprocess.TimeoutExpired:
         return -1, "closed its channel but did not end"
 
 
-def watch(
-    ranks: Sequence[Rank], begin: float, now: float, limit: float, silence: float
+def check_watchdog(
+    ranks: Sequence[RankProcess], begin: float, now: float, limit: float, silence: float
 ) -> tuple[int, str] | None:
-    """The rank the watchdog ends the others for, and why."""
+    """Return the rank for which the watchdog must end the group, and why; None if all is well.
+
+    Ranks that have ended are not watched. The `stop_time` of the others is updated.
+
+    Args:
+        begin, now: start of the time limit and the current time, of `time.monotonic`.
+        limit: seconds the ranks may take.
+        silence: seconds a rank may go without a sign of life.
+    """
     live = [(number, r) for number, r in enumerate(ranks) if r.code is None]
     for number, r in live:
-        r.stopped = (r.stopped or now) if is_stopped(r.process.pid) else None
-        if r.stopped is not None and now - r.stopped > min(STOPPED_S, silence):
+        r.stop_time = (r.stop_time or now) if is_suspended(r.process.pid) else None
+        if r.stop_time is not None and now - r.stop_time > min(STOPPED_S, silence):
             return number, "was stopped (SIGSTOP) and not continued"
     if live and now - begin > limit:
-        return latest(live), f"took longer than the time limit of {limit:g} s"
-    if any(now - r.last > silence for _, r in live):
-        return latest(live), f"gave no sign of life for {silence:g} s"
+        return slowest_rank(live), f"took longer than the time limit of {limit:g} s"
+    if any(now - r.last_event_time > silence for _, r in live):
+        return slowest_rank(live), f"gave no sign of life for {silence:g} s"
     return None
 
 
-def latest(live: Sequence[tuple[int, Rank]]) -> int:
-    """Who holds the others up: fewest collectives entered, and not waiting inside one."""
-    return min(live, key=lambda item: (item[1].pulse[0], bool(item[1].pulse[1]), item[1].last))[0]
+def slowest_rank(live: Sequence[tuple[int, RankProcess]]) -> int:
+    """Return the rank that most likely blocks the others: of those that have entered the fewest
+    collectives, one that does not wait inside one, or else the one silent for longest."""
+    return min(
+        live, key=lambda item: (item[1].pulse[0], bool(item[1].pulse[1]), item[1].last_event_time)
+    )[0]
 
 
-def is_stopped(pid: int) -> bool:
+def is_suspended(pid: int) -> bool:
+    """Return whether a process is stopped by a signal (SIGSTOP)."""
     import psutil
 
     try:
@@ -180,8 +213,11 @@ def is_stopped(pid: int) -> bool:
         return False
 
 
-def blame(ranks: Sequence[Rank], results: Mapping[int, dict[str, Any]], first: int) -> int:
-    """The rank that failed by itself: killed, before its own error, before one of communication."""
+def root_cause_rank(
+    ranks: Sequence[RankProcess], results: Mapping[int, dict[str, Any]], first: int
+) -> int:
+    """Return the rank that caused the failure: one that was killed, before one with an error of its
+    own, before one with an error of communication; of equals, ``first``, the first that failed."""
 
     def order(number: int) -> tuple[int, bool]:
         code, result = ranks[number].code, results.get(number)
@@ -195,14 +231,17 @@ def blame(ranks: Sequence[Rank], results: Mapping[int, dict[str, Any]], first: i
 
 
 @contextlib.contextmanager
-def started(launches: Sequence[Launch | Guest]) -> Iterator[tuple[list[Rank], queue.Queue[Any]]]:
-    """Each process in a session of its own; all their groups are gone when the block is left."""
-    events: queue.Queue[Any] = queue.Queue(MOST_EVENTS)
-    ranks: list[Rank] = []
+def start_ranks(
+    launches: Sequence[Launch | LaunchedRank],
+) -> Iterator[tuple[list[RankProcess], queue.Queue[Any]]]:
+    """Start each process in a session of its own, and provide the ranks with the queue of their
+    events, ``(rank, event)``; all process groups are gone when the block is left."""
+    events: queue.Queue[Any] = queue.Queue(MAX_QUEUED_EVENTS)
+    ranks: list[RankProcess] = []
     readers: list[threading.Thread] = []
     over = threading.Event()
 
-    def put(number: int, event: dict[str, Any] | None) -> None:
+    def put_event(number: int, event: dict[str, Any] | None) -> None:
         while not over.is_set():
             with contextlib.suppress(queue.Full):
                 events.put((number, event), timeout=POLL_S)
@@ -211,16 +250,16 @@ def started(launches: Sequence[Launch | Guest]) -> Iterator[tuple[list[Rank], qu
     try:
         for number, launch in enumerate(launches):
             process = launch.start()
-            ranks.append(Rank(process, time.monotonic()))
+            ranks.append(RankProcess(process, time.monotonic()))
             reader = threading.Thread(
-                target=listen, args=(process.stdout, partial(put, number)), daemon=True
+                target=read_events, args=(process.stdout, partial(put_event, number)), daemon=True
             )
             reader.start()
             readers.append(reader)
         yield ranks, events
     finally:
         over.set()
-        end([r.process for r in ranks])
+        end_processes([r.process for r in ranks])
         for reader in readers:
             reader.join(timeout=GRACE_S)
         for r in ranks:
@@ -230,26 +269,27 @@ def started(launches: Sequence[Launch | Guest]) -> Iterator[tuple[list[Rank], qu
                         pipe.close()
 
 
-def listen(pipe: Any, put: Callable[[dict[str, Any] | None], object]) -> None:
-    """Put the events of a rank, and None when its channel has closed or cannot be read further.
+def read_events(pipe: Any, put: Callable[[dict[str, Any] | None], object]) -> None:
+    """Pass the events of a rank to ``put``, and None when its channel has closed or cannot be read.
 
     Args:
         pipe: lines of bytes, from a process that may be killed in the middle of one, and may write
-            whatever it likes.
+            anything.
+        put: called with each event.
     """
     try:
         with contextlib.suppress(OSError, ValueError):  # the pipe was closed
-            for line in read_lines(pipe, LONGEST_LINE) if hasattr(pipe, "readline") else pipe:
-                if (event := event_of(line)) is not None:
+            for line in read_lines(pipe, MAX_LINE_BYTES) if hasattr(pipe, "readline") else pipe:
+                if (event := parse_event(line)) is not None:
                     put(event)
     finally:
         put(None)
 
 
-def event_of(line: bytes) -> dict[str, Any] | None:
-    """Return the event that a line is; None for one that is none, or has fields of other types."""
+def parse_event(line: bytes) -> dict[str, Any] | None:
+    """Parse a line as an event; None if it is not one, or has fields of other types."""
     try:
-        event = decode_header(line, LONGEST_LINE + 1, finite=False)
+        event = decode_header(line, MAX_LINE_BYTES + 1, finite=False)
     except ValueError:
         return None
     fields = ((event.get(name), kinds) for name, kinds in FIELDS.items())
@@ -258,8 +298,9 @@ def event_of(line: bytes) -> dict[str, Any] | None:
     return event if typed and math.isfinite(calls) else None
 
 
-def end(processes: Sequence[Process | Guest]) -> None:
-    """End all process groups together: politely, then for good."""
+def end_processes(processes: Sequence[Process | LaunchedRank]) -> None:
+    """End all process groups together: with SIGTERM, and after at most `GRACE_S` seconds with
+    SIGKILL, also those whose leader has ended."""
     for sign in (signal.SIGTERM, signal.SIGKILL):  # the second also for orphans of a dead leader
         for process in processes:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -271,9 +312,10 @@ def end(processes: Sequence[Process | Guest]) -> None:
 
 
 def last_lines(log: Path, count: int = 5) -> list[str]:
-    """The end of a log, for the record of a failed trial."""
+    """Return the last ``count`` lines that are not blank, of the last `TAIL` bytes of a log; empty
+    if it cannot be read, or is a link."""
     try:
-        with open_to_read(log, links=False) as file:
+        with open_to_read(log, follow_links=False) as file:
             file.seek(-min(TAIL, os.fstat(file.fileno()).st_size), os.SEEK_END)
             lines = file.read(TAIL).decode("utf-8", "replace").splitlines()
     except OSError:

@@ -1,36 +1,39 @@
-"""Two trajectories against the rounding envelope: equal, or where they first part."""
+"""Compare two trajectories with the rounding envelope: equal, or where they first diverge."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.distance import distance, distances
-from dualml.errors import UserError
-from dualml.parity.envelope import believed
-from dualml.precision import ROUNDOFF, rounded
-from dualml.store.envelope import Envelope
-from dualml.store.trajectory import PHASES, Trajectory
+from dualml.algorithms.precision import ROUNDOFF, round_to_type
+from dualml.common.distance import distance, elementwise_distances
+from dualml.common.errors import UserError
+from dualml.common.json_types import JsonObject
+from dualml.experiment.store.envelope import Envelope
+from dualml.experiment.store.trajectory import PHASES, Trajectory
+from dualml.experiment.store.verdicts import DivergenceContent, JudgedContent
+from dualml.parity.envelope import robust_envelopes
 
 #: Two correct backends differ at least by a rounding: 2⁻²³, one unit in the last place of float32.
 FLOOR = 2.0**-23
-#: Phases whose tensors are of the lower precision, where there is one: a rounding is one of it.
+#: Phases whose tensors have the low precision, if there is one; their floor is its rounding.
 LOWER_PHASES = ("forward", "gradient")
 #: Above this relative width of the loss's envelope, rounding alone changes the trajectory visibly:
-#: being inside it no longer says anything.
+#: being inside it proves nothing.
 CHAOS = 0.1
-#: How much earlier than in the draws a kink may come in a pair of backends.
-AHEAD = 5
+#: Factor by which a pair of backends may hit a non-differentiable point earlier than the perturbed
+#: runs.
+EARLIER_FACTOR = 5
 
 
 @dataclass(frozen=True)
-class Point:
-    """One measured distance: where, how far, and how far rounding alone goes there."""
+class Distance:
+    """A measured relative distance between two tensors, with the rounding envelope there."""
 
     step: int
     phase: str
@@ -41,41 +44,46 @@ class Point:
 
     @property
     def ratio(self) -> float:
+        """Distance divided by the envelope, or by the floor if that is larger."""
         return self.distance / max(self.envelope, self.floor)
 
 
-class Lower(NamedTuple):
-    """What an arm computes in a lower precision: its type, and the layers that give it out."""
+class LowPrecision(NamedTuple):
+    """The low-precision part of an arm: its type, and the layers whose outputs have that type."""
 
     precision: str
     layers: Sequence[str]
 
 
-def compare(
+def compare_trajectories(
     a: Trajectory,
     b: Trajectory,
     margin: float,
     envelopes: list[Envelope] | None = None,
-    lower: Lower | None = None,
-) -> dict[str, Any]:
-    """Judge one pair.
+    lower: LowPrecision | None = None,
+) -> JudgedContent:
+    """Judge two trajectories of the same training: equal, different or not comparable.
 
     Args:
-        margin: a distance is outside when it exceeds ``margin`` × envelope.
-        envelopes: of every float32 backend that ran this arm and seed; default: those of a and b.
-            What rounding can do to a trajectory does not depend on the pair that is looked at.
-        lower: what is computed in a lower precision, if anything.
+        margin: a distance is outside when it exceeds ``margin`` × the envelope, or × a rounding if
+            that is larger; nothing is judged from the first chaotic step on.
+        envelopes: envelopes of all float32 backends that ran this arm and seed, because the effect
+            of rounding does not depend on the compared pair; None: those of ``a`` and ``b``.
+        lower: the low-precision part of the arm; None if there is none.
 
     Returns:
         The comparison as written to ``parity.json`` (without arm, seed and names).
+
+    Raises:
+        UserError: a tensor has another shape in the other trajectory.
     """
     check_shapes(a, b)
     drawn = [t.envelope for t in (a, b) if t.envelope] if envelopes is None else envelopes
-    drawn = believed(drawn, output_layer(a))
-    points = list(measure(a, b, drawn, lower))
+    drawn = robust_envelopes(drawn, output_layer(a))
+    points = list(measure_distances(a, b, drawn, lower))
     if not points:
         return {"verdict": "not comparable", "reason": "no_common_steps", "evidence": {}}
-    chaos = chaotic_from(a, b, drawn)
+    chaos = first_chaotic_step(a, b, drawn)
     judged = [p for p in points if chaos is None or p.step < chaos]
     strays = [p for p in judged if p.ratio > margin]
     outside = [] if is_lone_kink(strays, output_layer(a)) else strays
@@ -98,41 +106,49 @@ def compare(
             "judged_steps": max((p.step for p in judged), default=0),
         },
         "steps": steps,
-        "phases": {phase: digest(points, phase) for phase in PHASES
-                   if any(p.phase == phase for p in points)},
+        "phases": {
+            phase: summarize_phase(points, phase)
+            for phase in PHASES
+            if any(p.phase == phase for p in points)
+        },
         "first_divergence": first_divergence(outside, judged, margin),
-        "curve": curve(points),
+        "curve": loss_curve(points),
         "outcome": {
             "final_loss": [a.final_loss, b.final_loss],
             "test_accuracy": [a.test_accuracy, b.test_accuracy],
             "weights": max(distance(w, b.weights[name]) for name, w in a.weights.items()),
         },
-    }  # fmt: skip
+    }
 
 
 def check_shapes(a: Trajectory, b: Trajectory) -> None:
-    """Raises `UserError` for a tensor that has another shape in the other trace."""
+    """Raise `UserError` if a tensor that both trajectories have differs in shape; others are
+    ignored."""
     for key in a.tensors.keys() & b.tensors.keys():
         one, other = a.tensors[key].shape, b.tensors[key].shape
         if one != other:
             raise UserError(f"trace: {key} has shape {one} on {a.backend}, {other} on {b.backend}")
 
 
-def measure(
-    a: Trajectory, b: Trajectory, drawn: list[Envelope], lower: Lower | None = None
-) -> Iterator[Point]:
-    """Every distance in the order of execution: step, phase, and the flow through the layers.
+def measure_distances(
+    a: Trajectory, b: Trajectory, drawn: list[Envelope], lower: LowPrecision | None = None
+) -> Iterator[Distance]:
+    """Yield every distance in execution order: by step, by phase, along the layers.
 
-    At step 1 every backend holds the same weights, and the envelope is that of step 1. Later it is
-    the largest up to `AHEAD` times that step (but not of the chaos): a kink may come to a pair of
-    backends earlier than to the draws.
+    The loss is compared at every step, batches and tensors at steps that both traced. At step 1
+    every backend has the same weights, so the envelope is that of step 1. Later it is the largest
+    up to `EARLIER_FACTOR` times that step (excluding chaotic steps), because a pair of backends may
+    hit a non-differentiable point earlier than the draws did.
+
+    Args:
+        drawn: the envelopes; steps beyond the shortest of them are left out.
     """
     steps = sorted(set(a.data) & set(b.data))
     horizon = min([len(a.losses), len(b.losses)] + [len(e.loss) for e in drawn])
-    gap = distances(a.losses[:horizon], b.losses[:horizon])
-    calm = (chaotic_from(a, b, drawn) or horizon + 1) - 1  # steps before the chaos
-    loss_envelope = widest_loss(drawn, horizon)
-    width_at = widest(drawn, calm)
+    gap = elementwise_distances(a.losses[:horizon], b.losses[:horizon])
+    calm = (first_chaotic_step(a, b, drawn) or horizon + 1) - 1  # steps before the chaos
+    loss_envelope = max_loss_envelope(drawn, horizon)
+    width_at = max_envelope(drawn, calm)
     names: dict[tuple[int, str], list[str]] = defaultdict(list)
     for key in a.tensors:
         if key in b.tensors:
@@ -143,49 +159,59 @@ def measure(
         traced = step in steps
         for phase in PHASES:
             if phase == "data" and traced:
-                yield Point(step, "data", "batch", float(a.data[step] != b.data[step]), 0.0)
+                yield Distance(step, "data", "batch", float(a.data[step] != b.data[step]), 0.0)
             elif phase == "loss":
-                width = float(loss_envelope[min(reach(step), max(calm, step)) - 1])
-                yield Point(step, "loss", "loss", float(gap[step - 1]), width)
+                width = float(loss_envelope[min(envelope_horizon(step), max(calm, step)) - 1])
+                yield Distance(step, "loss", "loss", float(gap[step - 1]), width)
             elif traced:
                 if phase == "update":
-                    yield from ranks_apart(step, a, b)
+                    yield from replica_divergence(step, a, b)
                 floor = ROUNDOFF[lower.precision] if lower and phase in LOWER_PHASES else FLOOR
-                for tensor in ordered(phase, names[step, phase], flow):
+                for tensor in order_tensors(phase, names[step, phase], flow):
                     key = f"{phase}/{step:08d}/{tensor}"
                     if lower and phase == "forward" and tensor in lower.layers:
-                        yield from of_another_type(step, tensor, key, lower.precision, a, b)
+                        yield from dtype_violations(step, tensor, key, lower.precision, a, b)
                     far = distance(a.tensors[key], b.tensors[key])
-                    yield Point(
+                    yield Distance(
                         step, phase, tensor, far, width_at(phase, tensor, step), floor=floor
                     )
 
 
-def of_another_type(
+def dtype_violations(
     step: int, layer: str, key: str, precision: str, *sides: Trajectory
-) -> Iterator[Point]:
-    """Outputs that are no numbers of the lower type that they should have: no rounding makes any
-    others."""
+) -> Iterator[Distance]:
+    """Yield a distance for each side whose layer output is not representable in the low-precision
+    type it should have: how far rounding to that type moves it, with envelope 0.
+
+    Args:
+        key: key of the output in ``Trajectory.tensors``.
+    """
     for side in sides:
-        far = distance(side.tensors[key], rounded(side.tensors[key], precision))
+        far = distance(side.tensors[key], round_to_type(side.tensors[key], precision))
         if far > 0:
-            yield Point(step, "forward", f"{layer} of {side.backend}", far, 0.0)
+            yield Distance(step, "forward", f"{layer} of {side.backend}", far, 0.0)
 
 
-def ranks_apart(step: int, *sides: Trajectory) -> Iterator[Point]:
-    """Ranks that should hold the same weights and do not: there is no rounding between copies."""
+def replica_divergence(step: int, *sides: Trajectory) -> Iterator[Distance]:
+    """Yield a distance, with envelope 0, for each rank whose weights differ from rank 0's although
+    all should be copies; copies need no rounding."""
     for side in sides:
-        for rank, far in enumerate(side.apart.get(step, [])):
+        for rank, far in enumerate(side.replica_divergence.get(step, [])):
             if far > FLOOR:
-                yield Point(step, "update", f"rank {rank} of {side.backend}", far, 0.0)
+                yield Distance(step, "update", f"rank {rank} of {side.backend}", far, 0.0)
 
 
-def is_lone_kink(strays: list[Point], output: str) -> bool:
-    """Whether one kink explains everything outside.
+def is_lone_kink(strays: list[Distance], output: str) -> bool:
+    """Return whether one non-differentiable point explains everything outside the envelope.
 
-    After step 1, gradients that stray at one traced step at most and the optimizer state that
-    remembers them from there on, while nothing else leaves the envelope. Not the output layer's:
-    no ReLU and no pooling comes after it, so a kink moves its gradient no more than a rounding.
+    This is so if, after step 1, gradients stray at only one traced step or at none, together with
+    the optimizer state that accumulates them from then on, and nothing else leaves the envelope.
+    The output layer is excluded: no ReLU or pooling follows it, so such a point moves its gradient
+    no more than a rounding. True also if nothing strays.
+
+    Args:
+        strays: all distances outside the envelope.
+        output: name of the last layer with parameters.
     """
     steps = {p.step for p in strays if p.phase == "gradient"}
     first = min(steps, default=2)
@@ -198,32 +224,46 @@ def is_lone_kink(strays: list[Point], output: str) -> bool:
 
 
 def output_layer(trajectory: Trajectory) -> str:
-    """Name of the last layer with parameters."""
+    """Return the name of the last layer with parameters."""
     return list(trajectory.weights)[-1].rpartition(".")[0]
 
 
-def chaotic_from(a: Trajectory, b: Trajectory, drawn: list[Envelope]) -> int | None:
-    """First step at which rounding alone changes the loss by more than `CHAOS`."""
-    loss = widest_loss(drawn, min(len(a.losses), len(b.losses)))
+def first_chaotic_step(a: Trajectory, b: Trajectory, drawn: list[Envelope]) -> int | None:
+    """Return the first step, from 1, at which rounding alone changes the loss by more than `CHAOS`.
+
+    None if there is none. Only the envelopes decide; the trajectories give the number of steps.
+    """
+    loss = max_loss_envelope(drawn, min(len(a.losses), len(b.losses)))
     wild = np.flatnonzero(loss > CHAOS)
     return int(wild[0]) + 1 if len(wild) else None
 
 
-def widest_loss(envelopes: list[Envelope], horizon: int) -> NDArray[np.float64]:
-    """Largest relative width of the loss so far, at each step of the horizon."""
+def max_loss_envelope(envelopes: list[Envelope], horizon: int) -> NDArray[np.float64]:
+    """Return the largest relative width of the loss up to each step, over all envelopes.
+
+    The shape is (steps,): ``horizon``, or the length of the shortest envelope if that is less.
+    """
     out = np.zeros(min([horizon, *(len(e.loss) for e in envelopes)]))
     for envelope in envelopes:
         out = np.maximum(out, envelope.loss[: len(out)])
     return np.maximum.accumulate(out)
 
 
-def reach(step: int) -> int:
-    """Last step whose envelope counts at ``step``."""
-    return 1 if step == 1 else AHEAD * step
+def envelope_horizon(step: int) -> int:
+    """Return the last step whose envelope counts at ``step``: 1 at step 1, else EARLIER_FACTOR ×
+    step."""
+    return 1 if step == 1 else EARLIER_FACTOR * step
 
 
-def widest(envelopes: list[Envelope], calm: int) -> Callable[[str, str, int], float]:
-    """Largest width of a tensor at any step that counts at ``step``, none beyond ``calm``."""
+def max_envelope(envelopes: list[Envelope], calm: int) -> Callable[[str, str, int], float]:
+    """Return a function of (phase, tensor, step) that gives the largest envelope that counts there.
+
+    Envelopes up to `envelope_horizon` count; the function returns 0 for a tensor without any.
+
+    Args:
+        calm: last step before the trajectory becomes chaotic; envelopes of later steps count only
+            up to the step asked for.
+    """
     seen: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
     for envelope in envelopes:
         for key, width in envelope.tensors.items():
@@ -232,22 +272,27 @@ def widest(envelopes: list[Envelope], calm: int) -> Callable[[str, str, int], fl
             widths[int(at)] = max(widths.get(int(at), 0.0), width)
 
     def width_at(phase: str, tensor: str, step: int) -> float:
-        last = min(reach(step), max(calm, step))
+        last = min(envelope_horizon(step), max(calm, step))
         return max((w for at, w in seen[phase, tensor].items() if at <= last), default=0.0)
 
     return width_at
 
 
-def ordered(phase: str, tensors: list[str], flow: list[str]) -> list[str]:
-    """Forward in layer order, gradients from the last layer back, the rest as stored."""
+def order_tensors(phase: str, tensors: list[str], flow: list[str]) -> list[str]:
+    """Return gradients from the last layer back, and the tensors of other phases as given.
+
+    Args:
+        flow: names of all parameters, from the first layer to the last.
+    """
     rank = {name: i for i, name in enumerate(flow)}
     if phase == "gradient":
         return sorted(tensors, key=lambda name: -rank.get(name, 0))
     return tensors
 
 
-def digest(points: list[Point], phase: str) -> dict[str, Any]:
-    """Largest and last distance of a phase, and its point of the largest ratio."""
+def summarize_phase(points: list[Distance], phase: str) -> JsonObject:
+    """Return the largest distance of a phase, the largest at its last step, and the step, tensor,
+    envelope and ratio of its point with the largest ratio. The phase must have a point."""
     of_phase = [p for p in points if p.phase == phase]
     worst = max(of_phase, key=lambda p: p.ratio)
     return {
@@ -261,9 +306,16 @@ def digest(points: list[Point], phase: str) -> dict[str, Any]:
 
 
 def first_divergence(
-    outside: list[Point], judged: list[Point], margin: float
-) -> dict[str, Any] | None:
-    """The first point outside, and the last step before it at which its phase was inside."""
+    outside: list[Distance], judged: list[Distance], margin: float
+) -> DivergenceContent | None:
+    """Return the first point outside the envelope, and as ``after`` the last step before it at
+    which some tensor of its phase was still inside (0 if none).
+
+    None if no point is outside.
+
+    Args:
+        outside, judged: the points outside, and all points, in execution order.
+    """
     if not outside:
         return None
     first = outside[0]
@@ -278,7 +330,9 @@ def first_divergence(
     }
 
 
-def curve(points: list[Point]) -> dict[str, list[float]]:
+def loss_curve(points: list[Distance]) -> dict[str, list[float]]:
+    """Return three lists over the steps: ``step``, ``loss`` (relative distance of the losses, not
+    their values) and ``envelope``."""
     losses = [p for p in points if p.phase == "loss"]
     return {
         "step": [p.step for p in losses],

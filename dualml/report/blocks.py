@@ -1,4 +1,4 @@
-"""A page as a tree of blocks. Texts are in the page's language; nothing here knows a format.
+"""A page as a tree of blocks. Texts are in the page's language; blocks do not know output formats.
 
 `dualml.report.page` renders a tree to HTML and to Markdown, and tables to the terminal. Inline text
 may quote `` `code` `` in backquotes; everything else in it is shown as it is.
@@ -19,31 +19,32 @@ Show: TypeAlias = Literal["text", "number", "code"]
 
 @dataclass(frozen=True)
 class Prose:
-    """A paragraph; ``small`` for what explains rather than tells."""
+    """A paragraph; ``small`` sets explanatory text in smaller letters."""
 
     text: str
     small: bool = False
 
 
 @dataclass(frozen=True)
-class Text:
-    """What a person has written in Markdown (CommonMark with tables; HTML in it is shown, not
-    obeyed)."""
+class MarkdownBlock:
+    """Markdown written by a user (CommonMark with tables). HTML in it is displayed as text, not
+    interpreted."""
 
     markdown: str
 
 
 @dataclass(frozen=True)
 class Bullets:
-    """Sentences in a list."""
+    """A bulleted list of sentences."""
 
     items: Sequence[Item]
 
 
 @dataclass(frozen=True)
 class Item:
-    """``warning`` marks what limits what can be said. ``target`` is the anchor of its evidence on
-    the page (``table-speed``), shown as a link called ``link``; ``key`` names the sentence."""
+    """One sentence of a list. ``warning`` marks a limitation of the results. ``target`` is the
+    anchor of its evidence on the page (``table-speed``), shown as a link with the text ``link``;
+    ``key`` names the sentence."""
 
     text: str
     warning: bool = False
@@ -54,8 +55,9 @@ class Item:
 
 @dataclass(frozen=True)
 class Cell:
-    """``note`` stands beneath, small; the number behind the text need not be kept. ``shade``, above
-    0 to 1, is how dark a terminal makes the ground. ``href`` is a page beside this one."""
+    """A table cell with its colour (``tone``). ``note`` is printed below the text in small letters.
+    ``shade`` is the darkness of the background in a terminal, from 0 (none) to 1. ``href`` links to
+    another page."""
 
     text: str
     tone: Tone = ""
@@ -64,15 +66,15 @@ class Cell:
     href: str = ""
 
 
-#: The cells of a row; a text alone is a cell.
+#: The cells of a row; a plain string is a cell.
 Cells: TypeAlias = list[Cell | str]
 
 
 @dataclass(frozen=True)
 class Column:
-    """``key`` names the column in data; ``show`` says how its cells are set; ``measure`` names the
-    unit, the same in all languages. An ``optional`` one is left out of a terminal that is too
-    narrow for the words of all."""
+    """A table column. ``key`` names it in exported data; ``show`` selects how its cells are set;
+    ``measure`` is the language-independent name of its unit. ``optional`` columns are dropped if a
+    terminal is too narrow."""
 
     key: str
     label: str
@@ -84,7 +86,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """The first cell of every row is its heading; a text alone is a cell. The anchor is
+    """A table whose first column holds the row headings. Plain strings are cells. The anchor is
     ``table-NAME``."""
 
     name: str
@@ -94,14 +96,14 @@ class Table:
 
     @property
     def cells(self) -> Iterator[list[Cell]]:
-        """Rows in which every text is a cell."""
+        """Rows of the table with every plain string wrapped in a `Cell`."""
         for row in self.rows:
             yield [Cell(cell) if isinstance(cell, str) else cell for cell in row]
 
 
 @dataclass(frozen=True)
 class Code:
-    """Python source; ``caption`` names the file, ``who`` the framework it is of."""
+    """Python source; ``caption`` names the file, ``who`` the framework it belongs to."""
 
     text: str
     caption: str = ""
@@ -110,14 +112,14 @@ class Code:
 
 @dataclass(frozen=True)
 class Formula:
-    """LaTeX, displayed."""
+    """A displayed LaTeX formula."""
 
     latex: str
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """The page's answer in one sentence."""
+class VerdictBlock:
+    """The answer of the page in one sentence, with its colour."""
 
     text: str
     tone: Tone
@@ -125,14 +127,14 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Notice:
-    """What a reader must know before the numbers."""
+    """A warning that must be read before the numbers."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Card:
-    """A small titled box; cards that follow one another stand side by side."""
+    """A small titled box; consecutive cards are placed side by side."""
 
     title: str
     blocks: Sequence[Block]
@@ -140,15 +142,16 @@ class Card:
 
 
 @dataclass(frozen=True)
-class Row:
-    """Blocks side by side where there is room: listings of the frameworks, small figures."""
+class RowBlock:
+    """Blocks placed side by side if there is space: listings of the frameworks, small figures."""
 
     blocks: Sequence[Block]
 
 
 @dataclass(frozen=True)
 class Fold:
-    """Blocks behind a summary line; open on paper and in Markdown. ``name``: its anchor."""
+    """Blocks that are collapsed below a summary line; expanded in print and in Markdown. ``name``:
+    the anchor."""
 
     summary: str
     blocks: Sequence[Block]
@@ -156,8 +159,8 @@ class Fold:
 
 
 @dataclass(frozen=True)
-class Section:
-    """A heading with its anchor and what follows it; nested sections have smaller headings."""
+class SectionBlock:
+    """A heading with its anchor and the blocks below it; nested sections have smaller headings."""
 
     name: str
     title: str
@@ -166,7 +169,8 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """``title`` is the document's heading; ``lang`` its language; ``question`` what it answers."""
+    """A whole page: ``title`` is its heading, ``lang`` its language, ``question`` the question that
+    it answers."""
 
     lang: str
     title: str
@@ -175,22 +179,25 @@ class Page:
     footer: str = ""
 
 
-_Leaf: TypeAlias = "Prose | Text | Bullets | Table | Figure | Code | Formula | Verdict | Notice"
-Block: TypeAlias = "_Leaf | Card | Row | Fold | Section"
+_Leaf: TypeAlias = (
+    "Prose | MarkdownBlock | Bullets | Table | Figure | Code | Formula | VerdictBlock | Notice"
+)
+Block: TypeAlias = "_Leaf | Card | RowBlock | Fold | SectionBlock"
 
 
 def walk(blocks: Sequence[Block]) -> Iterator[Block]:
-    """Every block of a tree, parents before children, in reading order."""
+    """Yield every block of a tree, parents before children, in reading order."""
     for block in blocks:
         yield block
-        if isinstance(block, Card | Row | Fold | Section):
+        if isinstance(block, Card | RowBlock | Fold | SectionBlock):
             yield from walk(block.blocks)
 
 
 def anchor(block: Block) -> str:
-    """The name under which links find a block; empty for those without one."""
+    """Return the anchor by which links find a block: ``table-NAME`` or ``figure-NAME``, the name of
+    a section or fold; empty for other blocks."""
     from dualml.report.figure import Figure
 
     if isinstance(block, Table | Figure):
         return f"{type(block).__name__.lower()}-{block.name}"
-    return block.name if isinstance(block, Section | Fold) else ""
+    return block.name if isinstance(block, SectionBlock | Fold) else ""

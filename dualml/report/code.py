@@ -1,4 +1,4 @@
-"""Key code: our own source of a rule in the core and in the backends, read, never imported."""
+"""Key code: our own source in the core and in the backends, read as text and never imported."""
 
 from __future__ import annotations
 
@@ -10,59 +10,65 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dualml.report.blocks import Block, Code, Notice, Row, Section
-from dualml.words import Words
+from dualml.common.words import Messages
+from dualml.report.blocks import Block, Code, Notice, RowBlock, SectionBlock
 
 Function = ast.FunctionDef
 
 
 @dataclass(frozen=True)
-class Home:
-    """Where a framework's rules live.
+class RuleSource:
+    """The files and methods of a framework that implement optimizers.
 
-    ``shared`` is the method of ``optim/base.py`` that applies any rule to all tensors; ``own`` the
-    methods of a rule's file to show, None for all of them.
+    Attributes:
+        package: name of the Python package.
+        base_method: method of ``algorithms/optim/base.py`` that applies any rule to all parameters.
+        rule_methods: methods of a rule's file to show; None: all of them.
     """
 
     package: str
-    shared: str
-    own: tuple[str, ...] | None
+    base_method: str
+    rule_methods: tuple[str, ...] | None
 
 
-#: Methods that say how a rule is run, not what it computes.
+#: Methods that control how a rule is executed, not what it computes.
 PLUMBING = ("is_one_operation",)
 
 HOMES = {
-    "numpy": Home("dualml", "update", ("one",)),
-    "torch": Home("dualml_torch", "step", None),
-    "mindspore": Home("dualml_ms", "construct", None),
+    "numpy": RuleSource("dualml", "update", ("update_param",)),
+    "torch": RuleSource("dualml_torch", "step", None),
+    "mindspore": RuleSource("dualml_ms", "construct", None),
 }
 
 
-def section(title: str, codes: Sequence[Code], words: Words) -> Section:
-    """The frameworks beside each other; the reference has a row of its own. Of a package that is
-    not here a notice."""
+def section(title: str, codes: Sequence[Code], words: Messages) -> SectionBlock:
+    """Return a section with the listings of the frameworks side by side, below those of the
+    reference (``numpy``) and of no framework, which have a row of their own each. A notice replaces
+    a listing without text (its package is not installed)."""
     alone: list[Block] = []
     others: list[Block] = []
     for code in codes:
         block = code if code.text else Notice(words("intro.missing_source"))
         (alone if code.who in ("", "numpy") else others).append(block)
-    return Section("", title, [*alone, *([Row(others)] if others else [])])
+    return SectionBlock("", title, [*alone, *([RowBlock(others)] if others else [])])
 
 
-def listings(rule: str, frameworks: Sequence[str]) -> list[Code]:
-    """How each framework writes the recurrence of ``rule``: ``optim/<rule>.py``."""
-    return [_listing(f, f"optim/{rule}.py", HOMES[f].own) for f in frameworks]
+def rule_listings(rule: str, frameworks: Sequence[str]) -> list[Code]:
+    """Return the update rule of an optimizer as one listing per framework, from ``optim/<rule>.py``
+    and the rule that it inherits from."""
+    return [_listing(f, f"algorithms/optim/{rule}.py", HOMES[f].rule_methods) for f in frameworks]
 
 
-def shared(frameworks: Sequence[str]) -> list[Code]:
-    """How each framework applies a rule to every parameter: the base of all its optimizers."""
-    return [_listing(f, "optim/base.py", (HOMES[f].shared,)) for f in frameworks]
+def base_listings(frameworks: Sequence[str]) -> list[Code]:
+    """Return each framework's method of ``algorithms/optim/base.py`` that applies a rule to all
+    parameters."""
+    return [_listing(f, "algorithms/optim/base.py", (HOMES[f].base_method,)) for f in frameworks]
 
 
 def excerpt(file: str, names: Sequence[str], who: str = "") -> Code:
-    """The functions and methods called ``names`` of ``package/path.py``, in their order there; a
-    method of one class as ``Class.method``."""
+    """Return the top-level functions and the methods called ``names`` in ``package/path.py``, in
+    the order of the file; ``Class.method`` selects the method of one class. The text is empty if
+    there is no such file."""
     source = _source(file)
     tree = ast.parse(source)
     known = [("", node) for node in tree.body]
@@ -77,7 +83,8 @@ def excerpt(file: str, names: Sequence[str], who: str = "") -> Code:
 
 
 def _listing(framework: str, name: str, wanted: tuple[str, ...] | None) -> Code:
-    """Empty where the package is not here."""
+    """Return the ``wanted`` methods of a file of the framework (None: all), with the functions they
+    call and what the rule inherits; its text is empty if the package is not installed."""
     package = HOMES[framework].package
     own = f"{package}/{name}"
     parts = [
@@ -87,7 +94,8 @@ def _listing(framework: str, name: str, wanted: tuple[str, ...] | None) -> Code:
 
 
 def _source(file: str) -> str:
-    """Of ``package/path.py``; finding the spec of a top-level package runs none of its code."""
+    """Return the source of ``package/path.py``, empty if there is none. Finding the spec of a
+    top-level package does not execute its code."""
     package, _, name = file.partition("/")
     spec = importlib.util.find_spec(package)
     paths = [Path(root) / name for root in (spec and spec.submodule_search_locations) or ()]
@@ -95,42 +103,53 @@ def _source(file: str) -> str:
 
 
 def _classes(tree: ast.Module) -> list[ast.ClassDef]:
+    """Return the top-level class definitions of a module's syntax tree."""
     return [node for node in tree.body if isinstance(node, ast.ClassDef)]
 
 
 def _read(package: str, file: str, wanted: Sequence[str] | None) -> Iterator[tuple[str, str]]:
-    """The chosen methods of ``file``, then what a rule inherits from the file of another rule."""
+    """Yield (file, source) of the ``wanted`` methods of ``file`` and of the functions they call
+    there, then the same for the file of the rule that it inherits from. A class that inherits and
+    has none of these methods is yielded whole."""
     source = _source(file)
     tree = ast.parse(source)
     classes = _classes(tree)
     functions = {n.name: n for n in tree.body if isinstance(n, Function)}
     chosen = [
-        n for c in classes for n in c.body if isinstance(n, Function) and _shown(n.name, wanted)
+        n
+        for c in classes
+        for n in c.body
+        if isinstance(n, Function) and _matches_names(n.name, wanted)
     ]
-    for node in sorted([*chosen, *_called(chosen, functions)], key=lambda n: n.lineno):
+    for node in sorted([*chosen, *_called_functions(chosen, functions)], key=lambda n: n.lineno):
         yield file, _lines(source, node)
     bases = {base.id for c in classes for base in c.bases if isinstance(base, ast.Name)}
     modules = [
         node.module
         for node in tree.body
-        if isinstance(node, ast.ImportFrom) and bases & {alias.name for alias in node.names}
-        and node.module and node.module.startswith(f"{package}.")
+        if isinstance(node, ast.ImportFrom)
+        and bases & {alias.name for alias in node.names}
+        and node.module
+        and node.module.startswith(f"{package}.")
         and not node.module.endswith(".base")
-    ]  # fmt: skip
-    if modules and not chosen:  # it only sets what the other rule left open: a few lines
+    ]
+    if modules and not chosen:  # the class only configures the inherited rule: a few lines
         yield from ((file, _lines(source, c)) for c in classes)
     for module in modules:
         yield from _read(package, f"{module.replace('.', '/')}.py", wanted)
 
 
-def _shown(method: str, wanted: Sequence[str] | None) -> bool:
+def _matches_names(method: str, wanted: Sequence[str] | None) -> bool:
+    """Return whether a listing includes ``method``: those in ``wanted``; if that is None,
+    ``__init__`` and all methods but other special ones and `PLUMBING`."""
     if wanted is not None:
         return method in wanted
     return method == "__init__" or not method.startswith(("__", *PLUMBING))
 
 
-def _called(chosen: list[Function], functions: dict[str, Function]) -> list[Function]:
-    """Functions of the same file that ``chosen`` use, directly or not."""
+def _called_functions(chosen: list[Function], functions: dict[str, Function]) -> list[Function]:
+    """Return those of ``functions`` (name → top-level function of the file) that ``chosen`` call or
+    only name, directly or indirectly."""
     called: list[Function] = []
     queue = list(chosen)
     while queue:
@@ -143,7 +162,8 @@ def _called(chosen: list[Function], functions: dict[str, Function]) -> list[Func
 
 
 def _lines(source: str, node: Function | ast.ClassDef) -> str:
-    """The node's own lines with its decorators, moved to the left margin, docstring left out."""
+    """Return the source lines of a node with its decorators, dedented and without the docstring,
+    which is kept if it is the whole body."""
     first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
     lines = dict(enumerate(source.splitlines()[first - 1 : node.end_lineno], first))
     doc = node.body[0]
@@ -154,9 +174,10 @@ def _lines(source: str, node: Function | ast.ClassDef) -> str:
 
 
 def highlight(text: str) -> str:
-    """Python source as HTML, escaped; a block per line, classes of Pygments for the colours.
+    """Return Python source as escaped HTML: a block per line, coloured with the CSS classes of
+    Pygments.
 
-    A line too long for its column goes on four characters to the right of where it began.
+    A line too long for its column wraps with a hanging indent of four characters.
     """
     from pygments import highlight as colour  # type: ignore[import-untyped]
     from pygments.formatters import HtmlFormatter  # type: ignore[import-untyped]
@@ -172,39 +193,54 @@ def highlight(text: str) -> str:
     )
 
 
-def change_of_loop(package: str, name: str, title: str) -> Code | None:
-    """The file ``methods/NAME.py`` of a backend as a change of ``methods/single.py``, which itself
-    is shown as it is; None where it is not here."""
-    file = f"{package}/methods/{name}.py"
-    before, after = method_source(f"{package}/methods/single.py"), method_source(file)
+def loop_diff(package: str, name: str, title: str) -> Code | None:
+    """Return the diff from ``methods/single.py`` to ``methods/NAME.py`` of a backend package with
+    all lines, unchanged ones too, after ``+ ``, ``- `` or two spaces. ``single`` itself is shown in
+    full, without marks; None if the package is not installed."""
+    file = f"{package}/experiment/methods/{name}.py"
+    before, after = method_source(f"{package}/experiment/methods/single.py"), method_source(file)
     if not before or not after or before == after:
         return Code(after, file, title) if after else None
     lines = difflib.ndiff(before.splitlines(), after.splitlines())
     return Code("\n".join(line for line in lines if line[:1] != "?"), file, title)
 
 
-def new_lines(change: Code) -> int:
-    """Lines of code that a change adds; of the loop itself 0."""
+def count_added_lines(change: Code) -> int:
+    """Return the number of non-blank lines, comments included, that a diff adds; 0 for code that is
+    no diff."""
     lines = change.text.splitlines()
-    if not any(line.startswith("- ") for line in lines):
+    if any(line[:2] not in ("", "  ", "- ", "+ ", "? ") for line in lines):
         return 0
     return sum(line.startswith("+ ") and bool(line[2:].strip()) for line in lines)
 
 
 def method_source(file: str) -> str:
-    """The imports and classes of ``package/path.py``, without its docstring and without what every
-    method imports; empty where it is not here."""
+    """Return the top-level statements of ``package/path.py``, i.e. constants, classes, functions
+    and imports except those that all methods share, without docstrings, top-level decorators and
+    the lines between statements; empty if the package is not installed."""
     source = _source(file)
-    tree = ast.parse(source)
-    nodes = [node for node in tree.body if not _idle(node)]
-    lines = source.splitlines()
-    parts = ["\n".join(lines[node.lineno - 1 : node.end_lineno]) for node in nodes]
-    return "\n".join(parts)
+    lines, tree = source.splitlines(), ast.parse(source)
+    dropped = {number for node in ast.walk(tree) for number in _docstring_lines(node)}
+    dropped |= {number + 1 for number in dropped if lines[number : number + 1] == [""]}
+    numbers = (
+        number
+        for node in tree.body
+        if not _is_boilerplate(node)
+        for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    )
+    return "\n".join(lines[number - 1] for number in numbers if number not in dropped)
 
 
-def _idle(node: ast.stmt) -> bool:
-    """A docstring, or an import of what all methods have in common."""
+def _docstring_lines(node: ast.AST) -> range:
+    """Return the line numbers of a class's or function's docstring; empty for other nodes."""
+    if not isinstance(node, ast.ClassDef | ast.FunctionDef) or ast.get_docstring(node) is None:
+        return range(0)
+    return range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1)
+
+
+def _is_boilerplate(node: ast.stmt) -> bool:
+    """Return whether a statement is a docstring or an import that all methods share."""
     common = isinstance(node, ast.ImportFrom) and (node.module or "").endswith(
-        ("methods.base", "__future__", "dualml.errors")
+        ("methods.base", "__future__", "dualml.common.errors")
     )
     return common or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))

@@ -1,4 +1,4 @@
-"""Columns of tables by their keys, and the cells that many tables have."""
+"""Table columns defined by their keys, and the cells that many tables share."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import TrialComparison
 from dualml.report.blocks import Cell, Column, Show, Table, Tone
-from dualml.store.run import Comparison
-from dualml.words import Words, numbers
 
 if TYPE_CHECKING:
-    from dualml.report.spread import Spread
+    from dualml.report.confidence import MeanInterval
 
-#: A row: texts as they are; numbers and means of seeds as the unit of their column asks, None as a
+#: A row: texts are kept; numbers and means are formatted by the unit of their column, None is a
 #: dash.
 Row: TypeAlias = Sequence[Any]
 
@@ -29,30 +29,31 @@ VERDICT_TONES: dict[str, Tone] = {
     "different": "bad",
     "not comparable": "muted",
 }
-#: A sign beside the colour, for those who do not see it and for print.
+#: A sign beside the colour, for colour-blind readers and for print.
 SIGNS: dict[Tone, str] = {"good": "✓", "near": "≈", "bad": "≠", "muted": "–", "": ""}
 
 
 def percent(x: Any) -> str:
-    """Without its sign, for columns that have it in their head."""
+    """Return a fraction as a percentage without the sign, for columns whose head has it: 0.5 →
+    ``50.0``."""
     return numbers.percent(x).removesuffix(" %")
 
 
-def _times(factor: float) -> Callable[[Any], str]:
-    """A quantity in a smaller or larger unit than it is recorded in."""
-    return lambda x: numbers.quantity(factor * x if numbers.known(x) else None)
+def _scaled_formatter(factor: float) -> Callable[[Any], str]:
+    """Return a formatter that multiplies a quantity by ``factor`` first, to convert its unit."""
+    return lambda x: numbers.quantity(factor * x if numbers.is_finite_number(x) else None)
 
 
-#: How a column of a unit shows its numbers; of others as quantities. Times are in seconds; of a
-#: loss that is no cross-entropy and of a perplexity the unit is 1.
+#: Unit → formatter of a column's numbers; other units use `numbers.quantity`. Times are in
+#: seconds; perplexities and losses other than cross-entropy have the unit 1.
 UNITS: Mapping[str, Callable[[Any], str]] = {
     "percent": percent,
     "points": numbers.points,
     "relative": numbers.factor,
     "milliseconds": numbers.ms,
-    "microseconds": _times(1e6),
-    "ns_per_byte": _times(1e9),
-    "gb_per_second": _times(1e-9),
+    "microseconds": _scaled_formatter(1e6),
+    "ns_per_byte": _scaled_formatter(1e9),
+    "gb_per_second": _scaled_formatter(1e-9),
     "nat": numbers.loss,
     "1": numbers.loss,
     "bytes": numbers.nbytes,
@@ -61,30 +62,36 @@ UNITS: Mapping[str, Callable[[Any], str]] = {
 
 
 def table(
-    words: Words,
+    words: Messages,
     name: str,
     specs: Iterable[str | Column],
     rows: Iterable[Row],
     caption: str = "",
     **values: Any,
 ) -> Iterator[Table]:
-    """With the text ``table.NAME``, or that of another ``caption``; none without rows."""
+    """Yield one table with the caption ``table.NAME`` or, if given, ``table.CAPTION``, formatted
+    with ``values``; nothing without rows."""
     heads = columns(words, *specs)
     lines = [[_cell(*pair) for pair in zip(row, heads, strict=True)] for row in rows]
     if lines:
-        yield Table(name, words.filled(f"table.{caption or name}", name, **values), heads, lines)
+        yield Table(
+            name, words.get_formatted(f"table.{caption or name}", name, **values), heads, lines
+        )
 
 
-def _cell(value: Cell | Spread | str | float | None, head: Column) -> Cell | str:
+def _cell(value: Cell | MeanInterval | str | float | None, head: Column) -> Cell | str:
+    """Format one value for its column by the column's unit; cells and texts are returned unchanged,
+    None becomes a dash."""
     if isinstance(value, Cell | str):
         return value
     text = UNITS.get(head.measure, numbers.quantity)
     return text(value) if value is None or isinstance(value, int | float) else value.cell(text)
 
 
-def columns(words: Words, *specs: str | Column) -> list[Column]:
-    """```"`arm`"``` is a column of code, ``"seed:"`` of numbers, ``"train_s:seconds"`` of numbers
-    with the unit ``unit.seconds``; labels are ``column.KEY``."""
+def columns(words: Messages, *specs: str | Column) -> list[Column]:
+    """Return columns from short specs: ```"`arm`"``` is a column of code, ``"arm"`` of text,
+    ``"seed:"`` of numbers, ``"train_s:seconds"`` of numbers with the unit ``unit.seconds``; labels
+    are ``column.KEY``. A `Column` is returned unchanged."""
     heads = []
     for spec in specs:
         if isinstance(spec, Column):
@@ -92,33 +99,38 @@ def columns(words: Words, *specs: str | Column) -> list[Column]:
             continue
         key, colon, unit = spec.strip("`").partition(":")
         show: Show = "number" if colon else "code" if spec.startswith("`") else "text"
-        label = words.either(f"column.{key}", key)
-        heads.append(Column(key, label, words.either(f"unit.{unit}", unit), show, unit))
+        label = words.get(f"column.{key}", key)
+        heads.append(Column(key, label, words.get(f"unit.{unit}", unit), show, unit))
     return heads
 
 
-def number(words: Words, key: str, label: str, unit: str) -> Column:
-    """A column of numbers whose label is made of names."""
+def number(words: Messages, key: str, label: str, unit: str) -> Column:
+    """Return a column of numbers with an explicit label, e.g. one made of names; its unit is the
+    message ``unit.UNIT``."""
     return Column(key, label, words(f"unit.{unit}"), "number", unit)
 
 
-def best(text: str, is_best: bool) -> Cell:
-    """In green where it is the best."""
+def highlight_best(text: str, is_best: bool) -> Cell:
+    """Return a cell with the text, green if ``is_best``."""
     return Cell(text, "good" if is_best else "")
 
 
-def status(of_trial: str, words: Words) -> Cell:
-    return Cell(words.either(f"status.{of_trial}", of_trial), STATUS_TONES.get(of_trial, "muted"))
+def status_cell(trial_status: str, words: Messages) -> Cell:
+    """Return the cell of a trial's status, with its colour; an unknown status is shown as it is."""
+    return Cell(
+        words.get(f"status.{trial_status}", trial_status), STATUS_TONES.get(trial_status, "muted")
+    )
 
 
-def named(of_comparison: str, words: Words) -> Cell:
-    """A verdict with its sign."""
-    tone = VERDICT_TONES.get(of_comparison, "muted")
-    text = words.either(f"verdict.{of_comparison.replace(' ', '_')}", of_comparison)
+def verdict_cell(verdict_name: str, words: Messages) -> Cell:
+    """Return the cell of a verdict's name, with its sign."""
+    tone = VERDICT_TONES.get(verdict_name, "muted")
+    text = words.get(f"verdict.{verdict_name.replace(' ', '_')}", verdict_name)
     return Cell(f"{SIGNS[tone]} {text}", tone)
 
 
-def verdict(c: Comparison, words: Words, *, why: bool = True) -> Cell:
-    """The verdict with its sign, beneath it the reason."""
-    note = words.either(f"reason.{c.reason}", c.reason) if why else ""
-    return replace(named(c.verdict, words), note=note)
+def verdict(c: TrialComparison, words: Messages, *, why: bool = True) -> Cell:
+    """Return the cell of a comparison: the verdict with its sign, and below it the reason, unless
+    ``why`` is False."""
+    note = words.get(f"reason.{c.reason}", c.reason) if why else ""
+    return replace(verdict_cell(c.verdict, words), note=note)

@@ -1,4 +1,4 @@
-"""Curves of a trial on a chosen axis, several seeds taken together, noise made readable."""
+"""Curves of a trial on a chosen axis: several seeds combined, noise smoothed."""
 
 from __future__ import annotations
 
@@ -9,30 +9,41 @@ from typing import Protocol
 
 import numpy as np
 
+from dualml.experiment.store.run import Array, Curve, RunData, Trial
 from dualml.report import figure
-from dualml.store.run import Array, Curve, Run, Trial
 
 AXES = ("epochs", "updates", "seconds")
 
 
 class Drawable(Protocol):
-    """What is drawn of a trial, also of one that goes on."""
+    """The part of a trial that figures need; finished and running trials provide it."""
 
     @property
-    def curves(self) -> Mapping[str, Curve]: ...
+    def curves(self) -> Mapping[str, Curve]:
+        """Metric name → recorded curve, e.g. ``test_accuracy``."""
+        ...
+
     @property
-    def updates(self) -> float | None: ...
+    def updates(self) -> float | None:
+        """Number of parameter updates, None if unknown."""
+        ...
+
     @property
-    def train_s(self) -> float | None: ...
+    def train_s(self) -> float | None:
+        """Seconds of training, None if unknown."""
+        ...
+
     @property
-    def full_batch(self) -> bool: ...
+    def full_batch(self) -> bool:
+        """Whether every update uses the whole training set."""
+        ...
 
 
 @dataclass(frozen=True)
-class Line:
-    """One metric of one arm on one backend: mean over seeds with the range from least to greatest.
+class MeanCurve:
+    """One metric of one arm on one backend: the mean over the seeds with its minimum and maximum.
 
-    ``raw`` is the unsmoothed mean, or None where nothing was smoothed. Equal lengths everywhere.
+    All arrays have the same length. ``raw`` is the unsmoothed mean, None if nothing was smoothed.
     """
 
     x: Array
@@ -42,8 +53,10 @@ class Line:
     raw: Array | None
 
 
-def clock(trial: Drawable) -> tuple[Array, Array]:
-    """Updates and the training seconds at them, from the evaluations and the trial's total."""
+def update_times(trial: Drawable) -> tuple[Array, Array]:
+    """Return numbers of updates and the training seconds at them: the evaluations of the metric
+    with most known times, then the trial's end if it is later; only start and end if no evaluation
+    has a time."""
     timed = [c for c in trial.curves.values() if np.isfinite(c.seconds).any()]
     if not timed:
         return np.array([0.0, trial.updates or 1.0]), np.array([0.0, trial.train_s or np.nan])
@@ -55,19 +68,22 @@ def clock(trial: Drawable) -> tuple[Array, Array]:
     return step, seconds
 
 
-def position(trial: Drawable, curve: Curve, axis: str) -> Array:
-    """Where the curve's points lie on ``axis``; seconds are interpolated between evaluations."""
+def axis_positions(trial: Drawable, curve: Curve, axis: str) -> Array:
+    """Return the x positions of the curve's points on the axis ``updates``, ``epochs`` or
+    ``seconds``; seconds are interpolated between the evaluations if the curve did not record all of
+    them."""
     if axis == "updates":
         return curve.step
     if axis == "epochs":
         return curve.epochs
     if np.isfinite(curve.seconds).all():
         return curve.seconds
-    return np.interp(curve.step, *clock(trial))
+    return np.interp(curve.step, *update_times(trial))
 
 
 def moving_mean(values: Array, window: int) -> Array:
-    """Centred mean over ``window`` (odd) points, over fewer at the ends, NaN left out."""
+    """Return the centred mean over ``window`` (odd) points, over fewer at the ends; NaN is ignored,
+    and returned only where the window has nothing else."""
     half = window // 2
     if half < 1:
         return values
@@ -80,31 +96,35 @@ def moving_mean(values: Array, window: int) -> Array:
     return np.where(n > 0, (total[high] - total[low]) / np.maximum(n, 1), np.nan)
 
 
-def line(trials: Sequence[Drawable], metric: str, axis: str) -> Line | None:
-    """Mean and range over the seeds; cut to the shortest curve; None when nobody has the metric."""
+def mean_curve(trials: Sequence[Drawable], metric: str, axis: str) -> MeanCurve | None:
+    """Return mean and range over the trials that have the metric, cut to the shortest curve; None
+    if no trial has it. Only the training loss (``loss``) is smoothed, by a moving mean over a
+    thirtieth of its points: from 60 points on, and unless all trials train on full batches."""
     have = [t for t in trials if metric in t.curves]
     if not have:
         return None
     n = min(len(t.curves[metric].step) for t in have)
-    x = np.mean([position(t, t.curves[metric], axis)[:n] for t in have], axis=0)
+    x = np.mean([axis_positions(t, t.curves[metric], axis)[:n] for t in have], axis=0)
     values = np.array([t.curves[metric].value[:n] for t in have])
     noisy = metric == "loss" and n >= 40 and not all(t.full_batch for t in have)
-    width = n // 30 | 1 if noisy else 1  # points to average over: a thirtieth of the curve
+    width = n // 30 | 1 if noisy else 1  # smoothing window: a thirtieth of the curve
     smooth = np.array([moving_mean(v, width) for v in values])
     raw = values.mean(axis=0) if width > 1 else None
-    return Line(x, smooth.mean(axis=0), smooth.min(axis=0), smooth.max(axis=0), raw)
+    return MeanCurve(x, smooth.mean(axis=0), smooth.min(axis=0), smooth.max(axis=0), raw)
 
 
-def thin(x: Array, *ys: Array, points: int = 300) -> tuple[Array, ...]:
-    """At most about ``points`` points, the last one kept."""
+def thin_points(x: Array, *ys: Array, points: int = 300) -> tuple[Array, ...]:
+    """Reduce curves to about ``points`` points, evenly by index; the first and the last point are
+    kept, a curve with no more points is returned whole."""
     if len(x) <= points:
         return (x, *ys)
     keep = np.unique(np.linspace(0, len(x) - 1, points).round().astype(int))
     return (x[keep], *(y[keep] for y in ys))
 
 
-def extremes(x: Array, y: Array, points: int = 300) -> tuple[Array, Array]:
-    """Thinned like `thin`, but each block keeps its least and its greatest value."""
+def thin_keeping_extremes(x: Array, y: Array, points: int = 300) -> tuple[Array, Array]:
+    """Reduce a curve to about ``points`` points: the minimum and the maximum of each of ``points //
+    2`` blocks. Blocks without a finite value are dropped, and the last point is not always kept."""
     if len(x) <= points:
         return x, y
     kept: list[int] = []
@@ -114,8 +134,9 @@ def extremes(x: Array, y: Array, points: int = 300) -> tuple[Array, Array]:
     return x[kept], y[kept]
 
 
-def at_epochs(trial: Trial, metric: str, epochs: float) -> tuple[float, float] | None:
-    """Last recorded value no later than ``epochs``, and the update it was recorded at."""
+def value_at_epochs(trial: Trial, metric: str, epochs: float) -> tuple[float, float] | None:
+    """Return the last finite value recorded no later than ``epochs``, and the update at which it
+    was recorded; None without one."""
     curve = trial.curves.get(metric)
     if curve is None:
         return None
@@ -123,19 +144,20 @@ def at_epochs(trial: Trial, metric: str, epochs: float) -> tuple[float, float] |
     return (float(curve.value[kept[-1]]), float(curve.step[kept[-1]])) if len(kept) else None
 
 
-def drawn(
-    run: Run,
+def mean_lines(
+    run: RunData,
     arms: Sequence[str],
     metric: str,
     axis: str,
     factor: float = 1.0,
     after: float = -np.inf,
 ) -> list[figure.Mark]:
-    """The means of arms on all backends, from some place on."""
+    """Return the mean curves of arms on all backends that have the metric, multiplied by
+    ``factor``, without points whose position on the axis is at or before ``after``."""
     marks: list[figure.Mark] = []
     for backend, arm in itertools.product(run.backends, arms):
-        if curve := line(run.select(arm, backend), metric, axis):
+        if curve := mean_curve(run.select(arm, backend), metric, axis):
             kept = curve.x > after
-            x, mean = thin(curve.x[kept], curve.mean[kept])
-            marks.append(figure.Line(x, factor * mean, figure.Owner(arm, backend)))
+            x, mean = thin_points(curve.x[kept], curve.mean[kept])
+            marks.append(figure.LineMark(x, factor * mean, figure.SeriesId(arm, backend)))
     return marks

@@ -1,4 +1,4 @@
-"""How far two backends are apart: the loss of both, and beneath it their distance and its limit."""
+"""Distance between backends: figures with the loss of both above their distance and its limit."""
 
 from __future__ import annotations
 
@@ -7,45 +7,52 @@ from typing import Any
 
 import numpy as np
 
-from dualml.report import curves, keys, ranks
-from dualml.report.figure import Axis, Band, Figure, Key, Line, Mark, Owner, Panel
+from dualml.common.words import Messages
+from dualml.experiment.store.run import RunData, TrialComparison
+from dualml.report import curves, legend, ranks
+from dualml.report.figure import Axis, Band, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
 from dualml.report.measures import loss_unit, slug
-from dualml.store.run import Comparison, Run
-from dualml.words import Words
 
 COLUMNS = 3  # arms in a figure
-#: Of the first pair, the second, …
+#: Colour and stroke of the first pair, the second, …
 PAIRS = (("black", "line"), ("plum", "fine-dashes"), ("green", "fine-dots"))
 
 
 def distance_figures(
-    run: Run, words: Words, group: str, compared: Sequence[Comparison]
+    run: RunData, words: Messages, group: str, compared: Sequence[TrialComparison]
 ) -> Iterator[Figure]:
-    """Per arm a column: the loss of all frameworks, beneath it their distance and its envelope."""
+    """Yield figures with a column per arm of the group that occurs in ``compared``, at most
+    `COLUMNS` in each: its losses on all backends above the distance of each compared pair and its
+    limit."""
     arms = [a for a in run.groups()[group] if any(c.arm == a for c in compared)]
     pairs = list(dict.fromkeys(_pair(c) for c in compared))
     margin, floor = (float(run.parity_settings.get(key) or 0) for key in ("margin", "floor"))
     y = distance_axis(words, [c.curve for c in compared], margin or 1, floor)
     looks = [
-        *keys.backends(run),
-        *(Key("series", pair, color=PAIRS[k % 3][0], stroke=PAIRS[k % 3][1])
-          for k, pair in enumerate(pairs)),
-        Key("series", "envelope", words("figure.envelope"), color="line"),
-    ]  # fmt: skip
+        *legend.backends(run),
+        *(
+            LegendEntry("series", pair, color=PAIRS[k % 3][0], stroke=PAIRS[k % 3][1])
+            for k, pair in enumerate(pairs)
+        ),
+        LegendEntry("series", "envelope", words("figure.envelope"), color="line"),
+    ]
     for start in range(0, len(arms), COLUMNS):
         shown = arms[start : start + COLUMNS]
         panels = [_losses(run, words, arm, compared) for arm in shown]
         for arm in shown:
             pairs_of = dict.fromkeys(_pair(c) for c in compared if c.arm == arm)
-            curves_of = {p: [c.curve for c in compared if c.arm == arm and _pair(c) == p]
-                         for p in pairs_of}  # fmt: skip
+            curves_of = {
+                p: [c.curve for c in compared if c.arm == arm and _pair(c) == p] for p in pairs_of
+            }
             panels.append(distance_panel(words, curves_of, y, margin or 1, floor))
-        several = any(ranks.size(run, arm) > 1 for arm in shown)
+        several = any(ranks.world_size(run, arm) > 1 for arm in shown)
         caption = [words("figure.furthest", n=len(arms))] if several else []
-        unlisted = [Key("arm", k.name, color=k.color, listed=False) for k in keys.arms(run, shown)]
+        unlisted = [
+            LegendEntry("arm", k.name, color=k.color, listed=False) for k in legend.arms(run, shown)
+        ]
         yield Figure(
             f"{slug(group)}-distance" + (f"-{start // 3 + 1}" if len(arms) > COLUMNS else ""),
-            words.sentences([*caption, words("figure.distance")]),
+            words.join_sentences([*caption, words("figure.distance")]),
             words("alt.distance", arms=shown, pairs=pairs),
             panels,
             [*unlisted, *looks],
@@ -55,8 +62,9 @@ def distance_figures(
         )
 
 
-def _losses(run: Run, words: Words, arm: str, compared: Sequence[Comparison]) -> Panel:
-    """The unsmoothed loss of the compared updates: coincidence is seen, not computed."""
+def _losses(run: RunData, words: Messages, arm: str, compared: Sequence[TrialComparison]) -> Panel:
+    """Return a panel with the unsmoothed losses of an arm on all backends, a line per seed, up to
+    its last compared update, so that equality is visible."""
     last = max(max(c.curve["step"]) for c in compared if c.arm == arm)
     marks: list[Mark] = []
     for backend in run.backends:
@@ -64,16 +72,17 @@ def _losses(run: Run, words: Words, arm: str, compared: Sequence[Comparison]) ->
             curve = trial.curves.get("loss")
             if curve is not None:
                 kept = curve.step <= last
-                x, y = curves.thin(curve.step[kept], curve.value[kept])
-                marks.append(Line(x, y, Owner(arm, backend)))
+                x, y = curves.thin_points(curve.step[kept], curve.value[kept])
+                marks.append(LineMark(x, y, SeriesId(arm, backend)))
     loss = Axis(words("axis.loss", unit=loss_unit(run)))
-    return Panel(marks, Axis(words("axis.updates")), loss, arm, height=190, owner=Owner(arm))
+    return Panel(marks, Axis(words("axis.updates")), loss, arm, height=190, owner=SeriesId(arm))
 
 
 def distance_axis(
-    words: Words, judged: Sequence[Mapping[str, Any]], margin: float, floor: float
+    words: Messages, judged: Sequence[Mapping[str, Any]], margin: float, floor: float
 ) -> Axis:
-    """For the distances and limits of these comparisons, each the ``curve`` of a verdict."""
+    """Return the logarithmic y axis that holds the distances and limits of all ``judged`` curves; a
+    limit is ``margin`` times the envelope, which is at least ``floor``."""
     distances = [v for curve in judged for v in curve["loss"] if v]
     bounds = [margin * max(v or 0.0, floor) for curve in judged for v in curve["envelope"]]
     positive = [v for v in [*distances, *bounds] if v > 0] or [1e-9]
@@ -81,13 +90,15 @@ def distance_axis(
 
 
 def distance_panel(
-    words: Words,
+    words: Messages,
     pairs: Mapping[str, Sequence[Mapping[str, Any]]],
     y: Axis,
     margin: float,
     floor: float,
 ) -> Panel:
-    """Each pair over its seeds: the largest distance against the smallest limit of equality."""
+    """Return a panel with, at each update, the largest distance and the smallest limit of each pair
+    over its seeds, cut to the shortest; a limit is ``margin`` times the envelope, which is at least
+    ``floor``."""
     marks: list[Mark] = []
     for pair, seeds in pairs.items():
         n = min(len(curve["step"]) for curve in seeds)
@@ -97,15 +108,16 @@ def distance_panel(
             for key in ("loss", "envelope")
         )
         limit = margin * np.maximum(envelope.min(axis=0), floor)
-        x, distances, top = curves.thin(step, distance.max(axis=0), limit, points=200)
-        owner = Owner(series=pair)
+        x, distances, top = curves.thin_points(step, distance.max(axis=0), limit, points=200)
+        owner = SeriesId(series=pair)
         marks += [
-            Band(x, None, top, Owner(series="envelope")),
-            Line(x, top, owner, weight="faint"),
-            Line(x, np.maximum(distances, y.low or 0.0), owner),
+            Band(x, None, top, SeriesId(series="envelope")),
+            LineMark(x, top, owner, weight="faint"),
+            LineMark(x, np.maximum(distances, y.low or 0.0), owner),
         ]
     return Panel(marks, Axis(words("axis.updates")), y, height=190)
 
 
-def _pair(c: Comparison) -> str:
+def _pair(c: TrialComparison) -> str:
+    """Return the names of the two compared backends, ``A – B``."""
     return f"{c.a} – {c.b}"

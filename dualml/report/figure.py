@@ -1,7 +1,7 @@
-"""A figure as data: panels with axes and marks; `dualml.report.draw` draws them all.
+"""Figures as data: panels with axes and marks, drawn by `dualml.report.draw`.
 
-A mark says whose it is (`Owner`); the figure's keys say how each arm, backend and series is shown.
-From the keys come the one legend and the switches that hide an arm or a backend in all panels.
+A mark names its series (`SeriesId`); the keys of the figure set the style of each arm, backend and
+series. They also make the one legend, whose entries toggle an arm or a backend in all panels.
 """
 
 from __future__ import annotations
@@ -14,46 +14,49 @@ if TYPE_CHECKING:  # a table for the terminal must not wait for NumPy
     import numpy as np
     from numpy.typing import NDArray
 
-#: Pixels between the margins of a page; letters are equally large in all figures.
+#: Width of a page in pixels; the font size is the same in all figures.
 WIDTH = 880
 
 Values: TypeAlias = "Sequence[float] | NDArray[np.float64]"
 Kind: TypeAlias = Literal["arm", "backend", "series"]
-#: In the order in which their keys decide.
+#: Kinds of keys in order of precedence.
 KINDS: tuple[Kind, ...] = ("series", "arm", "backend")
 
 
 @dataclass(frozen=True)
-class Owner:
-    """Whose mark it is. ``series``: a strategy, a part of an update, a kind of link, a fit."""
+class SeriesId:
+    """The series that a mark belongs to: an arm, a backend, or (``series``) a strategy, a part of
+    an update, a kind of link, a fit."""
 
     arm: str = ""
     backend: str = ""
     series: str = ""
 
-    def of(self, kind: Kind) -> str:
+    def name_for(self, kind: Kind) -> str:
+        """Return the name of the arm, the backend or the series, as ``kind`` says; empty if there
+        is none."""
         return str(getattr(self, kind))
 
 
-NOBODY = Owner()
+NOBODY = SeriesId()
 
 
 @dataclass(frozen=True)
-class Key:
-    """How an arm, a backend or a series is shown, and its entry in the legend.
+class LegendEntry:
+    """The style of an arm, a backend or a series, and its entry in the legend.
 
-    What a key leaves empty is decided by another key of the same mark: an arm gives the colour, its
-    backend the stroke. Without any a mark is a solid line in ink.
+    Attributes that a key leaves empty are set by another key of the same mark: an arm sets the
+    colour, its backend the stroke. Without any key a mark is a solid line in ink.
 
     Args:
-        label: shown in the legend; the name where it is empty.
+        label: text in the legend; the name if it is empty.
         color, stroke, marker: names in `palette.COLORS`, `palette.STROKES`, `text.SHAPES` of
             `dualml.report.draw`; ``hollow`` leaves a marker white inside.
         pale: drawn half transparent.
-        listed: whether it stands in the legend, where it can be switched off.
+        listed: whether the legend lists it, where it can be toggled.
     """
 
-    of: Kind
+    kind: Kind
     name: str
     label: str = ""
     color: str = ""
@@ -65,23 +68,23 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Line:
+class LineMark:
     """A curve or points; NaN interrupts it.
 
     Args:
-        low, high: a band about the curve, or with ``bars`` an error bar at every point, along y or
+        low, high: a band around the curve, or with ``bars`` an error bar at every point, along y or
             (values of x) along x.
-        joined: False for points alone, which need a marker.
-        marker, hollow, dashed: in place of what the keys say; "none" is no marker.
-        weight: "main" as the keys say, "thin" a hair line, "faint" the noise behind a mean.
-        shift: pixels to the side (along y where names stand on that axis), so that equal points of
-            several backends can be told apart; the values stay what they are.
-        hints: a text for each point, shown under the pointer in place of its two values.
+        joined: False for points only, which need a marker.
+        marker, hollow, dashed: override the style of the keys; "none" is no marker.
+        weight: "main" as the keys set it, "thin" a hairline, "faint" the noise behind a mean.
+        shift: pixels to the side (along y if that axis has names), so that equal points of several
+            backends can be told apart; the values are unchanged.
+        hints: a text for each point, shown under the pointer instead of its two values.
     """
 
     x: Values
     y: Values
-    owner: Owner = NOBODY
+    owner: SeriesId = NOBODY
     low: Values | None = None
     high: Values | None = None
     bars: Literal["", "x", "y"] = ""
@@ -96,38 +99,39 @@ class Line:
 
 @dataclass(frozen=True)
 class Band:
-    """A pale area between ``low`` and ``high`` without a curve of its own, None: to the edge."""
+    """A pale area between ``low`` and ``high`` without a curve; None extends it to the edge."""
 
     x: Values
     low: Values | None
     high: Values | None
-    owner: Owner = NOBODY
+    owner: SeriesId = NOBODY
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A horizontal bar from ``left`` over ``width`` in row ``y``; ``text`` stands at its end."""
+    """A horizontal bar from ``left`` over ``width`` in row ``y``, with ``text`` at its end."""
 
     y: float
     width: float
-    owner: Owner = NOBODY
+    owner: SeriesId = NOBODY
     left: float = 0.0
     height: float = 0.66
     text: str = ""
 
 
 @dataclass(frozen=True)
-class Box:
-    """A filled rectangle, text inside where it fits: a pass in a timeline, a rank in a drawing.
+class BoxMark:
+    """A filled rectangle with text inside if it fits, e.g. a pass in a timeline or a rank in a
+    drawing.
 
-    ``tone`` from 0, the full colour, to 1, its palest; ``frame``: an outline on a light ground.
+    ``tone`` from 0, the full colour, to 1, its palest; ``frame``: an outline on a light background.
     """
 
     x: float
     y: float
     width: float
     height: float
-    owner: Owner = NOBODY
+    owner: SeriesId = NOBODY
     text: str = ""
     tone: float = 0.0
     frame: bool = False
@@ -135,11 +139,12 @@ class Box:
 
 
 @dataclass(frozen=True)
-class Cells:
-    """A matrix as shades from 0 to ``top``: row r about y = r, column c about x = c.
+class Heatmap:
+    """A matrix as shades from 0 to ``top``: row r is centred at y = r, column c at x = c.
 
-    NaN stays empty. Numbers stand in the cells where they fit; ``empty`` stands across a row of
-    zeros (otherwise zeros are numbers, too). ``label`` names the scale of shades in the legend.
+    NaN stays empty. Numbers are printed in the cells if they fit; ``empty`` is printed across a row
+    of zeros (without it, zeros are printed as numbers). ``label`` names the scale of shades in the
+    legend.
     """
 
     table: Sequence[Sequence[float]] | NDArray[np.float64]
@@ -150,26 +155,28 @@ class Cells:
 
 @dataclass(frozen=True)
 class Arrow:
-    """``dot`` at its start and ``text`` before that; ``both``: a head at each end."""
+    """An arrow from (x0, y0) to (x1, y1): ``dot`` marks its start and ``text`` stands before it;
+    ``both``: a head at each end."""
 
     x0: float
     y0: float
     x1: float
     y1: float
-    owner: Owner = NOBODY
+    owner: SeriesId = NOBODY
     text: str = ""
     dot: bool = False
     both: bool = False
 
 
 @dataclass(frozen=True)
-class Text:
-    """Its lines are centred about y; ``dy`` in pixels. Beyond the axes it stays visible."""
+class TextMark:
+    """A text whose lines are centred at y, moved by ``dy`` pixels. It stays visible beyond the
+    axes."""
 
     x: float
     y: float
     text: str
-    owner: Owner = NOBODY
+    owner: SeriesId = NOBODY
     align: Literal["left", "center", "right"] = "left"
     bold: bool = False
     muted: bool = False
@@ -178,33 +185,35 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Rule:
-    """A line across the panel (or a band up to ``to``) that means a value: 0, a margin, perfect."""
+class ReferenceLine:
+    """A line across the panel at a reference value (or a band up to ``to``): 0, a margin, the
+    ideal."""
 
     at: float
     to: float | None = None
     axis: Literal["x", "y"] = "y"
-    owner: Owner = NOBODY
+    owner: SeriesId = NOBODY
     dashed: bool = False
     faint: bool = False
 
 
-Mark: TypeAlias = Line | Band | Bar | Box | Cells | Arrow | Text | Rule
+Mark: TypeAlias = LineMark | Band | Bar | BoxMark | Heatmap | Arrow | TextMark | ReferenceLine
 
 
 @dataclass(frozen=True)
 class Axis:
-    """How positions become places.
+    """An axis: its scale, range, ticks and label.
 
     Args:
-        scale: "auto" is logarithmic where positive values span more than ``wide``; "symlog" is
-            linear below 1.
-        low, high: ends, where the marks shall not decide.
+        scale: "auto" is logarithmic if positive values span a factor of more than ``wide``;
+            "symlog" is linear below 1.
+        low, high: fixed ends; None: the marks decide.
         whole: only whole numbers are ticks.
-        ticks: positions with labels; else the renderer chooses, or ``names`` of positions 0, 1, …;
-            on y the first stands above.
+        ticks: positions with labels; None: the renderer chooses them, or uses ``names`` for
+            positions 0, 1, …, on y from top to bottom.
         beside: a text at the right end of each of these rows (y only).
-        hidden: neither line nor ticks nor grid.
+        flip: whether values grow downwards (y only).
+        hidden: draw neither line nor ticks nor grid.
     """
 
     label: str = ""
@@ -223,7 +232,8 @@ class Axis:
 
 @dataclass(frozen=True)
 class Panel:
-    """``height`` in pixels of what the axes enclose; ``weight``: width against other columns.
+    """A plot with two axes. ``height``: pixels of the plot area; ``weight``: width relative to
+    other columns.
 
     The title has the colour of ``owner``. Labels that a neighbour repeats are shown once.
     """
@@ -234,7 +244,7 @@ class Panel:
     title: str = ""
     height: float = 240.0
     weight: float = 1.0
-    owner: Owner = NOBODY
+    owner: SeriesId = NOBODY
 
 
 @dataclass(frozen=True)
@@ -242,17 +252,17 @@ class Figure:
     """Panels in rows of ``columns``; None leaves a place empty. The anchor is ``figure-NAME``.
 
     Args:
-        alt: what it shows, in words.
-        keys: how owners are shown, in the order of the legend.
+        alt: alternative text: the content of the figure in words.
+        keys: the styles of series, in the order of the legend.
         width: in pixels; `WIDTH` fills the page.
-        share_x, share_y: panels with one range: those of a column, of a row, or all.
+        share_x, share_y: which panels share one range: those of a column, of a row, or all.
     """
 
     name: str
     caption: str
     alt: str
     panels: Sequence[Panel | None]
-    keys: Sequence[Key] = ()
+    keys: Sequence[LegendEntry] = ()
     columns: int = 1
     width: float = WIDTH
     share_x: Literal["", "column", "all"] = ""

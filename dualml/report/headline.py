@@ -1,72 +1,80 @@
-"""The page's answer in one sentence: which arms are equal, which are different."""
+"""The answer of the page in one sentence: which arms are equal and which are different."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from dualml.common.words import Messages
+from dualml.experiment.store.run import RunData, Serial
 from dualml.report import ranks
 from dualml.report.blocks import Tone
 from dualml.report.columns import VERDICT_TONES
-from dualml.store.run import Run, Serial
-from dualml.words import Words
 
-#: From worst to best: the tone of the headline is that of the worst verdict there is.
+#: From worst to best: the headline has the tone of the worst verdict.
 WORST_FIRST = ("different", "not comparable", "statistically equal", "equal")
 TONES: tuple[Tone, ...] = tuple(VERDICT_TONES[verdict] for verdict in WORST_FIRST)
 
 
-def headline(run: Run, words: Words) -> tuple[Tone, str]:
-    """Tone and one sentence: which arms are equal, which different, and n workers against one."""
+def headline(run: RunData, words: Messages) -> tuple[Tone, str]:
+    """Return tone and sentences: which arms are equal between the frameworks and which differ, then
+    how many arms with several ranks, split models, recomputation or offloading are equal to their
+    baseline. The tone is that of the worst verdict."""
     tone, sentence = _frameworks(run, words)
     if not run.judged:
         return tone, sentence
     sentences = []
     for key in ("serial", "serial_split", "serial_recompute", "serial_offload"):
-        compared = [s for s in run.judged if kind(run, s) == key]
+        compared = [s for s in run.judged if comparison_kind(run, s) == key]
         if compared:
             equal = sum(s.verdict == "equal" for s in compared)
             sentences.append(words(f"headline.{key}", equal=equal, n=len(compared)))
     worst = _tone(s.verdict for s in run.judged)
     if not run.comparisons:  # one backend
-        return worst, words.sentences(sentences)
-    return min(tone, worst, key=TONES.index), words.sentences([sentence, *sentences])
+        return worst, words.join_sentences(sentences)
+    return min(tone, worst, key=TONES.index), words.join_sentences([sentence, *sentences])
 
 
-def split(run: Run, s: Serial) -> bool:
-    """Whether a split arm is held against its whole model."""
-    return s.arm in run.arms and ranks.split(run, s.arm)
+def is_split_comparison(run: RunData, s: Serial) -> bool:
+    """Return whether a split arm is compared with its whole model."""
+    return s.arm in run.arms and ranks.is_split(run, s.arm)
 
 
-def kind(run: Run, s: Serial) -> str:
-    """What is held against what: several ranks or a method against one process (``serial``), a
-    split model against the whole one (``serial_split``), one process that computes activations
-    again against one that keeps them (``serial_recompute``), or keeps state or weights elsewhere
-    against one that does not (``serial_offload``)."""
-    if split(run, s):
+def comparison_kind(run: RunData, s: Serial) -> str:
+    """Return what is compared: several ranks or a method with one process (``serial``), a split
+    model with the whole one (``serial_split``), one process that recomputes activations with one
+    that keeps them (``serial_recompute``), or one that offloads state or weights with one that does
+    not (``serial_offload``)."""
+    if is_split_comparison(run, s):
         return "serial_split"
-    alone = s.arm in run.arms and ranks.size(run, s.arm) == 1 and not run.settings[s.arm].method
+    alone = (
+        s.arm in run.arms and ranks.world_size(run, s.arm) == 1 and not run.settings[s.arm].method
+    )
     if alone and run.settings[s.arm].offload is not None:
         return "serial_offload"
     again = alone and run.settings[s.arm].recompute != "none"
     return "serial_recompute" if again else "serial"
 
 
-def worse_first(verdict: str) -> int:
-    """0 for the worst, and for what this version does not know."""
+def verdict_rank(verdict: str) -> int:
+    """Return the rank of a verdict, 0 for the worst; unknown verdicts count as the worst."""
     return WORST_FIRST.index(verdict) if verdict in WORST_FIRST else 0
 
 
 def _tone(verdicts: Iterable[str]) -> Tone:
-    return TONES[min(map(worse_first, verdicts))]
+    """Return the tone of the worst of the verdicts, which must not be empty."""
+    return TONES[min(map(verdict_rank, verdicts))]
 
 
-def _frameworks(run: Run, words: Words) -> tuple[Tone, str]:
+def _frameworks(run: RunData, words: Messages) -> tuple[Tone, str]:
+    """Return tone and sentence of the comparison between frameworks, by the worst verdict of each
+    arm; "muted" if nothing was compared. Arms without a planned order count only if there are no
+    others."""
     if not run.comparisons:
         return "muted", words("headline.none" if run.comparisons is None else "headline.empty")
     worst: dict[str, str] = {}
-    # Arms without a planned order cannot agree and are not meant to.
+    # Arms without a planned order cannot agree, and are not expected to.
     for c in [c for c in run.comparisons if c.reason != "free_order"] or run.comparisons:
-        worst[c.arm] = min(worst.get(c.arm, "equal"), c.verdict, key=worse_first)
+        worst[c.arm] = min(worst.get(c.arm, "equal"), c.verdict, key=verdict_rank)
     parts = []
     for verdict in reversed(WORST_FIRST):
         if arms := [arm for arm in run.arms if worst.get(arm) == verdict]:
@@ -77,8 +85,9 @@ def _frameworks(run: Run, words: Words) -> tuple[Tone, str]:
     return _tone(worst.values()), sentence
 
 
-def _names(run: Run, arms: list[str], words: Words, most: int = 5) -> str:
-    """All of a few arms; of many, those of the main group and how many more."""
+def _names(run: RunData, arms: list[str], words: Messages, most: int = 5) -> str:
+    """Return all names of at most ``most`` arms; of more, up to ``most`` of the main group (of all,
+    if none is in it) and the number of others."""
     if len(arms) <= most:
         return words.join(arms)
     shown = [arm for arm in arms if arm in run.main_arms()][:most] or arms[:most]

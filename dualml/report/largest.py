@@ -1,61 +1,83 @@
-"""The largest models that trained under a limit, as a table and sentences."""
+"""The largest models that trained within a memory limit, as a table and sentences."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dualml.cost.units import told_bytes
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.largest import LargestRow, SizeAttempt
+from dualml.planning.cost.units import format_bytes
 from dualml.report.blocks import Cells, Column, Table
-from dualml.store.largest import LargestRow, Tried
-from dualml.words import Words, numbers
 
 TEXTS = ("backend", "recompute")
 KEYS = (
-    "backend", "ranks", "zero", "recompute", "predicted", "blocks", "parameters", "bytes", "losses",
+    "backend",
+    "ranks",
+    "zero",
+    "recompute",
+    "predicted",
+    "blocks",
+    "parameters",
+    "bytes",
+    "losses",
     "seconds",
-)  # fmt: skip
+)
 
 
-def line(tried: Tried, words: Words) -> str:
-    """One try."""
+def describe_try(tried: SizeAttempt, words: Messages) -> str:
+    """Return the result of one try as a sentence."""
     if tried.fits:
-        return words("largest.fits", blocks=tried.blocks, loss=losses(tried))
+        return words("largest.fits", blocks=tried.blocks, loss=format_losses(tried))
     return words("largest.full", blocks=tried.blocks, reason=tried.reason)
 
 
-def losses(tried: Tried) -> str:
+def format_losses(tried: SizeAttempt) -> str:
+    """Return the first and the last loss of a try, e.g. ``4.2 → 3.9``."""
     return " → ".join(numbers.loss(loss) for loss in (tried.losses[0], tried.losses[-1]))
 
 
-def largest(row: LargestRow) -> Tried:
-    """Of its tries the one that is the answer."""
+def best_try(row: LargestRow) -> SizeAttempt:
+    """Return the try with the most blocks that fit, which is the row's ``blocks``."""
     return next(tried for tried in row.tries if tried.blocks == row.blocks)
 
 
-def table(rows: Sequence[LargestRow], words: Words, name: str = "largest") -> Table:
-    """Blocks and bytes by the planner, and as they trained."""
+def table(rows: Sequence[LargestRow], words: Messages, name: str = "largest") -> Table:
+    """Return a table of blocks and bytes, predicted by the planner and measured in training. There
+    must be a row; the caption takes model, width and limit from the first."""
     columns = [
         Column(key, words(f"largest.column.{key}"), show="text" if key in TEXTS else "number")
         for key in KEYS
     ]
     cells: list[Cells] = []
     for row in rows:
-        best = largest(row)
-        cells.append([
-            row.backend, str(row.world_size), str(row.zero), row.recompute,
-            str(row.predicted_blocks), str(row.blocks), f"{row.parameters:,}",
-            f"{told_bytes(row.predicted_bytes)} / {told_bytes(best.held_bytes)}", losses(best),
-            numbers.quantity(best.step_s),
-        ])  # fmt: skip
+        best = best_try(row)
+        cells.append(
+            [
+                row.backend,
+                str(row.world_size),
+                str(row.zero),
+                row.recompute,
+                str(row.predicted_blocks),
+                str(row.blocks),
+                f"{row.parameters:,}",
+                f"{format_bytes(row.predicted_bytes)} / {format_bytes(best.held_bytes)}",
+                format_losses(best),
+                numbers.quantity(best.step_s),
+            ]
+        )
     first = rows[0]
     caption = words(
-        "largest.caption", model=first.model, width=first.width, limit=told_bytes(first.limit_bytes)
+        "largest.caption",
+        model=first.model,
+        width=first.width,
+        limit=format_bytes(first.limit_bytes),
     )
     return Table(name, caption, columns, cells)
 
 
-def next_one(row: LargestRow, words: Words) -> str:
-    """Why one block more does not train."""
+def explain_limit(row: LargestRow, words: Messages) -> str:
+    """Return the sentence that says why one more block does not train, or, if that was not tried,
+    that the row has the most blocks tried."""
     above = next((tried for tried in row.tries if tried.blocks == row.blocks + 1), None)
     setting = f"{row.backend}, ZeRO-{row.zero}, {row.recompute}"
     if above is None:

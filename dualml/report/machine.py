@@ -1,21 +1,22 @@
-"""What the ranks of a run had to share, and how long the vector is that they combine."""
+"""CPU cores that the ranks of a run shared, and the size of the vector that they reduce."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from dualml.machine import recorded_cores
-from dualml.store.run import Run
-from dualml.words import Words
+from dualml.common.machine import recorded_cores
+from dualml.common.words import Messages
+from dualml.experiment.store.run import RunData
 
 
-def cores(run: Run, backend: str) -> int | None:
-    """Usable cores, as the backend recorded them."""
+def cores(run: RunData, backend: str) -> int | None:
+    """Return the number of usable cores, as the backend recorded it; None if it did not."""
     return recorded_cores(run.environment.get(backend) or {})
 
 
-def crowded(run: Run) -> list[tuple[str, int, int, int]]:
-    """Backends whose ranks had to share cores: backend, most ranks, threads of each, cores."""
+def oversubscribed_backends(run: RunData) -> list[tuple[str, int, int, int]]:
+    """Return the backends whose ranks had to share cores: backend, ranks of the successful trial
+    with most threads (of those with several ranks), threads per rank, cores."""
     out = []
     for backend in run.backends:
         have = cores(run, backend)
@@ -29,17 +30,18 @@ def crowded(run: Run) -> list[tuple[str, int, int, int]]:
     return out
 
 
-def vector_bytes(run: Run) -> int | None:
-    """S: bytes of the model's parameters in float32; None for a model that is not known here."""
-    from dualml.errors import UserError
-    from dualml.model.spec import ModelSpec
-    from dualml.model.zoo import model
+def vector_bytes(run: RunData) -> int | None:
+    """Return S, the bytes of the parameters of the experiment's model in float32, not of an arm's
+    variant; None for an unknown model."""
+    from dualml.algorithms.model.spec import ModelSpec
+    from dualml.algorithms.model.zoo import model
+    from dualml.common.errors import UserError
 
     name, data = str(run.experiment.get("model")), run.meta.get("data") or {}
     if run.experiment.get("pretrained"):
         return ModelSpec.restore(dict(run.models[name])).nbytes() if name in run.models else None
     sizes: dict[str, Any] = {key: run.experiment.get(key) for key in ("sizes", "recurrent")}
-    if data.get("vocabulary"):  # of a text
+    if data.get("vocabulary"):  # text data
         sizes |= {"words": data["vocabulary"], "length": data.get("length")}
     if data.get("classes"):
         sizes["classes"] = len(data["classes"])
@@ -49,9 +51,10 @@ def vector_bytes(run: Run) -> int | None:
         return None
 
 
-def crowded_items(run: Run, words: Words) -> list[str]:
-    """The backends whose ranks had to share cores, with the numbers."""
+def oversubscription_items(run: RunData, words: Messages) -> list[str]:
+    """Return a text for each backend whose ranks had to share cores, with the numbers of ranks,
+    threads and cores."""
     return [
         words("page.crowded_item", backend=backend, ranks=n, threads=threads, cores=have)
-        for backend, n, threads, have in crowded(run)
+        for backend, n, threads, have in oversubscribed_backends(run)
     ]

@@ -1,11 +1,11 @@
-r"""A small part of LaTeX → MathML, which browsers draw without a network or a script.
+r"""Convert a small subset of LaTeX to MathML, which browsers draw without a network or a script.
 
-Known: letters, digits, operators, ``^ _ { }``, ``\frac \sqrt \hat \bar``, upright words in
-``\mathrm{} \text{} \operatorname{}``, the spaces ``\, \quad`` and symbols by their names in HTML or
+Supported: letters, digits, operators, ``^ _ { }``, ``\frac \sqrt \hat \bar``, upright words in
+``\mathrm{} \text{} \operatorname{}``, the spaces ``\, \quad`` and symbols by their HTML names or
 `SYMBOLS`. Markdown keeps the LaTeX, so every formula is written once.
 
-A library that knows more, latex2mathml 3.81, writes commands that it does not know and braces that
-do not match into the page, and a ``<`` in a text as markup: what is unknown is refused here.
+A larger library, latex2mathml 3.81, copies unknown commands and unbalanced braces into the page,
+and a ``<`` in a text as markup; here, unsupported input is refused.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ import re
 from html import escape
 from html.entities import html5
 
-#: Commands that HTML calls otherwise or not at all.
+#: Commands whose name in HTML is different or missing.
 SYMBOLS = {"varepsilon": "ε", "cdot": "·", "partial": "∂", "log": "log", "min": "min", "max": "max"}
 _TOKEN = re.compile(r"\\[A-Za-z]+|\\,|\s+|\d+(?:\.\d+)?|.", re.S)
 
 
 def mathml(latex: str, *, block: bool = True) -> str:
-    """One ``<math>`` element; ``ValueError`` for a command outside the known part."""
+    """Return one ``<math>`` element, displayed as a block of its own if ``block``; raise
+    `ValueError` for a command outside the subset or unbalanced braces, and `IndexError` for a
+    missing argument as in ``x^``."""
     tokens = [t for t in _TOKEN.findall(latex) if not t.isspace()]
     body = _row(tokens)
     if tokens:
@@ -30,6 +32,8 @@ def mathml(latex: str, *, block: bool = True) -> str:
 
 
 def _row(tokens: list[str]) -> str:
+    """Convert tokens up to a closing brace, which stays in the list, or to the end to one
+    ``<mrow>``; converted tokens are removed from the list."""
     parts: list[str] = []
     while tokens and tokens[0] != "}":
         parts.append(_scripted(tokens))
@@ -37,6 +41,8 @@ def _row(tokens: list[str]) -> str:
 
 
 def _scripted(tokens: list[str]) -> str:
+    """Convert the next atom with its subscript and superscript to MathML; converted tokens are
+    removed from the list."""
     base = _atom(tokens)
     scripts: dict[str, str] = {}
     while tokens and tokens[0] in "^_" and tokens[0] not in scripts:
@@ -48,6 +54,8 @@ def _scripted(tokens: list[str]) -> str:
 
 
 def _atom(tokens: list[str]) -> str:
+    """Convert the next token, braced group or command to MathML and remove it from the list. Raise
+    `ValueError` for an unclosed brace."""
     token = tokens.pop(0)
     if token == "{":
         inner = _row(tokens)
@@ -65,6 +73,8 @@ def _atom(tokens: list[str]) -> str:
 
 
 def _command(name: str, tokens: list[str]) -> str:
+    r"""Convert the LaTeX command ``\NAME`` to MathML, with its arguments from ``tokens``, which are
+    removed. Raise `ValueError` for an unknown command."""
     if name == "frac":
         return f"<mfrac>{_atom(tokens)}{_atom(tokens)}</mfrac>"
     if name == "sqrt":

@@ -1,41 +1,30 @@
-"""Published all-reduces beside what the cost model says: for the terminal and for docs/cost.md.
-
-``python -m dualml.report.published DOCS`` writes tables and figures into the pages.
-"""
+"""Published all-reduces beside the predictions of the cost model, as tables and a figure."""
 
 from __future__ import annotations
 
 import statistics
-import sys
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
-from dualml.cost.published import Curve, Measured, curves, summary
-from dualml.cost.published import tables as given
-from dualml.cost.units import told_seconds
-from dualml.files import write_bytes
+from dualml.common.words import Messages, numbers
+from dualml.planning.cost.published import PublishedCurve, PublishedTime, curves, summary
+from dualml.planning.cost.published import tables as given
+from dualml.planning.cost.units import format_seconds
 from dualml.report.blocks import Cells, Column, Table
-from dualml.report.draw import standalone
-from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel
-from dualml.report.page.markdown import between
-from dualml.report.page.markdown import table as markdown
-from dualml.words import LANGUAGES, Words, numbers
+from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
 
-PAGES = {"en": "cost.md", "zh": "cost.zh.md"}
-#: The tables stand between these lines.
-BEGIN, END = "<!-- published: begin -->", "<!-- published: end -->"
 TEXTS = {"curve", "algorithm", "priced", "hardware", "software", "ranks", "source", "path"}
 TEXTS |= {"text", "repository", "commit", "read", "licence"}
-#: Curves priced by another formula, to show what the one that is used is worth.
-OTHERS = (("marenostrum-tree", "tree"), ("h200-nvls-ranks", "ring"))
-#: Ends of the ranges of sizes.
+#: Published curves that are also predicted by another formula, to compare it with the one in use.
+ALTERNATIVE_FORMULAS = (("marenostrum-tree", "tree"), ("h200-nvls-ranks", "ring"))
+#: Bounds between the ranges of sizes, in bytes.
 SMALL, LARGE = 16 * 2**10, 16 * 2**20
-#: What is drawn: curves of a panel, and the colours of its numbers of ranks, the fewest first.
+#: Curves of each panel; colours by number of ranks, the fewest first.
 DRAWN = ("h200-ll", "h200-nvls"), ("marenostrum-ring",), ("marenostrum-tree",), ("leonardo-ring",)
 COLOURS = ("blue", "vermilion", "green", "pink", "orange")
 
 
-def tables(words: Words) -> Iterator[Table]:
+def tables(words: Messages) -> Iterator[Table]:
+    """Yield all tables about the published curves."""
     yield errors(words)
     yield bands(words)
     yield formulas(words)
@@ -43,7 +32,8 @@ def tables(words: Words) -> Iterator[Table]:
     yield sources(words)
 
 
-def _table(name: str, keys: Sequence[str], rows: list[Cells], words: Words) -> Table:
+def _table(name: str, keys: Sequence[str], rows: list[Cells], words: Messages) -> Table:
+    """Return a table with columns ``keys`` and the caption ``published.table.NAME``."""
     columns = [
         Column(k, words(f"published.column.{k}"), show="text" if k in TEXTS else "number")
         for k in keys
@@ -51,75 +41,96 @@ def _table(name: str, keys: Sequence[str], rows: list[Cells], words: Words) -> T
     return Table(name, words(f"published.table.{name}"), columns, rows)
 
 
-def both(errors: Sequence[float]) -> str:
-    """``7.3 % / 11.6 %``, median and worst; a dash for none."""
-    return " / ".join(map(numbers.percent, summary(errors))) if errors else numbers.NONE
+def median_and_worst(errors: Sequence[float]) -> str:
+    """Return median and worst of errors given as fractions, e.g. ``7.3 % / 11.6 %``; a dash for
+    none."""
+    return " / ".join(map(numbers.percent, summary(errors))) if errors else numbers.NO_VALUE
 
 
-def errors(words: Words) -> Table:
-    """Of every curve: its constants and its errors."""
+def errors(words: Messages) -> Table:
+    """Return the table of every curve's fitted constants and errors."""
     rows: list[Cells] = []
     for curve in curves().values():
-        link, parts = curve.fit().link, curve.parts()
+        link, parts = curve.fit().link, curve.errors_by_part()
         rate = 1 / link.beta_s_per_byte / 1e9
-        counts = f"{len(parts.fitted)} / {len(parts.held_out())}"
-        rows.append([
-            curve.name, curve.strategy, told_seconds(link.alpha_s), f"{rate:.3g} GB/s", counts,
-            both([*parts.fitted.values()]), both([*parts.sizes.values()]),
-            both([*parts.ranks.values()]), ranks(parts.ranks),
-        ])  # fmt: skip
+        counts = f"{len(parts.fitted)} / {len(parts.held_out_errors())}"
+        rows.append(
+            [
+                curve.name,
+                curve.strategy,
+                format_seconds(link.alpha_s),
+                f"{rate:.3g} GB/s",
+                counts,
+                median_and_worst([*parts.fitted.values()]),
+                median_and_worst([*parts.sizes.values()]),
+                median_and_worst([*parts.ranks.values()]),
+                format_ranks(parts.ranks),
+            ]
+        )
     keys = ("curve", "priced", "alpha", "rate", "counts", "fitted", "sizes", "others", "ranks")
     return _table("errors", keys, rows, words)
 
 
-def ranks(points: Iterable[Measured]) -> str:
-    """Their numbers of ranks: ``1,024, 2,048``."""
-    return ", ".join(f"{n:,}" for n in sorted({p.n for p in points})) or numbers.NONE
+def format_ranks(points: Iterable[PublishedTime]) -> str:
+    """Return the distinct numbers of ranks as text, e.g. ``1,024, 2,048``."""
+    return ", ".join(f"{n:,}" for n in sorted({p.n for p in points})) or numbers.NO_VALUE
 
 
-def bands(words: Words) -> Table:
-    """Where the model misses: the median signed error of what was held out, by the size."""
+def bands(words: Messages) -> Table:
+    """Return the table of the median signed error of held-out points, in three ranges of sizes."""
     rows: list[Cells] = []
     for curve in curves().values():
-        parts = curve.parts()
+        parts = curve.errors_by_part()
         held = {**parts.sizes, **parts.ranks}
         cells = []
         for low, high in ((0, SMALL), (SMALL, LARGE), (LARGE, float("inf"))):
             here = [e for p, e in held.items() if low <= p.nbytes < high]
-            cells.append(signed(statistics.median(here)) if here else numbers.NONE)
+            cells.append(format_signed(statistics.median(here)) if here else numbers.NO_VALUE)
         rows.append([curve.name, str(curve.about["algorithm"]), *cells])
     return _table("bands", ("curve", "algorithm", "small", "middle", "large"), rows, words)
 
 
-def signed(share: float) -> str:
+def format_signed(share: float) -> str:
+    """Return a fraction as a signed percentage, e.g. ``+12 %``."""
     return f"{100 * share:+.0f} %".replace("-", "−")
 
 
-def formulas(words: Words) -> Table:
-    """Other ranks and large messages by the formula that is used and by another one."""
+def formulas(words: Messages) -> Table:
+    """Return the table of errors on numbers of ranks that were not fitted, for all sizes and for
+    large messages alone, by the formula in use and by another."""
     rows: list[Cells] = []
-    for name, other in OTHERS:
+    for name, other in ALTERNATIVE_FORMULAS:
         curve = curves()[name]
         for strategy in (curve.strategy, other):
-            found = curve.parts(strategy).ranks
+            found = curve.errors_by_part(strategy).ranks
             large = [e for p, e in found.items() if p.nbytes >= LARGE]
-            rows.append([name, strategy, both([*found.values()]), both(large)])
+            rows.append(
+                [name, strategy, median_and_worst([*found.values()]), median_and_worst(large)]
+            )
     return _table("formulas", ("curve", "priced", "others", "others_large"), rows, words)
 
 
-def measured(words: Words) -> Table:
-    """What each curve was measured on."""
+def measured(words: Messages) -> Table:
+    """Return the table of the hardware and software of each curve."""
     rows: list[Cells] = []
     for curve in curves().values():
         about = curve.about
-        rows.append([curve.name, about["hardware"], about["software"], ranks(curve.points),
-                     about["source"], about["path"]])  # fmt: skip
+        rows.append(
+            [
+                curve.name,
+                about["hardware"],
+                about["software"],
+                format_ranks(curve.points),
+                about["source"],
+                about["path"],
+            ]
+        )
     keys = ("curve", "hardware", "software", "ranks", "source", "path")
     return _table("measured", keys, rows, words)
 
 
-def sources(words: Words) -> Table:
-    """Who published the curves, and where they were read."""
+def sources(words: Messages) -> Table:
+    """Return the table of sources: who published the curves, and where they were read."""
     rows: list[Cells] = [
         [name, of["text"], of["repository"], of["commit"][:10], str(of["read"]), of["licence"]]
         for name, of in given()["sources"].items()
@@ -128,77 +139,54 @@ def sources(words: Words) -> Table:
     return _table("sources", keys, rows, words)
 
 
-def figure(words: Words) -> Figure:
-    """Predicted lines over published points, time against size."""
+def figure(words: Messages) -> Figure:
+    """Return the figure of predicted lines over published points: seconds against bytes."""
     drawn = [[curves()[name] for name in names] for names in DRAWN]
     keys = [
-        Key("series", "fitted", words("published.fitted"), marker="circle"),
-        Key("series", "held", words("published.held"), marker="circle", hollow=True),
-        Key("series", "line", words("published.line")),
-        *(Key("arm", color, color=color, listed=False) for color in COLOURS),
+        LegendEntry("series", "fitted", words("published.fitted"), marker="circle"),
+        LegendEntry("series", "held", words("published.held"), marker="circle", hollow=True),
+        LegendEntry("series", "line", words("published.line")),
+        *(LegendEntry("arm", color, color=color, listed=False) for color in COLOURS),
     ]
     return Figure(
-        "published", words("published.figure"), words("published.figure_alt"),
-        [panel(group, words) for group in drawn], keys, columns=2,
-    )  # fmt: skip
+        "published",
+        words("published.figure"),
+        words("published.figure_alt"),
+        [panel(group, words) for group in drawn],
+        keys,
+        columns=2,
+    )
 
 
-def panel(group: Sequence[Curve], words: Words) -> Panel:
+def panel(group: Sequence[PublishedCurve], words: Messages) -> Panel:
+    """Return the panel of a group of curves: seconds against bytes, fitted and held-out points
+    and the predictions, a colour per number of ranks. Numbers of ranks with a single size are
+    left out."""
     marks: list[Mark] = []
-    drawn: list[Measured] = []
+    drawn: list[PublishedTime] = []
     for curve in group:
-        seen = set(curve.fitted())
+        seen = set(curve.fitted_points())
         by_ranks = (
             sorted((p for p in curve.points if p.n == n), key=lambda p: p.nbytes)
             for n in sorted({p.n for p in curve.points})
         )
         of_several_sizes = [points for points in by_ranks if len(points) > 1]
         for color, points in zip(COLOURS, of_several_sizes, strict=False):
-            marks.append(_predicted(curve, points, Owner(color, series="line")))
+            marks.append(_predicted(curve, points, SeriesId(color, series="line")))
             for name, fitted in (("fitted", True), ("held", False)):
                 kept = [p for p in points if (p in seen) == fitted]
-                owner, hints = Owner(color, series=name), [f"n = {p.n:,}" for p in kept]
+                owner, hints = SeriesId(color, series=name), [f"n = {p.n:,}" for p in kept]
                 sizes, seconds = [p.nbytes for p in kept], [p.seconds for p in kept]
-                marks.append(Line(sizes, seconds, owner, joined=False, hints=hints))
+                marks.append(LineMark(sizes, seconds, owner, joined=False, hints=hints))
             drawn += points
-    title = f"{', '.join(curve.name for curve in group)}: n = {ranks(drawn)}"
+    title = f"{', '.join(curve.name for curve in group)}: n = {format_ranks(drawn)}"
     x, y = (Axis(words(f"published.axis.{key}"), "log") for key in ("bytes", "seconds"))
     return Panel(marks, x, y, title, height=260)
 
 
-def _predicted(curve: Curve, points: Sequence[Measured], owner: Owner) -> Line:
+def _predicted(curve: PublishedCurve, points: Sequence[PublishedTime], owner: SeriesId) -> LineMark:
+    """Return the line of the seconds that the fitted model predicts at the sizes of these
+    points."""
     link, found = curve.fit().link, [p.point(curve.strategy) for p in points]
     seconds = [link.seconds(q.steps, q.bytes) for q in found]
-    return Line([p.nbytes for p in points], seconds, owner)
-
-
-def block(lang: str) -> str:
-    """What stands between the marks of a page."""
-    words = Words(lang)
-    parts = [f"**{table.caption}**\n\n{markdown(table)}" for table in tables(words)]
-    shown = f"![{words('published.figure_alt')}]({picture(lang)})\n\n{words('published.figure')}"
-    return "\n\n".join([BEGIN, shown, *parts, END])
-
-
-def picture(lang: str) -> str:
-    return f"cost-published{'' if lang == 'en' else '.' + lang}.svg"
-
-
-def written(text: str, lang: str) -> str:
-    """The page with its tables.
-
-    Raises:
-        UserError: the marks are not there.
-    """
-    return between(text, BEGIN, END, block(lang))
-
-
-def main(folder: Path) -> None:
-    for lang in LANGUAGES:
-        path = folder / PAGES[lang]
-        write_bytes(path, written(path.read_text("utf-8"), lang).encode())
-        write_bytes(folder / picture(lang), standalone(figure(Words(lang))).encode())
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "docs"))
+    return LineMark([p.nbytes for p in points], seconds, owner)

@@ -1,18 +1,18 @@
-"""What an arm does with its ranks: strategy, handicap, the arms it is to be held against."""
+"""Properties of an arm's ranks: strategy, straggler, times, and the parts of an update."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
-from dualml.aggregation import ASYNCHRONOUS
-from dualml.aggregation.settings import Aggregation
-from dualml.experiment.arm import Slow
-from dualml.store.run import Run, Trial
-from dualml.words import Words, numbers
+from dualml.common.words import Messages, numbers
+from dualml.experiment.arm import StragglerSettings
+from dualml.experiment.store.run import RunData, Trial
+from dualml.parallel.aggregation import ASYNCHRONOUS
+from dualml.parallel.aggregation.settings import Aggregation
 
-#: The kinds of handicap in the order of figures: the key of `Slow` that sets each, and by what its
-#: amount is multiplied to be shown.
+#: Kind of handicap, in the order of figures → the key of `Straggler` that sets it, and the factor
+#: to display units.
 HANDICAPS = {
     "compute": ("compute", 1.0),
     "latency": ("latency_s", 1e3),
@@ -21,42 +21,48 @@ HANDICAPS = {
 }
 
 
-def distributed(run: Run) -> bool:
-    """Whether any arm has several ranks or measures collectives."""
+def is_distributed(run: RunData) -> bool:
+    """Return whether any arm has several ranks or measures collectives."""
     return any(arm.world_size > 1 or arm.kind != "train" for arm in run.settings.values())
 
 
-def size(run: Run, arm: str) -> int:
+def world_size(run: RunData, arm: str) -> int:
+    """Return the number of ranks of an arm."""
     return run.settings[arm].world_size
 
 
-def training(run: Run) -> list[str]:
+def training_arms(run: RunData) -> list[str]:
+    """Return the arms that train."""
     return [arm for arm in run.arms if run.settings[arm].kind == "train"]
 
 
-def several(run: Run) -> list[str]:
-    """Training arms with more than one rank, each with the whole model."""
-    return [arm for arm in training(run) if size(run, arm) > 1 and not split(run, arm)]
+def multi_rank_arms(run: RunData) -> list[str]:
+    """Return the training arms with several ranks that are not split into pipeline stages or tensor
+    slices, also without a successful trial; arms with ZeRO and methods are among them."""
+    return [
+        arm for arm in training_arms(run) if world_size(run, arm) > 1 and not is_split(run, arm)
+    ]
 
 
-def ran(run: Run, arms: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Arm and backend wherever a trial succeeded."""
+def successful_places(run: RunData, arms: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield arm and backend wherever a trial succeeded."""
     return ((arm, b) for arm in arms for b in run.backends if run.select(arm, b))
 
 
-def split(run: Run, arm: str) -> bool:
-    """Whether the ranks share one model."""
+def is_split(run: RunData, arm: str) -> bool:
+    """Return whether the ranks of an arm share one model, as pipeline stages or tensor slices."""
     return run.settings[arm].split is not None
 
 
-def aggregation(run: Run, arm: str) -> Aggregation:
+def aggregation(run: RunData, arm: str) -> Aggregation:
+    """Return the settings by which an arm's ranks combine their gradients or parameters."""
     return run.settings[arm].aggregation
 
 
-def strategy(run: Run, arm: str) -> str:
-    """What carries it out: a method by its name, since nothing of the aggregation is asked of it;
-    ranks that share out gradients add them up and gather weights around a ring, where nobody named
-    another."""
+def strategy(run: RunData, arm: str) -> str:
+    """Return the name of the strategy that an arm uses: the method's name for a method, whose
+    aggregation settings are unused; ``ring`` for ranks that shard gradients by reduce-scatter if no
+    strategy is set."""
     settings = run.settings[arm]
     if settings.method:
         return settings.method
@@ -65,40 +71,51 @@ def strategy(run: Run, arm: str) -> str:
     return "ring" if halves and named == Aggregation().strategy else named
 
 
-def plain(run: Run, arm: str) -> bool:
-    """Nothing about its aggregation but the strategy was chosen."""
+def uses_default_aggregation(run: RunData, arm: str) -> bool:
+    """Return whether an arm changes nothing about its aggregation but the strategy, and that is one
+    of `STRATEGIES` or the asynchronous server; False with ZeRO, for methods, for the schemes
+    ``native`` and ``replicas``, and for unknown names."""
     others = aggregation(run, arm).model_copy(update={"strategy": Aggregation().strategy})
     shared = run.settings[arm].zero
-    return others == Aggregation() and strategy(run, arm) in _known() and not shared
+    return others == Aggregation() and strategy(run, arm) in _known_strategies() and not shared
 
 
-def _known() -> list[str]:
-    from dualml.aggregation import STRATEGIES
+def _known_strategies() -> list[str]:
+    """Return the names in `STRATEGIES`, then the asynchronous parameter server; the schemes
+    ``native`` and ``replicas`` are not among them."""
+    from dualml.parallel.aggregation import STRATEGIES
 
     return [*STRATEGIES, ASYNCHRONOUS]
 
 
-def strategies(run: Run) -> list[str]:
-    """Every strategy that trained or was measured, in the order of tables."""
-    used = {strategy(run, arm) for arm in several(run) if not run.settings[arm].method}
+def strategies(run: RunData) -> list[str]:
+    """Return every strategy that an unsplit training arm with several ranks uses or an arm
+    measures, by the settings, even without a successful trial: those of `STRATEGIES` and the
+    asynchronous server in their order, then others by name. Names of methods are not strategies."""
+    used = {strategy(run, arm) for arm in multi_rank_arms(run) if not run.settings[arm].method}
     used |= {name for arm in run.settings.values() for name in arm.strategies}
-    return [name for name in _known() if name in used] + sorted(used - set(_known()))
+    return [name for name in _known_strategies() if name in used] + sorted(
+        used - set(_known_strategies())
+    )
 
 
-def exact(name: str) -> bool:
-    """Every rank ends with the sum over all of them."""
-    from dualml.aggregation import STRATEGIES
+def is_exact(name: str) -> bool:
+    """Return whether a strategy leaves every rank with the exact sum over all ranks; False for
+    unknown names."""
+    from dualml.parallel.aggregation import STRATEGIES
 
     return name in STRATEGIES and STRATEGIES[name].exact
 
 
-def slow(run: Run, arm: str) -> Slow | None:
+def straggler(run: RunData, arm: str) -> StragglerSettings | None:
+    """Return the settings of the arm's straggler, None without one."""
     return run.settings[arm].slow
 
 
-def _amounts(run: Run, arm: str) -> dict[str, float]:
-    """Kind of handicap → its amount, of those that are set."""
-    given = (slow(run, arm) or Slow()).model_dump(exclude_defaults=True)
+def _amounts(run: RunData, arm: str) -> dict[str, float]:
+    """Return kind of handicap → its amount, for those that are set: ``compute`` as a factor,
+    ``latency`` and ``jitter`` in ms, ``bandwidth`` in MB/s."""
+    given = (straggler(run, arm) or StragglerSettings()).model_dump(exclude_defaults=True)
     return {
         kind: factor * given[key]
         for kind, (key, factor) in HANDICAPS.items()
@@ -106,34 +123,37 @@ def _amounts(run: Run, arm: str) -> dict[str, float]:
     }
 
 
-def handicap(run: Run, arm: str) -> str:
-    """The kind of the arm's handicap, or nothing."""
+def handicap(run: RunData, arm: str) -> str:
+    """Return the kind of the arm's handicap, the first in the order of `HANDICAPS` if there are
+    several; empty without one."""
     return next(iter(_amounts(run, arm)), "")
 
 
-def handicap_text(run: Run, arm: str, words: Words) -> str:
-    """``rank 1: compute × 4, from update 50 on``."""
-    s = slow(run, arm)
+def handicap_text(run: RunData, arm: str, words: Messages) -> str:
+    """Return the handicap as text, e.g. ``rank 1: compute × 4, from update 50 on``; a dash without
+    a straggler."""
+    s = straggler(run, arm)
     if s is None:
-        return numbers.NONE
+        return numbers.NO_VALUE
     parts = [words(f"handicap.{kind}", amount=x) for kind, x in _amounts(run, arm).items()]
     parts += [words("handicap.since", step=s.since)] if s.since > 1 else []
     return words("handicap.rank", rank=s.rank, what=words("list.comma").join(parts))
 
 
 def step_seconds(trial: Trial) -> float | None:
-    """Training seconds per update (per global batch)."""
+    """Return the training seconds per update (per global batch), None if unknown."""
     return trial.train_s / trial.updates if trial.train_s and trial.updates else None
 
 
-def mean_step(run: Run, arm: str, backend: str) -> float | None:
-    """Median over the seeds."""
+def median_step_seconds(run: RunData, arm: str, backend: str) -> float | None:
+    """Return the median over the seeds of the seconds per update, None if unknown."""
     seconds = [s for t in run.select(arm, backend) if (s := step_seconds(t)) is not None]
     return median(seconds) if seconds else None
 
 
-def parts(run: Run, arm: str, backend: str) -> list[dict[str, float]]:
-    """Rank by rank, mean over the seeds: seconds of computing, waiting, transferring."""
+def rank_parts(run: RunData, arm: str, backend: str) -> list[dict[str, float]]:
+    """Return for each rank, in order, the seconds per update of computing, waiting and transferring
+    and of the whole update (``step_s``), means over the seeds; empty if they were not recorded."""
     keys = ("compute_s", "wait_s", "transfer_s", "step_s")
     whole = [t for t in run.select(arm, backend) if all({*keys} <= {*row} for row in t.ranks)]
     trials = [t for t in whole if t.ranks]
@@ -144,25 +164,29 @@ def parts(run: Run, arm: str, backend: str) -> list[dict[str, float]]:
 
 
 def average(rows: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Mean over the ranks, or over the seeds of one."""
+    """Return the mean of each quantity over rows, one per rank or per seed; there must be a row."""
     return {k: sum(r[k] for r in rows) / len(rows) for k in rows[0]}
 
 
-def update_seconds(run: Run, arm: str, backend: str) -> float | None:
-    """Mean over the ranks; of a handicap that sets in later the updates from then on."""
-    first = (slow(run, arm) or Slow()).since - 1
+def update_seconds(run: RunData, arm: str, backend: str) -> float | None:
+    """Return the mean seconds of an update over ranks and seeds; for a handicap that begins later
+    only the updates from then on count, if each was timed. None if unknown."""
+    first = (straggler(run, arm) or StragglerSettings()).since - 1
     spent = [r["done"] - r["begin"] for t in run.select(arm, backend) for r in t.times]
     if first and spent and all(len(s) > first for s in spent):
         return sum(float(s[first:].mean()) for s in spent) / len(spent)
-    rows = parts(run, arm, backend)
+    rows = rank_parts(run, arm, backend)
     return average(rows)["step_s"] if rows else None
 
 
-def share(run: Run, arm: str, backend: str) -> float | None:
+def communication_share(run: RunData, arm: str, backend: str) -> float | None:
+    """Return the fraction of all ranks' time spent on communication, mean over the seeds; None if
+    unknown."""
     return numbers.mean([t.communication_share for t in run.select(arm, backend)])
 
 
-def frameworks(run: Run) -> list[str]:
-    """The backends whose speed is of interest: the NumPy reference only if little else is there."""
+def timed_backends(run: RunData) -> list[str]:
+    """Return the backends whose speed matters: the NumPy reference counts only if at most one
+    framework is there."""
     others = [b for b in run.backends if run.framework(b) != "numpy"]
     return others if len(others) > 1 else run.backends

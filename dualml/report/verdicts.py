@@ -1,4 +1,5 @@
-"""How two trials differ: phase by phase, where they part, and all verdicts of a run."""
+"""Format comparisons of trials: distances by phase, the first divergence, and all verdicts of a
+run."""
 
 from __future__ import annotations
 
@@ -6,77 +7,88 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dualml.report.blocks import Cell, Column, Table
+from dualml.common.json_types import JsonMapping
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData, TrialComparison
+from dualml.experiment.store.verdicts import DivergenceContent, JudgedFields, ParityContent
+from dualml.report.blocks import Cell, Cells, Column, Table
 from dualml.report.columns import VERDICT_TONES, columns, verdict
-from dualml.store.run import Comparison, Run
-from dualml.words import Words, numbers
 
 PHASES = ("data", "forward", "loss", "gradient", "update", "state")
 
 
-def phases_of(compared: Sequence[Comparison]) -> list[str]:
+def phases_of(compared: Sequence[TrialComparison]) -> list[str]:
+    """Return the phases that any comparison has, in the order of an update, then unknown ones by
+    name."""
     present = {name for c in compared for name in c.phases}
     return [p for p in PHASES if p in present] + sorted(present - set(PHASES))
 
 
-def phase_columns(phases: Sequence[str], words: Words) -> list[Column]:
+def phase_columns(phases: Sequence[str], words: Messages) -> list[Column]:
+    """Return a column of numbers for each phase of an update."""
     unit = words("unit.phase")
-    return [Column(p, words.either(f"phase.{p}", p), unit, "number") for p in phases]
+    return [Column(p, words.get(f"phase.{p}", p), unit, "number") for p in phases]
 
 
-def phase_cells(c: Comparison, phases: Sequence[str], run: Run) -> list[Cell]:
-    """The largest distance of each phase, beneath it its ratio to the envelope."""
+def phase_cells(c: TrialComparison, phases: Sequence[str], run: RunData) -> list[Cell]:
+    """Return for each phase the cell of its largest distance, and below it the largest ratio of a
+    distance to its envelope, which may be at another tensor or step."""
     margin = float(run.parity_settings.get("margin") or 1)
     return [_phase(c.phases.get(p), margin) for p in phases]
 
 
 def _phase(distances: Mapping[str, Any] | None, margin: float) -> Cell:
-    if not distances or not numbers.known(distances.get("max")):
-        return Cell(numbers.NONE)
+    """Return the cell of a phase's largest distance with its largest ratio to an envelope, red if
+    that exceeds ``margin``; a dash if unknown."""
+    if not distances or not numbers.is_finite_number(distances.get("max")):
+        return Cell(numbers.NO_VALUE)
     ratio = distances.get("ratio")
-    far = numbers.known(ratio) and ratio > margin
-    note = f"× {numbers.scientific(ratio)}" if numbers.known(ratio) else ""
+    far = numbers.is_finite_number(ratio) and ratio > margin
+    note = f"× {numbers.scientific(ratio)}" if numbers.is_finite_number(ratio) else ""
     return Cell(numbers.scientific(distances["max"]), "bad" if far else "", note)
 
 
-def short_verdict(c: Comparison, words: Words) -> Cell:
-    """In long tables the plain reason goes without saying."""
+def short_verdict(c: TrialComparison, words: Messages) -> Cell:
+    """Return the verdict's cell without the reason if the comparison stayed inside the envelope."""
     cell = verdict(c, words)
     return replace(cell, note="") if c.reason == "inside_envelope" else cell
 
 
-def divergence(first: Mapping[str, Any] | None, words: Words) -> str:
-    """Where two trials left the envelope: ``update 12, gradient conv1.weight: …``."""
+def format_divergence(first: DivergenceContent | JsonMapping | None, words: Messages) -> str:
+    """Return where two trials left the envelope, e.g. ``update 12, gradient conv1.weight: …``, or
+    for None the text that they did not."""
     if not first:
         return words("divergence.none")
-    text, after = words("divergence.at", **place(first, words)), first.get("after")
-    return text + (words("divergence.after", after=after) if numbers.known(after) and after else "")
+    text, after = words("divergence.at", **divergence_fields(first, words)), first.get("after")
+    return text + (
+        words("divergence.after", after=after) if numbers.is_finite_number(after) and after else ""
+    )
 
 
-def place(first: Mapping[str, Any], words: Words) -> dict[str, str]:
-    """Step, phase, distance and envelope of a divergence, for a sentence."""
+def divergence_fields(first: DivergenceContent | JsonMapping, words: Messages) -> dict[str, str]:
+    """Return step, phase, distance and envelope of a divergence as values of a sentence."""
     phase, tensor = str(first.get("phase")), first.get("tensor")
-    # The loss is called by its phase already.
+    # The phase already names the loss.
     name = f" {tensor}" if tensor and tensor != phase else ""
     return {
         "step": numbers.quantity(first.get("step")),
-        "phase": words.either(f"phase.{phase}", phase) + name,
+        "phase": words.get(f"phase.{phase}", phase) + name,
         "distance": numbers.scientific(first.get("distance")),
         "envelope": numbers.scientific(first.get("envelope")),
     }
 
 
-def verdict_table(parity: Mapping[str, Any], words: Words) -> Table:
-    """One row for each arm, seed and pair of backends of ``parity.json``."""
-    rows = [
+def verdict_table(parity: ParityContent, words: Messages) -> Table:
+    """Return a table with one row per arm, seed and pair of backends of ``parity.json``."""
+    rows: list[Cells] = [
         [
             c["arm"],
             str(c["seed"]),
             f"{c['a']} – {c['b']}",
-            Cell(_named(c, words), VERDICT_TONES[c["verdict"]]),
+            Cell(_verdict_text(c["verdict"], words), VERDICT_TONES[c["verdict"]]),
             str(c.get("steps", "")),
             "" if (ratio := c["evidence"].get("worst_ratio")) is None else f"{ratio:.2f}",
-            evidence(c, words),
+            explain_verdict(c, words),
         ]
         for c in parity.get("comparisons") or ()
     ]
@@ -84,32 +96,35 @@ def verdict_table(parity: Mapping[str, Any], words: Words) -> Table:
     return Table("verdicts", "", heads, rows)
 
 
-def on_one_backend(parity: Mapping[str, Any], words: Words) -> Iterator[str]:
-    """How many arms with several ranks are what one rank computes; which are not, nor methods what
-    our own training in their precision computes."""
+def serial_lines(parity: ParityContent, words: Messages) -> Iterator[str]:
+    """Yield a sentence with how many comparisons with one rank are equal or statistically equal,
+    then a line for each that is not exactly ``equal``, also for those of methods with our own
+    training in their precision."""
     judged = [c for c in parity.get("serial", ()) if c["verdict"] is not None]
     if judged:
         equal = sum(c["verdict"] in ("equal", "statistically equal") for c in judged)
         yield words("headline.serial", equal=equal, n=len(judged))
     for c in (*judged, *parity.get("lowered", ())):
-        if c["verdict"] != "equal":
+        result = c["verdict"]
+        if result is not None and result != "equal":
             place = f"{c['arm']} – {c['against']}, {c['backend']}, {c['seed']}"
-            yield f"{place}: {_named(c, words)} {evidence(c, words)}"
+            yield f"{place}: {_verdict_text(result, words)} {explain_verdict(c, words)}"
 
 
-def _named(c: Mapping[str, Any], words: Words) -> str:
-    return words(f"verdict.{c['verdict'].replace(' ', '_')}")
+def _verdict_text(verdict: str, words: Messages) -> str:
+    """Return a verdict in the reader's language."""
+    return words(f"verdict.{verdict.replace(' ', '_')}")
 
 
-def evidence(c: Mapping[str, Any], words: Words) -> str:
-    """One phrase that says why."""
-    why = words.either(f"reason.{c['reason']}", c["reason"])
+def explain_verdict(c: JudgedFields, words: Messages) -> str:
+    """Return one phrase that explains a verdict; empty if the verdict says it all."""
+    why = words.get(f"reason.{c['reason']}", c["reason"])
     if c["reason"] == "inside_envelope":
-        return ""  # what the verdict says
+        return ""  # the verdict says it already
     if c.get("first_divergence"):
-        return divergence(c["first_divergence"], words)
+        return format_divergence(c["first_divergence"], words)
     if c["reason"] == "trial_missing":
-        statuses = [f"{n} {words.either(f'status.{s}', s)}" for n, s in c["evidence"].items()]
+        statuses = [f"{n} {words.get(f'status.{s}', s)}" for n, s in c["evidence"].items()]
         return words.join(statuses) or why
     if "equivalence" in c["evidence"]:
         test = c["evidence"]["equivalence"]

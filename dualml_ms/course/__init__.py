@@ -1,1 +1,2 @@
-"""The course's exercises in MindSpore, solved, and how a student's solution is run."""
+"""The course's exercises in MindSpore with solutions, and the code that runs a student's
+solution."""

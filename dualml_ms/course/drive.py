@@ -1,4 +1,4 @@
-"""Runs a student's MindSpore code on inputs that the judge has drawn."""
+"""Run a student's MindSpore code on inputs that the judge has drawn."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def to_tensor(a: Any, like: Any) -> ms.Tensor:
 
 
 def fill(a: Any, buffer: ms.Tensor) -> ms.Tensor:
-    """Return an array as a new tensor: operations that are under way may still read the buffer."""
+    """Return an array as a new tensor of the type of ``buffer``, which is itself left alone:
+    pending operations may still read it."""
     return to_tensor(a, buffer)
 
 
@@ -44,7 +45,7 @@ MODES = {"pynative": ms.PYNATIVE_MODE, "graph": ms.GRAPH_MODE}
 
 
 def optimizer(module: Any, target: str, options: Mapping[str, Any], arrays: Arrays) -> Arrays:
-    """``3/w``: parameter w after update 3."""
+    """Run a student's optimizer; ``3/w`` of the result is parameter w after update 3."""
     ms.set_context(mode=MODES[options.get("mode", "pynative")])
     names = [key[2:] for key in arrays if key.startswith("p/")]
     own = {n: ms.Parameter(ms.Tensor(arrays[f"p/{n}"]), name=n) for n in names}
@@ -61,7 +62,8 @@ def optimizer(module: Any, target: str, options: Mapping[str, Any], arrays: Arra
 
 
 def training(module: Any, target: str, options: Mapping[str, Any], arrays: Arrays) -> Arrays:
-    """``losses``: of softmax regression before each update."""
+    """Train a softmax regression with a student's optimizer on the batches of ``order``, or each
+    time on all samples if ``whole``; ``losses`` are the losses before each update."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
     weight, bias = (ms.Parameter(ms.Tensor(arrays[n]), name=n) for n in ("weight", "bias"))
     hyper = {n: tuple(v) if isinstance(v, list) else v for n, v in options["hyper"].items()}

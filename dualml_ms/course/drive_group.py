@@ -1,8 +1,9 @@
-"""Runs a student's start of MindSpore's group up to the point where the scheduler would be asked.
+"""Run a student's start of MindSpore's group up to the point where the scheduler would be
+contacted.
 
-The scheduler is a process of its own, which nobody can start behind the walls, and MindSpore forms
-its group once in a process. So `mindspore.communication` is stood in for: what `init` finds in the
-environment is checked as the scheduler would check it, and the judge adds up the ranks' values.
+The scheduler is a separate process, which cannot be started in the sandbox, and MindSpore forms its
+group once per process. So `mindspore.communication` is replaced: the environment that `init` finds
+is checked as the scheduler would check it, and the judge adds up the ranks' values.
 """
 
 from __future__ import annotations
@@ -19,17 +20,18 @@ from mindspore.communication import management
 from dualml.course.starting import (
     LOOPBACK,
     as_number,
-    check_place,
-    replaced,
-    without_variables,
+    check_rank,
+    hide_variables,
+    replace_functions,
 )
 
 Arrays = Mapping[str, Any]
-NEEDED = ("MS_ROLE", "MS_NODE_ID", "MS_WORKER_NUM", "MS_SCHED_HOST", "MS_SCHED_PORT")
+#: Environment variables that MindSpore needs to form a group.
+REQUIRED_VARIABLES = ("MS_ROLE", "MS_NODE_ID", "MS_WORKER_NUM", "MS_SCHED_HOST", "MS_SCHED_PORT")
 
 
-class Cluster:
-    """Stands in for `mindspore.communication` on one rank.
+class FakeCluster:
+    """A replacement of `mindspore.communication` on one rank.
 
     Attributes:
         formed: whether this process is in the group.
@@ -39,33 +41,48 @@ class Cluster:
         self.rank, self.size, self.port, self.formed = rank, size, port, False
 
     def init(self, backend_name: str | None = None) -> None:
-        """Join, as the variables of the environment say."""
-        missing = [name for name in NEEDED if not os.environ.get(name)]
+        """Join the group that the environment variables describe; ``backend_name`` is ignored.
+
+        Raises:
+            RuntimeError: a variable is missing, or differs from what the scheduler expects.
+        """
+        missing = [name for name in REQUIRED_VARIABLES if not os.environ.get(name)]
         if missing:
             raise RuntimeError(f"environment variable {missing[0]} expected, but not set")
         if os.environ["MS_ROLE"] != "MS_WORKER":
             raise RuntimeError(f"MS_ROLE is {os.environ['MS_ROLE']!r}; a rank is a MS_WORKER")
         own, size = (int(os.environ[name]) for name in ("MS_NODE_ID", "MS_WORKER_NUM"))
-        check_place(self.rank, self.size, own, size)
+        check_rank(self.rank, self.size, own, size)
         told = os.environ["MS_SCHED_HOST"], os.environ["MS_SCHED_PORT"]
         if told != (LOOPBACK, str(self.port)):
             raise RuntimeError(f"no scheduler at {':'.join(told)}; it is at {LOOPBACK}:{self.port}")
         self.formed = True
 
     def release(self) -> None:
-        """Leave."""
+        """Leave the group of ranks; raise RuntimeError if this process is not in it."""
         self.check()
         self.formed = False
 
     def check(self) -> None:
+        """Raise RuntimeError if this process is not in the group."""
         if not self.formed:
             raise RuntimeError("Distributed Communication has not been initialized")
 
     def get_rank(self, group: str = "") -> int:
+        """Return this process's rank; ``group`` is ignored.
+
+        Raises:
+            RuntimeError: this process is not in the group.
+        """
         self.check()
         return self.rank
 
     def get_group_size(self, group: str = "") -> int:
+        """Return the number of ranks; ``group`` is ignored.
+
+        Raises:
+            RuntimeError: this process is not in the group.
+        """
         self.check()
         return self.size
 
@@ -73,10 +90,10 @@ class Cluster:
 def cluster(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any
 ) -> Arrays:
-    """``sum``: what the student's function returned, of the ranks' values; ``left``: 1 where the
-    group was not released."""
-    port = int(comm.broadcast(ms.Tensor([find_or_zero(comm.rank)], ms.int32)).asnumpy()[0])
-    joined = Cluster(comm.rank, comm.size, port)
+    """Run a student's function; ``sum`` is what it returned, of the ranks' values; ``left`` is 1 if
+    the group was not released."""
+    port = int(comm.broadcast(ms.Tensor([draw_port(comm.rank)], ms.int32)).asnumpy()[0])
+    joined = FakeCluster(comm.rank, comm.size, port)
 
     def work() -> float:
         joined.check()
@@ -85,12 +102,12 @@ def cluster(
 
     names = ("init", "release", "get_rank", "get_group_size")
     functions = {name: getattr(joined, name) for name in names}
-    with without_variables(), replaced(module, (communication, management), functions):
+    with hide_variables(), replace_functions(module, (communication, management), functions):
         run = getattr(module, target)
         found = as_number(run(comm.rank, comm.size, LOOPBACK, port, work))
     return {"sum": np.asarray(found), "left": np.asarray(float(joined.formed))}
 
 
-def find_or_zero(rank: int) -> int:
-    """Return a number for the scheduler's port, on rank 0; no socket is opened behind the walls."""
+def draw_port(rank: int) -> int:
+    """Return a number for the scheduler's port on rank 0, else 0; the sandbox opens no socket."""
     return 0 if rank else 20_000 + os.getpid() % 10_000

@@ -1,4 +1,4 @@
-"""Runs a student's aggregation in MindSpore."""
+"""Run a student's gradient aggregation in MindSpore."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 
+from dualml.course.restricted import RestrictedCommunicator
 from dualml.course.tally import ALLOWED
-from dualml.course.watched import Watched
 
 Arrays = Mapping[str, Any]
 
@@ -17,10 +17,10 @@ Arrays = Mapping[str, Any]
 def aggregate(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """``0``, ``1``, …: what comes of each tensor."""
+    """Aggregate tensors with a student's function; ``0``, ``1``, … are the results per tensor."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
     tensors = [ms.Tensor(arrays[k]) for k in arrays if k[0] == "t"]
-    watched = Watched(comm, options["collectives"])
+    watched = RestrictedCommunicator(comm, options["collectives"])
     more = [int(arrays["samples"])] if "samples" in arrays else []
     out = getattr(module, target)(watched, tensors, *more, **options.get("how", {}))
     return {str(i): t.asnumpy().copy() for i, t in enumerate(out)}
@@ -29,17 +29,19 @@ def aggregate(
 def ring(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """``sum``; ``before``: the argument, after."""
+    """Run a student's ring all-reduce; ``sum`` is its result, ``before`` the argument after the
+    call."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
     tensor = ms.Tensor(arrays["t"])
-    made = getattr(module, target)(Watched(comm, ALLOWED["ring"]), tensor)
+    made = getattr(module, target)(RestrictedCommunicator(comm, ALLOWED["ring"]), tensor)
     return {k: t.asnumpy().copy() for k, t in (("sum", made), ("before", tensor))}
 
 
 def measured(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """``seconds``: of each size, on a communicator whose times the judge knows or on a real one."""
+    """Run a student's timing of all-reduces; ``seconds`` has one entry per size of ``options``,
+    measured on a communicator with known times or on a real one."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
-    watched = Watched(comm, ALLOWED["measured"])
+    watched = RestrictedCommunicator(comm, ALLOWED["measured"])
     return {"seconds": np.asarray(getattr(module, target)(watched, list(options["sizes"])))}

@@ -1,4 +1,4 @@
-"""Runs a student's MindSpore code of Lab 3: samplers in a dataset, data parallel updates."""
+"""Run a student's MindSpore code of Lab 3: samplers in a dataset, data parallel updates."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import mindspore.dataset as ds
 import numpy as np
 from mindspore import nn, ops
 
-from dualml.course.drive_lab3 import samplers
+from dualml.course.drive_lab3 import run_samplers
 
 Arrays = Mapping[str, Any]
 WEIGHTS = ("w1", "b1", "w2", "b2")
 
 
 class Numbers:
-    """A source of n samples, of which each is its own number."""
+    """A data source of n samples, each of which is its own index."""
 
     def __init__(self, n: int) -> None:
         self.n = n
@@ -32,11 +32,11 @@ class Numbers:
 def sampler(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """See `dualml.course.drive_lab3.samplers`."""
+    """Run a student's sampler in MindSpore, see `dualml.course.drive_lab3.run_samplers`."""
     h = options["hyper"]
     source = Numbers(h["n"])
 
-    def make(rank: int, seed: int) -> Any:
+    def make_sampler(rank: int, seed: int) -> Any:
         return getattr(module, target)(h["n"], h["ranks"], rank, seed, kind=h["kind"])
 
     def load(sampler: Any) -> Any:
@@ -45,11 +45,12 @@ def sampler(
         rows = batches.create_dict_iterator(num_epochs=1, output_numpy=True)
         return np.concatenate([row["x"] for row in rows] or [np.zeros(0, np.int64)])
 
-    return samplers(make, load, options)
+    return run_samplers(make_sampler, load, options)
 
 
 class Net(nn.Cell):
-    """(x − shift) → z / (1 + |z|) → outputs; ``shift`` is a parameter that is not trained."""
+    """The network (x − shift) → z / (1 + |z|) → outputs; ``shift`` is a parameter that is not
+    trained."""
 
     def __init__(self, arrays: Arrays) -> None:
         super().__init__()
@@ -61,15 +62,18 @@ class Net(nn.Cell):
         self.shift = ms.Parameter(shift, name="shift", requires_grad=False)
 
     def construct(self, x):
+        """Return the outputs of the network, one row for each row of ``x``."""
         z = ops.matmul(x - self.shift, self.w1) + self.b1
         return ops.matmul(z / (1 + ops.abs(z)), self.w2) + self.b2
 
     def values(self, prefix: str = "") -> dict[str, Any]:
+        """Return copies of all parameters by name, with a prefix."""
         return {f"{prefix}{p.name}": p.asnumpy().copy() for p in self.get_parameters()}
 
 
 class Descent:
-    """θ ← θ − η·g, or with ``adaptive`` AdaGrad's θ ← θ − η·g/(√Σg² + ε); called with gradients."""
+    """Gradient descent θ ← θ − η·g, or with ``adaptive`` AdaGrad: θ ← θ − η·g/(√Σg² + ε); called
+    with gradients."""
 
     def __init__(self, params: Any, lr: float, adaptive: bool, eps: float) -> None:
         self.params, self.lr, self.adaptive, self.eps = list(params), lr, adaptive, eps
@@ -86,7 +90,7 @@ class Descent:
 def same_start(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Parameters after ``same_start``, those that are not trained, too."""
+    """Run a student's ``same_start``; return all parameters after it."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
     net = Net(arrays)
     getattr(module, target)(comm, net)
@@ -96,7 +100,8 @@ def same_start(
 def train_steps(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """``3/w1``: parameters after update 3, and, where asked for, ``3/loss``."""
+    """Run a student's training steps; ``3/w1`` is parameter w1 after update 3, ``3/loss`` its loss
+    if requested."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
     h, net = options["hyper"], Net(arrays)
     optimizer = Descent(net.trainable_params(), h["lr"], h["adaptive"], h["eps"])

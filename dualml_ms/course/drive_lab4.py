@@ -1,4 +1,4 @@
-"""Runs a student's split of a model in MindSpore."""
+"""Run a student's split of a model in MindSpore."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import mindspore as ms
 import numpy as np
 from mindspore import nn, ops
 
+from dualml.course.restricted import RestrictedCommunicator
 from dualml.course.tally import ALLOWED
-from dualml.course.watched import Watched
 
 Arrays = Mapping[str, Any]
 
 
 class Linear(nn.Cell):
-    """x·Wᵀ + b, on rank 0 with softsign behind it."""
+    """Linear layer x·Wᵀ + b, followed by softsign if ``bent``."""
 
     def __init__(self, arrays: Arrays, bent: bool) -> None:
         super().__init__()
@@ -25,12 +25,14 @@ class Linear(nn.Cell):
         self.bent = bent
 
     def construct(self, x):
+        """Return the outputs of the layer, one row for each row of ``x``."""
         z = ops.matmul(x, self.weight.T) + self.bias
         return z / (1 + ops.abs(z)) if self.bent else z
 
 
-def make(arrays: Arrays, lr: float, rank: int) -> tuple[Any, Any]:
-    """The stage, and plain gradient descent."""
+def make_stage(arrays: Arrays, lr: float, rank: int) -> tuple[Any, Any]:
+    """Return a rank's stage, with softsign on rank 0, and a function that takes its gradients and
+    makes one step of gradient descent."""
     stage = Linear(arrays, rank == 0)
 
     def optimizer(gradients: Any) -> None:
@@ -41,24 +43,26 @@ def make(arrays: Arrays, lr: float, rank: int) -> tuple[Any, Any]:
 
 
 def parameters(stage: Any) -> Any:
+    """Return the name and the parameter of weight and bias of a stage."""
     return [("weight", stage.weight), ("bias", stage.bias)]
 
 
 def mean_squares(outputs: Any, y: Any) -> Any:
+    """Return the mean of (outputs − y)² over all entries, a scalar tensor."""
     return ((outputs - y) ** 2).mean()
 
 
 def stages(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """``3/weight``, ``3/bias``: of this rank's stage after update 3; ``3/loss`` on the last one."""
+    """Run a student's pipeline; ``3/weight``, ``3/bias`` of this rank's stage after update 3,
+    ``3/loss`` on the last rank."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
-    stage, optimizer = make(arrays, options["lr"], comm.rank)
+    stage, optimizer = make_stage(arrays, options["lr"], comm.rank)
     out: dict[str, Any] = {}
     for step in range(1, options["steps"] + 1):
-        x, y = (ms.Tensor(arrays[f"{n}/{step}"]) if f"{n}/{step}" in arrays else None
-                for n in "xy")  # fmt: skip
-        given = Watched(comm, ALLOWED["stages"])
+        x, y = (ms.Tensor(arrays[f"{n}/{step}"]) if f"{n}/{step}" in arrays else None for n in "xy")
+        given = RestrictedCommunicator(comm, ALLOWED["stages"])
         loss = getattr(module, target)(
             given, stage, mean_squares, optimizer, x, y, options["micro_batches"], options["width"]
         )
@@ -71,9 +75,10 @@ def stages(
 def layer(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """A layer forwards and backwards: ``y``, ``x``, ``weight``, ``bias`` are what comes of it."""
+    """Run a student's layer forward and backward; return ``y`` and the gradients ``x``, ``weight``,
+    ``bias``."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
-    watched = Watched(comm, ALLOWED["layer"])
+    watched = RestrictedCommunicator(comm, ALLOWED["layer"])
     w, b, x, g = (ms.Tensor(arrays[n]) for n in ("w", "b", "x", "g"))
     made = getattr(module, target)(watched, w, b)
     y = made.forward(x)

@@ -1,4 +1,4 @@
-"""Runs a student's ZeRO in MindSpore."""
+"""Run a student's ZeRO optimizer in MindSpore."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import mindspore as ms
 
+from dualml.course.restricted import RestrictedCommunicator
 from dualml.course.tally import ALLOWED
-from dualml.course.watched import Watched
 
 Arrays = Mapping[str, Any]
 
@@ -16,11 +16,12 @@ Arrays = Mapping[str, Any]
 def zero(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """``3/parameters``: after update 3; ``m``, ``v``: at its end."""
+    """Run a student's ZeRO optimizer; ``3/parameters`` are the parameters after update 3, ``m``,
+    ``v`` the state at the end."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
     parameters = ms.Parameter(ms.Tensor(arrays["p"]), name="parameters")
     hyper = {n: tuple(v) if isinstance(v, list) else v for n, v in options["hyper"].items()}
-    watched = Watched(comm, ALLOWED["zero"])
+    watched = RestrictedCommunicator(comm, ALLOWED["zero"])
     opt = getattr(module, target)(watched, parameters, **hyper)
     out: dict[str, Any] = {}
     for step in range(1, options["steps"] + 1):

@@ -38,7 +38,7 @@ class LossScaler:
         # solution: end
 
     def scaled(self, loss: Tensor) -> Tensor:
-        """What the backward pass begins with."""
+        """Return the scaled loss, with which the backward pass begins."""
         # solution: begin
         return loss * self.scale
         # solution: end

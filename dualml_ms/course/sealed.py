@@ -1,4 +1,4 @@
-"""Takes away what MindSpore has compiled of the optimizers that students write."""
+"""Remove MindSpore's compiled optimizers from the process in which students' code runs."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ UPDATES = re.compile(
 
 
 def seal() -> None:
-    """Let primitives of optimizers refuse to be made, under whatever name they are asked for.
+    """Make primitives of optimizers raise an error when they are constructed, whatever their name,
+    and remove MindSpore's compiled functions of optimizers.
 
-    The check is put into the code of `Primitive.__init__` itself: there is no other one left that
-    could be called instead.
+    The check is inserted into the code of `Primitive.__init__` itself: there is no other
+    constructor left that could be called instead.
     """
     text = textwrap.dedent(inspect.getsource(Primitive.__init__))
     tree = ast.parse(text)
@@ -46,8 +47,8 @@ def seal() -> None:
 
 
 def checked_name(name: Any) -> str:
-    """Return the name of a primitive, unless it is that of an optimizer."""
-    plain = str.__str__(name)  # of a subclass, too, whatever that says of itself
+    """Return the name of a primitive; raise an error if it is that of an optimizer."""
+    plain = str.__str__(name)  # also of a subclass that overrides __str__
     if plain in PRIMITIVES or UPDATES.fullmatch(plain):
         refuse_ready_made(f"mindspore.ops.{plain}")
     return plain

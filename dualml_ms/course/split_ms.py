@@ -9,9 +9,15 @@ from mindspore import Tensor, ops
 
 
 def train_step(
-    comm: Any, stage: Any, loss_fn: Any, optimizer: Any, x: Any, y: Any, micro_batches: int,
+    comm: Any,
+    stage: Any,
+    loss_fn: Any,
+    optimizer: Any,
+    x: Any,
+    y: Any,
+    micro_batches: int,
     width: int,
-) -> float | None:  # fmt: skip
+) -> float | None:
     """One update of a model whose first half is on rank 0 and whose second half is on rank 1.
 
     The batch is cut into equal micro-batches. Rank 0 sends the activations of each, rank 1 sends
@@ -70,7 +76,7 @@ def train_step(
 
 
 class ColumnLinear:
-    """y = x·Wᵀ + b whose output features are shared out: rank r computes its part of y.
+    """y = x·Wᵀ + b whose output features are sharded: rank r computes its part of y.
 
     Rank r of n keeps rows r·out/n to (r + 1)·out/n of W, and of b.
 
@@ -110,7 +116,7 @@ class ColumnLinear:
 
 
 class RowLinear:
-    """y = x·Wᵀ + b whose input features are shared out: rank r has its part of x.
+    """y = x·Wᵀ + b whose input features are sharded: rank r has its part of x.
 
     Rank r of n keeps columns r·in/n to (r + 1)·in/n of W, and b whole.
 
@@ -130,7 +136,7 @@ class RowLinear:
         # solution: end
 
     def forward(self, x: Tensor) -> Tensor:
-        """This rank's part of x, (samples, in/n) → y (samples, out), the same on every rank."""
+        """Map this rank's part of x, (samples, in/n), to y (samples, out), equal on every rank."""
         # solution: begin
         self.x = x
         return self.comm.all_reduce(x @ self.weight.T) + self.bias

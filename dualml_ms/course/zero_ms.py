@@ -1,4 +1,4 @@
-"""Memory: Adam whose state is shared out to the ranks (ZeRO, stage 1), in MindSpore."""
+"""Memory: Adam whose state is sharded over the ranks (ZeRO, stage 1), in MindSpore."""
 
 from __future__ import annotations
 

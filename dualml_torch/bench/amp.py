@@ -1,4 +1,4 @@
-"""Automatic mixed precision: what an update gains, and what the loss loses."""
+"""Automatic mixed precision: time saved per update, and the effect on the loss."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from typing import Any
 
 import torch
 
-from dualml.bench.section import Add, Job
-from dualml.bench.work import reason
-from dualml_torch.bench.by_hand import MODELS, ByHand, work
-from dualml_torch.bench.race import Make, race
+from dualml.interface.bench.section import AddRow, BenchJob
+from dualml.interface.bench.work import error_reason
+from dualml_torch.bench.plain_loop import MODELS, PlainLoop, make_work
+from dualml_torch.bench.race import MakeVariant, race
 
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-def section(job: Job, add: Add) -> None:
-    """A row for each model and precision: the time of an update, the losses of a training."""
+def section(job: BenchJob, add: AddRow) -> None:
+    """Add a row for each model (in a quick job for the last of `MODELS` alone) and precision: time
+    per update, and losses of a training run."""
     torch.set_num_threads(job.threads)
     for model in MODELS[-1:] if job.quick else MODELS:
-        own = work(job, model)
-        variants: dict[str, Make] = {
-            name: partial(ByHand, own, "fused", kind) for name, kind in PRECISIONS.items()
+        own = make_work(job, model)
+        variants: dict[str, MakeVariant] = {
+            name: partial(PlainLoop, own, "fused", kind) for name, kind in PRECISIONS.items()
         }
         timed: list[dict[str, Any]] = []
         race(variants, 2 if job.quick else 25, "float32", lambda t=timed, **row: t.append(row))
@@ -29,9 +30,11 @@ def section(job: Job, add: Add) -> None:
         for row in timed:
             name = row.pop("variant")
             try:
-                losses = losses_of(ByHand(own, "fused", PRECISIONS[name]), 2 if job.quick else 8)
+                losses = run_losses(
+                    PlainLoop(own, "fused", PRECISIONS[name]), 2 if job.quick else 8
+                )
             except Exception as error:
-                add(model=model, precision=name, **{"reason": reason(error), **row})
+                add(model=model, precision=name, **{"reason": error_reason(error), **row})
                 continue
             row["loss"] = mean(losses[-own.steps :])
             if name == "float32":
@@ -42,12 +45,13 @@ def section(job: Job, add: Add) -> None:
             add(model=model, precision=name, **row)
 
 
-def losses_of(loop: ByHand, rounds: int) -> list[float]:
-    """Of every update; at the end, the mean of the last round's counts."""
+def run_losses(loop: PlainLoop, rounds: int) -> list[float]:
+    """Run some rounds of a loop and return the losses of all updates that it has made so far."""
     for _ in range(rounds):
-        loop.round()
+        loop.run_round()
     return loop.losses
 
 
 def mean(values: list[float]) -> float:
+    """Return the arithmetic mean of a non-empty list."""
     return sum(values) / len(values)

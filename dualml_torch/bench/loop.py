@@ -1,4 +1,4 @@
-"""The training loop of a trial against loops written by hand."""
+"""The training loop of a trial compared with loops written by hand."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from functools import partial
 
 import torch
 
-from dualml.bench.section import Add, Job
-from dualml_torch.bench.by_hand import HOW, MODELS, ByHand, Ours, work
-from dualml_torch.bench.race import Make, race
+from dualml.interface.bench.section import AddRow, BenchJob
+from dualml_torch.bench.plain_loop import MODELS, OPTIMIZER_OPTIONS, PlainLoop, TrialLoop, make_work
+from dualml_torch.bench.race import MakeVariant, race
 
 
-def section(job: Job, add: Add) -> None:
+def section(job: BenchJob, add: AddRow) -> None:
+    """Add a row for each model (in a quick job for the last of `MODELS` alone) and variant of the
+    training loop."""
     torch.set_num_threads(job.threads)
     for model in MODELS[-1:] if job.quick else MODELS:
-        own = work(job, model)
-        variants: dict[str, Make] = {"ours": partial(Ours, own)}
-        variants |= {how: partial(ByHand, own, how) for how in HOW}
+        own = make_work(job, model)
+        variants: dict[str, MakeVariant] = {"ours": partial(TrialLoop, own)}
+        variants |= {how: partial(PlainLoop, own, how) for how in OPTIMIZER_OPTIONS}
         race(variants, 2 if job.quick else 25, "ours", add, model=model)

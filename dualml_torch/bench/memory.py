@@ -1,4 +1,4 @@
-"""The most memory a training holds on the device at a time."""
+"""Peak device memory of a training."""
 
 from __future__ import annotations
 
@@ -8,24 +8,26 @@ from functools import partial
 
 import torch
 
-from dualml.bench.section import Add, Job
-from dualml.bench.work import reason
-from dualml_torch.bench.by_hand import MODELS, ByHand, Loop, Ours, work
-from dualml_torch.environment import resolve_device
+from dualml.interface.bench.section import AddRow, BenchJob
+from dualml.interface.bench.work import error_reason
+from dualml_torch.bench.plain_loop import MODELS, Loop, PlainLoop, TrialLoop, make_work
+from dualml_torch.common.environment import resolve_device
 
 
-def section(job: Job, add: Add) -> None:
-    """A row for each model and loop; what was held before it began is not counted."""
+def section(job: BenchJob, add: AddRow) -> None:
+    """Add a row for each model and loop with the peak MiB allocated and reserved in two rounds,
+    without what was there before, or with the reason of a failure; on a CPU one row that says that
+    nothing is counted."""
     torch.set_num_threads(job.threads)
     device = resolve_device(job.device)
     if device.type != "cuda":
         add(reason={"key": "no_counter"})
         return
     for model in MODELS:
-        own = work(job, model)
-        variants: dict[str, Callable[[], Loop]] = {"ours": partial(Ours, own)}
-        variants |= {how: partial(ByHand, own, how) for how in ("loop", "fused", "graph")}
-        variants["bfloat16"] = partial(ByHand, own, "fused", torch.bfloat16)
+        own = make_work(job, model)
+        variants: dict[str, Callable[[], Loop]] = {"ours": partial(TrialLoop, own)}
+        variants |= {how: partial(PlainLoop, own, how) for how in ("loop", "fused", "graph")}
+        variants["bfloat16"] = partial(PlainLoop, own, "fused", torch.bfloat16)
         for name, make in variants.items():
             gc.collect()
             torch.cuda.empty_cache()
@@ -33,10 +35,10 @@ def section(job: Job, add: Add) -> None:
             held = torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device)
             try:
                 loop = make()
-                loop.round()
-                loop.round()
+                loop.run_round()
+                loop.run_round()
             except Exception as error:
-                add(model=model, variant=name, reason=reason(error))
+                add(model=model, variant=name, reason=error_reason(error))
                 continue
             add(
                 model=model,

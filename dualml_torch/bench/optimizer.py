@@ -1,4 +1,4 @@
-"""One update of the parameters, gradients given: ours against torch's own optimizers."""
+"""One parameter update with given gradients: dualml's optimizers compared with torch's own."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-import dualml_torch.optim as ours
-from dualml.bench.section import Add, Job
-from dualml.model import model
-from dualml_torch.bench.by_hand import HOW
-from dualml_torch.bench.race import Make, captured, milliseconds, race
-from dualml_torch.environment import resolve_device
+import dualml_torch.algorithms.optim as ours
+from dualml.algorithms.model import model
+from dualml.interface.bench.section import AddRow, BenchJob
+from dualml_torch.bench.plain_loop import OPTIMIZER_OPTIONS
+from dualml_torch.bench.race import MakeVariant, capture_graph, race, time_milliseconds
+from dualml_torch.common.environment import resolve_device
 
 RULES: dict[str, tuple[str, dict[str, Any]]] = {
     "sgd, momentum 0.9": ("SGD", {"lr": 0.01, "momentum": 0.9}),
@@ -25,8 +25,9 @@ WIDE = [
 ]
 
 
-def section(job: Job, add: Add) -> None:
-    """A row for each rule, size and variant. All variants update the same memory."""
+def section(job: BenchJob, add: AddRow) -> None:
+    """Add a row for each rule, size and variant; in a quick job for the first rule and size alone.
+    All variants update the same memory."""
     torch.set_num_threads(job.threads)
     device = resolve_device(job.device)
     sizes = {"lenet": list(model("lenet").parameters().values()), "mlp, 10 million": WIDE}
@@ -37,32 +38,36 @@ def section(job: Job, add: Add) -> None:
             params.append(torch.nn.Parameter(torch.randn(shape, generator=draw).to(device)))
             params[-1].grad = torch.randn(shape, generator=draw).to(device)
         for rule, (name, fields) in list(RULES.items())[: 1 if job.quick else None]:
-            variants = of_rule(name, fields, params, device)
+            variants = optimizer_variants(name, fields, params, device)
             race(variants, 2 if job.quick else 25, "ours", add, rule=rule, model=size)
 
 
-def of_rule(
+def optimizer_variants(
     name: str, fields: dict[str, Any], params: list[torch.nn.Parameter], device: torch.device
-) -> dict[str, Make]:
+) -> dict[str, MakeVariant]:
+    """Return factories of the timed steps of an optimizer by name: dualml's, dualml's compiled, and
+    torch's in its variants; all update ``params`` in place."""
     times = 20 if sum(p.numel() for p in params) < 1e6 else 5
 
-    def timed(step: Callable[[], Any]) -> Callable[[], float]:
-        return partial(milliseconds, device, step, times)
+    def make_timer(step: Callable[[], Any]) -> Callable[[], float]:
+        return partial(time_milliseconds, device, step, times)
 
-    def theirs(how: str) -> Callable[[], float]:
-        options = dict(HOW[how])
+    def torch_variant(how: str) -> Callable[[], float]:
+        options = dict(OPTIMIZER_OPTIONS[how])
         if how == "compiled":
-            options = {"foreach": True}  # a fused kernel leaves the compiler nothing to do
+            options = {"foreach": True}  # a fused kernel cannot be compiled further
         if name == "SGD":
-            options.pop("capturable", None)  # it has no count of updates that a graph could freeze
+            options.pop("capturable", None)  # it has no step count that a graph would freeze
         step = getattr(torch.optim, name)(params, **fields, **options).step
         if how == "compiled":
             step = torch.compile(step)
-        return timed(captured(device, step, lambda: None).replay if how == "graph" else step)
+        return make_timer(
+            capture_graph(device, step, lambda: None).replay if how == "graph" else step
+        )
 
     own = getattr(ours, name)
-    variants: dict[str, Make] = {
-        "ours": lambda: timed(own(params, **fields).step),
-        "ours_compiled": lambda: timed(own(params, compiled=True, **fields).step),
+    variants: dict[str, MakeVariant] = {
+        "ours": lambda: make_timer(own(params, **fields).step),
+        "ours_compiled": lambda: make_timer(own(params, compiled=True, **fields).step),
     }
-    return variants | {how: partial(theirs, how) for how in HOW}
+    return variants | {how: partial(torch_variant, how) for how in OPTIMIZER_OPTIONS}

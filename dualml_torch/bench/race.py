@@ -1,4 +1,4 @@
-"""Times of variants that take turns, on the device's own clock."""
+"""Times of variants that run in turns, on the device's own clock."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 
 import torch
 
-from dualml.bench.section import Add
-from dualml.bench.timing import ratio, take_turns
-from dualml.bench.work import reason
-from dualml.errors import Unsupported
+from dualml.common.errors import Unsupported
+from dualml.interface.bench.section import AddRow
+from dualml.interface.bench.timing import ratio_quartiles, time_interleaved
+from dualml.interface.bench.work import error_reason
 
-#: Makes a variant; one round of it returns milliseconds.
-Make = Callable[[], Callable[[], float]]
+#: Factory of a variant, whose call runs one round and returns milliseconds.
+MakeVariant = Callable[[], Callable[[], float]]
 
 
-def milliseconds(device: torch.device, work: Callable[[], Any], times: int = 1) -> float:
-    """Of one of several calls of ``work``: by a GPU's events, from the first kernel's turn to the
-    last one's end, elsewhere by the processor's clock."""
+def time_milliseconds(device: torch.device, work: Callable[[], Any], times: int = 1) -> float:
+    """Return milliseconds per call of ``work``, the mean over ``times`` calls: by events on a GPU,
+    from the first kernel's start to the last one's end, elsewhere by the processor's clock."""
     if device.type != "cuda":
         start = time.perf_counter()
         for _ in range(times):
@@ -35,11 +35,15 @@ def milliseconds(device: torch.device, work: Callable[[], Any], times: int = 1) 
     return begin.elapsed_time(end) / times
 
 
-def race(variants: Mapping[str, Make], rounds: int, against: str, add: Add, **what: Any) -> None:
-    """A row for each variant: median and quartiles of its times, and of their ratios to those of
-    ``against`` in the same rounds. One that cannot be made or run is a row with its reason.
+def race(
+    variants: Mapping[str, MakeVariant], rounds: int, against: str, add: AddRow, **what: Any
+) -> None:
+    """Run the variants in turns and add a row for each: quartiles of its times, and, except for
+    ``against`` itself, of their ratios to its times in the same rounds. A variant that cannot be
+    made or run is a row with its reason.
 
     Args:
+        rounds: timed calls of each variant, after a first one that does not count.
         what: the other cells of the rows.
     """
     runs: dict[str, Callable[[], float]] = {}
@@ -50,31 +54,32 @@ def race(variants: Mapping[str, Make], rounds: int, against: str, add: Add, **wh
             once()
             runs[name] = once
         except Exception as error:
-            failed[name] = reason(error)
-    times = take_turns(runs, rounds)
+            failed[name] = error_reason(error)
+    times = time_interleaved(runs, rounds)
     for name in variants:
         if name in failed:
             add(**what, variant=name, reason=failed[name])
             continue
         cells: dict[str, Any] = {"variant": name, "milliseconds": quartiles(times[name])}
         if name != against and against in times:
-            slower = ratio(times[name], times[against])
+            slower = ratio_quartiles(times[name], times[against])
             cells[f"per_{against}"] = [slower.low, slower.median, slower.high]
         add(**what, **cells)
 
 
 def quartiles(values: list[float]) -> list[float]:
-    """Low, median, high."""
+    """Return lower quartile, median and upper quartile of at least two values."""
     low, median, high = statistics.quantiles(values, n=4, method="inclusive")
     return [low, median, high]
 
 
-def captured(device: torch.device, update: Callable[[], Any], fresh: Callable[[], Any]) -> Any:
-    """A CUDA graph of one update, as torch's manual records one: on a stream of its own, after
-    some updates that let every library make its workspaces.
+def capture_graph(device: torch.device, update: Callable[[], Any], fresh: Callable[[], Any]) -> Any:
+    """Capture one update as a CUDA graph and return it, as torch's manual does it: on a separate
+    stream, after three updates, in which every library allocates its workspaces. Unsupported: no
+    GPU.
 
     Args:
-        fresh: called before the recording, so that gradients lie in the graph's own memory.
+        fresh: called before the capture, so that gradients lie in the graph's own memory.
 
     Source: https://docs.pytorch.org/docs/stable/notes/cuda.html, "Whole-network capture".
     """

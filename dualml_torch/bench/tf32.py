@@ -1,7 +1,7 @@
-"""TF32 as a planted difference: products of 10 bits of mantissa, which a verdict must notice.
+"""TF32 as a planted difference: products with 10 bits of mantissa, which a verdict must detect.
 
 ``python -m dualml_torch.bench.tf32 DEVICE SIZE`` prints the errors of one matrix product and one
-convolution under the variables of this process, which libraries read when they are loaded.
+convolution under this process's environment variables, which libraries read when they are loaded.
 """
 
 from __future__ import annotations
@@ -14,39 +14,41 @@ from typing import Any
 import torch
 
 from dualml.backend import backends
-from dualml.bench.lab import REFEREE, arms_of, judge, run_lab
-from dualml.bench.section import Add, Job
-from dualml.errors import TrialError
-from dualml.machine import bounded, python
-from dualml_torch.environment import resolve_device
+from dualml.common.errors import TrialError
+from dualml.common.machine import python_argv, run_bounded
+from dualml.interface.bench.lab import REFERENCE, arms_for, compare_trials, run_lab
+from dualml.interface.bench.section import AddRow, BenchJob
+from dualml_torch.common.environment import resolve_device
 
-#: Whether TF32 is on → variables: NVIDIA's for its libraries, torch's for what it asks of them.
+#: Whether TF32 is on → environment variables: NVIDIA's for its libraries, and torch's own.
 VARIABLES = {
     False: {"NVIDIA_TF32_OVERRIDE": "0", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "0"},
     True: {"NVIDIA_TF32_OVERRIDE": "1", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1"},
 }
-#: TF32 has 13 bits less: an error so many times as large is not float32's.
-FAR = 30.0
+#: TF32 has 13 bits less than float32: an error larger by this factor cannot be float32's.
+TF32_ERROR_RATIO = 30.0
 PROBE_S = 60.0
 
 
-def section(job: Job, add: Add) -> None:
-    """For every arm: off against the referee and on against the referee, as `dualml run` judges
-    them; and on against off, with the envelope that float32 has."""
-    probed = {on: probe(job, on) for on in VARIABLES}
-    there = probed[True]["product"] > FAR * probed[False]["product"]
-    referee, off = run_lab(job, REFEREE, "cpu"), run_lab(job, job.backend, job.device)
+def section(job: BenchJob, add: AddRow) -> None:
+    """Add rows for every arm: TF32 off compared with the reference, TF32 on compared with the
+    reference, as `dualml run` judges them, and TF32 on compared with off within the float32
+    envelope."""
+    probed = {on: probe_errors(job, on) for on in VARIABLES}
+    there = probed[True]["product"] > TF32_ERROR_RATIO * probed[False]["product"]
+    referee, off = run_lab(job, REFERENCE, "cpu"), run_lab(job, job.backend, job.device)
     on = run_lab(job, job.backend, job.device, "lab-tf32", VARIABLES[True])
-    for arm in arms_of(job):
-        envelope = off.of(arm).envelope
+    for arm in arms_for(job):
+        envelope = off.trajectory(arm).envelope
         plain = [envelope] if envelope else None
-        row(add, judge(off, referee, arm), there, tf32=False, arm=arm, **probed[False])
-        row(add, judge(on, referee, arm), there, tf32=True, arm=arm, **probed[True])
-        row(add, judge(on, off, arm, plain), there, tf32=True, arm=arm)
+        add_row(add, compare_trials(off, referee, arm), there, tf32=False, arm=arm, **probed[False])
+        add_row(add, compare_trials(on, referee, arm), there, tf32=True, arm=arm, **probed[True])
+        add_row(add, compare_trials(on, off, arm, plain), there, tf32=True, arm=arm)
 
 
-def row(add: Add, cells: dict[str, Any], there: bool, *, tf32: bool, **more: Any) -> None:
-    """``noticed``: whether the verdict tells what was planted, or that nothing was."""
+def add_row(add: AddRow, cells: dict[str, Any], there: bool, *, tf32: bool, **more: Any) -> None:
+    """Add a row; ``noticed`` says whether the verdict is right: different if and only if ``tf32``
+    was asked for and ``there``, really on."""
     noticed = (cells["verdict"] == "different") == (tf32 and there)
     if tf32 and not there:
         cells = {**cells, "reason": {"key": "no_tf32"}}
@@ -55,16 +57,17 @@ def row(add: Add, cells: dict[str, Any], there: bool, *, tf32: bool, **more: Any
     add(tf32=tf32, against=against, noticed=noticed, ok=noticed, **shown, **more)
 
 
-def probe(job: Job, on: bool) -> dict[str, float]:
-    """Relative errors of one product and one convolution with TF32 on or off.
+def probe_errors(job: BenchJob, on: bool) -> dict[str, float]:
+    """Measure the relative errors of one product and one convolution with TF32 on or off, in a
+    process of their own; return them by these names.
 
     Raises:
-        TrialError: the process ended badly.
+        TrialError: the process failed.
     """
     size = "64" if job.quick else "1024"
-    command = python("-m", __spec__.name, job.device, size)
+    command = python_argv("-m", __spec__.name, job.device, size)
     environ = backends()[job.backend].environ(job.threads)
-    ended = bounded(command, PROBE_S, {**os.environ, **environ, **VARIABLES[on]})
+    ended = run_bounded(command, PROBE_S, {**os.environ, **environ, **VARIABLES[on]})
     if ended.code != 0:
         lines = ended.err.strip().splitlines() or [f"exit code {ended.code}"]
         raise TrialError(f"the products could not be tried: {lines[-1]}")
@@ -72,8 +75,9 @@ def probe(job: Job, on: bool) -> dict[str, float]:
     return measured
 
 
-def errors(device: torch.device, size: int) -> dict[str, float]:
-    """‖single − double‖ / ‖double‖ of a matrix product and of a convolution."""
+def relative_errors(device: torch.device, size: int) -> dict[str, float]:
+    """Return ‖single − double‖ / ‖double‖ of a matrix product and of a convolution by name: float32
+    on ``device`` compared with float64 on the CPU, with the same rounded operands."""
     draw = torch.Generator().manual_seed(0)
     a, b = (torch.randn(size, size, generator=draw, dtype=torch.float64) for _ in range(2))
     x = torch.randn(32, 16, 32, 32, generator=draw, dtype=torch.float64)
@@ -81,7 +85,7 @@ def errors(device: torch.device, size: int) -> dict[str, float]:
     operations = {"product": (torch.matmul, a, b), "convolution": (torch.conv2d, x, w)}
     by_name = {}
     for name, (f, *given) in operations.items():
-        # Of the numbers as float32 has them: only what is computed with them counts.
+        # Round the operands to float32 first: only the error of the operation counts.
         single = [t.float().to(device) for t in given]
         exact = f(*(t.cpu().double() for t in single))
         by_name[name] = float((f(*single).cpu().double() - exact).norm() / exact.norm())
@@ -89,4 +93,4 @@ def errors(device: torch.device, size: int) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(errors(resolve_device(sys.argv[1]), int(sys.argv[2]))))
+    print(json.dumps(relative_errors(resolve_device(sys.argv[1]), int(sys.argv[2]))))

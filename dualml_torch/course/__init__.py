@@ -1,1 +1,1 @@
-"""The course's exercises in PyTorch, solved, and how a student's solution is run."""
+"""The course's exercises in PyTorch with solutions, and the code that runs a student's solution."""

@@ -30,7 +30,7 @@ def by_all_reduce(comm: Any, tensors: Sequence[Tensor], samples: int) -> list[Te
 
 
 def by_gather_broadcast(comm: Any, tensors: Sequence[Tensor], samples: int) -> list[Tensor]:
-    """The same as `by_all_reduce`, by way of rank 0.
+    """Return the result of `by_all_reduce`, computed on rank 0 and broadcast.
 
     Args:
         comm: ``comm.gather(x)`` (a list of every rank's x on rank 0, None on the others),

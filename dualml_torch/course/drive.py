@@ -1,4 +1,4 @@
-"""Runs a student's PyTorch code on inputs that the judge has drawn."""
+"""Run a student's PyTorch code on inputs that the judge has drawn."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ Arrays = Mapping[str, Any]
 
 
 def optimizer(module: Any, target: str, options: Mapping[str, Any], arrays: Arrays) -> Arrays:
-    """``3/w``: parameter w after update 3."""
+    """Run a student's optimizer on drawn gradients; ``3/w`` of the result is parameter w, float32,
+    after update 3. Without an array ``g/3/w`` it has no gradient in that update."""
     names = [key[2:] for key in arrays if key.startswith("p/")]
     own = {n: torch.nn.Parameter(torch.from_numpy(arrays[f"p/{n}"].copy())) for n in names}
     groups = options.get("groups", {})
@@ -49,36 +50,40 @@ def optimizer(module: Any, target: str, options: Mapping[str, Any], arrays: Arra
             else:
                 p.grad = torch.from_numpy(g.copy())
         opt.step()
-        # A class may have put other tensors in the place of the parameters.
+        # A class may have replaced the parameters by other tensors.
         out |= {f"{step}/{n}": p.detach().to(torch.float32).numpy().copy() for n, p in own.items()}
     return out
 
 
 def hyperparameters(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return hyperparameters read from JSON, with lists (betas) as tuples."""
     return {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
 
 
 def to_array(x: Any) -> Any:
-    """Return a copy of a tensor as an array."""
+    """Return a copy of a tensor, or of anything that NumPy accepts, as an array."""
     return x.detach().cpu().numpy().copy() if isinstance(x, torch.Tensor) else np.array(x)
 
 
 def to_tensor(a: Any, like: Any) -> torch.Tensor:
-    """Return an array as a tensor of the type of ``like``."""
+    """Return a copy of an array as a tensor of the type of the tensor ``like``."""
     return torch.from_numpy(np.array(a)).to(like.dtype)
 
 
 def fill(a: Any, buffer: torch.Tensor) -> torch.Tensor:
-    """Write an array into a tensor, which shares its memory with what is returned."""
+    """Write an array into ``buffer`` and return it, detached; if ``buffer`` is not contiguous, only
+    the returned tensor, a copy, is written."""
     own = buffer.detach().contiguous()
     own.copy_(torch.from_numpy(np.array(a)))
     return own
 
 
 def training(module: Any, target: str, options: Mapping[str, Any], arrays: Arrays) -> Arrays:
-    """``losses``: of softmax regression before each update."""
-    weight, bias = (torch.nn.Parameter(torch.from_numpy(arrays[n].copy()))
-                    for n in ("weight", "bias"))  # fmt: skip
+    """Train a softmax regression with a student's optimizer, in each update on a batch of ``order``
+    or on all samples if ``whole``; ``losses`` are the losses before each update."""
+    weight, bias = (
+        torch.nn.Parameter(torch.from_numpy(arrays[n].copy())) for n in ("weight", "bias")
+    )
     opt = getattr(module, target)([weight, bias], **hyperparameters(options["hyper"]))
     x, y = torch.from_numpy(arrays["x"]), torch.from_numpy(arrays["y"]).long()
     losses = []
@@ -95,7 +100,8 @@ def training(module: Any, target: str, options: Mapping[str, Any], arrays: Array
 def remote(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """See `dualml_torch.course.drive_rpc`, whose import takes a second."""
+    """Run a student's RPC pipeline, see `dualml_torch.course.drive_rpc`, whose import takes a
+    second."""
     from dualml_torch.course import drive_rpc
 
     return drive_rpc.remote(module, target, options, arrays, comm)
@@ -104,7 +110,7 @@ def remote(
 def group(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """See `dualml_torch.course.drive_group`."""
+    """Run a student's process group, see `dualml_torch.course.drive_group`."""
     from dualml_torch.course import drive_group
 
     return drive_group.group(module, target, options, arrays, comm)

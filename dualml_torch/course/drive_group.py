@@ -1,5 +1,5 @@
-"""Runs a student's start of a process group and of remote calls, on ranks that reach one another
-over a loopback interface that they share with nobody."""
+"""Run a student's start of a process group and of remote calls, on ranks that reach one another
+over a loopback interface of their own."""
 
 from __future__ import annotations
 
@@ -18,65 +18,72 @@ import torch.distributed.rpc as rpc
 from dualml.course.starting import (
     LOOPBACK,
     as_number,
-    check_place,
+    check_rank,
     find_port,
-    replaced,
-    without_variables,
+    hide_variables,
+    replace_functions,
 )
 
 Arrays = Mapping[str, Any]
-#: Seconds that ranks wait for one another, in place of half an hour.
+#: Timeout of ranks that wait for one another, in seconds, in place of half an hour.
 WAIT_S = 4.0
-#: Of an agent behind the walls: no shared memory, no sockets of the file system.
-AGENT = {"rpc_timeout": WAIT_S, "num_worker_threads": 2, "_transports": ["uv"],
-         "_channels": ["basic"]}  # fmt: skip
+#: Options of an agent in the sandbox: no shared memory, no Unix sockets.
+AGENT = {
+    "rpc_timeout": WAIT_S,
+    "num_worker_threads": 2,
+    "_transports": ["uv"],
+    "_channels": ["basic"],
+}
 
 
-def told(options: Mapping[str, Any], name: str, variable: str, none: int) -> int:
-    """Return a number as the framework takes it: from an argument, else from the environment."""
+def number_or_environ(options: Mapping[str, Any], name: str, variable: str, none: int) -> int:
+    """Return a number as the framework reads it: the argument ``name``, unless it is None, −1 or
+    missing, else the environment ``variable``, else ``none``."""
     value = options.get(name)
     return int(os.environ.get(variable, none) if value is None or value == -1 else value)
 
 
 @contextlib.contextmanager
-def watched(module: Any, rank: int, size: int) -> Iterator[None]:
-    """Check each start before it is made, and shorten its waits."""
+def check_starts(module: Any, rank: int, size: int) -> Iterator[None]:
+    """Check the rank and size of each start of a group or an agent by ``module`` inside the block,
+    by `check_rank`, and shorten its timeouts."""
     init_group, init_rpc = dist.init_process_group, rpc.init_rpc
 
-    def start(original: Callable[..., Any], shorten: Callable[[dict[str, Any]], None]) -> Any:
+    def wrap_start(original: Callable[..., Any], shorten: Callable[[dict[str, Any]], None]) -> Any:
         def begin(*arguments: Any, **options: Any) -> Any:
             bound = inspect.signature(original).bind(*arguments, **options)
             bound.apply_defaults()
             given = bound.arguments
-            # Where the framework finds no number it says so itself.
-            own = told(given, "rank", "RANK", rank)
-            every = told(given, "world_size", "WORLD_SIZE", size)
-            check_place(rank, size, own, every)
+            # Without a number the framework raises its own error.
+            own = number_or_environ(given, "rank", "RANK", rank)
+            every = number_or_environ(given, "world_size", "WORLD_SIZE", size)
+            check_rank(rank, size, own, every)
             shorten(given)
             return original(*bound.args, **bound.kwargs)
 
         return begin
 
-    def of_group(given: dict[str, Any]) -> None:
+    def shorten_group_wait(given: dict[str, Any]) -> None:
         given["timeout"] = timedelta(seconds=WAIT_S)
 
-    def of_agent(given: dict[str, Any]) -> None:
+    def shorten_agent_wait(given: dict[str, Any]) -> None:
         method = getattr(given["rpc_backend_options"], "init_method", "env://")
         given["rpc_backend_options"] = rpc.TensorPipeRpcBackendOptions(init_method=method, **AGENT)
 
     functions = {
-        "init_process_group": start(init_group, of_group),
-        "init_rpc": start(init_rpc, of_agent),
+        "init_process_group": wrap_start(init_group, shorten_group_wait),
+        "init_rpc": wrap_start(init_rpc, shorten_agent_wait),
     }
-    with replaced(module, (dist, dist.distributed_c10d, rpc), functions):
+    with replace_functions(module, (dist, dist.distributed_c10d, rpc), functions):
         yield
 
 
 def group(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any
 ) -> Arrays:
-    """``sum``: what the student's function returned, of the ranks' values, or of remote calls;
-    ``left``: 1 where something was not ended."""
+    """Run a student's function on every rank; ``sum`` is the number that it returned, the ranks'
+    sum or a remote call's value + 1; ``left`` is 1 if something was not shut down, which is done
+    here, else 0."""
     port = int(comm.broadcast(torch.tensor(find_port())))
     rank, size, value = comm.rank, comm.size, float(arrays["value"])
 
@@ -85,16 +92,16 @@ def group(
         dist.all_reduce(total)
         return total.item()
 
-    def ask() -> float:
+    def call_next_rank() -> float:
         other = f"worker{(rank + 1) % size}"
         return float(rpc.rpc_sync(other, torch.add, args=(torch.tensor(value), 1.0)))
 
-    work = add if target == "run_group" else ask
-    with without_variables(), watched(module, rank, size):
+    work = add if target == "run_group" else call_next_rank
+    with hide_variables(), check_starts(module, rank, size):
         os.environ.update(GLOO_SOCKET_IFNAME="lo", TP_SOCKET_IFNAME="lo")
         try:
             found = as_number(getattr(module, target)(rank, size, LOOPBACK, port, work))
-            comm.barrier()  # an agent that is ended early would keep others from being answered
+            comm.barrier()  # an agent that stops early would not answer the others
             left = dist.is_initialized() or rpc._is_current_rpc_agent_set()
         finally:
             end_all()
@@ -102,7 +109,7 @@ def group(
 
 
 def end_all() -> None:
-    """End what a student's code has left."""
+    """Shut down what a student's code has left running."""
     with contextlib.suppress(RuntimeError, ValueError):
         if rpc._is_current_rpc_agent_set():
             rpc.shutdown(graceful=False)

@@ -1,4 +1,4 @@
-"""Runs a student's aggregation in PyTorch."""
+"""Run a student's gradient aggregation in PyTorch."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from dualml.course.restricted import RestrictedCommunicator
 from dualml.course.tally import ALLOWED
-from dualml.course.watched import Watched
 
 Arrays = Mapping[str, Any]
 
@@ -17,9 +17,9 @@ Arrays = Mapping[str, Any]
 def aggregate(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """``0``, ``1``, …: what comes of each tensor."""
+    """Aggregate tensors with a student's function; ``0``, ``1``, … are the results per tensor."""
     tensors = [torch.from_numpy(arrays[k].copy()) for k in arrays if k[0] == "t"]
-    watched = Watched(comm, options["collectives"])
+    watched = RestrictedCommunicator(comm, options["collectives"])
     more = [int(arrays["samples"])] if "samples" in arrays else []
     out = getattr(module, target)(watched, tensors, *more, **options.get("how", {}))
     return {str(i): t.detach().numpy().copy() for i, t in enumerate(out)}
@@ -28,15 +28,17 @@ def aggregate(
 def ring(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """``sum``; ``before``: the argument, after."""
+    """Run a student's ring all-reduce; ``sum`` is its result, ``before`` the argument as it is
+    after the call, which must not change it."""
     tensor = torch.from_numpy(arrays["t"].copy())
-    made = getattr(module, target)(Watched(comm, ALLOWED["ring"]), tensor)
+    made = getattr(module, target)(RestrictedCommunicator(comm, ALLOWED["ring"]), tensor)
     return {k: t.detach().numpy().copy() for k, t in (("sum", made), ("before", tensor))}
 
 
 def measured(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """``seconds``: of each size, on a communicator whose times the judge knows or on a real one."""
-    watched = Watched(comm, ALLOWED["measured"])
+    """Run a student's timing of collectives; ``seconds`` is what it returned, one number per size,
+    on a communicator with known times or on a real one."""
+    watched = RestrictedCommunicator(comm, ALLOWED["measured"])
     return {"seconds": np.asarray(getattr(module, target)(watched, list(options["sizes"])))}

@@ -1,4 +1,4 @@
-"""Runs a student's PyTorch code of Lab 3: samplers in a DataLoader, data parallel updates."""
+"""Run a student's PyTorch code of Lab 3: samplers in a DataLoader, data parallel updates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from dualml.course.drive_lab3 import samplers
+from dualml.course.drive_lab3 import run_samplers
 
 Arrays = Mapping[str, Any]
 WEIGHTS = ("w1", "b1", "w2", "b2")
@@ -18,10 +18,10 @@ WEIGHTS = ("w1", "b1", "w2", "b2")
 def sampler(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """See `dualml.course.drive_lab3.samplers`."""
+    """Run a student's sampler in PyTorch, see `dualml.course.drive_lab3.run_samplers`."""
     h = options["hyper"]
 
-    def make(rank: int, seed: int) -> Any:
+    def make_sampler(rank: int, seed: int) -> Any:
         return getattr(module, target)(h["n"], h["ranks"], rank, seed, kind=h["kind"])
 
     def load(sampler: Any) -> Any:
@@ -32,11 +32,11 @@ def sampler(
         )
         return np.concatenate([batch.numpy() for batch in loader] or [np.zeros(0, np.int64)])
 
-    return samplers(make, load, options)
+    return run_samplers(make_sampler, load, options)
 
 
 class Net(torch.nn.Module):
-    """(x − shift) → z / (1 + |z|) → outputs; ``shift`` is no parameter but a buffer."""
+    """The network (x − shift) → z / (1 + |z|) → outputs; ``shift`` is a buffer, not a parameter."""
 
     def __init__(self, arrays: Arrays) -> None:
         super().__init__()
@@ -46,23 +46,26 @@ class Net(torch.nn.Module):
         self.register_buffer("shift", torch.from_numpy(arrays["p/shift"].copy()))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the outputs for samples ``x``, one per row."""
         w: dict[str, Any] = dict(self.named_parameters())
         z = (x - self.get_buffer("shift")) @ w["w1"] + w["b1"]
         outputs: torch.Tensor = z / (1 + z.abs()) @ w["w2"] + w["b2"]
         return outputs
 
     def values(self, prefix: str = "") -> dict[str, Any]:
+        """Return copies of parameters and buffers by name, each name after ``prefix``."""
         return {f"{prefix}{n}": v.detach().numpy().copy() for n, v in self.state_dict().items()}
 
 
 class Descent(torch.optim.Optimizer):
-    """θ ← θ − η·g, or with ``adaptive`` AdaGrad's θ ← θ − η·g/(√Σg² + ε)."""
+    """Gradient descent θ ← θ − η·g, or with ``adaptive`` AdaGrad: θ ← θ − η·g/(√Σg² + ε)."""
 
     def __init__(self, params: Any, lr: float, adaptive: bool, eps: float) -> None:
         super().__init__(params, {"lr": lr, "adaptive": adaptive, "eps": eps})
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:
+        """Update each parameter that has a gradient in place; ``closure`` is ignored."""
         for group in self.param_groups:
             for p in group["params"]:
                 if p.grad is None:
@@ -78,7 +81,7 @@ class Descent(torch.optim.Optimizer):
 def same_start(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Parameters and buffers after ``same_start``."""
+    """Run a student's ``same_start``; return parameters and buffers after it."""
     net = Net(arrays)
     getattr(module, target)(comm, net)
     return net.values()
@@ -87,7 +90,8 @@ def same_start(
 def train_steps(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """``3/w1``: parameters after update 3, and, where asked for, ``3/loss``."""
+    """Run a student's training steps; ``3/w1`` is parameter w1 after update 3, without the buffer,
+    ``3/loss`` the loss that the student's step returned, if requested."""
     h, net = options["hyper"], Net(arrays)
     optimizer = Descent(net.parameters(), h["lr"], h["adaptive"], h["eps"])
     loss_fn = torch.nn.MSELoss()

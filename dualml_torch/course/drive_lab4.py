@@ -1,4 +1,4 @@
-"""Runs a student's split of a model in PyTorch."""
+"""Run a student's split of a model in PyTorch."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from dualml.course.restricted import RestrictedCommunicator
 from dualml.course.tally import ALLOWED
-from dualml.course.watched import Watched
 from dualml_torch.course.drive_lab3 import Descent
 
 Arrays = Mapping[str, Any]
 
 
-def make(arrays: Arrays, lr: float, rank: int) -> tuple[Any, Any]:
-    """Rank 0: softsign(x·Wᵀ + b); rank 1: x·Wᵀ + b; and plain gradient descent."""
+def make_stage(arrays: Arrays, lr: float, rank: int) -> tuple[Any, Any]:
+    """Return a rank's stage, softsign(x·Wᵀ + b) on rank 0 and x·Wᵀ + b on any other, with W and b
+    from ``arrays``, and gradient descent for it."""
     out, wide = arrays["weight"].shape
     linear = torch.nn.Linear(wide, out)
     with torch.no_grad():
@@ -27,19 +28,24 @@ def make(arrays: Arrays, lr: float, rank: int) -> tuple[Any, Any]:
 
 
 def parameters(stage: Any) -> Any:
+    """Return the (name, parameter) pairs of a stage in a list, ``weight`` and ``bias``, without
+    module names."""
     return [(n.rpartition(".")[2], p) for n, p in stage.named_parameters()]
 
 
 def stages(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """``3/weight``, ``3/bias``: of this rank's stage after update 3; ``3/loss`` on the last one."""
-    stage, optimizer = make(arrays, options["lr"], comm.rank)
+    """Run a student's pipeline of two ranks; return ``3/weight``, ``3/bias``, this rank's
+    parameters after update 3, and on rank 1 also ``3/loss``, what the student's step returned."""
+    stage, optimizer = make_stage(arrays, options["lr"], comm.rank)
     out: dict[str, Any] = {}
     for step in range(1, options["steps"] + 1):
-        x, y = (torch.from_numpy(arrays[f"{n}/{step}"].copy()) if f"{n}/{step}" in arrays else None
-                for n in "xy")  # fmt: skip
-        given = Watched(comm, ALLOWED["stages"])
+        x, y = (
+            torch.from_numpy(arrays[f"{n}/{step}"].copy()) if f"{n}/{step}" in arrays else None
+            for n in "xy"
+        )
+        given = RestrictedCommunicator(comm, ALLOWED["stages"])
         loss = getattr(module, target)(
             given,
             stage,
@@ -59,8 +65,9 @@ def stages(
 def layer(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """A layer forwards and backwards: ``y``, ``x``, ``weight``, ``bias`` are what comes of it."""
-    watched = Watched(comm, ALLOWED["layer"])
+    """Run a student's layer forward and backward; return ``y`` and the gradients of ``x``,
+    ``weight`` and ``bias`` by these names."""
+    watched = RestrictedCommunicator(comm, ALLOWED["layer"])
     w, b, x, g = (torch.from_numpy(arrays[n].copy()) for n in ("w", "b", "x", "g"))
     made = getattr(module, target)(watched, w, b)
     y = made.forward(x)

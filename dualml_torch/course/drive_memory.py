@@ -1,4 +1,4 @@
-"""Runs a student's ZeRO in PyTorch."""
+"""Run a student's ZeRO optimizer in PyTorch."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from dualml.course.restricted import RestrictedCommunicator
 from dualml.course.tally import ALLOWED
-from dualml.course.watched import Watched
 
 Arrays = Mapping[str, Any]
 
@@ -17,10 +17,11 @@ Arrays = Mapping[str, Any]
 def zero(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """``3/parameters``: after update 3; ``m``, ``v``: at its end."""
+    """Run a student's ZeRO optimizer; ``3/parameters`` are all parameters after update 3, ``m``,
+    ``v`` this rank's state at the end, if it has attributes of these names."""
     parameters = torch.from_numpy(arrays["p"].copy())
     hyper = {n: tuple(v) if isinstance(v, list) else v for n, v in options["hyper"].items()}
-    watched = Watched(comm, ALLOWED["zero"])
+    watched = RestrictedCommunicator(comm, ALLOWED["zero"])
     opt = getattr(module, target)(watched, parameters, **hyper)
     out: dict[str, Any] = {}
     for step in range(1, options["steps"] + 1):

@@ -1,4 +1,4 @@
-"""Runs a student's loss scaler in PyTorch."""
+"""Run a student's loss scaler in PyTorch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ Arrays = Mapping[str, Any]
 def scaler(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """``3/a``: weight a after step 3; ``3/scale``, ``3/done``; ``loss``: what a loss becomes."""
+    """Run a student's loss scaler; ``3/a`` is weight a after step 3, ``3/scale`` the scale then,
+    ``3/done`` 1 if the step updated, else 0; ``loss`` is one scaled loss, before all steps."""
     names = [key[2:] for key in arrays if key.startswith("p/")]
     weights = {n: torch.from_numpy(arrays[f"p/{n}"].copy()) for n in names}
     scaling = getattr(module, target)(**options["hyper"])

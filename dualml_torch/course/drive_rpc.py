@@ -1,4 +1,4 @@
-"""Runs a student's pipeline over RPC: rank 0 drives, ranks 1 and 2 hold the stages."""
+"""Run a student's RPC pipeline: rank 0 drives, ranks 1 and 2 hold the stages."""
 
 from __future__ import annotations
 
@@ -25,34 +25,39 @@ STAGES = (1, 2)
 CALL_S = 5.0
 
 
-def name_of(rank: int) -> str:
+def worker_name(rank: int) -> str:
+    """Return the name of a rank's RPC agent, such as ``rank0``."""
     return f"rank{rank}"
 
 
-def start(comm: Any) -> None:
-    """Start this rank's agent of `torch.distributed.rpc`; the ranks reach one another over the
-    loopback interface that they share with nobody."""
+def start_agent(comm: Any) -> None:
+    """Start this rank's agent of `torch.distributed.rpc`, which all ranks do together; they reach
+    one another over a loopback interface of their own."""
     with socket.socket() as door:
         door.bind(("127.0.0.1", 0))
         port = int(comm.broadcast(torch.tensor(door.getsockname()[1])))
     options = rpc.TensorPipeRpcBackendOptions(
-        init_method=f"tcp://127.0.0.1:{port}", rpc_timeout=CALL_S, num_worker_threads=2,
-        _transports=["uv"], _channels=["basic"],
-    )  # fmt: skip
+        init_method=f"tcp://127.0.0.1:{port}",
+        rpc_timeout=CALL_S,
+        num_worker_threads=2,
+        _transports=["uv"],
+        _channels=["basic"],
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        rpc.init_rpc(name_of(comm.rank), None, comm.rank, comm.size, options)
+        rpc.init_rpc(worker_name(comm.rank), None, comm.rank, comm.size, options)
 
 
-class Plain(Descent):
-    """Gradient descent that needs nothing but a learning rate."""
+class PlainDescent(Descent):
+    """Gradient descent that takes only a learning rate."""
 
     def __init__(self, params: Any, lr: float) -> None:
         super().__init__(params, lr, adaptive=False, eps=0.0)
 
 
-def stage(weight: torch.Tensor, bias: torch.Tensor, bent: bool) -> Any:
-    """One half, on the rank where this runs."""
+def make_stage(weight: torch.Tensor, bias: torch.Tensor, bent: bool) -> Any:
+    """Make one half of the model on the rank where this runs: x·Wᵀ + b, followed by softsign if
+    ``bent``."""
     linear = torch.nn.Linear(weight.shape[1], weight.shape[0])
     with torch.no_grad():
         linear.weight.copy_(weight)
@@ -60,33 +65,35 @@ def stage(weight: torch.Tensor, bias: torch.Tensor, bent: bool) -> Any:
     return torch.nn.Sequential(linear, torch.nn.Softsign()) if bent else linear
 
 
-def values(reference: Any) -> dict[str, Any]:
+def stage_values(reference: Any) -> dict[str, Any]:
+    """Return copies of the parameters of a referenced stage."""
     return {name: p.detach().numpy().copy() for name, p in parameters(reference.local_value())}
 
 
 def remote(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """``3/0/weight``: of stage 0 after update 3; ``3/loss``: before it. On rank 0 alone."""
-    start(comm)
+    """Run a student's pipeline on rank 0, while the others serve; ``3/0/weight`` is the weight of
+    stage 0 after update 3, ``3/loss`` the loss before it. On other ranks the result is empty."""
+    start_agent(comm)
     comm.barrier()
     out: dict[str, Any] = {}
     if comm.rank == 0:
         made = [
             rpc.remote(
-                name_of(rank),
-                stage,
+                worker_name(rank),
+                make_stage,
                 args=(*(torch.from_numpy(arrays[f"{n}{i}"].copy()) for n in ("w", "b")), i == 0),
             )
             for i, rank in enumerate(STAGES)
         ]
-        pipeline = getattr(module, target)(made, Plain, options["lr"])
+        pipeline = getattr(module, target)(made, PlainDescent, options["lr"])
         for step in range(1, options["steps"] + 1):
             x, y = (torch.from_numpy(arrays[f"{n}/{step}"].copy()) for n in "xy")
             loss = pipeline.step(torch.nn.functional.mse_loss, x, y)
             out[f"{step}/loss"] = np.asarray(float(loss))
             for i, reference in enumerate(made):
-                now = rpc.rpc_sync(reference.owner(), values, args=(reference,))
+                now = rpc.rpc_sync(reference.owner(), stage_values, args=(reference,))
                 out |= {f"{step}/{i}/{n}": a for n, a in now.items()}
     comm.barrier()
     return out

@@ -30,13 +30,13 @@ class Sampler(data.Sampler):
         # solution: end
 
     def set_epoch(self, epoch: int) -> None:
-        """Which epoch the next loops are; the loader is not told."""
+        """Set the epoch of the next loops; the loader is not notified."""
         # solution: begin
         self.epoch = epoch
         # solution: end
 
     def __len__(self) -> int:
-        """How many samples this rank has in an epoch."""
+        """Return the number of samples that this rank has in an epoch."""
         # solution: begin
         return self.n // self.ranks + (self.rank < self.n % self.ranks)
         # solution: end

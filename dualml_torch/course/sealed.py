@@ -1,4 +1,4 @@
-"""Takes away what PyTorch has compiled of the optimizers that students write."""
+"""Remove PyTorch's compiled optimizers from the process in which students' code runs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ FUSED = tuple(f"aten::_fused_{name}" for name in ("adam", "adamw", "sgd", "adagr
 
 
 def seal() -> None:
-    """Let the fused optimizers refuse to work, under whatever name they are called.
+    """Make PyTorch's fused Adam, AdamW, SGD and AdaGrad raise an error on the CPU for the rest of
+    this process, whatever name they are called by.
 
-    The dispatcher calls this in place of its own kernels. The handle that would bring those back
-    is held by nobody who could be asked for it.
+    The dispatcher calls the refusal in place of its own kernels. The handle that could restore
+    them is not reachable from Python.
     """
     handle: Any = torch._C._dispatch_library("IMPL", "aten", "", __file__, 1)
     for name in torch._C._dispatch_get_all_op_names():

@@ -1,4 +1,4 @@
-"""Memory: Adam whose state is shared out to the ranks (ZeRO, stage 1), in PyTorch."""
+"""Memory: Adam whose state is sharded over the ranks (ZeRO, stage 1), in PyTorch."""
 
 from __future__ import annotations
 

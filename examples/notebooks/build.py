@@ -19,18 +19,19 @@ from nbclient import NotebookClient
 HERE = Path(__file__).parent
 LANGUAGES = ("en", "zh")
 SOURCES = sorted(path.stem for path in HERE.glob("*.py") if path != Path(__file__))
-#: A whole notebook is done in a minute; what takes longer than this hangs.
+#: Seconds after which a notebook is considered hung; a whole one takes a minute.
 CELL_S = 600
-#: What tqdm says where there are no widgets.
+#: tqdm's message when there are no widgets.
 QUIET = "ignore:IProgress not found"
 
 
 def name(source: str, lang: str) -> str:
+    """Return the file name of a notebook in a language."""
     return f"{source}.ipynb" if lang == "en" else f"{source}.{lang}.ipynb"
 
 
 def notebook(source: str, lang: str) -> nbformat.NotebookNode:
-    """The cells of one language, not executed; in code, `LANG` is that language."""
+    """Return the cells of one language, not executed; in code, `LANG` is that language."""
     book = jupytext.read(HERE / f"{source}.py")
     book.cells = [cell for cell in book.cells if cell.metadata.pop("lang", lang) == lang]
     for number, cell in enumerate(book.cells):

@@ -28,8 +28,8 @@ if not folder.exists():
         backend="torch",
         arms=[*EXACT, *ARMS],
         settings={
-            "arms.slow-compute-all-reduce.slow.compute": 10,
-            "arms.slow-latency-ring.slow.latency_s": 0.05,
+            "arms.slow-compute-all-reduce.straggler.compute": 10,
+            "arms.slow-latency-ring.straggler.latency_s": 0.05,
         },
         quick=True,
         out=folder,

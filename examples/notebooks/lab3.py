@@ -26,8 +26,8 @@ if not folder.exists():
         backend="torch",
         arms=ARMS,
         settings={
-            "arms.skew-none.aggregation.every": 64,
-            "arms.skew-shards.aggregation.every": 64,
+            "arms.skew-none.aggregation.sync_period": 64,
+            "arms.skew-shards.aggregation.sync_period": 64,
             "arms.skew-shards.partition.shards": 1,
             "evaluation.per_epoch": 1,
         },
@@ -84,8 +84,8 @@ run.frame("verdicts")[["arm", "against", "verdict", "ratio"]].round(2)
 
 # %% [markdown] lang="en"
 # **Your turn.** How often must skewed nodes average to lose nothing? Try
-# `"arms.skew-shards.aggregation.every": 16`, then 4 and 1.
+# `"arms.skew-shards.aggregation.sync_period": 16`, then 4 and 1.
 
 # %% [markdown] lang="zh"
 # **轮到你了。** 数据倾斜的节点要多久平均一次才不会有损失？试试
-# `"arms.skew-shards.aggregation.every": 16`，再试 4 和 1。
+# `"arms.skew-shards.aggregation.sync_period": 16`，再试 4 和 1。

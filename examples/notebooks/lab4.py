@@ -15,7 +15,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 
 import dualml
-from dualml.split.schedules import SCHEDULES
+from dualml.parallel.split.schedules import SCHEDULES
 
 LANG = "en"
 ARMS = ["deep-naive", "deep-gpipe", "deep-1f1b"]

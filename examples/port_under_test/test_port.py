@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dualml.testing import assert_parity
+from dualml.parity.testing import assert_parity
 
 HERE = Path(__file__).parent
 

@@ -1,15 +1,14 @@
-"""Which backends the suite judges, and what it needs of each of them.
+"""The backends under test, and helpers that create them or skip a test.
 
 ``DUALML_CONFORMANCE`` (a comma list of backend names) chooses them; otherwise all that are
-registered, or in an environment with ``DUALML_REQUIRE`` those of the frameworks named there. A
-backend whose framework is missing is skipped, unless ``DUALML_REQUIRE`` says that it must be there.
+registered and whose framework is installed. There is always one: the reference needs no framework.
 
 ``DUALML_CONFORMANCE_DEVICE`` is the device they compute on (``cuda``; ``cpu`` without it).
 """
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,49 +16,68 @@ from typing import Any, TypeVar
 
 import pytest
 
-from dualml.backend import Ability, Able, Backend, backends
-from dualml.backend.conformance import Adapter, adapter
-from dualml.errors import Unsupported
+from dualml.backend import Backend, Capability, SupportsCapabilities, backends
+from dualml.backend.conformance import Adapter, load_adapter
+from dualml.backend.reference.backend import NumpyBackend
+from dualml.common.errors import Unsupported
 from dualml.launch.ranks import run_ranks
-from dualml.reference.backend import NumpyBackend
 
-A = TypeVar("A", bound=Ability)
+A = TypeVar("A", bound=Capability)
 HERE = Path(__file__).resolve().parent
 REFEREE = NumpyBackend()
-#: Largest distance between two orders of the same few operations, by type: some units in the last
-#: place (2⁻²³ is 1.2e-7).
+#: Largest relative distance between two orders of the same few operations, by dtype: some units in
+#: the last place (2⁻²³ is 1.2e-7).
 TOLERANCE = {"float32": 2e-6, "float64": 1e-12}
 DEVICE = os.environ.get("DUALML_CONFORMANCE_DEVICE", "cpu")
-#: (backend, ranks) → why there can be no such group on this device: the same whoever asks.
+#: (backend, ranks) → why no such group can exist on this device; the same for every test.
 REFUSED: dict[tuple[str, int], str] = {}
 
 
-def listed(variable: str) -> list[str]:
+def env_list(variable: str) -> list[str]:
+    """Return the comma-separated words of an environment variable."""
     return [word for word in os.environ.get(variable, "").split(",") if word]
 
 
-def judged() -> list[str]:
-    """Names of the backends under test."""
-    known, frameworks = backends(), listed("DUALML_REQUIRE")
-    if chosen := listed("DUALML_CONFORMANCE"):
+def tested_backends() -> list[str]:
+    """Return the names of the backends under test.
+
+    Raises:
+        pytest.UsageError: ``DUALML_CONFORMANCE`` names none that is registered.
+    """
+    known, chosen = backends(), env_list("DUALML_CONFORMANCE")
+    if unknown := sorted(set(chosen) - set(known)):
+        raise pytest.UsageError(f"DUALML_CONFORMANCE: no backend {unknown}; there are {[*known]}")
+    if chosen:
         return [name for name in known if name in chosen]
-    return [name for name in known if not frameworks or known[name].framework in frameworks]
+    return [name for name in known if known[name].installed()]
 
 
-def rivals() -> list[str]:
-    """Those that are compared with the referee, which is not compared with itself."""
-    return [name for name in judged() if name != REFEREE.name]
+def rank_backends() -> list[str]:
+    """Return the backends under test that can have several ranks."""
+    return [name for name in tested_backends() if backends()[name].ranks != "none"]
+
+
+def framework_backends() -> list[Any]:
+    """Return the backends that are compared with the reference, as parameters of a test."""
+    return or_skipped([name for name in tested_backends() if name != REFEREE.name], REFEREE.name)
+
+
+def or_skipped(cases: list[Any], *values: str) -> list[Any]:
+    """Return the cases of a comparison with the reference: without any, because the reference alone
+    is under test, one of ``values`` that is skipped with that reason."""
+    alone = pytest.mark.skip(reason="the reference is not compared with itself")
+    return cases or [pytest.param(*values, marks=alone)]
 
 
 def require(framework: str) -> Any:
     """Import ``framework`` or skip the test; fail where ``DUALML_REQUIRE`` lists it."""
-    if framework in listed("DUALML_REQUIRE"):
+    if framework in env_list("DUALML_REQUIRE"):
         return importlib.import_module(framework)
     return pytest.importorskip(framework, reason=f"{framework} is not installed")
 
 
 def create(name: str) -> Backend:
-    """A backend on the device under test."""
+    """Create a backend on the device under test."""
     info = backends()[name]
     if DEVICE != "cpu":  # what a worker has before the import, such as reproducible products
         for variable, value in info.environ(1).items():
@@ -69,28 +87,30 @@ def create(name: str) -> Backend:
 
 
 def device_of(name: str) -> str:
-    """Where a backend computes: the referee on the CPU always."""
+    """Return the device of a backend: the reference always runs on the CPU."""
     return "cpu" if name == REFEREE.name else DEVICE
 
 
 def adapter_of(name: str) -> Adapter:
-    return adapter(backends()[name])
+    return load_adapter(backends()[name])
 
 
-def ability(able: Able, kind: type[A]) -> A:
-    """It as this ability; the test is skipped where it says that it has none."""
+def ability(able: SupportsCapabilities, kind: type[A]) -> A:
+    """Return ``able`` as this capability; skip the test if the backend does not have it."""
     try:
-        return able.ability(kind)
+        return able.require_capability(kind)
     except Unsupported as reason:
         pytest.skip(str(reason))
 
 
 def tolerance(backend: Backend) -> float:
+    """Return the allowed rounding distance in a backend's dtype."""
     return TOLERANCE[backend.dtype]
 
 
 def on_ranks(name: str, size: int, target: str, argument: Any = None, **options: Any) -> list[Any]:
-    """What ``"conformance.module:function"`` returns on each rank of a group."""
+    """Run ``"conformance.module:function"`` on each rank of a group and return the results by
+    rank."""
     require(backends()[name].framework)
     if (name, size) in REFUSED:
         pytest.skip(REFUSED[name, size])

@@ -1,4 +1,5 @@
-"""Split trainings on the ranks of any backend that save, and that go on from what others saved."""
+"""Split trainings that save checkpoints and resume from other layouts' checkpoints, on any
+backend."""
 
 from __future__ import annotations
 
@@ -10,15 +11,15 @@ import numpy as np
 from conformance import split
 from conformance.backends import create
 
-from dualml.checkpoint import opened, save
-from dualml.checkpoint.restoring import restore
-from dualml.checkpoint.slices import of_training
+from dualml.backend.reference.training import NumpyTraining
 from dualml.experiment.split import Split
-from dualml.reference.training import NumpyTraining
+from dualml.runner.checkpoint import open_checkpoint, save
+from dualml.runner.checkpoint.restoring import restore
+from dualml.runner.checkpoint.slices import training_slices
 
 #: Updates before the checkpoint, and after it.
 BEFORE, AFTER = 2, 2
-#: Two replicas of two slices, and how it goes on: three stages.
+#: The first mesh, two replicas of two slices, and the second: three stages.
 WROTE = {"ranks": 4, "split": {"data": 2, "tensor": 2}}
 READS = {"ranks": 3, "split": {"micro_batches": 2}}
 CASE: dict[str, Any] = {
@@ -32,21 +33,22 @@ CASE: dict[str, Any] = {
 def training_on(comm: Any, layout: Mapping[str, Any]) -> split.SplitTraining:
     case = {**CASE, **layout}
     plan = Split(**layout["split"]).plan(split.spec_of(case), comm.size)
-    return split.made(comm, create(comm.backend), case, plan)
+    return split.make_training(comm, create(comm.backend), case, plan)
 
 
 def saves(comm: Any, folder: str) -> None:
-    """`BEFORE` updates on the first mesh, then every rank saves what it holds."""
+    """Train `BEFORE` updates on the first mesh, then save every rank's part."""
     training = training_on(comm, WROTE)
     for step, batch in enumerate(split.batches(CASE)[:BEFORE], start=1):
         training.step(batch, step)
-    save(comm, of_training(training), Path(folder), step=BEFORE, layout={"mesh": "2 × 1 × 2"})
+    save(comm, training_slices(training), Path(folder), step=BEFORE, layout={"mesh": "2 × 1 × 2"})
 
 
-def goes_on(comm: Any, folder: str) -> dict[str, list[float]]:
-    """The other mesh from the checkpoint: weights as they were saved, and after more updates."""
+def resume_on_mesh(comm: Any, folder: str) -> dict[str, list[float]]:
+    """Resume on the other mesh; return the loaded weights, and weights and state after more
+    updates."""
     training = training_on(comm, READS)
-    assert restore(training, opened(Path(folder))) == BEFORE
+    assert restore(training, open_checkpoint(Path(folder))) == BEFORE
     found = {f"loaded {name}": w for name, w in training.weights().items()}
     for step, batch in enumerate(split.batches(CASE)[BEFORE:], start=BEFORE + 1):
         training.step(batch, step)
@@ -57,7 +59,7 @@ def goes_on(comm: Any, folder: str) -> dict[str, list[float]]:
 
 
 def expected() -> dict[str, np.ndarray]:
-    """The whole model, trained by the referee without a pause."""
+    """Return what the reference computes for the whole model without an interruption."""
     recipe = split.recipe_of(CASE)
     training = NumpyTraining(recipe)
     found = {}

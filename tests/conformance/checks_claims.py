@@ -1,4 +1,4 @@
-"""What a communicator says of itself and refuses, and what is built on it: the strategies."""
+"""Checks of a communicator's claims and refusals, and of the aggregation strategies built on it."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from conformance.contributions import Wrong, reduced, values
+from conformance.contributions import Failures, reduced, values
 
-from dualml.aggregation import STRATEGIES
-from dualml.communicator import DTYPES, Communicator
-from dualml.errors import CommunicationError
+from dualml.algorithms.communicator import DTYPES, Communicator
+from dualml.common.errors import CommunicationError
+from dualml.parallel.aggregation import STRATEGIES
 
 LENGTHS = (0, 1, 5, 16, 1001)
-#: Where one rank or one order of addition decides, all ranks hold the same bits.
+#: Strategies in which one rank or one order of addition decides: all ranks get the same bits.
 SAME_BITS = ("all_gather", "parameter_server", "reduce_broadcast")
 
 
 def check_how(comm: Communicator) -> None:
-    """What is called native is calls of the framework only; messages make it composed."""
-    wrong = Wrong()
+    """Check that primitives called native only call the framework; those that send messages are
+    composed."""
+    wrong = Failures()
     for dtype in DTYPES:
         x = comm.tensor(values(comm.rank, (8,), dtype))
         parts = [x] * comm.size
@@ -36,47 +37,51 @@ def check_how(comm: Communicator) -> None:
             "all_to_all": partial(comm.all_to_all, parts),
         }
         for name, call in calls.items():
-            how = comm.how(name, dtype)
+            how = comm.implementation_of(name, dtype)
             comm.traffic.reset()
             call()
             t = comm.traffic
             messages = t.sent + t.received
             fits = {"native": t.calls and not messages, "composed": t.calls or messages}[how.kind]
-            wrong.true(bool(fits), f"{name} {dtype}: {how}, but {t}")
-            wrong.true(bool(how.detail), f"{name} {dtype}: no detail")
-    wrong.done()
+            wrong.expect(bool(fits), f"{name} {dtype}: {how}, but {t}")
+            wrong.expect(bool(how.detail), f"{name} {dtype}: no detail")
+    wrong.assert_none()
 
 
 def check_arithmetic(comm: Communicator) -> None:
-    """Tensors of the framework: there and back, views, casts, and what may be overwritten."""
-    wrong = Wrong()
+    """Check tensor operations: conversion to NumPy and back, views, casts, and overwriting."""
+    wrong = Failures()
     for dtype in DTYPES:
         a, b = values(0, (6,), dtype, 1), values(1, (6,), dtype, 1)
         x, y = comm.tensor(a), comm.tensor(b)
-        wrong.true(comm.dtype(x) == dtype, f"{comm.dtype(x)} instead of {dtype}")
-        wrong.true(comm.nbytes(x) == a.nbytes, f"{dtype}: {comm.nbytes(x)} bytes")
+        wrong.expect(comm.dtype(x) == dtype, f"{comm.dtype(x)} instead of {dtype}")
+        wrong.expect(comm.nbytes(x) == a.nbytes, f"{dtype}: {comm.nbytes(x)} bytes")
         for op in ("sum", "max", "min", "prod"):
             want, bound = reduced([a, b], op)
-            wrong.same(comm.numpy(comm.combine(comm.copy(x), y, op)), want, op, bound)
-            wrong.same(comm.numpy(y), b, f"{op}: the second argument")
-        wrong.same(comm.numpy(comm.slice(x, 1, 4)), a[1:4], "slice")
+            wrong.expect_equal(comm.numpy(comm.combine(comm.copy(x), y, op)), want, op, bound)
+            wrong.expect_equal(comm.numpy(y), b, f"{op}: the second argument")
+        wrong.expect_equal(comm.numpy(comm.slice(x, 1, 4)), a[1:4], "slice")
         z = comm.write(comm.copy(x), 2, comm.slice(y, 0, 3), "put")
-        wrong.same(comm.numpy(z), np.concatenate([a[:2], b[:3], a[5:]]), "put")
+        wrong.expect_equal(comm.numpy(z), np.concatenate([a[:2], b[:3], a[5:]]), "put")
         z = comm.write(comm.copy(x), 2, comm.slice(y, 0, 3), "add")
-        wrong.same(comm.numpy(z), np.concatenate([a[:2], a[2:5] + b[:3], a[5:]]), "add")
+        wrong.expect_equal(comm.numpy(z), np.concatenate([a[:2], a[2:5] + b[:3], a[5:]]), "add")
         for other in DTYPES:
-            wrong.same(comm.numpy(comm.cast(x, other)), a.astype(other), f"{dtype} to {other}")
+            wrong.expect_equal(
+                comm.numpy(comm.cast(x, other)), a.astype(other), f"{dtype} to {other}"
+            )
         if dtype.startswith("float"):
-            wrong.same(comm.numpy(comm.scale(comm.copy(x), 0.5)), a * np.asarray(0.5, dtype), "½")
-        wrong.same(comm.numpy(x), a, "the argument")
+            wrong.expect_equal(
+                comm.numpy(comm.scale(comm.copy(x), 0.5)), a * np.asarray(0.5, dtype), "½"
+            )
+        wrong.expect_equal(comm.numpy(x), a, "the argument")
         kept = comm.numpy(x)
         kept[...] = 9
-        wrong.same(comm.numpy(x), a, "a copy taken out")
-    wrong.done()
+        wrong.expect_equal(comm.numpy(x), a, "a copy taken out")
+    wrong.assert_none()
 
 
 def check_refusals(comm: Communicator) -> None:
-    """What cannot be meant is refused on every rank, before anyone waits."""
+    """Check that invalid arguments are refused on every rank before any rank waits."""
     x = comm.tensor(np.ones(3, np.float32))
     whole = comm.tensor(np.ones(3, np.int32))
     refused: dict[str, Callable[[], Any]] = {
@@ -89,19 +94,19 @@ def check_refusals(comm: Communicator) -> None:
         "a group of a stranger": partial(comm.subgroup, [0, comm.size]),
         "a group of twice one": partial(comm.subgroup, [0, 0]),
     }
-    wrong = Wrong()
+    wrong = Failures()
     for what, call in refused.items():
         try:
             call()
         except CommunicationError:
             continue
         wrong.append(f"{what} was not refused")
-    wrong.done()
+    wrong.assert_none()
 
 
 def check_strategy(comm: Communicator, name: str, dtype: str) -> None:
-    """The sum, the agreement of the ranks, and the messages counted against the schedule."""
-    wrong, n, strategy = Wrong(), comm.size, STRATEGIES[name]()
+    """Check a strategy's sum, that all ranks agree, and its message count against the schedule."""
+    wrong, n, strategy = Failures(), comm.size, STRATEGIES[name]()
     for length in LENGTHS:
         arrays = [values(r, (length,), dtype, length) for r in range(n)]
         comm.traffic.reset()
@@ -112,25 +117,30 @@ def check_strategy(comm: Communicator, name: str, dtype: str) -> None:
             near = sorted({(comm.rank + shift) % n for shift in (-1, 0, 1)})
             want, bound = reduced([arrays[r] for r in near], "mean")
             want, bound = want * np.asarray(n, dtype), 2 * n * bound
-        wrong.same(comm.numpy(total), want, f"length {length}", bound)
+        wrong.expect_equal(comm.numpy(total), want, f"length {length}", bound)
         if name in SAME_BITS:
             for r, other in enumerate(comm.all_gather(total)):
-                wrong.same(comm.numpy(other), comm.numpy(total), f"length {length}: rank {r}")
-        if strategy.counted:
+                wrong.expect_equal(
+                    comm.numpy(other), comm.numpy(total), f"length {length}: rank {r}"
+                )
+        if strategy.is_point_to_point:
             schedule, width = strategy.schedule(n), np.dtype(dtype).itemsize
-            for way, moved in (("sent", schedule.sent), ("received", schedule.received)):
+            for way, moved in (
+                ("sent", schedule.sent_volume),
+                ("received", schedule.received_volume),
+            ):
                 messages, elements = moved(comm.rank, length)
                 told = traffic[way], traffic[f"bytes_{way}"]
-                wrong.true(
+                wrong.expect(
                     told == (messages, elements * width),
                     f"length {length}: {way} {told}, schedule {messages, elements * width}",
                 )
-    wrong.done()
+    wrong.assert_none()
 
 
 def disagreements(comm: Communicator, argument: Any) -> dict[str, str]:
-    """In checking mode: what this rank is told when rank 1 does something else. The engine is
-    never asked, so the group lives on from one case to the next."""
+    """Return, in checking mode, this rank's error when rank 1 calls something else. The engine is
+    never called, so the group survives from one case to the next."""
     x, odd = comm.tensor(np.ones(4, np.float32)), comm.rank == 1
     comm.all_reduce(x)  # all agree: no false alarm
     sub = comm.subgroup([0, 1])
@@ -149,11 +159,11 @@ def disagreements(comm: Communicator, argument: Any) -> dict[str, str]:
     told = {}
     for name, call in cases.items():
         if name == "absence":  # the last: from here on the ranks count differently
-            place, comm.place = comm.place, replace(comm.place, timeout=0.5)
+            place, comm.context = comm.context, replace(comm.context, timeout=0.5)
         try:
             call()
             told[name] = ""
         except CommunicationError as error:
             told[name] = str(error)
-    comm.place = place
+    comm.context = place
     return told

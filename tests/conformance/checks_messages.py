@@ -1,4 +1,5 @@
-"""Messages with tags and of any rank, collectives under way, and reductions of bits."""
+"""Checks of tagged messages, receiving from any rank, pending collectives, and bitwise
+reductions."""
 
 from __future__ import annotations
 
@@ -9,118 +10,120 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from conformance.contributions import SHAPES, Wrong, altered, given
+from conformance.contributions import SHAPES, Failures, altered, rank_inputs
 
-from dualml.communicator import BITWISE, Communicator, Pending
-from dualml.communicator.how import ask
-from dualml.communicator.parts import parts_of
-from dualml.errors import CommunicationError, Unsupported
+from dualml.algorithms.communicator import BITWISE, Communicator, WorkHandle
+from dualml.algorithms.communicator.parts import part_lengths
+from dualml.algorithms.communicator.primitives import query_implementation
+from dualml.common.errors import CommunicationError, Unsupported
 
 BITS: dict[str, Any] = {"band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np.bitwise_xor}
 WHOLE = ("int32", "int64")
-#: Seconds that a note of another rank, or a collective that all have entered, may take.
+#: Seconds that another rank's note, or a collective that all ranks have entered, may take.
 SOON = 10.0
 
 
-def whole(comm: Communicator, *numbers: int) -> Any:
+def int_tensor(comm: Communicator, *numbers: int) -> Any:
+    """Return an int32 tensor of these numbers."""
     return comm.tensor(np.array(numbers, np.int32))
 
 
 def check_tags(comm: Communicator) -> None:
-    """Messages are told apart by their tags, whatever the order; of one tag they keep theirs."""
-    wrong, n, me = Wrong(), comm.size, comm.rank
+    """Check that tags tell messages apart in any order, and that messages of one tag keep their
+    order."""
+    wrong, n, me = Failures(), comm.size, comm.rank
     right, left = (me + 1) % n, (me - 1) % n
-    if ask(comm, "tags").kind == "unsupported":
-        refused(wrong, "a tag to send", partial(comm.isend, whole(comm, 1), right, 3))
-        refused(wrong, "a tag to receive", partial(comm.irecv, whole(comm, 0), left, 3))
-        wrong.done()
+    if query_implementation(comm, "tags").kind == "unsupported":
+        expect_refusal(wrong, "a tag to send", partial(comm.isend, int_tensor(comm, 1), right, 3))
+        expect_refusal(wrong, "a tag to receive", partial(comm.irecv, int_tensor(comm, 0), left, 3))
+        wrong.assert_none()
         return
     numbers = [(7, 1), (0, 2), (2**31 - 1, 3), (7, 4)]  # tag 7 twice, and messages without one
-    sent = [comm.isend(whole(comm, me, value), right, tag) for tag, value in numbers]
+    sent = [comm.isend(int_tensor(comm, me, value), right, tag) for tag, value in numbers]
     for tag, value in ((2**31 - 1, 3), (7, 1), (0, 2), (7, 4)):
-        got, source = comm.recv(whole(comm, 0, 0), left, tag)
+        got, source = comm.recv(int_tensor(comm, 0, 0), left, tag)
         want = np.array([left, value], np.int32)
-        wrong.same(comm.numpy(got), want, f"tag {tag}, message {value}")
-        wrong.true(source == left, f"tag {tag}: from {source} instead of {left}")
+        wrong.expect_equal(comm.numpy(got), want, f"tag {tag}, message {value}")
+        wrong.expect(source == left, f"tag {tag}: from {source} instead of {left}")
     for pending in sent:
         pending.wait()
     for tag in (-1, 2**31):
         try:
-            comm.isend(whole(comm, 1), right, tag)
+            comm.isend(int_tensor(comm, 1), right, tag)
         except CommunicationError:
             continue
         wrong.append(f"tag {tag} was not refused")
-    wrong.done()
+    wrong.assert_none()
 
 
 def check_any_source(comm: Communicator) -> None:
-    """What any rank sends is received, with the rank that it is from; also in a subgroup."""
-    wrong = Wrong()
-    if ask(comm, "any_source").kind == "unsupported":
-        refused(wrong, "any rank", partial(comm.irecv, whole(comm, 0)))
-        wrong.done()
+    """Check receiving from any rank, with the sender's rank; also in a subgroup."""
+    wrong = Failures()
+    if query_implementation(comm, "any_source").kind == "unsupported":
+        expect_refusal(wrong, "any rank", partial(comm.irecv, int_tensor(comm, 0)))
+        wrong.assert_none()
         return
-    tags = (0, 5) if ask(comm, "tags").kind != "unsupported" else (0,)
+    tags = (0, 5) if query_implementation(comm, "tags").kind != "unsupported" else (0,)
     later = comm.subgroup(range(1, comm.size)) if comm.size > 2 else None
     for group in (comm, *([] if later is None else [later])):
         for tag in tags:
             collect(group, tag, wrong)
-    wrong.done()
+    wrong.assert_none()
 
 
-def collect(comm: Communicator, tag: int, wrong: Wrong) -> None:
-    """Rank 0 receives a message of every other one; that of the last rank comes last."""
-    board, key = comm.place.board, f"any.{'-'.join(map(str, comm.ranks))}.{tag}"
+def collect(comm: Communicator, tag: int, wrong: Failures) -> None:
+    """Receive on rank 0 one message from every other rank; the last rank sends last."""
+    board, key = comm.context.store, f"any.{'-'.join(map(str, comm.ranks))}.{tag}"
     if comm.rank:
         if comm.rank == comm.size - 1 and comm.size > 2:
             await_note(comm, f"{key}.others")
-        comm.send(whole(comm, comm.rank, 100 + comm.rank), 0, tag)
+        comm.send(int_tensor(comm, comm.rank, 100 + comm.rank), 0, tag)
         return
     came = []
     for number in range(1, comm.size):
-        got, source = comm.recv(whole(comm, 0, 0), None, tag)
+        got, source = comm.recv(int_tensor(comm, 0, 0), None, tag)
         want = np.array([source, 100 + source], np.int32)
-        wrong.same(comm.numpy(got), want, f"tag {tag}, from {source}")
+        wrong.expect_equal(comm.numpy(got), want, f"tag {tag}, from {source}")
         came.append(source)
         if number == comm.size - 2:
-            board.post(f"{key}.others", "")
-    wrong.true(sorted(came) == list(range(1, comm.size)), f"tag {tag}: from {came}")
+            board.set(f"{key}.others", "")
+    wrong.expect(sorted(came) == list(range(1, comm.size)), f"tag {tag}: from {came}")
     late = comm.size - 1
-    wrong.true(came[-1] == late, f"tag {tag}: rank {late} waited for the others, and came {came}")
+    wrong.expect(came[-1] == late, f"tag {tag}: rank {late} waited for the others, and came {came}")
 
 
 def check_bitwise(comm: Communicator, dtype: str) -> None:
-    """Reductions of bits against NumPy's, in all shapes; of floats they are refused."""
-    wrong, n = Wrong(), comm.size
+    """Compare bitwise reductions with NumPy's, in all shapes; those of floats are refused."""
+    wrong, n = Failures(), comm.size
     for op in BITWISE:
         for seed, (shape, how) in enumerate(SHAPES):
-            x, arrays = given(comm, shape, dtype, how, seed)
+            x, arrays = rank_inputs(comm, shape, dtype, how, seed)
             want = np.asarray(BITS[op].reduce(np.stack(arrays)), dtype)
             what = f"{op} {shape} {how}"
-            wrong.same(comm.numpy(comm.all_reduce(x, op)), want, f"all_reduce {what}")
+            wrong.expect_equal(comm.numpy(comm.all_reduce(x, op)), want, f"all_reduce {what}")
             found = comm.reduce(x, n - 1, op)
             if found is not None:
-                wrong.same(comm.numpy(found), want, f"reduce {what}")
-            wrong.same(comm.numpy(x), arrays[comm.rank], f"{what}: the argument")
-        x, arrays = given(comm, (2 * n + 1,), dtype, "", 1)
-        want, sizes = BITS[op].reduce(np.stack(arrays)), parts_of(2 * n + 1, n)
+                wrong.expect_equal(comm.numpy(found), want, f"reduce {what}")
+            wrong.expect_equal(comm.numpy(x), arrays[comm.rank], f"{what}: the argument")
+        x, arrays = rank_inputs(comm, (2 * n + 1,), dtype, "", 1)
+        want, sizes = BITS[op].reduce(np.stack(arrays)), part_lengths(2 * n + 1, n)
         start = sum(sizes[: comm.rank])
         part = comm.numpy(comm.reduce_scatter(x, op))
-        wrong.same(part, want[start : start + sizes[comm.rank]], f"reduce_scatter {op}")
+        wrong.expect_equal(part, want[start : start + sizes[comm.rank]], f"reduce_scatter {op}")
         try:
             comm.all_reduce(comm.tensor(np.ones(2, np.float32)), op)
         except CommunicationError:
             continue
         wrong.append(f"{op} of float32 was not refused")
-    wrong.done()
+    wrong.assert_none()
 
 
 Begin = Callable[[bool], Any]
 
 
 def collectives(comm: Communicator) -> dict[str, tuple[Begin, list[np.ndarray] | None]]:
-    """Name → begins it (or executes it, where it is told to wait), and this rank's result, in
-    which rank 0 needs all others."""
+    """Return name → function that starts (or runs) a collective, and this rank's expected result.
+    Rank 0 needs every other rank in each."""
     n, me, last = comm.size, comm.rank, comm.size - 1
     arrays = [altered(np.arange(n, dtype=np.float32) + 10 * r, "") for r in range(n)]
     x, total = comm.tensor(arrays[me]), np.sum(arrays, axis=0, dtype=np.float32)
@@ -139,62 +142,67 @@ def collectives(comm: Communicator) -> dict[str, tuple[Begin, list[np.ndarray] |
 
 
 def check_async_op(comm: Communicator) -> None:
-    """Every collective with ``wait=False``: not done before the others are there, where it is under
-    way at all; done by itself when they are; the same result, as often as it is waited for."""
-    wrong, native = Wrong(), ask(comm, "asynchronous").kind == "native"
-    board = comm.place.board
+    """Check every collective with ``wait=False``: pending until all ranks have joined (where the
+    engine is asynchronous), then complete by itself, with the same result however often it is
+    waited for."""
+    wrong, native = Failures(), query_implementation(comm, "asynchronous").kind == "native"
+    board = comm.context.store
     for name, (begin, want) in collectives(comm).items():
         key = f"async.{name}.{comm.size}"
         if comm.rank and native:
             await_note(comm, key)
-        pending: Pending = begin(False)
+        pending: WorkHandle = begin(False)
         if comm.rank == 0 and native:
-            wrong.true(not pending.done(), f"{name}: done before the others came")
-            board.post(key, "")
+            wrong.expect(not pending.is_completed(), f"{name}: done before the others came")
+            board.set(key, "")
         if native:
             end = time.monotonic() + SOON
-            while not pending.done() and time.monotonic() < end:
+            while not pending.is_completed() and time.monotonic() < end:
                 time.sleep(0.001)
-        wrong.true(pending.done(), f"{name}: not done, though all are there")
+        wrong.expect(pending.is_completed(), f"{name}: not done, though all are there")
         for turn in range(2):
-            same(comm, pending.wait(), want, f"{name}, wait {turn}", wrong)
-        wrong.true(pending.done(), f"{name}: not done after the wait")
-        same(comm, begin(True), want, f"{name} at once", wrong)
-    wrong.done()
+            expect_parts(comm, pending.wait(), want, f"{name}, wait {turn}", wrong)
+        wrong.expect(pending.is_completed(), f"{name}: not done after the wait")
+        expect_parts(comm, begin(True), want, f"{name} at once", wrong)
+    wrong.assert_none()
 
 
 def check_async_messages(comm: Communicator) -> None:
-    """What is received is not there before it was sent; engines that do not tell say so."""
-    wrong, peer = Wrong(), comm.rank ^ 1
+    """Check that a message is not reported as received before it was sent, unless the engine cannot
+    tell."""
+    wrong, peer = Failures(), comm.rank ^ 1
     if peer < comm.size:
-        first = comm.irecv(whole(comm, 0), peer)
+        first = comm.irecv(int_tensor(comm, 0), peer)
         told: bool | None = None
         with contextlib.suppress(Unsupported):
-            told = first.done()
-        wrong.true(told is not True, "done before it was sent")
-        comm.place.board.post(f"messages.{comm.rank}", "")
+            told = first.is_completed()
+        wrong.expect(told is not True, "done before it was sent")
+        comm.context.store.set(f"messages.{comm.rank}", "")
         await_note(comm, f"messages.{peer}")
-        sent = comm.isend(whole(comm, 40 + comm.rank), peer)
-        wrong.same(comm.numpy(first.wait()), np.array([40 + peer], np.int32), "what came")
+        sent = comm.isend(int_tensor(comm, 40 + comm.rank), peer)
+        wrong.expect_equal(comm.numpy(first.wait()), np.array([40 + peer], np.int32), "what came")
         sent.wait()
-        wrong.true(first.done() and sent.done(), "not done after the wait")
-        wrong.true(first.source == peer, f"from {first.source} instead of {peer}")
-    wrong.done()
+        wrong.expect(first.is_completed() and sent.is_completed(), "not done after the wait")
+        wrong.expect(first.source == peer, f"from {first.source} instead of {peer}")
+    wrong.assert_none()
 
 
-def same(
-    comm: Communicator, found: Any, want: list[np.ndarray] | None, what: str, wrong: Wrong
+def expect_parts(
+    comm: Communicator, found: Any, want: list[np.ndarray] | None, what: str, wrong: Failures
 ) -> None:
+    """Record a failure unless a collective's result equals the expected parts; ``want`` None: no
+    result."""
     if want is None:
-        wrong.true(found is None, f"{what}: {found!r:.100} instead of None")
+        wrong.expect(found is None, f"{what}: {found!r:.100} instead of None")
         return
     parts = found if isinstance(found, list) else [found]
-    wrong.true(len(parts) == len(want), f"{what}: {len(parts)} parts")
+    wrong.expect(len(parts) == len(want), f"{what}: {len(parts)} parts")
     for number, (part, expected) in enumerate(zip(parts, want, strict=False)):
-        wrong.same(comm.numpy(part), expected, f"{what}: part {number}")
+        wrong.expect_equal(comm.numpy(part), expected, f"{what}: part {number}")
 
 
-def refused(wrong: Wrong, what: str, call: Callable[[], Any]) -> None:
+def expect_refusal(wrong: Failures, what: str, call: Callable[[], Any]) -> None:
+    """Record a failure unless the call raises `Unsupported`."""
     try:
         call()
     except Unsupported:
@@ -203,7 +211,8 @@ def refused(wrong: Wrong, what: str, call: Callable[[], Any]) -> None:
 
 
 def await_note(comm: Communicator, key: str) -> None:
+    """Wait until another rank has posted this key."""
     end = time.monotonic() + SOON
-    while comm.place.board.read(key) is None:
+    while comm.context.store.get(key) is None:
         assert time.monotonic() < end, f"no note {key}"
         time.sleep(0.001)

@@ -1,8 +1,8 @@
-"""What every communicator must do, as checks that run on each rank of a group.
+"""Checks that every communicator must pass, run on each rank of a group.
 
-A check gathers what is wrong instead of stopping at the first: a rank that left in the middle would
-leave the others waiting. `run_all` runs them one after the other in one group of processes and
-returns what each found; `test_communicator.py` turns that into one test for each.
+A check collects its failures instead of stopping at the first: a rank that left early would leave
+the others waiting. `run_all` runs the checks one after the other in one group of processes and
+returns the failures of each; `test_communicator.py` turns each check into a test.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from conformance import (
 )
 from conformance.checks_claims import disagreements
 
-from dualml.aggregation import STRATEGIES
-from dualml.communicator import DTYPES, Communicator
-from dualml.communicator.place import exchange_notes
-from dualml.errors import CommunicationError
+from dualml.algorithms.communicator import DTYPES, Communicator
+from dualml.algorithms.communicator.rendezvous import all_gather_via_store
+from dualml.common.errors import CommunicationError
+from dualml.parallel.aggregation import STRATEGIES
 
 __all__ = ["CHECKS", "disagreements", "run_all"]
 
@@ -43,6 +43,7 @@ PRIMITIVES = (
 
 
 def _checks() -> dict[str, Check]:
+    """Return all checks by name."""
     found: dict[str, Check] = {
         "arithmetic": checks_claims.check_arithmetic,
         "refusals": checks_claims.check_refusals,
@@ -78,9 +79,9 @@ CHECKS = _checks()
 
 
 def run_all(comm: Communicator, argument: Any = None) -> dict[str, str]:
-    """Every check, or those that ``argument`` names: what this rank found wrong, "" if nothing.
-
-    Where a rank could not finish, the group may be beyond use: the rest is not run.
+    """Run every check, or those that ``argument`` names; return this rank's failures by check (""
+    for none). After a check that a rank could not finish, the group may be unusable and the rest is
+    skipped.
     """
     told: dict[str, str] = {}
     for number, name in enumerate(argument or CHECKS):
@@ -91,12 +92,12 @@ def run_all(comm: Communicator, argument: Any = None) -> dict[str, str]:
             told[name] = str(error) or "an assertion failed"
         except BaseException:
             told[name] = traceback.format_exc()
-        place = comm.place
+        place = comm.context
         note = "lost" if told[name].startswith("Traceback") else ""
         limit = place.timeout + 10  # the others may be waiting for this rank inside the check
         try:
-            notes = exchange_notes(
-                place.board, f"after{number}", place.rank, range(place.size), note, limit, name
+            notes = all_gather_via_store(
+                place.store, f"after{number}", place.rank, range(place.size), note, limit, name
             )
         except CommunicationError as error:
             notes = {place.rank: str(error)}

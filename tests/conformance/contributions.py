@@ -1,4 +1,4 @@
-"""What each rank contributes, known to all of them, and the comparison the checks rest on."""
+"""Each rank's input data, known to all ranks, and the comparisons that the checks use."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from dualml.communicator import OPS, Communicator
+from dualml.algorithms.communicator import OPS, Communicator
 
 FOLD = {"sum": np.add, "mean": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
-#: (shape as it is made, what is done to it): the last two are not contiguous.
+#: (shape at creation, transformation): the last two are not contiguous.
 SHAPES = [
     *(((), ""), ((0,), ""), ((1,), ""), ((7,), ""), ((3, 5), ""), ((2, 0, 3), "")),
     *(((5, 3), "transposed"), ((14,), "strided")),
 ]
 
 
-class Wrong(list[str]):
-    """What a check found; raises at its end."""
+class Failures(list[str]):
+    """The failures of a check, as texts; `assert_none` raises if there are any."""
 
-    def same(self, found: Any, want: np.ndarray, what: str, bound: float = 0.0) -> None:
-        """``bound``: largest difference allowed between two entries."""
+    def expect_equal(self, found: Any, want: np.ndarray, what: str, bound: float = 0.0) -> None:
+        """Record a failure unless ``found`` has the dtype, shape and entries of ``want``, the
+        entries within ``bound``."""
         if found.dtype != want.dtype or found.shape != want.shape:
             kinds = f"{found.dtype}{found.shape} instead of {want.dtype}{want.shape}"
             self.append(f"{what}: {kinds}")
@@ -30,16 +31,17 @@ class Wrong(list[str]):
             if not off <= bound:
                 self.append(f"{what}: off by {off:g} > {bound:g}; {found!r:.300}; {want!r:.300}")
 
-    def true(self, fact: bool, what: str) -> None:
+    def expect(self, fact: bool, what: str) -> None:
         if not fact:
             self.append(what)
 
-    def done(self) -> None:
+    def assert_none(self) -> None:
         assert not self, "\n".join(self[:5])
 
 
 def values(rank: int, shape: Sequence[int], dtype: str, seed: int = 0) -> np.ndarray:
-    """What ``rank`` contributes, known to every rank; integers whose products stay small."""
+    """Return the values that ``rank`` contributes, known to every rank: integers with small
+    products."""
     rng = np.random.default_rng([seed, rank, *shape])
     if dtype.startswith("int"):
         return np.asarray(rng.integers(-4, 5, shape), dtype)
@@ -47,21 +49,21 @@ def values(rank: int, shape: Sequence[int], dtype: str, seed: int = 0) -> np.nda
 
 
 def altered(x: Any, how: str) -> Any:
-    """The tensor or array as `SHAPES` wants it."""
+    """Return the tensor or array with the memory layout of `SHAPES`, such as not contiguous."""
     if how == "transposed":
         return x.T
     return x[::2] if how == "strided" else x
 
 
-def given(comm: Communicator, shape: Sequence[int], dtype: str, how: str, seed: int) -> Any:
-    """This rank's tensor, and every rank's array."""
+def rank_inputs(comm: Communicator, shape: Sequence[int], dtype: str, how: str, seed: int) -> Any:
+    """Return this rank's tensor, and the arrays of all ranks."""
     arrays = [altered(values(r, shape, dtype, seed), how) for r in range(comm.size)]
     return altered(comm.tensor(values(comm.rank, shape, dtype, seed)), how), arrays
 
 
 def reduced(arrays: Sequence[np.ndarray], op: str) -> tuple[np.ndarray, float]:
-    """The reduction, computed in float64 where it is a float, and how far another order of the
-    same operations may be from it."""
+    """Return the expected reduction (floats in float64), and how far another order of the same
+    operations may be from it."""
     dtype, n = arrays[0].dtype, len(arrays)
     if dtype.kind == "i" or op in ("max", "min"):
         return np.asarray(FOLD[op].reduce(np.stack(arrays)), dtype), 0.0

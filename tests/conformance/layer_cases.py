@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from dualml.model.base import Layer
-from dualml.model.decoder import GroupedAttention, RMSNorm, SwiGLU, Tied
-from dualml.model.dropout import masks
-from dualml.model.layers import (
+from dualml.algorithms.model.base import Layer
+from dualml.algorithms.model.decoder import GroupedAttention, RMSNorm, SwiGLU, Tied
+from dualml.algorithms.model.dropout import dropout_masks
+from dualml.algorithms.model.layers import (
     GELU,
     GRU,
     LSTM,
@@ -33,8 +33,8 @@ from dualml.model.layers import (
     Swap,
     Tanh,
 )
-from dualml.model.spec import ModelSpec
-from dualml.model.vision import BatchNorm2d, GlobalAvgPool2d
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.algorithms.model.vision import BatchNorm2d, GlobalAvgPool2d
 
 BATCH, LABELS, SEED = 6, 3, 7
 
@@ -120,10 +120,10 @@ CASES = {
 
 
 def weights(spec: ModelSpec) -> dict[str, np.ndarray]:
-    """Of the same size for all of them: a bias of zero would hide much.
+    """Return weights of the same size for all tensors: a zero bias would hide errors.
 
-    Small enough for a tanh of |x| < 3: MindSpore's on a CPU is off by up to 1e-4 beyond (measured
-    on 2.10, at 5), and by 1e-6 before.
+    They are small enough for tanh arguments |x| < 3: beyond, MindSpore's tanh on a CPU is off by up
+    to 1e-4 (measured on 2.10, at 5), and below by 1e-6.
     """
     draw = np.random.default_rng(3)
     found = {n: draw.normal(0, 0.3, s).astype(np.float32) for n, s in spec.tensors().items()}
@@ -131,10 +131,10 @@ def weights(spec: ModelSpec) -> dict[str, np.ndarray]:
 
 
 def samples(spec: ModelSpec) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs float32 or tokens from 0 to 8, and a label for every position that has logits."""
+    """Return float32 inputs, or tokens from 0 to 8, and a label for every position with logits."""
     draw = np.random.default_rng(4)
     x = draw.normal(size=(BATCH, *spec.input_shape)).astype(np.float32)
-    if spec.tokens:
+    if spec.takes_tokens:
         x = draw.integers(0, 9, (BATCH, *spec.input_shape))
         x[:, 0] = np.maximum(x[:, 0], 1)  # a sentence begins with a token
     out = spec.shapes()[spec.layers[-1][0]]
@@ -142,5 +142,5 @@ def samples(spec: ModelSpec) -> tuple[np.ndarray, np.ndarray]:
 
 
 def drawn(spec: ModelSpec, index: np.ndarray) -> tuple[np.ndarray, ...]:
-    """The masks of the first update."""
-    return tuple(masks(spec, SEED, 1, index).values())
+    """Return the dropout masks of the first update."""
+    return tuple(dropout_masks(spec, SEED, 1, index).values())

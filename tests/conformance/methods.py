@@ -1,4 +1,5 @@
-"""Every method of a backend against the referee's own loop: the same batches, the same updates.
+"""Every training method of a backend against the reference's own loop: same batches, same
+updates.
 
 `check` runs in one process, or on every rank of a group (see `dualml.launch.ranks`).
 """
@@ -12,41 +13,41 @@ import numpy as np
 from conformance.backends import REFEREE, create
 from conformance.native import distance
 
-from dualml.backend import Recipe, Weighable
-from dualml.errors import Unsupported
-from dualml.methods import METHODS
-from dualml.methods.driven import Driving
-from dualml.methods.loaded import drive
-from dualml.model import initial_weights, model
-from dualml.optim import rule_from
-from dualml.seeds import generator
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.optim import rule_from
+from dualml.backend import MemoryReport, TrainingSpec
+from dualml.common.errors import Unsupported
+from dualml.common.seeds import make_generator
+from dualml.experiment.methods import METHODS
+from dualml.experiment.methods.engine import EngineSupport
+from dualml.experiment.methods.engine_loader import make_data_parallel
 
 WORDS, LENGTH, SAMPLES = 40, 6, 44
 SPEC = model("text_classifier", words=WORDS, length=LENGTH, classes=3)
 RULE, WEIGHTS = rule_from({"name": "sgd", "lr": 0.2, "momentum": 0.9}), initial_weights(SPEC, 0)
-#: The last batch is smaller, and of eleven samples: two ranks have six and five.
+#: Batches; the last one is smaller and has eleven samples, six and five for two ranks.
 BATCHES = [np.arange(0, 16), np.arange(16, 32), np.arange(32, 43)]
 
 
-def recipe() -> Recipe:
+def recipe() -> TrainingSpec:
     return recipe_with()
 
 
-def recipe_with(**options: Any) -> Recipe:
-    """Sentences of several lengths, padded."""
-    draw = generator(0, "conformance", "methods")
+def recipe_with(**options: Any) -> TrainingSpec:
+    """Return the training configuration: padded sentences of several lengths."""
+    draw = make_generator(0, "conformance", "methods")
     x = draw.integers(2, WORDS, (SAMPLES, LENGTH)).astype(np.int32)
     x[np.arange(LENGTH) >= draw.integers(2, LENGTH + 1, SAMPLES)[:, None]] = 0
     y = draw.integers(0, 3, SAMPLES)
     options = {"updates": 3, "batch": 16, "global_batch": 16, **options}
-    return Recipe(spec=SPEC, weights=WEIGHTS, rule=RULE, x=x, y=y, **options)
+    return TrainingSpec(spec=SPEC, weights=WEIGHTS, rule=RULE, x=x, y=y, **options)
 
 
 def expected() -> dict[str, Any]:
-    """Losses and weights of the referee."""
+    """Return the reference's losses and weights."""
     training = REFEREE.training(recipe())
     lazy = [training.step(batch, step) for step, batch in enumerate(BATCHES, start=1)]
-    return {"losses": REFEREE.read(lazy), "weights": training.weights()}
+    return {"losses": REFEREE.materialize_losses(lazy), "weights": training.weights()}
 
 
 #: Methods whose engine compiles for minutes; `tests/methods/test_built_engines.py` runs them.
@@ -54,7 +55,7 @@ BUILT = ("deepspeed_nvme",)
 
 
 def names(backend: str, ranks: int) -> list[str]:
-    """Methods for one process, or for several."""
+    """Return the names of the methods for one process, or for several."""
     kinds = ("one", "any") if ranks == 1 else ("several", "any")
     return [
         name
@@ -64,10 +65,11 @@ def names(backend: str, ranks: int) -> list[str]:
 
 
 def check(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
-    """Method → how far it is from the referee and what it holds, or why it does not run here."""
+    """Return method → its distance from the reference and the memory it holds, or why it does not
+    run here."""
     batches = BATCHES if comm is None else [np.array_split(b, comm.size) for b in BATCHES]
     backend, want = create(argument["backend"]), expected()
-    driving = backend.ability(Driving)
+    driving = backend.require_capability(EngineSupport)
     found: dict[str, Any] = {}
     for name in argument["methods"]:
         try:
@@ -75,12 +77,16 @@ def check(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
         except Unsupported as reason:
             found[name] = {"unsupported": str(reason)}
             continue
-        driven = training if comm is None else drive(backend, training, comm)
+        driven = training if comm is None else make_data_parallel(backend, training, comm)
         runs = []
         for _ in range(2):  # a second trial in the same process begins anew
-            driven.load(WEIGHTS, recipe().state(), 0)
-            lazy = driven.stretch(batches, 1)
-            losses = backend.read(lazy) if comm is None else driven.read(lazy)
+            driven.load(WEIGHTS, recipe().initial_state(), 0)
+            lazy = driven.run_steps(batches, 1)
+            losses = (
+                backend.materialize_losses(lazy)
+                if comm is None
+                else driven.materialize_losses(lazy)
+            )
             weights = driven.weights()
             runs.append(
                 {
@@ -91,6 +97,6 @@ def check(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
                     "finite": all(bool(np.isfinite(w).all()) for w in weights.values()),
                 }
             )
-        memory = asdict(driven.ability(Weighable).memory(batches[0]))
+        memory = asdict(driven.require_capability(MemoryReport).measure_memory(batches[0]))
         found[name] = {"runs": runs, "processes": training.processes, "memory": memory}
     return found

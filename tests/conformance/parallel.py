@@ -1,7 +1,7 @@
-"""Data parallel training on the ranks of any backend, and the same rules written out in NumPy.
+"""Data-parallel training on the ranks of any backend, and the same rules written out in NumPy.
 
-`train` runs on every rank (see `dualml.launch.ranks`); `expected` is what must come out, computed
-by loops that share nothing with the code under test but the model's gradient.
+`train` runs on every rank (see `dualml.launch.ranks`). `expected` returns the correct result,
+computed by loops that share only the model's gradient with the code under test.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from conformance.backends import create
 
-from dualml.aggregation.buckets import layout
-from dualml.aggregation.scheme import scheme
-from dualml.aggregation.settings import Aggregation
-from dualml.backend import Divisible, Recipe
-from dualml.model import initial_weights, model
-from dualml.optim import rule_from
-from dualml.reference.model import Model
-from dualml.seeds import generator
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.optim import rule_from
+from dualml.backend import GradientAccess, TrainingSpec
+from dualml.backend.reference.model import Model
+from dualml.common.seeds import make_generator
+from dualml.parallel.aggregation.buckets import bucket_layout
+from dualml.parallel.aggregation.scheme import parallel_trainer_class
+from dualml.parallel.aggregation.settings import Aggregation
 
 LR, STEPS, SAMPLES = 0.1, 6, 40
 SPEC = model("softmax")
@@ -26,40 +26,43 @@ Weights = dict[str, np.ndarray]
 
 
 def data() -> tuple[np.ndarray, np.ndarray]:
-    draw = generator(0, "conformance", "parallel")
+    draw = make_generator(0, "conformance", "parallel")
     x = draw.normal(size=(SAMPLES, *SPEC.input_shape)).astype(np.float32)
     return x, draw.integers(0, 10, SAMPLES)
 
 
 def batches(sizes: list[int]) -> list[np.ndarray]:
-    """Global batches of these sizes, over and over."""
-    draw = generator(0, "conformance", "batches")
+    """Return global batches of these sizes, cycling through the data."""
+    draw = make_generator(0, "conformance", "batches")
     return [draw.permutation(SAMPLES)[: sizes[i % len(sizes)]] for i in range(STEPS)]
 
 
 def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
-    """Every case of ``argument``: its losses, final weights, and who was served when."""
+    """Run every case of ``argument``; return its losses, final weights, and the server's update
+    log."""
     backend, (x, y) = create(comm.backend), data()
     found = []
     rule, weights = rule_from({"name": "sgd", "lr": LR}), initial_weights(SPEC, 0)
     training = backend.training(
-        Recipe(spec=SPEC, weights=weights, rule=rule, x=x, y=y, updates=STEPS * comm.size)
+        TrainingSpec(spec=SPEC, weights=weights, rule=rule, x=x, y=y, updates=STEPS * comm.size)
     )
     made: dict[int, Any] = {}  # once for all cases: MindSpore compiles every new cell
     for case in argument["cases"]:
         settings = Aggregation(**case["aggregation"])
         limit = settings.bucket_bytes
         if limit not in made:
-            made[limit] = training.ability(Divisible).pieces(layout(SPEC.parameters(), limit))
+            made[limit] = training.require_capability(GradientAccess).make_buckets(
+                bucket_layout(SPEC.parameters(), limit)
+            )
         pieces = made[limit]
-        parallel = scheme(settings)(backend, training, pieces, comm, settings)
+        parallel = parallel_trainer_class(settings)(backend, training, pieces, comm, settings)
         parallel.load(weights, rule.init(start()), 0)
         lazy = [parallel.step(b, t) for t, b in enumerate(batches(case["sizes"]), start=1)]
         found.append(
             {
-                "losses": parallel.read(lazy).tolist(),
+                "losses": parallel.materialize_losses(lazy).tolist(),
                 "weights": {n: w.ravel().tolist() for n, w in parallel.weights().items()},
-                "served": getattr(parallel, "served", []),
+                "served": getattr(parallel, "update_log", []),
             }
         )
         comm.barrier()
@@ -67,6 +70,7 @@ def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def gradient(weights: Weights, part: np.ndarray) -> tuple[float, Weights]:
+    """Return loss and gradient of a part of the batch; an empty part has zero gradient."""
     x, y = data()
     if not len(part):
         return 0.0, {name: np.zeros_like(w) for name, w in weights.items()}
@@ -86,7 +90,7 @@ def parts(batch: np.ndarray, n: int) -> list[np.ndarray]:
 
 
 def single(sizes: list[int]) -> tuple[list[float], Weights]:
-    """One worker with the whole batch."""
+    """Train one worker on the whole batch."""
     w, losses = start(), []
     for batch in batches(sizes):
         loss, g = gradient(w, batch)
@@ -96,7 +100,7 @@ def single(sizes: list[int]) -> tuple[list[float], Weights]:
 
 
 def combined(sizes: list[int], n: int, reduce: str) -> tuple[list[float], Weights]:
-    """The sum or the plain mean of the ranks' mean gradients."""
+    """Train on the sum, or the plain mean, of the ranks' mean gradients."""
     w, losses = start(), []
     for batch in batches(sizes):
         told = [(len(p), *gradient(w, p)) for p in parts(batch, n)]
@@ -107,8 +111,8 @@ def combined(sizes: list[int], n: int, reduce: str) -> tuple[list[float], Weight
 
 
 def compared(sizes: list[int], n: int, reduce: str, of: str) -> Weights:
-    """Entry by entry the sum, the largest or the median of the ranks' mean gradients, or of their
-    parameters after an update of their own."""
+    """Train on the elementwise sum, maximum or median of the ranks' mean gradients, or of their
+    parameters after a local update."""
     over = {"sum": np.sum, "max": np.max, "median": np.median}[reduce]
     w = start()
     for batch in batches(sizes):
@@ -118,14 +122,16 @@ def compared(sizes: list[int], n: int, reduce: str, of: str) -> Weights:
             w = add(w, found, -LR)
             continue
         # A rank without samples makes no update.
-        mine = [add(w, g, -LR if len(p) else 0.0)
-                for g, p in zip(gradients, parts(batch, n), strict=True)]  # fmt: skip
+        mine = [
+            add(w, g, -LR if len(p) else 0.0)
+            for g, p in zip(gradients, parts(batch, n), strict=True)
+        ]
         w = {name: over([m[name] for m in mine], axis=0) for name in w}
     return w
 
 
 def averaged(sizes: list[int], n: int, every: int, neighbours: bool) -> list[Weights]:
-    """Every rank's parameters, after local updates and averaging."""
+    """Return every rank's parameters after local updates and averaging."""
     mine = [start() for _ in range(n)]
     mixing = np.full((n, n), 1 / n)
     if neighbours:
@@ -143,8 +149,9 @@ def averaged(sizes: list[int], n: int, every: int, neighbours: bool) -> list[Wei
     return mine
 
 
-def served(sizes: list[int], n: int, order: list[list[int]]) -> tuple[Weights, list[int]]:
-    """The server's parameters after these (step, rank, …) updates, and their staleness."""
+def simulate_server(sizes: list[int], n: int, order: list[list[int]]) -> tuple[Weights, list[int]]:
+    """Return the server's parameters after the updates ``order`` (step, rank, …), and their
+    staleness."""
     server, told = start(), []
     held = [(server, 0)] * n
     all_batches = batches(sizes)
@@ -159,7 +166,7 @@ def served(sizes: list[int], n: int, order: list[list[int]]) -> tuple[Weights, l
 
 
 def top(sizes: list[int], n: int, fraction: float) -> Weights:
-    """Top-k with error feedback over all parameters as one vector."""
+    """Train with top-k sparsification and error feedback, all parameters as one vector."""
     w = start()
     kept = [np.zeros(sum(v.size for v in w.values())) for _ in range(n)]
     k = int(np.ceil(fraction * len(kept[0])))

@@ -1,4 +1,4 @@
-"""What optimizers are trained on, the float64 recurrence itself, and the comparison with it."""
+"""Test gradients for optimizers, the float64 recurrence, and the comparison with it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dualml.backend.conformance import End, Gradient, Params
-from dualml.optim import RULES, Rule, Schedule
+from dualml.algorithms.optim import RULES, LRSchedule, OptimizerSpec
+from dualml.backend.conformance import Gradient, OptimizerResult, Params
 
-VARIANTS: dict[str, Rule] = {
+VARIANTS: dict[str, OptimizerSpec] = {
     name: rule(**values) for rule in RULES.values() for name, values in rule.variants.items()
 }
 START: Params = {
@@ -23,7 +23,8 @@ ZERO = {n: np.zeros_like(p) for n, p in START.items()}
 
 
 def noise(params: Params, step: int) -> Params:
-    """Random gradients that do not depend on the parameters; some tiny, where epsilon decides."""
+    """Return random gradients that do not depend on the parameters; some are tiny, where epsilon
+    matters."""
     rng = np.random.default_rng(100 + step)
     scale = {"conv.weight": 1.0, "bn.gamma": 1e-3, "bn.beta": 0.3}
     return {
@@ -37,17 +38,19 @@ def positive(params: Params, step: int) -> Params:
 
 
 def bowl(params: Params, step: int) -> Params:
-    """Gradient of ½ Σ cᵢθᵢ² with curvatures c from 0.1 to 3: errors feed back."""
+    """Return the gradient of ½ Σ cᵢθᵢ² with curvatures c from 0.1 to 3: errors feed back into
+    it."""
     return {n: np.linspace(0.1, 3.0, p.size).reshape(p.shape) * p for n, p in params.items()}
 
 
 @dataclass(frozen=True)
 class Situation:
-    """Where optimizers start, what gradients they get, and how far from the recurrence they may be.
+    """An optimizer test: initial parameters, gradients, and the allowed distance from the
+    recurrence.
 
     Attributes:
-        steps: updates; at most those of the mode.
-        tolerance: in float32, for rules that are ``centered`` and for the others.
+        steps: number of updates; a mode may allow fewer.
+        tolerance: in float32, for ``centered`` rules and for all others.
     """
 
     start: Params
@@ -66,36 +69,41 @@ SITUATIONS = {
     # corrections, where 1 − βᵗ cancels, are at their worst. Of one sign, updates do not cancel.
     "from zero": Situation(ZERO, positive, 2, (1e-5, 5e-7)),
 }
-#: In float64.
+#: Tolerance in float64.
 EXACT = (1e-10, 1e-12)
-#: Rules that a costly mode runs, and those that are run with rates that change.
+#: Rules that a costly mode runs, and those that are run with changing learning rates.
 FEW = ("sgd-nesterov", "adam-decay", "adamw", "rmsprop-all")
 SCHEDULED = ("sgd-dampening", "adamw", "adagrad-all")
 
 
-def rates_of(rule: Rule, steps: int) -> list[float]:
-    """Rates that change from step to step, down to 0 at the end of the cosine."""
-    factors = Schedule(kind="cosine", total=steps - 1, warmup=min(5, steps // 2)).factors(steps)
+def rates_of(rule: OptimizerSpec, steps: int) -> list[float]:
+    """Return learning rates that change every step, down to 0 at the end of the cosine."""
+    factors = LRSchedule(kind="cosine", total=steps - 1, warmup=min(5, steps // 2)).factors(steps)
     return [rule.lr * factor for factor in factors]
 
 
 def recurrence(
-    rule: Rule, start: Params, gradient: Gradient, steps: int, rates: Sequence[float] | None = None
-) -> End:
-    """The float64 rule itself."""
+    rule: OptimizerSpec,
+    start: Params,
+    gradient: Gradient,
+    steps: int,
+    rates: Sequence[float] | None = None,
+) -> OptimizerResult:
+    """Run the float64 rule itself and return its final parameters and state."""
     params, state = start, rule.init(start)
     for step in range(1, steps + 1):
         lr = None if rates is None else rates[step - 1]
         params, state = rule.update(params, gradient(params, step), state, step, lr)
-    return End(params, state)
+    return OptimizerResult(params, state)
 
 
-def tolerance(rule: Rule, bounds: tuple[float, float]) -> float:
+def tolerance(rule: OptimizerSpec, bounds: tuple[float, float]) -> float:
     return bounds[0 if rule.hyperparameters().get("centered") else 1]
 
 
-def assert_same(end: End, expected: End, bound: float) -> None:
-    """Every parameter and state tensor within ``bound`` × (largest |entry| of the expected).
+def assert_same(end: OptimizerResult, expected: OptimizerResult, bound: float) -> None:
+    """Assert that every parameter and state tensor is within ``bound`` × (largest |expected
+    entry|).
 
     Entries of one tensor come from the same recurrence, so their rounding scales with the tensor.
     """

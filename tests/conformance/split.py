@@ -1,12 +1,11 @@
 """Split training on the ranks of any backend, and the same updates of the whole model in NumPy.
 
-`train` runs on every rank (see `dualml.launch.ranks`) and leaves what it found in a file of its
-own; `expected` is what must come out: the float64 referee with the model in one piece.
+`train` runs on every rank (see `dualml.launch.ranks`) and writes its arrays to a file per rank.
+`expected` returns the correct result: the float64 reference with the unsplit model.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -15,12 +14,10 @@ from typing import Any
 
 import numpy as np
 from conformance.backends import adapter_of, create, on_ranks
+from conformance.covering import chosen_cases
 
-from dualml.backend import Recipe
-from dualml.errors import Unsupported
-from dualml.experiment.split import Split
-from dualml.model import initial_weights, model
-from dualml.model.layers import (
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.model.layers import (
     Attention,
     Branch,
     Conv2d,
@@ -35,22 +32,25 @@ from dualml.model.layers import (
     Rows,
     Tanh,
 )
-from dualml.model.recompute import recomputed
-from dualml.model.spec import ModelSpec
-from dualml.model.streams import streams
-from dualml.optim import Schedule, rule_from
-from dualml.precision import Precision
-from dualml.reference.training import NumpyTraining
-from dualml.seeds import generator
-from dualml.split.asynchronous import executor_class
-from dualml.split.plan import SplitPlan
-from dualml.split.training import SplitTraining
-from dualml.zero import Sharding
-from dualml.zero.executor import executor_of
+from dualml.algorithms.model.recompute import recompute_groups
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.algorithms.model.streams import stream_indices
+from dualml.algorithms.optim import LRSchedule, rule_from
+from dualml.algorithms.precision import Precision
+from dualml.backend import TrainingSpec
+from dualml.backend.reference.training import NumpyTraining
+from dualml.common.errors import Unsupported
+from dualml.common.seeds import make_generator
+from dualml.experiment.split import Split
+from dualml.parallel.split.asynchronous_executor import executor_class
+from dualml.parallel.split.plan import SplitPlan
+from dualml.parallel.split.training import SplitTraining
+from dualml.parallel.zero import Sharding
+from dualml.parallel.zero.executor import make_executor
 
 Arrays = dict[str, np.ndarray]
 SAMPLES, PROBE, SEED, CLASSES = 24, 3, 5, 10
-#: All cases of a group; a framework that compiles each takes minutes, on a busy machine many.
+#: Seconds for all cases of a group; a compiling framework takes minutes, more on a busy machine.
 LIMIT_S = 800.0
 OPTIMIZERS = {
     "sgd": {"name": "sgd", "lr": 0.1, "momentum": 0.9},
@@ -119,19 +119,37 @@ SPECS = {
     "text": model("text_classifier", words=24, length=6, classes=CLASSES),
     "gpt": model("gpt", words=24, length=6, sizes={"width": 8, "blocks": 1, "dropout": 0.1}),
     "llama": model("gpt_llama", words=24, length=6, sizes={"width": 16, "blocks": 1}),
-    "longer gpt": model("gpt", words=24, length=12,
-                        sizes={"width": 8, "blocks": 2, "dropout": 0.1}),
-    "two gru": model("rnn_lm", words=24, length=6,
-                     recurrent={"rnn_type": "gru", "layers": 2, "width": 8, "hidden": 8}),
-    "tied rnn": model("rnn_lm_dropout", words=24, length=6,
-                      recurrent={"rnn_type": "relu", "layers": 2, "width": 8, "hidden": 8,
-                                 "tied": True, "init_range": 0.1}),
-    "stateful": model("rnn_lm_dropout", words=24, length=6,
-                      recurrent={"layers": 2, "width": 8, "hidden": 8, "stateful": True}),
-    "three heads": model("gpt", words=24, length=6,
-                         sizes={"width": 12, "blocks": 1, "heads": 3}),
+    "longer gpt": model(
+        "gpt", words=24, length=12, sizes={"width": 8, "blocks": 2, "dropout": 0.1}
+    ),
+    "two gru": model(
+        "rnn_lm",
+        words=24,
+        length=6,
+        recurrent={"rnn_type": "gru", "layers": 2, "width": 8, "hidden": 8},
+    ),
+    "tied rnn": model(
+        "rnn_lm_dropout",
+        words=24,
+        length=6,
+        recurrent={
+            "rnn_type": "relu",
+            "layers": 2,
+            "width": 8,
+            "hidden": 8,
+            "tied": True,
+            "init_range": 0.1,
+        },
+    ),
+    "stateful": model(
+        "rnn_lm_dropout",
+        words=24,
+        length=6,
+        recurrent={"layers": 2, "width": 8, "hidden": 8, "stateful": True},
+    ),
+    "three heads": model("gpt", words=24, length=6, sizes={"width": 12, "blocks": 1, "heads": 3}),
     "longer llama": model("gpt_llama", words=24, length=16, sizes={"width": 16, "blocks": 1}),
-}  # fmt: skip
+}
 
 
 def spec_of(case: dict[str, Any]) -> ModelSpec:
@@ -139,10 +157,10 @@ def spec_of(case: dict[str, Any]) -> ModelSpec:
 
 
 def data(spec: ModelSpec, enlarged: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    draw = generator(0, "conformance", "split", spec.name)
-    if spec.tokens:
+    draw = make_generator(0, "conformance", "split", spec.name)
+    if spec.takes_tokens:
         tokens = draw.integers(0, 24, (SAMPLES, *spec.input_shape)).astype(np.int32)
-        if spec.padded:  # sentences of several lengths
+        if spec.needs_padding_mask:  # sentences of several lengths
             tokens[np.arange(tokens.shape[1]) > np.arange(SAMPLES)[:, None] % 6] = 0
             return tokens, draw.integers(0, CLASSES, SAMPLES)
         return tokens, draw.integers(0, 24, tokens.shape)
@@ -151,66 +169,69 @@ def data(spec: ModelSpec, enlarged: float = 1.0) -> tuple[np.ndarray, np.ndarray
 
 
 def batches(case: dict[str, Any]) -> list[np.ndarray]:
-    """A batch of each of the case's sizes; the updates are made with them in turn."""
+    """Return one batch of each of the case's sizes; the updates cycle through them."""
     if spec_of(case).stateful:
         order = streams_of(case)
         return [row.astype(np.int64) for row in order[: len(case["sizes"])]]
-    draw = generator(0, "conformance", "split batches")
+    draw = make_generator(0, "conformance", "split batches")
     return [draw.permutation(SAMPLES)[:size] for size in case["sizes"]]
 
 
 def streams_of(case: dict[str, Any]) -> np.ndarray | None:
-    """Of a stateful model, whose batches are all as large as the first."""
-    return streams(SAMPLES, case["sizes"][0]) if spec_of(case).stateful else None
+    """Return the streams of a stateful model, whose batches all have the first one's size."""
+    return stream_indices(SAMPLES, case["sizes"][0]) if spec_of(case).stateful else None
 
 
-def recipe_of(case: dict[str, Any]) -> Recipe:
-    """Optional are ``precision`` (type and scale of the loss), ``schedule``, ``recompute``, and
-    ``enlarged``: how many times as large the samples are."""
+def recipe_of(case: dict[str, Any]) -> TrainingSpec:
+    """Return the training configuration of a case. Optional keys: ``precision`` (dtype and loss
+    scale), ``schedule``, ``recompute``, and ``enlarged`` (factor on the samples)."""
     spec = spec_of(case)
     x, y = data(spec, case.get("enlarged", 1.0))
-    return Recipe(
-        spec=spec, weights=initial_weights(spec, 1), rule=rule_from(OPTIMIZERS[case["optimizer"]]),
-        loss=case["loss"], x=x, y=y, updates=len(case["sizes"]), seed=SEED,
-        precision=Precision(*case.get("precision", ())), schedule=Schedule(**case.get("rates", {})),
-        recompute=recomputed(spec, case.get("recompute", "none")), streams=streams_of(case),
-    )  # fmt: skip
+    return TrainingSpec(
+        spec=spec,
+        weights=initial_weights(spec, 1),
+        rule=rule_from(OPTIMIZERS[case["optimizer"]]),
+        loss=case["loss"],
+        x=x,
+        y=y,
+        updates=len(case["sizes"]),
+        seed=SEED,
+        precision=Precision(*case.get("precision", ())),
+        schedule=LRSchedule(**case.get("rates", {})),
+        recompute=recompute_groups(spec, case.get("recompute", "none")),
+        streams=streams_of(case),
+    )
 
 
 def cases_of(
-    name: str,
-    cases: Mapping[str, dict[str, Any]],
-    few: Mapping[str, list[int]],
-    more: Mapping[str, list[int]] | None = None,
+    name: str, cases: Mapping[str, dict[str, Any]], few: Mapping[str, list[int]]
 ) -> dict[str, dict[str, Any]]:
-    """Choose the cases that a backend runs: all of them, or of a framework that compiles every
-    stage of every case a few, with fewer sizes of batches.
+    """Return the cases of a backend, title → case.
 
-    Args:
-        few: title → sizes of batches, where every stage is compiled.
-        more: the same, with ``--slow`` alone: each combines what others of ``few`` have.
+    The reference and backends from elsewhere run all, PyTorch those that cover every pair of
+    settings. A framework that compiles every stage runs those of ``few``, with the batch sizes
+    given there, that cover every setting.
     """
-    if not adapter_of(name).COMPILES:
-        return dict(cases)
-    chosen = {**few, **(more or {})} if "DUALML_TEST_SLOW" in os.environ else few
-    return {title: {**cases[title], "sizes": sizes} for title, sizes in chosen.items()}
+    if adapter_of(name).COMPILES:
+        return chosen_cases({t: {**cases[t], "sizes": sizes} for t, sizes in few.items()}, 1)
+    return chosen_cases(cases) if name == "torch" else dict(cases)
 
 
-def made(comm: Any, backend: Any, case: dict[str, Any], plan: SplitPlan) -> SplitTraining:
-    """This rank's part of the model."""
+def make_training(comm: Any, backend: Any, case: dict[str, Any], plan: SplitPlan) -> SplitTraining:
+    """Return this rank's part of the model, ready to train."""
     recipe = recipe_of(case)
     executor: Any = executor_class("synchronous", plan.engine)
     if "zero" in case:  # among ranks with the same parameters
         sharding = Sharding(1, **case["zero"])
-        executor = partial(executor_of, recipe=recipe, sharding=sharding)
+        executor = partial(make_executor, recipe=recipe, sharding=sharding)
     training = SplitTraining(backend, plan, comm, recipe, executor)
     training.executor.seed = SEED
-    training.load(recipe.weights, recipe.state(), 0)
+    training.load(recipe.weights, recipe.initial_state(), 0)
     return training
 
 
-def found_by(training: Any, case: dict[str, Any], read: Any) -> Arrays:
-    """What any `Training` does with the case: name → array, and the losses among them."""
+def collect_results(training: Any, case: dict[str, Any], read: Any) -> Arrays:
+    """Run the case on any `Training` and return name → array, losses included."""
     told: Arrays = {}
     own = batches(case)
     trace = training.trace(own[0], own[0][:PROBE])
@@ -224,48 +245,55 @@ def found_by(training: Any, case: dict[str, Any], read: Any) -> Arrays:
     told |= {f"weight {name}": w for name, w in training.weights().items()}
     for slot, named in training.state().items():
         told |= {f"state {slot} {name}": a for name, a in named.items()}
-    training.move(lambda arrays: {name: 2 * a for name, a in arrays.items()})
+    training.transform_weights(lambda arrays: {name: 2 * a for name, a in arrays.items()})
     told |= {f"moved {name}": w for name, w in training.weights().items()}
     return told
 
 
-def kept(training: SplitTraining, case: dict[str, Any]) -> int:
-    """Most bytes that this rank keeps for backward passes in an update."""
-    training.count_kept(True)
+def saved_bytes(training: SplitTraining, case: dict[str, Any]) -> int:
+    """Return the most bytes that this rank saves for backward passes in one update."""
+    training.count_saved_bytes(True)
     training.step(batches(case)[0], len(case["sizes"]))
-    training.count_kept(False)
-    return training.executor.held
+    training.count_saved_bytes(False)
+    return training.executor.max_saved_bytes
 
 
 def count_kept(comm: Any, cases: list[dict[str, Any]]) -> list[int]:
-    """Of every case the bytes that this rank keeps for backward passes."""
+    """Return the bytes saved for backward passes on this rank, per case."""
     backend, found = create(comm.backend), []
     for case in cases:
         plan = Split(**case["split"]).plan(spec_of(case), comm.size)
-        found.append(kept(made(comm, backend, case, plan), case))
+        found.append(saved_bytes(make_training(comm, backend, case, plan), case))
     return found
 
 
 def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
-    """Every case: arrays in ``folder``, and of each case what is no array."""
+    """Run every case: write arrays to ``folder``, and return the other results per case."""
     backend = create(comm.backend)
     told = []
     for number, case in enumerate(argument["cases"]):
         plan = Split(**case["split"]).plan(spec_of(case), comm.size)
         try:
-            training = made(comm, backend, case, plan)
+            training = make_training(comm, backend, case, plan)
         except Unsupported as reason:
             told.append({"unsupported": str(reason)})
             continue
-        found = found_by(training, case, training.read)
+        found = collect_results(training, case, training.materialize_losses)
         np.savez(Path(argument["folder"]) / f"case{number}.rank{comm.rank}.npz", **found)
         row = plan.pipeline_row(comm.rank)
-        own = sum(int(np.prod(piece.local)) for piece in plan.views(comm.rank)[1].values())
-        held = kept(training, case) if case.get("recompute") else 0
-        told.append({
-            "live": training.executor.live, "bound": plan.grid.live(row), "own": own,
-            "state": training.memory().state if "zero" in case else None, "held": held,
-        })  # fmt: skip
+        own = sum(
+            int(np.prod(piece.local_shape)) for piece in plan.rank_stages(comm.rank)[1].values()
+        )
+        held = saved_bytes(training, case) if case.get("recompute") else 0
+        told.append(
+            {
+                "live": training.executor.max_in_flight,
+                "bound": plan.grid.live(row),
+                "own": own,
+                "state": training.measure_memory().state if "zero" in case else None,
+                "held": held,
+            }
+        )
         comm.barrier()
     return told
 
@@ -273,19 +301,19 @@ def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
 def on_group(
     name: str, ranks: int, train: str, cases: dict[str, Any], folder: Path, timeout: float
 ) -> dict[str, list[dict[str, Any]]]:
-    """Title → what each rank of one group tells of a case, its arrays among it."""
+    """Return title → results of each rank of one group, arrays included."""
     argument = {"cases": list(cases.values()), "folder": str(folder)}
     answers = on_ranks(name, ranks, train, argument, timeout=timeout, limit=LIMIT_S)
 
-    def of(rank: int, i: int) -> dict[str, Any]:
+    def rank_answer(rank: int, i: int) -> dict[str, Any]:
         answer: dict[str, Any] = answers[rank][i]
         if "unsupported" in answer:
             return answer
         return {**answer, "arrays": dict(np.load(folder / f"case{i}.rank{rank}.npz"))}
 
-    return {title: [of(r, i) for r in range(ranks)] for i, title in enumerate(cases)}
+    return {title: [rank_answer(r, i) for r in range(ranks)] for i, title in enumerate(cases)}
 
 
 def expected(case: dict[str, Any]) -> Arrays:
-    """The whole model, trained by the referee, which keeps all."""
-    return found_by(NumpyTraining(replace(recipe_of(case), recompute=())), case, np.array)
+    """Return the results of the whole model, trained by the reference without recomputation."""
+    return collect_results(NumpyTraining(replace(recipe_of(case), recompute=())), case, np.array)

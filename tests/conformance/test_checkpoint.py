@@ -1,4 +1,4 @@
-"""A training saved by 4 ranks of one backend goes on with 3 of another, and on another mesh."""
+"""A checkpoint of 4 ranks of one backend is resumed by 3 ranks of another, on another mesh."""
 
 from __future__ import annotations
 
@@ -10,26 +10,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conformance import checkpoint
-from conformance.backends import REFEREE, create, judged, on_ranks, tolerance
+from conformance.backends import REFEREE, create, on_ranks, rank_backends, tolerance
 
-from dualml.backend import backends
-from dualml.checkpoint import opened
+from dualml.runner.checkpoint import open_checkpoint
 
 #: Those that are judged, and the referee, each with each.
-NAMES = sorted({REFEREE.name, *(n for n in judged() if backends()[n].ranks != "none")})
+NAMES = sorted({REFEREE.name, *rank_backends()})
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Backend → what its ranks saved."""
+    """Return a function: backend → folder of its ranks' checkpoint."""
 
     @cache
-    def by(name: str) -> Path:
+    def save_with(name: str) -> Path:
         folder = tmp_path_factory.mktemp(name) / "ckpt"
         on_ranks(name, 4, "conformance.checkpoint:saves", str(folder), timeout=60)
         return folder
 
-    return by
+    return save_with
 
 
 @pytest.mark.timeout(600)
@@ -38,11 +37,11 @@ def test_it_goes_on_elsewhere_as_if_nothing_had_happened(
     saved: Callable[[str], Path], writer: str, reader: str
 ) -> None:
     folder = saved(writer)
-    found = opened(folder)
+    found = open_checkpoint(folder)
     found.verify()
     assert found.layout == {"mesh": "2 × 1 × 2", "world_size": 4}
     assert {len(t.shards) for t in found.tensors.values()} == {1, 2}, "some are split, and once"
-    ranks = on_ranks(reader, 3, "conformance.checkpoint:goes_on", str(folder), timeout=60)
+    ranks = on_ranks(reader, 3, "conformance.checkpoint:resume_on_mesh", str(folder), timeout=60)
     whole = checkpoint.expected()
     bound = 5 * max(tolerance(create(name)) for name in (writer, reader))
     for arrays in ranks:

@@ -1,4 +1,4 @@
-"""Every backend's communicator: one semantics for all, checked on 2, 3 and 4 ranks.
+"""Every backend's communicator has the same semantics, checked on 2, 3 and 4 ranks.
 
 Each group of processes is started once and runs every check of `collectives.py`.
 """
@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 from conformance import collectives
-from conformance.backends import HERE, REFEREE, judged, on_ranks
+from conformance.backends import HERE, REFEREE, on_ranks, rank_backends
 from conformance.collectives import CHECKS
-from conformance.contributions import Wrong, reduced, values
+from conformance.contributions import Failures, reduced, values
 
 from dualml.backend import backends
 
 SIZES = (2, 3, 4)
-BACKENDS = [name for name in judged() if backends()[name].ranks != "none"]
+BACKENDS = rank_backends()
 
 
 def gaps() -> dict[tuple[str, str], str]:
-    """(backend, check) → why it cannot be; strict, so a gap that closed is noticed."""
+    """Return (backend, check) → why it cannot pass; strict, so that a closed gap is noticed."""
     path = HERE.parent / "known_gaps.toml"
     known = tomllib.loads(path.read_text("utf-8")).get("gap", []) if path.exists() else []
     return {(gap["backend"], gap["check"]): gap["reason"] for gap in known}
@@ -31,7 +31,7 @@ def gaps() -> dict[tuple[str, str], str]:
 
 @cache
 def outcome(backend: str, size: int, function: str, check: bool = False) -> Any:
-    """What each rank returned, or what kept the group from working."""
+    """Return the results of each rank, or the error that kept the group from working."""
     target = f"conformance.collectives:{function}"
     try:
         return on_ranks(backend, size, target, timeout=20, limit=240, check=check)
@@ -39,7 +39,9 @@ def outcome(backend: str, size: int, function: str, check: bool = False) -> Any:
         return error
 
 
-def ran(backend: str, size: int, function: str, check: bool = False) -> list[dict[str, str]]:
+def run_or_fail(
+    backend: str, size: int, function: str, check: bool = False
+) -> list[dict[str, str]]:
     found = outcome(backend, size, function, check)
     if isinstance(found, Exception):
         pytest.fail(f"{backend} on {size} ranks: {found}")
@@ -67,12 +69,12 @@ def cases() -> list[Any]:
 
 @pytest.mark.parametrize(("backend", "size", "check"), cases())
 def test_communicator(backend: str, size: int, check: str) -> None:
-    found = {rank: told[check] for rank, told in enumerate(ran(backend, size, "run_all"))}
+    found = {rank: told[check] for rank, told in enumerate(run_or_fail(backend, size, "run_all"))}
     wrong = [f"rank {rank}: {text}" for rank, text in found.items() if text]
     assert not wrong, "\n".join(wrong)
 
 
-#: Case → what the error names: everybody's wish, or who is missing.
+#: Case → what the error names: every rank's request, or the missing rank.
 TOLD = {
     "shapes": ["rank 0: all_reduce float32 (4,)", "rank 1: all_reduce float32 (2,)"],
     "types": ["rank 0: all_reduce float32", "rank 1: all_reduce float64"],
@@ -80,20 +82,20 @@ TOLD = {
     "roots": ["rank 0: broadcast float32 (4,) op=sum root=0", "root=1"],
     "order": ["rank 0: all_reduce", "rank 1: broadcast", "rank 2: all_reduce"],
     "groups": ["rank 0: subgroup [0]", "rank 1: subgroup [1]"],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", TOLD)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_ranks_that_disagree_are_all_told_who_asks_for_what(backend: str, case: str) -> None:
-    for rank, told in enumerate(ran(backend, 3, "disagreements", check=True)):
+    for rank, told in enumerate(run_or_fail(backend, 3, "disagreements", check=True)):
         for words in TOLD[case]:
             assert words in told[case], (rank, told[case])
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_ranks_that_wait_are_told_who_is_missing(backend: str) -> None:
-    for rank, told in enumerate(ran(backend, 3, "disagreements", check=True)):
+    for rank, told in enumerate(run_or_fail(backend, 3, "disagreements", check=True)):
         if rank == 1:
             assert told["absence"] == ""
         else:
@@ -108,13 +110,13 @@ RUN_ALL = "conformance.collectives:run_all"
 def test_the_comparison_sees_a_difference() -> None:
     a = np.array([1.0, 2.0], np.float32)
     for other in (a * np.float32(1.001), a.astype(np.float64), a[:1], a * np.float32(np.nan)):
-        wrong = Wrong()
-        wrong.same(other, a, "other", 1e-6)
+        wrong = Failures()
+        wrong.expect_equal(other, a, "other", 1e-6)
         with pytest.raises(AssertionError):
-            wrong.done()
-    fine = Wrong()
-    fine.same(a.copy(), a, "same")
-    fine.done()
+            wrong.assert_none()
+    fine = Failures()
+    fine.expect_equal(a.copy(), a, "same")
+    fine.assert_none()
 
 
 def test_the_bound_is_tighter_than_a_missing_rank() -> None:

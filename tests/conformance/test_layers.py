@@ -1,4 +1,4 @@
-"""Every layer of sequences, and the models made of them, on every backend against the referee."""
+"""Every sequence layer, and the models made of them, on every backend against the reference."""
 
 from __future__ import annotations
 
@@ -10,25 +10,27 @@ import pytest
 from conformance.backends import REFEREE, ability, adapter_of
 from conformance.layer_cases import BATCH, CASES, SEED, samples, weights
 
-from dualml.backend import Backend, Divisible, Recipe, Segment, Staging
-from dualml.distance import distance
-from dualml.model import ModelSpec, initial_weights, model
-from dualml.model.base import Layer
-from dualml.optim import SGD
-from dualml.reference.model import backward, forward
+from dualml.algorithms.model import ModelSpec, initial_weights, model
+from dualml.algorithms.model.base import Layer
+from dualml.algorithms.optim import SGD
+from dualml.backend import Backend, GradientAccess, PipelineStages, Segment, TrainingSpec
+from dualml.backend.reference.model import backward, forward
+from dualml.common.distance import distance
 
-#: float32 against float64 over a few dozen operations: some units in the last place (2⁻²³ is
-#: 1.2e-7). The largest that was measured is 5e-7 for the outputs and 1.5e-6 for the gradients,
+#: Tolerance of float32 against float64 over a few dozen operations: some units in the last place
+#: (2⁻²³ is 1.2e-7). The largest measured values are 5e-7 for outputs and 1.5e-6 for gradients,
 #: where entries of different signs cancel in a bias's sum over batch and positions.
 OUTPUT, GRADIENT = 2e-6, 6e-6
-#: Five updates of the zoo's models carry the gradients' differences on; measured: 2.2e-6.
+#: Tolerance after five updates, which accumulate the gradients' differences; measured: 2.2e-6.
 UPDATED = 1e-5
 
 
-def recipe(spec: ModelSpec, start: dict[str, Any], data: Any = None, **options: Any) -> Recipe:
+def recipe(
+    spec: ModelSpec, start: dict[str, Any], data: Any = None, **options: Any
+) -> TrainingSpec:
     x, y = data or samples(spec)
     rule, options = SGD(lr=0.1, momentum=0.9), {"updates": 20, "seed": SEED, **options}
-    return Recipe(spec=spec, weights=start, rule=rule, x=x, y=y, **options)
+    return TrainingSpec(spec=spec, weights=start, rule=rule, x=x, y=y, **options)
 
 
 def close(found: dict[str, Any], wanted: dict[str, Any], bound: float) -> None:
@@ -38,9 +40,11 @@ def close(found: dict[str, Any], wanted: dict[str, Any], bound: float) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_output_and_gradient_of_a_layer(rival: Backend, name: str) -> None:
+def test_output_and_gradient_of_a_layer(framework_backend: Backend, name: str) -> None:
     own, everything = recipe(CASES[name], weights(CASES[name])), np.arange(BATCH)
-    ours, referee = (b.training(own).trace(everything, everything) for b in (rival, REFEREE))
+    ours, referee = (
+        b.training(own).trace(everything, everything) for b in (framework_backend, REFEREE)
+    )
     assert ours.data == referee.data
     assert ours.loss == pytest.approx(referee.loss, rel=OUTPUT)
     close(ours.activations, referee.activations, OUTPUT)
@@ -63,17 +67,17 @@ def zoo(name: str) -> tuple[ModelSpec, tuple[np.ndarray, np.ndarray]]:
 
 
 @pytest.fixture(scope="module", params=["vit", "rnn_lm", "rnn_lm_dropout", "gpt", "gpt_llama"])
-def pair(request: pytest.FixtureRequest, rival: Backend) -> tuple[Any, Any]:
-    """The same model and data on the backend and on the referee, in chunks of 16 samples."""
-    if adapter_of(rival.name).COMPILES and request.param == "gpt":
+def pair(request: pytest.FixtureRequest, framework_backend: Backend) -> tuple[Any, Any]:
+    """Return the same model and data on the backend and the reference, in chunks of 16 samples."""
+    if adapter_of(framework_backend.name).COMPILES and request.param == "gpt":
         pytest.skip("compiling it takes a minute; its layers are tested above, gpt_llama is one")
     spec, data = zoo(request.param)
     own = recipe(spec, initial_weights(spec, 0), data, chunk=16)
-    return rival.training(own), REFEREE.training(own)
+    return framework_backend.training(own), REFEREE.training(own)
 
 
-def again(pair: tuple[Any, Any], step: int = 0) -> tuple[Any, Any]:
-    """Both at the initial weights and at rest, as if ``step`` updates had been made."""
+def reset_pair(pair: tuple[Any, Any], step: int = 0) -> tuple[Any, Any]:
+    """Reset both trainings to the initial weights and zero state, as if after ``step`` updates."""
     for training in pair:
         spec = pair[1].model.spec
         start = dict(initial_weights(spec, 0))
@@ -82,13 +86,13 @@ def again(pair: tuple[Any, Any], step: int = 0) -> tuple[Any, Any]:
     return pair
 
 
-def test_five_updates_follow_the_referee(rival: Backend, pair: tuple[Any, Any]) -> None:
-    """Whole batches and cut ones: of 16 samples and of 20."""
-    ours, referee = again(pair)
+def test_five_updates_follow_the_referee(framework_backend: Backend, pair: tuple[Any, Any]) -> None:
+    """Updates agree for whole batches (16 samples) and chunked ones (20 samples)."""
+    ours, referee = reset_pair(pair)
     batches = [INDEX[: 16 if step % 2 else 20] for step in range(1, 6)]
     lazy = [ours.step(batch, step) for step, batch in enumerate(batches, start=1)]
     wanted = [referee.step(batch, step) for step, batch in enumerate(batches, start=1)]
-    np.testing.assert_allclose(rival.read(lazy), wanted, rtol=UPDATED)
+    np.testing.assert_allclose(framework_backend.materialize_losses(lazy), wanted, rtol=UPDATED)
     close(ours.weights(), referee.weights(), UPDATED)
     loss, predicted = ours.evaluate(referee.x, referee.y)
     wanted_loss, wanted_class = referee.evaluate(referee.x, referee.y)
@@ -98,45 +102,47 @@ def test_five_updates_follow_the_referee(rival: Backend, pair: tuple[Any, Any]) 
 
 
 def test_a_gradient_has_the_masks_of_the_next_update(pair: tuple[Any, Any]) -> None:
-    """After a restart, too; of parts of a batch, too; a look takes none of them."""
-    ours, referee = again(pair, step=5)
+    """A trace uses the dropout masks of the next update, also after a restart and for parts of a
+    batch; its evaluation draws none."""
+    ours, referee = reset_pair(pair, step=5)
     probe = INDEX[:4]
     a, b = (t.trace(INDEX[:20], probe) for t in (ours, referee))
     assert a.loss == pytest.approx(b.loss, rel=OUTPUT)
     close(a.gradients, b.gradients, GRADIENT)
     close(a.activations, b.activations, OUTPUT)
-    dropouts = referee.model.spec.dropouts
-    again(pair, step=6)
+    dropouts = referee.model.spec.dropout_names
+    reset_pair(pair, step=6)
     assert (ours.trace(INDEX[:20], probe).loss == a.loss) is not bool(dropouts)
-    again(pair, step=5)
-    pieces = ability(ours, Divisible).pieces([list(referee.model.weights)])
+    reset_pair(pair, step=5)
+    pieces = ability(ours, GradientAccess).make_buckets([list(referee.model.weights)])
     total: dict[str, Any] = {}
     for part in (INDEX[:3], INDEX[3:20]):
         _, flat = pieces.gradient(part, len(part) / 20)
-        for name, g in pieces.named(flat).items():
+        for name, g in pieces.unflatten(flat).items():
             total[name] = total.get(name, 0) + g
     close(total, b.gradients, GRADIENT)
     pieces.update(flat, 6)
-    assert ours.now == 6
+    assert ours.step_count == 6
 
 
 def test_evaluation_drops_nothing(pair: tuple[Any, Any]) -> None:
-    ours, referee = again(pair)
+    ours, referee = reset_pair(pair)
     x, y = referee.x[:16], referee.y[:16]
     plain = ours.evaluate(x, y)[0]
     assert plain == pytest.approx(referee.evaluate(x, y)[0], rel=OUTPUT)
     trained = ours.trace(np.arange(16), np.arange(2)).loss
     dropped = abs(trained - plain) > 1e-4
-    assert dropped is bool(referee.model.spec.dropouts)
+    assert dropped is bool(referee.model.spec.dropout_names)
 
 
 # --- parts ----------------------------------------------------------------------------------------
 
 
-def test_parts_take_and_give_stacks(rival: Backend) -> None:
-    """The branches' model cut where one, two, one and no branch is open."""
+def test_parts_take_and_give_stacks(framework_backend: Backend) -> None:
+    """Segments pass on stacks of values: the model with branches, cut where one, two, one and no
+    branch is open."""
     spec, start = CASES["branches"], weights(CASES["branches"])
-    draw, depths = np.random.default_rng(0), [0, *spec.depth().values()]
+    draw, depths = np.random.default_rng(0), [0, *spec.open_branches().values()]
     before = (draw.normal(size=(BATCH, 4)).astype(np.float32),)
     for first, last in pairwise((0, 2, 4, 6, 9)):
         layers = spec.layers[first:last]
@@ -144,7 +150,7 @@ def test_parts_take_and_give_stacks(rival: Backend) -> None:
         wanted, tape = forward(layers, start, [v.astype(np.float64) for v in before])
         flows = tuple(draw.normal(size=w.shape).astype(np.float32) for w in wanted)
         gradients, own = backward(tape, start, flows)
-        stage = ability(rival, Staging).stage(
+        stage = ability(framework_backend, PipelineStages).stage(
             [Segment(layers, len(before), {})], recipe(spec, start), first=False, last=False
         )
         stage.load({name: start[name] for name in own}, {"momentum_buffer": own}, 0)
@@ -160,7 +166,7 @@ def test_parts_take_and_give_stacks(rival: Backend) -> None:
 
 def test_an_unknown_layer_is_refused(backend: Backend) -> None:
     class Unknown(Layer):
-        """Of a later version."""
+        """A layer of a later version."""
 
     spec = ModelSpec("new", (4,), (("l", Unknown()),))
     data = np.zeros((2, 4), np.float32), np.zeros(2, np.int64)

@@ -1,4 +1,4 @@
-"""Training methods: the updates that the referee makes, whoever's loop makes them."""
+"""Training methods make the same updates as the reference, whichever engine runs the loop."""
 
 from __future__ import annotations
 
@@ -7,33 +7,43 @@ from typing import Any
 
 import pytest
 from conformance import methods
-from conformance.backends import ability, create, judged, listed, on_ranks, require
+from conformance.backends import ability, create, env_list, on_ranks, require, tested_backends
 
 from dualml.backend import backends
-from dualml.methods import METHODS
-from dualml.methods.driven import Driving
+from dualml.experiment.methods import METHODS
+from dualml.experiment.methods.engine import EngineSupport
 
 # The first test of a group waits for every method.
 pytestmark = pytest.mark.timeout(900)
 
-#: Roundings of some hundred numbers.
+#: Relative rounding error of sums of some hundred numbers.
 EXACT = 2e-5
-#: Of a lower precision the first loss, in some units of its last place: updates may be skipped.
+#: Tolerance of the first loss in low precision, in units of its last place; later updates may be
+#: skipped.
 LOWER = {"bf16": 4 * 2.0**-8, "fp16": 4 * 2.0**-11}
-#: Methods of PyTorch with DistributedDataParallel inside, whose buckets copy all gradients.
-DDP = ("ddp", "ddp_bf16", "ddp_fp16", "accumulate", "zero_optimizer", "accelerate",
-       "accelerate_loader", "accelerate_metrics", "accelerate_tests_all")  # fmt: skip
-#: Those of DeepSpeed that pad every tensor.
+#: PyTorch methods that use DistributedDataParallel, whose buckets copy all gradients.
+DDP = (
+    "ddp",
+    "ddp_bf16",
+    "ddp_fp16",
+    "accumulate",
+    "zero_optimizer",
+    "accelerate",
+    "accelerate_loader",
+    "accelerate_metrics",
+    "accelerate_tests_all",
+)
+#: DeepSpeed methods that pad every tensor.
 STAGE_3 = ("deepspeed_zero3", "deepspeed_offload_param", "deepspeed_nvme")
-CASES = [(name, n) for name in judged() for n in (1, 2)]
+CASES = [(name, n) for name in tested_backends() for n in (1, 2)]
 
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[0]}-{case[1]}")
 def ranks(request: pytest.FixtureRequest) -> tuple[str, list[dict[str, Any]]]:
-    """Backend, and of each rank method → what came of it."""
+    """Return the backend, and for each rank method → its result."""
     backend, n = request.param
     require(backends()[backend].framework)
-    ability(create(backend), Driving)
+    ability(create(backend), EngineSupport)
     argument = {"backend": backend, "methods": methods.names(backend, n)}
     if n == 1:
         return backend, [methods.check(None, argument)]
@@ -43,14 +53,14 @@ def ranks(request: pytest.FixtureRequest) -> tuple[str, list[dict[str, Any]]]:
 
 
 @pytest.fixture(scope="module")
-def found(ranks: tuple[str, list[dict[str, Any]]]) -> tuple[str, int, dict[str, Any]]:
-    """Backend, ranks, and of the first of them."""
+def first_rank(ranks: tuple[str, list[dict[str, Any]]]) -> tuple[str, int, dict[str, Any]]:
+    """Return the backend, the number of ranks, and the first rank's results."""
     backend, each = ranks
     return backend, len(each), each[0]
 
 
-def test_each_makes_the_referees_updates(found: tuple[str, int, dict[str, Any]]) -> None:
-    backend, _, ran = found
+def test_each_makes_the_referees_updates(first_rank: tuple[str, int, dict[str, Any]]) -> None:
+    backend, _, ran = first_rank
     assert ran
     for name, told in ran.items():
         if "unsupported" in told:
@@ -67,13 +77,13 @@ def test_each_makes_the_referees_updates(found: tuple[str, int, dict[str, Any]])
 
 
 def test_only_engines_and_devices_that_are_missing_are_excused(
-    found: tuple[str, int, dict[str, Any]],
+    first_rank: tuple[str, int, dict[str, Any]],
 ) -> None:
-    backend, n, ran = found
+    backend, n, ran = first_rank
     for name, told in ran.items():
         if "unsupported" in told:
             package = METHODS[backend][name].package
-            missing = package and package not in listed("DUALML_REQUIRE")
+            missing = package and package not in env_list("DUALML_REQUIRE")
             excused = missing or "GPU" in told["unsupported"]
             assert excused, (name, told)
         else:
@@ -81,8 +91,8 @@ def test_only_engines_and_devices_that_are_missing_are_excused(
 
 
 def test_each_holds_what_the_table_says(ranks: tuple[str, list[dict[str, Any]]]) -> None:
-    """To the byte; engines that update copies of the weights pad their parts to so many numbers
-    that each is a multiple of two, DeepSpeed's stage 3 every tensor."""
+    """Memory matches the table to the byte. Engines that update copies of the weights pad their
+    parts to an even number of elements; DeepSpeed stage 3 pads every tensor."""
     backend, each = ranks
     sizes, n = [*map(math.prod, methods.SPEC.parameters().values())], len(each)
     psi = sum(sizes)
@@ -93,7 +103,7 @@ def test_each_holds_what_the_table_says(ranks: tuple[str, list[dict[str, Any]]])
         padded = -(-psi // (2 * n)) * 2 * n if info.masters else psi
         if name in STAGE_3:
             padded = sum(-(-size // n) * n for size in sizes)
-        slots = {"weights": 1, "gradients": 1, "state": len(methods.RULE.slots) + info.masters}
+        slots = {"weights": 1, "gradients": 1, "state": len(methods.RULE.state_keys) + info.masters}
         for part, copies in slots.items():
             counts = [memory[part] for memory in memories]
             if part in info.shards:
@@ -130,7 +140,7 @@ def test_what_ranks_combine_is_counted_besides(ranks: tuple[str, list[dict[str, 
 def test_micro_batches_keep_the_activations_of_one(
     ranks: tuple[str, list[dict[str, Any]]],
 ) -> None:
-    """Four of two samples each, in place of eight at once."""
+    """Four chunks of two samples make the same update as eight samples at once."""
     for rank in ranks[1]:
         if "ddp" in rank and "accumulate" in rank:
             whole, part = (rank[name]["memory"]["activations"] for name in ("ddp", "accumulate"))

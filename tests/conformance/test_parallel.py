@@ -1,4 +1,4 @@
-"""n workers give what one gives, or exactly what the inexact rule says, on every backend."""
+"""n workers train like one, or exactly as the inexact rule says, on every backend."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 from conformance import parallel
-from conformance.backends import create, judged, on_ranks, tolerance
+from conformance.backends import create, on_ranks, rank_backends, tolerance
 
-from dualml.aggregation import STRATEGIES
-from dualml.aggregation.asynchronous import staleness
-from dualml.backend import backends
-from dualml.errors import CommunicationError
+from dualml.common.errors import CommunicationError
+from dualml.parallel.aggregation import STRATEGIES
+from dualml.parallel.aggregation.asynchronous import staleness_stats
 
 EXACT = [name for name, kind in STRATEGIES.items() if kind.exact]
-#: Sizes of the global batches: 8 divides by 2 and 4, 7 does not, of 1 most ranks have nothing.
+#: Sizes of the global batches: 8 divides by 2 and 4, 7 does not, and of 1 most ranks have nothing.
 SIZES = [8, 7, 1]
 
 
@@ -51,14 +50,14 @@ CASES = {
 SAME = ("exact", "one by one", "parameters")  # beginnings of the cases that are one worker's
 
 
-@pytest.fixture(scope="module", params=[n for n in judged() if backends()[n].ranks != "none"])
+@pytest.fixture(scope="module", params=rank_backends())
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 @pytest.fixture(scope="module", params=[2, 3])
-def ran(name: str, request: pytest.FixtureRequest) -> dict[str, Any]:
-    """Every case on one group of ranks: case → what each rank found."""
+def rank_results(name: str, request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Run every case on one group of ranks; return case → results of each rank."""
     n, argument = request.param, {"cases": list(CASES.values())}
     found = on_ranks(name, n, "conformance.parallel:train", argument, timeout=30)
     ranks = {title: [r[i] for r in found] for i, title in enumerate(CASES)}
@@ -80,80 +79,85 @@ def test_the_helper_can_fail() -> None:
 
 
 @pytest.mark.parametrize("title", [t for t in CASES if t.startswith(SAME)])
-def test_n_workers_are_one(ran: dict[str, Any], title: str) -> None:
-    """Also where the batch does not divide by n, and where a rank has no sample."""
+def test_n_workers_are_one(rank_results: dict[str, Any], title: str) -> None:
+    """n workers equal one, also when n does not divide the batch and when a rank has no sample."""
     losses, weights = parallel.single(SIZES)
-    for rank in ran[title]:
-        assert_weights(rank, weights, ran["tolerance"])
-        np.testing.assert_allclose(rank["losses"], losses, rtol=ran["tolerance"] * 10)
+    for rank in rank_results[title]:
+        assert_weights(rank, weights, rank_results["tolerance"])
+        np.testing.assert_allclose(rank["losses"], losses, rtol=rank_results["tolerance"] * 10)
 
 
 @pytest.mark.parametrize("reduce", ["mean", "sum"])
-def test_other_reductions_do_what_they_say(ran: dict[str, Any], reduce: str) -> None:
-    losses, weights = parallel.combined(SIZES, ran["n"], reduce)
+def test_other_reductions_do_what_they_say(rank_results: dict[str, Any], reduce: str) -> None:
+    losses, weights = parallel.combined(SIZES, rank_results["n"], reduce)
     other = parallel.single(SIZES)[1]
-    for rank in ran[reduce]:
-        assert_weights(rank, weights, ran["tolerance"])
-        np.testing.assert_allclose(rank["losses"], losses, rtol=ran["tolerance"] * 10)
+    for rank in rank_results[reduce]:
+        assert_weights(rank, weights, rank_results["tolerance"])
+        np.testing.assert_allclose(rank["losses"], losses, rtol=rank_results["tolerance"] * 10)
         with pytest.raises(AssertionError):  # and that is not the gradient of the batch
-            assert_weights(rank, other, ran["tolerance"])
+            assert_weights(rank, other, rank_results["tolerance"])
 
 
 @pytest.mark.parametrize("title", [t for t in CASES if " of " in t])
-def test_reductions_entry_by_entry(ran: dict[str, Any], title: str) -> None:
+def test_reductions_entry_by_entry(rank_results: dict[str, Any], title: str) -> None:
     reduce, _, of, *_ = title.split()
-    weights = parallel.compared(SIZES, ran["n"], reduce, of)
+    weights = parallel.compared(SIZES, rank_results["n"], reduce, of)
     other = parallel.single(SIZES)[1]
-    for rank in ran[title]:
-        assert_weights(rank, weights, ran["tolerance"])
+    for rank in rank_results[title]:
+        assert_weights(rank, weights, rank_results["tolerance"])
         with pytest.raises(AssertionError):
-            assert_weights(rank, other, ran["tolerance"])
+            assert_weights(rank, other, rank_results["tolerance"])
 
 
 @pytest.mark.parametrize(("title", "every"), [("local", 3), ("neighbour", 1)])
-def test_averaging_parameters(ran: dict[str, Any], title: str, every: int) -> None:
-    expected = parallel.averaged([8], ran["n"], every, title == "neighbour")
-    for rank, weights in zip(ran[title], expected, strict=True):
-        assert_weights(rank, weights, ran["tolerance"])
+def test_averaging_parameters(rank_results: dict[str, Any], title: str, every: int) -> None:
+    expected = parallel.averaged([8], rank_results["n"], every, title == "neighbour")
+    for rank, weights in zip(rank_results[title], expected, strict=True):
+        assert_weights(rank, weights, rank_results["tolerance"])
 
 
 @pytest.mark.parametrize("title", ["planned", "free", "free again"])
-def test_the_asynchronous_server_replayed(ran: dict[str, Any], title: str) -> None:
-    """The float64 loop follows the order that was served; staleness is what it finds, too."""
-    order, n = ran[title][0]["served"], ran["n"]
+def test_the_asynchronous_server_replayed(rank_results: dict[str, Any], title: str) -> None:
+    """The float64 loop, run in the order that the server used, finds the same weights and
+    staleness."""
+    order, n = rank_results[title][0]["served"], rank_results["n"]
     assert sorted((s, r) for s, r, _ in order) == [
         (s, r) for s in range(1, parallel.STEPS + 1) for r in range(n)
     ]
-    weights, stale = parallel.served(SIZES, n, order)
+    weights, stale = parallel.simulate_server(SIZES, n, order)
     assert [told for _, _, told in order] == stale
-    assert_weights(ran[title][0], weights, ran["tolerance"])
-    assert staleness([tuple(o) for o in order], n)["max"] == max(stale)
+    assert_weights(rank_results[title][0], weights, rank_results["tolerance"])
+    assert staleness_stats([tuple(o) for o in order], n)["max"] == max(stale)
 
 
-def test_top_k_with_error_feedback(ran: dict[str, Any]) -> None:
-    for rank in ran["topk"]:
-        assert_weights(rank, parallel.top(SIZES, ran["n"], 0.05), ran["tolerance"])
+def test_top_k_with_error_feedback(rank_results: dict[str, Any]) -> None:
+    for rank in rank_results["topk"]:
+        assert_weights(
+            rank, parallel.top(SIZES, rank_results["n"], 0.05), rank_results["tolerance"]
+        )
 
 
-def test_half_precision_is_near_and_not_equal(ran: dict[str, Any]) -> None:
+def test_half_precision_is_near_and_not_equal(rank_results: dict[str, Any]) -> None:
     _, weights = parallel.single(SIZES)
-    for rank in ran["fp16"]:
+    for rank in rank_results["fp16"]:
         assert_weights(rank, weights, 2e-3)
         with pytest.raises(AssertionError):
             assert_weights(rank, weights, 2e-6)
 
 
-def test_no_rank_is_left_behind(ran: dict[str, Any]) -> None:
-    """All ranks hold the same parameters after every exact case."""
+def test_no_rank_is_left_behind(rank_results: dict[str, Any]) -> None:
+    """All ranks have the same parameters after every exact case."""
     for title in CASES:
         if title.startswith(("exact", "mean", "sum", "max", "median")):
-            first = ran[title][0]["weights"]
-            for rank in ran[title][1:]:
-                assert_weights(rank, {k: np.array(v) for k, v in first.items()}, ran["tolerance"])
+            first = rank_results[title][0]["weights"]
+            for rank in rank_results[title][1:]:
+                assert_weights(
+                    rank, {k: np.array(v) for k, v in first.items()}, rank_results["tolerance"]
+                )
 
 
 def test_communication_error_is_a_trial_error() -> None:
-    """So that a trial that could not communicate fails with one line."""
-    from dualml.errors import TrialError
+    """A trial that cannot communicate fails with a one-line `TrialError`."""
+    from dualml.common.errors import TrialError
 
     assert issubclass(CommunicationError, TrialError)

@@ -1,4 +1,5 @@
-"""Lower precisions on every backend: the rule's values, and updates that are skipped."""
+"""Low precisions on every backend: values are those of the dtype, and overflowing updates are
+skipped."""
 
 from __future__ import annotations
 
@@ -8,33 +9,39 @@ import numpy as np
 import pytest
 from conformance.backends import REFEREE, ability, adapter_of
 
-from dualml.backend import Backend, Divisible, Mixed, Recipe
-from dualml.distance import distance
-from dualml.errors import TrialError, Unsupported
-from dualml.model import initial_weights, model
-from dualml.optim import SGD, Adam, Rule, Schedule
-from dualml.precision import ROUNDOFF, SLOT, Precision, fits, held_lower
-from dualml.precision.scaling import HOPELESS, START
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.optim import SGD, Adam, LRSchedule, OptimizerSpec
+from dualml.algorithms.precision import (
+    ROUNDOFF,
+    SLOT,
+    Precision,
+    is_representable,
+    low_precision_layers,
+)
+from dualml.algorithms.precision.scaling import MAX_SKIPPED_UPDATES, START
+from dualml.backend import Backend, GradientAccess, MixedPrecision, TrainingSpec
+from dualml.common.distance import distance
+from dualml.common.errors import TrialError, Unsupported
 
 SAMPLES = 64
-#: In roundings of the type. A kernel may round once more inside a layer, as attention does, and
-#: eight layers on that is 1.7; gradients are smaller than what they are the sums of.
+#: Tolerances in roundings of the type. A kernel may round once more inside a layer, as attention
+#: does, and after eight layers that is 1.7; gradients are smaller than the terms they are sums of.
 OUTPUT, GRADIENT = 4.0, 20.0
 BATCH = np.arange(24)
 
 
-def make(
+def make_training(
     backend: Backend,
     name: str,
     precision: Precision,
     *,
-    rule: Rule | None = None,
-    schedule: Schedule | None = None,
+    rule: OptimizerSpec | None = None,
+    schedule: LRSchedule | None = None,
     enlarged: float = 1.0,
     chunk: int = 256,
     x: Any = None,
 ) -> Any:
-    """A training; the test is skipped where the backend says that it cannot."""
+    """Make a training; skip the test if the backend does not support it."""
     draw = np.random.default_rng(0)
     if name == "text_classifier":
         spec = model(name, words=50, length=7)
@@ -47,15 +54,22 @@ def make(
         noise = enlarged * draw.normal(size=(SAMPLES, 1, 28, 28)).astype(np.float32)
         x = noise if x is None else x
         y = draw.integers(0, 10, SAMPLES)
-    recipe = Recipe(
-        spec=spec, weights=initial_weights(spec, 0), rule=rule or SGD(lr=0.05, momentum=0.9),
-        schedule=schedule or Schedule(), x=x, y=y, updates=30, chunk=chunk, precision=precision,
-    )  # fmt: skip
+    recipe = TrainingSpec(
+        spec=spec,
+        weights=initial_weights(spec, 0),
+        rule=rule or SGD(lr=0.05, momentum=0.9),
+        schedule=schedule or LRSchedule(),
+        x=x,
+        y=y,
+        updates=30,
+        chunk=chunk,
+        precision=precision,
+    )
     try:
         training = backend.training(recipe)
     except Unsupported as reason:
         pytest.skip(str(reason))
-    ability(training, Mixed)
+    ability(training, MixedPrecision)
     return training
 
 
@@ -64,9 +78,13 @@ BOTH = pytest.mark.parametrize(
 )
 
 
-#: Of models of text, each has one type, and each type two of them.
-ELSEWHERE = [("gpt", "bf16"), ("gpt_llama", "fp16"), ("text_classifier", "fp16"),
-             ("rnn_lm", "bf16")]  # fmt: skip
+#: Text models: each with one type, and each type with two of them.
+ELSEWHERE = [
+    ("gpt", "bf16"),
+    ("gpt_llama", "fp16"),
+    ("text_classifier", "fp16"),
+    ("rnn_lm", "bf16"),
+]
 
 
 @BOTH
@@ -74,18 +92,18 @@ ELSEWHERE = [("gpt", "bf16"), ("gpt_llama", "fp16"), ("text_classifier", "fp16")
     "name", ["softmax", "mlp", "lenet", "text_classifier", "rnn_lm", "gpt", "gpt_llama"]
 )
 def test_values_are_rounded_where_the_rule_says(
-    rival: Backend, name: str, precision: Precision
+    framework_backend: Backend, name: str, precision: Precision
 ) -> None:
-    if adapter_of(rival.name).COMPILES and (name, precision.type) in ELSEWHERE:
+    if adapter_of(framework_backend.name).COMPILES and (name, precision.type) in ELSEWHERE:
         pytest.skip("compiling every case takes minutes; a model like it has this type")
-    ours, referee = (make(b, name, precision) for b in (rival, REFEREE))
+    ours, referee = (make_training(b, name, precision) for b in (framework_backend, REFEREE))
     a, b = (t.trace(BATCH, BATCH[:8]) for t in (ours, referee))
-    unit, lower = ROUNDOFF[precision.type], held_lower(referee.recipe.spec.layers)
+    unit, lower = ROUNDOFF[precision.type], low_precision_layers(referee.recipe.spec.layers)
     assert lower
     for layer, value in a.activations.items():
         if layer in lower:
-            assert fits(value, precision.type), layer
-            assert fits(b.activations[layer], precision.type), layer
+            assert is_representable(value, precision.type), layer
+            assert is_representable(b.activations[layer], precision.type), layer
         assert distance(value, b.activations[layer]) <= OUTPUT * unit, layer
     assert a.loss == pytest.approx(b.loss, rel=unit)
     assert list(a.gradients) == list(b.gradients)
@@ -99,13 +117,13 @@ def test_values_are_rounded_where_the_rule_says(
 def test_inputs_and_weights_are_cast_before_they_are_multiplied(
     backend: Backend, precision: Precision, name: str, layer: str, what: str
 ) -> None:
-    """Neighbours that differ by less than the type can tell cancel one another."""
+    """Inputs or weights that differ by less than the type's resolution become equal and cancel."""
     near = np.float32(1 + ROUNDOFF[precision.type] / 2)
     assert near > 1
     x = np.ones((SAMPLES, 1, 28, 28), np.float32)
     if what == "inputs":
         x[..., ::2] = near
-    training = make(backend, name, precision, x=x)
+    training = make_training(backend, name, precision, x=x)
     weights = {key: np.zeros_like(w) for key, w in training.weights().items()}
     own, factor = weights[f"{layer}.weight"], near if what == "weights" else 1
     own[..., 2], own[..., 3] = factor, -1
@@ -116,30 +134,33 @@ def test_inputs_and_weights_are_cast_before_they_are_multiplied(
 
 @BOTH
 def test_one_layer_without_the_cast_is_noticed(precision: Precision) -> None:
-    """What the test above compares: outputs in float32 are no numbers of the type."""
-    whole = make(REFEREE, "mlp", Precision()).trace(BATCH, BATCH[:8])
-    assert not fits(whole.activations["fc1"], precision.type)
+    """One layer without the cast is noticed: its float32 outputs are not values of the
+    low-precision type."""
+    whole = make_training(REFEREE, "mlp", Precision()).trace(BATCH, BATCH[:8])
+    assert not is_representable(whole.activations["fc1"], precision.type)
 
 
 @BOTH
 def test_weights_and_state_stay_float32(backend: Backend, precision: Precision) -> None:
-    ours = make(backend, "mlp", precision)
+    ours = make_training(backend, "mlp", precision)
     for step in (1, 2):  # the first momentum is the gradient, which is of the type
         ours.step(BATCH, step)
     slots = {k: v for k, v in ours.state().items() if k != SLOT}
     assert slots
     for named in (ours.weights(), *slots.values()):
         assert {value.dtype for value in named.values()} == {np.dtype(backend.dtype)}
-        assert not all(fits(value, precision.type) for value in named.values())
+        assert not all(is_representable(value, precision.type) for value in named.values())
 
 
 @BOTH
-def test_ten_updates_follow_the_referee(rival: Backend, precision: Precision) -> None:
-    ours, referee = (make(b, "mlp", precision, chunk=10) for b in (rival, REFEREE))
+def test_ten_updates_follow_the_referee(framework_backend: Backend, precision: Precision) -> None:
+    ours, referee = (
+        make_training(b, "mlp", precision, chunk=10) for b in (framework_backend, REFEREE)
+    )
     lazy = [ours.step(BATCH[step:], step) for step in range(1, 11)]
     want = [referee.step(BATCH[step:], step) for step in range(1, 11)]
     unit = ROUNDOFF[precision.type]
-    np.testing.assert_allclose(rival.read(lazy), want, rtol=4 * unit)
+    np.testing.assert_allclose(framework_backend.materialize_losses(lazy), want, rtol=4 * unit)
     for name, w in referee.weights().items():
         assert distance(ours.weights()[name], w) <= unit, name
     loss, _ = ours.evaluate(referee.x[:40], referee.y[:40])
@@ -148,38 +169,38 @@ def test_ten_updates_follow_the_referee(rival: Backend, precision: Precision) ->
 
 
 def test_a_scale_of_a_power_of_two_changes_no_bit(backend: Backend) -> None:
-    """Of bfloat16, which has float32's range: nothing over- or underflows."""
-    plain, scaled = (make(backend, "mlp", Precision("bf16", s)) for s in (None, 1024.0))
+    """Scaling the loss by a power of two changes no bit in bfloat16, which has float32's range."""
+    plain, scaled = (make_training(backend, "mlp", Precision("bf16", s)) for s in (None, 1024.0))
     for step in range(1, 4):
-        a, b = backend.read([plain.step(BATCH, step), scaled.step(BATCH, step)])
+        a, b = backend.materialize_losses([plain.step(BATCH, step), scaled.step(BATCH, step)])
         assert a == b
     for name, w in plain.weights().items():
         assert np.array_equal(scaled.weights()[name], w), name
-    assert scaled.scale == 1024.0
+    assert scaled.loss_scale == 1024.0
     a, b = (t.trace(BATCH, BATCH[:2]).gradients for t in (plain, scaled))
     assert all(np.array_equal(a[name], b[name]) for name in a)
 
 
 # --- updates that overflow ------------------------------------------------------------------------
 
-#: Of inputs a hundred times as large the first gradients are too large for float16.
+#: Factor of the inputs at which the first gradients overflow float16.
 LARGE = 100.0
-COSINE = Schedule(kind="cosine", warmup=3)
+COSINE = LRSchedule(kind="cosine", warmup=3)
 DYNAMIC = Precision("fp16", "dynamic")
 
 
 def overflowing(backend: Backend, precision: Precision = DYNAMIC, **options: Any) -> Any:
     rule = Adam(lr=1e-3, eps=1e-3)
-    return make(backend, "softmax", precision, rule=rule, enlarged=LARGE, **options)
+    return make_training(backend, "softmax", precision, rule=rule, enlarged=LARGE, **options)
 
 
 def test_an_overflowing_update_changes_the_scale_alone(backend: Backend) -> None:
     ours = overflowing(backend)
     start, state = ours.weights(), ours.state()
     assert not any(g.any() for g in ours.trace(BATCH, BATCH[:2]).gradients.values())
-    loss = backend.read([ours.step(BATCH, 1)])[0]
+    loss = backend.materialize_losses([ours.step(BATCH, 1)])[0]
     assert np.isfinite(loss)
-    assert (ours.scale, ours.made(1), ours.now) == (START / 2, 0, 1)
+    assert (ours.loss_scale, ours.applied_steps(1), ours.step_count) == (START / 2, 0, 1)
     for name, w in ours.weights().items():
         assert np.array_equal(w, start[name]), name
     for slot, named in ours.state().items():
@@ -188,9 +209,11 @@ def test_an_overflowing_update_changes_the_scale_alone(backend: Backend) -> None
 
 
 @pytest.mark.parametrize("chunk", [256, 10])
-def test_the_schedule_goes_on_and_the_count_of_updates_does_not(rival: Backend, chunk: int) -> None:
-    """Adam corrects its bias by updates made; the rates are those of the steps."""
-    pair = [overflowing(b, schedule=COSINE, chunk=chunk) for b in (rival, REFEREE)]
+def test_the_schedule_goes_on_and_the_count_of_updates_does_not(
+    framework_backend: Backend, chunk: int
+) -> None:
+    """Adam's bias correction counts applied updates; learning rates count steps."""
+    pair = [overflowing(b, schedule=COSINE, chunk=chunk) for b in (framework_backend, REFEREE)]
     for step in range(1, 16):
         for training in pair:
             training.step(np.roll(BATCH, step), step)
@@ -206,12 +229,14 @@ def test_the_schedule_goes_on_and_the_count_of_updates_does_not(rival: Backend, 
 def test_a_fixed_scale_stays_and_skips(backend: Backend) -> None:
     ours = overflowing(backend, Precision("fp16", START))
     start = ours.weights()
-    for step in range(1, HOPELESS):
+    for step in range(1, MAX_SKIPPED_UPDATES):
         ours.step(BATCH, step)
-    assert (ours.scale, ours.scaler.skipped) == (START, HOPELESS - 1)
+    assert (ours.loss_scale, ours.scaler.skipped) == (START, MAX_SKIPPED_UPDATES - 1)
     assert all(np.array_equal(w, start[name]) for name, w in ours.weights().items())
-    with pytest.raises(TrialError, match=f"{HOPELESS} updates in a row.*65536.*loss_scale lower"):
-        ours.step(BATCH, HOPELESS)
+    with pytest.raises(
+        TrialError, match=f"{MAX_SKIPPED_UPDATES} updates in a row.*65536.*loss_scale lower"
+    ):
+        ours.step(BATCH, MAX_SKIPPED_UPDATES)
 
 
 def test_going_back_to_a_checkpoint_brings_the_scale_back(backend: Backend) -> None:
@@ -227,21 +252,21 @@ def test_going_back_to_a_checkpoint_brings_the_scale_back(backend: Backend) -> N
     assert fresh.scaler.state() == whole.scaler.state()
     for name, w in whole.weights().items():
         assert np.array_equal(fresh.weights()[name], w), name
-    whole.load(dict(whole.recipe.weights), whole.recipe.state(), 0)
-    assert (whole.scale, whole.scaler.skipped) == (START, 0)
+    whole.load(dict(whole.recipe.weights), whole.recipe.initial_state(), 0)
+    assert (whole.loss_scale, whole.scaler.skipped) == (START, 0)
 
 
-def test_pieces_are_skipped_alike(rival: Backend) -> None:
-    """The buckets hold what is still scaled; the update takes it off, or is skipped."""
-    ours, whole = (overflowing(rival) for _ in range(2))
+def test_pieces_are_skipped_alike(framework_backend: Backend) -> None:
+    """Buckets hold scaled gradients; the update unscales them, or is skipped."""
+    ours, whole = (overflowing(framework_backend) for _ in range(2))
     names = list(ours.weights())
-    pieces = ability(ours, Divisible).pieces([names[:1], names[1:]])
+    pieces = ability(ours, GradientAccess).make_buckets([names[:1], names[1:]])
     for step in range(1, 12):
-        scale = ours.scale
+        scale = ours.loss_scale
         _, gradients = pieces.gradient(BATCH, 1.0)
-        if ours.made(step) > 1:
+        if ours.applied_steps(step) > 1:
             traced = whole.trace(BATCH, BATCH[:2]).gradients
-            for name, g in pieces.named(gradients).items():
+            for name, g in pieces.unflatten(gradients).items():
                 assert distance(g / np.float32(scale), traced[name]) <= 1e-6, name
         pieces.update(gradients, step)
         whole.step(BATCH, step)

@@ -1,4 +1,5 @@
-"""Recurrent language models of every setting, and a state that goes on, against the referee."""
+"""Recurrent language models of every setting, and state carried across batches, against the
+reference."""
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ import pytest
 from conformance.backends import REFEREE, ability, adapter_of
 from conformance.test_layers import GRADIENT, LENGTH, OUTPUT, UPDATED, WORDS, close, recipe
 
-from dualml.backend import Backend, Carrying
-from dualml.model import ModelSpec, initial_weights, model
-from dualml.model.streams import SLOT, streams
+from dualml.algorithms.model import ModelSpec, initial_weights, model
+from dualml.algorithms.model.streams import SLOT, stream_indices
+from dualml.backend import Backend, StateCarryover
 
 SAMPLES, BATCH = 24, 4
 SETTINGS = [
@@ -22,9 +23,9 @@ SETTINGS = [
         ("lstm", "gru", "tanh", "relu"), (1, 2), (0.0, 0.3), (False, True)
     )
 ]
-#: Of a framework that compiles every one.
+#: Models for a framework that compiles every one.
 FEW = [s for s in SETTINGS if s["layers"] == 2 and s["dropout"] and s["tied"]]
-ORDER = streams(SAMPLES, BATCH)
+ORDER = stream_indices(SAMPLES, BATCH)
 
 
 def spec_of(settings: Mapping[str, Any], **more: Any) -> ModelSpec:
@@ -33,7 +34,7 @@ def spec_of(settings: Mapping[str, Any], **more: Any) -> ModelSpec:
 
 
 def text() -> tuple[np.ndarray, np.ndarray]:
-    """Windows of one stream of tokens."""
+    """Return windows of one token stream."""
     tokens = np.random.default_rng(1).integers(0, WORDS, SAMPLES * LENGTH + 1)
     x, y = tokens[:-1].reshape(SAMPLES, LENGTH), tokens[1:].reshape(SAMPLES, LENGTH)
     return x.astype(np.int32), y.astype(np.int64)
@@ -44,12 +45,16 @@ def batch(step: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: "-".join(map(str, s.values())))
-def test_loss_and_gradients_of_every_setting(rival: Backend, settings: dict[str, Any]) -> None:
-    if adapter_of(rival.name).COMPILES and settings not in FEW:
+def test_loss_and_gradients_of_every_setting(
+    framework_backend: Backend, settings: dict[str, Any]
+) -> None:
+    if adapter_of(framework_backend.name).COMPILES and settings not in FEW:
         pytest.skip("compiling each takes long; one of every type has all that there is")
     spec = spec_of(settings)
     own = recipe(spec, initial_weights(spec, 0), text())
-    ours, referee = (b.training(own).trace(batch(1), batch(1)) for b in (rival, REFEREE))
+    ours, referee = (
+        b.training(own).trace(batch(1), batch(1)) for b in (framework_backend, REFEREE)
+    )
     assert ours.loss == pytest.approx(referee.loss, rel=OUTPUT)
     close(ours.activations, referee.activations, OUTPUT)
     close(ours.gradients, referee.gradients, GRADIENT)
@@ -57,16 +62,16 @@ def test_loss_and_gradients_of_every_setting(rival: Backend, settings: dict[str,
 
 
 @pytest.fixture(scope="module", params=["lstm", "gru", "tanh", "relu"])
-def pair(request: pytest.FixtureRequest, rival: Backend) -> tuple[Any, Any]:
-    """A stateful model on the backend and on the referee."""
-    if adapter_of(rival.name).COMPILES and request.param in ("tanh", "relu"):
+def pair(request: pytest.FixtureRequest, framework_backend: Backend) -> tuple[Any, Any]:
+    """Return a stateful model on the backend and on the reference."""
+    if adapter_of(framework_backend.name).COMPILES and request.param in ("tanh", "relu"):
         pytest.skip("compiling each takes long; GRU has the same state and the same loop")
     spec = spec_of({"rnn_type": request.param, "layers": 2, "dropout": 0.2}, stateful=True)
     start = initial_weights(spec, 0)
     own = recipe(spec, start, text(), streams=ORDER, batch=BATCH)
-    pair = rival.training(own), REFEREE.training(own)
+    pair = framework_backend.training(own), REFEREE.training(own)
     for training in pair:
-        ability(training, Carrying)
+        ability(training, StateCarryover)
     return pair
 
 
@@ -77,15 +82,17 @@ def begin(training: Any, weights: Any = None, state: Any = None, step: int = 0) 
     training.load(start, state or {"momentum_buffer": zeros}, step)
 
 
-def test_a_state_goes_on_as_in_the_referee(rival: Backend, pair: tuple[Any, Any]) -> None:
-    """Through an epoch and into the next, whose begin is zeros again."""
+def test_a_state_goes_on_as_in_the_referee(
+    framework_backend: Backend, pair: tuple[Any, Any]
+) -> None:
+    """The state is carried through an epoch; the next one starts from zeros again."""
     ours, referee = pair
     begin(ours)
     begin(referee)
     last = len(ORDER) + 2
     lazy = [ours.step(batch(step), step) for step in range(1, last + 1)]
     wanted = [referee.step(batch(step), step) for step in range(1, last + 1)]
-    np.testing.assert_allclose(rival.read(lazy), wanted, rtol=UPDATED)
+    np.testing.assert_allclose(framework_backend.materialize_losses(lazy), wanted, rtol=UPDATED)
     close(ours.weights(), referee.weights(), UPDATED)
     states, right = ours.state()[SLOT], referee.state()[SLOT]
     close(states, right, UPDATED)

@@ -1,4 +1,4 @@
-"""However a model is split over its ranks, it computes what the whole one computes."""
+"""However a model is split over its ranks, it computes what the unsplit model computes."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 from conformance import split
-from conformance.backends import create, judged, tolerance
-from conformance.found import Found, found_by_groups
+from conformance.backends import create, rank_backends, tolerance
+from conformance.group_results import GroupResults, make_group_results
 
-from dualml.backend import backends
+from dualml.backend.reference.communicator import run_threads
 from dualml.experiment.split import Split
-from dualml.reference.communicator import run_threads
-from dualml.split.executor import Executor
+from dualml.parallel.split.executor import Executor
 
 # The first test of a group waits for all that its ranks have to find out.
 pytestmark = pytest.mark.timeout(900)
 
-#: Batches of 8 divide into 2 and 4 micro-batches, those of 7 do not, of 1 most have no sample.
+#: Batch sizes: 8 divides into 2 and 4 micro-batches, 7 does not, and of 1 most have no sample.
 SIZES = [8, 7, 1]
 
 
@@ -37,8 +36,8 @@ def case(
     return {**given, "split": settings}
 
 
-#: Messages come in another order than they are wanted: every rank takes its micro-batches its own
-#: way.
+#: Messages arrive in another order than they are needed: every rank orders its micro-batches
+#: differently.
 CROSSED = (
     "0F0 0F1 0F2 0F3  .   .   .   .   .   .   .   .  0B1 0B3 0B0 0B2",
     " .   .   .   .  1F3 1F1 1F2 1F0 1B0 1B2 1B3 1B1  .   .   .   . ",
@@ -172,17 +171,20 @@ CASES = {
                          "zero": {"reduce": "all_reduce"}},
     "zero replicas": {**case(3, "lenet", "adam", data=3), "zero": {}},
 }  # fmt: skip
-#: For a framework that compiles every stage of every case and every size of a micro-batch: a few
-#: that have all that there is, with these batches.
+#: Cases for a framework that compiles every stage of every case and every micro-batch size: a few
+#: that cover all features, with these batches.
 FEW = {
     "crossed": [4, 4],
     "there and back": [5, 5],
+    "lenet inside": [4, 4],
     "masks inside": [2, 2],
     "trainers": [4, 4],
     "tensor pipeline": [3, 3],
     "data": [4, 1],
+    "gpt there and back": [2, 2],
     "tied rnn there and back": [4, 4],
     "stateful there and back": [4, 4],
+    "stateful by layer": [4, 4],
     "llama inside": [4, 4],
     "sequence regathered": [4, 4],
     "context llama": [4, 4],
@@ -190,36 +192,26 @@ FEW = {
     "devices data": [4, 1],
     "zero data pipeline": [4, 4],
     "zero tied pipeline": [4, 4],
-}
-MORE = {
-    "lenet inside": [4, 4],
-    "stateful by layer": [4, 4],
-    "gpt there and back": [2, 2],
     "zero replicas": [6, 6],
 }
 
 
 def cases_of(name: str) -> dict[str, dict[str, Any]]:
-    """The cases that a backend runs."""
-    return split.cases_of(name, CASES, FEW, MORE)
+    """Return the cases that a backend runs."""
+    return split.cases_of(name, CASES, FEW)
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    return found_by_groups(tmp_path_factory, cases_of, "conformance.split:train", timeout=60)
+def group_results(tmp_path_factory: pytest.TempPathFactory) -> GroupResults:
+    return make_group_results(tmp_path_factory, cases_of, "conformance.split:train", timeout=60)
 
 
-EVERY = [
-    (name, title)
-    for name in judged()
-    if backends()[name].ranks != "none"
-    for title in cases_of(name)
-]
+EVERY = [(name, title) for name in rank_backends() for title in cases_of(name)]
 
 
 def assert_same(mine: split.Arrays, whole: split.Arrays, tolerance: float) -> None:
-    """Every array within ``tolerance`` of the largest entry; gradients and state of a tensor that
-    is nearly zero within the same share of the largest of its kind."""
+    """Assert that every array is within ``tolerance`` of its largest entry; for nearly zero
+    gradients and state, of the largest of their kind."""
     assert mine.keys() == whole.keys()
     np.testing.assert_array_equal(mine["predicted"], whole["predicted"])
     largest: dict[str, float] = {}
@@ -234,9 +226,9 @@ def assert_same(mine: split.Arrays, whole: split.Arrays, tolerance: float) -> No
 
 
 @pytest.mark.parametrize(("name", "title"), EVERY)
-def test_a_split_model_is_the_whole_one(found: Found, name: str, title: str) -> None:
-    """Losses, gradients, activations, weights, optimizer state: on every rank alike."""
-    ranks = found(name, title)
+def test_a_split_model_is_the_whole_one(group_results: GroupResults, name: str, title: str) -> None:
+    """Losses, gradients, activations, weights and optimizer state are right on every rank."""
+    ranks = group_results(name, title)
     whole = split.expected(cases_of(name)[title])
     for rank in ranks:
         assert_same(rank["arrays"], whole, tolerance(create(name)))
@@ -248,14 +240,15 @@ def test_a_split_model_is_the_whole_one(found: Found, name: str, title: str) -> 
 
 @pytest.mark.parametrize(("name", "title"), [e for e in EVERY if e[1].startswith("zero")])
 def test_ranks_with_the_same_parameters_share_out_their_state(
-    found: Found, name: str, title: str
+    group_results: GroupResults, name: str, title: str
 ) -> None:
-    """Of Adam 2Ψ/n, of momentum Ψ/n, padded; a rank that alone has its parameters has all of it."""
+    """Ranks with the same parameters shard their state: 2Ψ/n for Adam, Ψ/n for momentum, padded. A
+    rank that is the only one with its parameters holds all of their state."""
     width = np.dtype(create(name).dtype).itemsize
     asked = cases_of(name)[title]
     groups = Split(**asked["split"]).plan(split.spec_of(asked), asked["ranks"]).same_parameters()
     sizes = {rank: len(group) for group in groups for rank in group}
-    for rank, told in enumerate(found(name, title)):
+    for rank, told in enumerate(group_results(name, title)):
         n = sizes.get(rank, 1)
         slots = 2 if CASES[title]["optimizer"] == "adam" else 1  # momentum
         assert told["state"] == slots * width * -(-told["own"] // n)
@@ -264,7 +257,8 @@ def test_ranks_with_the_same_parameters_share_out_their_state(
 
 @pytest.mark.parametrize("title", ["crossed", "vit inside", "trainers", "masks inside"])
 def test_the_helper_can_fail(title: str) -> None:
-    """A little in one entry of any array is seen, and so is another order of the batches."""
+    """A small change in one entry of any array is noticed, and so is another order of the
+    batches."""
     whole = split.expected(CASES[title])
     assert_same(whole, whole, 0.0)
     for name, value in whole.items():
@@ -280,28 +274,37 @@ def test_the_helper_can_fail(title: str) -> None:
 
 
 def lost_sum(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Executor, "summed", lambda self, group, x: x)
+    """A planted fault: sums over a group are skipped."""
+    patch.setattr(Executor, "all_reduce_sum", lambda self, group, x: x)
 
 
 def other_masks(patch: pytest.MonkeyPatch) -> None:
+    """A planted fault: dropout masks are drawn from another seed."""
     patch.setattr(split, "SEED", split.SEED + 1)
 
 
 def equal_shares(patch: pytest.MonkeyPatch) -> None:
-    """Of micro-batches that are not equally long."""
+    """A planted fault: micro-batches of unequal length get equal weight."""
     begin = Executor.begin
 
     def planted(self: Executor, *words: Any) -> None:
         begin(self, *words)
-        self.shares = [1 / len(self.shares)] * len(self.shares)
+        self.batch_shares = [1 / len(self.batch_shares)] * len(self.batch_shares)
 
     patch.setattr(Executor, "begin", planted)
 
 
-@pytest.mark.parametrize(("title", "plant"), [
-    ("mlp inside", lost_sum), ("vit inside", lost_sum), ("data", lost_sum), ("trainers", lost_sum),
-    ("masks by layer", other_masks), ("1f1b m=4", equal_shares),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("title", "plant"),
+    [
+        ("mlp inside", lost_sum),
+        ("vit inside", lost_sum),
+        ("data", lost_sum),
+        ("trainers", lost_sum),
+        ("masks by layer", other_masks),
+        ("1f1b m=4", equal_shares),
+    ],
+)
 def test_planted_faults_are_seen(
     title: str, plant: Callable[[pytest.MonkeyPatch], None], tmp_path: Path
 ) -> None:

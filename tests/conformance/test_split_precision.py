@@ -1,4 +1,4 @@
-"""A split model trained in a lower precision computes what the whole one computes in it."""
+"""A split model in low precision computes what the unsplit model computes in that precision."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from typing import Any
 import numpy as np
 import pytest
 from conformance import split
-from conformance.backends import REFEREE, ability, judged, on_ranks
+from conformance.backends import REFEREE, ability, on_ranks, rank_backends
 from conformance.test_precision import GRADIENT, OUTPUT
 from conformance.test_split import RNN, case
 
-from dualml.backend import Backend, MixedStage, Recipe, Segment, Staging, backends
-from dualml.distance import distance
-from dualml.errors import TrialError, Unsupported
-from dualml.model.layers import Linear, Tanh
-from dualml.model.spec import ModelSpec
-from dualml.optim import SGD
-from dualml.precision import ROUNDOFF, Precision, fits, held_lower
-from dualml.precision.scaling import HOPELESS, START
-from dualml.reference.communicator import run_threads
-from dualml.reference.split import NumpyStage
-from dualml.split.executor import Executor
+from dualml.algorithms.model.layers import Linear, Tanh
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.algorithms.optim import SGD
+from dualml.algorithms.precision import ROUNDOFF, Precision, is_representable, low_precision_layers
+from dualml.algorithms.precision.scaling import MAX_SKIPPED_UPDATES, START
+from dualml.backend import Backend, MixedPrecisionStage, PipelineStages, Segment, TrainingSpec
+from dualml.backend.reference.communicator import run_threads
+from dualml.backend.reference.split import NumpyStage
+from dualml.common.distance import distance
+from dualml.common.errors import TrialError, Unsupported
+from dualml.parallel.split.executor import Executor
 
 # The first test of a group waits for all that its ranks have to find out.
 pytestmark = pytest.mark.timeout(900)
 
 BF16, FP16 = ("bf16",), ("fp16", 256.0)
-#: Inputs a hundred times as large: the first gradients of the scaled loss are too large for fp16.
+#: Inputs a hundred times as large: the first gradients of the scaled loss overflow float16.
 LARGE = {"precision": ("fp16", "dynamic"), "enlarged": 100.0}
 FALLING = {"kind": "cosine", "warmup": 3}
 
@@ -60,7 +60,7 @@ CASES = {
     "llama inside": lower(BF16, 2, "llama", tensor=2, sizes=[6, 5]),
     "zero data pipeline": {**lower(FP16, 4, "lenet", "adam", data=2, cut=["flatten"]), "zero": {}},
 }
-#: Each is judged beside the whole model that overflows alike.
+#: Overflowing cases, each compared with the unsplit model that overflows in the same way.
 OVERFLOWING = {
     "once by layer": {**case(2, "lenet", "adam", sizes=[8], micro_batches=2), **LARGE},
     "by layer": {**case(2, "lenet", "adam", sizes=[8] * 9), **LARGE, "rates": FALLING},
@@ -68,23 +68,29 @@ OVERFLOWING = {
     "data": {**case(2, "lenet", "adam", sizes=[8] * 9, data=2), **LARGE},
     "zero data": {**case(2, "lenet", "adam", sizes=[8] * 9, data=2), **LARGE, "zero": {}},
 }
-#: For a framework that compiles every stage of every case.
-FEW = {"by layer bf16": [3, 3], "inside fp16": [4, 4], "masks by layer": [4], "trainers": [4],
-       "llama inside": [4]}  # fmt: skip
-MORE = {"there and back": [4], "lenet inside": [4]}
+#: Cases for a framework that compiles every stage of every case.
+FEW = {
+    "by layer bf16": [3, 3],
+    "there and back": [4],
+    "inside fp16": [4, 4],
+    "lenet inside": [4],
+    "masks by layer": [4],
+    "trainers": [4],
+    "llama inside": [4],
+}
 
 
 def cases_of(name: str) -> dict[str, dict[str, Any]]:
-    """The cases that a backend runs."""
-    return split.cases_of(name, CASES, FEW, MORE)
+    """Return the cases that a backend runs."""
+    return split.cases_of(name, CASES, FEW)
 
 
 Found = Callable[[str, str], list[dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    """Backend and case → what each rank found; all cases of one size are run on one group."""
+def group_results(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    """Return (backend, case) → results of each rank; all cases of one size run on one group."""
 
     @cache
     def group(name: str, ranks: int) -> dict[str, list[dict[str, Any]]]:
@@ -104,31 +110,31 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
             ]
         return kept
 
-    def of(name: str, title: str) -> list[dict[str, Any]]:
+    def case_results(name: str, title: str) -> list[dict[str, Any]]:
         known = {**CASES, **{f"overflow {t}": c for t, c in OVERFLOWING.items()}}
         ranks = group(name, known[title]["ranks"])[title]
         if "unsupported" in ranks[0]:
             pytest.skip(ranks[0]["unsupported"])
         return ranks
 
-    return of
+    return case_results
 
 
-SPLITTING = [name for name in judged() if backends()[name].ranks != "none"]
+SPLITTING = rank_backends()
 EVERY = [(name, title) for name in SPLITTING for title in cases_of(name)]
 
 
 def assert_near(ours: split.Arrays, whole: split.Arrays, asked: dict[str, Any]) -> None:
-    """Outputs are numbers of the type, and a few roundings of it away; so are gradients and losses.
-    Weights are float32, and what moves them is small beside them."""
+    """Assert that outputs are values of the low-precision type within a few roundings, and
+    gradients and losses too. Weights are float32 and change little."""
     precision = asked["precision"][0]
-    unit, layers = ROUNDOFF[precision], held_lower(split.spec_of(asked).layers)
+    unit, layers = ROUNDOFF[precision], low_precision_layers(split.spec_of(asked).layers)
     assert layers
     assert ours.keys() == whole.keys()
     for name, want in whole.items():
         kind, _, tensor = name.partition(" ")
         if kind == "activation":
-            assert tensor not in layers or fits(ours[name], precision), name
+            assert tensor not in layers or is_representable(ours[name], precision), name
             assert distance(ours[name], want) <= OUTPUT * unit, name
         elif kind == "gradient":
             assert distance(ours[name], want) <= GRADIENT * unit, name
@@ -146,17 +152,17 @@ def assert_alike(ranks: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize(("name", "title"), EVERY)
-def test_a_split_model_is_the_whole_one(found: Found, name: str, title: str) -> None:
-    asked, ranks = cases_of(name)[title], found(name, title)
+def test_a_split_model_is_the_whole_one(group_results: Found, name: str, title: str) -> None:
+    asked, ranks = cases_of(name)[title], group_results(name, title)
     assert_near(ranks[0], split.expected(asked), asked)
     assert_alike(ranks)
 
 
 @pytest.mark.parametrize("name", SPLITTING)
 @pytest.mark.parametrize("title", OVERFLOWING)
-def test_all_ranks_skip_the_same_updates(found: Found, name: str, title: str) -> None:
-    """Also where the gradients of one rank alone are not finite."""
-    asked, ranks = OVERFLOWING[title], found(name, f"overflow {title}")
+def test_all_ranks_skip_the_same_updates(group_results: Found, name: str, title: str) -> None:
+    """All ranks skip the same updates, also when only one rank has non-finite gradients."""
+    asked, ranks = OVERFLOWING[title], group_results(name, f"overflow {title}")
     assert_alike(ranks)
     scale, skipped = (float(ranks[0][f"state loss_scale {s}"]) for s in ("scale", "skipped"))
     assert scale == START / 2**skipped
@@ -178,9 +184,15 @@ def test_all_ranks_skip_the_same_updates(found: Found, name: str, title: str) ->
 
 
 def test_what_always_overflows_ends_on_all_ranks(tmp_path: Path) -> None:
-    asked = {**OVERFLOWING["once by layer"], "precision": ("fp16", 1e9), "sizes": [8] * HOPELESS}
+    asked = {
+        **OVERFLOWING["once by layer"],
+        "precision": ("fp16", 1e9),
+        "sizes": [8] * MAX_SKIPPED_UPDATES,
+    }
     argument = {"cases": [asked], "folder": str(tmp_path)}
-    with pytest.raises(TrialError, match=f"{HOPELESS} updates in a row.*loss_scale lower"):
+    with pytest.raises(
+        TrialError, match=f"{MAX_SKIPPED_UPDATES} updates in a row.*loss_scale lower"
+    ):
         run_threads(2, lambda comm: split.train(comm, argument), 10)
 
 
@@ -188,47 +200,52 @@ def test_what_always_overflows_ends_on_all_ranks(tmp_path: Path) -> None:
 
 
 def last_stage(backend: Backend, precision: str) -> Any:
-    """The end of a model, whose input is of the lower type; of 4 samples."""
+    """Return the last stage of a model for 4 samples; its input has the low-precision type."""
     layers = (("tanh", Tanh()), ("fc", Linear(6, 5)))
     spec = ModelSpec("end", (6,), layers)
-    recipe = Recipe(
-        spec=spec, weights={}, rule=SGD(lr=0.1), x=np.zeros((4, 6), np.float32), y=np.arange(4),
-        updates=1, precision=Precision(precision),
-    )  # fmt: skip
-    staging = ability(backend, Staging)
+    recipe = TrainingSpec(
+        spec=spec,
+        weights={},
+        rule=SGD(lr=0.1),
+        x=np.zeros((4, 6), np.float32),
+        y=np.arange(4),
+        updates=1,
+        precision=Precision(precision),
+    )
+    staging = ability(backend, PipelineStages)
     stage = staging.stage([Segment(layers, 1, {}, (True,))], recipe, first=False, last=True)
-    if not isinstance(stage, MixedStage):
-        pytest.skip(f"this backend cannot {MixedStage.does}")
+    if not isinstance(stage, MixedPrecisionStage):
+        pytest.skip(f"this backend cannot {MixedPrecisionStage.description}")
     draw = np.random.default_rng(0)
     weights = {"fc.weight": draw.normal(size=(5, 6)), "fc.bias": draw.normal(size=5)}
     stage.load({n: w.astype(backend.dtype) for n, w in weights.items()}, {}, 0)
-    stage.zero()
+    stage.zero_grad()
     return stage
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_gradients_that_go_back_are_of_the_type(backend: Backend, precision: str) -> None:
-    """They are sent as they are: bits that are cut off would round to zero."""
+    """Values are sent unrounded: truncated bits would round to zero."""
     stage = last_stage(backend, precision)
     x = stage.inputs(np.random.default_rng(1).normal(size=(4, 6)).astype(np.float32))
-    stage.loss(0, (stage.rounded(x),), stage.labels(np.arange(4)))
+    stage.loss(0, (stage.downcast(x),), stage.labels(np.arange(4)))
     _, (gradient,) = stage.loss_backward(0, 1.0)
-    host = _host(stage.widened(gradient))
+    host = _host(stage.upcast(gradient))
     assert host.any()
-    assert fits(host, precision)
+    assert is_representable(host, precision)
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_what_travels_is_what_was_sent(backend: Backend, precision: str) -> None:
-    """Every kind of number, infinities and no numbers among them."""
+    """Messages preserve every kind of number, including infinities and NaN."""
     stage = last_stage(backend, precision)
     numbers = np.float32([[0, -0.0, 1.2345, -3e4, 1e-7, np.inf, -np.inf, np.nan]])
-    x = stage.rounded(stage.inputs(numbers))
-    sent = stage.packed(x)
-    buffer = stage.to_receive(numbers.shape)
+    x = stage.downcast(stage.inputs(numbers))
+    sent = stage.to_wire(x)
+    buffer = stage.recv_buffer(numbers.shape)
     assert (buffer.dtype, buffer.shape) == (sent.dtype, sent.shape)
-    came = stage.widened(stage.unpacked(sent))
-    for a, b in zip(_host(came).ravel(), _host(stage.widened(x)).ravel(), strict=True):
+    came = stage.upcast(stage.from_wire(sent))
+    for a, b in zip(_host(came).ravel(), _host(stage.upcast(x)).ravel(), strict=True):
         assert (np.signbit(a), np.isnan(a)) == (np.signbit(b), np.isnan(b))
         assert np.isnan(a) or a == b
 
@@ -241,14 +258,17 @@ def _host(x: Any) -> np.ndarray:
 
 
 def unrounded_sums(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(NumpyStage, "rounded", lambda self, x: x)
+    """A planted fault: sums are not rounded to the low-precision type."""
+    patch.setattr(NumpyStage, "downcast", lambda self, x: x)
 
 
 def lost_sums(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Executor, "summed", lambda self, group, x: x)
+    """A planted fault: sums over a group are skipped."""
+    patch.setattr(Executor, "all_reduce_sum", lambda self, group, x: x)
 
 
 def forgotten_scale(patch: pytest.MonkeyPatch) -> None:
+    """A planted fault: gradients are not unscaled."""
     right = NumpyStage.update_scaled
     patch.setattr(
         NumpyStage, "update_scaled", lambda self, step, made, _: right(self, step, made, 1.0)
@@ -256,17 +276,22 @@ def forgotten_scale(patch: pytest.MonkeyPatch) -> None:
 
 
 def bias_of_float32(patch: pytest.MonkeyPatch) -> None:
-    """A row layer whose bias is not a part of it: what comes out is float32."""
-    from dualml.model.base import Way
-    from dualml.model.layers import RowBias
+    """A planted fault: a row-parallel layer adds its bias in float32, so its output is float32."""
+    from dualml.algorithms.model.base import DtypePolicy
+    from dualml.algorithms.model.layers import RowBias
 
-    patch.setattr(RowBias, "way", Way.PROMOTE)
+    patch.setattr(RowBias, "dtype_policy", DtypePolicy.PROMOTE)
 
 
-@pytest.mark.parametrize(("title", "plant"), [
-    ("inside bf16", lost_sums), ("inside bf16", unrounded_sums), ("inside bf16", bias_of_float32),
-    ("data", forgotten_scale),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("title", "plant"),
+    [
+        ("inside bf16", lost_sums),
+        ("inside bf16", unrounded_sums),
+        ("inside bf16", bias_of_float32),
+        ("data", forgotten_scale),
+    ],
+)
 def test_planted_faults_are_seen(
     title: str, plant: Callable[[pytest.MonkeyPatch], None], tmp_path: Path
 ) -> None:
@@ -280,11 +305,16 @@ def test_planted_faults_are_seen(
 
 
 def test_a_rank_that_decides_alone_is_seen(tmp_path: Path) -> None:
-    """Where only the last stage's gradients overflow, the first must hear of it."""
+    """A rank that decides alone is noticed: if only the last stage overflows, the first must be
+    told."""
     asked = OVERFLOWING["by layer"]
     argument = {"cases": [asked], "folder": str(tmp_path)}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Executor, "finite", lambda self: self.mixed.finite() if self.rank else True)
+        patch.setattr(
+            Executor,
+            "all_finite",
+            lambda self: self.mixed.has_finite_gradients() if self.rank else True,
+        )
         run_threads(2, lambda comm: split.train(comm, argument), 10)
     paths = [tmp_path / f"case0.rank{rank}.npz" for rank in range(2)]
     with pytest.raises(AssertionError):
@@ -293,16 +323,16 @@ def test_a_rank_that_decides_alone_is_seen(tmp_path: Path) -> None:
 
 def test_stages_without_a_lower_precision_say_so() -> None:
     class Plain:
-        """A stage of a backend that has float32 alone."""
+        """A stage of a backend with float32 only."""
 
     class Backendlike(type(REFEREE)):  # type: ignore[misc]
         def stage(self, *_: Any, **__: Any) -> Any:
             return Plain()
 
-    from dualml.split.plan import split_plan
-    from dualml.split.training import stage_of
+    from dualml.parallel.split.plan import split_plan
+    from dualml.parallel.split.training import make_stage
 
     asked = CASES["by layer bf16"]
     plan = split_plan(split.spec_of(asked), 2)
     with pytest.raises(Unsupported, match="lower precision"):
-        stage_of(Backendlike(), plan, 0, split.recipe_of(asked))
+        make_stage(Backendlike(), plan, 0, split.recipe_of(asked))

@@ -1,7 +1,7 @@
-"""Training whose ranks share out what they hold, on the ranks of any backend.
+"""ZeRO training on the ranks of any backend.
 
-`train` runs on every rank (see `dualml.launch.ranks`) and leaves what it found in a file of its
-own; what must come out is the whole model's of `conformance.split`.
+`train` runs on every rank (see `dualml.launch.ranks`) and writes its arrays to a file per rank. The
+correct result is that of the unsplit model in `conformance.split`.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ import numpy as np
 from conformance import split
 from conformance.backends import create
 
-from dualml.aggregation.settings import Aggregation
-from dualml.backend import Recipe
-from dualml.communicator.parts import parts_of
-from dualml.errors import Unsupported
-from dualml.optim import RULES, rule_from
-from dualml.reference.training import NumpyTraining
-from dualml.zero import Sharding, units_of
-from dualml.zero.model import ShardedModel
-from dualml.zero.parallel import Zero
-from dualml.zero.units import held, moved
+from dualml.algorithms.communicator.parts import part_lengths
+from dualml.algorithms.optim import RULES, rule_from
+from dualml.backend import TrainingSpec
+from dualml.backend.reference.training import NumpyTraining
+from dualml.common.errors import Unsupported
+from dualml.parallel.aggregation.settings import Aggregation
+from dualml.parallel.zero import Sharding, units_of
+from dualml.parallel.zero.model import ShardedModel
+from dualml.parallel.zero.parallel import ZeroDataParallel
+from dualml.parallel.zero.units import communication_volume, estimate_memory
 
 CHUNK = 256
 
 
-def recipe_of(case: dict[str, Any]) -> Recipe:
-    """As `split.recipe_of`; the optimizer may be a variant of any rule."""
+def recipe_of(case: dict[str, Any]) -> TrainingSpec:
+    """Return the training configuration as `split.recipe_of` does; the optimizer may be any
+    variant."""
     recipe = split.recipe_of({**case, "optimizer": "sgd"})
     return replace(recipe, rule=rule_of(case["optimizer"]), chunk=case.get("chunk", CHUNK))
 
@@ -48,34 +49,34 @@ def sharding_of(case: dict[str, Any]) -> Sharding:
     return Sharding(**case["zero"])
 
 
-def made(comm: Any, case: dict[str, Any]) -> Zero:
-    """This rank's part, at its start."""
+def make_training(comm: Any, case: dict[str, Any]) -> ZeroDataParallel:
+    """Return this rank's sharded training, at step 0."""
     backend, recipe = create(comm.backend), recipe_of(case)
     model = ShardedModel(backend, recipe, comm, sharding_of(case))
-    training = Zero(backend, model, comm, Aggregation(), seed=split.SEED)
+    training = ZeroDataParallel(backend, model, comm, Aggregation(), seed=split.SEED)
     training.load(*start_of(case), 0)
     return training
 
 
 def start_of(case: dict[str, Any]) -> tuple[Any, Any]:
-    """Weights and state before the first update."""
+    """Return weights and state before the first update."""
     recipe = recipe_of(case)
-    return recipe.weights, recipe.state()
+    return recipe.weights, recipe.initial_state()
 
 
 def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
-    """Every case: arrays in ``folder``, and of each what was held and sent."""
+    """Run every case: write arrays to ``folder``, and return bytes held and sent per case."""
     told = list[dict[str, Any]]()
     for number, case in enumerate(argument["cases"]):
         try:
-            training = made(comm, case)
+            training = make_training(comm, case)
         except Unsupported as reason:
             told.append({"unsupported": str(reason)})
             continue
-        found = split.found_by(training, case, training.read)
+        found = split.collect_results(training, case, training.materialize_losses)
         np.savez(Path(argument["folder"]) / f"case{number}.rank{comm.rank}.npz", **found)
         batch = split.batches(case)[0]
-        memory = asdict(training.memory(batch))
+        memory = asdict(training.measure_memory(batch))
         training.load(*start_of(case), 0)
         comm.traffic.reset()
         training.step(batch, 1)
@@ -87,10 +88,11 @@ def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def resumed(comm: Any, argument: dict[str, Any]) -> dict[str, list[float]]:
-    """The first updates in one layout, the others in another, from weights and state alone."""
+    """Train the first updates in one layout and the others in another, from weights and state
+    alone."""
     case, other = argument["case"], {**argument["case"], "zero": argument["then"]}
     own, half = split.batches(case), len(case["sizes"]) // 2
-    first, second = made(comm, case), made(comm, other)
+    first, second = make_training(comm, case), make_training(comm, other)
     for step, batch in enumerate(own[:half], start=1):
         first.step(batch, step)
     second.load(first.weights(), first.state(), half)
@@ -100,21 +102,25 @@ def resumed(comm: Any, argument: dict[str, Any]) -> dict[str, list[float]]:
 
 
 def expected(case: dict[str, Any]) -> split.Arrays:
-    """The whole model, trained by the referee, which keeps all."""
-    return split.found_by(NumpyTraining(replace(recipe_of(case), recompute=())), case, np.array)
+    """Return the results of the whole model, trained by the reference without sharding."""
+    return split.collect_results(
+        NumpyTraining(replace(recipe_of(case), recompute=())), case, np.array
+    )
 
 
 def widths(backend: Any, case: dict[str, Any]) -> tuple[int, int]:
-    """Bytes of a whole weight or gradient, and of a number of the state."""
+    """Return the bytes of an unsharded weight or gradient element, and of a state element."""
     wide = np.dtype(backend.dtype).itemsize
     return 2 if sharding_of(case).lower and backend.name != "numpy" else wide, wide
 
 
 def forms(case: dict[str, Any], n: int) -> tuple[Any, int]:
-    """What a rank must hold, in elements, and send in the update of the first batch."""
+    """Return what a rank must hold, in elements, and send in the update of the first batch."""
     sharding, rule = sharding_of(case), rule_of(case["optimizer"])
     units = units_of(split.spec_of(case), sharding.bucket_bytes, n)
-    most = max(parts_of(case["sizes"][0], n))
+    most = max(part_lengths(case["sizes"][0], n))
     rounds = math.ceil(most / case.get("chunk", CHUNK))
-    own = held(units, n, sharding.stage, len(rule.slots), sharding.rooms, sharding.lower)
-    return own, moved(units, n, sharding, rounds)
+    own = estimate_memory(
+        units, n, sharding.stage, len(rule.state_keys), sharding.buffer_slots, sharding.lower
+    )
+    return own, communication_volume(units, n, sharding, rounds)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from dualml.model.pretrained import Pretrained
+from dualml.algorithms.model.pretrained import PretrainedBert
 
 LETTERS = "我他妹老师同学很喜欢这里看电影写作业坐地铁，。一点也不"
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(LETTERS), "play", "##ing")
@@ -26,12 +26,13 @@ CONFIG: dict[str, Any] = {
 
 
 def write(folder: Path, words: tuple[str, ...] = WORDS, classes: int = 0, **config: Any) -> Path:
-    """The folder; with ``classes`` there is a head."""
+    """Write a small BERT to a folder and return it; with ``classes`` it has a classification
+    head."""
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(CONFIG | config))
     (folder / "vocab.txt").write_text("\n".join(words) + "\n", "utf-8")
     (folder / "model.safetensors").touch()
-    shapes = Pretrained.open(folder).expected()
+    shapes = PretrainedBert.open(folder).expected_shapes()
     if classes:
         shapes |= {"classifier.weight": (classes, 16), "classifier.bias": (classes,)}
     draw = np.random.default_rng(0)
@@ -50,7 +51,7 @@ def tensor(draw: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def change(folder: Path, **tensors: np.ndarray | None) -> None:
-    """Replace tensors, by the end of their names with ``__`` for dots; None: leave it out."""
+    """Replace tensors, named by the end of their names with ``__`` for dots; None removes one."""
     there = load_file(folder / "model.safetensors")
     for end, array in tensors.items():
         (name,) = (n for n in there if n.endswith(end.replace("__", ".")))

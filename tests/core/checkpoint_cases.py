@@ -1,4 +1,4 @@
-"""Slices that ranks hold, for the tests of checkpoints."""
+"""Slices that ranks hold, for checkpoint tests."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.checkpoint import Slice, opened, save
-from dualml.checkpoint.manifest import LOCK
-from dualml.errors import UserError
-from dualml.reference.communicator import run_threads
-from dualml.split.mesh import Mesh
+from dualml.backend.reference.communicator import run_threads
+from dualml.common.errors import UserError
+from dualml.parallel.split.mesh import Mesh
+from dualml.runner.checkpoint import Slice, open_checkpoint, save
+from dualml.runner.checkpoint.manifest import LOCK
 
 Arrays = dict[str, np.ndarray]
 MESH = Mesh(data=2, pipeline=1, tensor=2)
 
 
 def arrays(scale: float = 1.0) -> Arrays:
-    """Weights and state of a layer: columns and rows are split, a step count is not."""
+    """Return weights and state of a layer: columns and rows are split over ranks, a step count is
+    not."""
     draw = np.random.default_rng(7)
     return {
         "weights/up.weight": (scale * draw.normal(size=(8, 6))).astype(np.float32),
@@ -34,13 +35,14 @@ def arrays(scale: float = 1.0) -> Arrays:
 
 
 def on_mesh(rank: int, given: Arrays, mesh: Mesh = MESH) -> list[Slice]:
-    """What a rank of the mesh holds: rows of ``up``, columns of ``down``, all of the rest."""
+    """Return the slices of a rank of the mesh: rows of ``up``, columns of ``down``, and the rest
+    whole."""
     tensor = mesh.coordinates(rank)[2]
     slices = []
     for name, array in given.items():
         axis = {"up": 0, "down": 1}.get(name.partition(".")[0].rpartition("/")[2])
         if axis is None:
-            slices.append(Slice.whole(name, array))
+            slices.append(Slice.full(name, array))
             continue
         size = array.shape[axis] // mesh.tensor
         offset = [0] * array.ndim
@@ -53,12 +55,12 @@ def on_mesh(rank: int, given: Arrays, mesh: Mesh = MESH) -> list[Slice]:
 def save_on(
     size: int, slices: Callable[[int], Iterable[Slice]], folder: Path, step: int = 10, **more: Any
 ) -> None:
-    """Save on so many ranks of the referee."""
+    """Save a checkpoint on ``size`` ranks of the reference."""
     run_threads(size, lambda comm: save(comm, slices(comm.rank), folder, step=step, **more), 20)
 
 
 def assert_equal(found: Any, expected: Arrays) -> None:
-    """A checkpoint has these tensors, bit for bit, and no others."""
+    """Assert that a checkpoint has exactly these tensors, bit for bit."""
     assert set(found.tensors) == set(expected)
     for name, array in expected.items():
         read = found.read(name, raw=True)
@@ -68,7 +70,7 @@ def assert_equal(found: Any, expected: Arrays) -> None:
 
 
 def files_of(folder: Path) -> Sequence[str]:
-    """All files but for the lock."""
+    """Return all files of a checkpoint except the lock."""
     return sorted(
         p.relative_to(folder).as_posix()
         for p in folder.rglob("*")
@@ -76,9 +78,9 @@ def files_of(folder: Path) -> Sequence[str]:
     )
 
 
-def refused(path: Path) -> str:
-    """What is said, in one line, of a checkpoint that is not read."""
+def read_refusal(path: Path) -> str:
+    """Return the one-line error of a checkpoint that is refused."""
     with pytest.raises(UserError) as error:
-        opened(path)
+        open_checkpoint(path)
     assert "\n" not in str(error.value)
     return str(error.value)

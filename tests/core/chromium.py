@@ -1,4 +1,4 @@
-"""Chromium without a window, driven over WebDriver, which its driver speaks as JSON over HTTP."""
+"""Headless Chromium, driven over WebDriver (JSON over HTTP) through chromedriver."""
 
 from __future__ import annotations
 
@@ -14,11 +14,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-         "--window-size=1300,1000")  # fmt: skip
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--window-size=1300,1000",
+)
 PATIENCE_S = 60.0
-KEYS = {"Tab": "\ue004", "Enter": "\ue007", "Space": " ", "Escape": "\ue00c", "Left": "\ue012",
-        "Up": "\ue013", "Right": "\ue014", "Down": "\ue015"}  # fmt: skip
+KEYS = {
+    "Tab": "\ue004",
+    "Enter": "\ue007",
+    "Space": " ",
+    "Escape": "\ue00c",
+    "Left": "\ue012",
+    "Up": "\ue013",
+    "Right": "\ue014",
+    "Down": "\ue015",
+}
 
 
 def installed() -> bool:
@@ -26,7 +39,7 @@ def installed() -> bool:
 
 
 class Browser:
-    """One window. `js` runs the body of a function and returns its value."""
+    """A browser window; `js` runs a function body and returns its value."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -46,8 +59,8 @@ class Browser:
             return json.load(answer)["value"]
 
     def open(self, page: Path | str) -> None:
-        """A file, or an address. On a busy machine the driver may answer while the page is still
-        read and its scripts have not run: it is asked until the page is complete."""
+        """Open a file or an address and wait until the page is complete. On a busy machine the
+        driver may answer before the page's scripts have run."""
         url = page if isinstance(page, str) else page.as_uri()
         self._ask("POST", "/url", {"url": url})
         deadline = time.monotonic() + PATIENCE_S
@@ -62,11 +75,11 @@ class Browser:
         return self._ask("POST", "/goog/cdp/execute", {"cmd": command, "params": parameters})
 
     def log(self, kind: str) -> list[dict[str, Any]]:
-        """``browser`` or ``performance``: what came since the last call."""
+        """Return the new entries of the log ``browser`` or ``performance`` since the last call."""
         return list(self._ask("POST", "/se/log", {"type": kind}))
 
     def point(self, x: float, y: float, *, click: bool = False) -> None:
-        """Moves the pointer to a place in the window."""
+        """Move the pointer to a position in the window."""
         steps: list[dict[str, Any]] = [
             {"type": "pointerMove", "x": round(x), "y": round(y), "duration": 0}
         ]
@@ -85,13 +98,13 @@ class Browser:
         return base64.b64decode(self.cdp("Page.printToPDF")["data"])
 
     def media(self, *, scheme: str = "", kind: str = "") -> None:
-        """Light or dark, screen or print; nothing resets both."""
+        """Emulate light or dark, screen or print; without arguments reset both."""
         features = [{"name": "prefers-color-scheme", "value": scheme}] if scheme else []
         self.cdp("Emulation.setEmulatedMedia", media=kind, features=features)
 
 
 @contextmanager
-def started() -> Iterator[Browser]:
+def start_browser() -> Iterator[Browser]:
     with subprocess.Popen(
         ["chromedriver", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as driver:

@@ -1,4 +1,5 @@
-"""The command line from the outside, with the referee as the only backend: no framework needed."""
+"""The command line from the outside, with the reference as the only backend (no framework
+needed)."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 from forked import Forked
 
-from dualml.schemas import text_of
+from dualml.interface.schemas import schema_text
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -47,7 +48,7 @@ def lab(tmp_path: Path) -> Path:
 
 
 def resumed(out: Path) -> subprocess.CompletedProcess[str]:
-    """The first trial of a run folder once more, as if it had been interrupted."""
+    """Mark the first trial of a run folder as interrupted and run it again."""
     path = out / "run.json"
     manifest = json.loads(path.read_text())
     manifest["trials"][0]["status"] = "interrupted"
@@ -60,7 +61,8 @@ def dualml(
     cwd: Path | None = None,
     env: dict[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """What a command of this line leaves and says; see `forked`. Its JSON is as its schema says."""
+    """Run a dualml command (see `forked`) and return its result; JSON output is checked against its
+    schema."""
     with start(*words, cwd=cwd, env=env, stdout=subprocess.PIPE) as process:
         try:
             out, err = process.communicate(timeout=120)
@@ -73,13 +75,14 @@ def dualml(
 
 
 def check_schema(out: str) -> str:
-    """The name of the schema that JSON names, and has; empty where it names none."""
+    """Check JSON against the schema that it names and return the schema's name ("" if it names
+    none)."""
     from jsonschema import Draft202012Validator
 
     answer = strict(out)
     named = answer.get("schema", "") if isinstance(answer, dict) else ""
     if named:
-        schema = json.loads(text_of(named))
+        schema = json.loads(schema_text(named))
         assert schema["$id"] == named
         Draft202012Validator(schema).validate(answer)
     return str(named)
@@ -91,7 +94,7 @@ def start(
     env: dict[str, str] | None = None,
     stdout: int = subprocess.DEVNULL,
 ) -> subprocess.Popen[str]:
-    """The same, at work."""
+    """Start a dualml command and return the running process."""
     return Forked(
         [sys.executable, "-m", "dualml", *map(str, words)],
         text=True,
@@ -116,7 +119,8 @@ def strict(text: str) -> Any:
 
 
 def goes_on_when_interrupted(lab: Path, folder: Path, arm: str, *words: str) -> None:
-    """A run of ``arm`` that is ended after its first checkpoint and resumed is one never ended."""
+    """Assert that a run of ``arm`` that is killed after its first checkpoint and resumed equals one
+    that was not."""
     whole, broken = folder / "whole", folder / "broken"
     place = f"trials/{arm}/numpy/seed0"
     asked = ["run", lab, "--backend", "numpy", "--arm", arm, *words, "--threads", "1"]
@@ -145,8 +149,8 @@ def goes_on_when_interrupted(lab: Path, folder: Path, arm: str, *words: str) -> 
 def examples_are_printed(
     page: Path, fence: str, columns: int, capsys: pytest.CaptureFixture[str]
 ) -> int:
-    """Run the ``dualml simulate`` examples of a page that stand in ``fence``; how many they are."""
-    from dualml.cli.app import app
+    """Run the ``dualml simulate`` examples in a page's ``fence`` blocks and return their number."""
+    from dualml.interface.cli.app import app
 
     examples = re.findall(rf"{fence}\n\$ dualml (simulate .*)\n([^`]*)```", page.read_text("utf-8"))
     with pytest.MonkeyPatch.context() as patch:

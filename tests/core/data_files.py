@@ -1,4 +1,5 @@
-"""A small dataset with MNIST's layout, written as IDX files, for the tests of `dualml.data`."""
+"""A small dataset with MNIST's layout, written as IDX files, for the tests of
+`dualml.experiment.data`."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dualml.data import idx
-from dualml.data.registry import DATASETS, FILE_NAMES, DatasetInfo, IdxFile
+from dualml.experiment.data import idx
+from dualml.experiment.data.registry import DATASETS, FILE_NAMES, DatasetInfo, IdxFile
 
 TRAIN, TEST = 20, 10
 MNIST = DATASETS["mnist"]
@@ -18,7 +19,7 @@ MNIST = DATASETS["mnist"]
 
 @dataclass(frozen=True, kw_only=True)
 class OfAnyShape(DatasetInfo):
-    """Also of more images than labels."""
+    """A dataset with MNIST's files that may hold more images than labels."""
 
     shapes: tuple[tuple[int, ...], ...]
 
@@ -28,7 +29,7 @@ class OfAnyShape(DatasetInfo):
 
 
 def arrays(seed: int = 0) -> tuple[np.ndarray, ...]:
-    """Train images, train labels, test images, test labels; uint8."""
+    """Return train images, train labels, test images and test labels (uint8)."""
     rng = np.random.default_rng(seed)
     out: list[np.ndarray] = []
     for n in (TRAIN, TEST):
@@ -51,7 +52,7 @@ def write(folder: Path, parts: tuple[np.ndarray, ...], *, packed: bool = False) 
 
 
 def info_for(parts: tuple[np.ndarray, ...], mirrors: tuple[str, ...] = ()) -> DatasetInfo:
-    """MNIST's entry in the registry, with these arrays' sizes and checksums."""
+    """Return MNIST's registry entry with these arrays' sizes and checksums."""
     sums = [f"sha256:{hashlib.sha256(idx.encode(part)).hexdigest()}" for part in parts]
     facts = {**vars(MNIST), "train": TRAIN, "test": TEST, "checksums": sums, "mirrors": mirrors}
     return OfAnyShape(**facts, shapes=tuple(part.shape for part in parts))

@@ -1,4 +1,4 @@
-"""A run folder of arms that share out what they hold, made without training anything."""
+"""A run folder of arms that shard their memory, made without training."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import fake_run
 
-from dualml.model.zoo import model
-from dualml.zero import units_of
-from dualml.zero.settings import Sharding
-from dualml.zero.units import held, moved
+from dualml.algorithms.model.zoo import model
+from dualml.parallel.zero import units_of
+from dualml.parallel.zero.settings import Sharding
+from dualml.parallel.zero.units import communication_volume, estimate_memory
 
 BUCKET = 2**16
 SPEC = model("lenet")
@@ -38,14 +38,19 @@ def sharding(arm: str) -> Sharding | None:
     return Sharding(stage, reduce, BUCKET) if stage else None
 
 
-def kept(arm: str, backend: str) -> list[dict[str, Any]]:
-    """What each rank counted: the closed form; FSDP's first rank has a row of weights more."""
+def device_memory(arm: str, backend: str) -> list[dict[str, Any]]:
+    """Return the memory that each rank counted: the closed form, except that FSDP's first rank has
+    one more row of weights."""
     settings, slots = ARMS[arm], 0 if arm == "sgd" else 2
     parts = {"weights": PSI, "gradients": PSI, "state": slots * PSI, "buckets": 0}
     if asked := sharding(arm):
-        h = held(units_of(SPEC, BUCKET, 2), 2, asked.stage, slots)
-        parts = {"weights": h.weights, "gradients": h.gradients, "state": h.state,
-                 "buckets": h.gathered}  # fmt: skip
+        h = estimate_memory(units_of(SPEC, BUCKET, 2), 2, asked.stage, slots)
+        parts = {
+            "weights": h.weights,
+            "gradients": h.gradients,
+            "state": h.state,
+            "buckets": h.gathered,
+        }
     elif arm == "layers":
         parts = {"weights": PSI // 2, "gradients": PSI // 2, "state": PSI, "buckets": PSI // 4}
     own = {"parameters": PSI, **{name: 4 * n for name, n in parts.items()}}
@@ -57,38 +62,46 @@ def kept(arm: str, backend: str) -> list[dict[str, Any]]:
     return ranks
 
 
-def sent(arm: str, backend: str) -> float | None:
+def sent_bytes(arm: str, backend: str) -> float | None:
     settings = ARMS[arm]
     if settings.get("world_size", 1) == 1:
         return None
     asked, units = sharding(arm), units_of(SPEC, BUCKET, 2)
-    elements = moved(units, 2, asked) if asked else PSI
+    elements = communication_volume(units, 2, asked) if asked else PSI
     return (2 if backend == "mindspore" else 1) * 4 * elements + HEADERS
 
 
 Change = Callable[[list[dict[str, Any]]], None]
 
 
-def make(folder: Path, change: Change = lambda trials: None) -> Path:
-    """Write the folder and return it; ``change`` may edit its trials."""
+def make_run(folder: Path, change: Change = lambda trials: None) -> Path:
+    """Write the run folder and return it; ``change`` may edit its trials."""
 
-    def asked(trial: dict[str, Any]) -> bool:
+    def is_requested(trial: dict[str, Any]) -> bool:
         return trial["backend"] in ARMS[trial["arm"]].get("backends", [trial["backend"]])
 
-    def counted(run: dict[str, Any]) -> None:
-        run["trials"] = list(filter(asked, run["trials"]))
+    def add_memory(run: dict[str, Any]) -> None:
+        run["trials"] = list(filter(is_requested, run["trials"]))
         for trial in run["trials"]:
             arm, backend = trial["arm"], trial["backend"]
             if arm == "absent":
                 trial |= {"status": "unsupported", "reason": REASON, "train_s": None}
                 continue
             trial["world_size"] = ARMS[arm].get("world_size", 1)
-            trial["device_memory"] = kept(arm, backend)
-            if (nbytes := sent(arm, backend)) is not None:
+            trial["device_memory"] = device_memory(arm, backend)
+            if (nbytes := sent_bytes(arm, backend)) is not None:
                 trial["sent_bytes"] = nbytes
         change(run["trials"])
 
-    fake_run.make(folder, arms=ARMS, backends=("torch", "mindspore"), seeds=(0,), failed=None,
-                  different=None, parity=False, change=counted)  # fmt: skip
+    fake_run.make_run(
+        folder,
+        arms=ARMS,
+        backends=("torch", "mindspore"),
+        seeds=(0,),
+        failed=None,
+        different=None,
+        parity=False,
+        change=add_memory,
+    )
     fake_run.write_plan(folder)
     return folder

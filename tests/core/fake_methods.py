@@ -1,5 +1,5 @@
-"""A run folder of methods with the plan that was frozen for it: what each trial recorded is what
-the plan deals to its arm, unless a test changes it. Nothing is trained."""
+"""A run folder of training methods with its frozen plan, made without training. By default each
+trial recorded exactly the samples that the plan assigns to its arm."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 
 import fake_run
 
-from dualml.data import load as load_data
+from dualml.experiment.data import load as load_data
 from dualml.experiment.freeze import freeze
+from dualml.experiment.methods import METHODS as KNOWN
 from dualml.experiment.plan import Plan
+from dualml.experiment.sample_digest import SampleDigest, combined_digest
 from dualml.experiment.schema import Experiment
-from dualml.methods import METHODS as KNOWN
-from dualml.report.trained import parts_at
-from dualml.store.plan import plan_folder, save
-from dualml.worker.seen import Seen, combined
+from dualml.experiment.store.plan import plan_folder, save_plan
+from dualml.report.baseline_diff import rank_parts
 
 ONE = {"optimizer": {"name": "adam", "lr": 0.001}, "batch_size": 64, "epochs": 1.0}
 TWO = {**ONE, "method": "ddp", "world_size": 2}
@@ -35,7 +35,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "longer": {**TWO, "epochs": 2.0},
     "lower": {**ONE, "method": "amp_bf16"},
 }
-#: 35 are left for the last batch.
+#: Samples; 35 are left for the last batch.
 TRAIN, TEST = 355, 120
 PREPARED = [name for name, info in KNOWN["torch"].items() if info.prepared]
 METHODS = [name for name, arm in ARMS.items() if arm.get("method")]
@@ -55,21 +55,21 @@ def plan(seeds: tuple[int, ...], arms: tuple[str, ...]) -> Plan:
 
 
 def recorded(plan: Plan, arm: str, seed: int) -> dict[str, Any]:
-    """What ranks that do what they are asked to record of their samples."""
+    """Return the sample record of ranks that follow the plan."""
     settings = plan.experiment.arms[arm]
-    feed, updates = plan.feed(settings, seed), plan.schedule(settings, seed).updates
-    seen, counts = Seen(), [0] * settings.world_size
+    feed, updates = plan.batch_sampler(settings, seed), plan.schedule(settings, seed).updates
+    seen, counts = SampleDigest(), [0] * settings.world_size
     for step in range(1, updates + 1):
         prepared = settings.method in PREPARED
-        for rank, part in enumerate(parts_at(feed, step, settings.batch_size, prepared)):
+        for rank, part in enumerate(rank_parts(feed, step, settings.batch_size, prepared)):
             seen.add(rank, part)
             counts[rank] += len(part)
     return {
         "updates": updates,
         "sample_gradients": sum(counts),
         "world_size": settings.world_size,
-        "samples_sha256": combined(seen.chains),
-        "samples": [{"n": n, "sha256": seen.chains[r]} for r, n in enumerate(counts)],
+        "samples_sha256": combined_digest(seen.rank_digests),
+        "samples": [{"n": n, "sha256": seen.rank_digests[r]} for r, n in enumerate(counts)],
         "step_s": [0.01, 0.02, 0.03],
     }
 
@@ -84,13 +84,21 @@ def serial(
     ratio: float = 0.5,
     **more: Any,
 ) -> dict[str, Any]:
-    """A judgement of ``parity.json``."""
+    """Return one verdict of ``parity.json`` against the serial run."""
     phases = {"loss": {"max": ratio * 1e-7, "envelope": 1e-7, "ratio": ratio, "step": 3}}
-    return {"arm": arm, "seed": seed, "backend": "torch", "against": against, "verdict": verdict,
-            "reason": reason, "phases": phases if verdict else {}, **more}  # fmt: skip
+    return {
+        "arm": arm,
+        "seed": seed,
+        "backend": "torch",
+        "against": against,
+        "verdict": verdict,
+        "reason": reason,
+        "phases": phases if verdict else {},
+        **more,
+    }
 
 
-def make(
+def make_run(
     folder: Path,
     *,
     arms: Sequence[str] = tuple(ARMS),
@@ -100,11 +108,11 @@ def make(
     lowered: Sequence[dict[str, Any]] = (),
     change: Callable[[dict[str, Any]], None] = lambda trial: None,
 ) -> Path:
-    """Write the folder and return it.
+    """Write the run folder and return it.
 
     Args:
-        planned: whether it has its plan.
-        judged: of `serial`; by default every exact method is equal.
+        planned: whether the folder contains its plan.
+        judged: verdicts made by `serial`; by default every exact method is equal.
         change: may edit what a trial recorded.
     """
     frozen = plan(tuple(seeds), tuple(arms))
@@ -119,10 +127,16 @@ def make(
 
     described = frozen.experiment.describe()["arms"]
     usual = {"updates": 0, "samples": 0, "chunk": 256}
-    fake_run.make(
-        folder, arms={name: usual | arm for name, arm in described.items()}, backends=("torch",),
-        seeds=seeds, failed=None, different=None, parity=False, change=edit,
-    )  # fmt: skip
+    fake_run.make_run(
+        folder,
+        arms={name: usual | arm for name, arm in described.items()},
+        backends=("torch",),
+        seeds=seeds,
+        failed=None,
+        different=None,
+        parity=False,
+        change=edit,
+    )
     exact = [name for name in METHODS if name in arms and name != "lower"]
     every = [serial(arm, seed) for arm in exact for seed in seeds] if judged is None else judged
     parity = {"format": 1, "settings": {"margin": 10.0, "floor": 1.2e-7}, "comparisons": []}
@@ -130,5 +144,5 @@ def make(
         json.dumps({**parity, "serial": list(every), "lowered": list(lowered)})
     )
     if planned:
-        save(frozen, plan_folder(folder))
+        save_plan(frozen, plan_folder(folder))
     return folder

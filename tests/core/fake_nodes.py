@@ -1,4 +1,4 @@
-"""A small run folder of one rank against several, whose times a test knows."""
+"""A small run folder of one rank against several, with known times."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ ARMS = SCALING | MODES | SHARED | BATCHES
 WHY = "torch.nn.DataParallel needs two GPUs; there are 0"
 
 
-def make(
+def make_run(
     folder: Path,
     *,
     arms: Sequence[str] | None = None,
@@ -86,7 +86,7 @@ def make(
     cores: str | None = "2 usable, 2 physical, 4 logical",
     change: Callable[[dict], None] | None = None,
 ) -> Path:
-    """Write the folder and return it; ``cores`` None: they were not recorded."""
+    """Write the run folder and return it; with ``cores`` None no cores were recorded."""
     chosen = {name: deepcopy(ARMS[name]) for name in arms or ARMS}
 
     def edit(run: dict) -> None:
@@ -100,7 +100,7 @@ def make(
             change(run)
 
     options: dict[str, Any] = {"failed": None, "different": None, "notice": None}
-    return fake_run.make(
+    return fake_run.make_run(
         folder, arms=chosen, backends=backends, seeds=seeds, parity=False, change=edit, **options
     )
 

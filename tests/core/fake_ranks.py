@@ -1,6 +1,6 @@
-"""A small run folder with several ranks: `fake_run` with what such arms leave beside it.
+"""A small run folder with several ranks: `fake_run` plus the files of such arms.
 
-Seconds follow the α–β model exactly, so that a test can know every number.
+Seconds follow the α–β model exactly, so that a test knows every number.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Any
 import fake_run
 import numpy as np
 
-from dualml.aggregation import strategy as strategy_of
-from dualml.cost import Point, fit_all
-from dualml.cost.closed import cost
+from dualml.parallel.aggregation import strategy as strategy_of
+from dualml.planning.cost import Point, fit_all
+from dualml.planning.cost.closed_form import cost
 
 ALPHA, BETA = 1e-4, 1e-9
 SIZES = (1024, 2**20)
 STRATEGIES = ("all_reduce", "ring", "tree", "neighbour", "reduce_broadcast")
-#: How much longer than the model each backend takes, and how often its bytes pass the wire.
+#: Factor of each backend on the model's times, and how many times its bytes cross the wire.
 SLOWER = {"numpy": 0.5, "torch": 1.0, "mindspore": 3.0}
 WIRE = {"numpy": 0.0, "torch": 1.0, "mindspore": 2.0}
-#: A rank's milliseconds of computing, waiting and transferring.
+#: Milliseconds that a rank computes, waits and transfers.
 HEALTHY = (6.0, 1.0, 3.0)
 UPDATES = 100
 
@@ -31,7 +31,7 @@ UPDATES = 100
 def arm(
     n: int, strategy: str = "all_reduce", group: str = "strategies", lr: float = 0.05, **more: Any
 ) -> dict:
-    """``slow`` and ``kind`` go to the arm, everything else to its aggregation."""
+    """Return an arm; ``slow`` and ``kind`` are keys of the arm, all others of its aggregation."""
     made = fake_run.arm("sgd", lr, 12, 1, group) | {"world_size": n}
     made |= {key: more.pop(key) for key in ("slow", "kind", "sizes", "strategies") if key in more}
     if strategy != "all_reduce" or more:
@@ -77,7 +77,7 @@ HOW = {
 }
 
 
-def make(
+def make_run(
     folder: Path,
     *,
     arms: Sequence[str] | None = None,
@@ -87,7 +87,8 @@ def make(
     parity: bool = True,
     change: Callable[[dict], None] | None = None,
 ) -> Path:
-    """Write the folder and return it; ``different``: ring-n2 on mindspore is not the single one."""
+    """Write the run folder and return it; with ``different``, ring-n2 on mindspore differs from one
+    rank."""
     chosen = {name: ARMS[name] for name in arms or ARMS}
 
     def edit(run: dict) -> None:
@@ -97,7 +98,7 @@ def make(
         if change:
             change(run)
 
-    fake_run.make(
+    fake_run.make_run(
         folder,
         arms=chosen,
         backends=backends,
@@ -124,7 +125,7 @@ def make(
 
 
 def seconds(backend: str, strategy: str, n: int, nbytes: int) -> float:
-    p = Point.of(strategy, n, nbytes, 1.0)
+    p = Point.from_measurement(strategy, n, nbytes, 1.0)
     half = 0.5 if strategy == "all_reduce" else 1.0
     return SLOWER[backend] * half * (ALPHA * p.steps + BETA * p.bytes)
 
@@ -137,7 +138,7 @@ def rows(backend: str, n: int) -> list[dict[str, Any]]:
             counted = strategy in ("ring", "tree", "neighbour")
             ranks = []
             for rank in range(n):
-                sent, moved = strategy_of(strategy).schedule(n).sent(rank, nbytes // 4)
+                sent, moved = strategy_of(strategy).schedule(n).sent_volume(rank, nbytes // 4)
                 told_here = {"sent": sent, "bytes_sent": 4 * moved} if counted else {}
                 zero = {"sent": 0, "received": 0, "bytes_sent": 0, "bytes_received": 0}
                 native = {"calls": 0 if counted else 1, "payload": nbytes}
@@ -163,7 +164,7 @@ LONGER = {"ring-n2": 1.5, "one-by-one": 3.0}
 
 
 def _trial(folder: Path, trial: dict, settings: dict) -> None:
-    """A trial of `fake_run` becomes one with ranks."""
+    """Add ranks to a trial of `fake_run`."""
     backend, n = trial["backend"], settings.get("world_size", 1)
     place = folder / "trials" / trial["arm"] / backend / "seed0"
     if n == 1:
@@ -184,8 +185,12 @@ def _trial(folder: Path, trial: dict, settings: dict) -> None:
     if slow:  # rank 1 computes 18 ms longer, for which the other waits
         parts = [(6.0, 19.0, 3.0), (24.0, 1.0, 3.0)]
     late = slow.get("since", 1) > 1
-    trial["ranks"] = [_split([(a + b) / 2 if late else a for a, b in zip(p, HEALTHY, strict=True)],
-                             SLOWER[backend]) for p in parts]  # fmt: skip
+    trial["ranks"] = [
+        _split(
+            [(a + b) / 2 if late else a for a, b in zip(p, HEALTHY, strict=True)], SLOWER[backend]
+        )
+        for p in parts
+    ]
     trial["communication_share"] = 0.4
     trial["train_s"] = UPDATES * trial["ranks"][0]["step_s"] * LONGER.get(trial["arm"], 1.0)
     if settings.get("aggregation", {}).get("strategy") == ASYNC:
@@ -215,8 +220,9 @@ def _serial(trial: dict, parity: dict, arms: dict, different: bool) -> list[dict
     here = {"arm": arm, "seed": 0, "backend": backend, "against": "single"}
     if arm in RULES:
         return [{**here, "verdict": None, "reason": RULES[arm]}]
-    pattern = fake_run._comparison(trial, trial, arms[arm], different and arm == "ring-n2" and
-                                   backend == "mindspore")  # fmt: skip
+    pattern = fake_run._comparison(
+        trial, trial, arms[arm], different and arm == "ring-n2" and backend == "mindspore"
+    )
     return [{k: v for k, v in pattern.items() if k not in ("a", "b")} | here]
 
 
@@ -226,7 +232,7 @@ def _costs(arms: dict, backends: Sequence[str]) -> dict[str, Any]:
         sizes = [s["world_size"] for s in arms.values() if s.get("kind")]
         for n in sizes:
             points = [
-                Point.of(name, n, size, seconds(backend, name, n, size))
+                Point.from_measurement(name, n, size, seconds(backend, name, n, size))
                 for name in STRATEGIES
                 for size in (*SIZES, 4 * SIZES[0], 4 * SIZES[1])
             ]
@@ -240,15 +246,26 @@ def _costs(arms: dict, backends: Sequence[str]) -> dict[str, Any]:
             if n != min(sizes):
                 where = {"backend": backend, "world_size": n, "from_world_size": min(sizes)}
                 checks += [
-                    {**where, "strategy": r["strategy"], "bytes": r["bytes"],
-                     "measured_s": r["seconds"], "predicted_s": 1.5 * r["seconds"]}
+                    {
+                        **where,
+                        "strategy": r["strategy"],
+                        "bytes": r["bytes"],
+                        "measured_s": r["seconds"],
+                        "predicted_s": 1.5 * r["seconds"],
+                    }
                     for r in rows(backend, n)
-                ]  # fmt: skip
+                ]
         slowdowns += [
-            {"backend": backend, "seed": 0, "arm": name, "base": "base-ring", "measured": 2.8,
-             "predicted": 3.5}
+            {
+                "backend": backend,
+                "seed": 0,
+                "arm": name,
+                "base": "base-ring",
+                "measured": 2.8,
+                "predicted": 3.5,
+            }
             for name, s in arms.items()
             if s.get("slow") and "base-ring" in arms
-        ]  # fmt: skip
+        ]
     told = {"fits": fits, "checks": checks, "slowdowns": slowdowns}
     return {"format": 1, "topology": "flat", **told}

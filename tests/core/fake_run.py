@@ -1,6 +1,6 @@
-"""A small run folder as `docs/run-folder.md` defines it, made without training anything.
+"""A small run folder as `docs/run-folder.md` defines it, made without training.
 
-The curves follow closed formulas with seeded noise, so that a test can know every number.
+The curves follow closed formulas with seeded noise, so that a test knows every number.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dualml.model.zoo import model
+from dualml.algorithms.model.zoo import model
 
 TRAIN, TEST = 1200, 400
 REASON = "loss is not finite at update 7 (learning rate 0.5)"
@@ -59,7 +59,7 @@ SWEEP = {
 } | {f"adam-b{size}": arm("adam", 0.001, size, 4, "batch-size") for size in (8, 24, 120)}
 
 
-def make(
+def make_run(
     folder: Path,
     *,
     arms: dict[str, dict] | None = None,
@@ -137,7 +137,7 @@ def make(
 
 
 def write_plan(folder: Path, **content: Any) -> None:
-    """A ``plan.json`` for the run in ``folder``."""
+    """Write a ``plan.json`` for the run in ``folder``."""
     run = json.loads((folder / "run.json").read_text("utf-8"))
     plan = {"format": 1, "hash": run["plan_hash"], "parts": run["plan_parts"]}
     plan |= {"data": run["data"], "model": model(run["experiment"]["model"]).describe()}
@@ -163,7 +163,7 @@ def updates(settings: dict) -> int:
 
 
 def curve(name: str, settings: dict, backend: str, seed: int) -> np.ndarray:
-    """Loss before each update; the frameworks differ in the seventh digit."""
+    """Return the loss before each update; the frameworks differ in the seventh digit."""
     rule = settings["optimizer"]["name"]
     _, floor, decay = SHAPE[rule]
     n = updates(settings)

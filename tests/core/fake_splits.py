@@ -1,8 +1,8 @@
-"""A small run folder of split models: real plans, timelines from the pipeline's simulation.
+"""A small run folder of split models, with real plans and timelines from the pipeline simulation.
 
-A rank does `FLOPS` operations in a second, in linear layers alone; messages and all-reduces follow
-`LINK` exactly, an update of the parameters takes `UPDATE`, and `BETWEEN` lies between two updates,
-so that a test can know every number.
+A rank computes `FLOPS` operations per second, in linear layers only. Messages and all-reduces
+follow `LINK` exactly, a parameter update takes `UPDATE`, and `BETWEEN` is the gap between two
+updates, so that a test knows every number.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any
 
 import fake_run
 
-from dualml.cost.link import Link
-from dualml.cost.pipeline import simulate_pipeline
-from dualml.cost.split import all_reduce_s
+from dualml.algorithms.model.layers import Linear
+from dualml.algorithms.model.zoo import model
 from dualml.experiment.split import Split
-from dualml.model.layers import Linear
-from dualml.model.zoo import model
-from dualml.split import traffic
-from dualml.split.measured import summary
-from dualml.split.plan import SplitPlan
-from dualml.split.timeline import COLUMNS, KINDS, Timeline
-from dualml.store.times import TIMELINE
+from dualml.experiment.store.times import TIMELINE
+from dualml.parallel.split import traffic
+from dualml.parallel.split.plan import SplitPlan
+from dualml.parallel.split.timeline import COLUMNS, KINDS, Timeline
+from dualml.parallel.split.timeline_stats import summary
+from dualml.planning.cost.link import Link
+from dualml.planning.cost.pipeline import simulate_pipeline
+from dualml.planning.cost.split import all_reduce_s
 
 UPDATES, BATCH = 6, 256
 UPDATE, BETWEEN = 1e-4, 1e-3
@@ -83,7 +83,7 @@ def plan_of(settings: dict) -> SplitPlan:
     return told.plan(model(settings["model"]), settings["world_size"])
 
 
-def make(
+def make_run(
     folder: Path,
     *,
     arms: Sequence[str] | None = None,
@@ -93,7 +93,8 @@ def make(
     timelines: bool = True,
     change: Callable[[dict], None] | None = None,
 ) -> Path:
-    """Write the folder and return it; ``different``: an arm that is not its whole model."""
+    """Write the run folder and return it; ``different`` names an arm that differs from its unsplit
+    model."""
     chosen = {name: deepcopy(ARMS[name]) for name in arms or ARMS}
     plans = {name: plan_of(s) for name, s in chosen.items() if "split" in s}
 
@@ -105,7 +106,7 @@ def make(
             change(run)
 
     options: dict[str, Any] = {"failed": None, "different": None, "notice": None}
-    fake_run.make(folder, arms=chosen, backends=backends, seeds=[0], change=edit, **options)
+    fake_run.make_run(folder, arms=chosen, backends=backends, seeds=[0], change=edit, **options)
     run = json.loads((folder / "run.json").read_text("utf-8"))
     path = folder / "parity.json"
     told = json.loads(path.read_text("utf-8"))
@@ -126,7 +127,8 @@ def make(
 
 
 def flops(name: str, names: Sequence[str] = ()) -> float:
-    """Of a batch, forward and backward; of all layers, or these."""
+    """Return the floating-point operations of a batch, forward and backward, of all or of some
+    layers."""
     layers = [layer for n, layer in model(name).layers if n in names or not names]
     sizes = [x.inputs * x.outputs for x in layers if isinstance(x, Linear)]
     return 6.0 * BATCH * sum(sizes)
@@ -167,15 +169,19 @@ def _trial(
     trial["train_s"] = UPDATES * (max(r["step_s"] for r in trial["ranks"]) + BETWEEN)
     samples = BATCH / plan.micro_batches / plan.mesh.data
     trial["memory"] = [
-        {"live": float(live), "held_bytes": HELD * samples * live, "peak_memory_mb": 300.0 + rank,
-         "parameter_bytes": 4.0 * rank_told["elements"]}
+        {
+            "live": float(live),
+            "held_bytes": HELD * samples * live,
+            "peak_memory_mb": 300.0 + rank,
+            "parameter_bytes": 4.0 * rank_told["elements"],
+        }
         for rank, rank_told in enumerate(traffic.describe(plan, BATCH)["ranks"])
         for live in [rank_told["live"]]
-    ]  # fmt: skip
+    ]
 
 
 def _events(plan: SplitPlan, settings: dict, slower: float) -> Iterator[list[tuple[Any, ...]]]:
-    """Rank → rows of its timeline, `UPDATES` times the same."""
+    """Return rank → rows of its timeline, for `UPDATES` equal updates."""
     link = LINK
     if settings.get("slow"):
         beta = LINK.beta_s_per_byte + 1 / SLOW["bandwidth_bytes_per_s"]
@@ -195,7 +201,7 @@ def _events(plan: SplitPlan, settings: dict, slower: float) -> Iterator[list[tup
         [t * k + reduces.get((s, way), 0.0) for s, t in enumerate(each)]
         for way, k in (("forward", 1), ("backward", 2))
     ]
-    nbytes = [4 * size * plan.boundary(s) for s in range(len(plan.stages) - 1)]
+    nbytes = [4 * size * plan.activation_numel(s) for s in range(len(plan.stages) - 1)]
     made = simulate_pipeline(plan.grid, *took, [link.seconds(1, b) for b in nbytes], UPDATE)
     for rank in range(plan.world_size):
         row = plan.pipeline_row(rank)
@@ -210,7 +216,7 @@ def _events(plan: SplitPlan, settings: dict, slower: float) -> Iterator[list[tup
 def _row(
     plan: SplitPlan, made: Any, row: int, calls: dict, link: Link, nbytes: list[int]
 ) -> Iterator[tuple[Any, ...]]:
-    """kind, stage, micro, backward, begin, end, bytes."""
+    """Return a timeline row: kind, stage, micro-batch, backward, begin, end, bytes."""
     clock = 0.0
     for span in made.spans[row]:
         a, back = span.action, span.action.kind == "B"

@@ -1,9 +1,10 @@
-"""``python -m dualml…`` without its start: forked from this process, which has imported it all.
+"""Run ``python -m dualml…`` without start-up time: fork it from this process, which has imported
+dualml.
 
-A small run starts three processes, and each of them would import for a second before it does
-anything. What is forked is a process like any other: signals, exit code, environment, files, a
-session of its own; so are the workers that it starts. Where the start is the point (what is
-imported, variables that are read before it), start a real one with `subprocess`.
+A small run starts three processes, each of which would spend a second on imports. A forked process
+behaves like any other: signals, exit code, environment, files, its own session; so do the workers
+it starts. Where start-up itself is tested (imports, variables read before it), start a real process
+with `subprocess`.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ import dualml
 
 @cache
 def warm() -> None:
-    """Import all of dualml, once for all that will be forked."""
+    """Import all of dualml once, for every process that will be forked."""
     for module in pkgutil.walk_packages(dualml.__path__, "dualml."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
 
 
 class Forked(subprocess.Popen):  # type: ignore[type-arg]
-    """`subprocess.Popen` for ``python -m dualml…``, with ``-P`` or without; all else starts as
-    ever."""
+    """`subprocess.Popen` that forks ``python [-P] -m dualml…`` and starts any other command as
+    usual."""
 
     def _execute_child(self, args: Any, *rest: Any) -> None:
         words = list(map(os.fspath, args))
@@ -71,7 +72,8 @@ def become(
     preexec: Any,
     new_session: bool,
 ) -> None:
-    """Be the process ``words`` would have started, from its first line to its exit code."""
+    """Become the process that ``words`` would have started, from its first line to its exit
+    code."""
     gc.freeze()  # nothing of the parent's is closed here when it is collected
     for number, file in enumerate(streams):
         if file >= 0:

@@ -1,7 +1,7 @@
-"""Input that nobody meant, case by case: ``python tests/core/fuzz.py ENTRY CASES [SEED]``.
+"""Fuzz the readers of input, case by case: ``python tests/core/fuzz.py ENTRY CASES [SEED]``.
 
-Every case ends in a result or in a `UserError` of one line. A line of JSON says how many cases
-there were, what failed, how long the longest computed and how much memory all of them.
+Every case must end in a result or in a one-line `UserError`. One line of JSON reports the number of
+cases, the failures, the longest case and the total memory.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from mutations import ODD, TEXTS, document, mutated, mutated_bytes, nested, plac
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests" / "golden"))
 
-from dualml.errors import TrialError, Unsupported, UserError  # noqa: E402
+from dualml.common.errors import TrialError, Unsupported, UserError  # noqa: E402
 
-#: Where the cases write.
+#: The folder that cases write to.
 BASE = Path(tempfile.mkdtemp(prefix="dualml-fuzz-"))
 atexit.register(shutil.rmtree, BASE, ignore_errors=True)
 os.environ["DUALML_OFFLINE"] = "1"
@@ -62,13 +62,13 @@ def places_of(lab: str) -> list[tuple[Any, ...]]:
 
 @cache
 def digits() -> Any:
-    from dualml.data import load
+    from dualml.experiment.data import load
 
     return load("digits", explicit=True)
 
 
 def resolved(path: str, draw: Any, overrides: tuple[str, ...] = ()) -> None:
-    """As `dualml show` and `dualml run` do, as far as the plan."""
+    """Resolve an experiment as `dualml show` and `dualml run` do, up to the plan."""
     from dualml.experiment.freeze import freeze
     from dualml.experiment.load import load
 
@@ -123,28 +123,28 @@ def parsed(lab: str, name: str) -> tuple[Any, list[tuple[Any, ...]]]:
     return value, list(places(value))
 
 
-def used(folder: Path, draw: Any) -> None:
-    """A page, the verdicts, a run that is continued."""
-    from dualml.parity.judge import judge
+def use_run_folder(folder: Path, draw: Any) -> None:
+    """Use a run folder: render a page, compute verdicts, resume the run."""
+    from dualml.common.words import Messages
+    from dualml.experiment.store.folder import RunFolder
+    from dualml.experiment.store.load import load
+    from dualml.parity.judge import judge_run
     from dualml.report.compose import compose
-    from dualml.report.page.markdown import markdown
-    from dualml.store.folder import RunFolder
-    from dualml.store.load import load
-    from dualml.words import Words
+    from dualml.report.page.markdown import render_markdown
 
     sure, lang = draw(st.booleans()), draw(st.sampled_from(["en", "zh"]))
     uses: dict[str, Callable[[], object]] = {
-        "page": lambda: markdown(compose(load([folder], force=not sure), Words(lang))).encode(
-            errors="backslashreplace"
-        ),
-        "judge": lambda: json.dumps(judge(folder, verify=sure), default=float),
+        "page": lambda: render_markdown(
+            compose(load([folder], force=not sure), Messages(lang))
+        ).encode(errors="backslashreplace"),
+        "judge": lambda: json.dumps(judge_run(folder, verify=sure), default=float),
         "open": lambda: RunFolder.open(folder),
     }
     uses[draw(st.sampled_from(["page", "page", "judge", "open"]))]()
 
 
 def run_folders(draw: Any) -> None:
-    """One file of a folder of real trials changed."""
+    """Fuzz one file of a folder of real trials."""
     folder, files = run_folder(draw(st.sampled_from(LABS[:4])))
     kind = draw(st.sampled_from([".json", ".json", ".json", ".jsonl", ".npz", ".safetensors"]))
     names = [name for name in files if name.endswith(kind)]
@@ -168,7 +168,7 @@ def run_folders(draw: Any) -> None:
         content = mutated_bytes(draw, content)
     try:
         (folder / name).write_bytes(content)
-        used(folder, draw)
+        use_run_folder(folder, draw)
     finally:
         (folder / name).write_bytes(files[name])
 
@@ -179,10 +179,14 @@ KINDS = ("<f4", "<f8", "<i8", "|u1", "|b1", "<c8", "<U3", "|V0", "|O", "<f2", ">
 
 
 def header(draw: Any) -> bytes:
-    shape = draw(st.one_of(
-        st.lists(st.sampled_from([0, 1, 2, 3, 10**6, 2**62, -1, 10**30]), max_size=4).map(tuple),
-        st.sampled_from([(10**12,), (1,) * 33, "x", 3, (1.5,), ((1,),), (True,)]),
-    ))  # fmt: skip
+    shape = draw(
+        st.one_of(
+            st.lists(st.sampled_from([0, 1, 2, 3, 10**6, 2**62, -1, 10**30]), max_size=4).map(
+                tuple
+            ),
+            st.sampled_from([(10**12,), (1,) * 33, "x", 3, (1.5,), ((1,),), (True,)]),
+        )
+    )
     head = {"descr": draw(st.sampled_from(KINDS)), "fortran_order": draw(st.booleans())}
     text = f"{ {**head, 'shape': shape}!r}\n".encode()
     version = draw(st.sampled_from([b"\x01\x00", b"\x02\x00", b"\x03\x00", b"\x09\x00"]))
@@ -191,7 +195,7 @@ def header(draw: Any) -> bytes:
 
 
 def archive(draw: Any, content: bytes) -> bytes:
-    """A NumPy archive with another header, other bytes, another name, or a bomb in it."""
+    """Return a NumPy archive with a changed header, bytes or name, or a decompression bomb."""
     with zipfile.ZipFile(io.BytesIO(content)) as packed:
         members = {info.filename: packed.read(info) for info in packed.infolist()}
     name = draw(st.sampled_from(list(members)))
@@ -231,38 +235,40 @@ def inputs() -> bytes:
 
 @cache
 def deal() -> bytes:
-    from dualml.partition import RandomPartition
-    from dualml.partition.from_file import save
+    from dualml.parallel.partition import RandomPartition
+    from dualml.parallel.partition.from_file import save_partition
 
     labels = np.arange(60) % 6
-    save(BASE / "deal.npz", RandomPartition().deal(labels, 3), labels, "some", RandomPartition())
+    save_partition(
+        BASE / "deal.npz", RandomPartition().partition(labels, 3), labels, "some", RandomPartition()
+    )
     return (BASE / "deal.npz").read_bytes()
 
 
 def archives(draw: Any) -> None:
-    """Inputs of `dualml compare`, and partitions from files."""
-    from dualml.cli.compare import batch
-    from dualml.parity.models.asked import batch as arrays_of
-    from dualml.parity.models.asked import losses, numbers
-    from dualml.partition import prove
-    from dualml.partition.from_file import FromFile
+    """Fuzz the inputs of `dualml compare`, and partitions from files."""
+    from dualml.interface.cli.compare_models import load_batch
+    from dualml.parallel.partition import verify_partition
+    from dualml.parallel.partition.from_file import FromFile
+    from dualml.parity.models.inputs import resolve_losses, to_array
+    from dualml.parity.models.inputs import to_arrays as arrays_of
 
     path, of_models = BASE / "case.npz", draw(st.booleans())
     content = inputs() if of_models else deal()
     change = archive if draw(st.integers(0, 2)) else mutated_bytes
     path.write_bytes(change(draw, content))
     if of_models:
-        arrays, targets = batch(path, [], 0)
+        arrays, targets = load_batch(path, [], 0)
         arrays_of(arrays, "inputs")
-        target = None if targets is None else numbers(targets, "targets")
-        losses(draw(st.sampled_from(["mse", "cross_entropy", "probe"])), target)
+        target = None if targets is None else to_array(targets, "targets")
+        resolve_losses(draw(st.sampled_from(["mse", "cross_entropy", "probe"])), target)
         return
     rule, labels = FromFile(path=str(path)), np.arange(60) % 6
-    prove(rule, rule.deal(labels, 3), labels)
+    verify_partition(rule, rule.partition(labels, 3), labels)
 
 
 def tensors(draw: Any, content: bytes) -> bytes:
-    """A safetensors file with another header, or other bytes in it."""
+    """Return a safetensors file with a changed header or changed bytes."""
     (size,) = struct.unpack("<Q", content[:8])
     head, data = json.loads(content[8 : 8 + size]), content[8 + size :]
     how = draw(st.sampled_from(["header", "header", "type", "name", "length", "bytes"]))
@@ -292,7 +298,7 @@ def traces() -> tuple[Path, Path, dict[str, bytes]]:
 
 
 def model_traces(draw: Any) -> None:
-    """Traces of `dualml compare`: tensors and what is said of them."""
+    """Fuzz the traces that `dualml compare` reads: tensors and their metadata."""
     from dualml.parity.models.run import compare_traces
 
     a, b, files = traces()
@@ -316,31 +322,31 @@ def model_traces(draw: Any) -> None:
 
 @cache
 def checkpoint_files() -> tuple[Path, dict[str, bytes]]:
-    """One of two ranks in slices, the same in two files of Hugging Face's."""
-    from dualml.checkpoint import Slice, opened, save
-    from dualml.checkpoint.convert import convert
-    from dualml.reference.communicator import run_threads
+    """Write a checkpoint of two ranks in slices, and the same as two Hugging Face files."""
+    from dualml.backend.reference.communicator import run_threads
+    from dualml.runner.checkpoint import Slice, open_checkpoint, save
+    from dualml.runner.checkpoint.convert import convert
 
     array, folder = np.arange(24, dtype=np.float32).reshape(6, 4), BASE / "ckpts"
 
-    def own(comm: Any) -> None:
+    def save_rank(comm: Any) -> None:
         rows = slice(3 * comm.rank, 3 * comm.rank + 3)
         half = np.arange(4, dtype=np.uint16)
-        slices = [Slice("x", (6, 4), (rows.start, 0), array[rows]), Slice.whole("h", half, "BF16")]
+        slices = [Slice("x", (6, 4), (rows.start, 0), array[rows]), Slice.full("h", half, "BF16")]
         save(comm, slices, folder / "own", step=3)
 
-    run_threads(2, own)
-    convert(opened(folder / "own"), folder / "hf", "safetensors", 2)
-    convert(opened(folder / "own"), folder / "dcp", "dcp", 2)
+    run_threads(2, save_rank)
+    convert(open_checkpoint(folder / "own"), folder / "hf", "safetensors", 2)
+    convert(open_checkpoint(folder / "own"), folder / "dcp", "dcp", 2)
     files = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != ".checkpoint.lock")
     return folder, {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
 def checkpoints(draw: Any) -> None:
-    """Manifests, indices, headers, and what headers say of slices."""
-    from dualml.checkpoint import opened
-    from dualml.checkpoint.convert import convert
-    from dualml.checkpoint.shown import describe
+    """Fuzz checkpoints: manifests, indices, headers, and the slices that headers describe."""
+    from dualml.runner.checkpoint import open_checkpoint
+    from dualml.runner.checkpoint.convert import convert
+    from dualml.runner.checkpoint.display import describe_checkpoint
 
     folder, files = checkpoint_files()
     name = draw(st.sampled_from(sorted(files)))
@@ -363,12 +369,12 @@ def checkpoints(draw: Any) -> None:
     target = BASE / "converted"
     try:
         (folder / name).write_bytes(content)
-        found = opened(folder / name.partition("/")[0])
-        json.dumps(describe(found), allow_nan=False)
+        found = open_checkpoint(folder / name.partition("/")[0])
+        json.dumps(describe_checkpoint(found), allow_nan=False)
         for tensor in found.tensors:
             found.read(tensor)
         convert(found, target, draw(st.sampled_from(["dualml", "safetensors", "dcp", "npz"])))
-        opened(target) if target.is_dir() else None
+        open_checkpoint(target) if target.is_dir() else None
     finally:
         (folder / name).write_bytes(files[name])
         shutil.rmtree(target, ignore_errors=True)
@@ -376,10 +382,10 @@ def checkpoints(draw: Any) -> None:
 
 
 def idx_files(draw: Any) -> None:
-    """IDX, plain and packed: other sizes, other bytes, bombs."""
-    from dualml.data import idx
-    from dualml.data.places import good_bytes
-    from dualml.data.registry import IdxFile
+    """Fuzz IDX files, plain and compressed: sizes, bytes, decompression bombs."""
+    from dualml.experiment.data import idx
+    from dualml.experiment.data.locations import read_verified
+    from dualml.experiment.data.registry import IdxFile
 
     content = idx.encode(np.arange(24, dtype=np.uint8).reshape(2, 3, 4))
     if draw(st.booleans()):
@@ -396,18 +402,34 @@ def idx_files(draw: Any) -> None:
     if draw(st.booleans()):
         idx.read(path)
     else:
-        good_bytes(path, IdxFile("images", (2, 3, 4), "sha256:0"), "")
+        read_verified(path, IdxFile("images", (2, 3, 4), "sha256:0"), "")
 
 
-CELLS = ("0F0", "1B0", "", "·", "-1F0", "0F-1", "0F99", "9999999999F0", "0F9999999999", "0W0",
-         "²F0", "0F" + "9" * 5000, "F", None, 3, [])  # fmt: skip
+CELLS = (
+    "0F0",
+    "1B0",
+    "",
+    "·",
+    "-1F0",
+    "0F-1",
+    "0F99",
+    "9999999999F0",
+    "0F9999999999",
+    "0W0",
+    "²F0",
+    "0F" + "9" * 5000,
+    "F",
+    None,
+    3,
+    [],
+)
 
 
 def grids(draw: Any) -> None:
-    """Schedules from files."""
-    from dualml.cost.link import Link
-    from dualml.cost.pipeline_request import read_grid, request
-    from dualml.split.schedules import build
+    """Fuzz schedules read from files."""
+    from dualml.parallel.split.schedules import build
+    from dualml.planning.cost.link import Link
+    from dualml.planning.cost.pipeline_request import read_grid, request_from_options
 
     known = build("1f1b", (0, 1), 3).describe()
     value = {**known, "rows": [[cell or "." for cell in row] for row in known["rows"]]}
@@ -431,7 +453,7 @@ def grids(draw: Any) -> None:
         path.write_bytes(mutated_bytes(draw, path.read_bytes()))
     grid = read_grid(path)
     times = {"forward": "1ms", "backward": None, "update": None, "size": "1KB"}
-    json.dumps(request(None, grid, Link(1e-5, 1e-9, 0.0), **times).describe())
+    json.dumps(request_from_options(None, grid, Link(1e-5, 1e-9, 0.0), **times).describe())
 
 
 # --- options -------------------------------------------------------------------------------------
@@ -457,16 +479,16 @@ OPTIONS = {
     "find nowhere": "arm seed",
     "bench --no-run": "device backend only limit",
 }
-#: What `run` is asked for last, so that nothing runs.
+#: The last option of `run`, which makes it run nothing.
 LAST = {"run": ("--arm", "no such arm"), "capabilities": ("--backend", "no such backend")}
 
 
 def options(draw: Any) -> None:
-    """The command line, in this process."""
+    """Fuzz the command line, in this process."""
     from typer.main import get_command
 
-    from dualml.cli import explain
-    from dualml.cli.app import app
+    from dualml.interface.cli import report_error
+    from dualml.interface.cli.app import app
 
     command = draw(st.sampled_from(sorted(OPTIONS)))
     words = command.split()
@@ -481,7 +503,7 @@ def options(draw: Any) -> None:
         try:
             get_command(app).main(args=words, standalone_mode=False)
         except Exception as error:
-            explain(error)
+            report_error(error)
 
 
 ENTRIES: dict[str, Case] = {
@@ -499,14 +521,17 @@ assert nested(2, 1) == [[1]]
 
 
 def run(entry: str, cases: int, number: int = 0) -> dict[str, Any]:
-    """Figures of an entry's cases."""
+    """Run an entry's cases and return the figures."""
     count, refused, longest, faults = 0, 0, 0.0, dict[str, str]()
 
     @seed(number)
     @settings(
-        max_examples=cases, deadline=None, database=None, phases=[Phase.generate],
+        max_examples=cases,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
+    )
     @given(st.data())
     def case(data: Any) -> None:
         nonlocal count, longest, refused
@@ -530,12 +555,19 @@ def run(entry: str, cases: int, number: int = 0) -> dict[str, Any]:
             longest = seconds
 
     case()
-    return {"entry": entry, "cases": count, "refused": refused, "faults": faults,
-            "longest_s": round(longest, 2), "peak_mb": round(peak_mb())}  # fmt: skip
+    return {
+        "entry": entry,
+        "cases": count,
+        "refused": refused,
+        "faults": faults,
+        "longest_s": round(longest, 2),
+        "peak_mb": round(peak_mb()),
+    }
 
 
 def peak_mb() -> float:
-    """Of this process alone: `getrusage` counts what its parent had when it was forked, too."""
+    """Return the peak memory in MiB of this process only; `getrusage` would include the parent's at
+    the fork."""
     with contextlib.suppress(OSError):
         status = Path("/proc/self/status").read_text("utf-8")
         return int(status.partition("VmHWM:")[2].split()[0]) / 2**10

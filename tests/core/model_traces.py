@@ -1,4 +1,4 @@
-"""Traces by hand: `a` as from PyTorch, `b` as from MindSpore with a transposed matrix."""
+"""Hand-made traces: `a` as from PyTorch, `b` as from MindSpore with a transposed matrix."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dualml.parity.models.partners import Tensor
-from dualml.parity.models.trace import Trace, key
+from dualml.parity.models.trace import Trace, array_key
 
 
 def trace(noise: float = 0.0, *, other: bool = False, steps: int = 2) -> Trace:
@@ -22,54 +22,61 @@ def trace(noise: float = 0.0, *, other: bool = False, steps: int = 2) -> Trace:
         return x * (1 + off * error.uniform(-1, 1, shape)).astype(np.float32)
 
     made = Trace(
-        framework="mindspore" if other else "torch", environment={"device": "cpu"},
-        tensors=[Tensor(mine.get(n, n), s[::-1] if other and n == "fc.weight" else s)
-                 for n, s in names.items()],
+        framework="mindspore" if other else "torch",
+        environment={"device": "cpu"},
+        tensors=[
+            Tensor(mine.get(n, n), s[::-1] if other and n == "fc.weight" else s)
+            for n, s in names.items()
+        ],
         modules={"norm": "LayerNorm", "fc": "Dense" if other else "Linear"},
-        steps=steps, inputs=[["x", "y"]] * steps, order=[["norm", "fc", "(output)"]] * steps,
-        envelope={}, draws=3, repeated=True,
-    )  # fmt: skip
+        steps=steps,
+        inputs=[["x", "y"]] * steps,
+        order=[["norm", "fc", "(output)"]] * steps,
+        envelope={},
+        draws=3,
+        repeated=True,
+    )
 
-    def put(phase: str, step: int, name: str, shape: tuple[int, ...], off: float) -> None:
+    def add_tensor(phase: str, step: int, name: str, shape: tuple[int, ...], off: float) -> None:
         value = array(shape, off)
         tensor = name.rpartition("/")[2]
         own = name.replace(tensor, mine.get(tensor, tensor))
         turned = other and tensor == "fc.weight"
-        made.arrays[key(phase, step, own)] = value.T if turned else value
+        made.arrays[array_key(phase, step, own)] = value.T if turned else value
         assert made.envelope is not None
         if phase != "parameters":
-            made.envelope[key(phase, step, own)] = 1e-6
+            made.envelope[array_key(phase, step, own)] = 1e-6
 
     for name, shape in names.items():
-        put("parameters", 0, name, shape, 0)
+        add_tensor("parameters", 0, name, shape, 0)
     for step in range(1, steps + 1):
         for name, width in (("norm", 3), ("fc", 2), ("(output)", 2)):
-            put("forward", step, name, (4, width), noise)
-        put("loss", step, "loss", (), noise)
+            add_tensor("forward", step, name, (4, width), noise)
+        add_tensor("loss", step, "loss", (), noise)
         for name, shape in names.items():
-            put("gradient", step, name, shape, noise)
+            add_tensor("gradient", step, name, shape, noise)
         for name, shape in names.items():
-            put("update", step, name, shape, noise)
-            put("state", step, f"exp_avg/{name}", shape, noise)
+            add_tensor("update", step, name, shape, noise)
+            add_tensor("state", step, f"exp_avg/{name}", shape, noise)
     return made
 
 
 def spoiled(change: Callable[[Any], Any], phase: str, step: int, name: str) -> Trace:
     made = trace(1e-7, other=True)
-    where = key(phase, step, name)
+    where = array_key(phase, step, name)
     made.arrays[where] = np.asarray(change(made.arrays[where].copy()))
     return made
 
 
-def off(x: Any) -> Any:
+def scale_slightly(x: Any) -> Any:
     return x * 1.001
 
 
-def lost(x: Any) -> Any:
+def set_nan(x: Any) -> Any:
     x.flat[1] = np.nan
     return x
 
 
-def written(folder: Path, made: Trace) -> Path:
+def write_trace(folder: Path, made: Trace) -> Path:
     made.write(folder)
     return folder

@@ -1,4 +1,5 @@
-"""Mutations of what people and programs write: values, texts and bytes, drawn by hypothesis."""
+"""Mutations of files that people and programs write: values, texts and bytes, drawn by
+hypothesis."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-#: Text that some reader somewhere does not expect.
+#: Texts that some reader may not expect.
 TEXTS = (
     "", " ", "x", "x" * 5000, "\x00", "a\nb", "\ud800", "\u202e漢字🎉", "../../x", "/", ".",
     "$x_1^{", "<script>", "{0}{x}", "%s%d", "nan", "null", "-1", "1e999", "²", "9" * 5000, "cpu",
@@ -45,7 +46,7 @@ HOW = ("replace", "replace", "replace", "drop", "rename", "more", "swap", "wrap"
 
 
 def places(value: Any, here: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Every field, of long lists the first few."""
+    """Return the path of every field; of long lists, of the first few entries."""
     pairs = value.items() if isinstance(value, dict) else enumerate(value[:4])
     for key, inner in pairs:
         yield (*here, key)
@@ -54,7 +55,7 @@ def places(value: Any, here: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def mutated(draw: Any, value: Any, known: list[tuple[Any, ...]] | None = None) -> Any:
-    """A table, or a list, with one to three fields changed."""
+    """Return a table or list with one to three fields changed."""
     changed = copy.deepcopy(value)
     for _ in range(draw(st.sampled_from([1, 1, 1, 2, 3]))):
         all_places = list(places(changed)) if known is None else known
@@ -67,14 +68,14 @@ def mutated(draw: Any, value: Any, known: list[tuple[Any, ...]] | None = None) -
     return changed
 
 
-def at(value: Any, place: tuple[Any, ...]) -> Any:
+def value_at(value: Any, place: tuple[Any, ...]) -> Any:
     for key in place:
         value = value[key]
     return value
 
 
 def change(draw: Any, value: Any, place: tuple[Any, ...], known: list[tuple[Any, ...]]) -> None:
-    inner, last, how = at(value, place[:-1]), place[-1], draw(st.sampled_from(HOW))
+    inner, last, how = value_at(value, place[:-1]), place[-1], draw(st.sampled_from(HOW))
     odd = copy.deepcopy(draw(ODD))
     if type(inner[last]) in ALIKE and draw(st.booleans()):  # what a schema lets pass
         how, odd = "replace", draw(st.sampled_from(ALIKE[type(inner[last])]))
@@ -87,7 +88,7 @@ def change(draw: Any, value: Any, place: tuple[Any, ...], known: list[tuple[Any,
     elif how == "more" and isinstance(inner[last], list):
         inner[last].append(odd)
     elif how == "swap":
-        inner[last] = copy.deepcopy(at(value, draw(st.sampled_from(known))))
+        inner[last] = copy.deepcopy(value_at(value, draw(st.sampled_from(known))))
     elif how == "wrap":
         inner[last] = [inner[last]]
     elif how == "repeat" and isinstance(inner[last], list):
@@ -97,7 +98,7 @@ def change(draw: Any, value: Any, place: tuple[Any, ...], known: list[tuple[Any,
 
 
 def mutated_bytes(draw: Any, content: bytes) -> bytes:
-    """Cut off, flipped, doubled, or with other bytes inside."""
+    """Return bytes that are truncated, flipped, doubled, or interspersed with others."""
     edited = bytearray(content)
     for _ in range(draw(st.sampled_from([1, 1, 2, 5]))):
         start = draw(st.integers(0, len(edited)))
@@ -116,7 +117,7 @@ def mutated_bytes(draw: Any, content: bytes) -> bytes:
 
 
 def toml(value: Any) -> str:
-    """A value in TOML, as far as TOML has it; None as text."""
+    """Return a value as TOML, as far as TOML has such a value; None becomes a text."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{toml(str(k))} = {toml(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list):
@@ -129,5 +130,5 @@ def toml(value: Any) -> str:
 
 
 def document(table: dict[str, Any]) -> str:
-    """A TOML file: a line for each key of the first level."""
+    """Return a TOML file with one line per top-level key."""
     return "".join(f"{toml(str(key))} = {toml(value)}\n" for key, value in table.items())

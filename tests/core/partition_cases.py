@@ -1,4 +1,5 @@
-"""Rules, settings and samples for the tests of `dualml.partition`; files in the working folder."""
+"""Rules, settings and samples for the tests of `dualml.parallel.partition`; its files are written
+to the working folder."""
 
 from __future__ import annotations
 
@@ -10,9 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from dualml.errors import UserError
-from dualml.partition import Partition, partition_from
-from dualml.partition.from_file import save
+from dualml.common.errors import UserError
+from dualml.parallel.partition import Partition, partition_from
+from dualml.parallel.partition.from_file import save_partition
 
 Strategy = st.SearchStrategy[Any]
 alphas = st.floats(0.01, 1000)
@@ -28,8 +29,8 @@ def assigned(labels: list[int], ranks: int) -> Strategy:
     return st.just(()) | st.lists(one, min_size=ranks, max_size=ranks)
 
 
-#: Rule → strategies of its settings for these labels and ranks. Draws that some settings cannot
-#: meet are in test_partition_errors.py: here ``least`` is 0, or a rank has enough.
+#: Rule → strategies of its settings for these labels and ranks. Settings that some draws cannot
+#: satisfy are in test_partition_errors.py: here ``least`` is 0, or a rank has enough samples.
 SETTINGS: dict[str, Callable[[list[int], int], dict[str, Strategy]]] = {
     "contiguous": lambda labels, n: {},
     "round_robin": lambda labels, n: {},
@@ -53,7 +54,7 @@ SETTINGS: dict[str, Callable[[list[int], int], dict[str, Strategy]]] = {
 
 @st.composite
 def cases(draw: st.DrawFn, name: str) -> tuple[Partition, np.ndarray, int]:
-    """A rule, labels (some of which no sample may have) and a number of ranks."""
+    """Draw a rule, labels (some labels may have no sample) and a number of ranks."""
     labels = draw(st.lists(st.sampled_from([-7, 0, 1, 2, 3, 40]), min_size=1, max_size=60))
     ranks = draw(st.integers(1, min(len(labels), 8)))
     chosen = {k: draw(v) for k, v in SETTINGS[name](labels, ranks).items()}
@@ -63,7 +64,7 @@ def cases(draw: st.DrawFn, name: str) -> tuple[Partition, np.ndarray, int]:
     return rule, np.array(labels), ranks
 
 
-#: For tests of one deal: settings under which 60 samples of 6 labels go to 3 ranks, none empty.
+#: Settings for tests of a single partition: 60 samples of 6 labels over 3 ranks, none empty.
 FIXED: dict[str, dict[str, Any]] = {
     "fractions": {"fractions": [0.5, 0.3, 0.2]},
     "dirichlet_labels": {"alpha": 0.5},
@@ -74,17 +75,19 @@ LABELS = np.arange(60) * 7 % 60 // 10
 
 
 def deal_to_file(labels: np.ndarray, ranks: int, seed: int = 0, rule: str = "bootstrap") -> None:
-    """``deal.npz``, which the rule ``file`` reads here."""
+    """Write ``deal.npz``, which the rule ``file`` reads in these tests."""
     source = partition_from({"name": rule})
-    save(Path("deal.npz"), source.deal(len(labels), ranks, seed), labels, "some", source)
+    save_partition(
+        Path("deal.npz"), source.partition(len(labels), ranks, seed), labels, "some", source
+    )
 
 
 def fixed(name: str, **more: Any) -> Partition:
     return partition_from({"name": name, **FIXED.get(name, {}), **more})
 
 
-def refused(call: Any, *arguments: Any) -> str:
-    """The one line of a `UserError`."""
+def refusal_of(call: Any, *arguments: Any) -> str:
+    """Return the one-line text of the `UserError` that a call raises."""
     with pytest.raises(UserError) as told:
         call(*arguments)
     text = str(told.value)

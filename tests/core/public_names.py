@@ -1,4 +1,5 @@
-"""Public names as `docs/public.toml` lists them, found in the source: nothing is imported."""
+"""The public names listed in `docs/public.toml`, looked up in the source without importing
+anything."""
 
 from __future__ import annotations
 
@@ -20,9 +21,9 @@ class Item:
     """A public name, or a public method of one.
 
     Attributes:
-        doc: its docstring, of a method that has none that of the method it overrides; of a constant
-            the comment ``#:`` above it.
-        around: what stands around it: the docstrings of its class with its bases, and of its file.
+        doc: its docstring (a method without one has that of the method it overrides; a constant
+            has the comment ``#:`` above it).
+        around: the docstrings of its class, of the class's bases, and of its module.
     """
 
     label: str
@@ -35,7 +36,7 @@ class Item:
         return f"{self.doc}\n{self.around}"
 
 
-def listed() -> list[dict]:
+def public_modules() -> list[dict]:
     return tomllib.loads((ROOT / "docs" / "public.toml").read_text("utf-8"))["module"]
 
 
@@ -48,10 +49,10 @@ def source(module: str) -> tuple[str, ast.Module]:
 
 
 def find(module: str, name: str) -> tuple[str, Definition]:
-    """Where a name is defined, however often it was handed on.
+    """Return the definition of a name, following re-exports.
 
     Raises:
-        LookupError: nowhere in our packages.
+        LookupError: it is not defined in our packages.
     """
     if module.partition(".")[0] not in PACKAGES:
         raise LookupError(f"{module}.{name}")
@@ -72,7 +73,7 @@ def find(module: str, name: str) -> tuple[str, Definition]:
 
 
 def family(module: str, node: ast.ClassDef) -> Iterator[tuple[str, ast.ClassDef]]:
-    """A class and the bases of it that are ours."""
+    """Return a class and its bases within our packages."""
     yield module, node
     for base in node.bases:
         name = base.value if isinstance(base, ast.Subscript) else base
@@ -85,7 +86,7 @@ def family(module: str, node: ast.ClassDef) -> Iterator[tuple[str, ast.ClassDef]
 
 
 def comment(module: str, node: Definition) -> str:
-    """The ``#:`` lines above a constant."""
+    """Return the ``#:`` comment above a constant."""
     lines = source(module)[0].splitlines()[: node.lineno - 1]
     above = []
     while lines and lines[-1].startswith("#:"):
@@ -98,7 +99,7 @@ def docstring(node: Definition) -> str:
 
 
 def items(module: str, name: str) -> Iterator[Item]:
-    """A public name and, of a class, its public methods."""
+    """Return a public name and, for a class, its public methods."""
     place, node = find(module, name)
     label, about = f"{module}.{name}", ast.get_docstring(source(place)[1]) or ""
     if not isinstance(node, ast.ClassDef):
@@ -109,8 +110,9 @@ def items(module: str, name: str) -> Iterator[Item]:
     yield Item(label, node, docstring(node), around)
     for method in methods(node):
         same = (m for _, above in kin for m in methods(above) if m.name == method.name)
-        own = next((doc for m in same if (doc := docstring(m))), "")
-        yield Item(f"{label}.{method.name}", method, own, around)
+        # An overriding method says what it does; the method that it overrides says the rest.
+        docs = "\n\n".join(doc for m in same if (doc := docstring(m)))
+        yield Item(f"{label}.{method.name}", method, docs, around)
 
 
 def methods(node: ast.ClassDef) -> list[Function]:
@@ -119,7 +121,7 @@ def methods(node: ast.ClassDef) -> list[Function]:
 
 
 def parameters(item: Item) -> dict[str, str]:
-    """Name → annotation, of a function or of what makes a class."""
+    """Return name → annotation of a function's parameters, or of a class's constructor."""
     node = item.node
     if isinstance(node, ast.ClassDef):
         makers = (p for p in node.body if isinstance(p, Function) and p.name == "__init__")
@@ -128,16 +130,22 @@ def parameters(item: Item) -> dict[str, str]:
             return {
                 part.target.id: ast.unparse(part.annotation)
                 for part in node.body
-                if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)
+                if isinstance(part, ast.AnnAssign)
+                and isinstance(part.target, ast.Name)
                 and not part.target.id.startswith("_")
                 and not ast.unparse(part.annotation).startswith("ClassVar")
-            }  # fmt: skip
+            }
         node = maker
     if not isinstance(node, Function):
         return {}
     a = node.args
-    every = [*a.posonlyargs, *a.args, *filter(None, [a.vararg]), *a.kwonlyargs,
-             *filter(None, [a.kwarg])]  # fmt: skip
+    every = [
+        *a.posonlyargs,
+        *a.args,
+        *filter(None, [a.vararg]),
+        *a.kwonlyargs,
+        *filter(None, [a.kwarg]),
+    ]
     return {
         arg.arg: ast.unparse(arg.annotation) if arg.annotation else ""
         for arg in every
@@ -145,8 +153,8 @@ def parameters(item: Item) -> dict[str, str]:
     }
 
 
-def raised(item: Item) -> set[str]:
-    """Errors that the body itself raises; of a class, when it is made."""
+def raised_errors(item: Item) -> set[str]:
+    """Return the errors raised in the body itself; for a class, by its constructor."""
     bodies: list[ast.AST] = [item.node]
     if isinstance(item.node, ast.ClassDef):
         makers = ("__init__", "__post_init__")

@@ -1,4 +1,5 @@
-"""What is rendered in the tests, and the published schemas that it is held against."""
+"""Requests that the render tests use, and the published schemas that the output is checked
+against."""
 
 from __future__ import annotations
 
@@ -11,49 +12,63 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
-from dualml.render.request import ASCEND, NVIDIA, Request
+from dualml.runner.render.request import ASCEND, NVIDIA, RenderRequest
 
 SCHEMAS = Path(__file__).parent / "schemas"
-#: Kind → file; those of Kubernetes itself are in one.
-CUSTOM = {"TrainingRuntime": "trainingruntimes", "TrainJob": "trainjobs",
-          "PyTorchJob": "pytorchjobs", "Job": "jobs"}  # fmt: skip
+#: Kind → schema file; Kubernetes' own kinds share one.
+CUSTOM = {
+    "TrainingRuntime": "trainingruntimes",
+    "TrainJob": "trainjobs",
+    "PyTorchJob": "pytorchjobs",
+    "Job": "jobs",
+}
 META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
 
-def wanted(**changes: Any) -> Request:
-    """Two nodes with a rank each, but for what is changed."""
+def make_request(**changes: Any) -> RenderRequest:
+    """Return a request for two nodes with one rank each, with changes."""
     arms = changes.pop("arms", None)
     given: dict[str, Any] = {
-        "name": "dualml-lab2", "words": ["lab2", "--quick", "--set", "note='$HOME $(RANK)'"],
-        "backend": "torch", "nodes": 2, "ranks": 1, "gpus": 0, "resource": NVIDIA, "cores": 2,
-        "memory": 4 * 10**9, "seconds": 0, "image": "dualml:cpu", "rate": 0, "disk": 2**30,
+        "name": "dualml-lab2",
+        "words": ["lab2", "--quick", "--set", "note='$HOME $(RANK)'"],
+        "backend": "torch",
+        "nodes": 2,
+        "ranks": 1,
+        "gpus": 0,
+        "resource": NVIDIA,
+        "cores": 2,
+        "memory": 4 * 10**9,
+        "seconds": 0,
+        "image": "dualml:cpu",
+        "rate": 0,
+        "disk": 2**30,
         "lang": "en",
-    } | changes  # fmt: skip
+    } | changes
     size = given["nodes"] * given["ranks"]
-    return Request(arms=arms or {"one": 1, "several": size}, **given)
+    return RenderRequest(arms=arms or {"one": 1, "several": size}, **given)
 
 
-#: By what they have that others do not.
+#: Schemas by a key that only they have.
 REQUESTS = {
-    "two": wanted(),
-    "one": wanted(nodes=1, arms={"one": 1}),
-    "eight-ranks": wanted(nodes=4, ranks=2),
-    "gpus": wanted(gpus=2, image="registry.example:5000/lab/dualml:cuda", cores=0, memory=0),
-    "npus": wanted(gpus=8, resource=ASCEND, backend="mindspore", image="dualml:ascend"),
-    "rate": wanted(rate=10**8, nodes=3),
-    "time": wanted(seconds=5400),
-    "file": wanted(lab=b"name = 'mine'\n", words=["/lab/lab.toml"]),
-    "nothing": wanted(nodes=1, cores=0, memory=0, arms={"one": 1}),
+    "two": make_request(),
+    "one": make_request(nodes=1, arms={"one": 1}),
+    "eight-ranks": make_request(nodes=4, ranks=2),
+    "gpus": make_request(gpus=2, image="registry.example:5000/lab/dualml:cuda", cores=0, memory=0),
+    "npus": make_request(gpus=8, resource=ASCEND, backend="mindspore", image="dualml:ascend"),
+    "rate": make_request(rate=10**8, nodes=3),
+    "time": make_request(seconds=5400),
+    "file": make_request(lab=b"name = 'mine'\n", words=["/lab/lab.toml"]),
+    "nothing": make_request(nodes=1, cores=0, memory=0, arms={"one": 1}),
 }
 
 
 @pytest.fixture(params=REQUESTS)
-def request_(request: pytest.FixtureRequest) -> Request:
+def request_(request: pytest.FixtureRequest) -> RenderRequest:
     return REQUESTS[request.param]
 
 
 def strict(value: Any) -> Any:
-    """No field that the schema does not name, as the API server's strict validation has it."""
+    """Forbid fields that a schema does not name, as the API server's strict validation does."""
     if isinstance(value, dict):
         closed = {key: strict(inner) for key, inner in value.items()}
         open_ = "additionalProperties" in value or "x-kubernetes-preserve-unknown-fields" in value
@@ -65,7 +80,7 @@ def strict(value: Any) -> Any:
 
 @cache
 def schema(kind: str) -> Draft7Validator:
-    """The validator of ``compose`` or of a kind of object in Kubernetes."""
+    """Return the validator of ``compose`` or of a kind of Kubernetes object."""
     if kind == "compose":
         return Draft7Validator(json.loads((SCHEMAS / "compose-spec.json").read_text("utf-8")))
     core = strict(json.loads((SCHEMAS / "core.json").read_text("utf-8")))
@@ -77,7 +92,7 @@ def schema(kind: str) -> Draft7Validator:
 
 
 def wrong(document: Any, kind: str = "") -> list[str]:
-    """What a published schema finds wrong with a document."""
+    """Return the violations of a published schema in a document."""
     found = schema(kind or document["kind"]).iter_errors(document)
     return [f"{'.'.join(map(str, error.path))}: {error.message[:200]}" for error in found]
 

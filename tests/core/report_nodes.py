@@ -7,13 +7,13 @@ from pathlib import Path
 
 import page_parts
 
+from dualml.common.words import Messages
+from dualml.experiment.store.load import load
+from dualml.experiment.store.run import RunData
 from dualml.report import render
 from dualml.report.blocks import Table
-from dualml.store.load import load
-from dualml.store.run import Run
-from dualml.words import Words
 
-EN = Words("en")
+EN = Messages("en")
 #: Table → its topic.
 TOPICS = {
     "scaling": "scaling",
@@ -25,22 +25,22 @@ TOPICS = {
 
 
 def page_of(folder: Path, out: Path, lang: str) -> tuple[str, str, str]:
-    """Language, HTML and Markdown."""
+    """Return language → HTML and Markdown of the report."""
     paths = render([folder], out, lang)[:2]
     return lang, *(p.read_text("utf-8") for p in paths)
 
 
 @cache
-def run_of(folder: Path) -> Run:
+def run_of(folder: Path) -> RunData:
     return load([folder])
 
 
-def table(folder: Path, name: str, words: Words = EN) -> Table:
+def table(folder: Path, name: str, words: Messages = EN) -> Table:
     return page_parts.evidence_tables(run_of(folder), TOPICS[name], words)[name]
 
 
 def row(folder: Path, name: str, *texts: str) -> list[str]:
-    """Texts of the one row of a table that holds all of these."""
+    """Return the texts of the only row of a table that contains all of these texts."""
     lines = [[cell.text for cell in line] for line in table(folder, name).cells]
     matches = [line for line in lines if set(texts) <= set(line)]
     assert len(matches) == 1, (texts, lines)

@@ -14,5 +14,5 @@ def table(folder: Path, name: str) -> Table:
 
 
 def row(folder: Path, name: str, *texts: str) -> dict[str, str]:
-    """Column → text of the one row of a table that holds all of these."""
+    """Return column → text of the only row of a table that contains all of these texts."""
     return page_parts.row(table(folder, name), *texts)

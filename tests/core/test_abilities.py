@@ -1,4 +1,4 @@
-"""What the referee can do beyond the minimum, and how a missing ability is explained."""
+"""The optional capabilities of the reference, and how a missing capability is explained."""
 
 from __future__ import annotations
 
@@ -8,65 +8,71 @@ import pytest
 from conformance import native
 
 from dualml.backend import (
-    Ability,
-    Able,
-    Divisible,
-    Grouping,
-    NativeParallel,
-    Observable,
-    Overlapping,
-    Replicable,
-    Staging,
-    Weighable,
+    ActivationCapture,
+    Capability,
+    CommOverlap,
+    DeviceReplication,
+    FrameworkDataParallel,
+    GradientAccess,
+    MemoryReport,
+    PipelineStages,
+    ProcessGroups,
+    RemoteProcedureCalls,
+    SupportsCapabilities,
 )
-from dualml.errors import Unsupported
-from dualml.reference.backend import NumpyBackend
-from dualml.split.remote import RemoteCalls
+from dualml.backend.reference.backend import NumpyBackend
+from dualml.common.errors import Unsupported
 
 
-@pytest.mark.parametrize("kind", [Observable, Divisible, Overlapping, Weighable])
-def test_the_referee_has(kind: type[Ability]) -> None:
+@pytest.mark.parametrize("kind", [ActivationCapture, GradientAccess, CommOverlap, MemoryReport])
+def test_the_referee_has(kind: type[Capability]) -> None:
     training = NumpyBackend().training(native.recipe())
-    assert training.ability(kind) is training
+    assert training.require_capability(kind) is training
 
 
 def test_the_referee_has_stages() -> None:
     backend = NumpyBackend()
-    assert backend.ability(Staging) is backend
+    assert backend.require_capability(PipelineStages) is backend
 
 
 @pytest.mark.parametrize(
     ("kind", "reason"),
-    [(NativeParallel, "no data parallel training of its own"), (Replicable, "one device")],
+    [
+        (FrameworkDataParallel, "no data parallel training of its own"),
+        (DeviceReplication, "one device"),
+    ],
 )
-def test_what_the_referee_lacks(kind: type[Ability], reason: str) -> None:
+def test_what_the_referee_lacks(kind: type[Capability], reason: str) -> None:
     with pytest.raises(Unsupported, match=reason):
-        NumpyBackend().training(native.recipe()).ability(kind)
+        NumpyBackend().training(native.recipe()).require_capability(kind)
 
 
 @pytest.mark.parametrize(
     ("kind", "reason"),
-    [(RemoteCalls, "no remote procedure calls"), (Grouping, "cannot join ranks that are proc")],
+    [
+        (RemoteProcedureCalls, "no remote procedure calls"),
+        (ProcessGroups, "cannot join ranks that are proc"),
+    ],
 )
-def test_what_its_backend_lacks(kind: type[Ability], reason: str) -> None:
+def test_what_its_backend_lacks(kind: type[Capability], reason: str) -> None:
     with pytest.raises(Unsupported, match=reason):
-        NumpyBackend().ability(kind)
+        NumpyBackend().require_capability(kind)
 
 
-class Looks(Able):
-    """Has the method, and has declared nothing."""
+class UndeclaredReplicas(SupportsCapabilities):
+    """Has the method without declaring the capability."""
 
-    def replicas(self) -> None:
+    def enable_replicas(self) -> None:
         raise AssertionError
 
 
-class Declares(Looks, Replicable):
-    def replicas(self) -> None:
-        """As it should be."""
+class Declares(UndeclaredReplicas, DeviceReplication):
+    def enable_replicas(self) -> None:
+        """Declare the capability with its method, as required."""
 
 
 def test_an_ability_is_declared_and_not_recognised_by_its_methods() -> None:
     able: Any = Declares()
-    assert able.ability(Replicable) is able
+    assert able.require_capability(DeviceReplication) is able
     with pytest.raises(Unsupported, match=r"^this backend cannot split a batch over the GPUs"):
-        Looks().ability(Replicable)
+        UndeclaredReplicas().require_capability(DeviceReplication)

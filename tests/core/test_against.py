@@ -1,4 +1,4 @@
-"""Two runs held against one another: equal, different, not comparable, and what is said of it."""
+"""Comparing two runs: equal, different, not comparable, and the sentences about it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from command import dualml, run, strict
 
-from dualml.distance import distance
-from dualml.errors import UserError
+from dualml.common.distance import distance
+from dualml.common.errors import UserError
+from dualml.experiment.store.baseline import FOLDS, fold, write_baseline
 from dualml.parity.against import compare_runs, runs
-from dualml.parity.against.names import Names
-from dualml.store.baseline import FOLDS, fold, write_baseline
+from dualml.parity.against.matching import TrialMatch
 
 TOML = """
 name = "guard"
@@ -45,7 +45,8 @@ updates = 8
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs: ``a``; ``wrong`` with a rate 1 % too high, ``ranks`` with two ranks, their one arm."""
+    """Return run folders: ``a``, ``wrong`` (learning rate 1 % too high) and ``ranks`` (one arm with
+    two ranks)."""
     place = tmp_path_factory.mktemp("against")
     lab = place / "guard.toml"
     lab.write_text(TOML)
@@ -57,7 +58,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def edited(folder: Path, copy: Path, change: Callable[[dict[str, Any]], None]) -> Path:
-    """Another folder with another ``run.json``."""
+    """Return a copy of a folder with a changed ``run.json``."""
     shutil.copytree(folder, copy)
     content = json.loads((copy / "run.json").read_text())
     change(content)
@@ -177,11 +178,16 @@ def test_half_a_baseline_is_none(folder: Path, tmp_path: Path) -> None:
     assert (base / "mine").exists()
 
 
-@pytest.mark.parametrize(("record", "said"), [
-    ("3", "a table is expected; received int"), ("null", "a table is expected; received NoneType"),
-    ("[]", "a table is expected; received list"), ('{"metric": 3}', "metric is no name"),
-    ('{"metric": "loss", "step": "x"}', "a number is expected"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        ("3", "a table is expected; received int"),
+        ("null", "a table is expected; received NoneType"),
+        ("[]", "a table is expected; received list"),
+        ('{"metric": 3}', "metric is no name"),
+        ('{"metric": "loss", "step": "x"}', "a number is expected"),
+    ],
+)
 def test_a_baseline_of_an_odd_record_is_one_line(
     folder: Path, tmp_path: Path, record: str, said: str
 ) -> None:
@@ -252,14 +258,15 @@ def test_what_is_chaotic_is_settled_over_the_seeds() -> None:
     def trial(accuracy: float) -> SimpleNamespace:
         return SimpleNamespace(status="ok", reason="", test_accuracy=accuracy)
 
-    names = [Names(("x", "y"), ("numpy", "numpy"), seed) for seed in range(3)]
+    names = [TrialMatch(("x", "y"), ("numpy", "numpy"), seed) for seed in range(3)]
     sides: Any = tuple(
         SimpleNamespace(trials={(arm, "numpy", seed): trial(0.9 + off) for seed in range(3)})
         for arm, off in (("x", 0.0), ("y", 0.001))
     )
-    found: Any = [(n, {"verdict": "not comparable", "reason": "chaotic", "evidence": {}})
-                  for n in names]  # fmt: skip
-    runs._settle(sides, found)
+    found: Any = [
+        (n, {"verdict": "not comparable", "reason": "chaotic", "evidence": {}}) for n in names
+    ]
+    runs._resolve_by_seeds(sides, found)
     assert {judged["verdict"] for _, judged in found} == {"statistically equal"}
 
 
@@ -276,20 +283,23 @@ def test_pages_are_written(folder: Path, tmp_path: Path) -> None:
     assert "figures/" not in text.read_text("utf-8")
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    (["--arm", "momntum"], "has no arm 'momntum'; did you mean 'momentum'?"),
-    (["--pair", "plain"], "--pair takes NAME_IN_A=NAME_IN_B; received 'plain'"),
-    (["--backend", "torch"], "has no backend 'torch'"),
-    (["--backend", "numpy="], "--backend takes NAME_IN_A=NAME_IN_B"),
-    (["--seed", "7"], "no seed 7; there are 0"),
-    (["--metric", "los"], "unknown metric 'los'; did you mean 'loss'?"),
-    (["--margin", "0"], "margin must be a finite number above 0; received 0"),
-    (["--slower", "nan"], "slower must be a finite number; received nan"),
-    (["--more-memory", "-1"], "more_memory must be a finite number above 0; received -1"),
-    (["--steps", "2"], "--steps: of models;"),
-    (["--eval"], "--eval: of models;"),
-    (["--html", "/dev/null/x"], "/dev/null/x: cannot be written"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--arm", "momntum"], "has no arm 'momntum'; did you mean 'momentum'?"),
+        (["--pair", "plain"], "--pair takes NAME_IN_A=NAME_IN_B; received 'plain'"),
+        (["--backend", "torch"], "has no backend 'torch'"),
+        (["--backend", "numpy="], "--backend takes NAME_IN_A=NAME_IN_B"),
+        (["--seed", "7"], "no seed 7; there are 0"),
+        (["--metric", "los"], "unknown metric 'los'; did you mean 'loss'?"),
+        (["--margin", "0"], "margin must be a finite number above 0; received 0"),
+        (["--slower", "nan"], "slower must be a finite number; received nan"),
+        (["--more-memory", "-1"], "more_memory must be a finite number above 0; received -1"),
+        (["--steps", "2"], "--steps: of models;"),
+        (["--eval"], "--eval: of models;"),
+        (["--html", "/dev/null/x"], "/dev/null/x: cannot be written"),
+    ],
+)
 def test_wrong_words_are_refused(words: list[str], said: str, folder: Path) -> None:
     done = dualml("compare", folder / "a", folder / "a", *words)
     assert done.returncode == 2

@@ -1,4 +1,4 @@
-"""The Python API: what it reads is what the files hold, what it draws is what they hold."""
+"""The Python API returns and draws exactly what the files hold."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ import pytest
 from command import TOML
 
 import dualml
-from dualml.api import plot
-from dualml.api.running import overrides
-from dualml.cli.run import run as run_command
-from dualml.report import keys
+from dualml.experiment.store import table
+from dualml.interface.api import plot
+from dualml.interface.api.running import settings_to_overrides
+from dualml.interface.cli.run import run as run_command
+from dualml.report import legend
 from dualml.report.draw.palette import COLORS
-from dualml.store import table
 
 SETTINGS = {"arms.sgd.epochs": 1, "data": {"train": 100}}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return fake_run.make(tmp_path_factory.mktemp("api") / "run")
+    return fake_run.make_run(tmp_path_factory.mktemp("api") / "run")
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +45,8 @@ def pyplot() -> Iterator[Any]:
     pyplot.close("all")
 
 
-def written(folder: Path) -> Iterator[dict]:
-    """Every record of a run folder with its trial, as they stand in the files."""
+def written_records(folder: Path) -> Iterator[dict]:
+    """Yield every record of a run folder with its trial, read directly from the files."""
     for trial in json.loads((folder / "run.json").read_text())["trials"]:
         whose = {key: trial[key] for key in ("arm", "backend", "seed")}
         path = folder / "trials" / whose["arm"] / whose["backend"] / f"seed{whose['seed']}"
@@ -58,7 +58,7 @@ def written(folder: Path) -> Iterator[dict]:
 
 
 def test_a_frame_holds_every_record(folder: Path, run: dualml.Run) -> None:
-    frame, lines = run.frame(), list(written(folder))
+    frame, lines = run.frame(), list(written_records(folder))
     assert len(frame) == len(lines) > 5000
     assert list(frame) == [*table.RECORD, "epochs", "seconds"]  # no record is of a class
     for name in frame:
@@ -68,7 +68,7 @@ def test_a_frame_holds_every_record(folder: Path, run: dualml.Run) -> None:
 
 def test_records_of_every_rank_and_class(tmp_path: Path) -> None:
     arms = {"sgd": fake_run.MAIN["sgd"] | {"world_size": 2}}
-    folder = fake_run.make(tmp_path, arms=arms, backends=["torch"], seeds=[0], different=None)
+    folder = fake_run.make_run(tmp_path, arms=arms, backends=["torch"], seeds=[0], different=None)
     place = folder / "trials" / "sgd" / "torch" / "seed0"
     more = {"metric": "drift", "step": 3, "value": None, "unit": "1"}
     (place / "rank1.jsonl").write_text(json.dumps(more) + "\n" + '{"metric": "cut o')
@@ -95,15 +95,18 @@ def test_trials_and_verdicts_as_tables(folder: Path, run: dualml.Run) -> None:
     verdicts = run.frame("verdicts")
     (different,) = verdicts[verdicts.verdict == "different"].itertuples()
     assert (different.arm, different.seed, different.a, different.b) == (
-        "sgd", 1, "torch", "mindspore",
-    )  # fmt: skip
+        "sgd",
+        1,
+        "torch",
+        "mindspore",
+    )
     assert (different.first_step, different.first_phase) == (12, "gradient")
     assert different.ratio > 1000
     assert (run.verdict, len(run.verdicts)) == ("different", len(verdicts))
 
 
 def test_a_run_that_was_not_judged_has_no_verdict(tmp_path: Path) -> None:
-    run = dualml.load(fake_run.make(tmp_path, parity=False))
+    run = dualml.load(fake_run.make_run(tmp_path, parity=False))
     assert (run.verdict, run.verdicts) == (None, ())
     assert run.frame("trials").verdict.isna().all()
     assert "adam" in run._repr_html_()
@@ -132,7 +135,7 @@ def test_one_trial_and_its_curve(run: dualml.Run) -> None:
 
 
 def test_folders_of_one_plan_together(tmp_path: Path, folder: Path) -> None:
-    other = fake_run.make(tmp_path / "other", backends=["torch"], failed=None)
+    other = fake_run.make_run(tmp_path / "other", backends=["torch"], failed=None)
     both = dualml.load(folder, other)
     names = {name for name in both.frame().backend if name.startswith("torch")}
     assert names == {"torch (run)", "torch (other)"}
@@ -183,7 +186,7 @@ def test_seeds_are_taken_together_and_noise_stands_behind(run: dualml.Run, pyplo
     values = [run.curve(arm="sgd", backend="torch", seed=s).value for s in (0, 1)]
     means = [line.get_ydata() for line in axes.lines if line.get_label().startswith("_")]
     assert any(np.allclose(mean, np.mean(values, axis=0)) for mean in means if len(mean) == 500)
-    colors = keys.colors(run)
+    colors = legend.colors(run)
     for arm in ("gd", "sgd", "adam"):
         assert lines[arm].get_color() == COLORS[colors[arm]][0]
     assert len(axes.collections) == 3  # shaded from the least to the greatest
@@ -247,8 +250,9 @@ def test_running_is_what_the_command_does(
     lab.write_text(TOML)
     run = dualml.run(lab, backend="numpy", out=out, settings=SETTINGS, progress=False, find=False)
     assert [(t.arm, t.status, t.updates) for t in run.trials] == [
-        ("gd", "ok", 12), ("sgd", "ok", 5),
-    ]  # fmt: skip
+        ("gd", "ok", 12),
+        ("sgd", "ok", 5),
+    ]
     assert capfd.readouterr() == ("", "")
     assert (out / "report.html").exists()
     assert 'lang="zh-CN"' in run.report(tmp_path / "page", lang="zh").read_text("utf-8")
@@ -258,9 +262,15 @@ def test_running_is_what_the_command_does(
 
 
 def test_the_command_has_nothing_that_python_has_not() -> None:
-    """But for how ranks are started on other machines, and how results are printed."""
-    other = {"set_": "settings", "arm": "arms", "seed": "seeds", "no_report": "report",
-             "no_find": "find"}  # fmt: skip
+    """Python covers every command option except starting ranks on other machines and output
+    formats."""
+    other = {
+        "set_": "settings",
+        "arm": "arms",
+        "seed": "seeds",
+        "no_report": "report",
+        "no_find": "find",
+    }
     of_shell = {"context", "check", "rendezvous", "rank", "hosts", "insecure", "keep_local", "json"}
     options = {other.get(name, name) for name in signature(run_command).parameters} - of_shell
     assert options == set(signature(dualml.run).parameters) - {"progress"}
@@ -291,12 +301,15 @@ def test_what_cannot_be_run_is_told_before_anything_is_written(
 
 def test_settings_become_toml() -> None:
     given = {"a.b": 1e-3, "c": {"d": True, "e": ["x", "y\n"]}, "f": "文"}
-    assert list(overrides(given)) == [
-        "a.b=0.001", "c.d=true", 'c.e=["x", "y\\n"]', 'f="文"',
-    ]  # fmt: skip
+    assert list(settings_to_overrides(given)) == [
+        "a.b=0.001",
+        "c.d=true",
+        'c.e=["x", "y\\n"]',
+        'f="文"',
+    ]
     for value in (None, float("nan"), object()):
         with pytest.raises(dualml.UserError, match="settings: x must be a number"):
-            list(overrides({"x": value}))
+            list(settings_to_overrides({"x": value}))
 
 
 def test_runs_traces_and_models_are_compared(
@@ -307,12 +320,12 @@ def test_runs_traces_and_models_are_compared(
 
     called: list[tuple[str, Any]] = []
 
-    def instead(name: str) -> Any:
+    def record_call(name: str) -> Any:
         return lambda *given, **options: called.append((name, (*given, options)))
 
-    monkeypatch.setattr(against, "compare_runs", instead("runs"))
-    monkeypatch.setattr(models, "compare", instead("models"))
-    monkeypatch.setattr(models, "compare_traces", instead("traces"))
+    monkeypatch.setattr(against, "compare_runs", record_call("runs"))
+    monkeypatch.setattr(models, "compare", record_call("models"))
+    monkeypatch.setattr(models, "compare_traces", record_call("traces"))
     dualml.compare(run, folder, margin=4.0)
     dualml.compare(tmp_path, str(tmp_path))
     (timed := tmp_path / "at 12:30").mkdir()
@@ -344,10 +357,12 @@ def test_experiments_have_titles_in_both_languages() -> None:
 
 def test_importing_loads_nothing() -> None:
     code = (
-        "import sys, dualml; assert not {'numpy', 'pydantic', 'dualml.api'} & set(sys.modules); "
+        "import sys, dualml; assert not {'numpy', 'pydantic', 'dualml.interface.api'} & "
+        "set(sys.modules); "
         "dualml.nothing"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
-                          timeout=60, check=False)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
     assert "module 'dualml' has no attribute 'nothing'" in done.stderr
     assert set(dualml.__all__) <= set(dir(dualml))

@@ -9,20 +9,20 @@ import cifar_files
 import numpy as np
 import pytest
 
-from dualml.backend import Recipe
-from dualml.data import load
-from dualml.errors import UserError
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.model.layers import Conv2d, Flatten, Linear
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.algorithms.model.vision import BatchNorm2d
+from dualml.algorithms.optim import SGD
+from dualml.backend import TrainingSpec
+from dualml.backend.reference.backend import NumpyBackend
+from dualml.common.errors import UserError
 from dualml.experiment.arm import Arm
-from dualml.experiment.exact import inexact
+from dualml.experiment.batch_norm_checks import batch_sizes
+from dualml.experiment.data import load
+from dualml.experiment.exactness import inexactness_reason
 from dualml.experiment.freeze import freeze
-from dualml.experiment.running import batches
 from dualml.experiment.schema import Experiment
-from dualml.model import initial_weights, model
-from dualml.model.layers import Conv2d, Flatten, Linear
-from dualml.model.spec import ModelSpec
-from dualml.model.vision import BatchNorm2d
-from dualml.optim import SGD
-from dualml.reference.backend import NumpyBackend
 
 SPEC = ModelSpec(
     "small",
@@ -39,14 +39,15 @@ SPEC = ModelSpec(
 def training() -> Any:
     draw = np.random.default_rng(0)
     x, y = draw.normal(size=(6, 2, 4, 4)).astype(np.float32), np.array([0, 1, 0, 1, 1, 0])
-    recipe = Recipe(
+    recipe = TrainingSpec(
         spec=SPEC, weights=initial_weights(SPEC, 0), rule=SGD(lr=0.1), x=x, y=y, updates=3
     )
     return NumpyBackend().training(recipe)
 
 
 def test_an_update_moves_the_running_statistics() -> None:
-    """Towards the mean and the unbiased variance of what the convolution gives."""
+    """The running statistics move towards the mean and the unbiased variance of the convolution's
+    output."""
     own, everything = training(), np.arange(6)
     x, weight = own.x.astype(float), own.weights()["conv.weight"].astype(float)
     windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(2, 3))
@@ -64,7 +65,7 @@ def test_looking_leaves_them() -> None:
     before = own.weights()
     own.trace(everything, everything[:2])
     own.evaluate(own.x, own.y)
-    own.memory(everything)
+    own.measure_memory(everything)
     assert all(np.array_equal(w, before[name]) for name, w in own.weights().items())
     with own.preserving_statistics():
         own.gradient(everything)
@@ -75,10 +76,20 @@ def test_looking_leaves_them() -> None:
 
 def test_they_are_saved_and_no_optimizer_sees_them() -> None:
     own = training()
-    assert list(own.weights()) == list(SPEC.tensors()) == [
-        "conv.weight", "bn.weight", "bn.bias", "bn.running_mean", "bn.running_var",
-        "fc.weight", "fc.bias"]  # fmt: skip
-    assert set(own.learned()) == set(SPEC.parameters())
+    assert (
+        list(own.weights())
+        == list(SPEC.tensors())
+        == [
+            "conv.weight",
+            "bn.weight",
+            "bn.bias",
+            "bn.running_mean",
+            "bn.running_var",
+            "fc.weight",
+            "fc.bias",
+        ]
+    )
+    assert set(own.trainable_weights()) == set(SPEC.parameters())
     own.step(np.arange(6), 1)
     weights, state = own.weights(), own.state()
     assert all(set(named) <= set(SPEC.parameters()) for named in state.values())
@@ -91,9 +102,9 @@ def test_they_are_saved_and_no_optimizer_sees_them() -> None:
 def test_several_ranks_are_not_held_against_one() -> None:
     spec = model("resnet18")
     arm = Arm(optimizer={"name": "sgd", "lr": 0.1}, world_size=2)
-    assert inexact(arm, 128, spec) == "batch_norm"
-    assert inexact(arm, 128, model("lenet")) is None
-    assert inexact(arm.model_copy(update={"world_size": 1}), 128, spec) is None
+    assert inexactness_reason(arm, 128, spec) == "batch_norm"
+    assert inexactness_reason(arm, 128, model("lenet")) is None
+    assert inexactness_reason(arm.model_copy(update={"world_size": 1}), 128, spec) is None
 
 
 @pytest.fixture
@@ -104,9 +115,14 @@ def data(tmp_path: Path) -> Any:
 def plan(data: Any, arm: dict[str, Any], **settings: Any) -> Any:
     own = {"optimizer": {"name": "sgd", "lr": 0.1}, "batch_size": 4, "updates": 1, **arm}
     table = {
-        "name": "x", "title": {"en": "x"}, "model": "resnet18", "sizes": {"width": 1},
-        "data": {"name": "mine"}, "arms": {"a": own}, **settings,
-    }  # fmt: skip
+        "name": "x",
+        "title": {"en": "x"},
+        "model": "resnet18",
+        "sizes": {"width": 1},
+        "data": {"name": "mine"},
+        "arms": {"a": own},
+        **settings,
+    }
     return freeze(Experiment.model_validate(table), data)
 
 
@@ -119,15 +135,21 @@ def test_a_plan_has_statistics_and_the_datas_shape(data: Any) -> None:
     assert len(made.data["mean"]) == 3
 
 
-@pytest.mark.parametrize(("arm", "words"), [
-    ({"zero": 1, "world_size": 2}, r"arms.a: .*batch normalisation.*zero = 1 does not keep"),
-    ({"recompute": ["conv1"]}, r"recompute = .* does not keep them"),
-    ({"split": {"stages": 2}, "world_size": 2}, "split does not keep them"),
-    ({"batch_size": 1}, r"needs two values per channel at least, and 'layer4.0.bn1' would have 1"),
-    ({"batch_size": 5}, "would have 1 of 1 sample"),  # 11 = 5 + 5 + 1
-    ({"batch_size": 4, "chunk": 3}, "would have 1 of 1 sample"),
-    ({"batch_size": 3, "world_size": 2}, "would have 1 of 1 sample"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arm", "words"),
+    [
+        ({"zero": 1, "world_size": 2}, r"arms.a: .*batch normalisation.*zero = 1 does not keep"),
+        ({"recompute": ["conv1"]}, r"recompute = .* does not keep them"),
+        ({"split": {"stages": 2}, "world_size": 2}, "split does not keep them"),
+        (
+            {"batch_size": 1},
+            r"needs two values per channel at least, and 'layer4.0.bn1' would have 1",
+        ),
+        ({"batch_size": 5}, "would have 1 of 1 sample"),  # 11 = 5 + 5 + 1
+        ({"batch_size": 4, "chunk": 3}, "would have 1 of 1 sample"),
+        ({"batch_size": 3, "world_size": 2}, "would have 1 of 1 sample"),
+    ],
+)
 def test_arms_that_cannot_keep_them_are_refused(data: Any, arm: dict, words: str) -> None:
     with pytest.raises(UserError, match=words):
         plan(data, arm)
@@ -135,4 +157,4 @@ def test_arms_that_cannot_keep_them_are_refused(data: Any, arm: dict, words: str
 
 def test_parts_of_batches_are_known() -> None:
     arm = Arm(optimizer={"name": "sgd", "lr": 0.1}, batch_size=10, world_size=4, chunk=2)
-    assert set(batches(arm, 24)) == {2, 1}  # 3 and 2 of ten, 1 of four, in chunks of two
+    assert set(batch_sizes(arm, 24)) == {2, 1}  # 3 and 2 of ten, 1 of four, in chunks of two

@@ -1,4 +1,5 @@
-"""The benchmark of a device: sections that fail alone, tables, pages, and the source tree's kit."""
+"""The device benchmark: sections that fail independently, tables, pages, and the kit in the source
+tree."""
 
 from __future__ import annotations
 
@@ -13,21 +14,21 @@ import pytest
 from typer.main import get_command
 
 from dualml.backend import backends
-from dualml.bench.page import PAGES, cell_text, page, tables
-from dualml.bench.run import RESULTS, run, well
-from dualml.bench.section import LAB, SUITE, Job, Section, sections
-from dualml.bench.suite import counts
-from dualml.cli.app import app
-from dualml.cli.bench import check_page, pick
-from dualml.errors import UserError
-from dualml.files import read_json, write_json
-from dualml.words import LANGUAGES, Words
+from dualml.common.errors import UserError
+from dualml.common.files import read_json, write_json
+from dualml.common.words import LANGUAGES, Messages
+from dualml.interface.bench.page import PAGES, cell_text, render_page, tables
+from dualml.interface.bench.run import RESULTS, all_checks_passed, run_sections
+from dualml.interface.bench.section import LAB, SUITE, BenchJob, BenchSection, list_sections
+from dualml.interface.bench.suite import junit_counts
+from dualml.interface.cli.app import app
+from dualml.interface.cli.bench import check_page, pick_sections
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Sections of all endings.
+#: Sections with every kind of outcome.
 ODD = """
 import os, time
-from dualml.errors import Unsupported
+from dualml.common.errors import Unsupported
 
 def good(job, add):
     add(suite=job.device, passed=3)
@@ -52,12 +53,12 @@ def hangs(job, add):
 """
 
 
-def job(folder: Path, seconds: float = 60.0) -> Job:
-    return Job("numpy", "auto", str(folder), 1, True, seconds)
+def job(folder: Path, seconds: float = 60.0) -> BenchJob:
+    return BenchJob("numpy", "auto", str(folder), 1, True, seconds)
 
 
-def odd(name: str, limit: float = 30.0) -> Section:
-    return Section(name, f"odd_sections:{name}", limit, SUITE.columns)
+def odd(name: str, limit: float = 30.0) -> BenchSection:
+    return BenchSection(name, f"odd_sections:{name}", limit, SUITE.columns)
 
 
 @pytest.fixture
@@ -71,7 +72,9 @@ def test_a_section_that_fails_costs_its_own_rows_alone(folder: Path) -> None:
     names = ["good", "wrong", "raises", "foreign", "crashes", "hangs", "good"]
     chosen = [odd(name, 4.0 if name == "hangs" else 30.0) for name in names]
     told: list[str] = []
-    found = run(backends()["numpy"], chosen, job(folder), lambda s, limit: told.append(s.name))
+    found = run_sections(
+        backends()["numpy"], chosen, job(folder), lambda s, limit: told.append(s.name)
+    )
     assert told == names
     assert found["device"] == "cpu"
     by_name = {s["name"]: s for s in found["sections"]}
@@ -82,36 +85,53 @@ def test_a_section_that_fails_costs_its_own_rows_alone(folder: Path) -> None:
     assert by_name["crashes"]["rows"][1]["reason"] == "ended with code 7"
     assert by_name["hangs"]["rows"][1]["reason"] == {"key": "stopped", "seconds": 4}
     assert read_json(folder / RESULTS) == found
-    assert not well(found)
-    assert well({"sections": [by_name["good"]]})
-    assert not well({"sections": [by_name["wrong"]]})
+    assert not all_checks_passed(found)
+    assert all_checks_passed({"sections": [by_name["good"]]})
+    assert not all_checks_passed({"sections": [by_name["wrong"]]})
 
 
 def test_what_no_time_is_left_for_says_so(folder: Path) -> None:
-    found = run(backends()["numpy"], [odd("good")], job(folder, 1.0))
+    found = run_sections(backends()["numpy"], [odd("good")], job(folder, 1.0))
     assert found["sections"][0]["state"] == "not_run"
     assert found["sections"][0]["rows"] == [{"reason": {"key": "no_time"}}]
 
 
 def test_a_device_that_is_not_there_is_one_line(folder: Path) -> None:
     with pytest.raises(UserError, match="numpy on cuda: backend numpy runs on the CPU only"):
-        run(backends()["numpy"], [odd("good")], replace(job(folder), device="cuda"))
+        run_sections(backends()["numpy"], [odd("good")], replace(job(folder), device="cuda"))
 
 
 def test_a_backend_without_sections_of_its_own_has_those_of_every_backend() -> None:
-    assert sections(backends()["numpy"]) == [LAB, SUITE]
+    assert list_sections(backends()["numpy"]) == [LAB, SUITE]
 
 
 def results() -> dict[str, Any]:
-    first = {"step": 2, "phase": "gradient", "tensor": "conv1.weight", "distance": 1e-3,
-             "envelope": 1e-6, "after": 1}  # fmt: skip
+    first = {
+        "step": 2,
+        "phase": "gradient",
+        "tensor": "conv1.weight",
+        "distance": 1e-3,
+        "envelope": 1e-6,
+        "after": 1,
+    }
     rows = [
-        {"arm": "sgd", "pair": ["torch (cuda:0)", "numpy"], "verdict": "equal", "envelopes": 1.234,
-         "accuracies": [0.5, 0.25]},
-        {"arm": "adam", "pair": ["a", "b"], "verdict": "different", "envelopes": None, "ok": False,
-         "reason": {"key": "divergence", **first}},
+        {
+            "arm": "sgd",
+            "pair": ["torch (cuda:0)", "numpy"],
+            "verdict": "equal",
+            "envelopes": 1.234,
+            "accuracies": [0.5, 0.25],
+        },
+        {
+            "arm": "adam",
+            "pair": ["a", "b"],
+            "verdict": "different",
+            "envelopes": None,
+            "ok": False,
+            "reason": {"key": "divergence", **first},
+        },
         {"arm": "gd", "reason": "<b>a | b</b>"},
-    ]  # fmt: skip
+    ]
     lab = {"name": "lab", "state": "done", "seconds": 1.0, "columns": LAB.columns, "rows": rows}
     machine = {"device": "cuda:0", "device_name": "A GPU", "torch": "2.13.0"}
     return {"sections": [lab], "machine": machine, "seconds": 61.5, "device": "cuda:0"}
@@ -119,7 +139,7 @@ def results() -> dict[str, Any]:
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_the_page_shows_what_was_measured_and_says_what_was_not(lang: str) -> None:
-    text, words = page([LAB, SUITE], lang, results()), Words(lang)
+    text, words = render_page([LAB, SUITE], lang, results()), Messages(lang)
     assert "50.00 / 25.00" in text
     assert "torch (cuda:0) – numpy" in text
     assert words("verdict.different") in text
@@ -133,13 +153,13 @@ def test_the_page_shows_what_was_measured_and_says_what_was_not(lang: str) -> No
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_the_page_of_nothing_says_that_nothing_was_run(lang: str) -> None:
-    text, words = page([LAB, SUITE], lang), Words(lang)
+    text, words = render_page([LAB, SUITE], lang), Messages(lang)
     assert words("bench.page.nothing") in text
     assert text.count(words("bench.not_run")) == 2
 
 
 def test_values_are_written_with_their_quartiles() -> None:
-    words = Words("en")
+    words = Messages("en")
     assert cell_text("milliseconds", [1.0, 1.2345, 2.0], words) == "1.23 (1 – 2)"
     assert cell_text("first_gap", -0.00123, words) == "-0.12"
     assert cell_text("noticed", False, words) == "no"
@@ -149,25 +169,33 @@ def test_values_are_written_with_their_quartiles() -> None:
 
 
 def test_the_suite_is_counted_with_its_reasons(tmp_path: Path) -> None:
-    cases = "".join(f'<testcase name="t{n}"><failure message="no {n}&#10;more"/></testcase>'
-                    for n in range(4))  # fmt: skip
+    cases = "".join(
+        f'<testcase name="t{n}"><failure message="no {n}&#10;more"/></testcase>' for n in range(4)
+    )
     skip = '<testcase name="s"><skipped message="one GPU"/></testcase>'
     path = tmp_path / "report.xml"
-    path.write_text(f'<testsuites><testsuite tests="9" failures="4" errors="0" skipped="1">{cases}'
-                    f"{skip}</testsuite></testsuites>")  # fmt: skip
-    assert counts(path) == {
-        "passed": 4, "failed": 4, "skipped": 1, "reason": "t0: no 0; t1: no 1; t2: no 2; + 1"
-    }  # fmt: skip
-    path.write_text(f'<testsuites><testsuite tests="3" failures="0" errors="0" skipped="1">{skip}'
-                    "</testsuite></testsuites>")  # fmt: skip
-    assert counts(path) == {"passed": 2, "failed": 0, "skipped": 1, "reason": "one GPU"}
+    path.write_text(
+        f'<testsuites><testsuite tests="9" failures="4" errors="0" skipped="1">{cases}'
+        f"{skip}</testsuite></testsuites>"
+    )
+    assert junit_counts(path) == {
+        "passed": 4,
+        "failed": 4,
+        "skipped": 1,
+        "reason": "t0: no 0; t1: no 1; t2: no 2; + 1",
+    }
+    path.write_text(
+        f'<testsuites><testsuite tests="3" failures="0" errors="0" skipped="1">{skip}'
+        "</testsuite></testsuites>"
+    )
+    assert junit_counts(path) == {"passed": 2, "failed": 0, "skipped": 1, "reason": "one GPU"}
 
 
 def test_sections_are_chosen_by_name() -> None:
-    assert pick([LAB, SUITE], ["conformance"]) == [SUITE]
-    assert pick([LAB, SUITE], None) == [LAB, SUITE]
+    assert pick_sections([LAB, SUITE], ["conformance"]) == [SUITE]
+    assert pick_sections([LAB, SUITE], None) == [LAB, SUITE]
     with pytest.raises(UserError, match="unknown section 'lap'; did you mean 'lab'"):
-        pick([LAB, SUITE], ["lap"])
+        pick_sections([LAB, SUITE], ["lap"])
 
 
 def test_a_page_shows_a_gpu_in_full_or_nothing(tmp_path: Path) -> None:
@@ -192,7 +220,7 @@ def test_results_are_shown_again_and_become_pages(tmp_path: Path) -> None:
     write_json(tmp_path / RESULTS, told)
     assert get_command(app).main(words, standalone_mode=False) == 1  # one row is not as it should
     for lang, name in PAGES.items():
-        assert (tmp_path / name).read_text("utf-8") == page([LAB, SUITE], lang, told)
+        assert (tmp_path / name).read_text("utf-8") == render_page([LAB, SUITE], lang, told)
 
 
 def test_the_source_tree_is_described_as_an_installation_would_be(tmp_path: Path) -> None:

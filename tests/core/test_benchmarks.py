@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from dualml.bench import timing
+from dualml.interface.bench import timing
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 @contextlib.contextmanager
 def loaded(name: str) -> Iterator[Any]:
-    """A module of `benchmarks`, which is a script's neighbour and in no package."""
+    """Load a module of `benchmarks`, which is no package."""
     spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -45,34 +45,36 @@ def pages() -> Iterator[Any]:
 
 
 def test_a_ratio_is_the_median_of_the_rounds_not_the_ratio_of_medians() -> None:
-    found = timing.ratio([2.0, 30.0, 8.0], [1.0, 10.0, 10.0])  # 2, 3, 0.8; medians: 8 / 10
+    found = timing.ratio_quartiles(
+        [2.0, 30.0, 8.0], [1.0, 10.0, 10.0]
+    )  # 2, 3, 0.8; medians: 8 / 10
     assert found.median == 2.0
     assert (found.low, found.high) == pytest.approx((1.4, 2.5))
 
 
 def test_a_disturbance_that_all_variants_share_changes_no_ratio() -> None:
     load = [1.0, 7.0, 2.0, 100.0]
-    found = timing.ratio([3 * x for x in load], [2 * x for x in load])
+    found = timing.ratio_quartiles([3 * x for x in load], [2 * x for x in load])
     assert (found.low, found.median, found.high) == (1.5, 1.5, 1.5)
 
 
 @pytest.mark.parametrize(("ours", "other"), [([1.0], [1.0]), ([1.0, 2.0], [1.0, 2.0, 3.0])])
 def test_rounds_that_do_not_pair_up_are_refused(ours: Any, other: Any) -> None:
     with pytest.raises(ValueError, match=f"received {len(ours)} and {len(other)}"):
-        timing.ratio(ours, other)
+        timing.ratio_quartiles(ours, other)
 
 
 def test_variants_take_turns_and_each_one_follows_each_other_one() -> None:
     calls: list[str] = []
 
     def variant(name: str) -> Any:
-        def once() -> float:
+        def run_once() -> float:
             calls.append(name)
             return float(len(calls))
 
-        return once
+        return run_once
 
-    times = timing.take_turns({name: variant(name) for name in "abc"}, rounds=40, warm_up=2)
+    times = timing.time_interleaved({name: variant(name) for name in "abc"}, rounds=40, warm_up=2)
     rounds = [calls[i : i + 3] for i in range(0, len(calls), 3)]
     assert len(rounds) == 42
     assert all(sorted(one) == ["a", "b", "c"] for one in rounds)
@@ -84,19 +86,19 @@ def test_variants_take_turns_and_each_one_follows_each_other_one() -> None:
 
 def test_the_best_competitor_has_the_smallest_median() -> None:
     times = {"ours": [0.0, 0.0], "spiky": [1.0, 1.0, 90.0], "steady": [2.0, 2.0, 2.0]}
-    assert timing.fastest(times, ["steady", "spiky"]) == "spiky"
+    assert timing.fastest_variant(times, ["steady", "spiky"]) == "spiky"
 
 
 def test_a_target_is_met_by_the_median_and_a_row_without_one_only_reports() -> None:
     times = {"ours": [1.0, 1.1, 1.2], "best": [1.0, 1.0, 1.0]}
     for target, met in ((1.1, True), (1.09, False), (None, None)):
-        row = timing.row("s", "w", "a", times, "ours", "best", target=target)
-        assert row.met is met
+        row = timing.make_row("s", "w", "a", times, "ours", "best", target=target)
+        assert row.meets_target is met
         assert row.describe()["met"] is met
-    limit = timing.Row(
+    limit = timing.RatioRow(
         section="s", what="w", against="a", ours=0.3, other=None, unit="s", ratio=None, target=0.25
     )
-    assert limit.met is False
+    assert limit.meets_target is False
 
 
 def test_the_slowest_rank_of_each_round_counts(ranks: Any) -> None:
@@ -122,8 +124,8 @@ def test_a_round_starts_together_and_is_the_mean_of_its_calls(ranks: Any) -> Non
 def test_a_missed_target_is_a_tie_only_where_rounds_fall_on_both_sides(ranks: Any) -> None:
     for ours, told in (([0.9, 0.9, 1.2, 1.2, 1.2], "why"), ([1.1, 1.2, 1.3, 1.2, 1.2], "")):
         times = {"a": ours, "b": [1.0] * 5}
-        made = timing.row("s", "w", "a", times, "a", "b", target=1.05)
-        assert made.met is False
+        made = timing.make_row("s", "w", "a", times, "a", "b", target=1.05)
+        assert made.meets_target is False
         assert ranks.tie(made, "why").note == told
 
 
@@ -165,12 +167,12 @@ def test_capabilities_name_the_types_that_differ_and_backends_that_are_not_there
 def test_a_table_goes_between_its_marks_on_both_pages(pages: Any, name: str) -> None:
     for path in pages.PAGES:
         page = path.read_text("utf-8")
-        made = pages.put(page, name, "one\n")
+        made = pages.replace_between_marks(page, name, "one\n")
         assert f"<!-- {name}: begin -->\none\n<!-- {name}: end -->" in made
-        assert pages.put(made, name, "one\n") == made
+        assert pages.replace_between_marks(made, name, "one\n") == made
         assert len(made.split("<!-- results: begin -->")) == 2
     with pytest.raises(ValueError, match="no marks"):
-        pages.put("a page", name, "one\n")
+        pages.replace_between_marks("a page", name, "one\n")
 
 
 @pytest.mark.parametrize(
@@ -184,7 +186,7 @@ def test_a_table_goes_between_its_marks_on_both_pages(pages: Any, name: str) -> 
         "start-up of two ranks, mindspore",
         "until the first sum is there",
         "partitions of a million labelled samples to 100 ranks",
-        "dealing 0.25 s, the rest is proving",
+        "partitioning 0.25 s, the rest is verification",
         "batches of 256 by index",
         "DataLoader, 2 workers",
         "GeneratorDataset, 2 workers",
@@ -201,7 +203,7 @@ def test_a_table_goes_between_its_marks_on_both_pages(pages: Any, name: str) -> 
 )
 def test_rows_of_several_ranks_have_chinese_words(text: str) -> None:
     with loaded("tables") as tables:
-        said = tables.say(text, "zh")
+        said = tables.translate_row(text, "zh")
     assert said != text
     assert not re.search(r"ranks|thousand|bucket|tensors|workers|proving|good|thread|, ", said)
 
@@ -214,22 +216,27 @@ def busy() -> Iterator[Any]:
 
 def test_fair_share_counts_the_threads_that_compete_for_the_cores(busy: Any) -> None:
     for (n, t, b), told in {
-        (1, 1, 1): 1.0, (1, 1, 4): 2.5, (1, 2, 1): 1.5, (2, 1, 4): 3.0, (4, 1, 4): 2.0,
-        (4, 2, 4): 1.5, (2, 2, 0): 1.0,
-    }.items():  # fmt: skip
+        (1, 1, 1): 1.0,
+        (1, 1, 4): 2.5,
+        (1, 2, 1): 1.5,
+        (2, 1, 4): 3.0,
+        (4, 1, 4): 2.0,
+        (4, 2, 4): 1.5,
+        (2, 2, 0): 1.0,
+    }.items():
         assert busy.fair(n, t, b, 2) == told
 
 
 def test_a_setting_is_kept_if_it_is_good_quiet_and_beside_others(busy: Any) -> None:
-    asked = [busy.Setting(busy.OURS, 2), busy.variable("GOMP_SPINCOUNT", 0, 2)]
-    asked.append(busy.Setting(busy.BESIDE, 2, busy=(0.5, 0.5)))
+    asked = [busy.ThreadSetting(busy.OURS, 2), busy.variable("GOMP_SPINCOUNT", 0, 2)]
+    asked.append(busy.ThreadSetting(busy.BESIDE, 2, busy=(0.5, 0.5)))
     quiet, other, ours = map(str, asked)
     times = {0: {quiet: [10.0, 10.1], other: [10.0, 10.0], ours: [11.0, 11.0]}}
     times |= {b: {quiet: [90.0], ours: [15.0, 15.0], other: [90.0]} for b in busy.LOADS if b}
     rows = {row.what: row for row in busy.judge("s", 1, asked, times, 2)}
-    assert rows[f"1 rank, {quiet}, quiet"].met is True
-    assert rows[f"1 rank, {ours}, beside 1 busy"].met is True
-    assert rows[f"1 rank, {ours}, quiet"].met is None
+    assert rows[f"1 rank, {quiet}, quiet"].meets_target is True
+    assert rows[f"1 rank, {ours}, beside 1 busy"].meets_target is True
+    assert rows[f"1 rank, {ours}, quiet"].meets_target is None
     kept = rows["1 rank, settings that keep to both limits"]
     assert (kept.ours, kept.other, kept.note) == (0, 3, "")
     times[0][ours] = [10.0, 10.1]
@@ -239,7 +246,7 @@ def test_a_setting_is_kept_if_it_is_good_quiet_and_beside_others(busy: Any) -> N
     assert "6.00, 4.50, 3.00 of fair" in rows[f"1 rank, {other}, quiet"].note
     times[1][ours] = [24.0, 22.0]
     rows = {row.what: row for row in busy.judge("s", 1, asked, times, 2)}
-    assert rows[f"1 rank, {ours}, beside 1 busy"].met is False
+    assert rows[f"1 rank, {ours}, beside 1 busy"].meets_target is False
 
 
 def test_busy_processes_end_with_the_block(busy: Any) -> None:
@@ -257,9 +264,14 @@ def test_busy_processes_end_with_the_block(busy: Any) -> None:
 
 def test_large_gains_keep_their_digits() -> None:
     with loaded("tables") as tables:
-        told = [tables.shares({"median": m, "low": low, "high": high}) for m, low, high in (
-            (0.98765, 0.9123, 1.2345), (0.98765, 0.98765, 0.98765), (0.00153, 0.00134, 0.0021),
-        )]  # fmt: skip
+        told = [
+            tables.shares({"median": m, "low": low, "high": high})
+            for m, low, high in (
+                (0.98765, 0.9123, 1.2345),
+                (0.98765, 0.98765, 0.98765),
+                (0.00153, 0.00134, 0.0021),
+            )
+        ]
     assert told == ["0.988 (0.91 – 1.23)", "0.988", "0.00153 (0.0013 – 0.0021)"]
 
 
@@ -270,8 +282,18 @@ def results() -> Iterator[Any]:
 
 
 def record(section: str, what: str) -> dict[str, Any]:
-    return {"section": section, "what": what, "against": "", "ours": 1.0, "other": None, "unit": "",
-            "ratio": None, "target": None, "met": None, "note": ""}  # fmt: skip
+    return {
+        "section": section,
+        "what": what,
+        "against": "",
+        "ours": 1.0,
+        "other": None,
+        "unit": "",
+        "ratio": None,
+        "target": None,
+        "met": None,
+        "note": "",
+    }
 
 
 def test_tables_measured_by_themselves_leave_the_rest_of_a_page(

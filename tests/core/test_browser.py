@@ -1,4 +1,5 @@
-"""The page in a real browser: figures answer, and nothing is lost without scripts or on paper."""
+"""The report page in a real browser: figures respond, and nothing is lost without scripts or on
+paper."""
 
 from __future__ import annotations
 
@@ -14,14 +15,24 @@ import fake_run
 import pytest
 from chromium import Browser
 
+from dualml.common.words import Messages
+from dualml.experiment.store.load import load
 from dualml.report import render
 from dualml.report.blocks import Fold, walk
 from dualml.report.compose import compose
 from dualml.report.draw import css, draw, script
-from dualml.report.draw.scales import spoken
-from dualml.report.figure import Axis, Bar, Box, Cells, Figure, Key, Line, Owner, Panel
-from dualml.store.load import load
-from dualml.words import Words
+from dualml.report.draw.scales import format_short
+from dualml.report.figure import (
+    Axis,
+    Bar,
+    BoxMark,
+    Figure,
+    Heatmap,
+    LegendEntry,
+    LineMark,
+    Panel,
+    SeriesId,
+)
 
 pytestmark = [
     pytest.mark.whole,
@@ -29,7 +40,7 @@ pytestmark = [
 ]
 
 MARKS = "[...document.querySelectorAll(`#figure-${arguments[0]} .m`)]"
-#: Owner → whether it is seen, of every mark of a figure.
+#: Owner → visibility, of every mark of a figure.
 SEEN = f"""return {MARKS}.map((m) => [m.dataset.arm ?? "", m.dataset.backend ?? "",
   m.getClientRects().length > 0])"""
 TIP = "const t = document.querySelector('.fig-tip'); return t.hidden ? '' : t.innerText"
@@ -37,19 +48,19 @@ TIP = "const t = document.querySelector('.fig-tip'); return t.hidden ? '' : t.in
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with chromium.started() as browser:
+    with chromium.start_browser() as browser:
         yield browser
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     arms = fake_run.MAIN | fake_run.SWEEP
-    return fake_run.make(tmp_path_factory.mktemp("run"), arms=arms)
+    return fake_run.make_run(tmp_path_factory.mktemp("run"), arms=arms)
 
 
 @pytest.fixture(scope="module")
 def reports(folder: Path) -> dict[str, Path]:
-    """By language."""
+    """Return the reports by language."""
     return {lang: render([folder], folder.parent / lang, lang)[0] for lang in ("en", "zh")}
 
 
@@ -70,12 +81,12 @@ def page(browser: Browser, report: Path) -> Iterator[Browser]:
 
 
 def figures(folder: Path) -> dict[str, Figure]:
-    blocks = walk(compose(load([folder]), Words("en")).blocks)
+    blocks = walk(compose(load([folder]), Messages("en")).blocks)
     return {block.name: block for block in blocks if isinstance(block, Figure)}
 
 
 def show(browser: Browser, folder: Path, figure: Figure) -> None:
-    """A figure on a page of its own."""
+    """Open a figure on a page of its own."""
     page = (
         '<!doctype html><meta charset="utf-8">'
         f"<style>{css()}</style>{draw(figure)}<script>{script()}</script>"
@@ -85,15 +96,17 @@ def show(browser: Browser, folder: Path, figure: Figure) -> None:
 
 
 def place_of(page: Browser, figure: str, mark: int, point: int) -> tuple[float, float]:
-    """Scrolls a point of a curve into view; where it is in the window."""
+    """Scroll a point of a curve into view and return its position in the window."""
     x, y = page.js(
         f"""const mark = {MARKS}.filter((m) => m.dataset.points)[arguments[1]];
         mark.scrollIntoView({{ block: "center", behavior: "instant" }});
         const [x, y] = mark.dataset.points.split("|")[arguments[2]].split(",").map(Number);
         const at = new DOMPoint(x, y).matrixTransform(mark.closest(".panel").getScreenCTM());
         return [at.x, at.y];""",
-        figure, mark, point,
-    )  # fmt: skip
+        figure,
+        mark,
+        point,
+    )
     return x, y
 
 
@@ -104,32 +117,38 @@ def key_of(page: Browser, figure: str, name: str) -> tuple[float, float]:
         key.scrollIntoView({ block: "center", behavior: "instant" });
         const box = key.getBoundingClientRect();
         return [box.x + box.width / 2, box.y + box.height / 2];""",
-        figure, name,
-    )  # fmt: skip
+        figure,
+        name,
+    )
     return x, y
 
 
 @pytest.mark.parametrize("point", [0, 3, -1])
 def test_the_pointer_shows_arm_backend_and_values(page: Browser, folder: Path, point: int) -> None:
-    """Of the curves of the figure in the order in which they are drawn."""
+    """The tooltip shows arm, backend and values of the curves, in drawing order."""
     shown = figures(folder)["main-epochs"]
     panel = shown.panels[0]
     assert panel is not None
-    lines = [m for m in panel.marks if isinstance(m, Line) and m.weight == "main" and m.joined]
-    line = next(m for m in lines if m.owner == Owner("adam", "torch"))
-    drawn = page.js(f"return {MARKS}.filter((m) => m.dataset.points).map((m) => "
-                    "[m.dataset.arm, m.dataset.backend])", "main-epochs")  # fmt: skip
+    lines = [m for m in panel.marks if isinstance(m, LineMark) and m.weight == "main" and m.joined]
+    line = next(m for m in lines if m.owner == SeriesId("adam", "torch"))
+    drawn = page.js(
+        f"return {MARKS}.filter((m) => m.dataset.points).map((m) => "
+        "[m.dataset.arm, m.dataset.backend])",
+        "main-epochs",
+    )
     index = point % page.js(
         f"return {MARKS}.filter((m) => m.dataset.points)[arguments[1]].dataset.points"
-        ".split('|').length", "main-epochs", drawn.index(["adam", "torch"]),
-    )  # fmt: skip
+        ".split('|').length",
+        "main-epochs",
+        drawn.index(["adam", "torch"]),
+    )
     page.point(*place_of(page, "main-epochs", drawn.index(["adam", "torch"]), index))
     tip = page.js(TIP)
     assert "adam · torch" in tip
     entry = tip[tip.index("adam · torch") :].splitlines()[1:3]
     assert entry == [
-        f"{panel.x.label}: {spoken(float(line.x[index]))}",
-        f"{panel.y.label}: {spoken(float(line.y[index]))}",
+        f"{panel.x.label}: {format_short(float(line.x[index]))}",
+        f"{panel.y.label}: {format_short(float(line.y[index]))}",
     ]
 
 
@@ -195,18 +214,21 @@ def test_the_keyboard_switches_and_walks(page: Browser) -> None:
 
 
 def test_bars_and_cells_tell_what_they_are(browser: Browser, tmp_path: Path) -> None:
-    """Also under names that could be markup, and what a hidden series leaves behind is silent."""
+    """Bars and cells have tooltips, also with names that look like markup; those of hidden series
+    do not respond."""
     evil = "<i>\"'&"
-    owner = Owner(series=evil)
-    bars = [Bar(0, 3, owner, left=1), Box(1, 0.7, 4, 0.6, owner, hint="so;many")]
+    owner = SeriesId(series=evil)
+    bars = [Bar(0, 3, owner, left=1), BoxMark(1, 0.7, 4, 0.6, owner, hint="so;many")]
     shown = Figure(
-        "shapes", "", "shapes",
+        "shapes",
+        "",
+        "shapes",
         [
             Panel(bars, Axis("ms"), Axis(names=("ring", evil))),
-            Panel([Cells([[7, 8]], 8, "samples")], Axis("label", names="ab"), Axis(names=("0",))),
+            Panel([Heatmap([[7, 8]], 8, "samples")], Axis("label", names="ab"), Axis(names=("0",))),
         ],
-        [Key("series", evil, f"part {evil}")],
-    )  # fmt: skip
+        [LegendEntry("series", evil, f"part {evil}")],
+    )
     show(browser, tmp_path, shown)
     tips = []
     for k in range(4):
@@ -220,16 +242,21 @@ def test_bars_and_cells_tell_what_they_are(browser: Browser, tmp_path: Path) -> 
         browser.point(x, y)
         tips.append(browser.js(TIP).strip().splitlines())
     name = f"part {evil}"
-    assert tips == [[name, "ring", "ms: 3"], [name, "so", "many"],
-                    ["0", "label a", "7"], ["0", "label b", "8"]]  # fmt: skip
+    assert tips == [
+        [name, "ring", "ms: 3"],
+        [name, "so", "many"],
+        ["0", "label a", "7"],
+        ["0", "label b", "8"],
+    ]
     browser.js("document.querySelector('.key').dispatchEvent(new MouseEvent('click'))")
     browser.js("document.querySelector('svg').focus()")
     browser.press("Right")
     assert browser.js(TIP).strip().splitlines() == ["0", "label a", "7"]
 
 
-def settled(page: Browser, body: str) -> Any:
-    """What a script gives twice in a row: a loaded machine lays a page out while it is asked."""
+def wait_until_stable(page: Browser, body: str) -> Any:
+    """Return a script's value once it is the same twice in a row: a loaded machine is still laying
+    out the page."""
     last, now = None, page.js(body)
     deadline = time.monotonic() + 20
     while now != last and time.monotonic() < deadline:
@@ -242,13 +269,13 @@ def test_without_scripts_nothing_is_missing(page: Browser, report: Path) -> None
     marks = """return [...document.querySelectorAll('svg.fig .m')]
       .filter((m) => m.getClientRects().length).length"""
     text = "return document.querySelector('main').innerText"
-    with_script = settled(page, marks), settled(page, text)
+    with_script = wait_until_stable(page, marks), wait_until_stable(page, text)
     page.cdp("Emulation.setScriptExecutionDisabled", value=True)
     page.open(report)
     page.js("document.querySelectorAll('details').forEach((d) => (d.open = true))")
     assert page.js("return document.querySelectorAll('[role=button], .fig-tip').length") == 0
     assert page.js("return document.querySelector('svg.fig').getAttribute('role')") == "img"
-    assert (settled(page, marks), settled(page, text)) == with_script
+    assert (wait_until_stable(page, marks), wait_until_stable(page, text)) == with_script
     assert with_script[0] > 50
 
 
@@ -271,15 +298,20 @@ def test_nothing_is_loaded_and_nothing_fails(page: Browser, report: Path) -> Non
 def test_no_page_is_wider_than_its_screen(
     page: Browser, reports: dict[str, Path], width: int, lang: str
 ) -> None:
-    page.cdp("Emulation.setDeviceMetricsOverride", width=width, height=844, deviceScaleFactor=2,
-             mobile=width < 500)  # fmt: skip
+    page.cdp(
+        "Emulation.setDeviceMetricsOverride",
+        width=width,
+        height=844,
+        deviceScaleFactor=2,
+        mobile=width < 500,
+    )
     page.open(reports[lang])
     page.js("document.querySelectorAll('details').forEach((d) => (d.open = true))")
     assert page.js("return document.documentElement.scrollWidth") <= width
     assert page.js("return innerWidth") == width
 
 
-#: Of every figure, letters that are cut off and letters that lie on others.
+#: Script that returns, for every figure, texts that are cut off and texts that overlap.
 FAULTS = """const faults = [];
 for (const svg of document.querySelectorAll("svg.fig")) {
   const all = svg.getBoundingClientRect();
@@ -297,7 +329,7 @@ return faults;"""
 
 
 def test_letters_of_figures_lie_inside_and_apart(page: Browser) -> None:
-    """Measured with the fonts of this machine: nothing cut, no label upon another."""
+    """Measured with this machine's fonts: no text is cut and no label overlaps another."""
     assert page.js("return document.querySelectorAll('svg.fig text').length") > 100
     assert page.js(FAULTS) == []
 
@@ -307,16 +339,19 @@ def test_letters_of_figures_lie_inside_and_apart(page: Browser) -> None:
 def test_long_names_lie_inside_and_apart(
     browser: Browser, tmp_path: Path, name: str, columns: int
 ) -> None:
-    bars = [Bar(row, 3 + row, Owner(f"{name}{row}"), text="12.5 ms") for row in (0, 1, 2)]
+    bars = [Bar(row, 3 + row, SeriesId(f"{name}{row}"), text="12.5 ms") for row in (0, 1, 2)]
     panel = Panel(bars, Axis(name), Axis(name, names=(name,) * 3, beside=(name,) * 3), name)
-    other = Panel([Line([0, 1e6], [1e-9, 1])], Axis("x"), Axis("loss", "log"), "title", height=90)
+    other = Panel(
+        [LineMark([0, 1e6], [1e-9, 1])], Axis("x"), Axis("loss", "log"), "title", height=90
+    )
     shown = Figure("long", "", "", [panel, other, panel, panel], columns=columns)
     show(browser, tmp_path, shown)
     assert browser.js(FAULTS) == []
 
 
 def test_letters_are_seen_on_dark_screens_and_on_paper(page: Browser) -> None:
-    """The light of the ground and of a figure's letters, from 0 to 255."""
+    """Text contrasts with the background on light and dark screens and on paper (brightness 0 to
+    255)."""
     light = """const of = (e, name) =>
         Math.max(...getComputedStyle(e)[name].match(/\\d+/g).map(Number));
       const figure = document.querySelector("svg.fig");
@@ -338,7 +373,7 @@ def test_paper_holds_what_is_folded(page: Browser, folder: Path, report: Path) -
     page.open(report)  # with its folds closed
     printed = pypdf.PdfReader(io.BytesIO(page.pdf()))
     text = "".join("".join(sheet.extract_text() for sheet in printed.pages).split())
-    folds = [b for b in walk(compose(load([folder]), Words("en")).blocks) if isinstance(b, Fold)]
+    folds = [b for b in walk(compose(load([folder]), Messages("en")).blocks) if isinstance(b, Fold)]
     assert len(folds) > 3
     for part in page.js(
         """return [...document.querySelectorAll("details")].flatMap((d) =>

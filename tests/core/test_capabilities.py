@@ -1,4 +1,5 @@
-"""`dualml capabilities` on the threads of the referee: what is right, and what must be noticed."""
+"""`dualml capabilities` on threads of the reference: correct results, and errors that must be
+noticed."""
 
 from __future__ import annotations
 
@@ -9,17 +10,17 @@ import numpy as np
 import pytest
 from command import dualml, strict
 
+from dualml.algorithms.communicator import DTYPES, PRIMITIVES, Implementation
 from dualml.backend import backends
-from dualml.capabilities import Column, Entry, columns, examine, probe
-from dualml.cli.capabilities import cell
-from dualml.communicator import DTYPES, PRIMITIVES, How
-from dualml.errors import TrialError, Unsupported, UserError
-from dualml.reference.communicator import ThreadCommunicator
-from dualml.words import phrases
+from dualml.backend.reference.communicator import ThreadCommunicator
+from dualml.common.errors import TrialError, Unsupported, UserError
+from dualml.common.words import section_messages
+from dualml.interface.cli.capabilities import cell
+from dualml.runner.capabilities import CapabilityColumn, ProbeResult, columns, probe, probe_backends
 
 
-def column(**options: Any) -> Column:
-    (found,) = examine([backends()["numpy"]], ["cpu"], **options)
+def column(**options: Any) -> CapabilityColumn:
+    (found,) = probe_backends([backends()["numpy"]], ["cpu"], **options)
     return found
 
 
@@ -88,21 +89,23 @@ def test_a_wrong_result_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_wrong_claim_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    truth = ThreadCommunicator.how
+    truth = ThreadCommunicator.implementation_of
 
-    def modest(self: Any, primitive: str, dtype: str = "float32", op: str = "sum") -> How:
+    def modest(
+        self: Any, primitive: str, dtype: str = "float32", op: str = "sum"
+    ) -> Implementation:
         told = truth(self, primitive, dtype, op)
-        return How("unsupported", "no") if primitive == "gather" else told
+        return Implementation("unsupported", "no") if primitive == "gather" else told
 
-    monkeypatch.setattr(ThreadCommunicator, "how", modest)
-    assert column().summary("gather") == Entry("unsupported", "no")
+    monkeypatch.setattr(ThreadCommunicator, "implementation_of", modest)
+    assert column().summary("gather") == ProbeResult("unsupported", "no")
 
-    monkeypatch.setattr(ThreadCommunicator, "how", truth)
-    real = probe.attempt
-    monkeypatch.setattr(probe, "attempt", lambda *args: real(*args[:-1], "native"))
+    monkeypatch.setattr(ThreadCommunicator, "implementation_of", truth)
+    real = probe.run_primitive
+    monkeypatch.setattr(probe, "run_primitive", lambda *args: real(*args[:-1], "native"))
     told = column().summary("scatter")
     assert told.kind == "failed"
-    assert "said to be native, but made of messages" in told.detail
+    assert "declared native, but made of messages" in told.detail
 
 
 def test_a_rank_that_raises_ends_it_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,22 +135,22 @@ def test_a_backend_that_cannot_start(error: Exception, monkeypatch: pytest.Monke
     found = column()
     assert (found.reason, found.ok) == (str(error), False)
     assert json.dumps(found.describe())
-    assert str(error) in cell(found, "reduce", phrases("en", "capabilities"), False).text
-    found.asked = False  # a GPU that was only looked for
+    assert str(error) in cell(found, "reduce", section_messages("en", "capabilities"), False).text
+    found.requested = False  # a GPU that was only looked for
     assert found.ok
-    looked_for = cell(found, "reduce", phrases("en", "capabilities"), False)
+    looked_for = cell(found, "reduce", section_messages("en", "capabilities"), False)
     assert looked_for.text.startswith("unsupported: ")
     assert looked_for.tone == "muted"
 
 
 def test_one_rank_has_nobody_to_talk_to() -> None:
     with pytest.raises(UserError, match="at least 2"):
-        examine([], None, ranks=1)
+        probe_backends([], None, ranks=1)
 
 
 def test_what_differs_is_listed_by_kind() -> None:
-    native, composed = Entry("native", "n"), Entry("composed", "c")
-    mixed = Column("b", "cpu")
+    native, composed = ProbeResult("native", "n"), ProbeResult("composed", "c")
+    mixed = CapabilityColumn("b", "cpu")
     mixed.entries["reduce"] = {
         "float32": {"sum": native, "prod": native},
         "int32": {"sum": native, "prod": composed},
@@ -155,11 +158,13 @@ def test_what_differs_is_listed_by_kind() -> None:
         "float64": {"sum": native, "prod": native},
     }
     assert mixed.summary("reduce") == native
-    assert mixed.differing("reduce") == {"composed": ["int32 prod", "int64"]}
-    shown = cell(mixed, "reduce", phrases("en", "capabilities"), False)
+    assert mixed.differing_types("reduce") == {"composed": ["int32 prod", "int64"]}
+    shown = cell(mixed, "reduce", section_messages("en", "capabilities"), False)
     assert (shown.text, shown.tone) == ("native: n", "good")
     assert shown.note == "composed: int32 prod, int64 (c)"
 
 
 def test_both_languages_have_the_same_words() -> None:
-    assert set(phrases("en", "capabilities")) == set(phrases("zh", "capabilities"))
+    assert set(section_messages("en", "capabilities")) == set(
+        section_messages("zh", "capabilities")
+    )

@@ -1,4 +1,5 @@
-"""Alterations: what is tried on an operation, in which scopes, and how it is said."""
+"""Mutations of a model's operations: which are tried, in which scopes, and how they are
+described."""
 
 from __future__ import annotations
 
@@ -11,21 +12,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.parity.causes.alteration import Alteration, Around
-from dualml.parity.causes.alterations import alterations
-from dualml.parity.causes.arrangements import arrangements
-from dualml.parity.causes.choice import determined
-from dualml.parity.causes.gradients import edges
-from dualml.parity.causes.moves import rate, ratio
-from dualml.parity.causes.runs import FITTED, fitted
-from dualml.parity.causes.scopes import scopes
-from dualml.parity.causes.settings import settings
-from dualml.parity.models.operations import Operation, Place
-from dualml.parity.models.say import change, explained, relation
-from dualml.parity.models.trace import Trace, key
-from dualml.words import phrases
+from dualml.common.words import section_messages
+from dualml.parity.causes.element_orders import element_orders
+from dualml.parity.causes.gradients import edge_mutations
+from dualml.parity.causes.mutation import Mutation, MutationContext
+from dualml.parity.causes.mutations import candidate_mutations
+from dualml.parity.causes.ranking import drop_undetermined
+from dualml.parity.causes.ratios import common_ratio, update_ratio
+from dualml.parity.causes.runs import FITTED, is_fitted
+from dualml.parity.causes.scopes import widen_scopes
+from dualml.parity.causes.settings import setting_values
+from dualml.parity.models.operations import Operation, SourceLocation
+from dualml.parity.models.sentences import describe_causes, describe_mutation, describe_relation
+from dualml.parity.models.trace import Trace, array_key
 
-PLACES = [Place("/net.py", line, "f(x)") for line in (3, 9)]
+PLACES = [SourceLocation("/net.py", line, "f(x)") for line in (3, 9)]
 
 
 def operation(number: int, name: str, inputs: tuple[str, ...], line: int = 0, **given: Any) -> Any:
@@ -35,7 +36,7 @@ def operation(number: int, name: str, inputs: tuple[str, ...], line: int = 0, **
 
 
 NORM = operation(0, "layer_norm", ("input:0", "parameter:w"), eps=1e-5)
-AROUND = Around(
+AROUND = MutationContext(
     (1e-7,),
     ("parameter:v",),
     {"input:0": (2, 6, 4), "parameter:w": (4,), "parameter:v": (4,), "op:7": (2, 6, 4)},
@@ -44,21 +45,21 @@ AROUND = Around(
 )
 
 
-def tried(one: Operation) -> list[Alteration]:
-    return list(alterations(one, [AROUND.shapes.get(n, ()) for n in one.inputs], AROUND))
+def all_mutations(one: Operation) -> list[Mutation]:
+    return list(candidate_mutations(one, [AROUND.shapes.get(n, ()) for n in one.inputs], AROUND))
 
 
 def test_settings_of_the_other_side_come_first() -> None:
-    assert settings("eps", 1e-5, NORM, AROUND)[0] == 1e-7
-    assert 1e-5 not in settings("eps", 1e-5, NORM, AROUND)
-    assert settings("training", True, NORM, AROUND) == [False]
-    assert [0, 2, 1] in settings("dims", [0, 1, 2], NORM, AROUND)
-    assert "ij,kj->ki" in settings("equation", "ij,kj->ik", NORM, AROUND)
-    assert -1 in settings("dim", 1, NORM, AROUND)
+    assert setting_values("eps", 1e-5, NORM, AROUND)[0] == 1e-7
+    assert 1e-5 not in setting_values("eps", 1e-5, NORM, AROUND)
+    assert setting_values("training", True, NORM, AROUND) == [False]
+    assert [0, 2, 1] in setting_values("dims", [0, 1, 2], NORM, AROUND)
+    assert "ij,kj->ki" in setting_values("equation", "ij,kj->ik", NORM, AROUND)
+    assert -1 in setting_values("dim", 1, NORM, AROUND)
 
 
 def test_every_sort_of_mistake_is_tried_on_one_operation() -> None:
-    seen = {(one.kind, one.action) for one in tried(NORM)}
+    seen = {(one.kind, one.action) for one in all_mutations(NORM)}
     assert {
         ("attribute", "set"),
         ("missing", "drop"),
@@ -75,47 +76,49 @@ def test_every_sort_of_mistake_is_tried_on_one_operation() -> None:
 
 
 def test_an_operand_that_skips_a_call_is_a_call_left_out() -> None:
-    around = Around(
+    around = MutationContext(
         (), (), {"op:1": (2,), "op:2": (2,)}, {}, (), {"op:2": ("op:1",)}, {"op:2": [[3]]}
     )
     one = Operation(3, "add", ("op:2",), {}, ((2,),))
-    kinds = {a.value: a.kind for a in alterations(one, [(2,)], around) if a.action == "operand"}
+    kinds = {
+        a.value: a.kind for a in candidate_mutations(one, [(2,)], around) if a.action == "operand"
+    }
     assert kinds["op:1"] == "missing"
 
 
 def test_a_kernel_that_trusts_its_settings_is_not_told_of_parameters_that_are_not_there() -> None:
     lstm = Operation(0, "lstm", ("input:0",), {"num_layers": 1, "train": True}, ((2, 6, 4),))
-    assert not [a for a in tried(lstm) if a.argument == "num_layers"]
+    assert not [a for a in all_mutations(lstm) if a.argument == "num_layers"]
 
 
 def test_scopes_are_the_call_its_line_and_all_that_is_like_it() -> None:
     calls = [operation(i, "layer_norm", ("input:0",), i // 2, eps=1e-5) for i in range(3)]
-    one = Alteration("attribute", "set", (0,), "layer_norm", "eps", 1e-7, 1e-5)
-    assert [a.sites for a in scopes(one, calls)] == [(0,), (0, 1), (0, 1, 2)]
-    once = Alteration("gradient", "detach", (0, 1), "layer_norm", 0)
-    assert scopes(once, calls) == [once]
+    one = Mutation("attribute", "set", (0,), "layer_norm", "eps", 1e-7, 1e-5)
+    assert [a.sites for a in widen_scopes(one, calls)] == [(0,), (0, 1), (0, 1, 2)]
+    once = Mutation("gradient", "detach", (0, 1), "layer_norm", 0)
+    assert widen_scopes(once, calls) == [once]
 
 
 def test_edges_are_those_through_which_all_wrong_gradients_come() -> None:
     calls = [operation(0, "a", ("parameter:u",)), operation(1, "b", ("op:0", "parameter:v"))]
     before = {0: {"parameter:u"}, 1: {"op:0", "parameter:u", "parameter:v"}}
-    found = [(one.sites, one.argument) for one in edges(calls, before, {"u"})]
+    found = [(one.sites, one.argument) for one in edge_mutations(calls, before, {"u"})]
     assert found[0] in (((0,), 0), ((1,), 0))
     assert ((1,), 1) not in found
 
 
 def test_one_number_between_two_arrays() -> None:
     x = np.arange(4.0)
-    assert ratio(x, 0.5 * x) == pytest.approx(0.5)
-    assert ratio(x, x**2) is None
-    assert ratio(x, np.zeros(4)) == 0
+    assert common_ratio(x, 0.5 * x) == pytest.approx(0.5)
+    assert common_ratio(x, x**2) is None
+    assert common_ratio(x, np.zeros(4)) == 0
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_every_alteration_has_words(lang: Any) -> None:
-    rows = [vars(one) for one in tried(NORM)]
+    rows = [vars(one) for one in all_mutations(NORM)]
     rows += [
-        vars(Alteration("optimizer", "optimizer", (), "", word, 2.0, None))
+        vars(Mutation("optimizer", "optimizer", (), "", word, 2.0, None))
         for word in (
             "beta1",
             "form:plain",
@@ -129,7 +132,7 @@ def test_every_alteration_has_words(lang: Any) -> None:
         )
     ]
     rows += [
-        vars(Alteration("layout", action, (0,), "cat", 0, (1, 0), "::"))
+        vars(Mutation("layout", action, (0,), "cat", 0, (1, 0), "::"))
         for action in (
             "index",
             "reorder",
@@ -157,19 +160,21 @@ def test_every_alteration_has_words(lang: Any) -> None:
             "swap",
         )
     ]
-    rows += [vars(Alteration("order", f"line:{w}", (0,), "add", 0, (1, 0), "::", "opt.py:12"))
-             for w in ("set", "swap", "drop")]  # fmt: skip
     rows += [
-        vars(Alteration("gradient", "detach", (0,), "cat", "")),
-        vars(Alteration("attribute", "settings", (0,), "conv1d", "", (("padding", 2),), (1,))),
+        vars(Mutation("order", f"line:{w}", (0,), "add", 0, (1, 0), "::", "opt.py:12"))
+        for w in ("set", "swap", "drop")
     ]
     rows += [
-        vars(Alteration("constant", "input", (0,), "div", 1, (word, 2.0)))
+        vars(Mutation("gradient", "detach", (0,), "cat", "")),
+        vars(Mutation("attribute", "settings", (0,), "conv1d", "", (("padding", 2),), (1,))),
+    ]
+    rows += [
+        vars(Mutation("constant", "input", (0,), "div", 1, (word, 2.0)))
         for word in ("scale", "fill", "shift")
     ]
     for row in rows:
-        assert "{" not in change(lang, row)
-    for phrase in (k for k in phrases(lang, "models") if k.startswith("evidence.")):
+        assert "{" not in describe_mutation(lang, row)
+    for phrase in (k for k in section_messages(lang, "models") if k.startswith("evidence.")):
         name = phrase.removeprefix("evidence.").removesuffix("_scattered")
         row = {
             "key": name,
@@ -179,15 +184,14 @@ def test_every_alteration_has_words(lang: Any) -> None:
             "share": 0.1,
             "indices": [1],
         }
-        assert relation(lang, row)
+        assert describe_relation(lang, row)
 
 
 def test_without_a_cause_nothing_is_named() -> None:
     found = {"causes": [], "equal": False, "tried": [10, 2], "evidence": [{"key": "permuted"}]}
-    said = " ".join(explained("en", found, ("torch", "mindspore"), 1))
+    said = " ".join(describe_causes("en", found, ("torch", "mindspore"), 1))
     assert said == (
-        "12 alterations were tried and none explains it. "
-        "Both hold the same numbers in another order."
+        "12 mutations were tried and none explains it. Both hold the same numbers in another order."
     )
 
 
@@ -196,10 +200,10 @@ def test_an_operand_is_left_out_only_where_nothing_else_takes_it() -> None:
     shapes = {"op:6": (2, 6, 4), "op:7": (2, 6, 4), "op:2": (2, 3, 6, 4)}
 
     def kinds(takers: list[list[int]], before: tuple[str, ...]) -> set[tuple[str, str, int]]:
-        around = Around((), (), shapes, {}, (), {"op:7": before}, {"op:7": takers})
+        around = MutationContext((), (), shapes, {}, (), {"op:7": before}, {"op:7": takers})
         return {
             (c.kind, c.action, len(c.sites))
-            for c in alterations(one, [(2, 6, 4)], around)
+            for c in candidate_mutations(one, [(2, 6, 4)], around)
             if c.value == "op:6"
         }
 
@@ -214,11 +218,11 @@ def test_an_operand_is_left_out_only_where_nothing_else_takes_it() -> None:
 
 def test_parts_numbers_and_precision_are_tried() -> None:
     shapes = {"op:1": (2, 6), "op:2": (2, 6, 5), "op:3": (2, 6)}
-    around = Around((5.0, 3e-2), (), shapes, {}, ())
+    around = MutationContext((5.0, 3e-2), (), shapes, {}, ())
     values = [
         (c.kind, c.action, c.argument, c.value)
         for name in ("div", "embedding", "normalize")
-        for c in alterations(operation(4, name, ("op:1", "op:3")), [(2, 6), (2, 6)], around)
+        for c in candidate_mutations(operation(4, name, ("op:1", "op:3")), [(2, 6), (2, 6)], around)
     ]
     for wanted in (
         ("operand", "operand", 0, ("op:2", 2, -1)),
@@ -233,8 +237,8 @@ def test_parts_numbers_and_precision_are_tried() -> None:
 @pytest.mark.parametrize("name", ["conv2d", "conv_transpose1d", "max_pool2d", "avg_pool2d"])
 def test_uneven_padding_is_tried(name: str) -> None:
     one = replace(operation(4, name, ("op:1",)), attributes={"padding": 1, "stride": 2})
-    around = Around((), (), {"op:1": (2, 3, 8, 8)}, {}, ())
-    ways = [c.value for c in alterations(one, [(2, 3, 8, 8)], around) if c.action == "pad"]
+    around = MutationContext((), (), {"op:1": (2, 3, 8, 8)}, {}, ())
+    ways = [c.value for c in candidate_mutations(one, [(2, 3, 8, 8)], around) if c.action == "pad"]
     assert ways == ["same", "same_before", "behind", "before"]
 
 
@@ -245,17 +249,17 @@ def test_a_number_in_the_place_of_nought_is_no_cause_where_any_does(
     values: tuple[float, ...], left: int
 ) -> None:
     changes = [
-        Alteration("optimizer", "optimizer", (), "", "weight_decay", value, ("fc.bias",))
+        Mutation("optimizer", "optimizer", (), "", "weight_decay", value, ("fc.bias",))
         for value in values
     ]
-    other = Alteration("attribute", "set", (1,), "conv2d", "padding", [1, 1], [0, 0])
+    other = Mutation("attribute", "set", (1,), "conv2d", "padding", [1, 1], [0, 0])
     runs: list[Any] = [SimpleNamespace(changes=(change,)) for change in (*changes, other)]
-    assert len(determined(runs)) == left + 1
+    assert len(drop_undetermined(runs)) == left + 1
 
 
 def test_heads_and_their_queries_keys_values_change_places() -> None:
-    assert ("regroup", 0, 4, 3) in list(arrangements((24,)))
-    assert ("regroup", 0, 3, 4) in list(arrangements((24,)))
+    assert ("regroup", 0, 4, 3) in list(element_orders((24,)))
+    assert ("regroup", 0, 3, 4) in list(element_orders((24,)))
 
 
 def test_the_rate_of_most_moves_is_the_rate() -> None:
@@ -265,19 +269,22 @@ def test_the_rate_of_most_moves_is_the_rate() -> None:
     there[:4] = rng.standard_normal(4)  # steps of gradients that are nothing but rounding
     a, b = Trace("torch", {}, [], {}), Trace("mindspore", {}, [], {})
     for trace, moved in ((a, move), (b, there)):
-        trace.arrays = {key("parameters", 0, "w"): start, key("update", 1, "w"): start + moved}
+        trace.arrays = {
+            array_key("parameters", 0, "w"): start,
+            array_key("update", 1, "w"): start + moved,
+        }
         trace.order = [["w"]]
-    c = rate(a, b, 1, {"parameter:w": "parameter:w"})
+    c = update_ratio(a, b, 1, {"parameter:w": "parameter:w"})
     assert c is not None
     assert abs(c - 0.25) < 1e-9
-    b.arrays[key("update", 1, "w")] = start + rng.standard_normal(40)
-    assert rate(a, b, 1, {"parameter:w": "parameter:w"}) is None
+    b.arrays[array_key("update", 1, "w")] = start + rng.standard_normal(40)
+    assert update_ratio(a, b, 1, {"parameter:w": "parameter:w"}) is None
 
 
 def test_one_fitted_number_has_to_explain_everything() -> None:
-    assert fitted(Alteration("constant", "output", (3,), "add", "", ("scale", 0.1), FITTED))
-    assert fitted(Alteration("optimizer", "optimizer", (), "", "lr_factor", 0.1))
-    assert not fitted(Alteration("constant", "output", (3,), "add", "", ("scale", 0.1)))
+    assert is_fitted(Mutation("constant", "output", (3,), "add", "", ("scale", 0.1), FITTED))
+    assert is_fitted(Mutation("optimizer", "optimizer", (), "", "lr_factor", 0.1))
+    assert not is_fitted(Mutation("constant", "output", (3,), "add", "", ("scale", 0.1)))
 
 
 MEMORY = """
@@ -295,6 +302,7 @@ except MemoryError:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
 def test_an_alteration_may_not_ask_for_more_than_half_of_the_memory() -> None:
-    done = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True,
-                          timeout=60, check=True)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY], capture_output=True, text=True, timeout=60, check=True
+    )
     assert done.stdout == "refused\n"

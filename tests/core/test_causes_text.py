@@ -1,4 +1,5 @@
-"""The finder's words for its causes: one table for each that a guess can name, and no other."""
+"""The finder's messages for its causes: exactly one table for each cause that a hypothesis can
+name."""
 
 from __future__ import annotations
 
@@ -10,23 +11,24 @@ from pathlib import Path
 
 import pytest
 
-from dualml import finder
-from dualml.diffs.load import catalogue
-from dualml.finder.paragraph import entries
-from dualml.words import phrases, table
+from dualml.common.words import load_messages, section_messages
+from dualml.parity import finder
+from dualml.parity.diffs.load import catalogue
+from dualml.parity.finder.paragraph import catalogue_entries
 
 FOLDER = Path(finder.__file__).parent
-#: Every cause there are words for.
-CAUSES = list(dict.fromkeys(key.rpartition(".")[0] for key in phrases("en", "cause")))
-#: Function → which of its arguments is the cause.
-MAKERS = {"Guess": 0, "scaled": 1, "weighted": 1}
-#: Cause and the keys of its detail, None where they do not stand at the same place.
+#: All causes that have messages.
+CAUSES = list(dict.fromkeys(key.rpartition(".")[0] for key in section_messages("en", "cause")))
+#: Function → index of the argument that is the cause.
+MAKERS = {"Hypothesis": 0, "scaled_tensors": 1, "fit_group_weights": 1}
+#: A cause and the keys of its detail; None if they are not at the same place.
 Named = tuple[str, set[str] | None]
 by_cause = pytest.mark.parametrize("cause", CAUSES)
 
 
 def words(node: ast.expr) -> list[str]:
-    """The causes that an expression can be; a name is found where it gets its value."""
+    """Return the causes that an expression can evaluate to; a name is followed to its
+    assignments."""
     if isinstance(node, ast.IfExp):
         return words(node.body) + words(node.orelse)
     if isinstance(node, ast.Name):
@@ -41,27 +43,30 @@ def keys(node: ast.expr | None) -> set[str] | None:
     return {key.value for key in node.keys if isinstance(key, ast.Constant)}
 
 
-def called(node: ast.Call, maker: str) -> Iterator[Named]:
-    """Of ``Guess(cause, predict, detail)`` and the functions that make one."""
-    detail = {"scaled": {"factor"}, "weighted": None}.get(maker, set())
-    if maker == "Guess" and len(node.args) > 2:
+def causes_in_call(node: ast.Call, maker: str) -> Iterator[Named]:
+    """Yield the causes of ``Hypothesis(cause, predict, detail)`` and of functions that make one."""
+    detail = {"scaled_tensors": {"factor"}, "fit_group_weights": None}.get(maker, set())
+    if maker == "Hypothesis" and len(node.args) > 2:
         detail = keys(node.args[2])
     yield from ((cause, detail) for cause in words(node.args[MAKERS[maker]]))
 
 
-def named(tree: ast.AST) -> Iterator[Named]:
+def named_causes(tree: ast.AST) -> Iterator[Named]:
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Name(id=maker)) if maker in MAKERS:
-                yield from called(node, maker)
+                yield from causes_in_call(node, maker)
             case ast.Tuple(elts=[ast.Constant() | ast.IfExp() as first, *_, ast.Dict() as detail]):
                 yield from ((cause, keys(detail)) for cause in words(first))  # (cause, …, detail)
             case ast.Assign(targets=[ast.Name(id="cause")], value=value):
                 yield from ((cause, None) for cause in words(value))
 
 
-NAMED = [one for path in sorted((FOLDER / "causes").glob("*.py"))
-         for one in named(ast.parse(path.read_text("utf-8")))]  # fmt: skip
+NAMED = [
+    one
+    for path in sorted((FOLDER / "causes").glob("*.py"))
+    for one in named_causes(ast.parse(path.read_text("utf-8")))
+]
 
 
 def placeholders(text: str) -> list[str]:
@@ -76,7 +81,7 @@ def test_every_cause_has_its_words_and_no_other() -> None:
 @by_cause
 def test_words_are_in_both_languages(cause: str) -> None:
     for field in ("says", "remedy"):
-        en, zh = (table(lang)[f"cause.{cause}.{field}"] for lang in ("en", "zh"))
+        en, zh = (load_messages(lang)[f"cause.{cause}.{field}"] for lang in ("en", "zh"))
         assert re.search(r"[\u4e00-\u9fff]", zh), field
         assert not re.search(r"[\u3000-\u9fff\uff00-\uffef]", en), field
         assert placeholders(en) == placeholders(zh), field
@@ -86,13 +91,13 @@ def test_words_are_in_both_languages(cause: str) -> None:
 
 @by_cause
 def test_every_guess_has_the_numbers_that_are_told(cause: str) -> None:
-    told = set(placeholders(table("en")[f"cause.{cause}.says"]))
-    assert placeholders(table("en")[f"cause.{cause}.remedy"]) == []
+    told = set(placeholders(load_messages("en")[f"cause.{cause}.says"]))
+    assert placeholders(load_messages("en")[f"cause.{cause}.remedy"]) == []
     for name, detail in NAMED:
         if name == cause and detail is not None:
             assert told <= detail, detail
 
 
 def test_entries_are_in_the_catalogue() -> None:
-    assert set(entries()) <= set(CAUSES)
-    assert {name for about in entries().values() for name in about} <= set(catalogue())
+    assert set(catalogue_entries()) <= set(CAUSES)
+    assert {name for about in catalogue_entries().values() for name in about} <= set(catalogue())

@@ -1,4 +1,4 @@
-"""A plan that was changed after it was frozen is not judged and not shown, unless one insists."""
+"""A plan that was changed after freezing is neither judged nor shown, unless forced."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from command import TOML, dualml
 
-from dualml.store.plan import ORDER, plan_folder
-from dualml.store.tensors import WEIGHTS
+from dualml.experiment.store.plan import ORDER, plan_folder
+from dualml.experiment.store.tensors import WEIGHTS
 
 pytestmark = pytest.mark.whole
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("ran")
     (base / "tiny.toml").write_text(TOML)
     words = ("run", base / "tiny.toml", "--backend", "numpy", "--no-report", "--out", base / "out")
@@ -26,8 +26,8 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(ran: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(ran, tmp_path / "out"))
+def folder(finished_run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished_run, tmp_path / "out"))
 
 
 def change_weight(folder: Path) -> None:
@@ -53,12 +53,15 @@ def change_hash(folder: Path) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), "plan_hash": "0" * 64}))
 
 
-@pytest.mark.parametrize(("change", "reason"), [
-    (change_weight, "the plan was changed after it was made: weights"),
-    (change_order, "the plan was changed after it was made: order"),
-    (change_experiment, "the plan was changed after it was made: experiment"),
-    (change_hash, "run.json's 000000000000"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (change_weight, "the plan was changed after it was made: weights"),
+        (change_order, "the plan was changed after it was made: order"),
+        (change_experiment, "the plan was changed after it was made: experiment"),
+        (change_hash, "run.json's 000000000000"),
+    ],
+)
 def test_a_changed_plan_is_noticed(folder: Path, change: object, reason: str) -> None:
     change(folder)  # type: ignore[operator]
     verdicts = (folder / "parity.json").read_bytes()
@@ -66,7 +69,7 @@ def test_a_changed_plan_is_noticed(folder: Path, change: object, reason: str) ->
         done = dualml(command, folder)
         assert done.returncode == 2
         assert reason in done.stderr
-        assert done.stderr.endswith("; --force looks at it anyway\n")
+        assert done.stderr.endswith("; --force reads it anyway\n")
         assert done.stderr.count("\n") == 1
     assert not (folder / "report.html").exists()
     assert dualml("parity", folder, "--force").returncode == 0

@@ -25,8 +25,10 @@ def test_show(ckpt: Path) -> None:
     lines = done.stdout.splitlines()
     assert lines[0] == f"{ckpt} (dualml): 7 tensors in 4 files, 167 elements, 832 B"
     assert lines[1:4] == [
-        "step 10", "layout: tensor = 2, world_size = 4", "SHA-256 of every file: as written",
-    ]  # fmt: skip
+        "step 10",
+        "layout: tensor = 2, world_size = 4",
+        "SHA-256 of every file: as written",
+    ]
     rows = [line.split() for line in lines[4:]]
     assert rows[0] == ["tensor", "shape", "type", "slices", "bytes"]
     assert ["weights/up.weight", "8", "×", "6", "F32", "2", "192"] in rows
@@ -52,8 +54,10 @@ def test_convert_and_compare(ckpt: Path, tmp_path: Path) -> None:
     assert dualml("checkpoint", "show", out, "--like", ckpt).returncode == 0
     done = dualml("checkpoint", "convert", ckpt, tmp_path / "w.npz", "--weights", "--json")
     assert [t["name"] for t in json.loads(done.stdout)["tensors"]] == [
-        "up.weight", "down.weight", "norm.bias",
-    ]  # fmt: skip
+        "up.weight",
+        "down.weight",
+        "norm.bias",
+    ]
     for one, other in ((tmp_path / "w.npz", ckpt), (ckpt, tmp_path / "w.npz")):
         assert dualml("checkpoint", "show", one, "--like", other).returncode == 0
     np.savez(tmp_path / "y.npz", **{"up.weights": np.zeros((8, 6))})
@@ -63,16 +67,19 @@ def test_convert_and_compare(ckpt: Path, tmp_path: Path) -> None:
     assert "near names: " in done.stderr
 
 
-@pytest.mark.parametrize(("words", "message"), [
-    (["show", "nowhere"], "there is no checkpoint nowhere"),
-    (["show", "{ckpt}/step00000010/rank0.safetensors"], "is one of 4 files; 1 is here"),
-    (["convert", "{ckpt}", "{ckpt}"], "is there already"),
-    (["convert", "{ckpt}", "x", "--to", "h5"], "--to 'h5'"),
-    (["convert", "{ckpt}", "x", "--shards", "-1"], "--shards is from 1"),
-    (["convert", "{ckpt}"], "DST"),
-    (["convert", "/dev/null", "x"], "not a file"),
-    (["convert", "{ckpt}", "/proc/x"], "/proc"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["show", "nowhere"], "there is no checkpoint nowhere"),
+        (["show", "{ckpt}/step00000010/rank0.safetensors"], "is one of 4 files; 1 is here"),
+        (["convert", "{ckpt}", "{ckpt}"], "is there already"),
+        (["convert", "{ckpt}", "x", "--to", "h5"], "--to 'h5'"),
+        (["convert", "{ckpt}", "x", "--shards", "-1"], "--shards is from 1"),
+        (["convert", "{ckpt}"], "DST"),
+        (["convert", "/dev/null", "x"], "not a file"),
+        (["convert", "{ckpt}", "/proc/x"], "/proc"),
+    ],
+)
 def test_errors_are_one_line(words: list[str], message: str, ckpt: Path, tmp_path: Path) -> None:
     done = dualml("checkpoint", *(w.format(ckpt=ckpt) for w in words), cwd=tmp_path)
     assert done.returncode == 2
@@ -82,7 +89,7 @@ def test_errors_are_one_line(words: list[str], message: str, ckpt: Path, tmp_pat
 
 @pytest.mark.whole
 def test_what_a_run_leaves(lab: Path, tmp_path: Path) -> None:
-    """The weights of a trial, and the frozen ones of its plan."""
+    """The weights of a trial can be shown, and converted together with the plan's frozen ones."""
     code, _ = run_lab(lab, tmp_path / "out", "--arm", "gd")
     assert code == 0
     trial = tmp_path / "out/trials/gd/numpy/seed0"
@@ -97,7 +104,7 @@ def test_what_a_run_leaves(lab: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", ["checkpoint.md", "checkpoint.zh.md"])
 def test_the_pages_name_every_format(page: str) -> None:
-    from dualml.checkpoint.convert import TARGETS
+    from dualml.runner.checkpoint.convert import TARGETS
 
     text = (DOCS / page).read_text("utf-8")
     assert all(f"`{to}`" in text for to in TARGETS)

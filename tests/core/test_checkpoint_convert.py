@@ -1,4 +1,5 @@
-"""From every format to every other, bit for bit, in pieces, and never over what is there."""
+"""Conversion between all checkpoint formats: bit for bit, in chunks, and never over an existing
+target."""
 
 from __future__ import annotations
 
@@ -14,10 +15,10 @@ import pytest
 from checkpoint_cases import arrays, assert_equal, files_of, on_mesh, save_on
 from safetensors.numpy import load_file
 
-from dualml.checkpoint import Slice, opened
-from dualml.checkpoint.convert import AT_ONCE, TARGETS, begun, convert
-from dualml.checkpoint.weights import weights_of
-from dualml.errors import UserError
+from dualml.common.errors import UserError
+from dualml.runner.checkpoint import Slice, open_checkpoint
+from dualml.runner.checkpoint.convert import READ_CHUNK_BYTES, TARGETS, convert, temporary_prefix
+from dualml.runner.checkpoint.weights import select_weights
 
 NAMES = {"dualml": "d", "safetensors": "s.safetensors", "dcp": "p", "npz": "n.npz"}
 
@@ -32,26 +33,31 @@ def ckpt(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("second", TARGETS)
 def test_there_and_back(first: str, second: str, ckpt: Path, tmp_path: Path) -> None:
     a, b = tmp_path / NAMES[first], tmp_path / "again" / NAMES[second]
-    assert convert(opened(ckpt), a, first) == first
-    assert opened(a).format == first
-    convert(opened(a), b, second)
-    assert_equal(opened(b), arrays())
-    assert opened(b).step == (None if "npz" in (first, second) else 10)
+    assert convert(open_checkpoint(ckpt), a, first) == first
+    assert open_checkpoint(a).format == first
+    convert(open_checkpoint(a), b, second)
+    assert_equal(open_checkpoint(b), arrays())
+    assert open_checkpoint(b).step == (None if "npz" in (first, second) else 10)
 
 
-@pytest.mark.parametrize(("name", "to"), [
-    ("x", "dualml"), ("x.safetensors", "safetensors"), ("x.npz", "npz"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "to"),
+    [
+        ("x", "dualml"),
+        ("x.safetensors", "safetensors"),
+        ("x.npz", "npz"),
+    ],
+)
 def test_the_name_says_the_format(name: str, to: str, ckpt: Path, tmp_path: Path) -> None:
-    assert convert(opened(ckpt), tmp_path / name) == to
-    assert opened(tmp_path / name).format == to
+    assert convert(open_checkpoint(ckpt), tmp_path / name) == to
+    assert open_checkpoint(tmp_path / name).format == to
 
 
 @pytest.mark.parametrize("shards", [1, 2, 3, 7, 100])
 @pytest.mark.parametrize("to", ["dualml", "dcp", "safetensors"])
 def test_any_number_of_files(to: str, shards: int, ckpt: Path, tmp_path: Path) -> None:
-    convert(opened(ckpt), tmp_path / "x", to, shards)
-    found = opened(tmp_path / "x")
+    convert(open_checkpoint(ckpt), tmp_path / "x", to, shards)
+    found = open_checkpoint(tmp_path / "x")
     assert_equal(found, arrays())
     up = found.tensors["weights/up.weight"]
     assert len(up.shards) == (1 if to == "safetensors" else min(shards, 8))
@@ -68,58 +74,60 @@ def test_any_number_of_files(to: str, shards: int, ckpt: Path, tmp_path: Path) -
 
 
 def test_weights_alone_under_their_own_names(ckpt: Path, tmp_path: Path) -> None:
-    convert(weights_of(opened(ckpt)), tmp_path / "w.safetensors")
+    convert(select_weights(open_checkpoint(ckpt)), tmp_path / "w.safetensors")
     plain = load_file(tmp_path / "w.safetensors")
     assert sorted(plain) == ["down.weight", "norm.bias", "up.weight"]
     with pytest.raises(UserError, match=r"has no tensors called weights/NAME, but down.weight, "):
-        weights_of(opened(tmp_path / "w.safetensors"))
+        select_weights(open_checkpoint(tmp_path / "w.safetensors"))
 
 
 def test_bits_that_numpy_has_no_type_for(tmp_path: Path) -> None:
     bits = np.arange(2**16, dtype=np.uint16)
     half = np.arange(2**16, dtype=np.uint16).view(np.float16)
-    save_on(1, lambda rank: [Slice.whole("b", bits, "BF16"), Slice.whole("h", half)],
-            tmp_path / "a")  # fmt: skip
+    save_on(1, lambda rank: [Slice.full("b", bits, "BF16"), Slice.full("h", half)], tmp_path / "a")
     for number, to in enumerate(("safetensors", "dcp", "dualml")):
-        convert(opened(tmp_path / "a"), tmp_path / str(number), to, 3)
-        found = opened(tmp_path / str(number))
+        convert(open_checkpoint(tmp_path / "a"), tmp_path / str(number), to, 3)
+        found = open_checkpoint(tmp_path / str(number))
         assert found.tensors["b"].kind == "BF16"
         assert found.read("b", raw=True).tobytes() == bits.tobytes()
         assert found.read("h").tobytes() == half.tobytes()
     with pytest.raises(UserError, match=r"NumPy has no BF16, of which b is .* convert to safeten"):
-        convert(opened(tmp_path / "a"), tmp_path / "x.npz")
+        convert(open_checkpoint(tmp_path / "a"), tmp_path / "x.npz")
     assert not (tmp_path / "x.npz").exists()
 
 
 @pytest.mark.parametrize("to", TARGETS)
 def test_a_large_tensor_is_never_in_memory_whole(to: str, tmp_path: Path) -> None:
-    """Cut along its columns by 8 ranks, rows are put together from all of their files."""
-    big = np.arange(8 * AT_ONCE // 8, dtype=np.float64).reshape(1024, -1)
+    """A matrix split by columns over 8 ranks is assembled row by row from all of their files."""
+    big = np.arange(8 * READ_CHUNK_BYTES // 8, dtype=np.float64).reshape(1024, -1)
     columns = np.split(big, 8, axis=1)
     width = columns[0].shape[1]
     save_on(8, lambda r: [Slice("x", big.shape, (0, r * width), columns[r])], tmp_path / "a")
     tracemalloc.start()
     try:
-        convert(opened(tmp_path / "a"), tmp_path / "b", to, 1 if to == "npz" else 3)
+        convert(open_checkpoint(tmp_path / "a"), tmp_path / "b", to, 1 if to == "npz" else 3)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert big.nbytes == 8 * AT_ONCE
-    assert peak < 3 * AT_ONCE
+    assert big.nbytes == 8 * READ_CHUNK_BYTES
+    assert peak < 3 * READ_CHUNK_BYTES
     path = (tmp_path / "b").rename(tmp_path / "b.npz") if to == "npz" else tmp_path / "b"
-    assert opened(path).read("x").tobytes() == big.tobytes()
+    assert open_checkpoint(path).read("x").tobytes() == big.tobytes()
 
 
-@pytest.mark.parametrize(("words", "message"), [
-    ({"to": "pickle"}, "--to 'pickle'; known: dcp, dualml, npz, safetensors"),
-    ({"shards": 0}, "--shards is from 1 to 100,000; received 0"),
-    ({"to": "npz", "shards": 2}, "is one file and --shards is 2: name a folder"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"to": "pickle"}, "--to 'pickle'; known: dcp, dualml, npz, safetensors"),
+        ({"shards": 0}, "--shards is from 1 to 100,000; received 0"),
+        ({"to": "npz", "shards": 2}, "is one file and --shards is 2: name a folder"),
+    ],
+)
 def test_what_cannot_be_asked(
     words: dict[str, Any], message: str, ckpt: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(UserError, match=message):
-        convert(opened(ckpt), tmp_path / "x", **words)
+        convert(open_checkpoint(ckpt), tmp_path / "x", **words)
 
 
 def test_what_is_there_already_stays(ckpt: Path, tmp_path: Path) -> None:
@@ -128,11 +136,11 @@ def test_what_is_there_already_stays(ckpt: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     for name in ("there", "there/x", "ckpt", "link"):
         with pytest.raises(UserError, match="is there already: name another one, or remove it"):
-            convert(opened(ckpt), tmp_path / name)
+            convert(open_checkpoint(ckpt), tmp_path / name)
     assert (tmp_path / "there" / "x").read_text() == "mine"
     (tmp_path / "empty").mkdir()
-    convert(opened(ckpt), tmp_path / "empty")
-    assert_equal(opened(tmp_path / "empty"), arrays())
+    convert(open_checkpoint(ckpt), tmp_path / "empty")
+    assert_equal(open_checkpoint(tmp_path / "empty"), arrays())
 
 
 def test_a_changed_file_is_not_passed_on(ckpt: Path, tmp_path: Path) -> None:
@@ -141,7 +149,7 @@ def test_a_changed_file_is_not_passed_on(ckpt: Path, tmp_path: Path) -> None:
     content[-1] ^= 1
     path.write_bytes(content)
     with pytest.raises(UserError, match=r"rank1.safetensors: its SHA-256 is .*it was changed"):
-        convert(opened(ckpt), tmp_path / "x")
+        convert(open_checkpoint(ckpt), tmp_path / "x")
     assert not (tmp_path / "x").exists()
 
 
@@ -154,35 +162,35 @@ def test_names_that_no_reader_takes_are_refused_before_anything_is_written(
         ("x.pt", "npz"),
     ):
         with pytest.raises(UserError, match="what a file of another kind is called, or one of"):
-            convert(opened(ckpt), tmp_path / name, to)
+            convert(open_checkpoint(ckpt), tmp_path / name, to)
         assert not (tmp_path / name).exists()
-    convert(opened(ckpt), tmp_path / "checkpoint.safetensors")
-    assert_equal(opened(tmp_path / "checkpoint.safetensors"), arrays())
+    convert(open_checkpoint(ckpt), tmp_path / "checkpoint.safetensors")
+    assert_equal(open_checkpoint(tmp_path / "checkpoint.safetensors"), arrays())
 
 
 def test_nothing_is_written_into_the_source(
     ckpt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(UserError, match=r"lies in .*ckpt, which is read: name another place"):
-        convert(opened(ckpt), ckpt / "all.safetensors")
+        convert(open_checkpoint(ckpt), ckpt / "all.safetensors")
     (tmp_path / "empty").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "empty")
     with pytest.raises(UserError, match="link is there already"):
-        convert(opened(ckpt), tmp_path / "link")
+        convert(open_checkpoint(ckpt), tmp_path / "link")
     monkeypatch.chdir(tmp_path / "empty")
     with pytest.raises(UserError, match=r"^\. is the folder you are in: name a new one"):
-        convert(opened(ckpt), ".")
+        convert(open_checkpoint(ckpt), ".")
 
 
 def test_only_what_ended_conversions_of_this_host_left_is_removed(
     ckpt: Path, tmp_path: Path
 ) -> None:
-    ours = begun(tmp_path / "x")
+    ours = temporary_prefix(tmp_path / "x")
     dead, own = f"{ours}{2**22 + 1}", f"{ours}{os.getpid()}"  # beyond the largest of Linux
     kept = [".x.20240101", ".x.dualml-elsewhere-999999999", f"{ours}1", f"{ours}1a"]
     for name in (dead, own, *kept):
         (tmp_path / name).mkdir()
-    convert(opened(ckpt), tmp_path / "x")
+    convert(open_checkpoint(ckpt), tmp_path / "x")
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(["ckpt", "x", *kept])
 
 
@@ -192,18 +200,18 @@ def test_more_files_than_a_process_may_have_open(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
     try:
-        convert(opened(tmp_path / "rows.npz"), tmp_path / "many", shards=400)
-        found = opened(tmp_path / "many")
+        convert(open_checkpoint(tmp_path / "rows.npz"), tmp_path / "many", shards=400)
+        found = open_checkpoint(tmp_path / "many")
         np.testing.assert_array_equal(found.read("w"), rows)
         convert(found, tmp_path / "one", shards=1)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
     assert len(found.files) == 400
-    np.testing.assert_array_equal(opened(tmp_path / "one").read("w"), rows)
+    np.testing.assert_array_equal(open_checkpoint(tmp_path / "one").read("w"), rows)
 
 
 def test_an_archive_has_no_names_with_a_zero(tmp_path: Path) -> None:
-    save_on(1, lambda rank: [Slice.whole("a\0b", np.zeros(2))], tmp_path / "a")
+    save_on(1, lambda rank: [Slice.full("a\0b", np.zeros(2))], tmp_path / "a")
     with pytest.raises(UserError, match=r"no array of an .npz can be called a\\x00b"):
-        convert(opened(tmp_path / "a"), tmp_path / "x.npz")
+        convert(open_checkpoint(tmp_path / "a"), tmp_path / "x.npz")
     assert not (tmp_path / "x.npz").exists()

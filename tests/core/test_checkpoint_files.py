@@ -1,4 +1,4 @@
-"""Safetensors files: as the library reads and writes them, with all types, and damaged."""
+"""Safetensors files: compatible with the library, with all dtypes, and damaged ones."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from dualml.checkpoint import opened, writing
-from dualml.checkpoint.kinds import EXACT, HELD, kind_of
-from dualml.checkpoint.writing import Planned, write
-from dualml.errors import UserError
-from dualml.precision.types import rounded
+from dualml.algorithms.precision.types import round_to_type
+from dualml.common.errors import UserError
+from dualml.runner.checkpoint import open_checkpoint, writing
+from dualml.runner.checkpoint.kinds import EXACT, STORAGE_DTYPES, kind_of
+from dualml.runner.checkpoint.writing import PlannedTensor, write_safetensors
 
 
-def planned(array: Any, kind: str = "") -> Planned:
+def planned(array: Any, kind: str = "") -> PlannedTensor:
     kind = kind or str(kind_of(array.dtype))
-    return Planned(kind, array.shape, lambda: iter([array]))
+    return PlannedTensor(kind, array.shape, lambda: iter([array]))
 
 
 def raw(path: Path, header: Any, data: bytes) -> Path:
-    """A file with a header of one's own."""
+    """Write a safetensors file with the given header."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
     return path
@@ -43,7 +43,7 @@ def arrays() -> dict[str, Any]:
 
 def test_the_library_reads_what_is_written(tmp_path: Path) -> None:
     given = arrays()
-    write(tmp_path / "a", {n: planned(a) for n, a in given.items()}, {"format": "pt"})
+    write_safetensors(tmp_path / "a", {n: planned(a) for n, a in given.items()}, {"format": "pt"})
     read = load_file(tmp_path / "a")
     assert read.keys() == given.keys()
     for name, array in given.items():
@@ -54,7 +54,7 @@ def test_the_library_reads_what_is_written(tmp_path: Path) -> None:
 def test_what_the_library_writes_is_read(tmp_path: Path) -> None:
     given = arrays()
     save_file(given, tmp_path / "a.safetensors")
-    checkpoint = opened(tmp_path / "a.safetensors")
+    checkpoint = open_checkpoint(tmp_path / "a.safetensors")
     assert checkpoint.tensors.keys() == given.keys()
     for name, array in given.items():
         np.testing.assert_array_equal(checkpoint.read(name), array)
@@ -65,12 +65,12 @@ def test_what_the_library_writes_is_read(tmp_path: Path) -> None:
 
 
 def test_bfloat16_and_other_bits_pass_unchanged(tmp_path: Path) -> None:
-    """All 65,536 patterns of 16 bits, those of NaN included; as numbers they are float32's."""
+    """All 65,536 patterns of 16 bits, including NaNs, survive; as numbers they are float32's."""
     bits = np.arange(2**16, dtype=np.uint16).reshape(256, 256)
     small = np.arange(256, dtype=np.uint8)
     kinds = {"BF16": bits, "F16": bits.view(np.float16), "F8_E4M3": small, "F8_E5M2": small}
-    write(tmp_path / "a.safetensors", {k: planned(a, k) for k, a in kinds.items()}, {})
-    checkpoint = opened(tmp_path / "a.safetensors")
+    write_safetensors(tmp_path / "a.safetensors", {k: planned(a, k) for k, a in kinds.items()}, {})
+    checkpoint = open_checkpoint(tmp_path / "a.safetensors")
     for kind, array in kinds.items():
         read = checkpoint.read(kind, raw=True)
         assert read.tobytes() == array.tobytes()
@@ -79,7 +79,7 @@ def test_bfloat16_and_other_bits_pass_unchanged(tmp_path: Path) -> None:
     assert wide.dtype == np.float32
     np.testing.assert_array_equal((wide.view(np.uint32) >> 16).astype(np.uint16), bits)
     finite = wide[np.isfinite(wide)]
-    np.testing.assert_array_equal(rounded(finite, "bf16"), finite.astype(np.float64))
+    np.testing.assert_array_equal(round_to_type(finite, "bf16"), finite.astype(np.float64))
     with pytest.raises(UserError, match="F8_E4M3 is F8_E4M3, which NumPy cannot compute with"):
         checkpoint.read("F8_E4M3")
 
@@ -90,17 +90,17 @@ def test_a_file_that_was_cut_short_names_its_damaged_tensors(tmp_path: Path) -> 
     whole = path.read_bytes()
     path.write_bytes(whole[:-1])
     with pytest.raises(UserError, match=r"cut short: [\d,]+ bytes of [\d,]+; damaged: last; take"):
-        opened(path)
+        open_checkpoint(path)
     path.write_bytes(whole[:-801])
     with pytest.raises(UserError, match="damaged: first, last"):
-        opened(path)
+        open_checkpoint(path)
     path.write_bytes(whole + b"\0")
     with pytest.raises(UserError, match="1 bytes more than its header speaks of"):
-        opened(path)
+        open_checkpoint(path)
     for length in (0, 4, 8, 50):
         path.write_bytes(whole[:length])
         with pytest.raises(UserError, match="not a safetensors file, or one that was cut short"):
-            opened(path)
+            open_checkpoint(path)
 
 
 ENTRY = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
@@ -131,20 +131,20 @@ def test_a_header_that_cannot_be_is_one_line(case: str, tmp_path: Path) -> None:
     header, message = WRONG[case]
     path = raw(tmp_path / "a.safetensors", header, bytes(8))
     with pytest.raises(UserError, match="not a sound safetensors file") as error:
-        opened(path)
+        open_checkpoint(path)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
 def test_the_hash_is_that_of_the_file(tmp_path: Path) -> None:
-    written = write(tmp_path / "a", {"x": planned(np.arange(9.0))}, {})
+    written = write_safetensors(tmp_path / "a", {"x": planned(np.arange(9.0))}, {})
     assert written.sha256 == writing.sha256(tmp_path / "a")
     assert written.bytes == (tmp_path / "a").stat().st_size
     with pytest.raises(FileExistsError):
-        write(tmp_path / "a", {}, {})
+        write_safetensors(tmp_path / "a", {}, {})
 
 
 def test_every_held_type_has_a_width() -> None:
-    assert all(dtype.itemsize in (1, 2, 4, 8) for dtype in HELD.values())
+    assert all(dtype.itemsize in (1, 2, 4, 8) for dtype in STORAGE_DTYPES.values())
     assert kind_of(np.dtype(">f4")) == "F32"
     assert kind_of(np.dtype("O")) is None

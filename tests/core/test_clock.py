@@ -1,4 +1,4 @@
-"""Stopwatches wait for the device, and what is published is what they tell."""
+"""Timers wait for the device, and published times are the timers' readings."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from dualml.backend import backends
-from dualml.clock import EVENTS, WALL, start_wall
+from dualml.backend.reference.communicator import run_threads
+from dualml.common.clock import EVENTS, WALL, start_wall_clock
 from dualml.experiment.arm import Arm
-from dualml.reference.communicator import run_threads
-from dualml.store.costs import COLLECTIVES
-from dualml.worker.collectives import time_collectives
+from dualml.experiment.store.costs import COLLECTIVES
+from dualml.runner.worker.collectives import time_collectives
 
 
 def test_the_wall_clock_is_read_when_the_device_has_nothing_left_to_do() -> None:
     waits = iter((0.2, 0.05))  # what was queued before, and what is timed
-    elapsed = start_wall(lambda: time.sleep(next(waits)))
+    elapsed = start_wall_clock(lambda: time.sleep(next(waits)))
     assert 0.05 <= elapsed() < 0.2
     assert next(waits, None) is None
 

@@ -7,7 +7,12 @@ import pytest
 from sklearn.metrics import classification_report as theirs
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
-from dualml.confusion import classification_report, macro, measures, weighted
+from dualml.common.confusion import (
+    class_metrics,
+    classification_report,
+    macro_average,
+    weighted_average,
+)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -19,13 +24,15 @@ def test_as_scikit_learn_counts_them(seed: int) -> None:
     table = confusion_matrix(truth, found, labels=range(classes))
     given = {"labels": range(classes), "zero_division": 0}
     precision, recall, f1, support = precision_recall_fscore_support(truth, found, **given)
-    ours = measures(table.tolist())
+    ours = class_metrics(table.tolist())
     for a, b in zip(ours, (precision, recall, f1, support), strict=True):
         assert a.tolist() == pytest.approx(b.tolist())
     there = {"labels": sorted({*truth, *found}), "zero_division": 0, "average": "macro"}
-    assert macro(table) == pytest.approx(precision_recall_fscore_support(truth, found, **there)[:3])
+    assert macro_average(table) == pytest.approx(
+        precision_recall_fscore_support(truth, found, **there)[:3]
+    )
     shares = {**given, "average": "weighted"}
-    assert weighted(table) == pytest.approx(
+    assert weighted_average(table) == pytest.approx(
         precision_recall_fscore_support(truth, found, **shares)[:3]
     )
 
@@ -48,5 +55,5 @@ def test_the_report_is_scikit_learns() -> None:
 
 
 def test_of_nothing() -> None:
-    assert macro(np.zeros((3, 3), np.int64)) == (0.0, 0.0, 0.0)
-    assert weighted(np.zeros((3, 3), np.int64)) == (0.0, 0.0, 0.0)
+    assert macro_average(np.zeros((3, 3), np.int64)) == (0.0, 0.0, 0.0)
+    assert weighted_average(np.zeros((3, 3), np.int64)) == (0.0, 0.0, 0.0)

@@ -1,4 +1,4 @@
-"""Arms held against one another agree in everything but what is said to vary."""
+"""Arms that are compared agree in everything except what is said to vary."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dualml.experiment.arm import Arm
-from dualml.experiment.contrast import Contrast, covered, decisions
-from dualml.experiment.exact import single_of
-from dualml.experiment.find import names
+from dualml.experiment.config_diff import ConfigDiff, flat_config, is_covered_key
+from dualml.experiment.exactness import single_process_arm
+from dualml.experiment.find import experiment_files
 from dualml.experiment.lenient import read_arm
 from dualml.experiment.load import load
 from dualml.experiment.schema import Experiment
@@ -28,25 +28,40 @@ def split(**more: Any) -> Arm:
     return arm(world_size=2, split={"stages": 2, **more})
 
 
-#: Changes of one thing each.
+#: Changes of a single setting.
 CHANGES: tuple[dict[str, Any], ...] = (
-    {"optimizer": {**SGD, "lr": 0.2}}, {"optimizer": {**SGD, "momentum": 0.9}},
+    {"optimizer": {**SGD, "lr": 0.2}},
+    {"optimizer": {**SGD, "momentum": 0.9}},
     {"optimizer": {"name": "adam", "lr": 0.1}},
-    {"batch_size": 32}, {"batch_size": 128}, {"epochs": 1.0}, {"updates": 10}, {"samples": 100},
-    {"chunk": 8}, {"cores": 1}, {"model": "deep_mlp"}, {"world_size": 2}, {"world_size": 4},
-    {"schedule": {"kind": "cosine", "total": 10}}, {"schedule": {"warmup": 5}},
-)  # fmt: skip
-#: More, for arms with several ranks.
+    {"batch_size": 32},
+    {"batch_size": 128},
+    {"epochs": 1.0},
+    {"updates": 10},
+    {"samples": 100},
+    {"chunk": 8},
+    {"cores": 1},
+    {"model": "deep_mlp"},
+    {"world_size": 2},
+    {"world_size": 4},
+    {"schedule": {"kind": "cosine", "total": 10}},
+    {"schedule": {"warmup": 5}},
+)
+#: Further changes, for arms with several ranks.
 WAYS: tuple[dict[str, Any], ...] = (
-    {"aggregation": {"strategy": "ring"}}, {"aggregation": {"reduce": "mean"}},
-    {"aggregation": {"strategy": "ring", "of": "parameters"}}, {"group": "other"}, {"seeds": 1},
-    {"slow": {"compute": 2.0}}, {"slow": {"compute": 2.0, "rank": 1}}, {"slow": {"latency_s": 0.1}},
-)  # fmt: skip
+    {"aggregation": {"strategy": "ring"}},
+    {"aggregation": {"reduce": "mean"}},
+    {"aggregation": {"strategy": "ring", "of": "parameters"}},
+    {"group": "other"},
+    {"seeds": 1},
+    {"slow": {"compute": 2.0}},
+    {"slow": {"compute": 2.0, "rank": 1}},
+    {"slow": {"latency_s": 0.1}},
+)
 
 
 @st.composite
 def arms_of(draw: st.DrawFn) -> Arm:
-    """The plain arm with a few changes, so that many of them are alike in much."""
+    """Return the plain arm with a few changes, so that many arms have much in common."""
     made: dict[str, Any] = {"world_size": 2}
     for change in draw(st.lists(st.sampled_from((*CHANGES, *WAYS)), max_size=3)):
         made |= change
@@ -54,7 +69,7 @@ def arms_of(draw: st.DrawFn) -> Arm:
 
 
 def differing(a: Any, b: Any, prefix: str = "") -> set[str]:
-    """Dotted keys in which two validated tables differ, found without `contrast`."""
+    """Return the dotted keys in which two validated tables differ, found without `contrast`."""
     if isinstance(a, dict) and isinstance(b, dict):
         keys = a.keys() | b.keys()
         return {x for k in keys for x in differing(a.get(k), b.get(k), f"{prefix}{k}.")}
@@ -62,10 +77,18 @@ def differing(a: Any, b: Any, prefix: str = "") -> set[str]:
 
 
 VARIED = (
-    ("world_size",), ("optimizer.lr",), ("optimizer",), ("batch_size", "optimizer.lr"),
-    ("aggregation",), ("aggregation.strategy",), ("slow",), ("slow", "epochs", "updates"),
-    ("schedule.warmup",), ("chunk", "cores"), (),
-)  # fmt: skip
+    ("world_size",),
+    ("optimizer.lr",),
+    ("optimizer",),
+    ("batch_size", "optimizer.lr"),
+    ("aggregation",),
+    ("aggregation.strategy",),
+    ("slow",),
+    ("slow", "epochs", "updates"),
+    ("schedule.warmup",),
+    ("chunk", "cores"),
+    (),
+)
 
 
 @settings(max_examples=100, deadline=None)
@@ -74,7 +97,7 @@ def test_arms_of_a_group_differ_in_what_varies_and_in_nothing_else(
     made: list[Arm], vary: tuple[str, ...]
 ) -> None:
     arms = {f"arm{k}": each for k, each in enumerate(made)}
-    contrast = Contrast(arms)
+    contrast = ConfigDiff(arms)
     groups = contrast.groups(vary=vary)
     assert sorted(name for group in groups for name in group) == sorted(arms)
     place = {name: k for k, group in enumerate(groups) for name in group}
@@ -82,51 +105,54 @@ def test_arms_of_a_group_differ_in_what_varies_and_in_nothing_else(
     for a in arms:
         for b in arms:
             keys = differing(dumps[a], dumps[b])
-            beyond = {k for k in keys if k not in ("group", "seeds") and not covered(k, vary)}
+            beyond = {
+                k for k in keys if k not in ("group", "seeds") and not is_covered_key(k, vary)
+            }
             assert (place[a] == place[b]) == (not beyond), (a, b, beyond)
         assert contrast.partners(a, vary=vary) == [n for n in groups[place[a]] if n != a]
     for group in groups:
-        assert all(covered(key, vary) for key in contrast.varied(group))
+        assert all(is_covered_key(key, vary) for key in contrast.varying_keys(group))
 
 
 @settings(max_examples=50, deadline=None)
 @given(arms_of())
 def test_a_run_folder_says_the_same_as_the_experiment(made: Arm) -> None:
-    """Run folders leave out what was not said; a number may have lost its point."""
+    """A run folder describes the arm as the experiment does, although it omits unset keys and a
+    number may have lost its decimal point."""
     experiment = Experiment(
         name="x", title={}, data={"name": "mnist"}, model="mlp", arms={"a": made}
     )  # type: ignore[arg-type]
     stored = json.loads(json.dumps(experiment.describe()))["arms"]["a"]
-    assert decisions(stored) == decisions(made)
+    assert flat_config(stored) == flat_config(made)
     assert read_arm(stored) == made
 
 
 def test_the_plain_arm_written_out_is_the_plain_arm() -> None:
     bare: dict[str, Any] = {"optimizer": SGD, "split": {"stages": 2}, "world_size": 2}
     whole = Arm.model_validate(bare).model_dump(mode="json")
-    assert decisions(bare) == decisions(whole)
-    assert decisions({"optimizer": SGD, "epochs": 3}) == decisions(arm())
+    assert flat_config(bare) == flat_config(whole)
+    assert flat_config({"optimizer": SGD, "epochs": 3}) == flat_config(arm())
 
 
 @pytest.mark.parametrize("more", [{"seeds": 1}, {"group": "extra"}])
 def test_how_often_and_in_which_group_an_arm_runs_makes_no_difference(more: dict) -> None:
-    assert Contrast({"a": arm(), "b": arm(**more)}).partner("a", vary=()) == "b"
+    assert ConfigDiff({"a": arm(), "b": arm(**more)}).partner("a", vary=()) == "b"
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=str)
 def test_a_planted_difference_is_noticed(change: dict) -> None:
-    """Nothing of what is said to vary here."""
-    contrast = Contrast({"a": arm(), "b": arm(**change)})
+    """A planted difference is noticed: nothing that is said to vary covers it."""
+    contrast = ConfigDiff({"a": arm(), "b": arm(**change)})
     assert contrast.partner("a", vary=("slow", "aggregation", "split")) is None
-    assert contrast.varied(["a", "b"])
+    assert contrast.varying_keys(["a", "b"])
 
 
 def test_a_newer_key_counts_and_does_no_harm() -> None:
     old = {"optimizer": SGD, "world_size": 2}
     new = {**old, "sharding": {"stage": 3}}
-    contrast = Contrast({"old": old, "new": new, "again": new, "slow": {**new, "slow": {}}})
+    contrast = ConfigDiff({"old": old, "new": new, "again": new, "slow": {**new, "slow": {}}})
     assert contrast.groups(vary=("slow",)) == [["old"], ["new", "again", "slow"]]
-    assert contrast.varied(["old", "new"]) == ["sharding.stage"]
+    assert contrast.varying_keys(["old", "new"]) == ["sharding.stage"]
     assert read_arm(new) == read_arm(old)
 
 
@@ -153,7 +179,7 @@ def test_a_newer_arm_is_read_as_far_as_it_is_known() -> None:
 @pytest.mark.parametrize("name", ["split.micro_batch", "slowness", "chunk.size", "schedule.gama"])
 def test_what_no_arm_has_cannot_vary(name: str) -> None:
     with pytest.raises(ValueError, match=name.rpartition(".")[2]):
-        Contrast({"a": arm()}).groups(vary=(name,))
+        ConfigDiff({"a": arm()}).groups(vary=(name,))
 
 
 # --- splits ---------------------------------------------------------------------------------------
@@ -167,12 +193,12 @@ def test_a_cut_counts_not_how_its_place_was_chosen() -> None:
         "later": arm(world_size=2, split={"cut": ["fc4"]}),
     }
     cuts = {"even": ["fc3"], "by-hand": ["fc3"], "by-time": ["fc4"], "later": ["fc4"]}
-    planned = Contrast(arms, cuts)
+    planned = ConfigDiff(arms, cuts)
     assert planned.groups(vary=()) == [["even", "by-hand"], ["by-time", "later"]]
     assert planned.groups(vary=("split.cut",)) == [list(arms)]
     # Without a plan nobody knows where a balance cuts.
-    assert len(Contrast(arms).groups(vary=())) == 4
-    assert Contrast(arms).groups(vary=("split.cut",)) == [list(arms)]
+    assert len(ConfigDiff(arms).groups(vary=())) == 4
+    assert ConfigDiff(arms).groups(vary=("split.cut",)) == [list(arms)]
 
 
 def test_micro_batches_and_schedules_vary_inside_a_split() -> None:
@@ -182,12 +208,14 @@ def test_micro_batches_and_schedules_vary_inside_a_split() -> None:
         "gpipe": split(micro_batches=4, schedule="gpipe"),
         "wide": arm(world_size=2, split={"tensor": 2}),
     }
-    contrast = Contrast(arms)
+    contrast = ConfigDiff(arms)
     assert contrast.groups(vary=("split.micro_batches",)) == [["m4", "m8"], ["gpipe"], ["wide"]]
-    assert contrast.varied(["m4", "m8", "gpipe"]) == ["split.schedule", "split.micro_batches"]
-    assert contrast.varied(["m4", "wide"]) == [
-        "split.stages", "split.micro_batches", "split.tensor",
-    ]  # fmt: skip
+    assert contrast.varying_keys(["m4", "m8", "gpipe"]) == ["split.schedule", "split.micro_batches"]
+    assert contrast.varying_keys(["m4", "wide"]) == [
+        "split.stages",
+        "split.micro_batches",
+        "split.tensor",
+    ]
 
 
 # --- ranks ----------------------------------------------------------------------------------------
@@ -202,12 +230,12 @@ def test_the_arm_without_the_slow_node() -> None:
         "also-slow": arm(world_size=2, slow={"latency_s": 0.1}),
         "four": arm(world_size=4),
     }
-    assert Contrast(arms).without_slow_node("slow") == "longer"
+    assert ConfigDiff(arms).without_slow_node("slow") == "longer"
     arms["healthy"] = arm(world_size=2)
-    assert Contrast(arms).without_slow_node("slow") == "healthy"
-    assert Contrast(arms).without_slow_node("slow", where="longer".__eq__) == "longer"
+    assert ConfigDiff(arms).without_slow_node("slow") == "healthy"
+    assert ConfigDiff(arms).without_slow_node("slow", where="longer".__eq__) == "longer"
     del arms["healthy"], arms["longer"]
-    assert Contrast(arms).without_slow_node("slow") is None
+    assert ConfigDiff(arms).without_slow_node("slow") is None
 
 
 DEALT = {"partition": {"name": "label_shards", "shards": 2}}
@@ -221,11 +249,18 @@ def test_one_rank_against_several_on_the_same_deal() -> None:
         "said-twice": arm(world_size=4, dealt_to=4, **DEALT),
         "plain": arm(),
     }
-    contrast = Contrast(arms)
-    assert single_of("four", contrast) == single_of("said-twice", contrast) == "one-for-four"
-    assert single_of("two", contrast) is None
+    contrast = ConfigDiff(arms)
+    assert (
+        single_process_arm("four", contrast)
+        == single_process_arm("said-twice", contrast)
+        == "one-for-four"
+    )
+    assert single_process_arm("two", contrast) is None
     assert contrast.partner("four", vary=()) == "said-twice"
-    assert single_of("four", Contrast({"four": arm(world_size=4), "plain": arm()})) == "plain"
+    assert (
+        single_process_arm("four", ConfigDiff({"four": arm(world_size=4), "plain": arm()}))
+        == "plain"
+    )
 
 
 @pytest.mark.parametrize(
@@ -250,17 +285,17 @@ def test_one_rank_against_several_on_the_same_deal() -> None:
 )
 def test_what_makes_several_ranks_another_experiment_than_one(more: dict, same: bool) -> None:
     arms = {"one": arm(), "several": arm(world_size=2, **more)}
-    assert (single_of("several", Contrast(arms)) == "one") is same
+    assert (single_process_arm("several", ConfigDiff(arms)) == "one") is same
 
 
 def test_the_arms_of_the_labs_find_the_same_partners_as_their_validated_selves() -> None:
-    """From the described experiment, as a report reads it, and from the validated one, as verdicts
-    are made: no arm may be held against another one."""
-    for path in names():
+    """The described experiment (as reports read it) and the validated one (as verdicts use it) find
+    the same baseline for every arm of the labs."""
+    for path in experiment_files():
         experiment = load(path, arms=["all"])
-        typed = Contrast(experiment.arms)
-        stored = Contrast(json.loads(json.dumps(experiment.describe()))["arms"])
-        assert typed.decisions == stored.decisions
+        typed = ConfigDiff(experiment.arms)
+        stored = ConfigDiff(json.loads(json.dumps(experiment.describe()))["arms"])
+        assert typed.flat_configs == stored.flat_configs
         for name, each in experiment.arms.items():
             if each.slow is not None:
                 base = typed.without_slow_node(name)
@@ -269,7 +304,7 @@ def test_the_arms_of_the_labs_find_the_same_partners_as_their_validated_selves()
 
 def test_an_unknown_rule_is_compared_as_it_is_written() -> None:
     lion = {"optimizer": {"name": "lion", "lr": 0.1}}
-    contrast = Contrast({"a": lion, "b": {"optimizer": {"name": "lion", "lr": 0.2}}, "c": lion})
+    contrast = ConfigDiff({"a": lion, "b": {"optimizer": {"name": "lion", "lr": 0.2}}, "c": lion})
     assert contrast.groups(vary=()) == [["a", "c"], ["b"]]
     assert contrast.groups(vary=("optimizer.lr",)) == [["a", "b", "c"]]
     with pytest.raises(ValueError, match="lion"):

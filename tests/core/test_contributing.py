@@ -1,5 +1,5 @@
-"""CONTRIBUTING to the letter: a toy rule, strategy, partition and chapter, each with no other files
-than the page names, run and reported."""
+"""CONTRIBUTING and the recipes followed to the letter: their files, edits and commands work in a
+copy of the core, and every file and name that they mention exists."""
 
 from __future__ import annotations
 
@@ -11,228 +11,196 @@ import sys
 from pathlib import Path
 
 import pytest
+from recipe_pages import (
+    RECIPES,
+    ROOT,
+    blocks,
+    commands,
+    edit,
+    follow,
+    missing_paths,
+    unknown_names,
+    words_of,
+)
 
-pytestmark = pytest.mark.whole
+from dualml.backend import Capability
+from dualml.backend.shard import FlatParameterStorage
+from dualml.experiment.load import load
+from dualml.experiment.methods.engine import EngineSupport
 
-ROOT = Path(__file__).resolve().parents[2]
-GUIDE = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-
-RULE = '''
-"""Sign descent."""
-
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar
-
-import numpy as np
-
-from dualml.optim.base import GRADIENT, RULES, Array, Rule, Variants
-
-
-@RULES.register("toysign")
-@dataclass(frozen=True, kw_only=True)
-class ToySign(Rule):
-    """θ_t = θ_{t-1} − η·sign(g).
-
-    Source: Bernstein et al. 2018, "signSGD", Algorithm 1.
-    """
-
-    name = "toysign"
-    variants: ClassVar[Variants] = {"toysign": {"lr": 0.01}}
-
-    def formulas(self) -> list[str]:
-        return [GRADIENT, r"\\theta_t = \\theta_{t-1} - \\eta \\, s ( g_t )"]
-
-    def one(
-        self, p: Array, g: Array, s: dict[str, Array], step: int, lr: float
-    ) -> tuple[Array, dict[str, Array]]:
-        return p - lr * np.sign(g), {}
-'''
-STRATEGY = '''
-"""Everybody sends everything to everybody, one after the other."""
-
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import ClassVar
-
-from dualml.aggregation.base import STRATEGIES, Strategy, Tensor, execute
-from dualml.aggregation.schedule import Schedule, Transfer
-from dualml.communicator.base import Communicator
-
-
-@STRATEGIES.register("toychain")
-@dataclass(frozen=True)
-class ToyChain(Strategy):
-    """A sum along a chain, and back.
-
-    Source: a toy.
-    """
-
-    name: ClassVar[str] = "toychain"
-    uses: ClassVar[tuple[str, ...]] = ("exchange",)
-    counted: ClassVar[bool] = True
-
-    def sum(self, comm: Communicator, x: Tensor) -> Tensor:
-        return execute(self.schedule(comm.size), comm, x)
-
-    def schedule(self, n: int) -> Schedule:
-        up = [(Transfer(r, r + 1, 0, 0, "add"),) for r in range(n - 1)]
-        down = [(Transfer(r, r - 1, 0, 0, "put"),) for r in range(n - 1, 0, -1)]
-        return Schedule(n, 1, tuple(up + down))
-'''
-PARTITION = '''
-"""The last samples first."""
-
-from __future__ import annotations
-
-from dataclasses import dataclass
-
-import numpy as np
-
-from dualml.partition.base import PARTITIONS, Index, Partition, Samples, count
-
-
-@PARTITIONS.register("toyreverse")
-@dataclass(frozen=True, kw_only=True)
-class ToyReverse(Partition):
-    """Rank r gets the r-th block from the end.
-
-    Source: a toy.
-    """
-
-    name = "toyreverse"
-
-    def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
-        return np.array_split(np.arange(count(samples))[::-1], ranks)
-'''
-CHAPTER = '''
-"""How many trials there are."""
-
-from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
-
-from dualml.report.blocks import Block, Item, Table
-from dualml.report.columns import columns
-from dualml.report.notes import Notes
-from dualml.report.topics import Topic
-from dualml.store.run import Run
-from dualml.words import Words
-
-
-def evidence(run: Run, words: Words) -> Iterator[Block]:
-    rows = [[arm, str(len(run.select(arm)))] for arm in run.arms]
-    yield Table("toycount", words("table.toycount"), columns(words, "`arm`", "seed:"), rows)
-
-
-def findings(run: Run, words: Words) -> Sequence[Item]:
-    notes = Notes(words, "toycount", "table-toycount")
-    notes.say("count", n=len(run.trials))
-    return notes
-
-
-TOPIC = Topic("toycount", 850, evidence, findings)
-'''
-WORDS = {
-    "toysign": "[symbols]\ntoysign = '{toysign}'\n",
-    "toychain": "[strategy]\ntoychain = '{toychain}'\n",
-    "toyreverse": "[partition.rule]\ntoyreverse = '{toyreverse}'\n",
-    "toycount": "[topic]\ntoycount = '{toycount}'\n[table]\ntoycount = 'T'\n"
-    "[say.toycount]\ncount = '{count}'\n",
+GUIDE = ROOT / "CONTRIBUTING.md"
+PAGES = [GUIDE, GUIDE.with_suffix(".zh.md"), *sorted(RECIPES.glob("*.md"))]
+SOURCES = (
+    "dualml",
+    "dualml_torch",
+    "dualml_ms",
+    "benchmarks",
+    "docs",
+    "tests",
+    "experiments",
+    ".ci",
+)
+MAX_LINES = 100
+#: Recipe → Python files that it adds to the core. Their commands run on the NumPy backend.
+FOLLOWED = {
+    "update-rule": ["dualml/algorithms/optim/signsgd.py"],
+    "strategy": ["dualml/parallel/aggregation/chain.py"],
+    "partition": ["dualml/parallel/partition/reverse.py"],
+    "schedule": ["dualml/parallel/split/gpipe_lifo.py"],
+    "report-topic": ["dualml/report/topics/trial_count.py"],
+    "export-target": ["dualml/report/export/loss_list.py"],
+    "command": ["dualml/interface/cli/seeds.py"],
 }
-SAID = {
-    "en": {"toysign": "Toy steps.", "toychain": "Toy chain.", "toyreverse": "Backwards.",
-           "toycount": "Toy counts", "count": "There are {n} trials."},
-    "zh": {"toysign": "玩具步长。", "toychain": "玩具链。", "toyreverse": "倒序。",
-           "toycount": "玩具计数", "count": "共有 {n} 个试验。"},
-}  # fmt: skip
-#: Heading of the page → name of the toy and the files of the core it needs, without its words.
-TOYS = {
-    "An update rule": ("toysign", {"dualml/optim/NAME.py": RULE}),
-    "An aggregation strategy": ("toychain", {"dualml/aggregation/NAME.py": STRATEGY}),
-    "A partition": ("toyreverse", {"dualml/partition/NAME.py": PARTITION}),
-    "A chapter of the report": ("toycount", {"dualml/report/topics/NAME.py": CHAPTER}),
+#: Recipe → report that its commands write, and a text of the component in it.
+REPORTED = {
+    "update-rule": ("runs/signsgd", "Only the sign of the gradient counts"),
+    "strategy": ("runs/chain", "The running sum walks along the ranks"),
+    "report-topic": ("runs/counted", "slow 和 fast 共有 2 次试验"),
 }
-TOML = """
-name = "toys"
-model = "softmax"
-title = { en = "Toys", zh = "玩具" }
-[data]
-name = "digits"
-train = 60
-test = 20
-[arms.one]
-optimizer = { name = "toysign", lr = 0.01 }
-batch_size = 12
-updates = 4
-partition = { name = "contiguous" }
-[arms.two]
-optimizer = { name = "toysign", lr = 0.01 }
-world_size = 2
-batch_size = 12
-updates = 4
-aggregation = { strategy = "toychain" }
-partition = { name = "toyreverse" }
-"""
-
-
-def section(heading: str) -> str:
-    """The text of the page below a heading."""
-    return re.split(r"^##+ ", GUIDE.split(f"### {heading}\n")[1], flags=re.M)[0]
-
-
-@pytest.mark.parametrize("heading", TOYS)
-def test_the_page_names_the_files_that_a_toy_needs(heading: str) -> None:
-    for file in TOYS[heading][1]:
-        assert f"`{file}`" in section(heading)
-    assert len(re.findall(r"`[a-z_]+/[\w/]*NAME\.py`", section(heading))) <= 3
+RUN = REPORTED["update-rule"][0]
+by_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the core with the toys in it."""
+    """A copy of the core, changed as the recipes say."""
     root = tmp_path_factory.mktemp("toys")
-    shutil.copytree(ROOT / "dualml", root / "dualml", ignore=shutil.ignore_patterns("__pycache__"))
-    for name, files in TOYS.values():
-        for file, text in files.items():
-            place = root / file.replace("NAME", name)
-            assert not place.exists()
-            place.write_text(text.lstrip(), "utf-8")
-        for lang, said in SAID.items():
-            words = root / f"dualml/words/{lang}/{name}.toml"
-            words.write_text(WORDS[name].format(**said), "utf-8")
+    skipped = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "dualml", root / "dualml", ignore=skipped)
+    for recipe, files in FOLLOWED.items():
+        written = follow(RECIPES / f"{recipe}.md", root)
+        assert [file for file in written if file.endswith(".py")] == files
     return root
 
 
 def dualml(tree: Path, *words: str) -> str:
     path = os.pathsep.join([str(tree), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [sys.executable, "-m", "dualml", *words], cwd=tree, capture_output=True, text=True,
-        timeout=120, env={**os.environ, "PYTHONPATH": path}, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "dualml", *words],
+        cwd=tree,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": path},
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_toys_run_and_are_reported(tree: Path) -> None:
-    (tree / "toys.toml").write_text(TOML, "utf-8")
-    dualml(tree, "run", "toys.toml", "--backend", "numpy", "--out", "out")
-    for lang in SAID:
-        dualml(tree, "report", "out", "--out", lang, "--lang", lang)
-        page = (tree / lang / "report.md").read_text("utf-8")
-        said = SAID[lang]
-        for name in ("toysign", "toychain", "toycount"):
-            assert said[name] in page, name
-        assert said["count"].format(n=2) in page
-        assert r"\eta \, s ( g_t )" in page
-        assert "toyreverse" in page
-    assert "toychain" in dualml(tree, "simulate", "--strategy", "toychain", "--ranks", "2,64")
-    assert "倒序。" in dualml(tree, "partition", "--lang", "zh")
+def run_commands(recipe: str, tree: Path) -> None:
+    """Run the ``dualml`` commands of a recipe on the NumPy backend; RUN is the run that the first
+    recipe makes."""
+    ours = [words for program, *words in commands(RECIPES / f"{recipe}.md") if program == "dualml"]
+    assert ours
+    for words in ours:
+        dualml(tree, *({"RUN": RUN, "both": "numpy"}.get(word, word) for word in words))
 
 
-def test_they_are_not_here() -> None:
-    from dualml.optim import RULES
+@pytest.fixture(scope="module")
+def run(tree: Path) -> Path:
+    """The run of the first recipe."""
+    run_commands("update-rule", tree)
+    return tree / RUN
 
-    assert "toysign" not in RULES
+
+@pytest.mark.whole
+@pytest.mark.parametrize("recipe", FOLLOWED)
+def test_the_commands_of_a_recipe_work(recipe: str, tree: Path, run: Path) -> None:
+    if recipe != "update-rule":
+        run_commands(recipe, tree)
+    if recipe in REPORTED:
+        folder, text = REPORTED[recipe]
+        assert text in (tree / folder / "report.md").read_text("utf-8")
+
+
+@pytest.mark.whole
+def test_a_component_is_reported_in_chinese_with_its_formula(tree: Path, run: Path) -> None:
+    dualml(tree, "report", str(run), "--out", "zh", "--lang", "zh")
+    page = (tree / "zh" / "report.md").read_text("utf-8")
+    assert "只看梯度的符号" in page
+    assert r"\eta \, \operatorname{sign} ( g_t )" in page
+
+
+def test_the_experiment_of_the_recipe_is_one(tmp_path: Path) -> None:
+    follow(RECIPES / "experiment.md", make_folders(tmp_path, "experiments"))
+    assert len(load(str(tmp_path / "experiments/warmup.toml")).arms) == 2
+
+
+def make_folders(root: Path, *names: str) -> Path:
+    for name in names:
+        (root / name).mkdir()
+    return root
+
+
+@pytest.mark.parametrize("recipe", ["partition", "schedule"])
+def test_edits_of_tests_fit(recipe: str, tmp_path: Path) -> None:
+    """Edits outside of the core are tried on copies of their files."""
+    for kind, text in blocks(RECIPES / f"{recipe}.md"):
+        if kind == "diff":
+            file = text.splitlines()[0].removeprefix("--- ")
+            (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+            if not (tmp_path / file).exists():
+                shutil.copy(ROOT / file, tmp_path / file)
+            edit(tmp_path, text)
+
+
+@by_page
+def test_every_path_exists(page: Path) -> None:
+    assert missing_paths(page) == []
+
+
+@pytest.fixture(scope="module")
+def known() -> set[str]:
+    return {*words_of(SOURCES)}
+
+
+@by_page
+def test_every_name_exists(page: Path, known: set[str]) -> None:
+    assert unknown_names(page, known) == []
+
+
+def test_what_does_not_exist_is_noticed(tmp_path: Path, known: set[str]) -> None:
+    page = tmp_path / "a.md"
+    page.write_text(
+        "`dualml/nowhere.py` `docs/NAME.md` `dualml/optim/NAME.py` `no_such_file.py`\n"
+        "`Capabilities` `update_param` `update_one_par` `NAME_equal`\n"
+        "```bash\npytest tests/core/test_nothing.py tests/core/test_names.py\n```\n",
+        "utf-8",
+    )
+    missing = ["dualml/nowhere.py", "dualml/optim/NAME.py", "no_such_file.py"]
+    assert missing_paths(page) == [*missing, "tests/core/test_nothing.py"]
+    assert unknown_names(page, known - {"update_one_par"}) == ["update_one_par"]
+
+
+@pytest.mark.parametrize("suffix", [".md", ".zh.md"])
+def test_the_guide_is_short_and_leads_to_the_recipes(suffix: str) -> None:
+    text = GUIDE.with_suffix(suffix).read_text("utf-8")
+    assert len(text.splitlines()) <= MAX_LINES
+    assert f"(docs/recipes/index{suffix})" in text
+
+
+@pytest.mark.parametrize("suffix", [".md", ".zh.md"])
+def test_the_index_lists_every_recipe(suffix: str) -> None:
+    pages = {
+        p.name for p in RECIPES.glob("*.md") if p.name.endswith(".zh.md") == (suffix == ".zh.md")
+    }
+    linked = re.findall(r"\]\(([\w.-]+)\)", (RECIPES / f"index{suffix}").read_text("utf-8"))
+    other = {".md": ".zh.md", ".zh.md": ".md"}[suffix]
+    assert {*linked, f"index{suffix}"} == pages | {f"index{other}"}
+
+
+@pytest.mark.parametrize("page", ["backend.md", "backend.zh.md"])
+def test_the_backend_recipe_lists_every_capability(page: str) -> None:
+    text = (RECIPES / page).read_text("utf-8")
+    assert {FlatParameterStorage, EngineSupport} < {*Capability.__subclasses__()}
+    for kind in Capability.__subclasses__():
+        if kind.__module__.startswith("dualml."):
+            assert f"| `{kind.__name__}`" in text
+            for method in sorted(kind.__abstractmethods__):
+                assert f"`{method}`" in text, f"{kind.__name__}.{method}"
+
+
+def test_the_example_components_are_not_here() -> None:
+    for files in FOLLOWED.values():
+        assert not any((ROOT / file).exists() for file in files)

@@ -1,4 +1,4 @@
-"""Published all-reduces against predictions, two more formulas, and the page that shows them."""
+"""Published all-reduces against predictions, two further formulas, and the page that shows them."""
 
 from __future__ import annotations
 
@@ -9,22 +9,31 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command import DOCS, dualml, strict
+from command import dualml, strict
 
-from dualml.aggregation import Schedule, Transfer
-from dualml.cost import FLAT, Link, Slow, Topology, cost, fit, names, predict, simulate
-from dualml.cost.libraries import LIBRARIES
-from dualml.cost.predict import Prediction
-from dualml.cost.published import Measured, curves, summary, tables
-from dualml.cost.request import Request, schedules
-from dualml.errors import UserError
+from dualml.common.errors import UserError
+from dualml.parallel.aggregation import CollectiveSchedule, Transfer
+from dualml.planning.cost import (
+    FLAT,
+    Link,
+    Straggler,
+    Topology,
+    cost,
+    fit,
+    names,
+    predict,
+    simulate,
+)
+from dualml.planning.cost.libraries import LIBRARIES
+from dualml.planning.cost.predict import Prediction
+from dualml.planning.cost.published import PublishedTime, curves, summary, tables
+from dualml.planning.cost.request import CostRequest, schedule_grids
 from dualml.report import published as page
-from dualml.words import LANGUAGES, Words
 
-#: Curve → points fitted, and median and worst error in per cent, as found and rounded up to whole
-#: ones: of other sizes on the same ranks, and of other ranks. No bound was chosen beforehand.
-#: Worst of all are sizes between 100 kB and 10 MB, where NCCL goes from LL to LL128 to Simple and
-#: MPI from eager to rendezvous messages: one α and one β cannot say both (docs/cost.md).
+#: Curve → number of fitted points, and median and worst error in per cent, rounded up to whole
+#: ones: for other sizes on the same ranks, and for other ranks. No bound was chosen beforehand. The
+#: worst errors are between 100 kB and 10 MB, where NCCL switches from LL to LL128 to Simple and MPI
+#: from eager to rendezvous messages: one α and one β cannot describe both (docs/cost.md).
 FOUND: Mapping[str, tuple[int, tuple[int, int] | None, tuple[int, int] | None]] = {
     "h200-ll": (3, (9, 11), None),
     "h200-nvls": (7, (10, 12), (11, 12)),
@@ -46,7 +55,7 @@ FOUND: Mapping[str, tuple[int, tuple[int, int] | None, tuple[int, int] | None]] 
 WORDS = ("repository", "commit", "licence", "text")
 
 
-def percent(errors: Mapping[Measured, float]) -> tuple[int, int] | None:
+def percent(errors: Mapping[PublishedTime, float]) -> tuple[int, int] | None:
     if not errors:
         return None
     median, worst = summary([*errors.values()])
@@ -55,24 +64,24 @@ def percent(errors: Mapping[Measured, float]) -> tuple[int, int] | None:
 
 @pytest.mark.parametrize("name", curves())
 def test_what_is_held_out_is_predicted(name: str) -> None:
-    parts = curves()[name].parts()
+    parts = curves()[name].errors_by_part()
     assert (len(parts.fitted), percent(parts.sizes), percent(parts.ranks)) == FOUND[name]
 
 
 def test_half_of_the_points_of_a_few_ranks_is_fitted() -> None:
     assert FOUND.keys() == curves().keys()
     for curve in curves().values():
-        few = [p for p in curve.points if p.n in curve.of]
+        few = [p for p in curve.points if p.n in curve.fitted_ranks]
         assert len({p.nbytes for p in few}) == 1 or curve.halved
-        assert len(curve.fitted()) == (math.ceil(len(few) / 2) if curve.halved else len(few))
-        parts = [set(part) for part in vars(curve.parts()).values()]
+        assert len(curve.fitted_points()) == (math.ceil(len(few) / 2) if curve.halved else len(few))
+        parts = [set(part) for part in vars(curve.errors_by_part()).values()]
         assert sum(map(len, parts)) == len(set.union(*parts)) == len(curve.points)
         assert len(curve.points) == sum(len(row["bytes"]) for row in curve.about["rows"])
 
 
 def test_the_fit_sees_nothing_that_is_held_out() -> None:
     curve = curves()["marenostrum-ring"]
-    seen = set(curve.fitted())
+    seen = set(curve.fitted_points())
     slower = [p if p in seen else replace(p, seconds=9 * p.seconds) for p in curve.points]
     assert replace(curve, points=tuple(slower)).fit() == curve.fit()
     slower = [replace(p, seconds=9 * p.seconds) for p in curve.points]
@@ -89,18 +98,21 @@ def test_constants_of_a_few_ranks_hold_for_many_more() -> None:
         ("marenostrum-tree", 256, page.LARGE, 0.17),
     ):
         errors = [
-            abs(error) for p, error in curves()[name].parts().ranks.items()
+            abs(error)
+            for p, error in curves()[name].errors_by_part().ranks.items()
             if p.n == n and p.nbytes >= least
-        ]  # fmt: skip
+        ]
         assert len(errors) >= 3
         assert max(errors) < worst, name
 
 
-@pytest.mark.parametrize(("name", "other"), page.OTHERS)
+@pytest.mark.parametrize(("name", "other"), page.ALTERNATIVE_FORMULAS)
 def test_the_formula_that_is_used_is_the_better_one(name: str, other: str) -> None:
-    """At other ranks, from 16 MiB on: there messages are long enough to be one protocol's."""
+    """The formula in use fits better, from 16 MiB on: messages that long use one protocol."""
     used, instead = (
-        summary([e for p, e in curves()[name].parts(s).ranks.items() if p.nbytes >= page.LARGE])
+        summary(
+            [e for p, e in curves()[name].errors_by_part(s).ranks.items() if p.nbytes >= page.LARGE]
+        )
         for s in ("", other)
     )
     assert used[0] < instead[0] / 10
@@ -136,9 +148,9 @@ def test_where_there_is_no_bandwidth() -> None:
         assert found.algbw is found.busbw is None
 
 
-def two_trees(h: int, pieces: int) -> Schedule:
-    """Two complete binary trees of 2^h − 1 ranks, the second moved by one rank; pieces go up one
-    behind the other, then down."""
+def two_trees(h: int, pieces: int) -> CollectiveSchedule:
+    """Return the schedule of two complete binary trees of 2^h − 1 ranks, the second shifted by one
+    rank; chunks are pipelined up, then down."""
     n = 2**h - 1
     steps: list[list[Transfer]] = [[] for _ in range(2 * (pieces + h - 2))]
     for tree in (0, 1):
@@ -155,11 +167,12 @@ def two_trees(h: int, pieces: int) -> Schedule:
                 down = Transfer(parent, child, chunk, chunk, "put")
                 steps[c + level].append(up)
                 steps[pieces + h - 2 + c + (h - 2 - level)].append(down)
-    return Schedule(n, 2 * pieces, tuple(map(tuple, steps)))
+    return CollectiveSchedule(n, 2 * pieces, tuple(map(tuple, steps)))
 
 
 def test_two_trees_move_what_the_formula_says() -> None:
-    """Message by message: the sum is right, and the time that of `double_tree` but for filling."""
+    """The sum is right message by message, and the time is that of `double_tree` except for
+    filling."""
     h, link, nbytes = 4, Link(0.0, 1e-9), 1_280_000
     for pieces in (16, 64):
         schedule = two_trees(h, pieces)
@@ -170,7 +183,7 @@ def test_two_trees_move_what_the_formula_says() -> None:
             before = y.copy()
             for t in step:
                 part = slice(*schedule.span(t, length))
-                own = y[t.target, part] if t.then == "add" else 0
+                own = y[t.target, part] if t.op == "add" else 0
                 y[t.target, part] = before[t.source, part] + own
         assert (y == x.sum(0)).all()
         took = max(simulate(schedule, nbytes, link).finish)
@@ -186,12 +199,14 @@ def test_two_trees_and_a_switch() -> None:
     assert (switch.steps, switch.bytes, switch.added) == (2, size * 17 / 16, 0)
     assert trees.total_bytes == cost("ring", 16, size).total_bytes
     assert not LIBRARIES.keys() & set(names())
-    assert "priced by its formula" in schedules(["double_tree"], [4], 10)["double_tree"]
+    assert "priced by its formula" in schedule_grids(["double_tree"], [4], 10)["double_tree"]
     for name in LIBRARIES:
         assert predict(name, 8, size, link).how == "closed"  # there is no schedule of messages
         assert predict(name, 1, size, link).seconds == 0
-        flat, slow = (predict(name, 100_000, size, link, slow=s).seconds
-                      for s in (None, Slow(3, latency_s=1e-3)))  # fmt: skip
+        flat, slow = (
+            predict(name, 100_000, size, link, slow=s).seconds
+            for s in (None, Straggler(3, latency_s=1e-3))
+        )
         assert flat < slow
     far = Topology("nodes", 8, Link(1e-4, 1e-8))
     for n, between in ((8, 0), (64, 3), (4096, 9)):  # levels of the tree that cross nodes
@@ -201,16 +216,20 @@ def test_two_trees_and_a_switch() -> None:
 
 
 def test_seconds_memory_and_a_hundred_thousand_ranks() -> None:
-    """All strategies, tables and sentences; 0.1 to 1.4 s of a slow core were found."""
+    """Predictions for 100,000 ranks with all strategies, tables and sentences are fast: 0.1 to 1.4
+    s of a slow core."""
     import time
     import tracemalloc
 
     far = Link(5e-6, 4e-11)
     for topology in (FLAT, Topology("nodes", 8, far), Topology("shared", 8)):
-        request = Request(
-            (*names(), *LIBRARIES), (1_000, 10_000, 100_000), 10**8,
-            lambda name: Link(5e-5, 1e-9), topology=topology,
-        )  # fmt: skip
+        request = CostRequest(
+            (*names(), *LIBRARIES),
+            (1_000, 10_000, 100_000),
+            10**8,
+            lambda name: Link(5e-5, 1e-9),
+            topology=topology,
+        )
         began = time.process_time()
         assert request.sentences(request.table(), "en")
         assert time.process_time() - began < 10
@@ -252,27 +271,10 @@ def test_bus_bandwidth_on_the_terminal() -> None:
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("lang", LANGUAGES)
-def test_the_page_has_the_tables_of_the_code(lang: str) -> None:
-    """Write it again with ``python -m dualml.report.published docs``."""
-    text = (DOCS / page.PAGES[lang]).read_text("utf-8")
-    assert page.written(text, lang) == text
-    figure = page.standalone(page.figure(Words(lang)))
-    assert (DOCS / page.picture(lang)).read_text("utf-8") == figure
-    before, _, after = text.partition(page.BEGIN)
-    told = before + after.partition(page.END)[2]
-    for name, part in (("fugaku-rabenseifner", "ranks"), ("marenostrum-ring", "ranks")):
-        found = percent(getattr(curves()[name].parts(), part))
-        assert found is not None
-        assert all(f"{share} %" in told for share in found)
-    with pytest.raises(UserError, match="has no"):
-        page.written("# nothing", lang)
-
-
 def test_a_fit_of_one_size_is_refused_where_it_cannot_tell() -> None:
     curve = curves()["h200-nvls"]
     with pytest.raises(UserError, match="at least 3 points"):
-        fit([p.point("ring") for p in curve.fitted()[:2]])
+        fit([p.point("ring") for p in curve.fitted_points()[:2]])
 
 
 def test_sources_are_named() -> None:

@@ -1,4 +1,4 @@
-"""Events, closed forms and what a slow rank may do to them."""
+"""Event simulation against closed forms, and the effect of a slow rank on both."""
 
 from __future__ import annotations
 
@@ -9,11 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dualml.aggregation import Ring, Schedule, Transfer, strategy
-from dualml.cost import FLAT, Link, Slow, Topology, cost, names, predict, simulate
-from dualml.cost.compare import Range, crossovers, fastest, hurt, sentence
-from dualml.cost.predict import EVENTS
-from dualml.errors import UserError
+from dualml.common.errors import UserError
+from dualml.parallel.aggregation import CollectiveSchedule, Ring, Transfer, strategy
+from dualml.planning.cost import FLAT, Link, Straggler, Topology, cost, names, predict, simulate
+from dualml.planning.cost.compare import (
+    Range,
+    crossover_sentence,
+    crossovers,
+    fastest,
+    straggler_sentence,
+)
+from dualml.planning.cost.predict import EVENTS
 
 LINK = Link(5e-5, 1e-9, 2e-10)
 FAR = Link(2e-4, 8e-9)
@@ -22,7 +28,7 @@ SHARED, NODES = Topology("shared", 2), Topology("nodes", 4, FAR)
 
 
 def test_one_message() -> None:
-    one = Schedule(2, 1, ((Transfer(0, 1, 0, 0, "add"),),))
+    one = CollectiveSchedule(2, 1, ((Transfer(0, 1, 0, 0, "add"),),))
     found = simulate(one, 1000, Link(1.0, 0.01, 0.001), start=[2.0, 5.0])
     assert found.finish == pytest.approx((13.0, 17.0))  # buffered: the sender does not wait
     assert found.transfer == pytest.approx((11.0, 12.0))
@@ -33,7 +39,7 @@ def test_one_message() -> None:
 
 
 def test_a_port_carries_one_message_at_a_time_each_way() -> None:
-    both = Schedule(
+    both = CollectiveSchedule(
         3, 1, (tuple(Transfer(a, b, 0, 0, "put") for a, b in ((1, 0), (2, 0), (0, 1))),)
     )
     assert simulate(both, 0, Link(1.0, 0.0)).finish == pytest.approx((2.0, 1.0, 1.0))
@@ -61,14 +67,14 @@ def test_events_and_closed_forms_agree(name: str, topology: Topology) -> None:
     [
         (FLAT, None, 1e-9),
         (NODES, None, 0.02),
-        (FLAT, Slow(3, 3.0), 0.08),
-        (FLAT, Slow(0, latency_s=2e-3, bandwidth_bytes_per_s=1e8), 0.2),
-        (FLAT, Slow(5, jitter_s=2e-3), 0.2),
+        (FLAT, Straggler(3, 3.0), 0.08),
+        (FLAT, Straggler(0, latency_s=2e-3, bandwidth_bytes_per_s=1e8), 0.2),
+        (FLAT, Straggler(5, jitter_s=2e-3), 0.2),
     ],
     ids=["flat", "nodes", "compute", "port", "jitter"],
 )
 def test_nothing_jumps_where_closed_forms_take_over(
-    name: str, topology: Topology, slow: Slow | None, off: float
+    name: str, topology: Topology, slow: Straggler | None, off: float
 ) -> None:
     options = {"slow": slow, "topology": topology}
     events = predict(name, EVENTS, 4_000_000, LINK, 5e-3, **options)  # type: ignore[arg-type]
@@ -82,7 +88,7 @@ def test_nothing_jumps_where_closed_forms_take_over(
     starts=st.lists(st.floats(0, 0.01), min_size=9, max_size=9),
     more=st.floats(0, 0.02),
     slow=st.builds(
-        Slow,
+        Straggler,
         rank=st.integers(0, 8),
         latency_s=st.floats(0, 0.01),
         bandwidth_bytes_per_s=st.one_of(st.none(), st.floats(1e6, 1e10)),
@@ -95,12 +101,12 @@ def test_a_slower_rank_makes_nobody_faster(
     n: int,
     starts: list[float],
     more: float,
-    slow: Slow,
+    slow: Straggler,
     topology: Topology,
 ) -> None:
     schedule, start, r = strategy(name).schedule(n), starts[:n], slow.rank % n
     well = simulate(schedule, 100_000, LINK, start=start, topology=topology)
-    slow = Slow(r, 1.0, slow.latency_s, slow.bandwidth_bytes_per_s)
+    slow = Straggler(r, 1.0, slow.latency_s, slow.bandwidth_bytes_per_s)
     start[r] += more
     ill = simulate(schedule, 100_000, LINK, start=start, slow=slow, topology=topology)
     for before, after in zip(well.finish, ill.finish, strict=True):
@@ -120,7 +126,7 @@ def test_whom_a_slow_rank_holds_up() -> None:
 
 def test_a_slow_server_costs_more_than_a_slow_worker() -> None:
     server, worker = (
-        predict("parameter_server", 8, 10**6, LINK, slow=Slow(r, latency_s=5e-3)).seconds
+        predict("parameter_server", 8, 10**6, LINK, slow=Straggler(r, latency_s=5e-3)).seconds
         for r in (0, 3)
     )
     well = predict("parameter_server", 8, 10**6, LINK).seconds
@@ -129,7 +135,7 @@ def test_a_slow_server_costs_more_than_a_slow_worker() -> None:
 
 
 def test_jitter_is_drawn_from_its_seed_and_has_its_mean() -> None:
-    slow = Slow(1, jitter_s=2e-3)
+    slow = Straggler(1, jitter_s=2e-3)
 
     def seconds(seed: int) -> float:
         return predict("ring", 2, 1000, LINK, slow=slow, seed=seed).seconds
@@ -151,11 +157,11 @@ def test_jitter_is_drawn_from_its_seed_and_has_its_mean() -> None:
 def test_nodes_share_a_port() -> None:
     size, away = 10**6, FAR.seconds(1, 10**6)
     pairs = tuple(Transfer(r, r + 4, 0, 0, "put") for r in range(4))
-    assert simulate(Schedule(8, 1, (pairs,)), size, LINK, topology=NODES).seconds == pytest.approx(
-        4 * away
-    )
+    assert simulate(
+        CollectiveSchedule(8, 1, (pairs,)), size, LINK, topology=NODES
+    ).seconds == pytest.approx(4 * away)
     within = tuple(Transfer(r, r ^ 1, 0, 0, "put") for r in range(8))
-    found = simulate(Schedule(8, 1, (within,)), size, LINK, topology=NODES)
+    found = simulate(CollectiveSchedule(8, 1, (within,)), size, LINK, topology=NODES)
     assert found.seconds == pytest.approx(LINK.seconds(1, size))
     # One rank alone on the last node: of the eight others, one at a time sends to it.
     events, closed = (
@@ -186,24 +192,24 @@ def test_local_sgd_and_the_asynchronous_server() -> None:
     local = predict("local_sgd", 8, 10**6, LINK, 1e-3, every=20)
     assert local.seconds == pytest.approx(1e-3 + ring / 20)
 
-    def server(n: int, slow: Slow | None = None) -> float:
+    def server(n: int, slow: Straggler | None = None) -> float:
         return predict("parameter_server_async", n, 10**6, LINK, 1e-2, slow=slow).seconds
 
     message, adding = LINK.seconds(1, 10**6), 2e-10 * 10**6
     assert server(2) == pytest.approx(1e-2 + 2 * message + adding)  # the workers are the limit
     assert server(100) == pytest.approx(100 * (message + adding))  # the server is
     # Nobody waits for the slow one: its share of the updates is missing, no more.
-    assert server(4) < server(4, Slow(0, 10.0)) < 4 / 3 * server(4)
+    assert server(4) < server(4, Straggler(0, 10.0)) < 4 / 3 * server(4)
     assert server(1) == 1e-2
 
 
 def test_the_slow_rank_of_a_run_is_the_one_of_the_model() -> None:
-    """One handicap, one meaning: what delays a run is what is predicted."""
-    from dualml.aggregation.slow import Slow as Run
+    """A straggler means the same in a run and in a prediction."""
+    from dualml.parallel.aggregation.straggler import Straggler as Run
 
-    assert Slow is Run
-    slow = Slow(1, compute=3.0, latency_s=2e-3, jitter_s=1e-3, since=7)
-    delay = slow.computing(1, 1e-2, 7, seed=0)
+    assert Straggler is Run
+    slow = Straggler(1, compute=3.0, latency_s=2e-3, jitter_s=1e-3, since=7)
+    delay = slow.compute_delay(1, 1e-2, 7, seed=0)
     assert delay > 2 * 1e-2
     found = predict("ring", 2, 1000, LINK, 1e-2, slow=slow, events=0).seconds
     well = predict("ring", 2, 1000, LINK, 1e-2).seconds
@@ -213,13 +219,13 @@ def test_the_slow_rank_of_a_run_is_the_one_of_the_model() -> None:
 @pytest.mark.parametrize(
     ("slow", "told"),
     [
-        (Slow(4), "slow rank 4: with n = 4, ranks go from 0 to 3"),
-        (Slow(0, 0.0), "compute factor above 0"),
-        (Slow(0, latency_s=-1.0), "latency and a jitter from 0"),
-        (Slow(0, bandwidth_bytes_per_s=0.0), "bandwidth of a slow rank must be above 0"),
+        (Straggler(4), "slow rank 4: with n = 4, ranks go from 0 to 3"),
+        (Straggler(0, 0.0), "compute factor above 0"),
+        (Straggler(0, latency_s=-1.0), "latency and a jitter from 0"),
+        (Straggler(0, bandwidth_bytes_per_s=0.0), "bandwidth of a slow rank must be above 0"),
     ],
 )
-def test_a_slow_rank_that_cannot_be(slow: Slow, told: str) -> None:
+def test_a_slow_rank_that_cannot_be(slow: Straggler, told: str) -> None:
     with pytest.raises(UserError, match=told):
         predict("ring", 4, 1000, LINK, slow=slow)
 
@@ -247,13 +253,13 @@ def test_crossovers_are_found_to_the_rank() -> None:
     last = found[0].last
     assert seconds("ring", last) < seconds("tree", last)
     assert seconds("ring", last + 1) > seconds("tree", last + 1)
-    assert sentence("ring", "tree", found, "en") == (
+    assert crossover_sentence("ring", "tree", found, "en") == (
         f"ring and tree: up to n = {last} ring is faster, from n = {last + 1} on tree."
     )
-    assert f"从 n = {last + 1} 起 tree 较快" in sentence("ring", "tree", found, "zh")
+    assert f"从 n = {last + 1} 起 tree 较快" in crossover_sentence("ring", "tree", found, "zh")
     same = crossovers("ring", "all_reduce", 2, 100, seconds)
     assert same == [Range(2, 100, None)]
-    assert "take the same time" in sentence("ring", "all_reduce", same, "en")
+    assert "take the same time" in crossover_sentence("ring", "all_reduce", same, "en")
 
 
 @given(st.lists(st.integers(2, 999), max_size=6, unique=True).map(sorted))
@@ -276,5 +282,5 @@ def test_the_fastest_gives_the_whole_sum() -> None:
     column = {"neighbour": 1.0, "ring": 3.0, "all_reduce": 3.0, "tree": 4.0, "local_sgd": 0.1}
     assert fastest(column) == ["ring", "all_reduce"]
     assert fastest({"ring": 1.0, "neighbour": 0.5}) == []
-    told = hurt({"ring": 4.0, "tree": 3.0}, {"ring": 1.0, "tree": 2.0}, 8, "en")
+    told = straggler_sentence({"ring": 4.0, "tree": 3.0}, {"ring": 1.0, "tree": 2.0}, 8, "en")
     assert told == "With n = 8 the slow rank costs tree least (×1.5) and ring most (×4)."

@@ -1,4 +1,4 @@
-"""Exercises without a framework: skeletons, workspaces, what is seen in a file, judging."""
+"""Exercises without a framework: skeletons, workspaces, reading a student's file, judging."""
 
 from __future__ import annotations
 
@@ -11,48 +11,65 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dualml.course.catalogue import planted, plants
+from dualml.common.errors import UserError
+from dualml.course.catalogue import apply_plant, load_plants
 from dualml.course.differences import distances, first_difference
-from dualml.course.exercise import RIGHT, Answer, Arrays, Call, File, Flags, Requirement, Trouble
+from dualml.course.exercise import (
+    RIGHT,
+    Answer,
+    Arrays,
+    ExerciseCall,
+    ExerciseFile,
+    Flags,
+    Requirement,
+    Trouble,
+)
 from dualml.course.judge import judge
-from dualml.course.labs import LABS, file, lab
-from dualml.course.marked import bodies, joined, skeleton
-from dualml.course.paper import parts
+from dualml.course.labs import LABS, find_exercise, load_lab
+from dualml.course.paper import split_report
+from dualml.course.skeletons import fill_skeleton, make_skeleton, solution_bodies
 from dualml.course.source import examine
-from dualml.course.workspace import NAME, create, open_workspace, page, skeleton_of, source, tasks
-from dualml.errors import UserError
+from dualml.course.workspace import (
+    NAME,
+    create_workspace,
+    open_workspace,
+    read_page,
+    read_skeleton,
+    read_solution,
+    task_names,
+)
 
-FILES = [(name, one) for name in LABS for one in lab(name).files]
+FILES = [(name, one) for name in LABS for one in load_lab(name).files]
 NAMES = [one.name for _, one in FILES]
-TORCH = file("optim_torch")[1]
+TORCH = find_exercise("optim_torch")[1]
 
 
 @pytest.mark.parametrize(("name", "one"), FILES, ids=NAMES)
-def test_a_skeleton_and_our_solution_are_our_file(name: str, one: File) -> None:
-    text = source(one)
-    empty = skeleton(text)
-    assert joined(empty, bodies(text)) == text
-    assert empty.count("# your code: begin") == len(bodies(text)) > 0
+def test_a_skeleton_and_our_solution_are_our_file(name: str, one: ExerciseFile) -> None:
+    text = read_solution(one)
+    empty = make_skeleton(text)
+    assert fill_skeleton(empty, solution_bodies(text)) == text
+    assert empty.count("# your code: begin") == len(solution_bodies(text)) > 0
     ast.parse(empty)
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 @pytest.mark.parametrize(("name", "one"), FILES, ids=NAMES)
-def test_no_line_of_a_solution_is_in_a_workspace(name: str, one: File, lang: str) -> None:
-    text, empty = source(one), skeleton_of(one, name, lang)
-    given = {line.strip() for line in skeleton(text).splitlines()}
-    hidden = {line.strip() for body in bodies(text) for line in body.splitlines()} - given
+def test_no_line_of_a_solution_is_in_a_workspace(name: str, one: ExerciseFile, lang: str) -> None:
+    text, empty = read_solution(one), read_skeleton(one, name, lang)
+    given = {line.strip() for line in make_skeleton(text).splitlines()}
+    hidden = {line.strip() for body in solution_bodies(text) for line in body.splitlines()} - given
     hidden = {line for line in hidden if len(line) > 12}
     assert hidden
-    texts = [empty, page(name, tasks([one])[0], lang), page(name, "report", lang)]
+    texts = [empty, read_page(name, task_names([one])[0], lang), read_page(name, "report", lang)]
     for line in hidden:
         assert not any(line in shown.splitlines() for shown in texts)
         assert line not in {shown.strip() for shown in empty.splitlines()}
 
 
 @pytest.mark.parametrize(("name", "one"), FILES, ids=NAMES)
-def test_a_chinese_skeleton_has_no_english_sentence(name: str, one: File) -> None:
-    tree = ast.parse(skeleton_of(one, name, "zh"))
+def test_a_chinese_skeleton_has_no_english_sentence(name: str, one: ExerciseFile) -> None:
+    tree = ast.parse(read_skeleton(one, name, "zh"))
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
             text = ast.get_docstring(node) or ""
@@ -65,21 +82,21 @@ def test_a_chinese_skeleton_has_no_english_sentence(name: str, one: File) -> Non
 def test_marks_that_do_not_match_are_refused() -> None:
     for text in ("# solution: end\n", "# solution: begin\n", "# solution: begin\n" * 2):
         with pytest.raises(ValueError, match="line"):
-            bodies(text)
+            solution_bodies(text)
 
 
 @pytest.mark.parametrize("name", LABS)
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_a_workspace_has_what_is_needed(name: str, lang: str, tmp_path: Path) -> None:
-    made = create(name, tmp_path / "w s 学", "both", lang, notebook=True)
+    made = create_workspace(name, tmp_path / "w s 学", "both", lang, notebook=True)
     names = {path.name for path in made}
     assert {NAME, "report.md", "Makefile", f"{name}.ipynb"} <= names
-    assert {one.name for one in lab(name).files} <= names
+    assert {one.name for one in load_lab(name).files} <= names
     workspace = open_workspace(tmp_path / "w s 学")
-    assert [f.name for f in workspace.files] == [f.name for f in lab(name).files]
+    assert [f.name for f in workspace.files] == [f.name for f in load_lab(name).files]
     cells = json.loads((tmp_path / "w s 学" / f"{name}.ipynb").read_text("utf-8"))["cells"]
     assert any("%%writefile" in "".join(cell["source"]) for cell in cells)
-    title, _head, sections = parts((tmp_path / "w s 学" / "report.md").read_text("utf-8"))
+    title, _head, sections = split_report((tmp_path / "w s 学" / "report.md").read_text("utf-8"))
     assert title
     assert [number for number, _, _ in sections] == ["1", "2", "3", "4", "5"]
     makefile = (tmp_path / "w s 学" / "Makefile").read_text("utf-8")
@@ -87,7 +104,7 @@ def test_a_workspace_has_what_is_needed(name: str, lang: str, tmp_path: Path) ->
 
 
 def test_a_workspace_of_one_framework(tmp_path: Path) -> None:
-    create("lab1", tmp_path / "w", "torch", "en", notebook=False)
+    create_workspace("lab1", tmp_path / "w", "torch", "en", notebook=False)
     assert not (tmp_path / "w" / "optim_ms.py").exists()
     assert [f.name for f in open_workspace(tmp_path / "w").files] == ["optim_torch.py"]
 
@@ -102,11 +119,11 @@ def test_workspaces_that_cannot_be(tmp_path: Path) -> None:
         ("lab1", tmp_path / "w", "both", "fr", "en or zh"),
     ):
         with pytest.raises(UserError, match=text):
-            create(name, path, backend, lang, notebook=False)
+            create_workspace(name, path, backend, lang, notebook=False)
     assert (tmp_path / "full" / "mine").read_text() == "x"
     with pytest.raises(UserError, match="dualml new"):
         open_workspace(tmp_path)
-    create("lab1", tmp_path / "w", "both", "en", notebook=False)
+    create_workspace("lab1", tmp_path / "w", "both", "en", notebook=False)
     settings = tmp_path / "w" / NAME
     settings.write_text(settings.read_text("utf-8").replace("format = 1", "format = 9"))
     with pytest.raises(UserError, match="format 9"):
@@ -116,19 +133,27 @@ def test_workspaces_that_cannot_be(tmp_path: Path) -> None:
         open_workspace(tmp_path / "w")
 
 
-@pytest.mark.parametrize(("text", "kind"), [
-    ("", "empty"), ("  \n", "empty"), ("def f(:\n", "syntax"), ("x = 1\n", "missing"),
-    ("import mindspore\n", "framework"), ("import dualml_torch.optim as o\n", "banned"),
-    ("from torch.optim import Adam as A\n", "ready_made"),
-    ("import torch.optim as o\nclass GD(o.SGD):\n    pass\n", "ready_made"),
-    ("import torch\ndef f(p):\n    return torch.optim.AdamW(p)\n", "ready_made"),
-    ("import torch.distributed as d\nd.all_reduce(1)\n", "communication"),
-    ("from torch.distributed import all_gather\n", "communication"),
-    ("from torch.distributed import *\n", "communication"),
-    ("import ctypes\n", "roundabout"), ("x = eval('1')\n", "roundabout"),
-    ("class GD:\n    def step(self, other):\n        pass\n", "signature"),
-    ("x" * 300_000, "long"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("", "empty"),
+        ("  \n", "empty"),
+        ("def f(:\n", "syntax"),
+        ("x = 1\n", "missing"),
+        ("import mindspore\n", "framework"),
+        ("import dualml_torch.algorithms.optim as o\n", "banned"),
+        ("from torch.optim import Adam as A\n", "ready_made"),
+        ("import torch.optim as o\nclass GD(o.SGD):\n    pass\n", "ready_made"),
+        ("import torch\ndef f(p):\n    return torch.optim.AdamW(p)\n", "ready_made"),
+        ("import torch.distributed as d\nd.all_reduce(1)\n", "communication"),
+        ("from torch.distributed import all_gather\n", "communication"),
+        ("from torch.distributed import *\n", "communication"),
+        ("import ctypes\n", "roundabout"),
+        ("x = eval('1')\n", "roundabout"),
+        ("class GD:\n    def step(self, other):\n        pass\n", "signature"),
+        ("x" * 300_000, "long"),
+    ],
+)
 def test_what_is_seen_without_running_a_file(text: str, kind: str, tmp_path: Path) -> None:
     path = tmp_path / "optim_torch.py"
     path.write_text(text)
@@ -138,7 +163,9 @@ def test_what_is_seen_without_running_a_file(text: str, kind: str, tmp_path: Pat
 @pytest.mark.parametrize("coding", ["utf-8-sig", "gb18030"])
 def test_a_file_is_read_as_python_reads_it(coding: str, tmp_path: Path) -> None:
     path = tmp_path / "optim_torch.py"
-    text = f"# -*- coding: {coding.removesuffix('-sig')} -*-\r\n" + source(TORCH) + "# 学生\r\n"
+    text = (
+        f"# -*- coding: {coding.removesuffix('-sig')} -*-\r\n" + read_solution(TORCH) + "# 学生\r\n"
+    )
     path.write_bytes(text.encode(coding))
     assert examine(path, TORCH) == []
     for wrong in ("nothing", "hex", "undefined"):
@@ -159,9 +186,13 @@ def test_a_syntax_error_has_its_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "one"), FILES, ids=NAMES)
 def test_nothing_is_wrong_with_a_solution_or_a_skeleton(
-    name: str, one: File, tmp_path: Path
+    name: str, one: ExerciseFile, tmp_path: Path
 ) -> None:
-    for text in (source(one), skeleton_of(one, name, "en"), skeleton_of(one, name, "zh")):
+    for text in (
+        read_solution(one),
+        read_skeleton(one, name, "en"),
+        read_skeleton(one, name, "zh"),
+    ):
         path = tmp_path / one.name
         path.write_text(text, "utf-8")
         assert examine(path, one) == []
@@ -169,15 +200,15 @@ def test_nothing_is_wrong_with_a_solution_or_a_skeleton(
 
 @pytest.mark.parametrize("name", LABS)
 def test_every_plant_applies(name: str) -> None:
-    for plant in plants(name):
-        one = file(plant.file)[1]
-        changed = planted(source(one), plant)
-        assert changed != source(one)
+    for plant in load_plants(name):
+        one = find_exercise(plant.file)[1]
+        changed = apply_plant(read_solution(one), plant)
+        assert changed != read_solution(one)
         ast.parse(changed)
 
 
 def test_there_are_enough_mistakes_and_variants() -> None:
-    known = [plant for name in LABS for plant in plants(name)]
+    known = [plant for name in LABS for plant in load_plants(name)]
     assert len({plant.name for plant in known if not plant.right}) >= 60
     assert len([plant for plant in known if plant.right]) >= 20
 
@@ -187,22 +218,26 @@ def test_there_are_enough_mistakes_and_variants() -> None:
 
 @dataclass
 class Sum(Requirement):
-    """y = a + b, with three mistakes."""
+    """An exercise y = a + b with three mistakes."""
 
     name: str = "sum"
     target: str = "add"
     flags: Sequence[str] = ("minus", "doubled", "late")
     errors: Sequence[tuple[str, str]] = (("ZeroDivision", "divided"),)
 
-    def calls(self, draw: np.random.Generator) -> list[Call]:
-        return [Call("function", "add", {}, [{"a": draw.normal(size=3), "b": draw.normal(size=3)}])]
+    def calls(self, draw: np.random.Generator) -> list[ExerciseCall]:
+        return [
+            ExerciseCall(
+                "function", "add", {}, [{"a": draw.normal(size=3), "b": draw.normal(size=3)}]
+            )
+        ]
 
-    def expected(self, call: Call, flags: Flags = RIGHT) -> list[Arrays]:
+    def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
         a, b = call.arrays[0]["a"], call.arrays[0]["b"]
         y = (a - b if "minus" in flags else a + b) * (2 if "doubled" in flags else 1)
         return [{"1/y": y, "2/y": y + ("late" in flags)}]
 
-    def tolerance(self, call: Call, flags: Flags = RIGHT) -> list[Arrays]:
+    def tolerance(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
         return [{"1/y": np.float64(1e-6), "2/y": np.float64(1e-6)}]
 
 

@@ -1,4 +1,4 @@
-"""The exercise on starting groups: its rules, words and pages, without a framework."""
+"""The exercise on starting groups: its rules, messages and pages, without a framework."""
 
 from __future__ import annotations
 
@@ -8,31 +8,47 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dualml.course.catalogue import plants
+from dualml.common.words import LANGUAGES, load_messages
+from dualml.course.catalogue import load_plants
 from dualml.course.exercise import RIGHT
 from dualml.course.judge import agrees
-from dualml.course.lab2.groups import of_groups
-from dualml.course.labs import file, lab
-from dualml.course.starting import GroupError, as_number, check_place, replaced, without_variables
-from dualml.course.workspace import page
-from dualml.words import LANGUAGES, table
+from dualml.course.lab2.groups import group_requirements
+from dualml.course.labs import find_exercise, load_lab
+from dualml.course.starting import (
+    GroupError,
+    as_number,
+    check_rank,
+    hide_variables,
+    replace_functions,
+)
+from dualml.course.workspace import read_page
 
 FILES = ("group_torch", "group_ms")
 MISTAKES = {
     "group_torch": {
-        "group_world_size", "group_same_rank", "group_no_address", "group_left", "rpc_left",
-        "group_before_start", "rpc_before_start", "group_unreturned",
+        "group_world_size",
+        "group_same_rank",
+        "group_no_address",
+        "group_left",
+        "rpc_left",
+        "group_before_start",
+        "rpc_before_start",
+        "group_unreturned",
     },
     "group_ms": {
-        "group_world_size", "group_same_rank", "group_no_address", "group_left",
-        "group_before_start", "group_unreturned",
+        "group_world_size",
+        "group_same_rank",
+        "group_no_address",
+        "group_left",
+        "group_before_start",
+        "group_unreturned",
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_mistake_is_planted(name: str) -> None:
-    own = {p.name for p in plants("lab2") if p.file == f"{name}.py" and not p.right}
+    own = {p.name for p in load_plants("lab2") if p.file == f"{name}.py" and not p.right}
     assert own == MISTAKES[name]
 
 
@@ -40,48 +56,50 @@ def test_every_mistake_is_planted(name: str) -> None:
 def test_there_are_words_for_everything(lang: str) -> None:
     depths = ("symptom", "place", "principle", "cause")
     wanted = {f"mistake.{n}.{d}" for n in MISTAKES["group_torch"] for d in depths}
-    wanted |= {f"requirement.{r.name}" for r in of_groups(rpc=True)}
-    own = table(lang, "course_group")
+    wanted |= {f"requirement.{r.name}" for r in group_requirements(rpc=True)}
+    own = load_messages(lang, "course_group")
     assert own.keys() == wanted
     assert all(own.values())
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_the_task_names_every_requirement_and_function(lang: str) -> None:
-    task = page("lab2", "group", lang)
-    for requirement in of_groups(rpc=True):
+    task = read_page("lab2", "group", lang)
+    for requirement in group_requirements(rpc=True):
         assert f"`{requirement.name}`" in task
         assert f"`{requirement.target}(rank, size, address, port, work)`" in task
 
 
 def test_mistakes_show_and_no_two_look_alike() -> None:
-    for requirement in of_groups(rpc=True):
+    for requirement in group_requirements(rpc=True):
         (call, *_) = requirement.calls(np.random.default_rng(0))
-        looks = [requirement.expected(call, f)
-                 for f in (RIGHT, *(frozenset({flag}) for flag in requirement.flags))]  # fmt: skip
+        looks = [
+            requirement.expected(call, f)
+            for f in (RIGHT, *(frozenset({flag}) for flag in requirement.flags))
+        ]
         for n, one in enumerate(looks):
             for other in looks[n + 1 :]:
                 assert not agrees(one, other, requirement.tolerance(call))
 
 
 def test_only_these_files_may_use_the_framework_s_communication() -> None:
-    every = [f for f in lab("lab2").files if f.starts_groups]
+    every = [f for f in load_lab("lab2").files if f.starts_groups]
     assert [f.task for f in every] == list(FILES)
-    assert not file("rpc_torch")[1].starts_groups
+    assert not find_exercise("rpc_torch")[1].starts_groups
 
 
 def test_a_start_as_another_rank_is_told_with_its_numbers() -> None:
-    check_place(1, 3, 1, 3)
+    check_rank(1, 3, 1, 3)
     with pytest.raises(GroupError, match="started for 4 ranks; 3 processes take part"):
-        check_place(1, 3, 1, 4)
+        check_rank(1, 3, 1, 4)
     with pytest.raises(GroupError, match="rank 1 calls itself rank 0"):
-        check_place(1, 3, 0, 3)
+        check_rank(1, 3, 0, 3)
 
 
 def test_variables_of_a_launcher_are_neither_seen_nor_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MASTER_ADDR", "elsewhere")
     monkeypatch.delenv("MS_ROLE", raising=False)
-    with without_variables():
+    with hide_variables():
         assert "MASTER_ADDR" not in os.environ
         os.environ["MS_ROLE"] = "MS_WORKER"
     assert os.environ["MASTER_ADDR"] == "elsewhere"
@@ -94,7 +112,7 @@ def test_functions_are_replaced_wherever_the_student_has_them_and_put_back() -> 
 
     owner = SimpleNamespace(start=start)
     student = SimpleNamespace(begin=start, other=print)
-    with replaced(student, [owner], {"start": lambda: "watched"}):
+    with replace_functions(student, [owner], {"start": lambda: "watched"}):
         assert (owner.start(), student.begin()) == ("watched", "watched")
     assert (owner.start, student.begin, student.other) == (start, start, print)
 

@@ -1,4 +1,4 @@
-"""The exercises of Lab 1, without a framework: rules, catalogue, words, pages."""
+"""The exercises of Lab 1, without a framework: rules, catalogue, messages, pages."""
 
 from __future__ import annotations
 
@@ -11,52 +11,80 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.course.catalogue import Plant, planted, plants
-from dualml.course.exercise import Answer, Call
+from dualml.algorithms.optim import GD, SGD, Adam, AdamW, OptimizerSpec
+from dualml.common.words import LANGUAGES, load_messages
+from dualml.course.catalogue import Plant, apply_plant, load_plants
+from dualml.course.exercise import Answer, ExerciseCall
 from dualml.course.judge import WIDER, agrees
-from dualml.course.lab1.requirements import Steps, adam, gd, of, sgd
+from dualml.course.lab1.requirements import (
+    OptimizerRequirement,
+    draw_gd,
+    make_adam_draw,
+    make_sgd_draw,
+    optimizer_requirements,
+)
 from dualml.course.lab1.rules import trajectory
-from dualml.course.labs import file, lab
-from dualml.course.marked import YOURS, skeleton
-from dualml.course.paper import parts
-from dualml.course.workspace import lines, page, source
-from dualml.optim import GD, SGD, Adam, AdamW, Rule
-from dualml.words import LANGUAGES, table
+from dualml.course.labs import find_exercise, load_lab
+from dualml.course.paper import split_report
+from dualml.course.skeletons import STUDENT_MARKERS, make_skeleton
+from dualml.course.workspace import read_page, read_solution, read_translations
 
-ALL: dict[str, Any] = {r.name: r for backend in ("torch", "mindspore") for r in of(backend)}
-#: Several options of a rule at once, as no requirement has them.
+ALL: dict[str, Any] = {
+    r.name: r for backend in ("torch", "mindspore") for r in optimizer_requirements(backend)
+}
+#: Combinations of a rule's options that no requirement has.
 TOGETHER = [
-    Steps("gd together", "GD", gd, rates=True, missing=True),
-    Steps("sgd together", "SGD", sgd(momentum=True, decay=True, nesterov=True), rates=True,
-          missing=True),
-    Steps("adam together", "Adam", adam(decay=True), rates=True, missing=True),
-    Steps("adamw together", "Adam", adam(decay=True, decoupled=True), rates=True, missing=True),
-    Steps("adamw groups", "Adam", adam(decay=True, decoupled=True, corrected=False), groups=True),
-]  # fmt: skip
+    OptimizerRequirement("gd together", "GD", draw_gd, rates=True, missing=True),
+    OptimizerRequirement(
+        "sgd together",
+        "SGD",
+        make_sgd_draw(momentum=True, decay=True, nesterov=True),
+        rates=True,
+        missing=True,
+    ),
+    OptimizerRequirement(
+        "adam together", "Adam", make_adam_draw(decay=True), rates=True, missing=True
+    ),
+    OptimizerRequirement(
+        "adamw together",
+        "Adam",
+        make_adam_draw(decay=True, decoupled=True),
+        rates=True,
+        missing=True,
+    ),
+    OptimizerRequirement(
+        "adamw groups",
+        "Adam",
+        make_adam_draw(decay=True, decoupled=True, corrected=False),
+        groups=True,
+    ),
+]
 SHOWN = [(name, flag) for name, r in ALL.items() for flag in r.flags]
-#: What changes no number there, where it is looked for all the same: without decay and momentum a
-#: gradient of zero moves nothing; one learning rate acts alike in the buffer and outside of it;
-#: without momentum (1 − ηλ)θ − ηg is θ − η(g + λθ).
+#: Mistakes that change no number in some requirements that check for them: without decay and
+#: momentum a gradient of zero moves nothing; one learning rate acts alike inside and outside of the
+#: buffer; without momentum (1 − ηλ)θ − ηg is θ − η(g + λθ).
 UNSEEN = {
-    ("gd.missing", "missing_as_zero"), ("sgd.momentum", "lr_in_buffer"),
-    ("sgd.nesterov", "lr_in_buffer"), ("sgd.all", "lr_in_buffer"),
+    ("gd.missing", "missing_as_zero"),
+    ("sgd.momentum", "lr_in_buffer"),
+    ("sgd.nesterov", "lr_in_buffer"),
+    ("sgd.all", "lr_in_buffer"),
     ("sgd.decay", "decay_decoupled"),
-}  # fmt: skip
+}
 SEEDS, LEAST = range(10), 9
 DEPTHS = ("symptom", "place", "principle", "cause")
-MISTAKES = {plant.name for plant in plants("lab1") if not plant.right}
+MISTAKES = {plant.name for plant in load_plants("lab1") if not plant.right}
 
 
 @cache
-def drawn(name: str) -> list[Call]:
-    """The calls of a requirement, with several seeds."""
+def drawn(name: str) -> list[ExerciseCall]:
+    """Return the calls of a requirement, for several seeds."""
     return [call for seed in SEEDS for call in ALL[name].calls(np.random.default_rng(seed))]
 
 
 @cache
 def numbers(name: str, *flags: str) -> list[tuple[Any, Any]]:
-    """What a rule with these mistakes gives for each call, and how far an answer may be from it
-    that is taken for one."""
+    """Return the results of a rule with these mistakes for each call, and the tolerance of an
+    answer."""
     requirement = ALL[name]
     out = []
     for call in drawn(name):
@@ -66,8 +94,9 @@ def numbers(name: str, *flags: str) -> list[tuple[Any, Any]]:
     return out
 
 
-def told_apart(name: str, flag: str, *other: str) -> int:
-    """In how many calls a mistake is not taken for another one, or for what is right."""
+def count_distinguished(name: str, flag: str, *other: str) -> int:
+    """Return the number of calls in which a mistake is distinguished from another one, or from a
+    right answer."""
     pairs = zip(numbers(name, flag), numbers(name, *other), strict=True)
     return sum(not agrees(seen, expected, most) for (seen, _), (expected, most) in pairs)
 
@@ -75,8 +104,8 @@ def told_apart(name: str, flag: str, *other: str) -> int:
 # --- rules ----------------------------------------------------------------------------------------
 
 
-def our_rule(target: str, hyper: Mapping[str, Any]) -> Rule:
-    """The optimizer of `dualml.optim` with these hyperparameters."""
+def our_rule(target: str, hyper: Mapping[str, Any]) -> OptimizerSpec:
+    """Return the optimizer of `dualml.algorithms.optim` with these hyperparameters."""
     own = {**hyper}
     if target == "GD":
         return GD(**own)
@@ -86,8 +115,9 @@ def our_rule(target: str, hyper: Mapping[str, Any]) -> Rule:
     return AdamW(**own) if own.pop("decoupled") else Adam(**own)
 
 
-def by_our_rule(call: Call) -> dict[str, Any]:
-    """``3/w``: parameter w after update 3, each parameter updated by itself."""
+def by_our_rule(call: ExerciseCall) -> dict[str, Any]:
+    """Return ``step/name`` (``3/w``) → the parameter after that update, each parameter updated
+    alone."""
     arrays, options = call.arrays[0], call.options
     out = {}
     for name in (key[2:] for key in arrays if key.startswith("p/")):
@@ -108,7 +138,7 @@ def by_our_rule(call: Call) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("requirement", [*ALL.values(), *TOGETHER], ids=lambda r: r.name)
-def test_the_rules_without_mistakes_are_our_own(requirement: Steps) -> None:
+def test_the_rules_without_mistakes_are_our_own(requirement: OptimizerRequirement) -> None:
     for seed in SEEDS:
         for call in requirement.calls(np.random.default_rng(seed)):
             (expected,) = requirement.expected(call)
@@ -120,7 +150,7 @@ def test_the_rules_without_mistakes_are_our_own(requirement: Steps) -> None:
 
 @pytest.mark.parametrize(("name", "flag"), SHOWN)
 def test_a_mistake_shows_where_it_is_looked_for(name: str, flag: str) -> None:
-    seen = told_apart(name, flag)
+    seen = count_distinguished(name, flag)
     assert seen == 0 if (name, flag) in UNSEEN else seen >= LEAST
 
 
@@ -136,12 +166,14 @@ def test_every_mistake_shows_somewhere() -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_no_two_mistakes_look_alike(name: str) -> None:
     for one, other in combinations(ALL[name].flags, 2):
-        assert told_apart(name, one, other) >= LEAST, (one, other)
-        assert told_apart(name, other, one) >= LEAST, (other, one)
+        assert count_distinguished(name, one, other) >= LEAST, (one, other)
+        assert count_distinguished(name, other, one) >= LEAST, (other, one)
 
 
 @pytest.mark.parametrize("requirement", [*ALL.values(), *TOGETHER], ids=lambda r: r.name)
-def test_the_cheap_look_rules_out_no_mistake_that_explains(requirement: Steps) -> None:
+def test_the_cheap_look_rules_out_no_mistake_that_explains(
+    requirement: OptimizerRequirement,
+) -> None:
     (call,) = requirement.calls(np.random.default_rng(3))
     for flag in requirement.flags:
         flags = frozenset({flag})
@@ -155,11 +187,11 @@ def test_the_cheap_look_rules_out_no_mistake_that_explains(requirement: Steps) -
 # --- catalogue, words, pages ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("plant", plants("lab1"), ids=lambda p: p.title)
+@pytest.mark.parametrize("plant", load_plants("lab1"), ids=lambda p: p.title)
 def test_a_plant_applies_and_can_be_named(plant: Plant) -> None:
-    exercise = file(plant.file)[1]
-    changed = planted(source(exercise), plant)
-    assert changed != source(exercise)
+    exercise = find_exercise(plant.file)[1]
+    changed = apply_plant(read_solution(exercise), plant)
+    assert changed != read_solution(exercise)
     ast.parse(changed)
     about = [r for r in exercise.requirements if r.target == plant.target]
     assert about
@@ -169,7 +201,7 @@ def test_a_plant_applies_and_can_be_named(plant: Plant) -> None:
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_there_are_words_for_everything(lang: str) -> None:
-    own = table(lang, "course_lab1")
+    own = load_messages(lang, "course_lab1")
     wanted = {f"mistake.{mistake}.{depth}" for mistake in MISTAKES for depth in DEPTHS}
     assert own.keys() == wanted | {f"requirement.{name}" for name in ALL}
     assert all(text.strip() == text != "" for text in own.values())
@@ -178,7 +210,7 @@ def test_there_are_words_for_everything(lang: str) -> None:
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_every_depth_of_hints_says_something_new(lang: str) -> None:
-    own = table(lang, "course_lab1")
+    own = load_messages(lang, "course_lab1")
     for mistake in MISTAKES:
         said = [own[f"mistake.{mistake}.{depth}"] for depth in DEPTHS]
         assert not any(a in b or b in a for a, b in combinations(said, 2)), mistake
@@ -186,17 +218,17 @@ def test_every_depth_of_hints_says_something_new(lang: str) -> None:
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_the_task_names_every_requirement_and_the_report_has_its_parts(lang: str) -> None:
-    task = page("lab1", "optim", lang)
+    task = read_page("lab1", "optim", lang)
     assert task.startswith("# ")
     for name in ALL:
         assert f"`{name}`" in task
-    title, _, sections = parts(page("lab1", "report", lang))
+    title, _, sections = split_report(read_page("lab1", "report", lang))
     assert title
     assert [number for number, _, _ in sections] == ["1", "2", "3", "4", "5"]
 
 
-def said(text: str) -> set[str]:
-    """Lines of docstrings and comments, without indentation."""
+def doc_lines(text: str) -> set[str]:
+    """Return the lines of docstrings and comments, without indentation."""
     found = {line.strip() for line in text.splitlines() if line.strip().startswith("#")}
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(
@@ -205,11 +237,13 @@ def said(text: str) -> set[str]:
             first = node.body[0]
             inside = text.splitlines()[first.lineno - 1 : first.end_lineno]
             found |= {line.strip() for line in inside}
-    return found - {"", '"""', *YOURS}
+    return found - {"", '"""', *STUDENT_MARKERS}
 
 
 def test_every_line_of_the_skeletons_is_translated_and_none_is_left_over() -> None:
-    there = set[str]().union(*(said(skeleton(source(one))) for one in lab("lab1").files))
-    assert lines("lab1").keys() == there
-    for chinese in lines("lab1").values():
+    there = set[str]().union(
+        *(doc_lines(make_skeleton(read_solution(one))) for one in load_lab("lab1").files)
+    )
+    assert read_translations("lab1").keys() == there
+    for chinese in read_translations("lab1").values():
         assert any("一" <= c <= "鿿" for c in chinese) or "：" in chinese, chinese

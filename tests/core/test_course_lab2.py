@@ -1,4 +1,4 @@
-"""The exercise of Lab 2, without a framework: rules, times, catalogue, words, pages."""
+"""The exercise of Lab 2, without a framework: rules, times, catalogue, messages, pages."""
 
 from __future__ import annotations
 
@@ -9,37 +9,45 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.aggregation import Ring
-from dualml.course.catalogue import planted, plants
+from dualml.common.words import LANGUAGES, load_messages
+from dualml.course.catalogue import apply_plant, load_plants
 from dualml.course.clock import Clock
 from dualml.course.collectives import Ask
-from dualml.course.exercise import RIGHT, Answer, Call, Requirement, Trouble
+from dualml.course.exercise import RIGHT, Answer, ExerciseCall, Requirement, Trouble
 from dualml.course.judge import agrees
 from dualml.course.lab2 import rules
-from dualml.course.lab2.measuring import DISTURBED_S, FIRST_S, SIZES, Measured
-from dualml.course.lab2.requirements import ELEMENTS, SHAPES, Together, requirements
-from dualml.course.lab2.rules import seconds
-from dualml.course.labs import file, lab
-from dualml.course.workspace import lines, page, source
-from dualml.words import LANGUAGES, table
+from dualml.course.lab2.measuring import DISTURBED_S, FIRST_S, SIZES, TimingRequirement
+from dualml.course.lab2.requirements import ELEMENTS, SHAPES, CollectiveRequirement, requirements
+from dualml.course.lab2.rules import all_reduce_seconds
+from dualml.course.labs import find_exercise, load_lab
+from dualml.course.workspace import read_page, read_solution, read_translations
+from dualml.parallel.aggregation import Ring
 
 REQUIREMENTS = requirements()
-TOGETHER = [r for r in REQUIREMENTS if isinstance(r, Together)]
-MEASURED = [r for r in REQUIREMENTS if isinstance(r, Measured)]
-#: Mistakes that errors show, those that times do, and the one that a changed argument does.
+TOGETHER = [r for r in REQUIREMENTS if isinstance(r, CollectiveRequirement)]
+MEASURED = [r for r in REQUIREMENTS if isinstance(r, TimingRequirement)]
+#: Mistakes that errors reveal, those that times reveal, and the one that a changed argument
+#: reveals.
 ERRORS = ("crossed", "one_sided", "other_collective", "ring_index")
-TIMES = ("measure_milliseconds", "measure_elements", "measure_unsynchronised", "measure_total",
-         "measure_maximum", "measure_mean", "measure_first")  # fmt: skip
+TIMES = (
+    "measure_milliseconds",
+    "measure_elements",
+    "measure_unsynchronised",
+    "measure_total",
+    "measure_maximum",
+    "measure_mean",
+    "measure_first",
+)
 CHANGED = "ring_in_place"
 FORMS = list(dict.fromkeys(flag for r in TOGETHER for flag in r.flags))
 NUMBERS = list(dict.fromkeys(flag.partition("#")[0] for flag in FORMS))
 
 
-def named(name: str) -> Any:
+def find_requirement(name: str) -> Any:
     return next(r for r in REQUIREMENTS if r.name == name)
 
 
-def drawn(requirement: Requirement) -> list[Call]:
+def drawn(requirement: Requirement) -> list[ExerciseCall]:
     return list(requirement.calls(np.random.default_rng(5)))
 
 
@@ -47,7 +55,7 @@ def drawn(requirement: Requirement) -> list[Call]:
 
 
 @pytest.mark.parametrize("requirement", TOGETHER, ids=lambda r: r.name)
-def test_every_rank_has_what_plain_numpy_gives(requirement: Together) -> None:
+def test_every_rank_has_what_plain_numpy_gives(requirement: CollectiveRequirement) -> None:
     for call in drawn(requirement):
         made = requirement.expected(call)
         assert len(made) == call.ranks
@@ -55,7 +63,7 @@ def test_every_rank_has_what_plain_numpy_gives(requirement: Together) -> None:
             if requirement.name == "ring.traffic":
                 continue
             if call.kind == "ring":
-                key, right = next(iter(requirement.looks)), [a["t"] for a in call.arrays]
+                key, right = next(iter(requirement.result_keys)), [a["t"] for a in call.arrays]
                 whole = np.sum(right, axis=0, dtype=np.float64)
                 np.testing.assert_allclose(own[key], whole if key == "sum" else right[rank])
                 continue
@@ -69,29 +77,29 @@ def test_every_rank_has_what_plain_numpy_gives(requirement: Together) -> None:
 
 @pytest.mark.parametrize("name", ["reduce.uneven", "gather.uneven"])
 def test_no_two_ranks_have_as_many_samples(name: str) -> None:
-    for call in drawn(named(name)):
+    for call in drawn(find_requirement(name)):
         counts = [int(a["samples"]) for a in call.arrays]
         assert len(set(counts)) == call.ranks
 
 
 def test_a_ring_cannot_cut_evenly() -> None:
-    for call in drawn(named("ring.sum")):
+    for call in drawn(find_requirement("ring.sum")):
         assert call.arrays[0]["t"].size % call.ranks == 1
 
 
 def test_a_ring_can_have_more_ranks_than_elements() -> None:
-    for call in drawn(named("ring.short")):
+    for call in drawn(find_requirement("ring.short")):
         assert 0 < call.arrays[0]["t"].size < call.ranks
 
 
 @pytest.mark.parametrize("name", ["ring.sum", "ring.short", "ring.traffic"])
 def test_a_ring_is_the_one_that_we_aggregate_with(name: str) -> None:
-    for call in drawn(named(name)):
+    for call in drawn(find_requirement(name)):
         schedule, n = Ring().schedule(call.ranks), call.ranks
         rows = [a["t"].astype(np.float64).reshape(-1) for a in call.arrays]
         length = len(rows[0])
-        made = rules.ring(call.arrays)
-        sent = [schedule.sent(r, length) for r in range(n)]
+        made = rules.ring_all_reduce(call.arrays)
+        sent = [schedule.sent_volume(r, length) for r in range(n)]
         assert [int(own["messages"]) for own in made] == [messages for messages, _ in sent]
         assert sum(own["elements"] for own in made) == sum(count for _, count in sent)
         for step in schedule.steps:
@@ -99,13 +107,13 @@ def test_a_ring_is_the_one_that_we_aggregate_with(name: str) -> None:
             for t in step:
                 part = slice(*schedule.span(t, length))
                 came = before[t.source][part]
-                rows[t.target][part] = rows[t.target][part] + came if t.then == "add" else came
+                rows[t.target][part] = rows[t.target][part] + came if t.op == "add" else came
         for own, row in zip(made, rows, strict=True):
             np.testing.assert_allclose(own["sum"].reshape(-1), row)
 
 
 def test_what_a_ring_sends() -> None:
-    requirement = named("ring.traffic")
+    requirement = find_requirement("ring.traffic")
     for call in drawn(requirement):
         n, size = call.ranks, call.arrays[0]["t"].size
         made = requirement.expected(call)
@@ -137,7 +145,7 @@ def test_mistakes_show_and_no_two_look_alike(target: str) -> None:
 
 
 def test_a_tensor_that_is_changed_is_seen() -> None:
-    requirement = named("ring.kept")
+    requirement = find_requirement("ring.kept")
     (call,) = drawn(requirement)
     right = requirement.expected(call)
     assert requirement.problem(call, Answer(right)) is None
@@ -147,24 +155,30 @@ def test_a_tensor_that_is_changed_is_seen() -> None:
     assert found[1] == (CHANGED,)
 
 
-@pytest.mark.parametrize(("message", "name"), [
-    ("the ranks disagree on collective number 1: rank 0: all_reduce", "crossed"),
-    ("rank 0 waited 5 s for all_reduce float32 () op=sum; missing: rank 1 of 2", "one_sided"),
-    ("rank 0 of 2, exchange: no answer within 5 s; a rank hangs, is late", "one_sided"),
-    ("exchange failed on rank 0 of 2 (a rank that ended, or one later than 5 s)", "one_sided"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("message", "name"),
+    [
+        ("the ranks disagree on collective number 1: rank 0: all_reduce", "crossed"),
+        ("rank 0 waited 5 s for all_reduce float32 () op=sum; missing: rank 1 of 2", "one_sided"),
+        ("rank 0 of 2, exchange: no answer within 5 s; a rank hangs, is late", "one_sided"),
+        ("exchange failed on rank 0 of 2 (a rank that ended, or one later than 5 s)", "one_sided"),
+    ],
+)
 def test_errors_of_ranks_apart_are_named(message: str, name: str) -> None:
     trouble = Trouble("CommunicationError", message)
     for requirement in TOGETHER:
         assert requirement.mistakes_of(trouble) == (name,)
 
 
-@pytest.mark.parametrize(("kind", "message", "name"), [
-    ("AttributeError", "comm has no 'all_reduce' in this exercise", "other_collective"),
-    ("ValueError", "rank 1 receives 4 elements from rank 0 and expects 3", "ring_index"),
-    ("ValueError", "too many values to unpack", ""),
-    ("AttributeError", "'list' object has no attribute 'shape'", ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "message", "name"),
+    [
+        ("AttributeError", "comm has no 'all_reduce' in this exercise", "other_collective"),
+        ("ValueError", "rank 1 receives 4 elements from rank 0 and expects 3", "ring_index"),
+        ("ValueError", "too many values to unpack", ""),
+        ("AttributeError", "'list' object has no attribute 'shape'", ""),
+    ],
+)
 def test_other_errors_are_named_by_what_they_say(kind: str, message: str, name: str) -> None:
     for requirement in TOGETHER:
         assert requirement.mistakes_of(Trouble(kind, message)) == ((name,) if name else ())
@@ -186,15 +200,17 @@ def test_the_clock_has_known_times() -> None:
     assert [clock.lateness(rank) for rank in (0, 1, 1)] == [0.0, 7.0, 0.0]  # late once
 
 
-def times(call: Call) -> Any:
-    return np.array([seconds(call.options, size) for size in SIZES])
+def times(call: ExerciseCall) -> Any:
+    return np.array([all_reduce_seconds(call.options, size) for size in SIZES])
 
 
-Seen = Callable[[Any, Call], Any]
-#: What a student's `measure` sees with each mistake: nine calls, of which two are disturbed.
+Seen = Callable[[Any, ExerciseCall], Any]
+#: Times that a student's `measure` receives with each mistake: nine calls, two of them disturbed.
 SEEN: dict[str, Seen] = {
     "measure_milliseconds": lambda t, call: 1000 * t,
-    "measure_elements": lambda t, call: np.array([seconds(call.options, 4 * s) for s in SIZES]),
+    "measure_elements": lambda t, call: np.array(
+        [all_reduce_seconds(call.options, 4 * s) for s in SIZES]
+    ),
     "measure_unsynchronised": lambda t, call: t + call.options["late"],
     "measure_total": lambda t, call: 9 * t,
     "measure_maximum": lambda t, call: t + DISTURBED_S,
@@ -203,14 +219,16 @@ SEEN: dict[str, Seen] = {
 }
 
 
-def judged(requirement: Measured, call: Call, seen: Any) -> tuple[bool, tuple[str, ...]]:
-    """Whether it is met, and what is named by the times themselves."""
+def judged(
+    requirement: TimingRequirement, call: ExerciseCall, seen: Any
+) -> tuple[bool, tuple[str, ...]]:
+    """Return whether the requirement is met, and the mistakes that the times alone identify."""
     found = requirement.problem(call, Answer([{"seconds": seen}] * call.ranks))
     return found is None, () if found is None else found[1]
 
 
 @pytest.mark.parametrize("requirement", MEASURED, ids=lambda r: r.name)
-def test_times_that_are_right_are_accepted(requirement: Measured) -> None:
+def test_times_that_are_right_are_accepted(requirement: TimingRequirement) -> None:
     (call,) = drawn(requirement)
     for off in (-0.001, 0.0, 0.003):
         assert judged(requirement, call, times(call) + off) == (True, ())
@@ -218,7 +236,7 @@ def test_times_that_are_right_are_accepted(requirement: Measured) -> None:
 
 @pytest.mark.parametrize("requirement", MEASURED, ids=lambda r: r.name)
 @pytest.mark.parametrize("name", TIMES)
-def test_times_that_are_wrong_are_seen_and_named(requirement: Measured, name: str) -> None:
+def test_times_that_are_wrong_are_seen_and_named(requirement: TimingRequirement, name: str) -> None:
     (call,) = drawn(requirement)
     seen = SEEN[name](times(call), call)
     met, mistakes = judged(requirement, call, seen)
@@ -237,16 +255,16 @@ def test_times_that_are_wrong_are_seen_and_named(requirement: Measured, name: st
 
 def test_mistakes_are_planted_in_both_frameworks() -> None:
     wanted = {*NUMBERS, *TIMES, *ERRORS, CHANGED}
-    for one in [f for f in lab("lab2").files if not f.starts_groups]:
-        assert {p.name for p in plants("lab2") if p.file == one.name and not p.right} == wanted
-    for plant in plants("lab2"):
-        text = source(file(plant.file)[1])
-        assert planted(text, plant) != text
+    for one in [f for f in load_lab("lab2").files if not f.starts_groups]:
+        assert {p.name for p in load_plants("lab2") if p.file == one.name and not p.right} == wanted
+    for plant in load_plants("lab2"):
+        text = read_solution(find_exercise(plant.file)[1])
+        assert apply_plant(text, plant) != text
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_there_are_words_for_everything(lang: str) -> None:
-    own = table(lang, "course_lab2")
+    own = load_messages(lang, "course_lab2")
     depths = ("symptom", "place", "principle", "cause")
     wanted = {
         f"mistake.{n}.{depth}" for n in (*NUMBERS, *TIMES, *ERRORS, CHANGED) for depth in depths
@@ -257,7 +275,7 @@ def test_there_are_words_for_everything(lang: str) -> None:
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_the_task_names_every_requirement_and_function(lang: str) -> None:
-    task = page("lab2", "aggregate", lang)
+    task = read_page("lab2", "aggregate", lang)
     assert task.startswith("# ")
     for requirement in REQUIREMENTS:
         assert f"`{requirement.name}`" in task
@@ -266,11 +284,15 @@ def test_the_task_names_every_requirement_and_function(lang: str) -> None:
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_the_report_has_the_five_parts(lang: str) -> None:
-    heads = [line for line in page("lab2", "report", lang).splitlines() if line.startswith("#")]
+    heads = [
+        line for line in read_page("lab2", "report", lang).splitlines() if line.startswith("#")
+    ]
     assert [head[:4] for head in heads[1:]] == [f"## {part}" for part in range(1, 6)]
     assert heads[0].startswith("# ")
 
 
 def test_no_translated_line_is_left_over() -> None:
-    there = {line.strip() for one in lab("lab2").files for line in source(one).splitlines()}
-    assert lines("lab2").keys() <= there
+    there = {
+        line.strip() for one in load_lab("lab2").files for line in read_solution(one).splitlines()
+    }
+    assert read_translations("lab2").keys() <= there

@@ -1,4 +1,4 @@
-"""The exercises of Lab 3, without a framework: rules, properties, catalogue, words, pages."""
+"""The exercises of Lab 3, without a framework: rules, properties, catalogue, messages, pages."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dualml.common.words import LANGUAGES, load_messages
 from dualml.course import drive_lab3
-from dualml.course.catalogue import Plant, planted, plants
+from dualml.course.catalogue import Plant, apply_plant, load_plants
 from dualml.course.check import check
-from dualml.course.exercise import RIGHT, Answer, Call, Requirement
+from dualml.course.exercise import RIGHT, Answer, ExerciseCall, Requirement
 from dualml.course.judge import agrees, judge
-from dualml.course.lab3.chance import concentration, even, mean_most, share_variance
-from dualml.course.lab3.dealt import UNUSABLE, of_functions
+from dualml.course.lab3.chance import chi_square, mean_bound, share_variance, square_sum_moments
+from dualml.course.lab3.partitioning import UNUSABLE, function_requirements
 from dualml.course.lab3.rules import WEIGHTS, loss_and_gradient
-from dualml.course.lab3.samplers import of_sampler
-from dualml.course.lab3.skew import of_skew
-from dualml.course.lab3.training import Updates, of_training
-from dualml.course.labs import file, lab
-from dualml.course.workspace import lines, page, skeleton_of, source
-from dualml.partition import DirichletLabels, RandomPartition, RandomSampling
-from dualml.words import LANGUAGES, table
+from dualml.course.lab3.samplers import sampler_requirements
+from dualml.course.lab3.skew import skew_requirements
+from dualml.course.lab3.training import UpdateRequirement, training_requirements
+from dualml.course.labs import find_exercise, load_lab
+from dualml.course.workspace import read_page, read_skeleton, read_solution, read_translations
+from dualml.parallel.partition import DirichletLabels, RandomPartition, RandomSampling
 
-PARTITION = file("partition")[1]
-TRAINING = of_training()
-ALL = [*of_functions(), *of_skew(), *of_sampler(), *TRAINING]
+PARTITION = find_exercise("partition")[1]
+TRAINING = training_requirements()
+ALL = [*function_requirements(), *skew_requirements(), *sampler_requirements(), *TRAINING]
 FLAGS = {
     flag.partition("#")[0] for r in ALL for flag in (*r.flags, *(m for _, m in r.errors))
 } | set(UNUSABLE)
@@ -44,15 +44,15 @@ def drawn(seed: int = 5) -> np.random.Generator:
 # --- the rules of training ------------------------------------------------------------------------
 
 
-def one_node(call: Call) -> list[Mapping[str, Any]]:
-    """Parameters after each update of one node that has all ranks' samples."""
+def one_node(call: ExerciseCall) -> list[Mapping[str, Any]]:
+    """Return the parameters after each update of one node that has all ranks' samples."""
     whole: dict[str, Any] = dict(call.arrays[0])
     for step in range(1, call.options["steps"] + 1):
         for name in ("x", "y"):
             parts = [own[f"{name}/{step}"] for own in call.arrays]
             whole[f"{name}/{step}"] = np.concatenate(parts)
-    alone = Call(call.kind, call.target, call.options, [whole])
-    return Updates("one", "train_step", loss=call.options["loss"]).expected(alone)
+    alone = ExerciseCall(call.kind, call.target, call.options, [whole])
+    return UpdateRequirement("one", "train_step", loss=call.options["loss"]).expected(alone)
 
 
 @pytest.mark.parametrize("requirement", TRAINING[1:], ids=lambda r: r.name)
@@ -82,9 +82,14 @@ def test_the_gradient_is_that_of_the_loss() -> None:
 
 
 def test_an_empty_rank_and_an_even_one_are_among_the_calls() -> None:
-    sizes = {r.name: [[len(own[f"y/{step}"]) for own in call.arrays]
-                      for call in r.calls(drawn()) for step in (1, 2, 3)]
-             for r in TRAINING[1:]}  # fmt: skip
+    sizes = {
+        r.name: [
+            [len(own[f"y/{step}"]) for own in call.arrays]
+            for call in r.calls(drawn())
+            for step in (1, 2, 3)
+        ]
+        for r in TRAINING[1:]
+    }
     assert all(len(set(s)) == 1 for s in sizes["train.even"])
     assert all(len(set(s)) == len(s) and min(s) > 0 for s in sizes["train.uneven"])
     assert all(s.count(0) == 1 for s in sizes["train.empty"])
@@ -109,8 +114,10 @@ def test_a_mistake_shows_where_it_is_looked_for(requirement: Requirement, flag: 
 def test_no_two_mistakes_look_alike(target: str) -> None:
     calls = [(r, call) for r in TRAINING if r.target == target for call in r.calls(drawn())]
     flags = list(dict.fromkeys(flag for r, _ in calls for flag in r.flags))
-    looks = {flag: [r.expected(call, frozenset({flag} if flag else ())) for r, call in calls]
-             for flag in ("", *flags)}  # fmt: skip
+    looks = {
+        flag: [r.expected(call, frozenset({flag} if flag else ())) for r, call in calls]
+        for flag in ("", *flags)
+    }
     for one, other in combinations(looks, 2):
         assert not all(
             agrees(a, b, r.tolerance(call, frozenset({other} if other else ())))
@@ -121,20 +128,20 @@ def test_no_two_mistakes_look_alike(target: str) -> None:
 # --- what is dealt --------------------------------------------------------------------------------
 
 
-class Ours:
-    """`dualml.partition`'s rules in the place of a student's functions."""
+class ReferencePartitions:
+    """`dualml.parallel.partition`'s rules in place of a student's functions."""
 
     @staticmethod
     def random_sampling(n: int, ranks: int, rank: int, seed: int, epoch: int) -> Any:
-        return RandomSampling().deal(n, ranks, seed, epoch)[rank]
+        return RandomSampling().partition(n, ranks, seed, epoch)[rank]
 
     @staticmethod
     def random_partition(n: int, ranks: int, rank: int, seed: int, epoch: int) -> Any:
-        return RandomPartition().deal(n, ranks, seed, epoch)[rank]
+        return RandomPartition().partition(n, ranks, seed, epoch)[rank]
 
     @staticmethod
     def label_skew(labels: Any, ranks: int, alpha: float, seed: int) -> Any:
-        return DirichletLabels(alpha=alpha, least=0).deal(labels, ranks, seed)
+        return DirichletLabels(alpha=alpha, least=0).partition(labels, ranks, seed)
 
 
 def module(text: str) -> ModuleType:
@@ -144,7 +151,7 @@ def module(text: str) -> ModuleType:
 
 
 def answered(requirement: Requirement, student: Any, seed: int) -> tuple[str, tuple[str, ...]]:
-    """What is said of the functions of a module; in this process."""
+    """Return the verdict on the functions of a module, judged in this process."""
     calls = requirement.calls(drawn(seed))
     answers = [
         Answer([getattr(drive_lab3, c.kind)(student, c.target, c.options, c.arrays[0])])
@@ -154,8 +161,8 @@ def answered(requirement: Requirement, student: Any, seed: int) -> tuple[str, tu
     return judgement.status, judgement.mistakes
 
 
-DEALING = [*of_functions(), *of_skew()]
-DEALT = [plant for plant in plants("lab3") if plant.file == "partition.py"]
+DEALING = [*function_requirements(), *skew_requirements()]
+DEALT = [plant for plant in load_plants("lab3") if plant.file == "partition.py"]
 
 
 @pytest.mark.parametrize("requirement", DEALING, ids=lambda r: r.name)
@@ -163,13 +170,13 @@ DEALT = [plant for plant in plants("lab3") if plant.file == "partition.py"]
 def test_our_own_rules_and_the_solution_have_the_properties(
     requirement: Requirement, seed: int
 ) -> None:
-    assert answered(requirement, Ours, seed) == ("met", ())
-    assert answered(requirement, module(source(PARTITION)), seed) == ("met", ())
+    assert answered(requirement, ReferencePartitions, seed) == ("met", ())
+    assert answered(requirement, module(read_solution(PARTITION)), seed) == ("met", ())
 
 
 @pytest.mark.parametrize("plant", DEALT, ids=lambda p: p.title)
 def test_what_is_planted_is_named_and_what_is_right_accepted(plant: Plant) -> None:
-    student = module(planted(source(PARTITION), plant))
+    student = module(apply_plant(read_solution(PARTITION), plant))
     state = np.random.get_state()
     said = [answered(r, student, 11) for r in DEALING if r.target == plant.target]
     np.random.set_state(state)
@@ -177,32 +184,48 @@ def test_what_is_planted_is_named_and_what_is_right_accepted(plant: Plant) -> No
     assert set(wrong) == (set() if plant.right else {(plant.name,)})
 
 
-@pytest.mark.parametrize("result", [
-    lambda *_: 3, lambda *_: [], lambda *_: np.zeros((2, 2), int), lambda *_: [np.nan],
-    lambda *_: [-1], lambda n, *_: [n + 5], lambda *_: [True, False],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "result",
+    [
+        lambda *_: 3,
+        lambda *_: [],
+        lambda *_: np.zeros((2, 2), int),
+        lambda *_: [np.nan],
+        lambda *_: [-1],
+        lambda n, *_: [n + 5],
+        lambda *_: [True, False],
+    ],
+)
 def test_what_is_no_list_of_samples_is_refused(result: Any) -> None:
     student = ModuleType("submitted")
-    for r in of_functions():
+    for r in function_requirements():
         setattr(student, r.target, result)
-    said = [answered(r, student, 2)[0] for r in of_functions()]
+    said = [answered(r, student, 2)[0] for r in function_requirements()]
     for target in ("sampling", "partition"):
-        own = [s for s, r in zip(said, of_functions(), strict=True) if r.name.startswith(target)]
+        own = [
+            s
+            for s, r in zip(said, function_requirements(), strict=True)
+            if r.name.startswith(target)
+        ]
         assert "not met" in own
 
 
 def test_what_is_no_list_of_parts_is_refused() -> None:
     student = ModuleType("submitted")
-    for result in (lambda *_: [], lambda *_: [[]] * 4, lambda *_: [[0.5]] * 4,
-                   lambda labels, *_: [[len(labels)]] * 4):  # fmt: skip
+    for result in (
+        lambda *_: [],
+        lambda *_: [[]] * 4,
+        lambda *_: [[0.5]] * 4,
+        lambda labels, *_: [[len(labels)]] * 4,
+    ):
         student.label_skew = result  # type: ignore[attr-defined]
-        said = {r.name: answered(r, student, 2)[0] for r in of_skew()}
+        said = {r.name: answered(r, student, 2)[0] for r in skew_requirements()}
         assert said["skew.once"] == said["skew.shares"] == "not met"
 
 
 def test_something_that_is_no_array_of_numbers_has_its_type_told() -> None:
     with pytest.raises(TypeError, match="received str"):
-        drive_lab3.packed(["abc"])
+        drive_lab3.pack_lists(["abc"])
 
 
 # --- bounds ---------------------------------------------------------------------------------------
@@ -212,7 +235,7 @@ def test_something_that_is_no_array_of_numbers_has_its_type_told() -> None:
 def test_moments_of_the_dirichlet_distribution(alpha: float, ranks: int) -> None:
     p = drawn().dirichlet([alpha] * ranks, size=200_000)
     squares = (p**2).sum(1)
-    mean, variance = concentration(alpha, ranks)
+    mean, variance = square_sum_moments(alpha, ranks)
     assert squares.mean() == pytest.approx(mean, abs=5e-3)
     assert squares.var() == pytest.approx(variance, rel=0.05)
     assert p[:, 0].var() == pytest.approx(share_variance(alpha, ranks), rel=0.05)
@@ -221,18 +244,20 @@ def test_moments_of_the_dirichlet_distribution(alpha: float, ranks: int) -> None
 def test_bounds_hold_and_are_not_far_away() -> None:
     p = drawn().dirichlet([1.0] * 4, size=(400, 600))
     means = (p**2).sum(2).mean(1)
-    mean, variance = concentration(1.0, 4)
-    most = mean_most(variance, 600)
+    mean, variance = square_sum_moments(1.0, 4)
+    most = mean_bound(variance, 600)
     assert np.abs(means - mean).max() < most < 12 * means.std()
 
 
 def test_chi_square_of_draws_and_of_parts() -> None:
     draw = drawn()
-    draws = [even(np.bincount(draw.integers(20, size=2000), minlength=20)) for _ in range(400)]
+    draws = [
+        chi_square(np.bincount(draw.integers(20, size=2000), minlength=20)) for _ in range(400)
+    ]
     parts = []
     for _ in range(400):
         chosen = [draw.permutation(20)[:7] for _ in range(300)]
-        parts.append(even(np.bincount(np.concatenate(chosen), minlength=20), 7 / 20, 300))
+        parts.append(chi_square(np.bincount(np.concatenate(chosen), minlength=20), 7 / 20, 300))
     for found in (draws, parts):  # χ² with 19 degrees of freedom
         assert np.mean(found) == pytest.approx(19, abs=1.5)
         assert np.var(found) == pytest.approx(38, rel=0.3)
@@ -242,25 +267,27 @@ def test_chi_square_of_draws_and_of_parts() -> None:
 
 
 def test_every_mistake_is_planted_and_every_plant_is_known() -> None:
-    assert {p.name for p in plants("lab3") if not p.right} == FLAGS
+    assert {p.name for p in load_plants("lab3") if not p.right} == FLAGS
     for task in ("sampler", "train"):
-        of = {b: {p.name for p in plants("lab3") if p.file == f"{task}_{b}.py" and not p.right}
-              for b in ("torch", "ms")}  # fmt: skip
+        of = {
+            b: {p.name for p in load_plants("lab3") if p.file == f"{task}_{b}.py" and not p.right}
+            for b in ("torch", "ms")
+        }
         assert of["torch"] == of["ms"]
-    assert len([p for p in plants("lab3") if p.right]) >= 9
+    assert len([p for p in load_plants("lab3") if p.right]) >= 9
 
 
-@pytest.mark.parametrize("plant", plants("lab3"), ids=lambda p: p.title)
+@pytest.mark.parametrize("plant", load_plants("lab3"), ids=lambda p: p.title)
 def test_a_plant_applies(plant: Plant) -> None:
-    text = source(file(plant.file)[1])
-    changed = planted(text, plant)
+    text = read_solution(find_exercise(plant.file)[1])
+    changed = apply_plant(text, plant)
     assert changed != text
     compile(changed, plant.file, "exec")
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_there_are_words_for_everything(lang: str) -> None:
-    own = table(lang, "course_lab3")
+    own = load_messages(lang, "course_lab3")
     depths = ("symptom", "place", "principle", "cause")
     wanted = {f"mistake.{flag}.{depth}" for flag in FLAGS for depth in depths}
     assert own.keys() == wanted | {f"requirement.{r.name}" for r in ALL}
@@ -269,23 +296,28 @@ def test_there_are_words_for_everything(lang: str) -> None:
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_the_tasks_name_every_requirement(lang: str) -> None:
-    for task, requirements in (("partition", DEALING), ("sampler", of_sampler()),
-                               ("train", TRAINING)):  # fmt: skip
-        text = page("lab3", task, lang)
+    for task, requirements in (
+        ("partition", DEALING),
+        ("sampler", sampler_requirements()),
+        ("train", TRAINING),
+    ):
+        text = read_page("lab3", task, lang)
         assert text.startswith("# ")
         for requirement in requirements:
             assert f"| `{requirement.name}` |" in text
 
 
 def test_no_translated_line_is_left_over() -> None:
-    there = {line.strip() for one in lab("lab3").files for line in source(one).splitlines()}
-    assert lines("lab3").keys() <= there
+    there = {
+        line.strip() for one in load_lab("lab3").files for line in read_solution(one).splitlines()
+    }
+    assert read_translations("lab3").keys() <= there
 
 
 def test_the_file_is_judged_in_a_process_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / PARTITION.name
-    path.write_text(source(PARTITION), "utf-8")
-    assert check(PARTITION, path, 3).met
-    path.write_text(skeleton_of(PARTITION, "lab3", "zh"), "utf-8")
+    path.write_text(read_solution(PARTITION), "utf-8")
+    assert check(PARTITION, path, 3).is_passed
+    path.write_text(read_skeleton(PARTITION, "lab3", "zh"), "utf-8")
     assert {j.status for j in check(PARTITION, path, 3).judgements} == {"unwritten"}
     assert "submitted" not in sys.modules

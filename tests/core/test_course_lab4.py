@@ -1,4 +1,4 @@
-"""The exercises of Lab 4, without a framework: schedules, rules, catalogue, words, pages."""
+"""The exercises of Lab 4, without a framework: schedules, rules, catalogue, messages, pages."""
 
 from __future__ import annotations
 
@@ -8,31 +8,45 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dualml.common.words import LANGUAGES, load_messages
 from dualml.course import drive_lab4
-from dualml.course.catalogue import Plant, planted, plants
-from dualml.course.exercise import RIGHT, Answer, Call, Requirement
+from dualml.course.catalogue import Plant, apply_plant, load_plants
+from dualml.course.exercise import RIGHT, Answer, ExerciseCall, Requirement
 from dualml.course.judge import Judgement, agrees, judge
 from dualml.course.lab4 import orders, rules
 from dualml.course.lab4.orders import Order
-from dualml.course.lab4.requirements import APART, Split, Traffic
-from dualml.course.labs import file, lab
-from dualml.course.workspace import lines, page, source
-from dualml.split.schedules import bubble, build, live_bound
-from dualml.words import LANGUAGES, table
+from dualml.course.lab4.requirements import (
+    RANK_MISMATCH,
+    AllReduceCountRequirement,
+    ModelParallelRequirement,
+)
+from dualml.course.labs import find_exercise, load_lab
+from dualml.course.workspace import read_page, read_solution, read_translations
+from dualml.parallel.split.schedules import bubble, build, live_bound
 
-SCHEDULE, SPLIT = file("schedule")[1], file("split_torch")[1]
-FILES = [SCHEDULE, SPLIT, file("split_ms")[1]]
+SCHEDULE, SPLIT = find_exercise("schedule")[1], find_exercise("split_torch")[1]
+FILES = [SCHEDULE, SPLIT, find_exercise("split_ms")[1]]
 SIZES = [(kind, p, m) for kind in ("gpipe", "1f1b") for p, m in product(range(1, 6), range(1, 8))]
-PLANTS = [p for p in plants("lab4") if p.file in {one.name for one in FILES}]
-#: What is said of an order by what it is, not by what it equals.
-GENERAL = ("order_stages", "order_incomplete", "order_twice", "order_impossible",
-           "order_kept_too_long", "order_slow")  # fmt: skip
-#: What the exercises with a communicator of other labs speak of, too.
-SHARED = {name for _, name in APART}
-NUMBERS = [r for r in SPLIT.requirements if isinstance(r, Split) and not isinstance(r, Traffic)]
+PLANTS = [p for p in load_plants("lab4") if p.file in {one.name for one in FILES}]
+#: Mistakes that are named by a property of the order, not by equality with a known one.
+GENERAL = (
+    "order_stages",
+    "order_incomplete",
+    "order_twice",
+    "order_impossible",
+    "order_kept_too_long",
+    "order_slow",
+)
+#: Mistakes that the communicator exercises of other labs share.
+SHARED = {name for _, name in RANK_MISMATCH}
+NUMBERS = [
+    r
+    for r in SPLIT.requirements
+    if isinstance(r, ModelParallelRequirement) and not isinstance(r, AllReduceCountRequirement)
+]
 
 
-def drawn(requirement: Requirement) -> list[Call]:
+def drawn(requirement: Requirement) -> list[ExerciseCall]:
     return list(requirement.calls(np.random.default_rng(5)))
 
 
@@ -41,29 +55,29 @@ def drawn(requirement: Requirement) -> list[Call]:
 
 @pytest.mark.parametrize(("kind", "p", "m"), SIZES)
 def test_the_schedules_are_those_of_our_own_pipelines(kind: str, p: int, m: int) -> None:
-    made = orders.schedule(p, m, kind)
+    made = orders.make_schedule(p, m, kind)
     own = build(kind, range(p), m)
     assert made == [[("FB".index(a.kind), a.micro) for a in program] for program in own.programs()]
-    assert [orders.kept(order) for order in made] == [
+    assert [orders.max_in_flight(order) for order in made] == [
         live_bound(kind, range(p), m, stage) for stage in range(p)
     ]
 
 
 @pytest.mark.parametrize(("kind", "p", "m"), SIZES)
 def test_the_time_of_a_pipeline_is_the_closed_form(kind: str, p: int, m: int) -> None:
-    time = orders.seconds(orders.schedule(p, m, kind))
+    time = orders.makespan(orders.make_schedule(p, m, kind))
     assert time == 3 * (m + p - 1)
     assert 1 - 3 * m / time == pytest.approx(bubble(p, m))
-    assert orders.seconds(orders.schedule(p, m, kind, "order_naive")) == 3 * p * m
+    assert orders.makespan(orders.make_schedule(p, m, kind, "order_naive")) == 3 * p * m
 
 
 def test_orders_that_never_end() -> None:
-    assert orders.seconds([[(1, 0), (0, 0)]]) is None
-    assert orders.seconds(orders.schedule(3, 4, "1f1b", "warm_up_reversed")) is None
+    assert orders.makespan([[(1, 0), (0, 0)]]) is None
+    assert orders.makespan(orders.make_schedule(3, 4, "1f1b", "warm_up_reversed")) is None
 
 
 def answered(text: str, requirement: Requirement) -> Judgement:
-    """What is said of a file's schedule."""
+    """Return the verdict on a file's schedule."""
     names: dict[str, Any] = {}
     exec(compile(text, SCHEDULE.name, "exec"), names)
     module = type("Module", (), {"schedule": staticmethod(names["schedule"])})
@@ -83,7 +97,7 @@ def title(plant: Plant) -> str:
 
 @pytest.mark.parametrize("plant", [p for p in PLANTS if p.file == SCHEDULE.name], ids=title)
 def test_a_schedule_is_accepted_or_its_mistake_named(plant: Plant) -> None:
-    failed = first_failed(planted(source(SCHEDULE), plant))
+    failed = first_failed(apply_plant(read_solution(SCHEDULE), plant))
     if plant.right:
         assert failed is None
     else:
@@ -92,20 +106,35 @@ def test_a_schedule_is_accepted_or_its_mistake_named(plant: Plant) -> None:
 
 
 def test_our_schedule_meets_everything() -> None:
-    assert first_failed(source(SCHEDULE)) is None
+    assert first_failed(read_solution(SCHEDULE)) is None
 
 
-@pytest.mark.parametrize(("looks", "made", "name"), [
-    ("complete", [[(0, 0), (1, 0)]], "order_stages"),
-    ("complete", [[(0, 0), (1, 0)], [(0, 0)]], "order_incomplete"),
-    ("complete", [[(0, 0), (1, 0)], [(0, 0), (1, 0), (1, 1)]], "order_incomplete"),
-    ("complete", [[(0, 0), (1, 0)], [(0, 0), (0, 0), (1, 0)]], "order_twice"),
-    ("possible", [[(0, 0), (1, 0)], [(1, 0), (0, 0)]], "order_impossible"),
-    ("shape", [[(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)],
-               [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2)]], "order_kept_too_long"),
-    ("time", [[(0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (1, 2)],
-              [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2)]], "order_slow"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("looks", "made", "name"),
+    [
+        ("complete", [[(0, 0), (1, 0)]], "order_stages"),
+        ("complete", [[(0, 0), (1, 0)], [(0, 0)]], "order_incomplete"),
+        ("complete", [[(0, 0), (1, 0)], [(0, 0), (1, 0), (1, 1)]], "order_incomplete"),
+        ("complete", [[(0, 0), (1, 0)], [(0, 0), (0, 0), (1, 0)]], "order_twice"),
+        ("possible", [[(0, 0), (1, 0)], [(1, 0), (0, 0)]], "order_impossible"),
+        (
+            "shape",
+            [
+                [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)],
+                [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2)],
+            ],
+            "order_kept_too_long",
+        ),
+        (
+            "time",
+            [
+                [(0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (1, 2)],
+                [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2)],
+            ],
+            "order_slow",
+        ),
+    ],
+)
 def test_what_is_no_known_order_is_named_by_what_it_is(
     looks: str, made: list[Order], name: str
 ) -> None:
@@ -114,7 +143,7 @@ def test_what_is_no_known_order_is_named_by_what_it_is(
     options = {"stages": 2, "micro_batches": count, "kind": "1f1b"}
     arrays = {"stages": np.array(len(made))}
     arrays |= {str(s): np.array(order) for s, order in enumerate(made)}
-    found = requirement.problem(Call("orders", "schedule", options, [{}]), Answer([arrays]))
+    found = requirement.problem(ExerciseCall("orders", "schedule", options, [{}]), Answer([arrays]))
     assert found is not None
     assert found[1] == (name,)
 
@@ -123,13 +152,13 @@ def test_what_is_no_known_order_is_named_by_what_it_is(
 
 
 def loss(weights: list[Any], x: Any, y: Any) -> float:
-    """Of the whole model, of a whole batch."""
+    """Return the loss of the whole model on a whole batch."""
     z = x @ weights[0].T + weights[1]
     return float((((z / (1 + abs(z))) @ weights[2].T + weights[3] - y) ** 2).mean())
 
 
 def slopes(weights: list[Any], x: Any, y: Any) -> list[Any]:
-    """The gradient by central differences."""
+    """Return the gradient by central differences."""
     gradients = [np.zeros_like(w) for w in weights]
     for w, g in zip(weights, gradients, strict=True):
         for place in np.ndindex(w.shape):
@@ -143,7 +172,7 @@ def slopes(weights: list[Any], x: Any, y: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("requirement", NUMBERS[:2], ids=lambda r: r.name)
-def test_two_stages_are_the_whole_model(requirement: Split) -> None:
+def test_two_stages_are_the_whole_model(requirement: ModelParallelRequirement) -> None:
     (call,) = drawn(requirement)
     first, second = call.arrays
     weights = [a[n].astype(np.float64) for a in (first, second) for n in ("weight", "bias")]
@@ -159,8 +188,8 @@ def test_two_stages_are_the_whole_model(requirement: Split) -> None:
 
 
 @pytest.mark.parametrize("requirement", NUMBERS[2:], ids=lambda r: r.name)
-def test_the_parts_of_a_layer_are_the_whole_layer(requirement: Split) -> None:
-    rows = requirement.rule is rules.row
+def test_the_parts_of_a_layer_are_the_whole_layer(requirement: ModelParallelRequirement) -> None:
+    rows = requirement.rule is rules.row_layer
     for call in drawn(requirement):
         parts = [{k: a.astype(np.float64) for k, a in own.items()} for own in call.arrays]
         w, b = parts[0]["w"], parts[0]["b"]
@@ -195,10 +224,17 @@ def test_mistakes_show_and_no_two_look_alike(target: str) -> None:
         ), (one, other)
 
 
-@pytest.mark.parametrize(("name", "forward", "backward", "met"), [
-    ("column.sums", 0, 1, True), ("column.sums", 1, 1, False), ("column.sums", 0, 2, False),
-    ("row.sums", 1, 0, True), ("row.sums", 2, 0, False), ("row.sums", 1, 1, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "forward", "backward", "met"),
+    [
+        ("column.sums", 0, 1, True),
+        ("column.sums", 1, 1, False),
+        ("column.sums", 0, 2, False),
+        ("row.sums", 1, 0, True),
+        ("row.sums", 2, 0, False),
+        ("row.sums", 1, 1, False),
+    ],
+)
 def test_sums_are_counted(name: str, forward: int, backward: int, met: bool) -> None:
     requirement = next(r for r in SPLIT.requirements if r.name == name)
     (call,) = drawn(requirement)
@@ -228,7 +264,7 @@ def test_mistakes_of_both_frameworks_are_planted_in_both() -> None:
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_there_are_words_for_everything(lang: str) -> None:
-    own = table(lang, "course_lab4")
+    own = load_messages(lang, "course_lab4")
     depths = ("symptom", "place", "principle", "cause")
     wanted = {f"mistake.{name}.{depth}" for name in mistakes() for depth in depths}
     wanted |= {f"requirement.{r.name}" for one in FILES for r in one.requirements}
@@ -239,12 +275,14 @@ def test_there_are_words_for_everything(lang: str) -> None:
 @pytest.mark.parametrize("lang", LANGUAGES)
 @pytest.mark.parametrize(("task", "one"), [("schedule", SCHEDULE), ("split", SPLIT)])
 def test_a_task_names_every_requirement(task: str, one: Any, lang: str) -> None:
-    text = page("lab4", task, lang)
+    text = read_page("lab4", task, lang)
     assert text.startswith("# ")
     for requirement in one.requirements:
         assert f"`{requirement.name}`" in text
 
 
 def test_no_translated_line_is_left_over() -> None:
-    there = {line.strip() for one in lab("lab4").files for line in source(one).splitlines()}
-    assert lines("lab4").keys() <= there
+    there = {
+        line.strip() for one in load_lab("lab4").files for line in read_solution(one).splitlines()
+    }
+    assert read_translations("lab4").keys() <= there

@@ -1,4 +1,4 @@
-"""The exercise on ZeRO's first stage, without a framework: rules, catalogue, words, pages."""
+"""The exercise on ZeRO stage 1, without a framework: rules, catalogue, messages, pages."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.course.catalogue import planted, plants
+from dualml.algorithms.optim import Adam
+from dualml.common.words import LANGUAGES, load_messages
+from dualml.course.catalogue import apply_plant, load_plants
 from dualml.course.exercise import Answer
 from dualml.course.judge import agrees
-from dualml.course.labs import file, lab
+from dualml.course.labs import find_exercise, load_lab
 from dualml.course.memory.requirements import REQUIREMENTS
-from dualml.course.workspace import lines, page, source
-from dualml.optim import Adam
-from dualml.words import LANGUAGES, table
+from dualml.course.workspace import read_page, read_solution, read_translations
 
-#: Mistakes that alter numbers; the other one is seen by the length of the state.
+#: Mistakes that change numbers; the other one shows in the length of the state.
 FLAGS = list(dict.fromkeys(flag for r in REQUIREMENTS for flag in r.flags))
 MISTAKES = [*FLAGS, "whole_state"]
 CALLS = [(r, call) for r in REQUIREMENTS for call in r.calls(np.random.default_rng(5))]
 
 
 def adam(call: Any) -> tuple[list[Any], dict[str, Any]]:
-    """Our own Adam with the mean gradient: parameters after each update, and its state."""
+    """Run Adam with the mean gradient; return parameters after each update, and its state."""
     hyper = call.options["hyper"]
     rule = Adam(lr=hyper["lr"], betas=tuple(hyper["betas"]), eps=hyper["eps"])
     now = {"p": call.arrays[0]["p"].astype(np.float64)}
@@ -53,9 +53,11 @@ def test_what_is_sent_is_a_whole_and_a_part() -> None:
     n, length = call.ranks, len(call.arrays[0]["p"])
     for sent in REQUIREMENTS[-1].expected(call):
         assert {key: list(e) for key, e in sent.items()} == {
-            "sent/reduce_scatter": [length], "sent/all_gather": [length / n],
-            "sent/all_reduce": [], "sent/broadcast": [],
-        }  # fmt: skip
+            "sent/reduce_scatter": [length],
+            "sent/all_gather": [length / n],
+            "sent/all_reduce": [],
+            "sent/broadcast": [],
+        }
 
 
 def test_mistakes_show_and_no_two_look_alike() -> None:
@@ -85,16 +87,16 @@ def test_a_whole_state_is_seen_by_its_length() -> None:
 
 
 def test_every_mistake_is_planted_in_both_frameworks() -> None:
-    wanted = {(name, one.name) for name in MISTAKES for one in lab("memory").files}
-    assert {(p.name, p.file) for p in plants("memory") if not p.right} == wanted
-    for plant in plants("memory"):
-        text = source(file(plant.file)[1])
-        assert planted(text, plant) != text
+    wanted = {(name, one.name) for name in MISTAKES for one in load_lab("memory").files}
+    assert {(p.name, p.file) for p in load_plants("memory") if not p.right} == wanted
+    for plant in load_plants("memory"):
+        text = read_solution(find_exercise(plant.file)[1])
+        assert apply_plant(text, plant) != text
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_there_are_words_for_everything(lang: str) -> None:
-    own = table(lang, "course_memory")
+    own = load_messages(lang, "course_memory")
     depths = ("symptom", "place", "principle", "cause")
     wanted = {f"mistake.{name}.{depth}" for name in MISTAKES for depth in depths}
     assert own.keys() == wanted | {f"requirement.{r.name}" for r in REQUIREMENTS}
@@ -103,12 +105,14 @@ def test_there_are_words_for_everything(lang: str) -> None:
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_the_task_names_every_requirement(lang: str) -> None:
-    task = page("memory", "zero", lang)
+    task = read_page("memory", "zero", lang)
     assert task.startswith("# ")
     for requirement in REQUIREMENTS:
         assert f"`{requirement.name}`" in task
 
 
 def test_no_translated_line_is_left_over() -> None:
-    there = {line.strip() for one in lab("memory").files for line in source(one).splitlines()}
-    assert lines("memory").keys() <= there
+    there = {
+        line.strip() for one in load_lab("memory").files for line in read_solution(one).splitlines()
+    }
+    assert read_translations("memory").keys() <= there

@@ -1,4 +1,4 @@
-"""The exercise on loss scaling, without a framework: rules, catalogue, words, pages."""
+"""The exercise on loss scaling, without a framework: rules, catalogue, messages, pages."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from dualml.course.catalogue import planted, plants
+from dualml.algorithms.optim import GD
+from dualml.algorithms.precision import scaling
+from dualml.common.words import LANGUAGES, load_messages
+from dualml.course.catalogue import apply_plant, load_plants
 from dualml.course.exercise import RIGHT
 from dualml.course.judge import agrees
-from dualml.course.labs import file, lab
+from dualml.course.labs import find_exercise, load_lab
 from dualml.course.methods.requirements import REQUIREMENTS
-from dualml.course.workspace import lines, page, source
-from dualml.optim import GD
-from dualml.precision import scaling
-from dualml.words import LANGUAGES, table
+from dualml.course.workspace import read_page, read_solution, read_translations
 
 FLAGS = list(dict.fromkeys(flag for r in REQUIREMENTS for flag in r.flags))
 CALLS = [(r, r.calls(np.random.default_rng(5))[0]) for r in REQUIREMENTS]
@@ -24,8 +24,12 @@ CALLS = [(r, r.calls(np.random.default_rng(5))[0]) for r in REQUIREMENTS]
 @pytest.mark.parametrize(("requirement", "call"), CALLS, ids=[r.name for r, _ in CALLS])
 def test_the_rule_is_that_of_our_own_scaler(requirement, call, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     hyper, arrays = call.options["hyper"], call.arrays[0]
-    for constant, key in (("START", "scale"), ("BACKOFF", "backoff"), ("GROWTH", "growth"),
-                          ("INTERVAL", "interval")):  # fmt: skip
+    for constant, key in (
+        ("START", "scale"),
+        ("BACKOFF", "backoff"),
+        ("GROWTH", "growth"),
+        ("INTERVAL", "interval"),
+    ):
         monkeypatch.setattr(scaling, constant, hyper[key])
     scaler, rule = scaling.Scaler(), GD(lr=call.options["lr"])
     (right,) = requirement.expected(call)
@@ -36,8 +40,8 @@ def test_the_rule_is_that_of_our_own_scaler(requirement, call, monkeypatch) -> N
     assert right["loss"] == pytest.approx(float(arrays["loss"]) * hyper["scale"])
     for step in range(1, call.options["steps"] + 1):
         gradients = {n: arrays[f"g/{step}/{n}"].astype(np.float64) for n in names}
-        used = scaler.used(gradients)
-        done = scaler.accepts(all(np.isfinite(g).all() for g in gradients.values()))
+        used = scaler.unscale_gradients(gradients)
+        done = scaler.should_step(all(np.isfinite(g).all() for g in gradients.values()))
         if done:
             now = dict(rule.update(now, used, {}, step, None)[0])
         assert right[f"{step}/scale"] == pytest.approx(scaler.scale)
@@ -66,16 +70,16 @@ def test_a_mistake_shows_where_it_is_looked_for() -> None:
 
 
 def test_every_mistake_is_planted_in_both_frameworks() -> None:
-    wanted = {(flag, one.name) for flag in FLAGS for one in lab("methods").files}
-    assert {(p.name, p.file) for p in plants("methods") if not p.right} == wanted
-    for plant in plants("methods"):
-        text = source(file(plant.file)[1])
-        assert planted(text, plant) != text
+    wanted = {(flag, one.name) for flag in FLAGS for one in load_lab("methods").files}
+    assert {(p.name, p.file) for p in load_plants("methods") if not p.right} == wanted
+    for plant in load_plants("methods"):
+        text = read_solution(find_exercise(plant.file)[1])
+        assert apply_plant(text, plant) != text
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_there_are_words_for_everything(lang: str) -> None:
-    own = table(lang, "course_methods")
+    own = load_messages(lang, "course_methods")
     depths = ("symptom", "place", "principle", "cause")
     wanted = {f"mistake.{flag}.{depth}" for flag in FLAGS for depth in depths}
     assert own.keys() == wanted | {f"requirement.{r.name}" for r in REQUIREMENTS}
@@ -84,12 +88,16 @@ def test_there_are_words_for_everything(lang: str) -> None:
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_the_task_names_every_requirement(lang: str) -> None:
-    task = page("methods", "scaling", lang)
+    task = read_page("methods", "scaling", lang)
     assert task.startswith("# ")
     for requirement in REQUIREMENTS:
         assert f"`{requirement.name}`" in task
 
 
 def test_no_translated_line_is_left_over() -> None:
-    there = {line.strip() for one in lab("methods").files for line in source(one).splitlines()}
-    assert lines("methods").keys() <= there
+    there = {
+        line.strip()
+        for one in load_lab("methods").files
+        for line in read_solution(one).splitlines()
+    }
+    assert read_translations("methods").keys() <= there

@@ -1,4 +1,4 @@
-"""What a student reads of a check, and which requirements are asked for."""
+"""The output of a check as a student reads it, and the choice of requirements to check."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dualml.cli.course import chosen
-from dualml.course.check import Checked, judged
-from dualml.course.exercise import Answer, Call, Requirement, Trouble
+from dualml.common.errors import UserError
+from dualml.common.seeds import make_generator
+from dualml.common.words import Messages
+from dualml.course.check import CheckResult, judge_requirements
+from dualml.course.exercise import Answer, ExerciseCall, Requirement, Trouble
 from dualml.course.judge import Judgement, judge
-from dualml.course.labs import file
-from dualml.course.paper import write
-from dualml.course.shown import lines, trouble_text
-from dualml.course.workspace import create, open_workspace
-from dualml.errors import UserError
-from dualml.seeds import generator
-from dualml.words import Words
+from dualml.course.labs import find_exercise
+from dualml.course.paper import write_paper
+from dualml.course.rendering import result_lines, trouble_text
+from dualml.course.workspace import create_workspace, open_workspace
+from dualml.interface.cli.course import select_files
 
-TORCH, MINDSPORE = file("optim_torch")[1], file("optim_ms")[1]
+TORCH, MINDSPORE = find_exercise("optim_torch")[1], find_exercise("optim_ms")[1]
 BY_NAME = {r.name: r for r in TORCH.requirements}
 
 
-def said(judgements: Sequence[Judgement], brief: bool = False, printed: str = "") -> str:
-    checked = Checked(TORCH, Path("optim_torch.py"), [], judgements, 1, printed)
-    return "\n".join(lines(checked, 1, Words("en"), brief))
+def render_check(judgements: Sequence[Judgement], brief: bool = False, printed: str = "") -> str:
+    checked = CheckResult(TORCH, Path("optim_torch.py"), [], judgements, 1, printed)
+    return "\n".join(result_lines(checked, 1, Messages("en"), brief))
 
 
 def test_what_is_not_written_takes_one_line() -> None:
-    text = said([Judgement(r, "unwritten") for r in TORCH.requirements[:4]])
+    text = render_check([Judgement(r, "unwritten") for r in TORCH.requirements[:4]])
     names = [r.name for r in TORCH.requirements[:4]]
     assert len(text.splitlines()) == 2
     assert all(name in text.splitlines()[1] for name in names)
@@ -39,61 +39,73 @@ def test_what_is_not_written_takes_one_line() -> None:
 
 def test_what_is_met_takes_one_line_where_it_is_seen_again_and_again() -> None:
     judgements = [Judgement(r, "met") for r in TORCH.requirements]
-    assert len(said(judgements).splitlines()) == 1 + len(judgements)
-    assert len(said(judgements, brief=True).splitlines()) == 2
+    assert len(render_check(judgements).splitlines()) == 1 + len(judgements)
+    assert len(render_check(judgements, brief=True).splitlines()) == 2
 
 
 def test_an_error_is_shown_once() -> None:
     error = Trouble("NameError", "name 'x' is not defined", line=3, text="x")
     judgements = [Judgement(r, "not met", error) for r in TORCH.requirements[:3]]
-    text = said(judgements)
+    text = render_check(judgements)
     assert text.count("NameError") == 1
     assert text.count(f"the same error as at {TORCH.requirements[0].name}") == 2
 
 
 def test_errors_of_two_lines_are_two() -> None:
     one, other = (Trouble("KeyError", "'m'", line=n, text="m") for n in (3, 7))
-    judgements = [Judgement(r, "not met", e)
-                  for r, e in zip(TORCH.requirements, (one, other), strict=False)]  # fmt: skip
-    assert said(judgements).count("KeyError") == 2
+    judgements = [
+        Judgement(r, "not met", e) for r, e in zip(TORCH.requirements, (one, other), strict=False)
+    ]
+    assert render_check(judgements).count("KeyError") == 2
 
 
 def test_what_the_code_printed_is_shown_though_all_is_met() -> None:
-    text = said([Judgement(TORCH.requirements[0], "met")], printed="a\n" * 9 + "mine\n")
+    text = render_check([Judgement(TORCH.requirements[0], "met")], printed="a\n" * 9 + "mine\n")
     assert text.endswith("      mine")
     assert text.count("      a\n") == 4
 
 
-@pytest.mark.parametrize(("names", "expected"), [
-    ([], (21, 18)), (["GD"], (4, 3)), (["optim_torch", "GD"], (4, 0)), (["optim"], (21, 18)),
-    (["mindspore", "gd.update"], (0, 1)), (["gd.groups"], (1, 0)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ([], (21, 18)),
+        (["GD"], (4, 3)),
+        (["optim_torch", "GD"], (4, 0)),
+        (["optim"], (21, 18)),
+        (["mindspore", "gd.update"], (0, 1)),
+        (["gd.groups"], (1, 0)),
+    ],
+)
 def test_which_requirements_are_asked_for(
     names: list[str], expected: tuple[int, int], tmp_path: Path
 ) -> None:
-    create("lab1", tmp_path / "w", "both", "en", notebook=False)
+    create_workspace("lab1", tmp_path / "w", "both", "en", notebook=False)
     workspace = open_workspace(tmp_path / "w")
-    found = {f.name: sum(map(test, f.requirements)) for f, test in chosen(workspace, names)}
+    found = {f.name: sum(map(test, f.requirements)) for f, test in select_files(workspace, names)}
     assert (found.get("optim_torch.py", 0), found.get("optim_ms.py", 0)) == expected
 
 
-@pytest.mark.parametrize(("names", "why"), [
-    (["optim_torhc"], "did you mean 'optim_torch'"),
-    (["optim_ms", "gd.groups"], "optim_ms.py has no gd.groups"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        (["optim_torhc"], "did you mean 'optim_torch'"),
+        (["optim_ms", "gd.groups"], "optim_ms.py has no gd.groups"),
+    ],
+)
 def test_what_there_is_not(names: list[str], why: str, tmp_path: Path) -> None:
-    create("lab1", tmp_path / "w", "both", "en", notebook=False)
+    create_workspace("lab1", tmp_path / "w", "both", "en", notebook=False)
     with pytest.raises(UserError, match=why):
-        chosen(open_workspace(tmp_path / "w"), names)
+        select_files(open_workspace(tmp_path / "w"), names)
 
 
 def answered(
     names: Sequence[str], wrong: dict[str, Sequence[str]]
-) -> list[tuple[tuple[Requirement, Call], Answer]]:
-    """Right answers, but for these requirements, which get the numbers of these mistakes."""
+) -> list[tuple[tuple[Requirement, ExerciseCall], Answer]]:
+    """Return right answers, except that the given requirements get the numbers of the given
+    mistakes."""
     found = []
     for r in MINDSPORE.requirements:
-        for call in r.calls(generator(3, "exercise", r.name)) if r.name in names else ():
+        for call in r.calls(make_generator(3, "exercise", r.name)) if r.name in names else ():
             arrays = r.expected(call, frozenset(wrong.get(r.name, ())))
             if "noise" in wrong.get(r.name, ()):
                 arrays = [{k: a + np.float32(0.3) for k, a in each.items()} for each in arrays]
@@ -103,8 +115,10 @@ def answered(
 
 def mistakes(names: Sequence[str], wrong: dict[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
     wanted = [r for r in MINDSPORE.requirements if r.name in names]
-    return {j.requirement.name: j.mistakes
-            for j in judged(MINDSPORE, wanted, answered(names, wrong), set())}  # fmt: skip
+    return {
+        j.requirement.name: j.mistakes
+        for j in judge_requirements(MINDSPORE, wanted, answered(names, wrong), set())
+    }
 
 
 def test_what_is_wrong_only_where_it_is_compiled_is_said_to_be() -> None:
@@ -129,10 +143,13 @@ def test_two_mistakes_are_known_again_in_the_form_in_which_they_were_found() -> 
 
 
 def test_a_measurement_follows_what_was_wrong_before() -> None:
-    """The mean of a few calls is as much too long as one that a late rank holds up."""
-    measured = {r.name: r for r in file("aggregate_torch")[1].requirements if r.target == "measure"}
+    """A wrong mean of a few calls is as far off as a late rank makes it, so earlier mistakes decide
+    which is named."""
+    measured = {
+        r.name: r for r in find_exercise("aggregate_torch")[1].requirements if r.target == "measure"
+    }
     late = measured["measure.late"]
-    calls = late.calls(generator(3, "exercise", late.name))
+    calls = late.calls(make_generator(3, "exercise", late.name))
     right = late.expected(calls[0])[0]["seconds"]
     answers = [Answer([{"seconds": right + 0.06}] * 2)]
     assert judge(late, calls, answers).mistakes == ("measure_unsynchronised",)
@@ -140,14 +157,14 @@ def test_a_measurement_follows_what_was_wrong_before() -> None:
 
 
 def test_an_error_has_its_rank_where_there_are_several() -> None:
-    error, words = Trouble("KeyError", "'x'", rank=1), Words("en")
+    error, words = Trouble("KeyError", "'x'", rank=1), Messages("en")
     assert trouble_text(error, "f", 2, words) == "KeyError: 'x' on rank 1"
     assert trouble_text(error, "f", 1, words) == "KeyError: 'x'"
 
 
 def test_a_report_that_is_no_file_is_refused(tmp_path: Path) -> None:
-    create("lab3", tmp_path / "w", "torch", "en", notebook=False)
+    create_workspace("lab3", tmp_path / "w", "torch", "en", notebook=False)
     (tmp_path / "w" / "report.md").unlink()
     os.mkfifo(tmp_path / "w" / "report.md")
     with pytest.raises(UserError, match="pipe"):
-        write(open_workspace(tmp_path / "w"), [], Words("en"))
+        write_paper(open_workspace(tmp_path / "w"), [], Messages("en"))

@@ -1,4 +1,4 @@
-"""CIFAR's binary files: read, checked, downloaded, taken out of their archive, and measured."""
+"""CIFAR's binary files: read, checked, downloaded, extracted from their archive, and summarised."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dualml.cli.app import app
-from dualml.data import archive, cifar, fetch, load, own, places, registry
-from dualml.data.registry import DATASETS, RecordInfo
-from dualml.data.stats import statistics
-from dualml.errors import UserError
+from dualml.common.errors import UserError
+from dualml.experiment.data import archive, cifar, fetch, load, locations, registry, user_images
+from dualml.experiment.data.registry import DATASETS, RecordInfo
+from dualml.experiment.data.stats import statistics
+from dualml.interface.cli.app import app
 
 
 @pytest.fixture
@@ -47,7 +47,10 @@ def test_images_and_classes_of_ten(home: Path, folder: str, monkeypatch) -> None
     monkeypatch.setenv("DUALML_DATA", str(home / "env"))
     data = load("cifar10", explicit=True)
     assert (data.source, data.train_x.shape, data.test_x.shape) == (
-        "env", (11, 3, 32, 32), (4, 3, 32, 32))  # fmt: skip
+        "env",
+        (11, 3, 32, 32),
+        (4, 3, 32, 32),
+    )
     assert np.array_equal(data.train_x[:6], cifar_files.images(6, 0))
     assert np.array_equal(data.train_x[6:], cifar_files.images(5, 1))
     assert np.array_equal(data.test_x, cifar_files.images(4, 2))
@@ -64,14 +67,20 @@ def test_fine_and_coarse_classes_of_a_hundred(home: Path) -> None:
     assert (fine.classes[40], coarse.classes[1]) == ("lamp", "fish")
 
 
-@pytest.mark.parametrize(("change", "words"), [
-    (lambda data: data[:-1000], r"is cut short: 5 records of 3,073 bytes need 15,365 bytes, found "
-                                r"14,365 \(4 records and 2,073 bytes\); remedy: "),
-    (lambda data: b"", r"is cut short: .*found 0 \(0 records and 0 bytes\)"),
-    (lambda data: data + b"x", r"has bytes after its end: .* \(5 records and 1 bytes\)"),
-    (lambda data: data + bytes(10_000), r"has 25,365 bytes; at most 18,438 are read"),
-    (lambda data: data[:-1] + bytes([data[-1] ^ 1]), "has the right size but other contents"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            lambda data: data[:-1000],
+            r"is cut short: 5 records of 3,073 bytes need 15,365 bytes, found "
+            r"14,365 \(4 records and 2,073 bytes\); remedy: ",
+        ),
+        (lambda data: b"", r"is cut short: .*found 0 \(0 records and 0 bytes\)"),
+        (lambda data: data + b"x", r"has bytes after its end: .* \(5 records and 1 bytes\)"),
+        (lambda data: data + bytes(10_000), r"has 25,365 bytes; at most 18,438 are read"),
+        (lambda data: data[:-1] + bytes([data[-1] ^ 1]), "has the right size but other contents"),
+    ],
+)
 def test_damaged_files_are_named_with_their_numbers(home: Path, change, words: str) -> None:
     folder = cifar_files.write(home / "cache" / "cifar10", "cifar10")
     path = folder / "data_batch_2.bin"
@@ -93,7 +102,7 @@ def test_get_takes_files_out_of_the_archive(home: Path) -> None:
     (home / "usb").mkdir()
     packed = cifar_files.archive(info, cifar_files.files("cifar100"))
     (home / "usb" / info.archive).write_bytes(packed)
-    folder = places.adopt(info, home / "usb")
+    folder = locations.import_files(info, home / "usb")
     assert folder == home / "cache" / "cifar100"
     assert sorted(path.name for path in folder.iterdir()) == ["test.bin", "train.bin"]
     assert len(load("cifar100_coarse", explicit=True).train_y) == 7  # the same files
@@ -105,15 +114,15 @@ def test_archives_that_are_not_the_published_one(home: Path) -> None:
     packed = cifar_files.archive(info, content)
     path = Path("x.tar.gz")
     with pytest.raises(UserError, match=r"is cut short: expected [\d,]+ bytes, found 100"):
-        archive.unpack(info, path, packed[:100], "again")
+        archive.unpack_archive(info, path, packed[:100], "again")
     with pytest.raises(UserError, match=r"is another archive: expected sha256"):
-        archive.unpack(info, path, packed[:-1] + b"\1", "again")
+        archive.unpack_archive(info, path, packed[:-1] + b"\1", "again")
 
 
 def signed(
     content: dict[str, bytes], more: tuple[tarfile.TarInfo, ...] = ()
 ) -> tuple[RecordInfo, bytes]:
-    """An archive and an entry of the registry that says that it is the published one."""
+    """Return an archive and a registry entry that declares it the published one."""
     data = cifar_files.archive(cifar_files.info_for("cifar10"), content, more)
     return cifar_files.info_for("cifar10", data=data), data
 
@@ -125,19 +134,19 @@ def test_members_are_taken_one_by_one_within_limits() -> None:
     rest = {name: data for name, data in content.items() if name != "data_batch_1.bin"}
     info, data = signed(rest, (link,))
     with pytest.raises(UserError, match=r"data_batch_1\.bin that is a link"):
-        archive.unpack(info, Path("a"), data, "again")
+        archive.unpack_archive(info, Path("a"), data, "again")
     info, data = signed(rest)
     with pytest.raises(UserError, match=r"has no data_batch_1.bin"):
-        archive.unpack(info, Path("a"), data, "again")
-    info, data = signed({**content, "huge.txt": bytes(archive.MOST_OTHER + 1)})
+        archive.unpack_archive(info, Path("a"), data, "again")
+    info, data = signed({**content, "huge.txt": bytes(archive.MAX_SKIPPED_BYTES + 1)})
     with pytest.raises(UserError, match=r"has a member .*huge.txt of 1,048,577 bytes; at most"):
-        archive.unpack(info, Path("a"), data, "again")
-    info, data = signed({f"{n}.txt": b"" for n in range(archive.MOST_MEMBERS)} | content)
+        archive.unpack_archive(info, Path("a"), data, "again")
+    info, data = signed({f"{n}.txt": b"" for n in range(archive.MAX_MEMBERS)} | content)
     with pytest.raises(UserError, match="more than 64 members"):
-        archive.unpack(info, Path("a"), data, "again")
+        archive.unpack_archive(info, Path("a"), data, "again")
     elsewhere = tarfile.TarInfo("../../data_batch_1.bin")
     info, data = signed(content, (elsewhere,))
-    assert archive.unpack(info, Path("a"), data, "again") == content  # passed over
+    assert archive.unpack_archive(info, Path("a"), data, "again") == content  # passed over
 
 
 def test_download_brings_the_archive_and_checks_it(home: Path, monkeypatch) -> None:
@@ -149,11 +158,11 @@ def test_download_brings_the_archive_and_checks_it(home: Path, monkeypatch) -> N
         asked.append((mirror, name, most))
         return good[:-1] + b"\1" if "one" in mirror else good
 
-    monkeypatch.setattr(fetch, "probe", lambda mirrors, name: {})
-    monkeypatch.setattr(fetch, "transferred", transferred)
+    monkeypatch.setattr(fetch, "probe_mirrors", lambda mirrors, name: {})
+    monkeypatch.setattr(fetch, "fetch_with_retries", transferred)
     folder = fetch.download(info)
     assert asked == [(m, "cifar-10-binary.tar.gz", len(good)) for m in info.mirrors]
-    assert cifar.read(info, folder, "")[1].tolist() == [0, 1, 2, 3, 4, 5, 1, 2, 3, 4, 5]
+    assert cifar.read_images(info, folder, "")[1].tolist() == [0, 1, 2, 3, 4, 5, 1, 2, 3, 4, 5]
     monkeypatch.setenv("DUALML_OFFLINE", "1")
     (folder / "test_batch.bin").unlink()
     words = (
@@ -211,9 +220,9 @@ def test_a_folder_of_ones_own(tmp_path: Path) -> None:
     assert (data.name, data.source, data.path) == ("mine", "file", str(folder.resolve()))
     assert data.classes == tuple(map(str, range(6)))
     assert data.mean == statistics(data.train_x).mean
-    (folder / own.NAMES).write_text("a\nb\nc\nd\ne\nf\n\n")
+    (folder / user_images.NAMES).write_text("a\nb\nc\nd\ne\nf\n\n")
     assert load(str(folder), explicit=True).classes == tuple("abcdef")
-    (folder / own.NAMES).write_text("a\nb\n")
+    (folder / user_images.NAMES).write_text("a\nb\n")
     with pytest.raises(UserError, match="labels from 0 to 5; expected 0 to 1"):
         load(str(folder), explicit=True)
     with (folder / "data_batch_2.bin").open("ab") as file:
@@ -228,4 +237,4 @@ def test_a_folder_of_ones_own(tmp_path: Path) -> None:
 
 def test_encode_takes_colour_images_alone() -> None:
     with pytest.raises(UserError, match=r"must be uint8 \(N, 3, 32, 32\); received float64"):
-        cifar.encode(np.zeros((1, 3, 32, 32)), np.zeros(1))
+        cifar.encode_records(np.zeros((1, 3, 32, 32)), np.zeros(1))

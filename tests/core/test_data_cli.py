@@ -8,10 +8,10 @@ import data_files
 import pytest
 from typer.testing import CliRunner
 
-from dualml.cli.data import app
-from dualml.data import DATASETS, idx, load
-from dualml.data.registry import FILE_NAMES
-from dualml.errors import UserError
+from dualml.common.errors import UserError
+from dualml.experiment.data import DATASETS, idx, load
+from dualml.experiment.data.registry import FILE_NAMES
+from dualml.interface.cli.data import app
 
 PARTS = data_files.arrays()
 
@@ -125,6 +125,6 @@ def test_unknown_dataset(home, command):
 
 def test_help_needs_nothing_heavy():
     heavy = "{'numpy', 'pooch', 'requests', 'sklearn', 'torch', 'mindspore'}"
-    code = f"import sys, dualml.cli.data; print(sorted({heavy} & set(sys.modules)))"
+    code = f"import sys, dualml.interface.cli.data; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -1,4 +1,4 @@
-"""Downloads from mirrors that are dead, busy, slow or wrong: servers on loopback."""
+"""Downloads from mirrors that are dead, busy, slow or wrong; the servers run on loopback."""
 
 import contextlib
 import gzip
@@ -11,16 +11,16 @@ from collections import Counter
 import data_files
 import pytest
 
-from dualml.data import DATASETS, fetch, idx, load
-from dualml.data.fetch import Unreachable
-from dualml.data.registry import FILE_NAMES, RecordInfo
-from dualml.errors import UserError
+from dualml.common.errors import UserError
+from dualml.experiment.data import DATASETS, fetch, idx, load
+from dualml.experiment.data.fetch import Unreachable
+from dualml.experiment.data.registry import FILE_NAMES, RecordInfo
 
 PARTS = data_files.arrays()
 
 
 def packed(parts):
-    """Path on the server → file."""
+    """Return path on the server → file."""
     pairs = zip(FILE_NAMES, parts, strict=True)
     return {f"/{name}.gz": gzip.compress(idx.encode(part)) for name, part in pairs}
 
@@ -30,7 +30,7 @@ OTHER = packed(data_files.arrays(seed=9))
 
 
 class Mirror:
-    """An HTTP server; ``answer(path, count)`` gives the status and body of each GET.
+    """An HTTP server; ``answer(path, count)`` returns the status and body of each GET.
 
     ``whole=False`` announces the good file's length even if the body is shorter.
     """
@@ -71,18 +71,18 @@ class Mirror:
 def mirror():
     made = []
 
-    def make(*args, **options):
+    def make_mirror(*args, **options):
         made.append(Mirror(*args, **options))
         return made[-1]
 
-    yield make
+    yield make_mirror
     for one in made:
         one.close()
 
 
 @pytest.fixture
 def use(tmp_path, monkeypatch):
-    """``use(url, …)``: an empty cache and a registry with these mirrors."""
+    """Return ``use(url, …)``, which sets up an empty cache and a registry with these mirrors."""
     monkeypatch.setenv("DUALML_CACHE", str(tmp_path / "cache"))
     for name in ("DUALML_DATA", "DUALML_OFFLINE", "HTTP_PROXY", "http_proxy"):
         monkeypatch.delenv(name, raising=False)
@@ -97,7 +97,7 @@ def use(tmp_path, monkeypatch):
 
 @pytest.fixture
 def dead():
-    """A URL where nobody listens."""
+    """A URL that nobody listens on."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -266,7 +266,8 @@ def test_mirrors_of_the_registry_end_in_a_slash():
 
 
 class Endless:
-    """A server whose body, or whose headers, never end: ``piece`` again, after ``pause`` s."""
+    """A server whose body or headers never end: it sends ``piece`` again every ``pause``
+    seconds."""
 
     def __init__(self, head, piece, pause=0.0):
         self.head, self.piece, self.pause, self.sent = head, piece, pause, 0
@@ -300,17 +301,18 @@ class Endless:
 def endless():
     made = []
 
-    def make(*words):
+    def make_endless(*words):
         made.append(Endless(*words))
         return made[-1]
 
-    yield make
+    yield make_endless
     for one in made:
         one.close()
 
 
-@pytest.mark.parametrize("head", [b"", b"Content-Length: 99999999999\r\n",
-                                  b"Content-Encoding: gzip, gzip\r\n"])  # fmt: skip
+@pytest.mark.parametrize(
+    "head", [b"", b"Content-Length: 99999999999\r\n", b"Content-Encoding: gzip, gzip\r\n"]
+)
 def test_a_body_without_an_end_is_given_up_at_the_size_of_the_file(use, endless, tmp_path, head):
     server = endless(head + b"\r\n", bytes(1 << 16))
     use(server.url)

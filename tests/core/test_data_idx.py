@@ -1,4 +1,4 @@
-"""The IDX reader: it reads what it writes, and every kind of damage has one clear message."""
+"""The IDX reader reads what it writes, and reports each kind of damage with one clear message."""
 
 import gzip
 import re
@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dualml.data import idx
-from dualml.errors import UserError
+from dualml.common.errors import UserError
+from dualml.experiment.data import idx
 
 ELEMENTS = ["uint8", "int8", "int16", "int32", "float32", "float64"]
 IMAGES = np.arange(3 * 28 * 28, dtype=np.int64).reshape(3, 28, 28).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Where a dataset comes from, in which order, and what stands in for it; the arrays themselves."""
+"""The sources of a dataset, their order, the fallback dataset, and the arrays themselves."""
 
 import gzip
 import hashlib
@@ -9,10 +9,10 @@ import data_files
 import numpy as np
 import pytest
 
-from dualml.data import DATASETS, digits, fingerprint, idx, load, normalised, sources
-from dualml.data.layout import plain_folder, raw_folder
-from dualml.data.registry import FILE_NAMES
-from dualml.errors import UserError
+from dualml.common.errors import UserError
+from dualml.experiment.data import DATASETS, digits, fingerprint, idx, load, normalised, sources
+from dualml.experiment.data.layout import plain_folder, raw_folder
+from dualml.experiment.data.registry import FILE_NAMES
 
 REAL = Path(os.environ.get("DUALML_DATA") or "nowhere")
 needs_mnist = [
@@ -25,7 +25,8 @@ needs_mnist = [
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    """An empty cache, no DUALML_DATA, no network, and a registry whose mnist is the small one."""
+    """An empty cache, no DUALML_DATA, no network, and a registry whose mnist is the small
+    dataset."""
     monkeypatch.setenv("DUALML_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("DUALML_DATA", raising=False)
     monkeypatch.setenv("DUALML_OFFLINE", "1")
@@ -134,7 +135,7 @@ def test_another_number_of_images_than_published(home):
 
 
 def registered(monkeypatch, home, parts):
-    """A dataset whose checksums are right and whose contents are not."""
+    """Register a dataset whose checksums are right and whose contents are wrong."""
     monkeypatch.setitem(DATASETS, "mnist", data_files.info_for(parts))
     data_files.write(home / "cache" / "mnist", parts)
 
@@ -174,7 +175,7 @@ def test_digits_are_the_same_everywhere():
 
 def test_digits_are_split_without_overlap():
     labels = np.arange(1797) % 10
-    train, test = digits.split(labels)
+    train, test = digits.split_indices(labels)
     assert sorted([*train, *test]) == list(range(1797))
 
 
@@ -250,7 +251,7 @@ class TestRealMnist:
     pytestmark = needs_mnist
 
     def test_is_the_published_one(self):
-        data = sources.from_folder(DATASETS["mnist"], REAL / "mnist", "env")
+        data = sources.load_folder(DATASETS["mnist"], REAL / "mnist", "env")
         assert data.train_x.shape == (60_000, 28, 28)
         assert data.test_x.shape == (10_000, 28, 28)
         assert data.train_y[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]

@@ -1,4 +1,4 @@
-"""Decoders: the equations of their layers, their sizes, and what an experiment says of them."""
+"""Decoders: the equations of their layers, their sizes, and their keys in an experiment file."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.data import load as load_data
-from dualml.errors import UserError
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.model.decoder import GroupedAttention, RMSNorm, SwiGLU, rotary_cos_sin
+from dualml.algorithms.model.layers import Attention
+from dualml.backend.reference.decoder import apply_rotary
+from dualml.backend.reference.model import Model, forward
+from dualml.common.errors import UserError
+from dualml.experiment.data import load as load_data
 from dualml.experiment.freeze import freeze
 from dualml.experiment.load import load
 from dualml.experiment.plan import Plan
-from dualml.model import initial_weights, model
-from dualml.model.decoder import GroupedAttention, RMSNorm, SwiGLU, turns
-from dualml.model.layers import Attention
-from dualml.reference.decoder import turned
-from dualml.reference.model import Model, forward
-from dualml.split.plan import split_plan
-from dualml.split.traffic import collectives
-from dualml.store.plan import restore, save
+from dualml.experiment.store.plan import restore_plan, save_plan
+from dualml.parallel.split.plan import split_plan
+from dualml.parallel.split.traffic import collectives
 
 
 def output(layer: Any, x: np.ndarray, **own: np.ndarray) -> np.ndarray:
@@ -43,7 +43,8 @@ def test_swiglu_is_its_equation() -> None:
 
 
 def test_with_a_key_for_each_head_grouped_attention_is_attention() -> None:
-    """Heads of queries, keys and values side by side, against queries, keys and values of heads."""
+    """A layout with all heads of queries, keys and values side by side equals one grouped by
+    head."""
     x = np.random.default_rng(0).normal(size=(2, 5, 3, 4, 2))  # q k v, heads, entries
     usual = output(Attention(4, causal=True), x.reshape(2, 5, 24))
     grouped = output(GroupedAttention(4, 4, 2, 5), x.swapaxes(2, 3).reshape(2, 5, 24))
@@ -51,7 +52,8 @@ def test_with_a_key_for_each_head_grouped_attention_is_attention() -> None:
 
 
 def test_heads_of_a_group_share_a_key_and_a_value() -> None:
-    """As if every head had a copy of them."""
+    """Grouped-query attention equals attention in which every head has its own copy of key and
+    value."""
     x = np.random.default_rng(0).normal(size=(1, 5, 2, 5, 2))  # groups of 3 queries, key, value
     shared = output(GroupedAttention(6, 2, 2, 5), x.reshape(1, 5, 20))
     copied = x[:, :, :, [0, 3, 4, 1, 3, 4, 2, 3, 4]]
@@ -70,17 +72,19 @@ def test_no_position_sees_a_later_one() -> None:
 
 
 def test_turned_positions_count_by_their_distance() -> None:
-    """Queries and keys that are alike everywhere: their products depend on the distance alone."""
+    """With equal queries and keys everywhere, their products depend on the distance only."""
     layer = GroupedAttention(1, 1, 6, 9, base=50.0)
     q, k = np.random.default_rng(0).normal(size=(2, 6))
-    rows = [turned(layer, np.tile(v, (9, 1))) for v in (q, k)]
+    rows = [apply_rotary(layer, np.tile(v, (9, 1))) for v in (q, k)]
     products = rows[0] @ rows[1].T
     for distance in range(-8, 9):
         along = np.diagonal(products, distance)
         np.testing.assert_allclose(along, along[0], rtol=1e-12)
     assert np.ptp(products) > 1
-    np.testing.assert_allclose(turned(layer, rows[0], back=True), np.tile(q, (9, 1)), rtol=1e-13)
-    cos, sin = turns(layer)
+    np.testing.assert_allclose(
+        apply_rotary(layer, rows[0], inverse=True), np.tile(q, (9, 1)), rtol=1e-13
+    )
+    cos, sin = rotary_cos_sin(layer)
     angle = 7 * 50.0 ** (-2 * 2 / 6)  # of the third pair at the position 7
     assert (cos[7, 2], sin[7, 2]) == pytest.approx((math.cos(angle), math.sin(angle)))
     assert rows[0][7, 2] == pytest.approx(q[2] * math.cos(angle) - q[5] * math.sin(angle))
@@ -90,7 +94,8 @@ def test_turned_positions_count_by_their_distance() -> None:
 
 
 def test_the_numbers_of_parameters() -> None:
-    """GPT-2's own, of 50,257 words and 1,024 positions: 124,439,808; LLaMA's with 7 billion."""
+    """Parameter counts are the published ones: GPT-2 (50,257 words, 1,024 positions) 124,439,808;
+    LLaMA 7 billion."""
     small = {"width": 768, "blocks": 12, "heads": 12}
     assert model("gpt", words=50_257, length=1024, sizes=small).nbytes(1) == 124_439_808
     large = {"width": 4096, "blocks": 32, "heads": 32, "kv_heads": 32, "inner": 11_008}
@@ -116,15 +121,26 @@ def test_a_tied_head_is_the_embedding() -> None:
 
 def test_dropout_stands_where_gpt_2_has_it() -> None:
     spec = model("gpt", sizes={"dropout": 0.1, "blocks": 1})
-    assert spec.dropouts == ("embedding_dropout", "attention_dropout1", "mlp_dropout1")
+    assert spec.dropout_names == ("embedding_dropout", "attention_dropout1", "mlp_dropout1")
 
 
-@pytest.mark.parametrize(("name", "sizes", "said"), [
-    ("gpt", {"width": 30}, "gpt: sizes.width = 30 is no multiple of sizes.heads = 4; change one"),
-    ("gpt_llama", {"kv_heads": 3}, "sizes.heads = 4 is no multiple of sizes.kv_heads = 3"),
-    ("gpt_llama", {"width": 36}, "make heads of 9 entries, which rotary positions turn in pairs"),
-    ("rnn_lm", {"width": 36}, "sizes are of gpt and gpt_llama; model 'rnn_lm' has its own"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "sizes", "said"),
+    [
+        (
+            "gpt",
+            {"width": 30},
+            "gpt: sizes.width = 30 is no multiple of sizes.heads = 4; change one",
+        ),
+        ("gpt_llama", {"kv_heads": 3}, "sizes.heads = 4 is no multiple of sizes.kv_heads = 3"),
+        (
+            "gpt_llama",
+            {"width": 36},
+            "make heads of 9 entries, which rotary positions turn in pairs",
+        ),
+        ("rnn_lm", {"width": 36}, "sizes are of gpt and gpt_llama; model 'rnn_lm' has its own"),
+    ],
+)
 def test_sizes_that_do_not_fit(name: str, sizes: dict[str, int], said: str) -> None:
     with pytest.raises(UserError, match=said):
         model(name, sizes=sizes)
@@ -174,19 +190,25 @@ def test_sizes_of_an_experiment_are_those_of_its_decoders(lab: Path, tmp_path: P
     assert list(plan.models) == ["gpt_llama"]
     assert plan.experiment.describe()["sizes"] == {"width": 16, "heads": 2, "blocks": 3}
     assert "sizes" not in plan_of(lab).experiment.describe()
-    save(plan, tmp_path / "plan")
-    again = restore(tmp_path / "plan", plan.hash)
+    save_plan(plan, tmp_path / "plan")
+    again = restore_plan(tmp_path / "plan", plan.hash)
     assert (again.spec, again.models) == (plan.spec, plan.models)
 
 
-@pytest.mark.parametrize(("overrides", "said"), [
-    (["sizes.widht=8"], "unknown key sizes.widht; did you mean 'width'"),
-    (["sizes.context=8"], "unknown key sizes.context"),
-    (["sizes.width=0"], "sizes.width"),
-    (["sizes.width=18"], "gpt: sizes.width = 18 is no multiple of sizes.heads = 4"),
-    (["sizes.kv_heads=3"], "sizes.heads = 4 is no multiple of sizes.kv_heads = 3"),
-    (["sizes.width=8", "model=rnn_lm", "arms.llama.model=rnn_lm"], "sizes are of the models gpt"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["sizes.widht=8"], "unknown key sizes.widht; did you mean 'width'"),
+        (["sizes.context=8"], "unknown key sizes.context"),
+        (["sizes.width=0"], "sizes.width"),
+        (["sizes.width=18"], "gpt: sizes.width = 18 is no multiple of sizes.heads = 4"),
+        (["sizes.kv_heads=3"], "sizes.heads = 4 is no multiple of sizes.kv_heads = 3"),
+        (
+            ["sizes.width=8", "model=rnn_lm", "arms.llama.model=rnn_lm"],
+            "sizes are of the models gpt",
+        ),
+    ],
+)
 def test_wrong_sizes_of_an_experiment(lab: Path, overrides: list[str], said: str) -> None:
     with pytest.raises(UserError, match=said):
         plan_of(lab, *overrides)
@@ -210,27 +232,42 @@ def test_characters_are_tokens_where_asked(lab: Path) -> None:
 def test_stages_that_share_a_table_each_have_it_and_add_up_its_gradients() -> None:
     spec = model("gpt", words=24, length=6)
     plan = split_plan(spec, 4, data=2, cut=["mlp_branch1"], micro_batches=2)
-    assert plan.tied == {"embedding.weight": [0, 1]}
+    assert plan.tied_params == {"embedding.weight": [0, 1]}
     assert plan.tied_groups() == [[0, 1], [2, 3]]
-    assert all("embedding.weight" in plan.views(rank)[1] for rank in range(4))
+    assert all("embedding.weight" in plan.rank_stages(rank)[1] for rank in range(4))
     sums = {c.ranks: (c.calls, c.nbytes) for c in collectives(plan, 8)}
-    table, (first, second) = 4 * 24 * 64, (
-        4 * sum(math.prod(p.local) for p in plan.views(rank)[1].values()) for rank in (0, 1)
-    )  # fmt: skip
+    table, (first, second) = (
+        4 * 24 * 64,
+        (
+            4 * sum(math.prod(p.local_shape) for p in plan.rank_stages(rank)[1].values())
+            for rank in (0, 1)
+        ),
+    )
     assert sums == {(0, 1): (1, table), (2, 3): (1, table), (0, 2): (1, first), (1, 3): (1, second)}
     assert first + second == spec.nbytes() + table
     back = split_plan(spec, 2, cut=["attention_branch1", "norm"], place=[0, 1, 0])
-    assert back.tied == {"embedding.weight": [0, 2]}
+    assert back.tied_params == {"embedding.weight": [0, 2]}
     assert back.tied_groups() == []
-    assert split_plan(model("gpt", sizes={"tied": False}), 2).tied == {}
+    assert split_plan(model("gpt", sizes={"tied": False}), 2).tied_params == {}
 
 
-@pytest.mark.parametrize(("name", "options", "said"), [
-    ("gpt", {"engine": "rpc"}, r"embedding.weight is of layers in stages 0 and 1, .*engine = rpc"),
-    ("gpt", {"tensor": 2, "layers": {"embedding": "row"}}, "its table is the weight of head, too"),
-    ("gpt", {"tensor": 2, "layers": {"head": "column"}}, "a Tied cannot be split inside"),
-    ("gpt", {"cut": ["attention1"]}, "'attention1' lies inside a residual connection"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        (
+            "gpt",
+            {"engine": "rpc"},
+            r"embedding.weight is of layers in stages 0 and 1, .*engine = rpc",
+        ),
+        (
+            "gpt",
+            {"tensor": 2, "layers": {"embedding": "row"}},
+            "its table is the weight of head, too",
+        ),
+        ("gpt", {"tensor": 2, "layers": {"head": "column"}}, "a Tied cannot be split inside"),
+        ("gpt", {"cut": ["attention1"]}, "'attention1' lies inside a residual connection"),
+    ],
+)
 def test_splits_of_a_tied_head_that_cannot_be(
     name: str, options: dict[str, Any], said: str
 ) -> None:
@@ -249,10 +286,9 @@ def test_heads_and_gates_are_shared_equally_or_not_at_all() -> None:
         pairs = {f"qkv{i}": "column" for i in (1, 2)} | {f"out{i}": "row" for i in (1, 2)}
         pairs |= {f"up{i}": "column" for i in (1, 2)} | {f"down{i}": "row" for i in (1, 2)}
         assert {n: s for n, s in plan.styles.items() if s != "whole"} == pairs
-    up = split_plan(model("gpt_llama"), 2, tensor=2).views(1)[1]["up1.weight"]
-    assert (up.blocks, up.local) == (2, (192, 64))
+    up = split_plan(model("gpt_llama"), 2, tensor=2).rank_stages(1)[1]["up1.weight"]
+    assert (up.blocks, up.local_shape) == (2, (192, 64))
     with pytest.raises(UserError, match="attention1 has 2 heads with keys of their own, which 4"):
         split_plan(model("gpt_llama"), 4, tensor=4)
     with pytest.raises(UserError, match="swiglu1 has 21 gates, which 2 ranks"):
-        split_plan(model("gpt_llama", sizes={"inner": 21}), 2, tensor=2,
-                   layers={"up1": "column"})  # fmt: skip
+        split_plan(model("gpt_llama", sizes={"inner": 21}), 2, tensor=2, layers={"up1": "column"})

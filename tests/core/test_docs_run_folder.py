@@ -1,4 +1,5 @@
-"""The pages on the run folder name every key of its main files; the site's reference has all."""
+"""The pages on the run folder name every key of its main files; the site's reference lists all
+keys."""
 
 from __future__ import annotations
 
@@ -7,23 +8,45 @@ import re
 import pytest
 from command import DOCS
 
-from dualml.store.best import Best
-from dualml.store.costs import CollectiveRow, CollectivesRecord, CostRecord
-from dualml.store.envelope import EnvelopeRecord
-from dualml.store.findings import Finding, FindingsRecord
-from dualml.store.jsonfile import Record
-from dualml.store.manifest import DataRecord, RunRecord, TrialRecord
-from dualml.store.planned import PlanRecord
-from dualml.store.sessions import Announcement, Failure
-from dualml.store.trial import Job
-from dualml.store.usage import DeviceSample, Sample
-from dualml.store.verdicts import ComparisonRecord, ParityRecord, SerialRecord, Settings
+from dualml.experiment.store.best import BestRecord
+from dualml.experiment.store.costs import CollectiveRow, CollectivesRecord, CostRecord
+from dualml.experiment.store.envelope import EnvelopeRecord
+from dualml.experiment.store.findings import FindingRecord, FindingsRecord
+from dualml.experiment.store.jsonfile import Record
+from dualml.experiment.store.manifest import DataRecord, RunRecord, TrialRecord
+from dualml.experiment.store.plan_record import PlanRecord
+from dualml.experiment.store.sessions import Announcement, RankFailure
+from dualml.experiment.store.trial import TrialJob
+from dualml.experiment.store.usage import DeviceSample, Sample
+from dualml.experiment.store.verdicts import (
+    ComparisonRecord,
+    ParityRecord,
+    ParitySettings,
+    SerialRecord,
+)
 
 MAIN = (
-    RunRecord, DataRecord, TrialRecord, Job, PlanRecord, Best, EnvelopeRecord, ParityRecord,
-    Settings, ComparisonRecord, SerialRecord, FindingsRecord, Finding, CollectivesRecord,
-    CollectiveRow, CostRecord, Announcement, Failure, Sample, DeviceSample,
-)  # fmt: skip
+    RunRecord,
+    DataRecord,
+    TrialRecord,
+    TrialJob,
+    PlanRecord,
+    BestRecord,
+    EnvelopeRecord,
+    ParityRecord,
+    ParitySettings,
+    ComparisonRecord,
+    SerialRecord,
+    FindingsRecord,
+    FindingRecord,
+    CollectivesRecord,
+    CollectiveRow,
+    CostRecord,
+    Announcement,
+    RankFailure,
+    Sample,
+    DeviceSample,
+)
 
 
 @pytest.mark.parametrize("record", MAIN)

@@ -1,4 +1,5 @@
-"""`dualml doctor` with backends that work, break, crash, hang or are not there. No framework."""
+"""`dualml doctor` with backends that work, break, crash, hang or are missing, without a
+framework."""
 
 from __future__ import annotations
 
@@ -13,14 +14,19 @@ from pathlib import Path
 import pytest
 
 from dualml.backend import BackendInfo, backends
-from dualml.doctor import Diagnosis
-from dualml.doctor.backends import examine_backend
-from dualml.doctor.finding import Finding, declared, spelled, version_finding
-from dualml.doctor.system import examine_system
+from dualml.interface.doctor import Diagnosis
+from dualml.interface.doctor.backends import examine_backend
+from dualml.interface.doctor.finding import (
+    DoctorFinding,
+    declared_versions,
+    format_specifier,
+    version_finding,
+)
+from dualml.interface.doctor.system import examine_system
 
 pytestmark = pytest.mark.whole
 
-#: What the made-up framework does when it is imported.
+#: Behaviours of the fake framework when it is imported.
 BEHAVIOURS = {
     "works": "",
     "raises": "raise ImportError('libfake.so: undefined symbol')",
@@ -34,7 +40,7 @@ BEHAVIOURS = {
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BackendInfo:
-    """A backend ``fake`` of an installed distribution, whose framework is ``fakework``."""
+    """Register a backend ``fake`` of an installed distribution, whose framework is ``fakework``."""
     (tmp_path / "fake_backend").mkdir()
     (tmp_path / "fake_backend" / "__init__.py").write_text(
         textwrap.dedent("""
@@ -49,12 +55,12 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BackendInfo:
     (tmp_path / "fake_backend" / "doctor.py").write_text(
         textwrap.dedent("""
         import os
-        from dualml.doctor.finding import Finding
+        from dualml.interface.doctor.finding import DoctorFinding
 
         def examine():
-            yield Finding("before", "ok", os.environ["FAKE_READY"], "好")
+            yield DoctorFinding("before", "ok", os.environ["FAKE_READY"], "好")
             import fakework
-            yield Finding("after", "ok", "imported", "已导入")
+            yield DoctorFinding("after", "ok", "imported", "已导入")
         """)
     )
     (tmp_path / "fakework.py").write_text("")
@@ -114,7 +120,7 @@ def test_a_backend_without_a_doctor_is_imported_and_made(fake: BackendInfo, tmp_
     )
     findings, works = examine_backend(fake)
     assert works
-    assert findings == [Finding("fakework", "ok", "4.2", "4.2")]
+    assert findings == [DoctorFinding("fakework", "ok", "4.2", "4.2")]
 
 
 def test_a_backend_that_is_not_installed(fake: BackendInfo) -> None:
@@ -129,13 +135,13 @@ def test_one_working_backend_is_enough(works: dict[str, bool], ok: bool) -> None
 
 
 def test_the_range_is_the_one_of_the_metadata() -> None:
-    wanted = declared("torch", "torch")
+    wanted = declared_versions("torch", "torch")
     assert {one.operator for one in wanted} == {">=", "<"}
-    assert declared("mindspore", "mindspore")
-    assert str(declared("torch", "mindspore")) == ""
+    assert declared_versions("mindspore", "mindspore")
+    assert str(declared_versions("torch", "mindspore")) == ""
     old = version_finding("torch", "1.0", "torch")
     assert old.mark == "warn"
-    assert spelled(wanted) in old.en
+    assert format_specifier(wanted) in old.en
     assert "pip install" in old.remedy_en
     lowest = next(one.version for one in wanted if one.operator == ">=")
     assert version_finding("torch", f"{lowest}+cpu", "torch").mark == "ok"
@@ -143,7 +149,7 @@ def test_the_range_is_the_one_of_the_metadata() -> None:
     assert version_finding("unknown", "9", "torch").mark == "ok"
 
 
-def by_item() -> dict[str, Finding]:
+def by_item() -> dict[str, DoctorFinding]:
     return {finding.item: finding for finding in examine_system()}
 
 
@@ -174,8 +180,8 @@ def test_every_finding_that_is_not_ok_has_a_remedy_in_both_languages(
 ) -> None:
     monkeypatch.setenv("DUALML_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("DUALML_DATA", str(tmp_path))
-    monkeypatch.setattr("dualml.doctor.system.LITTLE_MEMORY_MB", 10**9)
-    monkeypatch.setattr("dualml.doctor.system.OLDEST_PYTHON", (99, 0))
+    monkeypatch.setattr("dualml.interface.doctor.system.LITTLE_MEMORY_MB", 10**9)
+    monkeypatch.setattr("dualml.interface.doctor.system.OLDEST_PYTHON", (99, 0))
     found = list(examine_system())
     assert {f.item for f in found if f.mark == "warn"} >= {"python", "memory", "data mnist"}
     for finding in found:
@@ -185,7 +191,7 @@ def test_every_finding_that_is_not_ok_has_a_remedy_in_both_languages(
 
 
 def doctor(*words: str, path: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    """The command with only the fake backend and NumPy registered: no entry point of ours."""
+    """Run the command with only the fake backend and NumPy registered."""
     code = textwrap.dedent("""
         import sys
         import dualml.backend.info
@@ -194,7 +200,7 @@ def doctor(*words: str, path: Path, **env: str) -> subprocess.CompletedProcess[s
             return [e for e in everything(group=group) if e.name in ("numpy", "fake")]
         dualml.backend.info.entry_points = chosen
         sys.argv = ["dualml", *sys.argv[1:]]
-        from dualml.cli import main
+        from dualml.interface.cli import main
         main()
         """)
     return subprocess.run(

@@ -1,4 +1,4 @@
-"""The renderer of figures: every mark and axis, in words a browser or an editor can read."""
+"""The figure renderer: every mark and axis, as a browser or an editor reads them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from dualml.report.figure import (
     Axis,
     Band,
     Bar,
-    Box,
-    Cells,
+    BoxMark,
     Figure,
-    Key,
-    Line,
+    Heatmap,
+    LegendEntry,
+    LineMark,
     Mark,
-    Owner,
     Panel,
-    Rule,
-    Text,
+    ReferenceLine,
+    SeriesId,
+    TextMark,
 )
 
 NAN = float("nan")
@@ -35,7 +35,9 @@ SVG = "{http://www.w3.org/2000/svg}"
 PLAIN = Axis()
 
 
-def figure(*marks: Mark, x: Axis = PLAIN, y: Axis = PLAIN, keys: tuple[Key, ...] = ()) -> Figure:
+def figure(
+    *marks: Mark, x: Axis = PLAIN, y: Axis = PLAIN, keys: tuple[LegendEntry, ...] = ()
+) -> Figure:
     return Figure("name", "caption", "in words", [Panel(marks, x, y)], keys)
 
 
@@ -53,28 +55,33 @@ def elements(shown: Figure, mark: str = "path") -> list[ElementTree.Element]:
 
 
 def points(shown: Figure) -> list[list[str]]:
-    """Of every mark that answers: ``x,y,texts``."""
+    """Return ``x,y,texts`` of every mark with a tooltip."""
     groups = parsed(shown).iter(f"{SVG}g")
     return [g.attrib["data-points"].split("|") for g in groups if "data-points" in g.attrib]
 
 
-#: Every mark, each as it is used and at its limits.
+#: Every mark, as it is used and at its limits.
 MARKS: dict[str, tuple[Mark, ...]] = {
-    "line": (Line([1, 2, 3], [1, 2, 3]),),
-    "one point": (Line([1], [1], marker="circle"),),
-    "nothing": (Line([], []),),
-    "all gaps": (Line([1, 2], [NAN, NAN]),),
-    "infinite": (Line([1, 2, 3], [1, math.inf, 2]),),
-    "band": (Line([1, 2], [1, 2], low=[0, 1], high=[2, NAN]),),
-    "bars": (Line([1, 2], [1, 2], low=[0, NAN], high=[2, 3], bars="y", joined=False),),
-    "bars across": (Line([1, 2], [0, 1], low=[0, 1], high=[2, 3], bars="x", marker="diamond"),),
+    "line": (LineMark([1, 2, 3], [1, 2, 3]),),
+    "one point": (LineMark([1], [1], marker="circle"),),
+    "nothing": (LineMark([], []),),
+    "all gaps": (LineMark([1, 2], [NAN, NAN]),),
+    "infinite": (LineMark([1, 2, 3], [1, math.inf, 2]),),
+    "band": (LineMark([1, 2], [1, 2], low=[0, 1], high=[2, NAN]),),
+    "bars": (LineMark([1, 2], [1, 2], low=[0, NAN], high=[2, 3], bars="y", joined=False),),
+    "bars across": (LineMark([1, 2], [0, 1], low=[0, 1], high=[2, 3], bars="x", marker="diamond"),),
     "below": (Band([1, 2], None, [1, 2]), Band([1, 2], [1, 2], None)),
     "bar": (Bar(0, 2, text="27 %"), Bar(1, 0)),
-    "box": (Box(0, 0, 100, 10, text="3"), Box(0, 0, 1e-9, 1, text="3", tone=1, frame=True)),
-    "cells": (Cells([[0, 1], [NAN, 2]], 2, "samples"), Cells(np.zeros((2, 2)), 0, "none", "–")),
+    "box": (BoxMark(0, 0, 100, 10, text="3"), BoxMark(0, 0, 1e-9, 1, text="3", tone=1, frame=True)),
+    "cells": (Heatmap([[0, 1], [NAN, 2]], 2, "samples"), Heatmap(np.zeros((2, 2)), 0, "none", "–")),
     "arrow": (Arrow(0, 0, 1, 1, text="a", dot=True, both=True), Arrow(0, 0, 0, 0)),
-    "text": (Text(0, 0, "two\nlines", bold=True, small=True, align="center"),),
-    "rule": (Rule(1), Rule(1, 2), Rule(1, axis="x", dashed=True), Rule(1, 2, axis="x", faint=True)),
+    "text": (TextMark(0, 0, "two\nlines", bold=True, small=True, align="center"),),
+    "rule": (
+        ReferenceLine(1),
+        ReferenceLine(1, 2),
+        ReferenceLine(1, axis="x", dashed=True),
+        ReferenceLine(1, 2, axis="x", faint=True),
+    ),
     "none": (),
 }
 AXES = {
@@ -105,7 +112,7 @@ def test_every_mark_on_every_axis(mark: str, axis: str) -> None:
 
 
 def test_a_curve_passes_through_its_points() -> None:
-    shown = figure(Line([0, 5, 10], [0, 1, 4]), x=Axis(low=0, high=10), y=Axis(low=0, high=4))
+    shown = figure(LineMark([0, 5, 10], [0, 1, 4]), x=Axis(low=0, high=10), y=Axis(low=0, high=4))
     (path,) = elements(shown)
     at = [[float(v) for v in p.split(",")] for p in re.findall(r"[\d.]+,[\d.]+", path.get("d", ""))]
     (x0, y0), (x1, y1), (x2, y2) = at
@@ -115,14 +122,14 @@ def test_a_curve_passes_through_its_points() -> None:
 
 
 def test_on_a_logarithmic_axis_ratios_are_distances() -> None:
-    axis = scales.fit(Axis(scale="log", low=1, high=1000), [])
+    axis = scales.fit_scale(Axis(scale="log", low=1, high=1000), [])
     assert [round(axis(v), 6) for v in (1, 10, 100, 1000)] == pytest.approx([0, 1 / 3, 2 / 3, 1])
     assert math.isnan(axis(0))
     assert math.isnan(axis(-1))
 
 
 def test_symlog_is_linear_below_one_and_logarithmic_above() -> None:
-    axis = scales.fit(Axis(scale="symlog", low=0, high=100), [])
+    axis = scales.fit_scale(Axis(scale="symlog", low=0, high=100), [])
     steps = [axis(v) for v in (0, 0.5, 1, 10, 100)]
     assert steps[1] == pytest.approx(steps[2] / 2)
     assert steps[4] - steps[3] == pytest.approx(steps[3] - steps[2])
@@ -132,7 +139,7 @@ def test_symlog_is_linear_below_one_and_logarithmic_above() -> None:
     ("values", "kind"), [([1, 29], "linear"), ([1, 31], "log"), ([0, 1, 31], "log"), ([], "linear")]
 )
 def test_a_wide_range_is_logarithmic(values: list[float], kind: str) -> None:
-    assert scales.fit(Axis(scale="auto"), values).kind == kind
+    assert scales.fit_scale(Axis(scale="auto"), values).kind == kind
 
 
 @pytest.mark.parametrize(
@@ -162,13 +169,24 @@ def test_whole_ticks() -> None:
 @pytest.mark.parametrize("name", ["<b>&\"'", "中文 名字", "a|b;c,d", "]]>", "--x\nnext"])
 def test_names_from_run_folders_are_text(name: str) -> None:
     shown = Figure(
-        name, name, name,
-        [Panel([Line([1, 2], [1, 2], Owner(name, name, name), low=[0, 0], high=[9, 9]),
-                Bar(0, 1, Owner(series=name), text=name), Text(1, 1, name),
-                Box(0, 0, 1, 1, hint=name)],
-               Axis(name), Axis(name, low=1), title=name)],
-        [Key("arm", name, name), Key("series", name)],
-    )  # fmt: skip
+        name,
+        name,
+        name,
+        [
+            Panel(
+                [
+                    LineMark([1, 2], [1, 2], SeriesId(name, name, name), low=[0, 0], high=[9, 9]),
+                    Bar(0, 1, SeriesId(series=name), text=name),
+                    TextMark(1, 1, name),
+                    BoxMark(0, 0, 1, 1, hint=name),
+                ],
+                Axis(name),
+                Axis(name, low=1),
+                title=name,
+            )
+        ],
+        [LegendEntry("arm", name, name), LegendEntry("series", name)],
+    )
     root = parsed(shown)
     assert any("".join(t.itertext()) == name for t in root.iter(f"{SVG}text")) or "\n" in name
     assert not list(root.iter("b"))
@@ -176,42 +194,45 @@ def test_names_from_run_folders_are_text(name: str) -> None:
 
 
 def test_the_pointer_shows_values_and_names() -> None:
-    named = figure(Line([1, 2], [0, 1], marker="circle"), x=Axis(ticks=[(1, "64 KiB")]),
-                   y=Axis(names=("ring", "tree")))  # fmt: skip
+    named = figure(
+        LineMark([1, 2], [0, 1], marker="circle"),
+        x=Axis(ticks=[(1, "64 KiB")]),
+        y=Axis(names=("ring", "tree")),
+    )
     ((first, second),) = points(named)
     assert first.split(",", 2)[2] == "64 KiB;ring"
     assert second.split(",", 2)[2] == "2;tree"
-    ((only,),) = points(figure(Line([1, 2], [123456.7, NAN])))
+    ((only,),) = points(figure(LineMark([1, 2], [123456.7, NAN])))
     assert only.endswith(",1;123,457")
-    ((hinted,),) = points(figure(Line([1], [1], hints=["so | so"])))
+    ((hinted,),) = points(figure(LineMark([1], [1], hints=["so | so"])))
     assert hinted.endswith(",so / so")
-    assert not points(figure(Line([1, 2], [1, 2], weight="faint")))
+    assert not points(figure(LineMark([1, 2], [1, 2], weight="faint")))
 
 
 def test_a_gap_interrupts_a_curve() -> None:
-    (path,) = elements(figure(Line([1, 2, 3, 4], [1, NAN, 2, 3])))
+    (path,) = elements(figure(LineMark([1, 2, 3, 4], [1, NAN, 2, 3])))
     assert path.get("d", "").count("M") == 2
 
 
 def test_keys_decide_colour_stroke_and_marker() -> None:
     keys = (
-        Key("arm", "a", color="wine"),
-        Key("backend", "torch", stroke="wide"),
-        Key("series", "s", marker="square", hollow=True),
+        LegendEntry("arm", "a", color="wine"),
+        LegendEntry("backend", "torch", stroke="wide"),
+        LegendEntry("series", "s", marker="square", hollow=True),
     )
-    shown = figure(Line([1], [1], Owner("a", "torch", "s")), keys=keys)
+    shown = figure(LineMark([1], [1], SeriesId("a", "torch", "s")), keys=keys)
     groups = [g.attrib for g in parsed(shown).iter(f"{SVG}g") if "data-arm" in g.attrib]
     assert groups[0]["class"] == "m c-wine k-wide"
     assert (groups[0]["data-backend"], groups[0]["data-series"]) == ("torch", "s")
     assert any("paper" in (e.get("class") or "") for e in elements(shown))
-    plain = figure(Line([1], [1], Owner("a", "torch", "s"), marker="none"), keys=keys)
+    plain = figure(LineMark([1], [1], SeriesId("a", "torch", "s"), marker="none"), keys=keys)
     assert len(elements(plain)) == len(elements(shown)) - 1
 
 
 def test_the_legend_lists_what_is_drawn_in_the_order_of_keys() -> None:
-    keys = tuple(Key("series", s, s.upper(), color="blue") for s in ("b", "a", "unused"))
-    hidden = (Key("series", "h", listed=False),)
-    marks = [Bar(0, 1, Owner(series=s)) for s in ("a", "b", "h", "unknown")]
+    keys = tuple(LegendEntry("series", s, s.upper(), color="blue") for s in ("b", "a", "unused"))
+    hidden = (LegendEntry("series", "h", listed=False),)
+    marks = [Bar(0, 1, SeriesId(series=s)) for s in ("a", "b", "h", "unknown")]
     shown = figure(*marks, keys=keys + hidden)
     listed = [g for g in parsed(shown).iter(f"{SVG}g") if g.get("class") == "key"]
     assert [g.get("data-name") for g in listed] == ["b", "a", "unknown"]
@@ -219,16 +240,19 @@ def test_the_legend_lists_what_is_drawn_in_the_order_of_keys() -> None:
 
 
 def test_unknown_series_get_colours_that_no_key_has() -> None:
-    marks = [Bar(k, 1, Owner(series=f"s{k}")) for k in range(4)]
-    svg = draw(figure(*marks, keys=(Key("series", "s0", color="blue"),)))
+    marks = [Bar(k, 1, SeriesId(series=f"s{k}")) for k in range(4)]
+    svg = draw(figure(*marks, keys=(LegendEntry("series", "s0", color="blue"),)))
     colors = re.findall(r'class="m c-(\w+)" data-series="(\w+)"', svg)
     assert colors == [("blue", "s0"), ("vermilion", "s1"), ("green", "s2"), ("pink", "s3")]
 
 
 def test_wide_lines_lie_beneath_narrow_ones() -> None:
-    keys = (Key("backend", "t", stroke="wide"), Key("backend", "m", stroke="dashes"))
-    marks = [Line([1], [1], Owner(backend=b)) for b in ("m", "t")]
-    noise = Line([1], [1], Owner(backend="m"), weight="faint")
+    keys = (
+        LegendEntry("backend", "t", stroke="wide"),
+        LegendEntry("backend", "m", stroke="dashes"),
+    )
+    marks = [LineMark([1], [1], SeriesId(backend=b)) for b in ("m", "t")]
+    noise = LineMark([1], [1], SeriesId(backend="m"), weight="faint")
     order = re.findall(
         r'class="m [^"]*" data-backend="(.)"', draw(figure(*marks, noise, keys=keys))
     )
@@ -236,7 +260,9 @@ def test_wide_lines_lie_beneath_narrow_ones() -> None:
 
 
 def test_shared_axes_are_labelled_once_and_have_one_range() -> None:
-    panels = [Panel([Line([0, k], [0, k])], Axis("updates"), Axis("loss")) for k in (1, 2, 3, 100)]
+    panels = [
+        Panel([LineMark([0, k], [0, k])], Axis("updates"), Axis("loss")) for k in (1, 2, 3, 100)
+    ]
     shown = Figure("f", "", "", panels, columns=2, share_x="column", share_y="all")
     texts = letters(shown)
     assert texts.count("updates") == 2
@@ -247,27 +273,29 @@ def test_shared_axes_are_labelled_once_and_have_one_range() -> None:
 
 
 def test_an_empty_place_leaves_the_labels_above_it() -> None:
-    panel = Panel([Line([0, 1], [0, 1])], Axis("updates"), Axis("loss"))
+    panel = Panel([LineMark([0, 1], [0, 1])], Axis("updates"), Axis("loss"))
     shown = Figure("f", "", "", [panel, panel, panel, None], columns=2, share_x="column")
     assert letters(shown).count("updates") == 2
 
 
 def test_a_text_stands_in_a_box_where_it_fits() -> None:
     axis = Axis(low=0, high=100, hidden=True)
-    shown = figure(Box(0, 0, 50, 50, text="wide"), Box(60, 0, 0.5, 50, text="thin"), x=axis, y=axis)
+    shown = figure(
+        BoxMark(0, 0, 50, 50, text="wide"), BoxMark(60, 0, 0.5, 50, text="thin"), x=axis, y=axis
+    )
     assert letters(shown) == ["wide"]
 
 
 def test_numbers_stand_in_the_cells_where_they_fit() -> None:
-    few = figure(Cells([[1, 2], [0, 0]], 2, "samples", "nobody"), y=Axis(names="ab"))
+    few = figure(Heatmap([[1, 2], [0, 0]], 2, "samples", "nobody"), y=Axis(names="ab"))
     assert {"1", "2", "nobody", "samples"} <= set(letters(few))
-    many = figure(Cells(np.ones((2, 200)), 2, "samples"), y=Axis(names="ab"))
+    many = figure(Heatmap(np.ones((2, 200)), 2, "samples"), y=Axis(names="ab"))
     assert len(letters(many)) < 40
 
 
 def test_drawings_have_one_unit_in_a_pixel() -> None:
     x, y = Axis(low=0, high=300, hidden=True), Axis(low=0, high=100, hidden=True, flip=True)
-    panel = Panel([Box(10, 20, 30, 40, frame=True)], x, y, height=100)
+    panel = Panel([BoxMark(10, 20, 30, 40, frame=True)], x, y, height=100)
     root = parsed(Figure("f", "", "", [panel], width=300))
     box = next(e for e in root.iter(f"{SVG}rect") if "c-card" in (e.get("class") or ""))
     assert [box.get(k) for k in ("x", "y", "width", "height")] == ["10", "20", "30", "40"]
@@ -275,8 +303,8 @@ def test_drawings_have_one_unit_in_a_pixel() -> None:
 
 
 def test_what_leaves_the_axes_is_cut() -> None:
-    inside = figure(Line([0, 1], [0, 1]))
-    outside = figure(Line([0, 1], [0, 9], marker="circle"), y=Axis(low=0, high=1))
+    inside = figure(LineMark([0, 1], [0, 1]))
+    outside = figure(LineMark([0, 1], [0, 9], marker="circle"), y=Axis(low=0, high=1))
     assert "clip-path" not in draw(inside)
     assert "clip-path" in draw(outside)
 
@@ -290,15 +318,15 @@ def test_texts_are_measured_by_their_letters() -> None:
 def test_long_names_are_cut_to_the_room_there_is() -> None:
     long = "a-very-long-name-of-an-arm " * 12
     panel = Panel(
-        [Bar(0, 1, Owner(long))], Axis(long), Axis(long, names=(long,), beside=(long,)), long
+        [Bar(0, 1, SeriesId(long))], Axis(long), Axis(long, names=(long,), beside=(long,)), long
     )
-    shown = Figure("f", "", "", [panel, panel], [Key("arm", long)], columns=2)
+    shown = Figure("f", "", "", [panel, panel], [LegendEntry("arm", long)], columns=2)
     texts = letters(shown)
     assert sum(t.endswith("…") and t[:-1] in long for t in texts) == 9
     sizes = [p.get("data-size", "") for p in parsed(shown).iter() if p.get("class") == "panel"]
     assert all(float(size.split(",")[0]) > 150 for size in sizes)
-    assert text.cut("short", 100) == "short"
-    assert text.width(text.cut(long, 100)) <= 100
+    assert text.truncate("short", 100) == "short"
+    assert text.width(text.truncate(long, 100)) <= 100
 
 
 def test_the_same_figure_is_the_same_bytes_and_names_colours_that_exist() -> None:
@@ -310,7 +338,7 @@ def test_the_same_figure_is_the_same_bytes_and_names_colours_that_exist() -> Non
 
 
 def test_colours_are_told_apart_from_their_ground() -> None:
-    """Contrast of at least 2 for large marks, 4.5 for letters."""
+    """Colours have a contrast of at least 2 for large marks and 4.5 for text."""
 
     def light(color: str) -> float:
         shares = [int(color[k : k + 2], 16) / 255 for k in (1, 3, 5)]
@@ -331,7 +359,7 @@ def test_colours_are_told_apart_from_their_ground() -> None:
 
 def test_a_large_figure_is_drawn_in_a_fraction_of_a_second() -> None:
     x = np.arange(300.0)
-    marks = [Line(x, np.cos(x / k), Owner(f"arm {k}", "torch")) for k in range(1, 31)]
+    marks = [LineMark(x, np.cos(x / k), SeriesId(f"arm {k}", "torch")) for k in range(1, 31)]
     began = time.process_time()
     draw(figure(*marks))
     assert time.process_time() - began < 1.0

@@ -1,5 +1,5 @@
-"""Run folders whose files somebody edited, cut off, emptied or took away: a page and verdicts from
-what can be read, or one line that names the file; never anything else."""
+"""Run folders whose files were edited, truncated, emptied or removed give a page and verdicts from
+what can be read, or a one-line error that names the file."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from dualml.errors import UserError
-from dualml.parity.judge import judge
+from dualml.common.errors import UserError
+from dualml.common.words import Messages
+from dualml.experiment.store.folder import RunFolder
+from dualml.experiment.store.load import load
+from dualml.parity.judge import judge_run
 from dualml.report.compose import compose
-from dualml.store.folder import RunFolder
-from dualml.store.load import load
-from dualml.words import Words
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "golden"))
 import golden_recorded
 
 pytestmark = pytest.mark.whole
 
-#: In place of a field's value: other types, numbers that no float holds, deep nesting.
+#: Replacements of a field's value: other types, numbers that no float holds, deep nesting.
 VALUES: tuple[Any, ...] = (None, "x", True, -1e400, 10**400, [], {"a": {"b": [1]}}, [[[[0]]]])
-#: In place of a file's content.
+#: Replacements of a file's content.
 CONTENTS: dict[str, Callable[[bytes], bytes | None]] = {
     "gone": lambda content: None,
     "empty": lambda content: b"",
@@ -38,19 +38,19 @@ CONTENTS: dict[str, Callable[[bytes], bytes | None]] = {
     "a list": lambda content: b"[]",
     "a newer version": lambda content: content.replace(b'"format": 1', b'"format": 99'),
 }
-#: What reads a run folder: a page, the verdicts, a run that is continued.
+#: Readers of a run folder: a page, the verdicts, a resumed run.
 USES: tuple[Callable[[Path], object], ...] = (
-    lambda folder: compose(load([folder]), Words("en")),
-    judge,
+    lambda folder: compose(load([folder]), Messages("en")),
+    judge_run,
     RunFolder.open,
 )
-#: Lab → how many edits of its folder, chosen by a hash; with ``--slow`` ten times as many.
+#: Lab → number of edits of its folder, chosen by a hash; ten times as many with ``--slow``.
 EDITS = {"lab1": 150, "lab2": 40, "lab3": 40}
 Edit: TypeAlias = tuple[str, str, bytes | None]
 
 
 def places(value: Any, here: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Every field of a file, of a list the first."""
+    """Return every field of a file; of a list, the first entry."""
     if here:
         yield here
     if isinstance(value, dict):
@@ -70,7 +70,7 @@ def with_value(content: bytes, place: tuple[Any, ...], value: Any) -> bytes:
 
 
 def edits(folder: Path) -> Iterator[Edit]:
-    """File, what is done to it, and its content then."""
+    """Return file, edit, and the file's content after it."""
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         name, content = path.relative_to(folder).as_posix(), path.read_bytes()
         for what, change in CONTENTS.items():
@@ -87,7 +87,8 @@ def rank(edit: Edit) -> str:
 
 
 def refusal(use: Callable[[Path], object], folder: Path) -> str:
-    """The message of a `UserError`, or nothing; any other exception has a line break."""
+    """Return the message of a `UserError`, or ""; any other exception yields a text with a line
+    break."""
     try:
         use(folder)
     except UserError as error:
@@ -120,23 +121,26 @@ def test_an_edited_file_is_shown_around_or_named(
         assert "\n" not in text, (name, what, text)
 
 
-@pytest.mark.parametrize(("place", "value", "reason"), [
-    (("links", 0, "target"), 9, "links.0: there are 2 ranks"),
-    (("meetings", 0, "ranks"), [0, 2**31], "meetings.0: there are 2 ranks"),
-    (("ranks", 1, "stages"), [7], "ranks.1.stages: there are 2 stages"),
-    (("ranks", 1, "pipeline"), 2, "ranks.1.pipeline is beyond the mesh, 2"),
-    (("ranks", 1, "rank"), 0, "ranks are not numbered from 0"),
-    (("driver",), 5, "driver: there are 2 ranks"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("place", "value", "reason"),
+    [
+        (("links", 0, "target"), 9, "links.0: there are 2 ranks"),
+        (("meetings", 0, "ranks"), [0, 2**31], "meetings.0: there are 2 ranks"),
+        (("ranks", 1, "stages"), [7], "ranks.1.stages: there are 2 stages"),
+        (("ranks", 1, "pipeline"), 2, "ranks.1.pipeline is beyond the mesh, 2"),
+        (("ranks", 1, "rank"), 0, "ranks are not numbered from 0"),
+        (("driver",), 5, "driver: there are 2 ranks"),
+    ],
+)
 def test_a_split_names_its_own_ranks_and_stages(
     place: tuple[Any, ...], value: Any, reason: str
 ) -> None:
     from pydantic import ValidationError
 
-    from dualml.model import model
-    from dualml.split import traffic
-    from dualml.split.plan import split_plan
-    from dualml.store.planned import PlannedSplit
+    from dualml.algorithms.model import model
+    from dualml.experiment.store.plan_record import PlannedSplit
+    from dualml.parallel.split import traffic
+    from dualml.parallel.split.plan import split_plan
 
     plan = split_plan(model("mlp"), 2)
     described = json.loads(json.dumps({"cut": list(plan.cut), **traffic.describe(plan, 8)}))
@@ -148,6 +152,6 @@ def test_a_split_names_its_own_ranks_and_stages(
 
 
 def test_a_problem_of_a_whole_experiment_has_no_place_in_it() -> None:
-    from dualml.store.protocol import _of_version
+    from dualml.experiment.store.protocol import _is_version_problem
 
-    assert _of_version({"loc": (), "input": {}, "type": "value_error"})
+    assert _is_version_problem({"loc": (), "input": {}, "type": "value_error"})

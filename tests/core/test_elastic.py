@@ -1,4 +1,4 @@
-"""``dualml run --resume DIR --world-size N``: trials that go on with another number of ranks."""
+"""``dualml run --resume DIR --world-size N``: trials that resume with another number of ranks."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import pytest
 from command import dualml, start, strict
 from safetensors.numpy import load_file
 
-from dualml.errors import UserError
-from dualml.experiment.elastic import why_not, with_ranks
+from dualml.common.errors import UserError
+from dualml.experiment.elastic import unresizable_reason, with_ranks
 from dualml.experiment.load import load
-from dualml.store.checkpoint import Progress, load_checkpoint, save_checkpoint
-from dualml.store.plan import plan_folder, restore
-from dualml.store.resized import check_replicas, loaded_checkpoints
+from dualml.experiment.store.checkpoint import Progress, load_checkpoint, save_checkpoint
+from dualml.experiment.store.plan import plan_folder, restore_plan
+from dualml.experiment.store.resizing import check_replicas, load_checkpoints
 
 TOML = """
 name = "elastic"
@@ -66,31 +66,41 @@ def lab(tmp_path: Path) -> Path:
 
 
 def interrupted(lab: Path, out: Path, arm: str, epochs: int = 4000) -> Path:
-    """A trial of an arm whose two ranks were interrupted after the same checkpoint; its folder."""
+    """Interrupt the two ranks of an arm after the same checkpoint and return the trial's folder."""
     place = out / "trials" / arm / "numpy" / "seed0"
-    words = ("run", lab, "--backend", "numpy", "--arm", arm, "--out", out,
-             "--set", f"arms.{arm}.epochs={epochs}")  # fmt: skip
+    words = (
+        "run",
+        lab,
+        "--backend",
+        "numpy",
+        "--arm",
+        arm,
+        "--out",
+        out,
+        "--set",
+        f"arms.{arm}.epochs={epochs}",
+    )
     for _ in range(5):  # the signal may come between two ranks' checkpoints
-        stopped(words, lambda: len(there(place, 2)) == 2)
-        if there(place, 2):
+        interrupt_when(words, lambda: len(readable_checkpoints(place, 2)) == 2)
+        if readable_checkpoints(place, 2):
             return place
         words = ("run", "--resume", out)
     pytest.fail("no two checkpoints of one update")
 
 
-def there(place: Path, ranks: int) -> list[Any]:
-    """What `loaded_checkpoints` finds while ranks write."""
+def readable_checkpoints(place: Path, ranks: int) -> list[Any]:
+    """Return what `loaded_checkpoints` finds while ranks are writing."""
     with contextlib.suppress(UserError):
-        return loaded_checkpoints(place, ranks)
+        return load_checkpoints(place, ranks)
     return []
 
 
-def stopped(words: tuple[Any, ...], due: Callable[[], bool]) -> None:
-    """Interrupt a run as soon as something is so."""
+def interrupt_when(words: tuple[Any, ...], due: Callable[[], bool]) -> None:
+    """Interrupt a run as soon as ``due`` is true."""
     process = start(*words, "--no-report", "--no-find", env={"DUALML_CHECKPOINT_S": "0.05"})
     deadline = time.monotonic() + 180
     while not due():
-        assert process.poll() is None, process.communicate()
+        assert process.poll() is None, process.communicate(timeout=10)
         assert time.monotonic() < deadline
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
@@ -107,44 +117,58 @@ def fake(place: Path, steps: tuple[int, ...], shift: float = 0.0) -> None:
 
 def test_ranks_that_stand_elsewhere_start_again(tmp_path: Path) -> None:
     fake(tmp_path, (4, 4))
-    assert len(loaded_checkpoints(tmp_path, 2)) == 2
-    assert loaded_checkpoints(tmp_path, 3) == []
+    assert len(load_checkpoints(tmp_path, 2)) == 2
+    assert load_checkpoints(tmp_path, 3) == []
     fake(tmp_path, (4, 6))
-    assert loaded_checkpoints(tmp_path, 2) == []
+    assert load_checkpoints(tmp_path, 2) == []
 
 
 def test_ranks_that_hold_different_weights_are_refused(tmp_path: Path) -> None:
     fake(tmp_path, (4, 4, 4), shift=1e-7)
-    check_replicas(tmp_path, loaded_checkpoints(tmp_path, 3))
+    check_replicas(tmp_path, load_checkpoints(tmp_path, 3))
     fake(tmp_path, (4, 4, 4), shift=1e-3)
     with pytest.raises(UserError, match=r"w of rank 1 is 1\.0e-03 apart from that of rank 0"):
-        check_replicas(tmp_path, loaded_checkpoints(tmp_path, 3))
+        check_replicas(tmp_path, load_checkpoints(tmp_path, 3))
 
 
 @pytest.mark.parametrize(("setting", "told"), REFUSED.items())
 def test_what_depends_on_the_number_of_ranks_is_refused(lab: Path, setting: str, told: str) -> None:
     arm = load(str(lab), overrides=[f"arms.ring.{setting}"]).arms["ring"]
-    assert told in why_not(arm, 3)
+    assert told in unresizable_reason(arm, 3)
 
 
 def test_what_cannot_be_split_again_is_refused() -> None:
     found = {**load("lab2", arms=["all"]).arms, **load("lab4", arms=["all"]).arms}
-    told = {why_not(arm, 3) for arm in found.values() if arm.world_size > 1}
+    told = {unresizable_reason(arm, 3) for arm in found.values() if arm.world_size > 1}
     for words in ("split by a plan", "times collectives", "keeps an error"):
         assert any(words in why for why in told), words
 
 
 def test_each_update_keeps_its_batch(lab: Path, tmp_path: Path) -> None:
-    done = dualml("run", lab, "--backend", "numpy", "--out", tmp_path / "o", "--no-report",
-                  "--set", "arms.ring.updates=2", "--set", "arms.dealt.updates=2",
-                  "--arm", "ring", "--arm", "dealt")  # fmt: skip
+    done = dualml(
+        "run",
+        lab,
+        "--backend",
+        "numpy",
+        "--out",
+        tmp_path / "o",
+        "--no-report",
+        "--set",
+        "arms.ring.updates=2",
+        "--set",
+        "arms.dealt.updates=2",
+        "--arm",
+        "ring",
+        "--arm",
+        "dealt",
+    )
     assert done.returncode in (0, 3), done.stderr
-    plan = restore(plan_folder(tmp_path / "o"))
+    plan = restore_plan(plan_folder(tmp_path / "o"))
     for name in ("ring", "dealt"):
-        before = plan.feed(plan.experiment.arms[name], 0)
+        before = plan.batch_sampler(plan.experiment.arms[name], 0)
         for ranks in (3, 5):
             now = with_ranks(plan, name, ranks)
-            feed = now.feed(now.experiment.arms[name], 0)
+            feed = now.batch_sampler(now.experiment.arms[name], 0)
             assert now.hash == plan.hash
             assert feed.per_epoch == before.per_epoch
             for step in range(1, before.per_epoch + 1):
@@ -167,20 +191,20 @@ def test_a_trial_goes_on_with_other_ranks(lab: Path, tmp_path: Path, arm: str, r
     assert run["trials"][0]["status"] == "interrupted"
     words = ("run", "--resume", tmp_path / "o", "--world-size", ranks)
 
-    def later() -> bool:
-        loaded = there(place, ranks)
+    def has_newer() -> bool:
+        loaded = readable_checkpoints(place, ranks)
         return bool(loaded) and loaded[0][0].step > step
 
-    stopped(words, later)
+    interrupt_when(words, has_newer)
     for _ in range(5):
-        if there(place, ranks):
+        if readable_checkpoints(place, ranks):
             break
-        stopped(words[:3], later)  # as many ranks as last time
+        interrupt_when(words[:3], has_newer)  # as many ranks as last time
     (trial,) = strict((tmp_path / "o/run.json").read_text())["trials"]
     assert trial["resized"] == [
         {"step": step, "before": 2, "after": ranks, "rule": "planned_batches"}
     ]
-    loaded = loaded_checkpoints(place, ranks)
+    loaded = load_checkpoints(place, ranks)
     assert len(loaded) == ranks
     assert loaded[0][0].step > step
     check_replicas(place, loaded)
@@ -188,7 +212,7 @@ def test_a_trial_goes_on_with_other_ranks(lab: Path, tmp_path: Path, arm: str, r
 
 
 def compare(lab: Path, tmp_path: Path, arm: str, loaded: Any) -> None:
-    """The weights against a trial that made all of its updates with two ranks."""
+    """Compare the weights with a trial that made all of its updates with two ranks."""
     progress, weights, *_ = loaded
     words = ("--set", f"arms.{arm}.updates={progress.step}", "--arm", arm, "--backend", "numpy")
     done = dualml("run", lab, *words, "--out", tmp_path / "whole", "--no-report", "--no-find")

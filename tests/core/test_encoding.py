@@ -1,4 +1,4 @@
-"""Programs in the encodings that students' editors write: what is shown is what is run."""
+"""Programs in the encodings that students' editors write: the code shown is the code run."""
 
 from __future__ import annotations
 
@@ -9,10 +9,16 @@ from pathlib import Path
 import pytest
 
 from dualml.course.encoding import decode_names, decode_program, guess_encoding, presentable
-from dualml.course.labs import lab
-from dualml.course.source import MOST, TOLD, decoded, examine, legible
+from dualml.course.labs import load_lab
+from dualml.course.source import (
+    MAX_PROBLEMS_PER_KIND,
+    MAX_SOURCE_BYTES,
+    examine,
+    read_legible,
+    read_program,
+)
 
-TORCH = lab("lab1").files[0]
+TORCH = load_lab("lab1").files[0]
 SIMPLIFIED = "# 作业：随机梯度下降法，带动量的更新\nname = '李雷'\n"
 TRADITIONAL = "# 作業：隨機梯度下降法，帶動量的更新\nname = '陳大文'\n"
 
@@ -23,20 +29,31 @@ def value_of(program: bytes) -> object:
     return names["name"]
 
 
-@pytest.mark.parametrize(("coding", "text"), [
-    ("utf-8", SIMPLIFIED), ("utf-8-sig", SIMPLIFIED), ("gbk", SIMPLIFIED), ("gb18030", SIMPLIFIED),
-    ("big5", TRADITIONAL), ("utf-16", SIMPLIFIED), ("utf-16-le", SIMPLIFIED),
-    ("utf-16-be", "name = '李雷'\nother = 'ascii text of a program'\n"), ("utf-32", SIMPLIFIED),
-    ("gbk", "# -*- coding: gbk -*-\nname = '李雷'\n"),
-    ("big5", "#!/usr/bin/python\n# vim: set fileencoding=big5 :\nname = '陳大文'\n"),
-    ("gbk", "# -*- coding: utf-8 -*-\n" + SIMPLIFIED), ("latin-1", "# coding: latin-1\nname = 'é'"),
-    ("utf-16", "# coding: gbk\nname = '李雷'\n"), ("utf-8", "# coding: utf-8\nname = '李雷'\n"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("coding", "text"),
+    [
+        ("utf-8", SIMPLIFIED),
+        ("utf-8-sig", SIMPLIFIED),
+        ("gbk", SIMPLIFIED),
+        ("gb18030", SIMPLIFIED),
+        ("big5", TRADITIONAL),
+        ("utf-16", SIMPLIFIED),
+        ("utf-16-le", SIMPLIFIED),
+        ("utf-16-be", "name = '李雷'\nother = 'ascii text of a program'\n"),
+        ("utf-32", SIMPLIFIED),
+        ("gbk", "# -*- coding: gbk -*-\nname = '李雷'\n"),
+        ("big5", "#!/usr/bin/python\n# vim: set fileencoding=big5 :\nname = '陳大文'\n"),
+        ("gbk", "# -*- coding: utf-8 -*-\n" + SIMPLIFIED),
+        ("latin-1", "# coding: latin-1\nname = 'é'"),
+        ("utf-16", "# coding: gbk\nname = '李雷'\n"),
+        ("utf-8", "# coding: utf-8\nname = '李雷'\n"),
+    ],
+)
 def test_what_is_shown_is_what_is_run(coding: str, text: str, tmp_path: Path) -> None:
     path = tmp_path / "program.py"
     path.write_bytes(text.replace("\n", "\r\n").encode(coding))
-    shown = decoded(path)
-    assert legible(path) == shown
+    shown = read_program(path)
+    assert read_legible(path) == shown
     wanted = text.partition("name = '")[2].partition("'")[0]
     assert wanted
     assert value_of(shown.encode()) == wanted
@@ -55,18 +72,27 @@ def test_a_coding_line_decides_where_python_says(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("content", [
-    b"# coding: hex\nx = 1", b"# coding: nothing-such\n", b"# coding: punycode\n" + b"a" * 1000,
-    b"# coding: rot13\n", b"# \xff\xfe\xfd\n", codecs.BOM_UTF8 + b"\xff",
-    b"# coding: unicode_escape\n\\ud800", b"caf\xe9 = 1\n", b"\x80\x81\x82" * 9,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"# coding: hex\nx = 1",
+        b"# coding: nothing-such\n",
+        b"# coding: punycode\n" + b"a" * 1000,
+        b"# coding: rot13\n",
+        b"# \xff\xfe\xfd\n",
+        codecs.BOM_UTF8 + b"\xff",
+        b"# coding: unicode_escape\n\\ud800",
+        b"caf\xe9 = 1\n",
+        b"\x80\x81\x82" * 9,
+    ],
+)
 def test_what_is_no_text_is_said_and_still_shown(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / TORCH.name
     path.write_bytes(content)
     with pytest.raises((SyntaxError, ValueError)):
-        decoded(path)
+        read_program(path)
     assert [problem.kind for problem in examine(path, TORCH)] == ["text"]
-    assert legible(path)
+    assert read_legible(path)
 
 
 def test_big5_and_gbk_are_told_apart_by_frequent_characters() -> None:
@@ -86,15 +112,15 @@ def test_what_is_not_a_file_is_not_opened(tmp_path: Path) -> None:
     for name in (TORCH.name, "link.py"):
         assert [problem.kind for problem in examine(tmp_path / name, TORCH)] == ["text"]
         with pytest.raises(OSError, match="not a file"):
-            legible(tmp_path / name)
+            read_legible(tmp_path / name)
 
 
 def test_files_that_take_long_to_look_at(tmp_path: Path) -> None:
     path = tmp_path / TORCH.name
     path.write_text("x" + ".a" * 2000 + "\n" + "eval\n" * 30_000)
     problems = examine(path, TORCH)
-    assert sum(problem.kind == "roundabout" for problem in problems) == TOLD
-    path.write_bytes(b"#" * (MOST + 1))
+    assert sum(problem.kind == "roundabout" for problem in problems) == MAX_PROBLEMS_PER_KIND
+    path.write_bytes(b"#" * (MAX_SOURCE_BYTES + 1))
     assert [problem.kind for problem in examine(path, TORCH)] == ["long"]
 
 

@@ -1,4 +1,4 @@
-"""What stands in examples/ is listed in both languages, short, and says what it shows."""
+"""The contents of examples/ are listed in both languages, are short, and state what they show."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 FOLDERS = sorted(
     path for path in EXAMPLES.iterdir() if path.is_dir() and path.name != "__pycache__"
 )
-#: Folder → the file that tests what is in it.
+#: Folder → the file that tests its contents.
 TESTED = {
     "notebooks": "tests/notebooks/test_notebooks.py",
     "port_under_test": "tests/notebooks/test_port_example.py",
@@ -31,7 +31,7 @@ def test_a_script_is_short_and_says_what_it_shows(script: Path) -> None:
 
 @pytest.mark.parametrize("page", ["README.md", "README.zh.md"])
 def test_all_of_it_is_listed(page: str) -> None:
-    """With what it shows, what it needs, and how long it takes."""
+    """Every example is listed with what it shows, what it needs, and how long it takes."""
     text = (EXAMPLES / page).read_text("utf-8")
     rows = re.findall(r"^\| \[`[^`]+`\]\(([^)]+)\)(?: \| [^|]+){3} \|$", text, re.M)
     assert sorted(rows) == sorted(path.name for path in [*SCRIPTS, *FOLDERS])

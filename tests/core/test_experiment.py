@@ -1,4 +1,4 @@
-"""Experiment files: what is accepted, and the one line a user sees when it is not."""
+"""Experiment files: what is accepted, and the one-line error for what is not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from command import dualml
 
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 from dualml.experiment.load import load
 from dualml.experiment.schema import Experiment
 
@@ -55,8 +55,13 @@ def test_main_group_is_the_default_and_groups_can_be_named(tiny: str) -> None:
 
 def test_quick_makes_no_arm_longer_than_it_says(tmp_path: Path) -> None:
     path = tmp_path / "long.toml"
-    path.write_text(GOOD.replace("[quick]", "updates = 90\n[arms.c]\nupdates = 5\n"
-                    "optimizer = { name = 'sgd', lr = 1 }\n[quick]\nupdates = 30"))  # fmt: skip
+    path.write_text(
+        GOOD.replace(
+            "[quick]",
+            "updates = 90\n[arms.c]\nupdates = 5\n"
+            "optimizer = { name = 'sgd', lr = 1 }\n[quick]\nupdates = 30",
+        )
+    )
     quick = load(str(path), arms=["all"], quick=True)
     updates = {name: arm.updates for name, arm in quick.arms.items()}
     assert updates == {"a": 0, "b": 30, "c": 5}
@@ -77,9 +82,16 @@ def test_seeds_and_data_replace_the_files(tiny: str) -> None:
     assert (found.seeds, found.data.name) == ([3, 4], "mnist")
 
 
-@pytest.mark.parametrize(("told", "wanted"), [
-    (1, [3]), (2, [3, 4]), (3, [3, 4, 5]), (9, [3, 4, 5]), (0, [3, 4, 5]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("told", "wanted"),
+    [
+        (1, [3]),
+        (2, [3, 4]),
+        (3, [3, 4, 5]),
+        (9, [3, 4, 5]),
+        (0, [3, 4, 5]),
+    ],
+)
 def test_an_arm_may_take_the_first_seeds_alone(tiny: str, told: int, wanted: list[int]) -> None:
     set_so = [f"arms.a.seeds={told}"]
     found = load(tiny, arms=["all"], seeds=[3, 4, 5], overrides=set_so)
@@ -91,39 +103,42 @@ def test_an_arm_may_take_the_first_seeds_alone(tiny: str, told: int, wanted: lis
     assert Experiment.model_validate(described).seeds_of("a") == wanted
 
 
-@pytest.mark.parametrize(("override", "words"), [
-    ("arms.a.optimizer.lrr=1", "did you mean 'lr'"),
-    ("arms.a.optimizer.lr=-1", "0 < lr"),
-    ("arms.a.optimizer.lr=abc", "lr='abc'"),
-    ("arms.a.optimizer.nesterov=yes", "true or false"),
-    ("arms.a.optimizer.name=sdg", "did you mean 'sgd'"),
-    ("arms.a.optimizer=3", "name one of its keys"),
-    ("arms.aa.epochs=1", "no arm 'aa'; did you mean 'a'"),
-    ("arms.a.batchsize=1", "did you mean 'batch_size'"),
-    ("arms.a.batch_size=-1", "greater than or equal to 0; received -1"),
-    ("arms.a.batch_size=1.5", "valid integer"),
-    ("arms.a.epochs=0", "greater than 0"),
-    ("arms.a.seeds=-1", "arms.a.seeds: .*greater than or equal to 0; received -1"),
-    ("arms.a.seeds=1.5", "arms.a.seeds: .*valid integer; received 1.5"),
-    ("arms.a.seeds=true", "arms.a.seeds: .*valid integer"),
-    ("arms.a.seeds=[0]", "arms.a.seeds: .*valid integer"),
-    ("arms.a.seed=1", "did you mean 'seeds'"),
-    ("arms.a.schedule.kind=cosin", "constant, step or cosine"),
-    ("arms.a.schedule.knd=1", "knd"),
-    ("arms.b.optimizer.betas=3", "two numbers"),
-    ("arms.b.optimizer.betas=[0.9, 1.0]", r"\[0, 1\)"),
-    ("arms.b.optimizer.eps=inf", "eps < inf"),
-    ("data.nam=1", "did you mean 'name'"),
-    ("data=1", "data.name"),
-    ("model=lenett", "did you mean 'lenet'"),
-    ("loss=crossentropy", "cross_entropy"),
-    ("seeds=[]", "at least 1"),
-    ("seeds=[1, 1]", "differ"),
-    ("parity.margin=0.5", "greater than or equal to 1"),
-    ("nonsense", "KEY=VALUE"),
-    (".a=1", "KEY=VALUE"),
-    ("name.x=1", "is a value, not a table"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("arms.a.optimizer.lrr=1", "did you mean 'lr'"),
+        ("arms.a.optimizer.lr=-1", "0 < lr"),
+        ("arms.a.optimizer.lr=abc", "lr='abc'"),
+        ("arms.a.optimizer.nesterov=yes", "true or false"),
+        ("arms.a.optimizer.name=sdg", "did you mean 'sgd'"),
+        ("arms.a.optimizer=3", "name one of its keys"),
+        ("arms.aa.epochs=1", "no arm 'aa'; did you mean 'a'"),
+        ("arms.a.batchsize=1", "did you mean 'batch_size'"),
+        ("arms.a.batch_size=-1", "greater than or equal to 0; received -1"),
+        ("arms.a.batch_size=1.5", "valid integer"),
+        ("arms.a.epochs=0", "greater than 0"),
+        ("arms.a.seeds=-1", "arms.a.seeds: .*greater than or equal to 0; received -1"),
+        ("arms.a.seeds=1.5", "arms.a.seeds: .*valid integer; received 1.5"),
+        ("arms.a.seeds=true", "arms.a.seeds: .*valid integer"),
+        ("arms.a.seeds=[0]", "arms.a.seeds: .*valid integer"),
+        ("arms.a.seed=1", "did you mean 'seeds'"),
+        ("arms.a.schedule.kind=cosin", "constant, step or cosine"),
+        ("arms.a.schedule.knd=1", "knd"),
+        ("arms.b.optimizer.betas=3", "two numbers"),
+        ("arms.b.optimizer.betas=[0.9, 1.0]", r"\[0, 1\)"),
+        ("arms.b.optimizer.eps=inf", "eps < inf"),
+        ("data.nam=1", "did you mean 'name'"),
+        ("data=1", "data.name"),
+        ("model=lenett", "did you mean 'lenet'"),
+        ("loss=crossentropy", "cross_entropy"),
+        ("seeds=[]", "at least 1"),
+        ("seeds=[1, 1]", "differ"),
+        ("parity.margin=0.5", "greater than or equal to 1"),
+        ("nonsense", "KEY=VALUE"),
+        (".a=1", "KEY=VALUE"),
+        ("name.x=1", "is a value, not a table"),
+    ],
+)
 def test_wrong_overrides_are_one_clear_line(tiny: str, override: str, words: str) -> None:
     with pytest.raises(UserError, match=words) as error:
         load(tiny, overrides=[override])
@@ -135,10 +150,13 @@ def test_gd_needs_the_full_batch(tiny: str) -> None:
         load(tiny, overrides=["arms.a.optimizer={name='gd', lr=1}"])
 
 
-@pytest.mark.parametrize(("lab", "words"), [
-    ("lap1", "did you mean 'lab1'"),
-    ("nowhere.toml", "no experiment file"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("lab", "words"),
+    [
+        ("lap1", "did you mean 'lab1'"),
+        ("nowhere.toml", "no experiment file"),
+    ],
+)
 def test_unknown_labs(lab: str, words: str) -> None:
     with pytest.raises(UserError, match=words):
         load(lab)

@@ -1,4 +1,5 @@
-"""What `dualml export` writes holds the numbers of the run; wrong input is said in one line."""
+"""The output of `dualml export` holds the numbers of the run; wrong input gives a one-line
+error."""
 
 from __future__ import annotations
 
@@ -15,25 +16,25 @@ import pytest
 from command import dualml, start
 from command import lab as lab
 
-from dualml.errors import UserError
-from dualml.export import base, export
-from dualml.export import live as live_runs
-from dualml.export.base import TARGETS
-from dualml.export.logged import seconds_of
-from dualml.export.mlflow import shown
-from dualml.session.execute import execute
-from dualml.session.prepare import Request
-from dualml.store.folder import RunFolder
-from dualml.store.manifest import read_run
-from dualml.store.records import read_records
-from dualml.words import Words
+from dualml.common.errors import UserError
+from dualml.common.words import Messages
+from dualml.experiment.store.folder import RunFolder
+from dualml.experiment.store.manifest import read_run
+from dualml.experiment.store.records import read_records
+from dualml.report.export import base, export
+from dualml.report.export import live as live_runs
+from dualml.report.export.base import TARGETS
+from dualml.report.export.mlflow import hide_credentials
+from dualml.report.export.trial_log import record_seconds
+from dualml.runner.session.prepare import RunRequest
+from dualml.runner.session.runner import run_request
 
 pytestmark = pytest.mark.whole
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return fake_run.make(tmp_path_factory.mktemp("run"))
+    return fake_run.make_run(tmp_path_factory.mktemp("run"))
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -50,9 +51,11 @@ def test_csv_holds_every_record(folder: Path, tmp_path: Path) -> None:
         for arm in fake_run.MAIN
         for backend in ("numpy", "torch", "mindspore")
         for seed in (0, 1)
-        for record in map(json.loads, (folder / f"trials/{arm}/{backend}/seed{seed}/rank0.jsonl")
-                          .read_text().splitlines())
-    ]  # fmt: skip
+        for record in map(
+            json.loads,
+            (folder / f"trials/{arm}/{backend}/seed{seed}/rank0.jsonl").read_text().splitlines(),
+        )
+    ]
     assert len(written) == len(recorded) > 7_000
     for line, record in zip(written, recorded, strict=True):
         for name, text in line.items():
@@ -63,17 +66,21 @@ def test_csv_holds_every_record(folder: Path, tmp_path: Path) -> None:
     failed = [t for t in trials if t["status"] == "failed"]
     assert [(t["arm"], t["backend"], t["seed"]) for t in failed] == [("gd", "mindspore", "1")]
     assert {t["verdict"] for t in trials if t["arm"] == "sgd" and t["seed"] == "1"} == {
-        "equal", "different",
-    }  # fmt: skip
+        "equal",
+        "different",
+    }
 
 
 def test_collectives_have_the_bandwidths_of_nccl_tests(tmp_path: Path) -> None:
-    folder = fake_ranks.make(tmp_path / "run", arms=["micro-n4"], parity=False)
+    folder = fake_ranks.make_run(tmp_path / "run", arms=["micro-n4"], parity=False)
     export([folder], "csv", tmp_path / "out")
     table = rows(tmp_path / "out" / "collectives.csv")
     assert len(table) == 2 * len(fake_ranks.rows("torch", 4))
-    ring = next(r for r in table if (r["backend"], r["strategy"], r["bytes"]) ==
-                ("torch", "ring", "1048576"))  # fmt: skip
+    ring = next(
+        r
+        for r in table
+        if (r["backend"], r["strategy"], r["bytes"]) == ("torch", "ring", "1048576")
+    )
     # 2 (n − 1)/n of 4 ranks; GB are 10⁹ bytes
     assert float(ring["algbw_gb_per_s"]) == pytest.approx(2**20 / float(ring["seconds"]) / 1e9)
     assert float(ring["busbw_gb_per_s"]) == pytest.approx(1.5 * float(ring["algbw_gb_per_s"]))
@@ -85,18 +92,18 @@ def test_collectives_have_the_bandwidths_of_nccl_tests(tmp_path: Path) -> None:
 def test_seconds_are_those_of_the_last_evaluation(folder: Path) -> None:
     curves = read_records(folder / "trials/sgd/torch/seed0")
     evaluated = dict(zip(curves["train_loss"].step, curves["train_loss"].seconds, strict=True))
-    seconds = seconds_of(curves["loss"], curves)
+    seconds = record_seconds(curves["loss"], curves)
     for step, at in zip(curves["loss"].step, seconds, strict=True):
         assert at == evaluated[max(s for s in evaluated if s < step)]
     assert len({*seconds}) > 10
-    assert seconds_of(curves["test_loss"], curves).tolist() == list(evaluated.values())
+    assert record_seconds(curves["test_loss"], curves).tolist() == list(evaluated.values())
 
 
 # --- TensorBoard ----------------------------------------------------------------------------------
 
 
 def accumulated(place: Path) -> Any:
-    """As TensorBoard reads a folder of event files."""
+    """Return a folder of event files as TensorBoard reads it."""
     event_accumulator = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator", reason="no tensorboard"
     )
@@ -107,7 +114,7 @@ def accumulated(place: Path) -> Any:
 
 
 def same_scalars(place: Path, trial: Path) -> None:
-    """Every record and no other, in float32, with its update and its second."""
+    """Assert that exactly the run's records were written, in float32, with update and seconds."""
     import numpy as np
 
     events, curves = accumulated(place), read_records(trial)
@@ -116,15 +123,15 @@ def same_scalars(place: Path, trial: Path) -> None:
         read = events.Scalars(metric)
         assert [e.step for e in read] == curve.step.tolist()
         assert [e.value for e in read] == curve.value.astype(np.float32).tolist()
-        begin = read[0].wall_time - seconds_of(curve, curves)[0]
+        begin = read[0].wall_time - record_seconds(curve, curves)[0]
         after = [e.wall_time - begin for e in read]
-        assert after == pytest.approx(seconds_of(curve, curves).tolist(), abs=1e-5)
+        assert after == pytest.approx(record_seconds(curve, curves).tolist(), abs=1e-5)
 
 
 def test_tensorboard_reads_every_number(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="no tensorboard")
     arms = {name: fake_run.MAIN[name] for name in ("gd", "sgd")}
-    folder = fake_run.make(tmp_path / "run", arms=arms, seeds=[1])
+    folder = fake_run.make_run(tmp_path / "run", arms=arms, seeds=[1])
     done = export([folder], "tensorboard", lang="zh")
     out = Path(done.where)
     assert out == folder.resolve() / "export" / "tensorboard"
@@ -133,8 +140,10 @@ def test_tensorboard_reads_every_number(tmp_path: Path) -> None:
             place = f"{arm}/{backend}/seed1"
             same_scalars(out / place, folder / "trials" / place)
     events = accumulated(out / "sgd/torch/seed1")
-    texts = {tag: events.Tensors(tag)[0].tensor_proto.string_val[0].decode()
-             for tag in ("experiment", "trial", "verdict")}  # fmt: skip
+    texts = {
+        tag: events.Tensors(tag)[0].tensor_proto.string_val[0].decode()
+        for tag in ("experiment", "trial", "verdict")
+    }
     assert "| optimizer.lr | 0.05 |" in texts["trial"]
     assert "torch – mindspore: ≠ 不同" in texts["verdict"]
     assert json.loads((folder / "run.json").read_text())["plan_hash"] in texts["experiment"]
@@ -142,8 +151,9 @@ def test_tensorboard_reads_every_number(tmp_path: Path) -> None:
     before = sorted(out.rglob("*tfevents*"))
     (out / "left over").touch()
     assert export([folder], "tensorboard").files  # its own place is replaced
-    assert sorted(out.rglob("*")) == sorted({*before, *(p for f in before for p in f.parents
-                                                        if out in p.parents)})  # fmt: skip
+    assert sorted(out.rglob("*")) == sorted(
+        {*before, *(p for f in before for p in f.parents if out in p.parents)}
+    )
 
 
 def test_tensorboard_follows_records_as_they_grow(
@@ -152,14 +162,16 @@ def test_tensorboard_follows_records_as_they_grow(
     pytest.importorskip("tensorboard", reason="no tensorboard")
     monkeypatch.setattr(live_runs, "EVERY_S", 3600.0)
     arms = {"sgd": fake_run.MAIN["sgd"]}
-    folder = fake_run.make(tmp_path / "run", arms=arms, seeds=[0], backends=["numpy", "torch"])
-    places = {b: (folder / f"tensorboard/sgd/{b}/seed0", folder / f"trials/sgd/{b}/seed0")
-              for b in ("numpy", "torch")}  # fmt: skip
+    folder = fake_run.make_run(tmp_path / "run", arms=arms, seeds=[0], backends=["numpy", "torch"])
+    places = {
+        b: (folder / f"tensorboard/sgd/{b}/seed0", folder / f"trials/sgd/{b}/seed0")
+        for b in ("numpy", "torch")
+    }
     records = places["torch"][1] / "rank0.jsonl"
     lines = sorted(records.read_bytes().splitlines(True), key=lambda line: json.loads(line)["step"])
     whole, heard = b"".join(lines), list[Any]()  # in the order in which a rank writes
     run = RunFolder(folder, read_run(folder))
-    live = live_runs.Live(run, lambda trial, event: heard.append(event))
+    live = live_runs.LiveTensorBoard(run, lambda trial, event: heard.append(event))
     trial = run.trials["sgd", "torch", 0]
     training = {"phase": "train", "loss": 1.0}
     records.write_bytes(whole[: len(whole) // 2])  # in the middle of a line
@@ -171,7 +183,7 @@ def test_tensorboard_follows_records_as_they_grow(
         same_scalars(*places["torch"])
     live(trial, {"phase": "end"})
     assert [event["phase"] for event in heard] == ["train", "train", "end"]
-    live.finish(Words("en"))
+    live.finish(Messages("en"))
     for place in places.values():  # also the trial that had ended before
         same_scalars(*place)
         assert {*accumulated(place[0]).Tags()["tensors"]} >= {"experiment", "trial", "verdict"}
@@ -180,8 +192,20 @@ def test_tensorboard_follows_records_as_they_grow(
 def test_an_interrupted_run_leaves_whole_files(lab: Path, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="no tensorboard")
     out, place = tmp_path / "out", "gd/numpy/seed0"
-    process = start("run", lab, "--backend", "numpy", "--out", out, "--no-report", "--tensorboard",
-                    "--arm", "gd", "--set", "arms.gd.updates=100000")  # fmt: skip
+    process = start(
+        "run",
+        lab,
+        "--backend",
+        "numpy",
+        "--out",
+        out,
+        "--no-report",
+        "--tensorboard",
+        "--arm",
+        "gd",
+        "--set",
+        "arms.gd.updates=100000",
+    )
     deadline = time.monotonic() + 60
     while sum(p.stat().st_size for p in (out / "tensorboard").rglob("*tfevents*")) < 10_000:
         assert process.poll() is None, "it ended before there were events"
@@ -200,14 +224,17 @@ def test_an_interrupted_run_leaves_whole_files(lab: Path, tmp_path: Path) -> Non
 # --- wrong input ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    (["--to", "tensorbord"], "unknown export target 'tensorbord'; did you mean 'tensorboard'?"),
-    (["--to", "csv", "--online"], "--online is for --to wandb"),
-    (["--to", "csv", "--out", "."], "is there and not empty; choose another --out"),
-    (["--to", "trace"], "trials with several ranks do"),
-    ([], "Missing option '--to'"),
-    (["--to", "csv", "--lang", "fr"], "--lang must be en or zh"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--to", "tensorbord"], "unknown export target 'tensorbord'; did you mean 'tensorboard'?"),
+        (["--to", "csv", "--online"], "--online is for --to wandb"),
+        (["--to", "csv", "--out", "."], "is there and not empty; choose another --out"),
+        (["--to", "trace"], "trials with several ranks do"),
+        ([], "Missing option '--to'"),
+        (["--to", "csv", "--lang", "fr"], "--lang must be en or zh"),
+    ],
+)
 def test_wrong_input_is_one_line(folder: Path, words: list[str], said: str) -> None:
     done = dualml("export", folder, *words, cwd=folder)
     assert (done.returncode, done.stdout) == (2, "")
@@ -216,14 +243,17 @@ def test_wrong_input_is_one_line(folder: Path, words: list[str], said: str) -> N
     assert not (folder / "export" / "trace").exists()
 
 
-@pytest.mark.parametrize(("address", "said"), [
-    ("postgresql://me:secr@t@db:5432/runs", "postgresql://…@db:5432/runs"),
-    ("to https://token@mlflow.example/api failed", "to https://…@mlflow.example/api failed"),
-    ("sqlite:////home/me@work/mlflow.db", "sqlite:////home/me@work/mlflow.db"),
-    ("http://127.0.0.1:5000", "http://127.0.0.1:5000"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("postgresql://me:secr@t@db:5432/runs", "postgresql://…@db:5432/runs"),
+        ("to https://token@mlflow.example/api failed", "to https://…@mlflow.example/api failed"),
+        ("sqlite:////home/me@work/mlflow.db", "sqlite:////home/me@work/mlflow.db"),
+        ("http://127.0.0.1:5000", "http://127.0.0.1:5000"),
+    ],
+)
 def test_passwords_of_stores_are_not_printed(address: str, said: str) -> None:
-    assert shown(address) == said
+    assert hide_credentials(address) == said
 
 
 def test_no_run_folder(tmp_path: Path) -> None:
@@ -231,10 +261,15 @@ def test_no_run_folder(tmp_path: Path) -> None:
         export([tmp_path], "csv")
 
 
-@pytest.mark.parametrize(("target", "library"), [
-    ("parquet", "pyarrow"), ("tensorboard", "tensorboard"), ("mlflow", "mlflow"),
-    ("wandb", "wandb"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("target", "library"),
+    [
+        ("parquet", "pyarrow"),
+        ("tensorboard", "tensorboard"),
+        ("mlflow", "mlflow"),
+        ("wandb", "wandb"),
+    ],
+)
 def test_a_missing_library_is_named(
     folder: Path, target: str, library: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,11 +279,11 @@ def test_a_missing_library_is_named(
     assert str(error.value) == f"{target} needs {library}: pip install 'dualml[{target}]'"
     if target == "tensorboard":  # nor does a run begin
         with pytest.raises(UserError, match="tensorboard needs tensorboard"):
-            execute(Request(lab="lab1", tensorboard=True))
+            run_request(RunRequest(lab="lab1", tensorboard=True))
 
 
 def test_records_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
-    folder = fake_run.make(tmp_path / "run", arms={"sgd": fake_run.MAIN["sgd"]}, seeds=[0])
+    folder = fake_run.make_run(tmp_path / "run", arms={"sgd": fake_run.MAIN["sgd"]}, seeds=[0])
     (folder / "trials/sgd/torch/seed0/rank0.jsonl").write_text("no record\nno record\n")
     done = dualml("export", folder, "--to", "csv", "--out", tmp_path / "out", "--json")
     assert done.returncode == 0, done.stderr
@@ -257,17 +292,24 @@ def test_records_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
     assert "trials/sgd/torch/seed0/rank0.jsonl, line 1" in told["unreadable"][0]
     assert told["unreadable"][0] in done.stderr
     assert {row["backend"] for row in rows(tmp_path / "out" / "records.csv")} == {
-        "numpy", "mindspore",
-    }  # fmt: skip
+        "numpy",
+        "mindspore",
+    }
     assert len(rows(tmp_path / "out" / "trials.csv")) == 3
 
 
 def test_two_folders_of_one_plan_stand_side_by_side(tmp_path: Path) -> None:
     made = [
-        fake_run.make(tmp_path / name, arms={"sgd": fake_run.MAIN["sgd"]}, seeds=[0],
-                      backends=["torch"], failed=None, different=None)
+        fake_run.make_run(
+            tmp_path / name,
+            arms={"sgd": fake_run.MAIN["sgd"]},
+            seeds=[0],
+            backends=["torch"],
+            failed=None,
+            different=None,
+        )
         for name in ("a", "b")
-    ]  # fmt: skip
+    ]
     export(made, "csv", tmp_path / "out")
     names = {row["backend"] for row in rows(tmp_path / "out" / "records.csv")}
     assert names == {"torch (a)", "torch (b)"}

@@ -1,4 +1,4 @@
-"""Targets whose libraries are large, read back by those libraries: tox's environment `exports`."""
+"""Export targets with large libraries, read back by those libraries (tox environment `exports`)."""
 
 from __future__ import annotations
 
@@ -11,30 +11,32 @@ from typing import Any
 import fake_run
 import pytest
 
-from dualml.errors import UserError
-from dualml.export import export
-from dualml.store.load import load
-from dualml.store.records import read_records
-from dualml.store.table import records, trials
+from dualml.common.errors import UserError
+from dualml.experiment.store.load import load
+from dualml.experiment.store.records import read_records
+from dualml.experiment.store.table import records, trials
+from dualml.report.export import export
 
 pytestmark = pytest.mark.whole
-#: Bytes of a block of LevelDB's log.
+#: Block size of LevelDB's log format in bytes.
 BLOCK = 2**15
 ARMS = {"sgd": fake_run.MAIN["sgd"] | {"updates": 20, "epochs": 0.2}}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = fake_run.make(
-        tmp_path_factory.mktemp("run"), arms=ARMS, backends=["torch", "mindspore"],
+    made = fake_run.make_run(
+        tmp_path_factory.mktemp("run"),
+        arms=ARMS,
+        backends=["torch", "mindspore"],
         failed=("sgd", "mindspore", 1),
-    )  # fmt: skip
+    )
     (made / "report.html").write_text("<p>the report</p>")
     return made
 
 
 def values(folder: Path, place: str) -> dict[str, list[tuple[int, float]]]:
-    """Metric → update and value, as recorded."""
+    """Return metric → update and value, as recorded."""
     return {
         name: list(zip(map(int, curve.step), curve.value.tolist(), strict=True))
         for name, curve in read_records(folder / "trials" / place).items()
@@ -48,8 +50,10 @@ def test_parquet(folder: Path, tmp_path: Path) -> None:
     for name, table in (("records", records(run)), ("trials", trials(run))):
         read = parquet.read_table(tmp_path / "out" / f"{name}.parquet")
         assert read.to_pydict() == table
-    kinds = {field.name: str(field.type) for field in
-             parquet.read_schema(tmp_path / "out" / "records.parquet")}  # fmt: skip
+    kinds = {
+        field.name: str(field.type)
+        for field in parquet.read_schema(tmp_path / "out" / "records.parquet")
+    }
     assert (kinds["value"], kinds["step"], kinds["metric"]) == ("double", "int64", "string")
 
 
@@ -89,7 +93,7 @@ def test_mlflow(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def logged(path: Path) -> Iterator[bytes]:
-    """The entries of a file in LevelDB's log format, after wandb's own seven bytes."""
+    """Return the entries of a file in LevelDB's log format, after wandb's seven-byte header."""
     content, at, entry = path.read_bytes(), 7, b""
     while at < len(content):
         if (room := BLOCK - at % BLOCK) < 7:
@@ -103,8 +107,8 @@ def logged(path: Path) -> Iterator[bytes]:
             entry = b""
 
 
-def written(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]:
-    """Settings, rows of metrics and summary of a run that wandb left on disk."""
+def read_wandb(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]:
+    """Return settings, metric rows and summary of a run that wandb wrote to disk."""
     from wandb.proto.wandb_internal_pb2 import Record
 
     def values(items: Any) -> dict[str, Any]:
@@ -128,7 +132,7 @@ def test_wandb(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert len(files) == 4
     seen = set()
     for path in files:
-        settings, history, summary = written(path)
+        settings, history, summary = read_wandb(path)
         name = f"{settings['arm']}/{settings['backend']}/seed{settings['seed']}"
         seen.add(name)
         for metric, points in values(folder, name).items():

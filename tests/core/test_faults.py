@@ -1,4 +1,4 @@
-"""The list of planted faults keeps up with the code and the tests."""
+"""The list of planted faults matches the code and the tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that others made, and outputs that a user names: pipes, devices, links, odd text."""
+"""Files made by others, and output paths named by a user: pipes, devices, links, odd text."""
 
 from __future__ import annotations
 
@@ -18,12 +18,9 @@ import pytest
 from command import dualml
 from safetensors.numpy import save_file
 
-from dualml import arrays, outputs
-from dualml.checkpoint import opened
-from dualml.cli.output import check_streams
-from dualml.data.text import read as read_words
-from dualml.errors import NotAFile, UserError, plain
-from dualml.files import (
+from dualml.common import arrays, outputs
+from dualml.common.errors import NotAFile, UserError, escape_unprintable
+from dualml.common.files import (
     is_special,
     open_to_append,
     open_to_read,
@@ -35,20 +32,23 @@ from dualml.files import (
     write_json,
     write_text,
 )
+from dualml.experiment.data.text import read_text_file as read_words
+from dualml.experiment.store.best import read_best
+from dualml.experiment.store.checkpoint import load_checkpoint
+from dualml.experiment.store.metrics_tail import MetricsTail
+from dualml.experiment.store.records import RecordWriter, read_records
+from dualml.experiment.store.usage import last_samples, read_usage
+from dualml.interface.cli.output import check_streams
 from dualml.launch.process import Launch
 from dualml.launch.supervise import last_lines
-from dualml.store.best import read_best
-from dualml.store.checkpoint import load_checkpoint
-from dualml.store.growing import Growing
-from dualml.store.records import Records, read_records
-from dualml.store.usage import last_samples, read_usage
+from dualml.runner.checkpoint import open_checkpoint
 
-#: What a folder may have in place of a file.
+#: Things that may be in a folder in place of a file.
 ODD = ("pipe", "socket", "loop", "folder", "nowhere", "device")
 
 
-def put(kind: str, path: Path) -> None:
-    """Make something that is no regular file."""
+def make_special(kind: str, path: Path) -> None:
+    """Create something that is not a regular file."""
     if kind == "pipe":
         os.mkfifo(path)
     elif kind == "socket":
@@ -76,16 +76,16 @@ READERS: dict[str, Callable[[Path], object]] = {
     "x.npz": arrays.read_npz,
     "x.npy": arrays.read_npy,
     "x.safetensors": arrays.read_tensors,
-    "model.safetensors": opened,
-    "model.npz": opened,
+    "model.safetensors": open_checkpoint,
+    "model.npz": open_checkpoint,
     "rank0.jsonl": lambda path: read_records(path.parent),
     "best.safetensors": lambda path: read_best(path.parent),
     "checkpoint.safetensors": lambda path: load_checkpoint(path.parent, 0),
 }
 
 
-def ended(call: Callable[[], object], seconds: float = 10.0) -> Any:
-    """What a call gives or raises; it has so many seconds."""
+def call_within(call: Callable[[], object], seconds: float = 10.0) -> Any:
+    """Return what a call returns or raises within so many seconds."""
     result: list[Any] = []
 
     def run() -> None:
@@ -104,25 +104,25 @@ def ended(call: Callable[[], object], seconds: float = 10.0) -> Any:
 @pytest.mark.parametrize("kind", ODD)
 @pytest.mark.parametrize("name", READERS)
 def test_a_reader_opens_nothing_but_files(tmp_path: Path, name: str, kind: str) -> None:
-    put(kind, tmp_path / name)
-    answer = ended(lambda: READERS[name](tmp_path / name))
+    make_special(kind, tmp_path / name)
+    answer = call_within(lambda: READERS[name](tmp_path / name))
     missing = kind in ("nowhere", "loop")  # as where there is no file
     assert isinstance(answer, UserError | OSError) or (missing and not answer), answer
 
 
 @pytest.mark.parametrize("kind", ODD)
 def test_records_that_grow_are_read_from_files_alone(tmp_path: Path, kind: str) -> None:
-    put(kind, tmp_path / "rank0.jsonl")
-    put(kind, tmp_path / "rank0.usage.jsonl")
-    assert ended(Growing(tmp_path).look) is False
-    assert ended(lambda: read_usage(tmp_path, 0)) == []
-    assert ended(lambda: last_samples(tmp_path / "rank0.usage.jsonl")) == []
+    make_special(kind, tmp_path / "rank0.jsonl")
+    make_special(kind, tmp_path / "rank0.usage.jsonl")
+    assert call_within(MetricsTail(tmp_path).poll) is False
+    assert call_within(lambda: read_usage(tmp_path, 0)) == []
+    assert call_within(lambda: last_samples(tmp_path / "rank0.usage.jsonl")) == []
 
 
 @pytest.mark.parametrize("kind", ODD)
 def test_records_are_appended_to_files_alone(tmp_path: Path, kind: str) -> None:
-    put(kind, tmp_path / "rank0.jsonl")
-    assert isinstance(ended(lambda: Records(tmp_path)), OSError)
+    make_special(kind, tmp_path / "rank0.jsonl")
+    assert isinstance(call_within(lambda: RecordWriter(tmp_path)), OSError)
     (tmp_path / "mine").write_text("kept")
     (tmp_path / "rank1.jsonl").symlink_to("mine")
     with pytest.raises(NotAFile, match="is a link"):
@@ -136,7 +136,7 @@ def test_links_are_followed_unless_they_are_not_wanted(tmp_path: Path) -> None:
     with open_to_read(tmp_path / "link") as file:
         assert file.read() == b"here"
     with pytest.raises(NotAFile, match="is a link"):
-        open_to_read(tmp_path / "link", links=False)
+        open_to_read(tmp_path / "link", follow_links=False)
     with open_to_read(tmp_path / "file") as file:
         assert not os.get_inheritable(file.fileno())
 
@@ -150,8 +150,8 @@ def test_what_is_exchanged_while_it_is_opened_is_refused(
     path.unlink()
     os.mkfifo(path)
     with monkeypatch.context() as patch:
-        patch.setattr("dualml.files.os.stat", lambda *_, **__: before)
-        answer = ended(lambda: open_to_read(path))
+        patch.setattr("dualml.common.files.os.stat", lambda *_, **__: before)
+        answer = call_within(lambda: open_to_read(path))
     assert isinstance(answer, NotAFile)
 
 
@@ -170,7 +170,7 @@ def test_sizes_are_bounded_also_of_files_that_do_not_tell(tmp_path: Path) -> Non
 @pytest.mark.parametrize("kind", ["pipe", "socket", "device"])
 def test_nothing_but_a_file_is_replaced(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "report.html"
-    put(kind, path)
+    make_special(kind, path)
     with pytest.raises(NotAFile, match=f"is a {kind}, not a file"):
         write_bytes(path, b"x")
     assert is_special(path)
@@ -227,7 +227,7 @@ def test_a_pipe_that_a_user_names_is_written_into(tmp_path: Path) -> None:
 
 def test_a_pipe_without_a_reader_is_given_up(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    answer = ended(lambda: outputs.write_output(tmp_path / "pipe", b"x", seconds=0.2))
+    answer = call_within(lambda: outputs.write_output(tmp_path / "pipe", b"x", seconds=0.2))
     assert "nobody reads this pipe" in str(answer)
 
 
@@ -235,7 +235,7 @@ def test_what_a_user_names_as_standard_output_comes_there_in_order(tmp_path: Pat
     link = tmp_path / "stdout"
     link.symlink_to("/proc/self/fd/1")
     code = (
-        "import sys; from pathlib import Path; from dualml.outputs import write_output; "
+        "import sys; from pathlib import Path; from dualml.common.outputs import write_output; "
         "print('first'); write_output(Path(sys.argv[1]), b'second\\n'); print('third')"
     )
     for name in ("-", str(link), "/dev/stdout"):
@@ -258,10 +258,10 @@ def test_one_thing_goes_to_standard_output() -> None:
 
 
 def test_what_would_steer_a_terminal_becomes_an_escape() -> None:
-    assert plain("a\x1b[2J\x9b\u202eb\n") == "a\\x1b[2J\\x9b\\u202eb\\n"
-    assert plain("a\tb\nc\r", "\n\t") == "a\tb\nc\\r"
-    assert plain("学生\u3000é \\ '") == "学生\u3000é \\ '"
-    assert plain("\ud800") == "\\ud800"
+    assert escape_unprintable("a\x1b[2J\x9b\u202eb\n") == "a\\x1b[2J\\x9b\\u202eb\\n"
+    assert escape_unprintable("a\tb\nc\r", "\n\t") == "a\tb\nc\\r"
+    assert escape_unprintable("学生\u3000é \\ '") == "学生\u3000é \\ '"
+    assert escape_unprintable("\ud800") == "\\ud800"
 
 
 def test_names_and_texts_of_a_checkpoint_steer_no_terminal(tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ def test_names_and_texts_of_a_checkpoint_steer_no_terminal(tmp_path: Path) -> No
 def test_json_on_a_terminal_steers_nothing_and_says_the_same(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from dualml.cli.output import print_json
+    from dualml.interface.cli.output import print_json
 
     value = {"name": "a\x9b\u202e\x7f\x1b你"}
     print_json(value)
@@ -286,24 +286,35 @@ def test_json_on_a_terminal_steers_nothing_and_says_the_same(
     assert "你" in printed
 
 
-@pytest.mark.parametrize("progress", [{"step": "x"}, 3, [], {"step": -1}, {"step": 2.5},
-                                      {"step": 1, "confusion": 3}, {"other": 1}, None])  # fmt: skip
+@pytest.mark.parametrize(
+    "progress",
+    [
+        {"step": "x"},
+        3,
+        [],
+        {"step": -1},
+        {"step": 2.5},
+        {"step": 1, "confusion": 3},
+        {"other": 1},
+        None,
+    ],
+)
 def test_a_trials_checkpoint_with_odd_progress_is_one_line(tmp_path: Path, progress: Any) -> None:
     path = tmp_path / "checkpoint.safetensors"
     save_file({"weights/w": np.zeros(2, np.float32)}, path, {"progress": json.dumps(progress)})
     with pytest.raises(UserError, match="not a readable checkpoint") as refused:
-        opened(path)
+        open_checkpoint(path)
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("kind", ODD)
 def test_the_log_of_a_rank_is_a_file(tmp_path: Path, kind: str) -> None:
-    """A run that is resumed may come from another machine."""
+    """A rank's log must be a regular file, because a resumed run may come from another machine."""
     log = tmp_path / "rank0.log"
-    put(kind, log)
+    make_special(kind, log)
     launch = Launch([sys.executable, "-c", ""], {}, log)
-    assert isinstance(ended(launch.start), OSError)
-    assert ended(lambda: last_lines(log)) == []
+    assert isinstance(call_within(launch.start), OSError)
+    assert call_within(lambda: last_lines(log)) == []
 
 
 def test_of_a_large_log_the_end_is_read(tmp_path: Path) -> None:

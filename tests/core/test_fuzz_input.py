@@ -1,4 +1,4 @@
-"""Thousands of inputs that nobody meant, in processes of their own: a result or one line each."""
+"""Thousands of fuzzed inputs in separate processes: each gives a result or a one-line error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent
-#: Entry → cases: of the usual tests, and of ``--slow``.
+#: Entry → number of cases by default, and with ``--slow``.
 CASES = {
     "experiments": (80, 4500),
     "overrides": (80, 3500),
@@ -26,11 +26,13 @@ MOST_S, MOST_MB = 10.0, 1000
 
 
 def figures(entry: str, cases: int, seed: int) -> dict[str, object]:
-    """What `fuzz.py` says of an entry."""
+    """Run `fuzz.py` for an entry and return its figures."""
     done = subprocess.run(
         [sys.executable, str(HERE / "fuzz.py"), entry, str(cases), str(seed)],
-        capture_output=True, text=True, timeout=1700,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=1700,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return dict(json.loads(done.stdout.splitlines()[-1]))
 

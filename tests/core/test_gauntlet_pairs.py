@@ -1,4 +1,5 @@
-"""The pairs of the gauntlet name what their zoos import: one that is refused measures nothing."""
+"""The pairs of the gauntlet name existing imports of their zoos: a refused pair measures
+nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import pytest
 
 GAUNTLET = Path(__file__).resolve().parents[2] / "benchmarks" / "gauntlet"
 PAIRS = tomllib.loads((GAUNTLET / "pairs.toml").read_text("utf-8"))
-#: What the file of a pair imports by itself.
+#: Modules that the file of a pair imports by itself.
 OF_ITS_OWN = {"transformers"}
 
 

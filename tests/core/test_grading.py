@@ -1,4 +1,4 @@
-"""Grades without running anything: what is handed in, rubrics, tables, pairs that are alike."""
+"""Grading without running code: submissions, rubrics, tables, similar pairs."""
 
 from __future__ import annotations
 
@@ -8,21 +8,34 @@ from pathlib import Path
 
 import pytest
 
-from dualml.course.check import Checked
+from dualml.common.errors import UserError
+from dualml.common.words import Messages
+from dualml.course.check import CheckResult
 from dualml.course.exercise import Trouble
 from dualml.course.grading import grade as grading
 from dualml.course.grading import rubric as rubrics
-from dualml.course.grading.alike import K, W, fingerprints, pairs, remarkable, share, tokens
-from dualml.course.grading.submissions import Refused, Submission, submissions, unpack
-from dualml.course.grading.tables import gradescope, prairielearn, safe, write_csv
+from dualml.course.grading.similarity import (
+    K,
+    W,
+    compare_files,
+    fingerprints,
+    overlap_share,
+    select_suspicious,
+    tokens,
+)
+from dualml.course.grading.submissions import (
+    Submission,
+    SubmissionRefused,
+    find_submissions,
+    unpack,
+)
+from dualml.course.grading.tables import gradescope, prairielearn, safe_cell, write_csv
 from dualml.course.judge import Judgement
-from dualml.course.labs import LABS, lab
+from dualml.course.labs import LABS, load_lab
 from dualml.course.source import Problem
-from dualml.course.workspace import skeleton_of, source
-from dualml.errors import UserError
-from dualml.words import Words
+from dualml.course.workspace import read_skeleton, read_solution
 
-LAB1 = lab("lab1")
+LAB1 = load_lab("lab1")
 TORCH = LAB1.files[0]
 
 
@@ -39,7 +52,7 @@ def test_zips_and_folders_with_any_name(tmp_path: Path) -> None:
     (handed / "李 雷" / "optim_torch.py").write_text("x = 1")
     packed(handed / "韩 梅梅.zip", ("作业 1/optim_torch.py", b"x = 2"))
     (handed / "late.rar").write_bytes(b"Rar!")
-    found, others = submissions(handed)
+    found, others = find_submissions(handed)
     assert others == ["late.rar"]
     assert [s.student for s in found] == ["李 雷", "韩 梅梅"]
     for number, submission in enumerate(found, 1):
@@ -58,23 +71,28 @@ def test_names_that_chinese_windows_wrote(tmp_path: Path) -> None:
     written = name.encode("utf-8")
     plain = name.encode("cp437").ljust(len(written), b"_")
     raw = raw.replace(written, plain)
-    from dualml.course.grading.submissions import readable
+    from dualml.course.grading.submissions import decode_member_name
 
     info.flag_bits, info.filename = 0, name
-    assert readable(info) == "作业/optim_torch.py"
+    assert decode_member_name(info) == "作业/optim_torch.py"
     assert submission.student == "a"
 
 
-@pytest.mark.parametrize(("members", "why"), [
-    ([("../optim_torch.py", b"x")], "outside"), ([("/optim_torch.py", b"x")], "outside"),
-    ([("a\\..\\..\\optim_torch.py", b"x")], "outside"),
-    ([("optim_torch.py", bytes(60 << 20))], "bytes"), ([("readme.txt", b"x")], "none"),
-    ([(f"{n}.txt", b"") for n in range(2100)], "files"),
-    ([("/".join("a" * 20) + "/optim_torch.py", b"x")], "deep"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("members", "why"),
+    [
+        ([("../optim_torch.py", b"x")], "outside"),
+        ([("/optim_torch.py", b"x")], "outside"),
+        ([("a\\..\\..\\optim_torch.py", b"x")], "outside"),
+        ([("optim_torch.py", bytes(60 << 20))], "bytes"),
+        ([("readme.txt", b"x")], "none"),
+        ([(f"{n}.txt", b"") for n in range(2100)], "files"),
+        ([("/".join("a" * 20) + "/optim_torch.py", b"x")], "deep"),
+    ],
+)
 def test_zips_that_are_refused(members: list[tuple[str, bytes]], why: str, tmp_path: Path) -> None:
     submission = packed(tmp_path / "a.zip", *members)
-    with pytest.raises(Refused, match=why):
+    with pytest.raises(SubmissionRefused, match=why):
         unpack(submission, tmp_path / "in" / "work", [TORCH.name])
     assert not (tmp_path / "optim_torch.py").exists()
 
@@ -84,17 +102,17 @@ def test_a_zip_with_a_link_and_one_that_is_none(tmp_path: Path) -> None:
     link.external_attr = 0o120777 << 16
     with zipfile.ZipFile(tmp_path / "l.zip", "w") as out:
         out.writestr(link, "/etc/passwd")
-    with pytest.raises(Refused, match="link"):
+    with pytest.raises(SubmissionRefused, match="link"):
         unpack(Submission("l", tmp_path / "l.zip"), tmp_path / "w", [TORCH.name])
     (tmp_path / "n.zip").write_bytes(b"PK\x03\x04 nothing")
-    with pytest.raises(Refused, match="unreadable"):
+    with pytest.raises(SubmissionRefused, match="unreadable"):
         unpack(Submission("n", tmp_path / "n.zip"), tmp_path / "v", [TORCH.name])
 
 
 def test_links_in_a_folder_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "s").mkdir()
     (tmp_path / "s" / "optim_torch.py").symlink_to("/etc/passwd")
-    with pytest.raises(Refused, match="none"):
+    with pytest.raises(SubmissionRefused, match="none"):
         unpack(Submission("s", tmp_path / "s"), tmp_path / "w", [TORCH.name])
 
 
@@ -102,25 +120,40 @@ FILES = [file.name for file in LAB1.files]
 
 
 def test_files_in_several_folders(tmp_path: Path) -> None:
-    apart = packed(tmp_path / "a.zip", ("t/optim_torch.py", b"t = 1"), ("t/more/x.py", b"m = 1"),
-                   ("m/optim_ms.py", b"m = 2"), ("old/1/optim_ms.py", b"m = 0"))  # fmt: skip
+    apart = packed(
+        tmp_path / "a.zip",
+        ("t/optim_torch.py", b"t = 1"),
+        ("t/more/x.py", b"m = 1"),
+        ("m/optim_ms.py", b"m = 2"),
+        ("old/1/optim_ms.py", b"m = 0"),
+    )
     handed = unpack(apart, tmp_path / "w", FILES)
     assert {name: path.read_text() for name, path in handed.paths.items()} == {
-        "optim_torch.py": "t = 1", "optim_ms.py": "m = 2",
-    }  # fmt: skip
+        "optim_torch.py": "t = 1",
+        "optim_ms.py": "m = 2",
+    }
     assert (handed.paths["optim_torch.py"].parent / "more" / "x.py").is_file()
 
 
 def test_a_file_that_is_there_twice(tmp_path: Path) -> None:
-    twice = packed(tmp_path / "b.zip", ("a/optim_torch.py", b"1"), ("b/optim_torch.py", b"2"),
-                   ("a/optim_ms.py", b"3"), ("b/optim_ms.py", b"3"))  # fmt: skip
+    twice = packed(
+        tmp_path / "b.zip",
+        ("a/optim_torch.py", b"1"),
+        ("b/optim_torch.py", b"2"),
+        ("a/optim_ms.py", b"3"),
+        ("b/optim_ms.py", b"3"),
+    )
     handed = unpack(twice, tmp_path / "v", FILES)
     assert handed.twice == {"optim_torch.py": "a/optim_torch.py, b/optim_torch.py"}
     assert list(handed.paths) == ["optim_ms.py"]  # equal ones are one
-    space = packed(tmp_path / "c.zip", ("a/optim_torch.py", b"1"), ("b/optim_torch.py", b"2"),
-                   ("b/workspace.toml", b""))  # fmt: skip
+    space = packed(
+        tmp_path / "c.zip",
+        ("a/optim_torch.py", b"1"),
+        ("b/optim_torch.py", b"2"),
+        ("b/workspace.toml", b""),
+    )
     assert unpack(space, tmp_path / "u", FILES).paths["optim_torch.py"].read_text() == "2"
-    asked = grading.Request(LAB1, [TORCH], "s", rubrics.Rubric(), "en", tmp_path / "out")
+    asked = grading.GradingRequest(LAB1, [TORCH], "s", rubrics.Rubric(), "en", tmp_path / "out")
     (file,) = grading.grade(asked, [twice], 1)["b"]["files"]
     assert [problem["kind"] for problem in file["problems"]] == ["twice"]
 
@@ -139,14 +172,14 @@ def test_one_submission_does_not_end_the_grading_of_the_others(
     (tmp_path / "odd.zip").write_bytes(raw)
     whole = grading.check
 
-    def failing(file: object, path: Path, seed: int, **more: object) -> Checked:
+    def failing(file: object, path: Path, seed: int, **more: object) -> CheckResult:
         if "worse" in str(path.parent.parent) or (path.is_file() and fails):
             raise ZeroDivisionError("ours")
         return whole(file, path, seed, **more)  # type: ignore[arg-type]
 
     fails: list[bool] = []
     monkeypatch.setattr(grading, "check", failing)
-    asked = grading.Request(LAB1, [TORCH], "s", rubrics.Rubric(), "en", tmp_path / "out")
+    asked = grading.GradingRequest(LAB1, [TORCH], "s", rubrics.Rubric(), "en", tmp_path / "out")
     results = grading.grade(asked, handed, 1)
     assert [r["points"] for r in results.values()] == [0.0] * 4
     assert "cannot be read" in results["odd"]["refused"]
@@ -161,9 +194,12 @@ def test_one_submission_does_not_end_the_grading_of_the_others(
 
 
 def test_what_is_refused_has_no_points_and_says_so_in_the_language(tmp_path: Path) -> None:
-    bomb = packed(tmp_path / "b.zip", ("optim_torch.py", source(TORCH).encode()),
-                  ("zeros", bytes(60 << 20)))  # fmt: skip
-    asked = grading.Request(LAB1, [TORCH], "s", rubrics.Rubric(), "zh", tmp_path / "out")
+    bomb = packed(
+        tmp_path / "b.zip",
+        ("optim_torch.py", read_solution(TORCH).encode()),
+        ("zeros", bytes(60 << 20)),
+    )
+    asked = grading.GradingRequest(LAB1, [TORCH], "s", rubrics.Rubric(), "zh", tmp_path / "out")
     result = grading.grade(asked, [bomb], 1)["b"]
     assert (result["points"], result["refused"]) == (0.0, "超过 52,428,800 字节")
     assert result["sources"] == {}
@@ -172,11 +208,11 @@ def test_what_is_refused_has_no_points_and_says_so_in_the_language(tmp_path: Pat
 def test_folders_without_submissions(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "absent"):
         with pytest.raises(UserError):
-            submissions(path)
+            find_submissions(path)
     (tmp_path / "a").mkdir()
     packed(tmp_path / "a.zip")
     with pytest.raises(UserError, match="two submissions of a"):
-        submissions(tmp_path)
+        find_submissions(tmp_path)
 
 
 # --- rubrics -----------------------------------------------------------------------------------
@@ -188,12 +224,12 @@ def test_points_of_a_rubric(tmp_path: Path) -> None:
         'lab = "lab1"\n[points]\nGD = 2\n"sgd.nesterov" = 5\noptim_ms = 0\n'
         "[partial]\nsign = 0.5\ntwice = 0.75\n[penalty]\nready_made = 4\n"
     )
-    rubric = rubrics.read(path, LAB1)
+    rubric = rubrics.load_rubric(path, LAB1)
     by_name = {r.name: r for r in TORCH.requirements}
 
     def earned(name: str, status: str, *mistakes: str) -> float:
         judgement = Judgement(by_name[name], status, mistakes=mistakes)
-        return rubric.earned(TORCH, [judgement])[0][0]
+        return rubric.earned_points(TORCH, [judgement])[0][0]
 
     assert earned("gd.update", "met") == 2
     assert earned("sgd.nesterov", "met") == 5
@@ -203,22 +239,22 @@ def test_points_of_a_rubric(tmp_path: Path) -> None:
     assert earned("gd.update", "not met", "sign", "nothing") == 0
     assert earned("gd.update", "not met") == 0
     judgements = [Judgement(by_name["gd.update"], "met")]
-    checked = Checked(TORCH, path, [Problem("ready_made")], judgements, 0)
-    assert rubrics.total(rubric, [checked]) == (0.0, 2.0)
-    assert rubrics.total(rubrics.read(None, LAB1), [checked]) == (1.0, 1.0)
+    checked = CheckResult(TORCH, path, [Problem("ready_made")], judgements, 0)
+    assert rubrics.total_points(rubric, [checked]) == (0.0, 2.0)
+    assert rubrics.total_points(rubrics.load_rubric(None, LAB1), [checked]) == (1.0, 1.0)
 
 
 def test_a_mistake_that_costs_once() -> None:
     chosen = [r for r in TORCH.requirements if r.target in ("GD", "SGD")][:6]
     wrong = [Judgement(r, "not met", mistakes=("sign",)) for r in chosen]
-    assert rubrics.Rubric().earned(TORCH, wrong) == [(0.0, "")] * len(wrong)
+    assert rubrics.Rubric().earned_points(TORCH, wrong) == [(0.0, "")] * len(wrong)
     first = [r.target not in [c.target for c in chosen[:n]] for n, r in enumerate(chosen)]
-    assert rubrics.Rubric(once=True).earned(TORCH, wrong) == [
+    assert rubrics.Rubric(once=True).earned_points(TORCH, wrong) == [
         (0.0, "") if new else (1.0, "once") for new in first
     ]
     both = [*wrong[:1], Judgement(chosen[1], "not met", mistakes=("sign", "twice"))]
-    assert rubrics.Rubric(once=True).earned(TORCH, both) == [(0.0, "")] * 2
-    kept = rubrics.Rubric(partial={"sign": 1.0}).earned(TORCH, wrong[:1])
+    assert rubrics.Rubric(once=True).earned_points(TORCH, both) == [(0.0, "")] * 2
+    kept = rubrics.Rubric(partial={"sign": 1.0}).earned_points(TORCH, wrong[:1])
     assert kept == [(1.0, "partial")]
 
 
@@ -227,11 +263,11 @@ def test_nothing_done_is_no_slip() -> None:
     once = rubrics.Rubric(once=True)
     slip = [Judgement(r, "not met", mistakes=("sign",)) for r in chosen]
     spared = [(0.0, ""), (1.0, "once"), (1.0, "once"), (1.0, "once")]
-    assert once.earned(TORCH, slip) == spared
+    assert once.earned_points(TORCH, slip) == spared
     none = [(0.0, "")] * 4
-    assert once.earned(TORCH, [Judgement(r, "not met", mistakes=("nothing",)) for r in chosen]) == (
-        none
-    )
+    assert once.earned_points(
+        TORCH, [Judgement(r, "not met", mistakes=("nothing",)) for r in chosen]
+    ) == (none)
     for first in (
         Judgement(chosen[0], "unwritten", Trouble("unwritten")),
         Judgement(chosen[0], "not met", Trouble("TypeError"), mistakes=("sign",)),
@@ -239,26 +275,38 @@ def test_nothing_done_is_no_slip() -> None:
         Judgement(chosen[0], "not judged"),
         Judgement(chosen[0], "not met"),
     ):
-        assert once.earned(TORCH, [first, *slip[1:]]) == none
+        assert once.earned_points(TORCH, [first, *slip[1:]]) == none
     error = Judgement(chosen[2], "not met", Trouble("TypeError"), mistakes=("sign",))
-    assert once.earned(TORCH, [*slip[:2], error, slip[3]]) == [*spared[:2], (0.0, ""), spared[3]]
+    assert once.earned_points(TORCH, [*slip[:2], error, slip[3]]) == [
+        *spared[:2],
+        (0.0, ""),
+        spared[3],
+    ]
     other = [r for r in TORCH.requirements if r.target == "Adam"][:2]
     apart = [Judgement(r, "not met", mistakes=("sign",)) for r in other]
     empty = [Judgement(r, "not met", mistakes=("nothing",)) for r in chosen]
-    assert once.earned(TORCH, [*empty, *apart]) == [*none, (0.0, ""), (1.0, "once")]
+    assert once.earned_points(TORCH, [*empty, *apart]) == [*none, (0.0, ""), (1.0, "once")]
 
 
-@pytest.mark.parametrize(("text", "why"), [
-    ("[points]\nGDD = 1\n", "did you mean 'GD'"), ("[points]\nGD = -1\n", "from 0"),
-    ("[partial]\nsign = 1.5\n", "from 0 to 1"), ("[partial]\nsing = 1\n", "sign"),
-    ("[penalty]\nsyntax = 1\n", "unknown 'syntax'"), ('lab = "lab2"\n', "lab2"),
-    ("[pionts]\nGD = 1\n", "points"), ("[points]\nGD = 'x'\n", "points"), ("[points\n", "TOML"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[points]\nGDD = 1\n", "did you mean 'GD'"),
+        ("[points]\nGD = -1\n", "from 0"),
+        ("[partial]\nsign = 1.5\n", "from 0 to 1"),
+        ("[partial]\nsing = 1\n", "sign"),
+        ("[penalty]\nsyntax = 1\n", "unknown 'syntax'"),
+        ('lab = "lab2"\n', "lab2"),
+        ("[pionts]\nGD = 1\n", "points"),
+        ("[points]\nGD = 'x'\n", "points"),
+        ("[points\n", "TOML"),
+    ],
+)
 def test_rubrics_that_cannot_be(text: str, why: str, tmp_path: Path) -> None:
     path = tmp_path / "rubric.toml"
     path.write_text(text)
     with pytest.raises(UserError, match=why):
-        rubrics.read(path, LAB1)
+        rubrics.load_rubric(path, LAB1)
 
 
 # --- tables ------------------------------------------------------------------------------------
@@ -279,7 +327,7 @@ RESULT = {
 
 
 def test_what_autograders_read() -> None:
-    words = Words("en")
+    words = Messages("en")
     scope = gradescope(RESULT, words)
     assert scope["score"] == 1.5
     assert [t["status"] for t in scope["tests"]] == ["passed", "failed"]
@@ -297,7 +345,7 @@ def test_what_autograders_read() -> None:
 
 
 def test_what_is_said_of_a_file_as_a_whole(tmp_path: Path) -> None:
-    words = Words("en")
+    words = Messages("en")
     problem = {
         "kind": "syntax",
         "what": "'(' was never closed",
@@ -309,7 +357,7 @@ def test_what_is_said_of_a_file_as_a_whole(tmp_path: Path) -> None:
     result = {**RESULT, "files": files}
     for said in (gradescope(result, words)["output"], prairielearn(result, words)["message"]):
         assert "optim_torch.py: This is not valid Python: '(' was never closed" in said
-        assert "Points taken for what is said above: 1." in said
+        assert "Points taken for the problems above: 1." in said
     write_csv({"a": result}, tmp_path / "g.csv", words)
     assert "never closed" in (tmp_path / "g.csv").read_text("utf-8-sig")
     refused = prairielearn({**result, "refused": "no zip"}, words)
@@ -318,11 +366,11 @@ def test_what_is_said_of_a_file_as_a_whole(tmp_path: Path) -> None:
 
 
 def test_a_table_that_spreadsheets_do_not_execute(tmp_path: Path) -> None:
-    write_csv({"=cmd()": RESULT}, tmp_path / "g.csv", Words("en"))
+    write_csv({"=cmd()": RESULT}, tmp_path / "g.csv", Messages("en"))
     text = (tmp_path / "g.csv").read_text("utf-8-sig")
     assert "'=cmd()" in text
     assert "optim_torch:gd.rates" in text
-    assert safe("李") == "李"
+    assert safe_cell("李") == "李"
 
 
 # --- pairs -------------------------------------------------------------------------------------
@@ -339,45 +387,47 @@ def test_a_passage_of_seventeen_tokens_is_never_missed() -> None:
 
 
 def test_names_layout_and_comments_do_not_hide_a_copy() -> None:
-    own = source(TORCH)
+    own = read_solution(TORCH)
     disguised = own.replace("group", "gruppe").replace("        # solution", "        # mine")
     disguised = disguised.replace("state", "zustand")
-    assert share(fingerprints(own, False), fingerprints(disguised, False)) > 0.9
-    assert share(fingerprints(own, True), fingerprints(disguised, True)) < 0.7
+    assert overlap_share(fingerprints(own, False), fingerprints(disguised, False)) > 0.9
+    assert overlap_share(fingerprints(own, True), fingerprints(disguised, True)) < 0.7
 
 
 def test_what_everybody_was_given_counts_for_nothing() -> None:
-    given = skeleton_of(TORCH, "lab1", "en")
+    given = read_skeleton(TORCH, "lab1", "en")
     empty = {s: {TORCH.name: given} for s in "ab"}
-    assert pairs(empty, {TORCH.name: given}) == []
-    copied = {s: {TORCH.name: source(TORCH)} for s in "ab"}
-    (pair,) = pairs(copied, {TORCH.name: given})
+    assert compare_files(empty, {TORCH.name: given}) == []
+    copied = {s: {TORCH.name: read_solution(TORCH)} for s in "ab"}
+    (pair,) = compare_files(copied, {TORCH.name: given})
     assert pair.names == 1.0
-    assert remarkable([pair], 1) == [pair]
-    lines = source(TORCH).splitlines()
+    assert select_suspicious([pair], 1) == [pair]
+    lines = read_solution(TORCH).splitlines()
     assert all("super().__init__(params, defaults)" not in lines[n - 1] for n in pair.lines[0])
 
 
 def test_a_copy_with_other_names_is_found_and_what_the_task_dictates_is_not() -> None:
-    given = skeleton_of(TORCH, "lab1", "en")
+    given = read_skeleton(TORCH, "lab1", "en")
     body = "            for p in group['params']:\n                p.sub_(group['lr'] * p.grad)\n"
     dictated = given.replace("raise NotImplementedError", "for group in self.groups:\n" + body, 1)
-    renamed = source(TORCH)
+    renamed = read_solution(TORCH)
     for word in ("group", "state", "beta1", "beta2", "decay", "mu"):
         renamed = renamed.replace(word, f"{word}x")
-    sources = {f"s{n}": dictated for n in range(6)} | {"a": source(TORCH), "b": renamed}
+    sources = {f"s{n}": dictated for n in range(6)} | {"a": read_solution(TORCH), "b": renamed}
     handed = {student: {TORCH.name: text} for student, text in sources.items()}
-    (pair,) = remarkable(pairs(handed, {TORCH.name: given}), 28)
+    (pair,) = select_suspicious(compare_files(handed, {TORCH.name: given}), 28)
     assert (pair.a, pair.b) == ("a", "b")
     assert pair.share > 0.9 > pair.names
-    ring = {f"s{n}": {TORCH.name: source(TORCH)} for n in range(6)}  # a copy is one for everybody
-    assert len(remarkable(pairs(ring, {TORCH.name: given}), 15)) == 15
+    ring = {
+        f"s{n}": {TORCH.name: read_solution(TORCH)} for n in range(6)
+    }  # a copy is one for everybody
+    assert len(select_suspicious(compare_files(ring, {TORCH.name: given}), 15)) == 15
 
 
 def test_every_mistake_that_can_be_named_may_stand_in_a_rubric() -> None:
     for name in LABS:
-        known = set(rubrics.mistakes(lab(name)))
-        for file in lab(name).files:
+        known = set(rubrics.known_mistakes(load_lab(name)))
+        for file in load_lab(name).files:
             for r in file.requirements:
                 said = {*r.flags, *(mistake for _, mistake in r.errors), r.otherwise} - {""}
                 assert {flag.partition("#")[0] for flag in said} <= known
@@ -385,4 +435,4 @@ def test_every_mistake_that_can_be_named_may_stand_in_a_rubric() -> None:
 
 def test_files_that_are_no_python_have_no_pairs() -> None:
     broken = {s: {TORCH.name: "def f(:\n  '''"} for s in "ab"}
-    assert pairs(broken, {TORCH.name: ""}) == []
+    assert compare_files(broken, {TORCH.name: ""}) == []

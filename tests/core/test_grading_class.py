@@ -1,5 +1,5 @@
-"""A class with odd submissions: each fault is of one student only, and of nobody where the machine
-is at fault."""
+"""Grading a class with odd submissions: a fault affects one student only, and no student if the
+machine is at fault."""
 
 from __future__ import annotations
 
@@ -20,34 +20,39 @@ import pytest
 import typer
 from jsonschema import Draft202012Validator
 
-from dualml.cli import grade as grade_command
-from dualml.course.check import Checked
-from dualml.course.exercise import File, NotJudged, Trouble
+from dualml.common.words import Messages
+from dualml.course.check import CheckResult
+from dualml.course.exercise import ExerciseFile, MachineFault, Trouble
 from dualml.course.grading import grade as grading
 from dualml.course.grading import rubric as rubrics
 from dualml.course.grading import unpacking
 from dualml.course.grading.finish import finish
-from dualml.course.grading.names import LONGEST, folder_names, readable_names
-from dualml.course.grading.submissions import Refused, Submission, submissions, unpack
+from dualml.course.grading.names import MAX_NAME_BYTES, folder_names, readable_names
+from dualml.course.grading.submissions import (
+    Submission,
+    SubmissionRefused,
+    find_submissions,
+    unpack,
+)
 from dualml.course.isolation.detect import WALLS
 from dualml.course.judge import Judgement
-from dualml.course.labs import lab
+from dualml.course.labs import load_lab
 from dualml.course.source import examine
-from dualml.schemas import text_of
-from dualml.words import Words
+from dualml.interface.cli import grade as grade_command
+from dualml.interface.schemas import schema_text
 
-LAB1 = lab("lab1")
+LAB1 = load_lab("lab1")
 TORCH = LAB1.files[0]
 FULL = float(len(TORCH.requirements))
 Results = dict[str, dict[str, Any]]
 
 
-def judge(file: File, path: Path, seed: int, **more: object) -> Checked:
-    """Meet everything where the file says ``right``, and nothing else."""
+def judge(file: ExerciseFile, path: Path, seed: int, **more: object) -> CheckResult:
+    """Judge that every requirement is met if the file says ``right``, and none otherwise."""
     problems = examine(path, file)
     right = path.is_file() and b"right" in path.read_bytes()
     judgements = [Judgement(r, "met" if right else "not judged") for r in file.requirements]
-    return Checked(file, path, [] if right else problems, judgements, seed)
+    return CheckResult(file, path, [] if right else problems, judgements, seed)
 
 
 @pytest.fixture
@@ -63,11 +68,11 @@ def hand_in(folder: Path, *students: str, text: str = "right = 1\n") -> None:
 
 
 def grade_class(folder: Path, out: Path, lang: str = "en") -> Results:
-    request = grading.Request(LAB1, [TORCH], "s", rubrics.Rubric(), lang, out)
-    found, _ = submissions(folder, out)
+    request = grading.GradingRequest(LAB1, [TORCH], "s", rubrics.Rubric(), lang, out)
+    found, _ = find_submissions(folder, out)
     out.mkdir(exist_ok=True)
     results = grading.grade(request, found, 2)
-    written, failures = finish(request, results, Words(lang))
+    written, failures = finish(request, results, Messages(lang))
     assert failures == {}
     assert all(path.is_file() for path in written)
     return results
@@ -78,8 +83,8 @@ def rows(out: Path) -> dict[str, dict[str, str]]:
         return {row["student"]: row for row in csv.DictReader(stream)}
 
 
-def failing_for(student: str, error: Exception) -> Callable[..., Checked]:
-    def check(file: File, path: Path, seed: int, **more: object) -> Checked:
+def failing_for(student: str, error: Exception) -> Callable[..., CheckResult]:
+    def check(file: ExerciseFile, path: Path, seed: int, **more: object) -> CheckResult:
         if path.is_file() and student in path.read_text("utf-8"):
             raise error
         return judge(file, path, seed)
@@ -90,13 +95,19 @@ def failing_for(student: str, error: Exception) -> Callable[..., Checked]:
 # --- one student, one fault ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("error", "why"), [
-    (NotJudged("the server was killed"), "the server was killed"),
-    (OSError(errno.ENOSPC, "No space left on device", "/tmp/x"), "no space is left on the disk"),
-    (OSError(errno.EMFILE, "Too many open files"), "too many files are open"),
-    (MemoryError(), "no memory is left"),
-    (RuntimeError("can't start new thread"), "no more processes can be started"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (MachineFault("the server was killed"), "the server was killed"),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "/tmp/x"),
+            "no space is left on the disk",
+        ),
+        (OSError(errno.EMFILE, "Too many open files"), "too many files are open"),
+        (MemoryError(), "no memory is left"),
+        (RuntimeError("can't start new thread"), "no more processes can be started"),
+    ],
+)
 def test_the_machines_fault_is_no_grade(
     error: Exception, why: str, tmp_path: Path, fake: pytest.MonkeyPatch
 ) -> None:
@@ -143,12 +154,12 @@ def test_what_a_student_prints_is_text_and_nothing_else(
 ) -> None:
     evil = "\ud800 \x1b[31m \u202e <script>alert(1)</script> \0 " + "x" * 100_000
 
-    def check(file: File, path: Path, seed: int, **more: object) -> Checked:
+    def check(file: ExerciseFile, path: Path, seed: int, **more: object) -> CheckResult:
         trouble = Trouble("Err\x1b\ud800", evil, TORCH.name, 1, evil)
         if "ann" in path.read_text("utf-8"):
             return judge(file, path, seed)
         judgements = [Judgement(r, "not met", trouble) for r in file.requirements]
-        return Checked(file, path, [], judgements, seed)
+        return CheckResult(file, path, [], judgements, seed)
 
     fake.setattr(grading, "check", check)
     hand_in(tmp_path / "in", "ann", text="right = 'ann'\n")
@@ -187,9 +198,9 @@ def test_a_page_that_cannot_be_written_is_named(tmp_path: Path, fake: pytest.Mon
     out = tmp_path / "out"
     (out / "students" / "ann" / "index.html").mkdir(parents=True)
     (out / "overview.html").mkdir()
-    request = grading.Request(LAB1, [TORCH], "s", rubrics.Rubric(), "en", out)
-    results = grading.grade(request, submissions(tmp_path / "in")[0], 1)
-    written, failures = finish(request, results, Words("en"))
+    request = grading.GradingRequest(LAB1, [TORCH], "s", rubrics.Rubric(), "en", out)
+    results = grading.grade(request, find_submissions(tmp_path / "in")[0], 1)
+    written, failures = finish(request, results, Messages("en"))
     assert list(failures) == ["ann", "overview.html"]
     assert written == [out / "grades.csv"]
     assert (out / "students" / "bob" / "index.html").is_file()
@@ -228,9 +239,13 @@ def test_a_submission_that_may_not_be_read(tmp_path: Path, fake: pytest.MonkeyPa
 # --- names ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("coding", "names"), [
-    ("gbk", ("李雷", "韩梅梅")), ("big5", ("陳大文", "王小明", "林志玲")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("coding", "names"),
+    [
+        ("gbk", ("李雷", "韩梅梅")),
+        ("big5", ("陳大文", "王小明", "林志玲")),
+    ],
+)
 def test_names_that_unzip_left_in_another_encoding(
     coding: str, names: tuple[str, ...], tmp_path: Path, fake: pytest.MonkeyPatch
 ) -> None:
@@ -252,9 +267,23 @@ def test_names_that_unzip_left_in_another_encoding(
 
 def test_names_that_a_file_system_takes_for_one(tmp_path: Path, fake: pytest.MonkeyPatch) -> None:
     composed = unicodedata.normalize("NFC", "é")
-    names = ["bob", "Bob", composed, unicodedata.normalize("NFD", "é"), "-rf", "a\nb", "a\x1b[2J",
-             "x" * 255, "x" * 254 + "y", "con", "trail.", "李" * 85, "..a", "a:b",
-             "a\\nb"]  # fmt: skip
+    names = [
+        "bob",
+        "Bob",
+        composed,
+        unicodedata.normalize("NFD", "é"),
+        "-rf",
+        "a\nb",
+        "a\x1b[2J",
+        "x" * 255,
+        "x" * 254 + "y",
+        "con",
+        "trail.",
+        "李" * 85,
+        "..a",
+        "a:b",
+        "a\\nb",
+    ]
     hand_in(tmp_path / "in", *[name for name in names if not name.startswith(".")])
     results = grade_class(tmp_path / "in", tmp_path / "out")
     assert len(results) == len(names) - 1
@@ -262,7 +291,7 @@ def test_names_that_a_file_system_takes_for_one(tmp_path: Path, fake: pytest.Mon
     folders = [path.name for path in (tmp_path / "out" / "students").iterdir()]
     same = {unicodedata.normalize("NFC", name).casefold() for name in folders}
     assert len(same) == len(results) == len(folders)
-    assert all(len(os.fsencode(name)) <= LONGEST and name.isprintable() for name in folders)
+    assert all(len(os.fsencode(name)) <= MAX_NAME_BYTES and name.isprintable() for name in folders)
     assert all(name[0] != "-" for name in folders)
     assert all(student.isprintable() for student in results)
 
@@ -341,30 +370,40 @@ def test_folders_and_zips_with_very_many_entries(tmp_path: Path, fake: pytest.Mo
 def test_members_of_zips_that_are_not_unpacked(tmp_path: Path) -> None:
     inner = zipped(tmp_path / "inner.zip", (TORCH.name, b"x = 1"))
     nested = zipped(tmp_path / "nested.zip", ("inner.zip", inner.path.read_bytes()))
-    with pytest.raises(Refused, match="none"):
+    with pytest.raises(SubmissionRefused, match="none"):
         unpack(nested, tmp_path / "1", [TORCH.name])
     packed = zipped(tmp_path / "lzma.zip", (TORCH.name, b"x = 1"), how=zipfile.ZIP_LZMA)
-    with pytest.raises(Refused, match="compression method 14"):
+    with pytest.raises(SubmissionRefused, match="compression method 14"):
         unpack(packed, tmp_path / "2", [TORCH.name])
-    beside = zipped(tmp_path / "b.zip", (TORCH.name, b"x = 1"), ("notes.txt", b"y"),
-                    ("x" * 300 + ".md", b"z"), ("dir.py\\", b""))  # fmt: skip
+    beside = zipped(
+        tmp_path / "b.zip",
+        (TORCH.name, b"x = 1"),
+        ("notes.txt", b"y"),
+        ("x" * 300 + ".md", b"z"),
+        ("dir.py\\", b""),
+    )
     unpack(beside, tmp_path / "3", [TORCH.name])
     assert [path.name for path in (tmp_path / "3").iterdir()] == [TORCH.name]
     long = zipped(tmp_path / "long.zip", (TORCH.name, b"x = 1"), ("y" * 300 + ".py", b""))
-    with pytest.raises(Refused, match="unreadable"):
+    with pytest.raises(SubmissionRefused, match="unreadable"):
         unpack(long, tmp_path / "4", [TORCH.name])
     encrypted = bytearray(zipped(tmp_path / "e.zip", (TORCH.name, b"x = 1")).path.read_bytes())
     encrypted[6] |= 1
     encrypted[encrypted.index(b"PK\x01\x02") + 8] |= 1
     (tmp_path / "e.zip").write_bytes(encrypted)
-    with pytest.raises(Refused, match=r"unreadable.*password"):
+    with pytest.raises(SubmissionRefused, match=r"unreadable.*password"):
         unpack(Submission("e", tmp_path / "e.zip"), tmp_path / "5", [TORCH.name])
 
 
-@pytest.mark.parametrize(("coding", "name"), [
-    ("gbk", "作业/李雷的/"), ("big5", "功課/陳大文/"), ("utf-8", "作业/李雷的/"),
-    ("cp437", "Übung/"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("coding", "name"),
+    [
+        ("gbk", "作业/李雷的/"),
+        ("big5", "功課/陳大文/"),
+        ("utf-8", "作业/李雷的/"),
+        ("cp437", "Übung/"),
+    ],
+)
 def test_names_in_zips_without_the_flag_of_utf8(coding: str, name: str, tmp_path: Path) -> None:
     raw = name.encode(coding)
     plain = "n" * len(raw)
@@ -420,15 +459,19 @@ def test_the_command_says_what_is_left(
 ) -> None:
     hand_in(tmp_path / "in", "ann")
     hand_in(tmp_path / "in", "bob", text="right = 'bob'\n")
-    fake.setattr(grade_command, "installed", lambda files: None)
+    fake.setattr(grade_command, "check_installed", lambda files: None)
     fake.setattr(grade_command, "isolation_for", lambda *about: WALLS)
-    fake.setattr(grading, "check", failing_for("bob", NotJudged("killed")))
+    fake.setattr(grading, "check", failing_for("bob", MachineFault("killed")))
     assert command(tmp_path / "in", tmp_path / "out", json=True) == 1
     said = capsys.readouterr()
     answer = json.loads(said.out)
-    Draft202012Validator(json.loads(text_of("grade"))).validate(answer)
+    Draft202012Validator(json.loads(schema_text("grade"))).validate(answer)
     assert answer["students"]["bob"] == {
-        "points": None, "most": FULL, "refused": None, "not_graded": "killed"}  # fmt: skip
+        "points": None,
+        "most": FULL,
+        "refused": None,
+        "not_graded": "killed",
+    }
     assert "Not graded: 1 of 2" in said.err
     fake.setattr(grading, "check", judge)
     assert command(tmp_path / "in", tmp_path / "out") == 0
@@ -444,7 +487,7 @@ def test_results_beside_the_submissions_are_none(
     tmp_path: Path, fake: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hand_in(tmp_path / "in", "ann")
-    fake.setattr(grade_command, "installed", lambda files: None)
+    fake.setattr(grade_command, "check_installed", lambda files: None)
     fake.setattr(grade_command, "isolation_for", lambda *about: WALLS)
     for _ in range(2):
         assert command(tmp_path / "in", tmp_path / "in" / "grades") == 0
@@ -455,13 +498,17 @@ def test_results_beside_the_submissions_are_none(
         command(tmp_path / "in" / "grades" / "students", tmp_path / "in" / "grades")
 
 
-@pytest.mark.parametrize(("error", "why"), [
-    (NotJudged("killed"), "killed"), (MemoryError(), "no memory"),
-    (OSError(errno.ENOSPC, "No space left on device"), "No space left"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (MachineFault("killed"), "killed"),
+        (MemoryError(), "no memory"),
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left"),
+    ],
+)
 def test_a_check_that_the_machine_ends_is_one_line(error: Exception, why: str) -> None:
     said = pytest.raises(grade_command.UserError, match=f"optim_torch.py is not judged: {why}")
-    with said, grade_command.machine_faults(TORCH):
+    with said, grade_command.report_machine_faults(TORCH):
         raise error
-    with pytest.raises(ZeroDivisionError), grade_command.machine_faults(TORCH):
+    with pytest.raises(ZeroDivisionError), grade_command.report_machine_faults(TORCH):
         raise ZeroDivisionError

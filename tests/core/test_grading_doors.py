@@ -1,4 +1,4 @@
-"""Submissions that nobody meant: trees and zips with odd names, types and texts, drawn."""
+"""Fuzzed submissions: folders and zips with odd names, types and texts."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doors import cases, entries, try_cases
+from hostile_cases import cases, entries, try_cases
 from hypothesis import strategies as st
 
-from dualml.course.check import Checked
-from dualml.course.exercise import File, NotJudged, Trouble
+from dualml.common.errors import UserError
+from dualml.common.words import Messages
+from dualml.course.check import CheckResult
+from dualml.course.exercise import ExerciseFile, MachineFault, Trouble
 from dualml.course.grading import grade as grading
 from dualml.course.grading import rubric as rubrics
 from dualml.course.grading.finish import finish
-from dualml.course.grading.submissions import submissions
+from dualml.course.grading.submissions import find_submissions
 from dualml.course.judge import Judgement
-from dualml.course.labs import lab
-from dualml.course.source import decoded, examine
-from dualml.errors import UserError
-from dualml.words import Words
+from dualml.course.labs import load_lab
+from dualml.course.source import examine, read_program
 
-LAB1 = lab("lab1")
+LAB1 = load_lab("lab1")
 TORCH = LAB1.files[0]
 FULL = float(len(TORCH.requirements))
 RIGHT = "# right: 李雷\nx = 1\n"
@@ -39,12 +39,25 @@ CONTENTS = st.one_of(
     st.binary(max_size=300),
     ANY.map(lambda text: text.encode(errors="surrogatepass")),
     st.builds(lambda text, coding: text.encode(coding, "replace"), ANY, CODINGS),
-    st.builds(lambda name, text: f"# coding: {name}\n{text}".encode(errors="replace"),
-              st.sampled_from(["hex", "gbk", "utf-16", "x", "zlib", "unicode_escape"]), ANY),
-    st.sampled_from([b"", b"(" * 5000, b"x" + b".a" * 3000, b"import os\0", b"'" * 3 + b"\f" * 99,
-                     b"-" * 3000 + b"1", "\u2028\x85\x0b = 1".encode(), b"\r\r\n\n",
-                     b"eval\n" * 999]),
-)  # fmt: skip
+    st.builds(
+        lambda name, text: f"# coding: {name}\n{text}".encode(errors="replace"),
+        st.sampled_from(["hex", "gbk", "utf-16", "x", "zlib", "unicode_escape"]),
+        ANY,
+    ),
+    st.sampled_from(
+        [
+            b"",
+            b"(" * 5000,
+            b"x" + b".a" * 3000,
+            b"import os\0",
+            b"'" * 3 + b"\f" * 99,
+            b"-" * 3000 + b"1",
+            "\u2028\x85\x0b = 1".encode(),
+            b"\r\r\n\n",
+            b"eval\n" * 999,
+        ]
+    ),
+)
 ENDS = st.sampled_from(["", ".py", ".zip", ".ZIP", " ", ".", "/", "\\", ".py/"])
 BYTES = st.binary(min_size=1, max_size=250).filter(lambda name: not {0, 47} & {*name})
 NAMES = st.one_of(
@@ -56,33 +69,49 @@ NAMES = st.one_of(
 MEMBERS = st.one_of(
     st.just(TORCH.name),
     st.builds(lambda a, b: a + b, ANY, ENDS),
-    st.sampled_from(["../x.py", "/x.py", "a/../../x.py", "C:\\x.py", "..\\x.py", "a/" * 30 + "x.py",
-                     "y" * 400, f"a/{TORCH.name}", f"b/{TORCH.name}/x.py", "workspace.toml"]),
-)  # fmt: skip
+    st.sampled_from(
+        [
+            "../x.py",
+            "/x.py",
+            "a/../../x.py",
+            "C:\\x.py",
+            "..\\x.py",
+            "a/" * 30 + "x.py",
+            "y" * 400,
+            f"a/{TORCH.name}",
+            f"b/{TORCH.name}/x.py",
+            "workspace.toml",
+        ]
+    ),
+)
 
 
-def judge(file: File, path: Path, seed: int, **more: object) -> Checked:
-    """Meet everything where the text says ``right``; else what is drawn from the text."""
+def judge(file: ExerciseFile, path: Path, seed: int, **more: object) -> CheckResult:
+    """Judge that every requirement is met if the text says ``right``, else at random from the
+    text."""
     problems = examine(path, file)
-    if any(problem.ends for problem in problems):
+    if any(problem.is_fatal for problem in problems):
         judgements = [Judgement(r, "not judged") for r in file.requirements]
-        return Checked(file, path, problems, judgements, seed)
-    text = decoded(path)
+        return CheckResult(file, path, problems, judgements, seed)
+    text = read_program(path)
     if "right" in text:
-        return Checked(file, path, [], [Judgement(r, "met") for r in file.requirements], seed)
+        return CheckResult(file, path, [], [Judgement(r, "met") for r in file.requirements], seed)
     faults: list[Callable[[], Exception]] = [
-        lambda: NotJudged(text), lambda: ZeroDivisionError(text), lambda: MemoryError(text),
-        lambda: OSError(28, text), lambda: RuntimeError(text + "\ud800"),
-    ]  # fmt: skip
+        lambda: MachineFault(text),
+        lambda: ZeroDivisionError(text),
+        lambda: MemoryError(text),
+        lambda: OSError(28, text),
+        lambda: RuntimeError(text + "\ud800"),
+    ]
     if len(text) % 7 < len(faults):
         raise faults[len(text) % 7]()
     trouble = Trouble(text, text + "\ud800", file.name, len(text), text)
     judgements = [Judgement(r, "not met", trouble) for r in file.requirements]
-    return Checked(file, path, problems, judgements, seed)
+    return CheckResult(file, path, problems, judgements, seed)
 
 
 def tree(draw: Callable[..., Any], place: bytes, depth: int = 0) -> None:
-    """A folder with whatever may lie in one."""
+    """Draw a folder with arbitrary contents."""
     os.makedirs(place, exist_ok=True)
     for name in draw(st.lists(st.one_of(st.just(TORCH.name.encode()), NAMES), max_size=3)):
         path = place + b"/" + name
@@ -91,9 +120,23 @@ def tree(draw: Callable[..., Any], place: bytes, depth: int = 0) -> None:
             if kind == "folder" and depth < 3:
                 tree(draw, path, depth + 1)
             elif kind in ("link", "loop"):
-                os.symlink(path if kind == "loop" else draw(st.sampled_from(
-                    [b"/dev/zero", b"/etc/passwd", b"/", b"..", b"../..", TORCH.name.encode()]
-                )), path)  # fmt: skip
+                os.symlink(
+                    path
+                    if kind == "loop"
+                    else draw(
+                        st.sampled_from(
+                            [
+                                b"/dev/zero",
+                                b"/etc/passwd",
+                                b"/",
+                                b"..",
+                                b"../..",
+                                TORCH.name.encode(),
+                            ]
+                        )
+                    ),
+                    path,
+                )
             elif kind == "pipe":
                 os.mkfifo(path)
             elif kind == "zip":
@@ -104,7 +147,7 @@ def tree(draw: Callable[..., Any], place: bytes, depth: int = 0) -> None:
 
 
 def pack(draw: Callable[..., Any], path: bytes) -> None:
-    """A zip, which may be cut short or changed."""
+    """Write a zip that may be truncated or changed."""
     if os.path.lexists(path):
         return
     with open(path, "w+b") as stream:
@@ -132,7 +175,9 @@ def right(handed: Path, name: str) -> None:
 @cases(150, 3000)
 def test_right_submissions_keep_their_points(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grading, "check", judge)
-    monkeypatch.setattr(grading.Request, "mark", "mark")  # which takes a while to make
+    monkeypatch.setattr(
+        grading.GradingRequest, "fingerprint", "mark"
+    )  # which takes a while to make
     base = Path(tempfile.mkdtemp(prefix="dualml-doors-"))
 
     def case(draw: Callable[..., Any]) -> None:
@@ -163,19 +208,22 @@ def test_right_submissions_keep_their_points(count: int, monkeypatch: pytest.Mon
 
 
 def grade(handed: Path, out: Path, lang: str) -> None:
-    """Grade twice, and look at what is there."""
-    request = grading.Request(LAB1, [TORCH], "s", rubrics.Rubric(once=True), lang, out)
-    names = [p.stem if p.suffix.lower() == ".zip" and not p.is_dir() else p.name
-             for p in handed.iterdir() if not p.name.startswith(".")]  # fmt: skip
+    """Grade twice and check what was written."""
+    request = grading.GradingRequest(LAB1, [TORCH], "s", rubrics.Rubric(once=True), lang, out)
+    names = [
+        p.stem if p.suffix.lower() == ".zip" and not p.is_dir() else p.name
+        for p in handed.iterdir()
+        if not p.name.startswith(".")
+    ]
     if len({*names}) < len(names):
         with pytest.raises(UserError, match="two submissions"):
-            submissions(handed, out)
+            find_submissions(handed, out)
         return
-    found, _ = submissions(handed, out)
+    found, _ = find_submissions(handed, out)
     out.mkdir()
     for _ in range(2):
         results = grading.grade(request, found, 2)
-        written, failures = finish(request, results, Words(lang))
+        written, failures = finish(request, results, Messages(lang))
         assert failures == {}
     with written[0].open(encoding="utf-8-sig", newline="") as stream:
         rows = {row["student"].removeprefix("'"): row for row in csv.DictReader(stream)}

@@ -1,4 +1,4 @@
-"""Every command and option has its help, in both languages, and nothing else has."""
+"""Every command and option has help texts in both languages, and no text is unused."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ import pytest
 from typer import Context
 from typer.main import get_command
 
-from dualml.cli.app import app
-from dualml.cli.help import language, localise
-from dualml.errors import UserError
-from dualml.words import LANGUAGES, table
+from dualml.common.errors import UserError
+from dualml.common.words import LANGUAGES, load_messages
+from dualml.interface.cli.app import app
+from dualml.interface.cli.help import localise, requested_language
 
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
 
 
-def every(command: Any) -> Iterator[str]:
+def help_texts(command: Any) -> Iterator[str]:
     yield command.help
     for parameter in command.get_params(Context(command)):
         yield parameter.help
     for sub in getattr(command, "commands", {}).values():
-        yield from every(sub)
+        yield from help_texts(sub)
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_every_command_and_option_has_its_text(lang: str) -> None:
     command = get_command(app)
     localise(command, lang)
-    texts = list(every(command))
+    texts = list(help_texts(command))
     assert len(texts) > 120
     names_only = re.compile(r"[\w:@/.\[\]-]+([,、或和 ]+[\w:@/.\[\]-]+)*[.。]?")
     for text in texts:
@@ -45,7 +45,7 @@ def test_every_command_and_option_has_its_text(lang: str) -> None:
 def test_no_text_is_left_over(lang: str) -> None:
     command = get_command(app)
     localise(command, lang)
-    shown = {*every(command), command.epilog}
+    shown = {*help_texts(command), command.epilog}
     kept = {
         "help.arguments",
         "help.options",
@@ -54,20 +54,29 @@ def test_no_text_is_left_over(lang: str) -> None:
         "help.required",
         "help.variable",
     }
-    left = {k for k, text in table(lang, "help").items() if k not in kept and text not in shown}
+    left = {
+        k for k, text in load_messages(lang, "help").items() if k not in kept and text not in shown
+    }
     assert left == set()
 
 
-@pytest.mark.parametrize(("arguments", "variable", "lang"), [
-    ([], "", "en"), ([], "zh", "zh"), (["run", "--lang", "zh"], "", "zh"),
-    (["--lang=zh", "--help"], "en", "zh"), (["--lang", "en"], "zh", "en"), (["--lang"], "", "en"),
-    (["--lang", "fr"], "", "en"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "variable", "lang"),
+    [
+        ([], "", "en"),
+        ([], "zh", "zh"),
+        (["run", "--lang", "zh"], "", "zh"),
+        (["--lang=zh", "--help"], "en", "zh"),
+        (["--lang", "en"], "zh", "en"),
+        (["--lang"], "", "en"),
+        (["--lang", "fr"], "", "en"),
+    ],
+)
 def test_language_of_a_command_line(
     arguments: list[str], variable: str, lang: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DUALML_LANG", variable)
-    assert language(arguments) == lang
+    assert requested_language(arguments) == lang
 
 
 @pytest.mark.parametrize("command", ["report x", "parity x", "list", "simulate", "partition"])

@@ -1,4 +1,4 @@
-"""The process that a launcher starts beside the ranks."""
+"""The helper process that a launcher starts next to the ranks."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from dualml.backend import Adopted
+from dualml.backend import ExternalLaunch
+from dualml.experiment.store.sessions import Announcement, announce
 from dualml.launch import helper
-from dualml.store.sessions import Announcement, announce
 
-#: Too late for a rank that is not there yet.
+#: Seconds after which a rank that has not started is too late.
 LATE = """
 from dualml.launch import helper
 helper.COME_S = 0
 input()
-print(helper.still_there({}), flush=True)
+print(helper.any_rank_alive({}), flush=True)
 input()
 """
 
 
 @pytest.mark.parametrize("ranks", [0, 1])
 def test_ranks_that_are_there_are_seen_however_late(ranks: int) -> None:
-    """On a busy machine this process takes longer to start than the ranks have."""
+    """Ranks that already run are found however late the helper starts, as on a busy machine."""
     pipe = subprocess.PIPE
     processes = [
         subprocess.Popen([sys.executable, "-c", LATE], stdin=pipe, stdout=pipe, text=True)
@@ -41,20 +41,21 @@ def test_ranks_that_are_there_are_seen_however_late(ranks: int) -> None:
     finally:
         for process in processes:
             process.kill()
-            process.communicate()
+            process.communicate(timeout=10)
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
 def test_a_run_that_goes_on_has_announcements_that_do_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, goes_on: bool
 ) -> None:
-    """The first start's end stands in its folder; the helper stays as long as there are ranks."""
+    """A resumed run ignores the end that its first start left in the folder: the helper stays as
+    long as there are ranks."""
     announce(tmp_path, 0, Announcement(places=None))
     seen = iter([True, True, False])
-    monkeypatch.setattr(helper, "still_there", lambda ranks: next(seen))
+    monkeypatch.setattr(helper, "any_rank_alive", lambda ranks: next(seen))
     waits = (sys.executable, "-c", "input()")
-    launcher = Adopted("msrun", "mindspore", -1, 2, helper=waits)
+    launcher = ExternalLaunch("msrun", "mindspore", -1, 2, helper=waits)
     begin = time.monotonic()
-    helper.help_ranks(launcher, None if goes_on else tmp_path, {}, wait=60)
+    helper.run_helper(launcher, None if goes_on else tmp_path, {}, wait=60)
     assert next(seen, None) is (None if goes_on else True)
     assert time.monotonic() - begin < 30

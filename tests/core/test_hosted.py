@@ -1,4 +1,4 @@
-"""Ranks that a launcher starts: what the owner hears of them, and that nothing outlives it."""
+"""Ranks started by a launcher: the events their owner receives, and that nothing outlives it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 from dualml.backend import Launcher
-from dualml.errors import UserError
-from dualml.launch import hosted
-from dualml.launch.hosted import Host
-from dualml.launch.remote import Remote
-from dualml.launch.supervise import Ended, supervise
+from dualml.common.errors import UserError
+from dualml.launch import launcher
+from dualml.launch.launcher import LauncherProcess
+from dualml.launch.remote import RemoteRunFolder
+from dualml.launch.supervise import GroupResult, supervise
 
 pytestmark = pytest.mark.system
 
-#: A launcher of ranks that are threads of one process, each with its connection.
+#: A launcher whose ranks are threads of one process, each with its connection.
 RANKS = """
 import json, socket, sys, threading, time
 path, wanted, started = sys.argv[1], sys.argv[-2], int(sys.argv[-1])
@@ -47,14 +47,14 @@ for thread in threads: thread.join()
 
 def run(folder: Path, script: str, *words: str, size: int = 2, **limits: float) -> Any:
     def command(size: int, module: str, given: Sequence[str]) -> list[str]:
-        assert module == "dualml.worker.hosted"
+        assert module == "dualml.runner.worker.hosted"
         return [sys.executable, "-c", script, *given]
 
     heard: list[tuple[int, Any]] = []
-    host = Host(Launcher(command), size, words, {}, folder / "log")
+    host = LauncherProcess(Launcher(command), size, words, {}, folder / "log")
     try:
         ended = supervise(
-            host.guests(),
+            host.make_ranks(),
             lambda rank, event: heard.append((rank, event.get("done"))),
             **{"limit": 30.0, "silence": 30.0, **limits},
         )
@@ -105,20 +105,20 @@ def test_ranks_that_hang_are_ended(tmp_path: Path) -> None:
 def test_a_launcher_whose_ranks_never_come(
     script: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hosted, "COME_S", 1.0)
-    ended: Ended = run(tmp_path, script)[0]
+    monkeypatch.setattr(launcher, "COME_S", 1.0)
+    ended: GroupResult = run(tmp_path, script)[0]
     assert ended.results[ended.rank]["reason"] == reason
     assert ended.code == 1
 
 
 def test_a_rank_sends_nothing_but_files(tmp_path: Path) -> None:
-    """A pipe of the name of its log would be waited for without end."""
+    """A rank sends regular files only: a pipe with the name of its log would block forever."""
     folder = tmp_path / "trial"
     folder.mkdir()
     os.mkfifo(folder / "rank1.log")
-    remote = Remote.__new__(Remote)
-    remote.run, remote.sent, remote.seat = tmp_path, {}, SimpleNamespace(rank=1)
+    remote = RemoteRunFolder.__new__(RemoteRunFolder)
+    remote.run, remote.uploaded, remote.seat = tmp_path, {}, SimpleNamespace(rank=1)
     with pytest.raises(UserError, match="pipe"):
-        remote.deliver(folder)
+        remote.upload(folder)
     (folder / "rank1.log").unlink()
-    remote.deliver(folder)
+    remote.upload(folder)

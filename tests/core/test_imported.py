@@ -1,4 +1,4 @@
-"""Dumps of msprobe and TroubleShooter, real ones: `dumps/make.py` says how they were made."""
+"""Real dumps of msprobe and TroubleShooter; `dumps/make.py` says how they were made."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from command import dualml, strict
 
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 from dualml.parity import compare_traces
-from dualml.parity.models.imported.msprobe import heads
+from dualml.parity.models.imported.msprobe import find_dump_files
 from dualml.parity.models.imported.msprobe import read as read_msprobe
-from dualml.parity.models.imported.read import tool_of
+from dualml.parity.models.imported.read import detect_tool
 from dualml.parity.models.imported.troubleshooter import read as read_troubleshooter
 
 ARCHIVE = Path(__file__).parent / "dumps" / "dumps.tar.xz"
@@ -32,15 +32,18 @@ def dumps(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copy(dumps: Path, tmp_path: Path) -> Callable[[str], Path]:
-    """Of one dump a copy that may be spoiled."""
+    """Return a copy of a dump that a test may damage."""
     return lambda name: Path(shutil.copytree(dumps / name, tmp_path / name.replace("/", "-")))
 
 
-@pytest.mark.parametrize(("a", "b"), [
-    ("msprobe/torch", "msprobe/mindspore"),
-    ("msprobe/torch-statistics", "msprobe/mindspore"),
-    ("troubleshooter/torch", "troubleshooter/mindspore"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ("msprobe/torch", "msprobe/mindspore"),
+        ("msprobe/torch-statistics", "msprobe/mindspore"),
+        ("troubleshooter/torch", "troubleshooter/mindspore"),
+    ],
+)
 def test_a_right_port_is_equal(a: str, b: str, dumps: Path) -> None:
     found = compare_traces(dumps / b, dumps / a)
     assert (found.verdict, found.sides) == ("equal", ("torch", "mindspore"))
@@ -49,19 +52,26 @@ def test_a_right_port_is_equal(a: str, b: str, dumps: Path) -> None:
     assert statistics == (["statistics"] if "statistics" in a else [])
 
 
-@pytest.mark.parametrize(("a", "b", "layer"), [
-    ("msprobe/torch", "msprobe/torch-tanh", "act"),
-    ("msprobe/torch-tanh", "msprobe/mindspore", "act"),
-    ("msprobe/torch-statistics", "msprobe/torch-tanh", "act"),
-    ("troubleshooter/torch", "troubleshooter/torch-tanh", "NN_GELU_0"),
-    ("troubleshooter/torch-tanh", "troubleshooter/mindspore", "NN_GELU_0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("a", "b", "layer"),
+    [
+        ("msprobe/torch", "msprobe/torch-tanh", "act"),
+        ("msprobe/torch-tanh", "msprobe/mindspore", "act"),
+        ("msprobe/torch-statistics", "msprobe/torch-tanh", "act"),
+        ("troubleshooter/torch", "troubleshooter/torch-tanh", "NN_GELU_0"),
+        ("troubleshooter/torch-tanh", "troubleshooter/mindspore", "NN_GELU_0"),
+    ],
+)
 def test_another_gelu_is_found_where_it_is(a: str, b: str, layer: str, dumps: Path) -> None:
     done = dualml("compare", dumps / a, dumps / b, "--json")
     assert done.returncode == 3, done.stderr
     first = strict(done.stdout)["first"]
     assert (first["step"], first["phase"], first["layer"], first["type"]) == (
-        1, "forward", layer, "GELU")  # fmt: skip
+        1,
+        "forward",
+        layer,
+        "GELU",
+    )
 
 
 def test_everything_in_a_dump_is_compared(dumps: Path) -> None:
@@ -70,20 +80,34 @@ def test_everything_in_a_dump_is_compared(dumps: Path) -> None:
     # Two steps of five modules, forwards and backwards; four parameters, updated once in between.
     assert arrays == {"forward": 20, "gradient": 8, "update": 4}
     assert {pair["a"] for pair in found.mapping} == {
-        "conv.weight", "conv.bias", "head.1.weight", "head.1.bias"}  # fmt: skip
+        "conv.weight",
+        "conv.bias",
+        "head.1.weight",
+        "head.1.bias",
+    }
     dump = read_msprobe(dumps / "msprobe/torch")
     assert list(dump.steps[0].outputs) == [
-        "conv", "act", "head.0", "head.1", "head",
-        "backward:head.1", "backward:head.0", "backward:head", "backward:act", "backward:conv",
-    ]  # fmt: skip
+        "conv",
+        "act",
+        "head.0",
+        "head.1",
+        "head",
+        "backward:head.1",
+        "backward:head.0",
+        "backward:head",
+        "backward:act",
+        "backward:conv",
+    ]
     calls = read_troubleshooter(dumps / "troubleshooter/mindspore")
     assert list(calls.steps[0].outputs)[:2] == ["NN_Conv2d_0", "NN_GELU_0"]
     assert calls.steps[0].inputs[0].shape == (3, 1, 8, 8)
 
 
 def test_the_gradient_of_an_output_has_its_shape(dumps: Path) -> None:
-    for dump in (read_msprobe(dumps / "msprobe/torch"),
-                 read_troubleshooter(dumps / "troubleshooter/torch")):  # fmt: skip
+    for dump in (
+        read_msprobe(dumps / "msprobe/torch"),
+        read_troubleshooter(dumps / "troubleshooter/torch"),
+    ):
         outputs = dump.steps[0].outputs
         gradients = [name for name in outputs if name.startswith("backward:")]
         assert len(gradients) >= 4
@@ -114,7 +138,7 @@ def test_pickles_are_not_opened(copy: Callable[[str], Path], dumps: Path) -> Non
     found = compare_traces(folder, dumps / "msprobe/torch-tanh")
     assert found.verdict == "different"
     assert [note.key for note in found.notes] == ["statistics", "pickled"]
-    assert "python -m dualml_torch.dumped DUMP" in found.paragraph()
+    assert "python -m dualml_torch.parity.dumped DUMP" in found.paragraph()
     objects = copy("troubleshooter/torch")
     path = next(objects.rglob("NN_GELU_0_forward_output.npy"))
     np.save(path, np.array([{}], object), allow_pickle=True)
@@ -165,7 +189,7 @@ def test_folders_are_sorted_however_deep_they_lie(
     for name in ("step10/rank0", "step0/rank0", "rank0"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "dump.json").touch()
-    found = [path.parent.as_posix() for path in heads(Path())]
+    found = [path.parent.as_posix() for path in find_dump_files(Path())]
     assert found == ["rank0", "step0/rank0", "step10/rank0"]
 
 
@@ -173,6 +197,6 @@ def test_two_kinds_are_refused(dumps: Path, tmp_path: Path) -> None:
     done = dualml("compare", dumps / "msprobe/torch", dumps / "troubleshooter/torch")
     assert done.returncode == 2
     assert "two of one tool can be compared" in done.stderr
-    assert tool_of(tmp_path) == ""
+    assert detect_tool(tmp_path) == ""
     done = dualml("compare", dumps / "msprobe/torch", tmp_path)
     assert "is none of a known tool" in done.stderr

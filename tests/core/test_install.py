@@ -1,4 +1,4 @@
-"""What the installation says when it fails: one line with the remedy."""
+"""A failed installation prints one line with the remedy."""
 
 from __future__ import annotations
 
@@ -57,10 +57,39 @@ def test_large_downloads_and_the_unpacking_are_said(install: ModuleType) -> None
     text = io.StringIO()
     with redirect_stdout(text):
         progress = install.Progress()
-        for line in ("Collecting torch==2.13.0", "  Downloading torch-2.13.0.whl (190.5 MB)",
-                     "  Downloading small-1.0.whl (12.0 MB)",
-                     "Installing collected packages: small, torch"):  # fmt: skip
+        for line in (
+            "Collecting torch==2.13.0",
+            "  Downloading torch-2.13.0.whl (190.5 MB)",
+            "  Downloading small-1.0.whl (12.0 MB)",
+            "Installing collected packages: small, torch",
+            "Resolved 90 packages in 4.02s\n",
+            "Downloading mindspore (312.9MiB)",
+        ):
             progress.take(line)
         progress.over.set()
     said = [line.split("s  ")[1] for line in text.getvalue().splitlines()]
-    assert said == ["torch-2.13.0.whl: 190.5 MB", "unpacking 2 packages"]
+    assert said == [
+        "torch-2.13.0.whl: 190.5 MB",
+        "unpacking 2 packages",
+        "Resolved 90 packages in 4.02s",
+        "mindspore: 312.9 MB",
+    ]
+
+
+def test_uv_installs_where_it_is_there_and_pip_where_it_fails(
+    install: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[list[str]]()
+
+    def run(command: list[str], progress: object, env: dict[str, str]) -> tuple[int, list[str]]:
+        asked.append(command)
+        return int(command[0].endswith("uv") and "torch" in command), ["Collecting torch"]
+
+    monkeypatch.setattr(install, "run_installer", run)
+    monkeypatch.setattr(install.sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(install.runpy, "run_path", lambda _: {"uv_settings": dict})
+    install.install(["numpy"], None)
+    (tmp_path / "uv").write_text("")
+    assert install.install(["numpy"], None) == (0, [])
+    assert install.install(["torch"], None) == (0, ["Collecting torch"])
+    assert [Path(command[0]).name for command in asked] == ["python", "uv", "uv", "python"]

@@ -1,4 +1,4 @@
-"""What lies in the current folder is not imported: not by the command, not by its workers."""
+"""Files in the current folder are not imported, neither by the command nor by its workers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import pytest
 from command import TOML
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Modules that a worker, the command or their libraries import, and that users' files are named
-#: like.
+#: Modules that a worker, the command or their libraries import; users' files have these names.
 NAMES = (
     *(
         "abc",
@@ -33,7 +32,7 @@ NAMES = (
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A current folder with a file for each of the names, that raises when it is imported."""
+    """Return a current folder with a module of each name that raises when it is imported."""
     (tmp_path / "tiny.toml").write_text(TOML)
     for name in NAMES:
         (tmp_path / f"{name}.py").write_text(f"raise RuntimeError('the wrong {name}')\n")
@@ -41,11 +40,15 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    """Started as users do, and not forked: what is imported is the point."""
+    """Run dualml as a real process, not forked: the imports are the point of the test."""
     return subprocess.run(
-        [sys.executable, "-m", "dualml", *words], cwd=folder, capture_output=True, text=True,
-        timeout=120, env={**os.environ, **environ},
-    )  # fmt: skip
+        [sys.executable, "-m", "dualml", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, **environ},
+    )
 
 
 @pytest.mark.whole
@@ -59,26 +62,33 @@ def test_files_in_the_current_folder_are_not_imported(folder: Path, fork: str) -
 
 
 def test_a_checkout_that_is_not_installed_finds_itself(tmp_path: Path) -> None:
-    """With its folder as the current one, and no other way to it."""
+    """A checkout that is not installed works when it is the current folder."""
     for name in ("dualml", "dualml_torch", "experiments"):
         (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / "random.py").write_text("raise RuntimeError('the wrong random')\n")
     without = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
-        [sys.executable, "-m", "dualml", "list"], cwd=tmp_path, capture_output=True, text=True,
-        timeout=60, env=without,
-    )  # fmt: skip
+        [sys.executable, "-m", "dualml", "list"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=without,
+    )
     assert done.returncode == 0, done.stderr
     assert "lab1" in done.stdout
 
 
 def test_a_worker_imports_what_lies_beside_a_users_file(tmp_path: Path) -> None:
-    from dualml.parity.models.subject import named
+    from dualml.parity.models.model_ref import parse_import_spec
 
     (tmp_path / "beside_it.py").write_text("NUMBER = 3\n")
     (tmp_path / "net.py").write_text("from beside_it import NUMBER\ndef Net(): return NUMBER\n")
-    job = named(f"{tmp_path / 'net.py'}:Net", "torch_module")
-    code = f"import sys; from dualml.parity.models.subject import load; print(load({job})())"
+    job = parse_import_spec(f"{tmp_path / 'net.py'}:Net", "torch_module")
+    code = (
+        "import sys; from dualml.parity.models.model_ref import load_builder; "
+        f"print(load_builder({job})())"
+    )
     done = subprocess.run(
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60, cwd="/"
     )

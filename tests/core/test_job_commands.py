@@ -1,4 +1,4 @@
-"""Jobs that are commands, on this machine: real processes, which need no framework."""
+"""Jobs that run commands on this machine: real processes, without a framework."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from pathlib import Path
 import psutil
 import pytest
 from command import check_schema
-from test_jobs import QUIET, asked, command, gone, jobs, status, wait
+from test_jobs import QUIET, command, has_no_processes, jobs, run_dualml, status, wait
 
-from dualml.errors import UserError
-from dualml.jobs.store import Jobs
-from dualml.jobs.workers.alone import describe_end, is_port_used
-from dualml.jobs.workers.group import run_workers
-from dualml.jobs.workers.record import (
-    Ending,
-    code_of_failure,
-    ending_file,
+from dualml.common.errors import UserError
+from dualml.common.machine import python_argv
+from dualml.launch.route import free_port
+from dualml.runner.jobs.store import Jobs
+from dualml.runner.jobs.workers.diagnosis import describe_end, is_port_used
+from dualml.runner.jobs.workers.environment import WorkerEnv
+from dualml.runner.jobs.workers.group import run_workers
+from dualml.runner.jobs.workers.record import (
+    WorkerExit,
+    exit_file,
+    failure_code,
     first_failure,
     first_failure_under_slurm,
     log_path,
-    read_endings,
+    read_exits,
 )
-from dualml.jobs.workers.seat import Seat
-from dualml.launch.route import free_port
-from dualml.machine import python
 
 __all__ = ["jobs"]
 pytestmark = [pytest.mark.whole, pytest.mark.timeout(300)]
 
-#: Worker 0 listens where all meet; every other one connects and sends its rank.
+#: A script whose worker 0 listens at the rendezvous; all others connect and send their ranks.
 MEET = """
 import os, socket, time
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -56,9 +56,9 @@ else:
     print("local rank", os.environ["LOCAL_RANK"], "of", os.environ["LOCAL_WORLD_SIZE"])
 """
 ALONE = "print('loss 0.5')\n"
-#: Says who it is, and goes its own way.
+#: A script that reports its rank and uses no communication.
 APART = "import os; print('rank', os.environ['RANK'])\n"
-#: Worker 1 fails; the others, and a child of theirs, would go on for long.
+#: A script whose worker 1 fails, while the others and a child of theirs would run for long.
 FAILS = """
 import os, subprocess, sys, time
 if os.environ["RANK"] == "1":
@@ -79,7 +79,7 @@ def submit(*words: object) -> int:
 
 
 def alive(mark: str) -> list[psutil.Process]:
-    """Processes that have a word of this test on their command line."""
+    """Return the processes with a word of this test on their command line."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -104,14 +104,15 @@ def test_workers_that_meet(jobs: Jobs, tmp_path: Path) -> None:
     assert told["out"] == str(tmp_path / "runs/meeting-job1")
     assert "ended well" in command("status", 1)
     assert "正常结束" in command("status", 1, "--lang", "zh")
-    done = asked("resume", "meeting")
+    done = run_dualml("resume", "meeting")
     assert done.returncode == 2
     assert "job 1 is a command, and dualml cannot go on with one" in done.stderr
-    wait(lambda: gone(jobs.path), 20)
+    wait(lambda: has_no_processes(jobs.path), 20)
 
 
 def test_a_script_that_ignores_its_rank_is_noticed(jobs: Jobs) -> None:
-    """Equal output and no connection; other output and no connection; one worker."""
+    """Workers with equal output and no connection are reported, other output without one gets a
+    hint, and a single worker nothing."""
     same = submit("--workers", 2, "--", *script(ALONE, "same.py"))
     apart = submit("--workers", 2, "--lang", "zh", "--", *script(APART, "apart.py"))
     single = submit("--", *script(ALONE, "single.py"))
@@ -132,9 +133,12 @@ def test_a_worker_that_fails_ends_the_others(jobs: Jobs) -> None:
     assert "no data here" in command("logs", number, "--rank", 1)
     ends = json.loads(command("status", number, "--json"))["ends"]
     assert [end["reason"] for end in ends] == [
-        "was ended, as worker 1 failed", None, "was ended, as worker 1 failed"]  # fmt: skip
+        "was ended, as worker 1 failed",
+        None,
+        "was ended, as worker 1 failed",
+    ]
     assert alive(mark) == []
-    done = asked("status", number)
+    done = run_dualml("status", number)
     assert "worker 1 ended with exit code 1" in done.stdout
 
 
@@ -154,10 +158,13 @@ def test_nothing_of_a_command_is_left(jobs: Jobs, how: str) -> None:
     wait(lambda: alive(mark) == [], 40)
     ended = "failed" if how == "killed" else "stopped"
     wait(lambda: status(jobs, number) == ended, 30)
-    reasons = {"stop": "None", "limit": "ran for longer than its limit of 3 s",
-               "killed": "its process was gone, and a command cannot be gone on with"}  # fmt: skip
+    reasons = {
+        "stop": "None",
+        "limit": "ran for longer than its limit of 3 s",
+        "killed": "its process was gone, and a command cannot be gone on with",
+    }
     assert str(jobs.state(number).reason) == reasons[how]
-    wait(lambda: gone(jobs.path), 20)
+    wait(lambda: has_no_processes(jobs.path), 20)
 
 
 def test_a_job_that_has_waited_for_too_long_is_ended(jobs: Jobs) -> None:
@@ -183,31 +190,34 @@ def test_secrets_stand_in_no_file(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -
     assert not [path for path in files if b"very secret" in path.read_bytes()]
 
 
-@pytest.mark.parametrize(("words", "message"), [
-    (["--"], "after -- stands a command"),
-    (["--", "no-such-program"], "no-such-program: there is no such program on the PATH"),
-    (["--", "python3", "no.py"], "no.py: there is no such script in "),
-    (["lab1", "--", "true"], "before -- stand options of submit; received 'lab1'"),
-    (["--bakcend", "torch", "--", "true"], "before -- stand options of submit"),
-    (["--workers", "257", "--", "true"], "--workers 257: at most 256"),
-    (["--workers", "0", "--", "true"], "should be greater than or equal to 1"),
-    (["lab1", "--workers", "2"], "--workers is for a command"),
-    (["--nodes", "2", "--workers", "2", "--", "true"], "--nodes is for --on slurm"),
-    (["--on", "slurm", "--nodes", "2", "--workers", "3", "--", "true"], "a multiple of 2"),
-    (["--ranks-per-node", "2", "--", "true"], "a command has --workers"),
-    (["--gpus", "1", "--gpus-per-worker", "1", "--", "true"], "say the same twice"),
-    (["--gpus-per-worker", "99", "--", "true"], "the job asks for 99 GPUs; this machine has"),
-    (["--name", "7", "--", "true"], "--name '7': use up to 63 letters"),
-    (["--name", "a/b", "--", "true"], "--name 'a/b': use"),
-    (["--wait-at-most", "0", "--", "true"], "--wait-at-most 0: use seconds, above 0"),
-    (["--on", "slurm", "--wait-at-most", "9", "--", "true"], "needs --time"),
-    (["--on", "compose", "--wait-at-most", "9", "--render", "x", "--", "true"], "has no queue"),
-    (["--out", ".", "--", "true"], "--out . is there already"),
-    (["--time", "soon", "--", "true"], "--time 'soon': use minutes"),
-    ([], "name an experiment"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--"], "after -- stands a command"),
+        (["--", "no-such-program"], "no-such-program: there is no such program on the PATH"),
+        (["--", "python3", "no.py"], "no.py: there is no such script in "),
+        (["lab1", "--", "true"], "before -- stand options of submit; received 'lab1'"),
+        (["--bakcend", "torch", "--", "true"], "before -- stand options of submit"),
+        (["--workers", "257", "--", "true"], "--workers 257: at most 256"),
+        (["--workers", "0", "--", "true"], "should be greater than or equal to 1"),
+        (["lab1", "--workers", "2"], "--workers is for a command"),
+        (["--nodes", "2", "--workers", "2", "--", "true"], "--nodes is for --on slurm"),
+        (["--on", "slurm", "--nodes", "2", "--workers", "3", "--", "true"], "a multiple of 2"),
+        (["--ranks-per-node", "2", "--", "true"], "a command has --workers"),
+        (["--gpus", "1", "--gpus-per-worker", "1", "--", "true"], "say the same twice"),
+        (["--gpus-per-worker", "99", "--", "true"], "the job asks for 99 GPUs; this machine has"),
+        (["--name", "7", "--", "true"], "--name '7': use up to 63 letters"),
+        (["--name", "a/b", "--", "true"], "--name 'a/b': use"),
+        (["--wait-at-most", "0", "--", "true"], "--wait-at-most 0: use seconds, above 0"),
+        (["--on", "slurm", "--wait-at-most", "9", "--", "true"], "needs --time"),
+        (["--on", "compose", "--wait-at-most", "9", "--render", "x", "--", "true"], "has no queue"),
+        (["--out", ".", "--", "true"], "--out . is there already"),
+        (["--time", "soon", "--", "true"], "--time 'soon': use minutes"),
+        ([], "name an experiment"),
+    ],
+)
 def test_what_cannot_be_queued(jobs: Jobs, words: list[str], message: str) -> None:
-    done = asked("submit", *words)
+    done = run_dualml("submit", *words)
     assert done.returncode == 2, done.stdout
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -217,10 +227,10 @@ def test_what_cannot_be_queued(jobs: Jobs, words: list[str], message: str) -> No
 def test_names_of_jobs(jobs: Jobs) -> None:
     submit("--name", "train", "--", *script(ALONE))
     last = submit("--name", "train", "--", *script(ALONE))
-    assert jobs.number("train") == last
-    assert jobs.number("1") == 1
+    assert jobs.find_number("train") == last
+    assert jobs.find_number("1") == 1
     with pytest.raises(UserError, match="'trian' is no number or name of a job; did you mean"):
-        jobs.number("trian")
+        jobs.find_number("trian")
     wait(lambda: status(jobs, last) == "ok")
 
 
@@ -228,9 +238,11 @@ def test_a_run_has_a_name(jobs: Jobs) -> None:
     command("run", "lab.toml", *QUIET, "--name", "first")
     (folder,) = Path("runs").iterdir()
     assert folder.name.startswith("first-2")
-    for words, text in ((["--out", "x"], "--out says which folder it is; leave out --name"),
-                        (["--name", "a b"], "--name 'a b': use up to 63 letters")):  # fmt: skip
-        done = asked("run", "lab.toml", *QUIET, "--name", "first", *words)
+    for words, text in (
+        (["--out", "x"], "--out says which folder it is; leave out --name"),
+        (["--name", "a b"], "--name 'a b': use up to 63 letters"),
+    ):
+        done = run_dualml("run", "lab.toml", *QUIET, "--name", "first", *words)
         assert (done.returncode, text in done.stderr) == (2, True), done.stderr
 
 
@@ -246,28 +258,33 @@ def test_tensorboard_of_a_job(jobs: Jobs) -> None:
     bare = submit("--", *script(ALONE))
     number = submit("--name", "curves", "--", *script(EVENTS, "events.py"))
     wait(lambda: status(jobs, number) == status(jobs, bare) == "ok")
-    done = asked("tensorboard", bare)
+    done = run_dualml("tensorboard", bare)
     assert (done.returncode, "no event files of TensorBoard in" in done.stderr) == (2, True)
-    line = python("-m", "dualml", "tensorboard", "curves")
+    line = python_argv("-m", "dualml", "tensorboard", "curves")
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        said = process.stdout.readline()
-        url = said.split()[2]
-        assert said.startswith(f"job {number}: http://127.0.0.1:"), said
-        with urllib.request.urlopen(url, timeout=60) as page:
-            assert b"TensorBoard" in page.read()
-        process.send_signal(signal.SIGINT)
-        process.wait(60)
+        try:
+            assert process.stdout is not None
+            said = process.stdout.readline()
+            url = said.split()[2]
+            assert said.startswith(f"job {number}: http://127.0.0.1:"), said
+            with urllib.request.urlopen(url, timeout=60) as page:
+                assert b"TensorBoard" in page.read()
+            process.send_signal(signal.SIGINT)
+            process.wait(60)
+        finally:
+            process.kill()
     assert alive(str(Path("runs/curves-job2").absolute())) == []
 
 
 # --- what is seen of workers ----------------------------------------------------------------------
 
 
-def seats(size: int) -> list[Seat]:
+def seats(size: int) -> list[WorkerEnv]:
     port = free_port()
     return [
-        Seat(rank=rank, local_rank=rank, size=size, local_size=size, address="127.0.0.1", port=port)
+        WorkerEnv(
+            rank=rank, local_rank=rank, size=size, local_size=size, address="127.0.0.1", port=port
+        )
         for rank in range(size)
     ]
 
@@ -276,7 +293,7 @@ def test_a_group_in_this_process(tmp_path: Path, capfd: pytest.CaptureFixture[st
     (tmp_path / "run.py").write_text(MEET)
     group = seats(2)
     assert run_workers([sys.executable, str(tmp_path / "run.py")], group, tmp_path / "out") == 0
-    assert [ending.met for ending in read_endings(tmp_path / "out", 2)] == [True, None]
+    assert [ending.met for ending in read_exits(tmp_path / "out", 2)] == [True, None]
     assert describe_end(tmp_path / "out", 2, group[0].port, "en") is None
     assert "[0] heard of [1]" in capfd.readouterr().out
     code = run_workers(
@@ -287,7 +304,7 @@ def test_a_group_in_this_process(tmp_path: Path, capfd: pytest.CaptureFixture[st
     begin = time.monotonic()
     assert run_workers(slow, group, tmp_path / "slow", limit=0.5) == 124
     assert time.monotonic() - begin < 20
-    assert "longer than the limit of 0.5 s" in str(read_endings(tmp_path / "slow", 2)[0].reason)
+    assert "longer than the limit of 0.5 s" in str(read_exits(tmp_path / "slow", 2)[0].reason)
     assert run_workers([str(tmp_path / "nothing")], group, tmp_path / "none") == 127
 
 
@@ -297,16 +314,19 @@ def test_a_port_that_nobody_uses() -> None:
     assert is_port_used([free_port()]) is False
 
 
-@pytest.mark.parametrize(("met", "logs", "code", "text"), [
-    (False, ["a", "a"], 0, "seems to ignore its rank"),
-    (False, ["a", "b"], 0, "formed no process group there"),
-    (False, ["", ""], 0, "formed no process group there"),
-    (True, ["a", "a"], 0, None),
-    (None, ["a", "a"], 0, "whether they formed a process group cannot be seen here"),
-    (None, ["a", "b"], 0, None),
-    (False, ["a", "a"], 3, "worker 1 ended with exit code 3"),
-    (False, ["a", "a"], -9, "worker 1 was ended by SIGKILL"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("met", "logs", "code", "text"),
+    [
+        (False, ["a", "a"], 0, "seems to ignore its rank"),
+        (False, ["a", "b"], 0, "formed no process group there"),
+        (False, ["", ""], 0, "formed no process group there"),
+        (True, ["a", "a"], 0, None),
+        (None, ["a", "a"], 0, "whether they formed a process group cannot be seen here"),
+        (None, ["a", "b"], 0, None),
+        (False, ["a", "a"], 3, "worker 1 ended with exit code 3"),
+        (False, ["a", "a"], -9, "worker 1 was ended by SIGKILL"),
+    ],
+)
 def test_what_is_said_of_the_end(
     tmp_path: Path, met: bool | None, logs: list[str], code: int, text: str | None
 ) -> None:
@@ -314,13 +334,13 @@ def test_what_is_said_of_the_end(
         log_path(tmp_path, rank).write_text(log)
         known = {"rank": rank, "host": "a", "code": code * rank, "seconds": 1.0}
         known |= {"met": met} if met is not None and rank == 0 else {}
-        ending_file(rank).write(tmp_path, Ending.model_validate(known))
+        exit_file(rank).write(tmp_path, WorkerExit.model_validate(known))
     said = describe_end(tmp_path, 2, 29500, "en")
     assert said is None if text is None else text in str(said)
 
 
-def ended(rank: int, code: int, reason: str | None = None) -> Ending:
-    return Ending(rank=rank, host="node", code=code, seconds=1.0, reason=reason)
+def ended(rank: int, code: int, reason: str | None = None) -> WorkerExit:
+    return WorkerExit(rank=rank, host="node", code=code, seconds=1.0, reason=reason)
 
 
 def test_a_worker_that_died_of_slurms_signal_failed_for_another() -> None:
@@ -344,9 +364,9 @@ def test_without_a_scheduler_a_worker_that_died_of_a_signal_failed_by_itself() -
     (None, None), (ended(0, 7), 7), (ended(0, -15), 143), (ended(0, -15, "was ended"), None),
 ])  # fmt: skip
 def test_the_exit_code_of_a_job_is_its_failed_workers(
-    failed: Ending | None, code: int | None
+    failed: WorkerExit | None, code: int | None
 ) -> None:
-    assert code_of_failure(failed) == code
+    assert failure_code(failed) == code
 
 
 @pytest.mark.parametrize(("lang", "text"), [
@@ -354,6 +374,6 @@ def test_the_exit_code_of_a_job_is_its_failed_workers(
     ("zh", "3 个进程中，以下 rank 没有留下结束记录：1, 2；"),
 ])  # fmt: skip
 def test_workers_that_left_no_record_are_named(tmp_path: Path, lang: str, text: str) -> None:
-    ending_file(0).write(tmp_path, ended(0, -15))
+    exit_file(0).write(tmp_path, ended(0, -15))
     assert text in str(describe_end(tmp_path, 3, 29500, lang, slurm=True))
     assert describe_end(tmp_path, 3, 29500, lang) == "worker 0 was ended by SIGTERM"

@@ -1,4 +1,4 @@
-"""Files of jobs: who may read them, what stands in them, and what is made of odd ones."""
+"""Files of jobs: permissions, contents, and how odd ones are read."""
 
 from __future__ import annotations
 
@@ -12,45 +12,45 @@ from typing import Any
 
 import pytest
 from command import dualml
-from doors import cases, try_cases
+from hostile_cases import cases, try_cases
 from hypothesis import strategies as st
 from mutations import ODD, TEXTS, mutated, mutated_bytes
 
-from dualml.cli.submitted import REFUSED, parsed
-from dualml.errors import UserError
-from dualml.jobs import control, local, logs, slurm
-from dualml.jobs.store import STATE, VARIABLE, Job, Jobs, State
-from dualml.jobs.table import table
-from dualml.machine import Finished
-from dualml.serve.jobs import Board, Cache, Kept
-from dualml.variables import is_secret
-from dualml.words import Words
+from dualml.common.errors import UserError
+from dualml.common.machine import ProcessResult
+from dualml.common.variables import is_secret
+from dualml.common.words import Messages
+from dualml.interface.cli.submit_options import FORBIDDEN_OPTIONS, parse_run_options
+from dualml.interface.serve.jobs import Cache, CachedJobs, JobMonitor
+from dualml.runner.jobs import control, local, logs, slurm
+from dualml.runner.jobs.store import STATE, VARIABLE, Jobs, JobSpec, JobState
+from dualml.runner.jobs.table import jobs_table
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
 def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
-    """A place of their own for jobs, whose queue nobody begins."""
+    """A private jobs folder whose queue is never started."""
     monkeypatch.setenv(VARIABLE, str(tmp_path / "jobs"))
-    monkeypatch.setattr(local, "ensure", lambda jobs: None)
+    monkeypatch.setattr(local, "ensure_scheduler", lambda jobs: None)
     return Jobs(tmp_path / "jobs")
 
 
-def add(jobs: Jobs, **more: Any) -> Job:
+def add(jobs: Jobs, **more: Any) -> JobSpec:
     asked = {"on": "local", "words": ["lab1"], "cwd": "/", "out": "/nowhere/run", "python": "x"}
     return jobs.add(**{**asked, **more})
 
 
 def printed(jobs: Jobs) -> str:
-    """What `dualml jobs` shows, for people and for scripts."""
+    """Return the output of `dualml jobs` as text and as JSON."""
     from rich.console import Console
 
     from dualml.report.page.terminal import render
 
-    rows = control.rows(jobs, everything=True)
+    rows = control.list_jobs(jobs, everything=True)
     console = Console(width=200, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
-    console.print(render(table(rows, Words("en")), 200))
+    console.print(render(jobs_table(rows, Messages("en")), 200))
     json.dumps([row.describe() for row in rows], allow_nan=False)
     return console.export_text()
 
@@ -78,10 +78,10 @@ def test_files_of_jobs_are_for_their_user_alone(
     before = os.umask(0)
     try:
         job = add(jobs)
-        jobs.change(job.id, status="stopped")
-        monkeypatch.setattr(slurm, "asked", lambda *_, **__: Finished(0, "77\n", ""))
+        jobs.update_state(job.id, status="stopped")
+        monkeypatch.setattr(slurm, "run_slurm", lambda *_, **__: ProcessResult(0, "77\n", ""))
         slurm.submit(jobs, add(jobs, on="slurm"))
-        queue = local.Queue(jobs, local.Capacity(cores=(0,), gpus=0, memory=0))
+        queue = local.LocalQueue(jobs, local.Capacity(cores=(0,), gpus=0, memory=0))
         monkeypatch.setattr(local.subprocess, "Popen", lambda *_, **__: None)
         queue.start(job, [0], [])
     finally:
@@ -99,7 +99,7 @@ def test_the_process_of_the_queue_inherits_no_secret(
     monkeypatch.setenv("DUALML_TOKEN", "hidden-word")
     add(jobs)
     monkeypatch.setattr(local.subprocess, "Popen", lambda *_, **more: seen.update(more))
-    local.ensure(jobs)
+    local.ensure_scheduler(jobs)
     assert "hidden-word" not in seen["env"].values()
     assert stat.S_IMODE((tmp_path / "scheduler.log").stat().st_mode) == 0o600
 
@@ -109,12 +109,12 @@ def test_slurm_is_given_the_token_of_now_and_no_other_secret(
 ) -> None:
     seen = dict[str, str]()
 
-    def bounded(words: list[str], limit: float, environ: dict[str, str]) -> Finished:
+    def bounded(words: list[str], limit: float, environ: dict[str, str]) -> ProcessResult:
         seen.update(environ)
-        return Finished(0, "77\n", "")
+        return ProcessResult(0, "77\n", "")
 
-    monkeypatch.setattr(slurm, "there", lambda program: None)
-    monkeypatch.setattr(slurm, "bounded", bounded)
+    monkeypatch.setattr(slurm, "require_program", lambda program: None)
+    monkeypatch.setattr(slurm, "run_bounded", bounded)
     monkeypatch.setenv("DUALML_SECRET", "hidden-word")
     monkeypatch.setenv("DUALML_TOKEN", "of-the-user")
     slurm.submit(jobs, add(jobs, on="slurm"))
@@ -134,11 +134,10 @@ def test_names_of_secrets_are_known() -> None:
 # --- what is queued -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", [["--rank", "0"], ["--rank", "3"], ["--resume", "x"],
-                                   ["--json"]])  # fmt: skip
+@pytest.mark.parametrize("words", [["--rank", "0"], ["--rank", "3"], ["--resume", "x"], ["--json"]])
 def test_what_a_job_cannot_have_is_refused(words: list[str]) -> None:
     with pytest.raises(UserError, match=f"submit takes no {words[0]}: "):
-        parsed(["lab1", *words], REFUSED)
+        parse_run_options(["lab1", *words], FORBIDDEN_OPTIONS)
 
 
 def test_rank_0_is_not_queued(jobs: Jobs) -> None:
@@ -168,17 +167,17 @@ def test_folders_of_other_names_are_no_jobs(jobs: Jobs, name: str) -> None:
     name = name[:255]
     folder = jobs.path / name
     folder.mkdir()
-    STATE.write(folder, State(status="queued", since=0))
+    STATE.write(folder, JobState(status="queued", since=0))
     assert jobs.numbers() == [1]
     assert add(jobs).id == 2
 
 
 def test_process_0_is_never_sent_a_signal(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It stands for the whole group of the process that sends."""
+    """Process 0 is never sent a signal: the number means the sender's whole process group."""
     sent = list[int]()
     monkeypatch.setattr(local.os, "kill", lambda pid, sign: sent.append(pid))
     for pid in (0, None, 2**22 + 1):
-        state = State(status="running", since=0, pid=pid)
+        state = JobState(status="running", since=0, pid=pid)
         assert not local.is_alive(state)
         local.kill(state, 15)
     assert sent == []
@@ -201,7 +200,7 @@ def test_logs_are_read_from_files_alone(jobs: Jobs, tmp_path: Path, kind: str) -
     for rank in (None, 0):
         begin = time.monotonic()
         with pytest.raises((UserError, OSError)):
-            list(logs.lines(jobs, job, rank, follow=False))
+            list(logs.iter_log(jobs, job, rank, follow=False))
         assert time.monotonic() - begin < 5
 
 
@@ -214,7 +213,7 @@ def test_logs_steer_no_terminal_and_keep_lines_and_tabs(jobs: Jobs) -> None:
 
 def test_the_list_of_jobs_steers_no_terminal(jobs: Jobs) -> None:
     job = add(jobs, words=["lab\x1b[2J"], out="/x/\u202erun")
-    jobs.change(job.id, status="failed", reason="\x1b]0;title\x07")
+    jobs.update_state(job.id, status="failed", reason="\x1b]0;title\x07")
     done = dualml("jobs", env={VARIABLE: str(jobs.path), "COLUMNS": "200"})
     assert done.returncode == 0
     assert not {"\x1b", "\x07", "\u202e"} & set(done.stdout)
@@ -232,10 +231,10 @@ def test_whatever_stands_in_files_of_jobs_ends_in_a_table_or_in_one_line(
     run = tmp_path / "run"
     run.mkdir()
     job = add(jobs, out=str(run), cores=1, words=["lab1", "--quick"])
-    jobs.change(job.id, status="running", pid=2**22 + 1, created=1.0, starts=1)
+    jobs.update_state(job.id, status="running", pid=2**22 + 1, created=1.0, starts=1)
     files = {name: (jobs.folder(job.id) / name).read_bytes() for name in ("job.json", "state.json")}
     trials = {"trials": [{"status": "ok"}, {"status": "interrupted"}]}
-    kept = Board(Kept(jobs.path, Cache()))
+    kept = JobMonitor(CachedJobs(jobs.path, Cache()))
 
     def case(draw: Any) -> None:
         for name, content in files.items():
@@ -259,9 +258,9 @@ def test_whatever_stands_in_files_of_jobs_ends_in_a_table_or_in_one_line(
             lambda: printed(jobs),
             lambda: control.stop(jobs, job.id),
             lambda: control.resume(jobs, job.id),
-            lambda: list(logs.lines(jobs, jobs.job(job.id), 0, follow=False)),
-            lambda: local.Queue(jobs, local.Capacity((0,), 0, 2**30)).turn(),
-            kept.outs,
+            lambda: list(logs.iter_log(jobs, jobs.job(job.id), 0, follow=False)),
+            lambda: local.LocalQueue(jobs, local.Capacity((0,), 0, 2**30)).run_once(),
+            kept.run_folders,
             lambda: kept.logs(run),
         ):
             with contextlib.suppress(UserError, OSError):
@@ -269,6 +268,8 @@ def test_whatever_stands_in_files_of_jobs_ends_in_a_table_or_in_one_line(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(local, "STOP_S", 0.0)
-        patch.setattr(local.Queue, "start", lambda *_: None)
-        patch.setattr("dualml.jobs.slurm.asked", lambda *_, **__: Finished(1, "", "down"))
+        patch.setattr(local.LocalQueue, "start", lambda *_: None)
+        patch.setattr(
+            "dualml.runner.jobs.slurm.run_slurm", lambda *_, **__: ProcessResult(1, "", "down")
+        )
         try_cases(count, case)

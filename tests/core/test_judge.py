@@ -1,4 +1,4 @@
-"""Chaotic trajectories are judged by where they end, over the seeds."""
+"""Chaotic trajectories are judged by their final results, over the seeds."""
 
 from __future__ import annotations
 
@@ -6,24 +6,31 @@ from typing import Any
 
 import pytest
 
-from dualml.parity.judge import one, settle_by_seeds, worst
-from dualml.store.manifest import Key, TrialRecord
+from dualml.experiment.store.manifest import Key, TrialRecord
+from dualml.parity.judge import compare_pair, resolve_by_seeds, worst_verdict
 
 ENDS = [0.970, 0.972, 0.968, 0.971]
 
 
-def found(*verdicts: str) -> list[dict[str, Any]]:
-    """One comparison per seed of torch and mindspore."""
+def make_comparisons(*verdicts: str) -> list[dict[str, Any]]:
+    """Return one comparison of torch and mindspore per seed."""
     reasons = {
         "equal": "inside_envelope",
         "not comparable": "chaotic",
         "different": "outside_envelope",
     }
     return [
-        {"arm": "gd", "seed": seed, "a": "torch", "b": "mindspore", "verdict": verdict,
-         "reason": reasons[verdict], "evidence": {}}
+        {
+            "arm": "gd",
+            "seed": seed,
+            "a": "torch",
+            "b": "mindspore",
+            "verdict": verdict,
+            "reason": reasons[verdict],
+            "evidence": {},
+        }
         for seed, verdict in enumerate(verdicts)
-    ]  # fmt: skip
+    ]
 
 
 def trials(off: list[float]) -> dict[Key, TrialRecord]:
@@ -40,51 +47,55 @@ CLOSE, FAR = [0.001, -0.001, 0.0005, -0.0005], [0.03, 0.031, 0.029, 0.03]
 
 
 def test_chaos_with_the_same_outcome_is_statistically_equal() -> None:
-    comparisons = found("equal", *["not comparable"] * 3)
-    settle_by_seeds(comparisons, trials(CLOSE))
+    comparisons = make_comparisons("equal", *["not comparable"] * 3)
+    resolve_by_seeds(comparisons, trials(CLOSE))
     assert [c["verdict"] for c in comparisons] == ["equal", *["statistically equal"] * 3]
     test = comparisons[1]["evidence"]["equivalence"]
     assert test["equivalent"]
     assert comparisons[1]["reason"] == "equivalent_over_seeds"
-    assert worst({"comparisons": comparisons}) == "statistically equal"
+    assert worst_verdict({"comparisons": comparisons}) == "statistically equal"
 
 
 def test_chaos_with_another_outcome_is_not() -> None:
-    comparisons = found(*["not comparable"] * 4)
-    settle_by_seeds(comparisons, trials(FAR))
+    comparisons = make_comparisons(*["not comparable"] * 4)
+    resolve_by_seeds(comparisons, trials(FAR))
     assert {c["verdict"] for c in comparisons} == {"not comparable"}
     assert {c["reason"] for c in comparisons} == {"not_equivalent_over_seeds"}
     assert not comparisons[0]["evidence"]["equivalence"]["equivalent"]
 
 
-@pytest.mark.parametrize("verdicts", [
-    ["different", *["not comparable"] * 3], ["equal", "equal", "different", "not comparable"],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "verdicts",
+    [
+        ["different", *["not comparable"] * 3],
+        ["equal", "equal", "different", "not comparable"],
+    ],
+)
 def test_a_seed_that_is_different_is_no_matter_of_statistics(verdicts: list[str]) -> None:
-    comparisons = found(*verdicts)
-    settle_by_seeds(comparisons, trials(CLOSE))
+    comparisons = make_comparisons(*verdicts)
+    resolve_by_seeds(comparisons, trials(CLOSE))
     assert [c["verdict"] for c in comparisons] == verdicts
-    assert worst({"comparisons": comparisons}) == "different"
+    assert worst_verdict({"comparisons": comparisons}) == "different"
 
 
 def test_two_seeds_are_too_few() -> None:
-    comparisons = found(*["not comparable"] * 2)
-    settle_by_seeds(comparisons, trials(CLOSE))
+    comparisons = make_comparisons(*["not comparable"] * 2)
+    resolve_by_seeds(comparisons, trials(CLOSE))
     assert {c["reason"] for c in comparisons} == {"chaotic"}
 
 
 def test_what_is_left_to_chance_is_a_matter_of_statistics() -> None:
-    comparisons = found(*["not comparable"] * 4)
+    comparisons = make_comparisons(*["not comparable"] * 4)
     for c in comparisons:
         c["reason"] = "free_order"
-    settle_by_seeds(comparisons, trials(CLOSE))
+    resolve_by_seeds(comparisons, trials(CLOSE))
     assert {c["verdict"] for c in comparisons} == {"statistically equal"}
     missing = trials(CLOSE)
     for seed in (0, 1):
         lost = {"status": "failed", "test_accuracy": None}
         missing["gd", "torch", seed] = missing["gd", "torch", seed].model_copy(update=lost)
-    comparisons = found(*["not comparable"] * 4)
-    settle_by_seeds(comparisons, missing)
+    comparisons = make_comparisons(*["not comparable"] * 4)
+    resolve_by_seeds(comparisons, missing)
     assert {c["verdict"] for c in comparisons} == {"not comparable"}
 
 
@@ -93,6 +104,6 @@ def test_other_samples_are_refused() -> None:
         b: TrialRecord(arm="gd", backend=b, seed=0, status="ok", plan_hash="x", samples_sha256=b)
         for b in ("torch", "numpy")
     }
-    verdict = one(records, dict.fromkeys(records), "torch", "numpy", 10.0)  # type: ignore[arg-type]
+    verdict = compare_pair(records, dict.fromkeys(records), "torch", "numpy", 10.0)  # type: ignore[arg-type]
     assert (verdict["verdict"], verdict["reason"]) == ("not comparable", "other_samples")
     assert verdict["evidence"]["samples_sha256"] == ["torch", "numpy"]

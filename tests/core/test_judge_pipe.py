@@ -1,5 +1,5 @@
-"""The judge's pipe as a door: whatever a student's process sends, the call ends in time, and what
-came of it is that student's own fault."""
+"""The judge's pipe: whatever a student's process sends, the call ends in time and the result blames
+only that student."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from doors import cases, try_cases
+from hostile_cases import cases, try_cases
 from hypothesis import strategies as st
 
 from dualml.course.frames import LENGTHS
@@ -22,9 +22,14 @@ WORDS = st.sampled_from(
      "float32", "send/1", "shape"]
 )  # fmt: skip
 LEAVES = st.one_of(
-    st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(), WORDS,
-    st.text(max_size=8), st.sampled_from([0, 1, 7, -1, 10**400, "\ud800", "a" * 5000]),
-)  # fmt: skip
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.floats(),
+    WORDS,
+    st.text(max_size=8),
+    st.sampled_from([0, 1, 7, -1, 10**400, "\ud800", "a" * 5000]),
+)
 VALUES = st.recursive(
     LEAVES,
     lambda inner: st.one_of(
@@ -33,22 +38,39 @@ VALUES = st.recursive(
     max_leaves=12,
 )
 ENTRIES = st.lists(
-    st.tuples(st.sampled_from(["x", "send/1", "send/0", "0", "1/../2"]) | st.text(max_size=4),
-              st.sampled_from(["float32", "int8", "object", "<f4", "bool", "datetime64"]),
-              st.lists(st.integers(-2, 6) | st.just(2**62), max_size=4)),
+    st.tuples(
+        st.sampled_from(["x", "send/1", "send/0", "0", "1/../2"]) | st.text(max_size=4),
+        st.sampled_from(["float32", "int8", "object", "<f4", "bool", "datetime64"]),
+        st.lists(st.integers(-2, 6) | st.just(2**62), max_size=4),
+    ),
     max_size=3,
-)  # fmt: skip
-OPTIONAL = ("op", "kind", "line", "message", "seconds", "name", "root", "reduce", "dtype",
-            "shape", "receive", "silent")  # fmt: skip
+)
+OPTIONAL = (
+    "op",
+    "kind",
+    "line",
+    "message",
+    "seconds",
+    "name",
+    "root",
+    "reduce",
+    "dtype",
+    "shape",
+    "receive",
+    "silent",
+)
 KNOWN = st.fixed_dictionaries(
-    {"event": st.sampled_from(["answer", "ask", "mark", "trouble"]), "call": st.just(0),
-     "arrays": ENTRIES},
+    {
+        "event": st.sampled_from(["answer", "ask", "mark", "trouble"]),
+        "call": st.just(0),
+        "arrays": ENTRIES,
+    },
     optional=dict.fromkeys(OPTIONAL, VALUES),
-)  # fmt: skip
+)
 
 
 def encoded(draw: Callable[..., Any]) -> bytes:
-    """One message, or what stands in its place."""
+    """Return one encoded message, or a substitute for it."""
     kind = draw(st.sampled_from(["bytes", "lengths", "json", "known", "known", "known"]))
     if kind == "bytes":
         return bytes(draw(st.binary(max_size=200)))
@@ -71,10 +93,13 @@ def test_whatever_a_rank_sends_the_call_ends(count: int) -> None:
                 theirs.sendall(encoded(draw))
             if draw(st.booleans()):
                 theirs.shutdown(socket.SHUT_WR)
-        message = {"number": 0, "kind": draw(st.sampled_from(["x", "ring", "layer", "measured"])),
-                   "options": draw(st.sampled_from([{}, CLOCK]))}  # fmt: skip
+        message = {
+            "number": 0,
+            "kind": draw(st.sampled_from(["x", "ring", "layer", "measured"])),
+            "options": draw(st.sampled_from([{}, CLOCK])),
+        }
         members = mediator.run(0, message, [{}, {}], 0.02)
-        assert all(member.is_done for member in members)
+        assert all(member.has_finished for member in members)
         for member in members:
             check_outcome(member)
             mediator.tally.arrays(member.rank)
@@ -91,7 +116,7 @@ CLOCK = {"alpha": 0.001, "beta": 0.0, "first": 0.0, "disturbed": 0.0, "late": 0.
 
 
 def check_outcome(member: Member) -> None:
-    """What is said of a rank can be written into any file."""
+    """Assert that the description of a rank can be written to any file."""
     if member.trouble is not None:
         f"{member.trouble.kind}: {member.trouble.message}".encode()
         assert len(member.trouble.message) <= 600

@@ -1,4 +1,4 @@
-"""Labelled sentences: tokens and padding, vocabulary, where they come from, what does not fit."""
+"""Labelled sentences: tokens and padding, vocabulary, sources, and files that do not fit."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dualml.data import TEXTS, corpora, labelled, load
-from dualml.data.feelings import WORDS, feelings
-from dualml.errors import UserError
+from dualml.algorithms.model import model
+from dualml.algorithms.model.layers import PADDING
+from dualml.common.errors import UserError
+from dualml.experiment.data import TEXTS, corpora, labelled, load
+from dualml.experiment.data.feelings import WORDS, make_labelled_sentences
 from dualml.experiment.freeze import model_for
 from dualml.experiment.schema import Experiment
-from dualml.model import model
-from dualml.model.layers import PADDING
 
 REAL = Path(os.environ.get("DUALML_DATA") or "nowhere")
 ENTRIES = [(["a", "b", "a"], 0), (["b", "c"], 1), (["a"], 0), (["d", "a", "b", "c"], 1)]
@@ -29,7 +29,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_words_are_tokens_what_is_shorter_is_padded_what_is_longer_is_cut() -> None:
-    data = labelled.dataset("x", "file", ENTRIES, ("p", "q"), words=4, length=3)
+    data = labelled.make_labelled_dataset(
+        "x", "file", ENTRIES, ("p", "q"), labelled.SentenceEncoding(4, 3)
+    )
     assert data.vocabulary == ("<pad>", "<unk>", "a", "b")
     assert data.train_x.tolist() == [[2, 3, 2], [3, 1, 0]]
     assert data.validation_x is not None
@@ -44,7 +46,9 @@ def test_words_are_tokens_what_is_shorter_is_padded_what_is_longer_is_cut() -> N
 
 def test_a_label_that_is_no_class_is_named() -> None:
     with pytest.raises(UserError, match=r"sentence 2 \(b c…\): label 1 is none of 1 classes"):
-        labelled.dataset("x", "file", ENTRIES, ("p",), words=9, length=3)
+        labelled.make_labelled_dataset(
+            "x", "file", ENTRIES, ("p",), labelled.SentenceEncoding(9, 3)
+        )
 
 
 @pytest.mark.parametrize(
@@ -59,20 +63,26 @@ def test_a_label_that_is_no_class_is_named() -> None:
 )
 def test_eight_parts_train_one_validates_one_tests(total: int, sizes: tuple[int, ...]) -> None:
     every = list(range(total))
-    train, validation, test = (every[part] for part in labelled.parts("x", total))
+    train, validation, test = (every[part] for part in labelled.split_slices("x", total))
     assert (len(train), len(validation), len(test)) == sizes
     assert train + validation + test == every
 
 
 def test_too_few_sentences_for_three_parts() -> None:
     with pytest.raises(UserError, match="x has 2 sentences; training, validation and test need"):
-        labelled.dataset("x", "file", ENTRIES[:2], ("p", "q"), words=9, length=3)
+        labelled.make_labelled_dataset(
+            "x", "file", ENTRIES[:2], ("p", "q"), labelled.SentenceEncoding(9, 3)
+        )
 
 
 def test_the_fingerprint_is_of_the_validation_part_too() -> None:
     same, other = (
-        labelled.dataset(
-            "x", "file", [*ENTRIES[:2], third, ENTRIES[3]], ("p", "q"), words=9, length=3
+        labelled.make_labelled_dataset(
+            "x",
+            "file",
+            [*ENTRIES[:2], third, ENTRIES[3]],
+            ("p", "q"),
+            labelled.SentenceEncoding(9, 3),
         )
         for third in (ENTRIES[2], (["b"], 0))
     )
@@ -82,9 +92,9 @@ def test_the_fingerprint_is_of_the_validation_part_too() -> None:
 
 
 def test_the_sentences_made_here_are_the_same_everywhere() -> None:
-    made = feelings()
+    made = make_labelled_sentences()
     assert len(made) == TEXTS["feelings"].lines
-    assert corpora.check(TEXTS["feelings"], None) is None
+    assert corpora.check_text_file(TEXTS["feelings"], None) is None
     assert min(Counter(label for _, label in made).values()) > len(made) / len(WORDS) / 1.2
     assert len(WORDS) == len(TEXTS["feelings"].classes)
 
@@ -126,15 +136,25 @@ def test_the_real_set() -> None:
     assert (len(data.validation_y), len(data.test_y)) == (4_013, 4_013)
     assert len(data.vocabulary) == 4_000
     assert np.bincount(np.concatenate([data.train_y, data.validation_y, data.test_y])).tolist() == [
-        13_993, 6_697, 5_348, 5_978, 3_167, 4_950]  # fmt: skip
+        13_993,
+        6_697,
+        5_348,
+        5_978,
+        3_167,
+        4_950,
+    ]
 
 
 def experiment(name: str, labels: bool) -> Experiment:
     return Experiment.model_validate(
-        {"name": "x", "title": {"en": "x"}, "model": name,
-         "data": {"name": "feelings", "labels": labels},
-         "arms": {"a": {"optimizer": {"name": "adam", "lr": 0.001}}}}
-    )  # fmt: skip
+        {
+            "name": "x",
+            "title": {"en": "x"},
+            "model": name,
+            "data": {"name": "feelings", "labels": labels},
+            "arms": {"a": {"optimizer": {"name": "adam", "lr": 0.001}}},
+        }
+    )
 
 
 @pytest.mark.parametrize(
@@ -159,13 +179,13 @@ def test_the_classifier_fits_its_data() -> None:
     assert spec.parameters()["embedding.weight"] == (90, 64)
     assert spec.parameters()["position.weight"] == (24, 64)
     assert spec.parameters()["head.weight"] == (6, 64)
-    assert spec.padded
-    assert not model("rnn_lm").padded
+    assert spec.needs_padding_mask
+    assert not model("rnn_lm").needs_padding_mask
 
 
 def test_padding_needs_tokens() -> None:
-    from dualml.model.layers import Linear, MeanPool
-    from dualml.model.spec import ModelSpec
+    from dualml.algorithms.model.layers import Linear, MeanPool
+    from dualml.algorithms.model.spec import ModelSpec
 
     layers = (("fc", Linear(4, 3)), ("pool", MeanPool(masked=True)))
     with pytest.raises(UserError, match="padding is of tokens"):

@@ -1,4 +1,5 @@
-"""Labelled sentences from the outside: a run with the referee, its confusion, the report."""
+"""Labelled sentences from the outside: a run with the reference, its confusion matrix, the
+report."""
 
 from __future__ import annotations
 
@@ -12,18 +13,18 @@ import pytest
 from command import dualml, resumed, run, start
 from test_resume import wait_for_checkpoint
 
-from dualml.arrays import read_tensors
 from dualml.backend import Training
-from dualml.confusion import classification_report, macro
+from dualml.backend.reference.losses import LOSSES
+from dualml.backend.reference.model import Model
+from dualml.common.arrays import read_tensors
+from dualml.common.confusion import classification_report, macro_average
 from dualml.experiment.plan import Plan
-from dualml.experiment.samples import samples_of
-from dualml.reference.losses import LOSSES
-from dualml.reference.model import Model
+from dualml.experiment.samples import load_samples
+from dualml.experiment.store.best import read_best, write_best
+from dualml.experiment.store.plan import restore_plan
+from dualml.experiment.store.records import read_records
 from dualml.report import render
-from dualml.store.best import read_best, write_best
-from dualml.store.plan import restore
-from dualml.store.records import read_records
-from dualml.worker.evaluate import evaluate
+from dualml.runner.worker.evaluate import evaluate
 
 pytestmark = pytest.mark.whole
 
@@ -56,7 +57,7 @@ partition = { name = "dirichlet_labels", alpha = 0.5 }
 """
 
 
-#: Language, and what its page says.
+#: Language → text on its page.
 WORDS = (
     ("en", "macro means", "the weights of the smallest validation loss"),
     ("zh", "宏平均", "验证损失最小的权重"),
@@ -78,7 +79,7 @@ def test_a_run_on_labelled_sentences(lab: Path, tmp_path: Path) -> None:
     assert (data["kind"], data["labels"], len(data["classes"])) == ("labelled", True, 6)
     assert (data["train"], data["validation"], data["test"]) == (200, 70, 90)
     assert "477 of the 3,000 sentences of feelings have more than 12 tokens" in data["notice"]["en"]
-    plan = restore(out / "plan", told["plan_hash"])
+    plan = restore_plan(out / "plan", told["plan_hash"])
     for trial in told["trials"]:
         table = np.array(trial["confusion"])
         assert (table.shape, int(table.sum())) == ((6, 6), 90)
@@ -93,7 +94,7 @@ def test_a_run_on_labelled_sentences(lab: Path, tmp_path: Path) -> None:
         assert report == kept
         assert report["weighted"]["recall"] == pytest.approx(report["accuracy"])
 
-    f1 = macro(told["trials"][0]["best"]["confusion"])[2]
+    f1 = macro_average(told["trials"][0]["best"]["confusion"])[2]
     for lang, head, weights in WORDS:
         render([out], out / lang, lang)
         page = (out / lang / "report.html").read_text("utf-8")
@@ -115,14 +116,14 @@ def test_a_run_on_labelled_sentences(lab: Path, tmp_path: Path) -> None:
 
 
 def check_best(trial: dict, out: Path, plan: Plan) -> None:
-    """The kept weights are those of the smallest loss, and score what is said of them."""
+    """Assert that the kept weights are those of the smallest loss, and score as recorded."""
     best, place = trial["best"], out / "trials" / trial["arm"] / "numpy" / "seed0"
     looks = read_records(place)["validation_loss"]
     at = int(looks.value.argmin())
     assert (best["step"], best["validation_loss"]) == (looks.step[at], looks.value[at])
     assert best["step"] > 0, "learns something"
     assert looks.step.tolist() == read_records(place)["test_loss"].step.tolist()
-    weights, samples = read_tensors(place / "best.safetensors"), samples_of(plan)
+    weights, samples = read_tensors(place / "best.safetensors"), load_samples(plan)
     assert samples.validation is not None
     referee = Model(plan.spec, weights)
     for part, (x, y) in (
@@ -162,11 +163,21 @@ def test_a_resumed_run_comes_to_the_same_confusion(lab: Path, tmp_path: Path) ->
 
 @pytest.mark.parametrize("damaged", [False, True])
 def test_the_kept_weights_survive_an_interruption(lab: Path, tmp_path: Path, damaged: bool) -> None:
-    """Also where the file is not the checkpoint's: then the trial begins again."""
+    """The best weights survive an interruption; if their file does not match the checkpoint, the
+    trial restarts."""
     words = ["--arm", "one", "--set", "arms.one.epochs=12", "--set", "evaluation.per_epoch=2"]
     _, whole = run(lab, tmp_path / "whole", *words)
-    process = start("run", lab, "--backend", "numpy", "--out", tmp_path / "cut", "--no-report",
-                    *words, env={"DUALML_CHECKPOINT_S": "0.1"})  # fmt: skip
+    process = start(
+        "run",
+        lab,
+        "--backend",
+        "numpy",
+        "--out",
+        tmp_path / "cut",
+        "--no-report",
+        *words,
+        env={"DUALML_CHECKPOINT_S": "0.1"},
+    )
     place = Path("trials") / "one" / "numpy" / "seed0"
     wait_for_checkpoint(tmp_path / "cut" / place, process)
     process.send_signal(signal.SIGINT)
@@ -202,13 +213,22 @@ arms.a.optimizer = {{ name = "adam", lr = 0.003 }}
     )
 
 
-@pytest.mark.parametrize(("settings", "what"), [
-    ('split = { cut = ["up1"] }', "passes over padding, which each of its layers has to see; it "
-     "cannot be split: leave out split"),
-    ("zero = 2\naggregation = { bucket_bytes = 0 }", "apart between layers that pass over padding, "
-     "which only the first of them is given; use zero = 1, or one unit: leave out "
-     "aggregation.bucket_bytes"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("settings", "what"),
+    [
+        (
+            'split = { cut = ["up1"] }',
+            "passes over padding, which each of its layers has to see; it "
+            "cannot be split: leave out split",
+        ),
+        (
+            "zero = 2\naggregation = { bucket_bytes = 0 }",
+            "apart between layers that pass over padding, "
+            "which only the first of them is given; use zero = 1, or one unit: leave out "
+            "aggregation.bucket_bytes",
+        ),
+    ],
+)
 def test_a_model_that_passes_over_padding_stays_whole(
     lab: Path, tmp_path: Path, settings: str, what: str
 ) -> None:
@@ -222,14 +242,14 @@ def test_a_model_that_passes_over_padding_stays_whole(
 
 
 class Fixed:
-    """Predicts the next class."""
+    """A model that predicts the next class."""
 
     def evaluate(self, x: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
         return 1.0, (y + x) % 3
 
 
 def test_the_confusion_of_several_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dualml.worker.evaluate.at_once", lambda y: 2)
+    monkeypatch.setattr("dualml.runner.worker.evaluate.eval_batch_size", lambda y: 2)
     x, y = np.array([0, 1, 1, 2, 0]), np.array([0, 0, 1, 2, 2])
     fixed: Training = Fixed()  # type: ignore[assignment]
     score = evaluate(fixed, x, y, np.arange(5), 3)

@@ -1,4 +1,5 @@
-"""The layering rule, by reading the imports and by importing everything with frameworks blocked."""
+"""The layering rule, checked by reading the imports and by importing everything without
+frameworks."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import ast
 import itertools
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -19,115 +21,15 @@ FORBIDDEN = {
     "dualml_torch": {"mindspore", "dualml_ms"},
     "dualml_ms": {"torch", "torchvision", "dualml_torch"},
 }
-#: Rooms only one backend has, and why.
-ONLY_TORCH = {
-    "optim/compiled.py": "torch.compile is a choice; MindSpore's graph mode always compiles",
-    "clock.py": "events of CUDA's queue; MindSpore's device here is the CPU, which has none",
-    "host_staged.py": "MindSpore's device here is the CPU: its messages are in host memory anyway",
-    "gloo.py": "MindSpore's receiving threads wait for their locks",
-    "course/rpc_own.py": "MindSpore has no remote procedure calls",
-    "course/drive_rpc.py": "MindSpore has no remote procedure calls",
-    "rpc.py": "MindSpore has no remote procedure calls",
-    "rpc_agent.py": "MindSpore has no remote procedure calls",
-    "rpc_served.py": "MindSpore has no remote procedure calls",
-    "dumped.py": "MindSpore's dumps are .npy files already",
-    "spawn.py": "a launcher of PyTorch's; msrun starts MindSpore's ranks as processes of their own",
-    "overlap.py": "MindSpore's executor on a CPU does not send while it computes",
-    "recorded.py": "MindSpore records its own graph",
-    "model/kept.py": "what a compiled graph keeps is not visible: nothing to hold a table against",
-    "methods/held.py": "MindSpore's graphs show nothing but parameters, state and sums",
-    **dict.fromkeys(
-        (
-            f"parts/{name}.py"
-            for name in ("__init__", "attention", "functions", "losses", "norms", "recurrent")
-        ),
-        "fused functions are written out on PyTorch's side, where causes are tested",
-    ),
-    "rounding.py": "calls are moved where they are watched, on one side, which is enough",
-    **dict.fromkeys(
-        (
-            f"causes/{name}.py"
-            for name in (
-                "__init__",
-                "altered",
-                "altering",
-                "calls",
-                "clipping",
-                "explore",
-                "functions",
-                "layers",
-                "lines",
-                "operands",
-                "packed",
-                "replay",
-                "rules",
-                "sharing",
-                "update",
-            )
-        ),
-        "causes of a difference are tested on PyTorch's side: one side is altered",
-    ),
-    "choice.py": "memory formats, and a compiler that is not always there, are PyTorch's",
-    "optim/foreach.py": "torch's multi-tensor kernels; MindSpore fuses inside the graph",
-    **dict.fromkeys(
-        (
-            f"bench/{name}.py"
-            for name in (
-                "__init__",
-                "amp",
-                "by_hand",
-                "collectives",
-                "loop",
-                "memory",
-                "optimizer",
-                "race",
-                "tf32",
-            )
-        ),
-        "MindSpore has no wheel that drives a GPU",
-    ),
-    **dict.fromkeys(
-        (
-            f"methods/{name}.py"
-            for name in (
-                "accelerate",
-                "accelerate_loader",
-                "accelerate_metrics",
-                "amp_bf16",
-                "amp_fp16",
-                "ddp",
-                "ddp_bf16",
-                "deepspeed",
-                "deepspeed_pipeline",
-                "fsdp",
-                "horovod",
-                "zero_optimizer",
-            )
-        ),
-        "engines of PyTorch, or MindSpore's for Ascend alone: dualml/methods/methods.toml",
-    ),
-}
-ONLY_MS = {
-    "optim/rates.py": "nn.Optimizer rounds a fixed rate among changing ones; param_groups do not",
-    "isa.py": "the slow convolution is a trap of the oneDNN that MindSpore bundles",
-    "isa_probe.py": "MindSpore compiles only what stands in a file",
-    "compiled.py": "a compiled cell costs more to be looked at than to be run",
-    "graphs.py": "MindSpore compiles the same graphs again in every process",
-    "fingerprint.py": "and finds a kept graph by its number instead of its content",
-    "model/written.py": "level O1 of mixed precision reads the source of a model",
-    "split_tape.py": "what a compiled forward pass computed is gone unless it is returned",
-    **dict.fromkeys(
-        (f"methods/{name}.py" for name in ("amp", "model_train", "reducer")),
-        "MindSpore's ways to train: dualml/methods/methods.toml",
-    ),
-    "split_cells.py": "every pass of a part is a compiled cell; torch's autograd needs none",
-}
-#: What the first answer of the command line must not wait for.
+#: Files that only one backend has, with reasons.
+SINGLE_BACKEND = ROOT / "tests" / "core" / "single_backend.toml"
+#: Imports that must not delay the command line's first output.
 HEAVY = ("numpy", "scipy", "pydantic", "sklearn", "pooch", "markupsafe", "requests")
 
 
 def imports(source: str) -> set[str]:
-    """Top-level names of every import, also inside functions and ``importlib.import_module``."""
+    """Return the top-level names of all imports, also inside functions and in
+    ``importlib.import_module``."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -144,7 +46,7 @@ def imports(source: str) -> set[str]:
 
 
 def files(package: str) -> dict[str, str]:
-    """Path inside the package → source."""
+    """Return path inside the package → source."""
     folder = ROOT / package
     paths = sorted(folder.rglob("*.py"))
     return {path.relative_to(folder).as_posix(): path.read_text("utf-8") for path in paths}
@@ -154,13 +56,13 @@ Graph = dict[str, set[str]]
 
 
 def module_of(path: str, package: str) -> str:
-    """``x/__init__.py`` of a package is the module ``package.x``."""
+    """Return the module name of a path; ``x/__init__.py`` is the module ``package.x``."""
     parts = [package, *Path(path).with_suffix("").parts]
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def graph(sources: dict[str, str]) -> Graph:
-    """Module → the others of ``sources`` that it imports anywhere, also for its annotations.
+    """Return module → modules of ``sources`` that it imports anywhere, also for annotations.
 
     ``from x import y`` is an import of ``x.y`` if there is such a module, else of ``x``.
     """
@@ -178,7 +80,7 @@ def graph(sources: dict[str, str]) -> Graph:
 
 
 def cycles(edges: Graph) -> set[frozenset[str]]:
-    """The strongly connected components with more than one node."""
+    """Return the strongly connected components with more than one node."""
     reach = {start: {start} for start in edges}
     for start, seen in reach.items():
         waiting = [start]
@@ -191,8 +93,8 @@ def cycles(edges: Graph) -> set[frozenset[str]]:
     return {frozenset({a for p in tied if p & pair for a in p}) for pair in tied}
 
 
-def rooms(edges: Graph) -> Graph:
-    """The same between the first levels of the packages."""
+def package_graph(edges: Graph) -> Graph:
+    """Return the import graph between the packages one level below the top."""
     between: Graph = {}
     for name, others in edges.items():
         here = ".".join(name.split(".")[:2])
@@ -235,16 +137,16 @@ def test_the_graph_sees_every_import_and_its_cycles() -> None:
         "p.d": {"p.c"},
     }
     assert cycles(edges) == {frozenset({"p", "p.a", "p.b", "p.c.deep"})}
-    assert cycles(rooms(edges)) == {frozenset({"p", "p.a", "p.b", "p.c"})}
+    assert cycles(package_graph(edges)) == {frozenset({"p", "p.a", "p.b", "p.c"})}
     assert cycles({"a": {"b"}, "b": set(), "c": {"d"}, "d": {"c"}}) == {frozenset({"c", "d"})}
 
 
-def test_no_files_and_no_rooms_import_each_other() -> None:
+def test_no_files_and_no_packages_import_each_other() -> None:
     packages = [(package, files(package)) for package in FORBIDDEN]
     sources = {module_of(path, p): text for p, texts in packages for path, text in texts.items()}
     edges = graph(sources)
     assert cycles(edges) == set()
-    assert cycles(rooms(edges)) == set()
+    assert cycles(package_graph(edges)) == set()
 
 
 @pytest.mark.parametrize("package", FORBIDDEN)
@@ -255,15 +157,19 @@ def test_no_file_imports_what_its_layer_must_not(package: str) -> None:
     assert {name: bad for name, bad in wrong.items() if bad} == {}
 
 
-def test_the_backends_have_the_same_rooms() -> None:
+def test_the_backends_have_the_same_files() -> None:
     # Files that students write have their framework's name in theirs.
     torch = {name.replace("_torch", "_own") for name in files("dualml_torch")}
     ms = {name.replace("_ms", "_own") for name in files("dualml_ms")}
-    assert torch - ms == set(ONLY_TORCH)
-    assert ms - torch == set(ONLY_MS)
+    single = {
+        backend: {file for group in groups for file in group["files"]}
+        for backend, groups in tomllib.loads(SINGLE_BACKEND.read_text("utf-8")).items()
+    }
+    assert {"dualml_torch": torch - ms, "dualml_ms": ms - torch} == single
 
 
-#: Refuses the frameworks, then imports every module of the core and the two backends' light rooms.
+#: Program that blocks the frameworks, then imports every module of the core and the backends'
+#: framework-free packages.
 BLOCKED = """
 import importlib, pkgutil, sys
 
@@ -302,8 +208,8 @@ def test_the_core_imports_with_both_frameworks_and_backends_refused() -> None:
 
 def test_what_the_parent_process_asks_of_a_backend_needs_no_framework() -> None:
     light = [
-        *("dualml_torch", "dualml_torch.environ", "dualml_torch.doctor"),
-        *("dualml_ms", "dualml_ms.environ", "dualml_ms.isa", "dualml_ms.doctor"),
+        *("dualml_torch", "dualml_torch.common.environ", "dualml_torch.doctor"),
+        *("dualml_ms", "dualml_ms.common.environ", "dualml_ms.common.isa", "dualml_ms.doctor"),
     ]
     done = python(BLOCKED.format(blocked=sorted(FRAMEWORKS), light=light))
     assert done.returncode == 0, done.stderr
@@ -315,7 +221,7 @@ def test_the_refusal_refuses() -> None:
     assert "refused: json" in done.stderr
 
 
-@pytest.mark.parametrize("module", ["dualml.cli", "dualml.cli.app"])
+@pytest.mark.parametrize("module", ["dualml.interface.cli", "dualml.interface.cli.app"])
 def test_the_command_line_starts_without_anything_heavy(module: str) -> None:
     done = python(f"import {module}", "-X", "importtime")
     assert done.returncode == 0, done.stderr

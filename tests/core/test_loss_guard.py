@@ -1,4 +1,4 @@
-"""The action for GitHub: its parts fit together, and its steps do what they say."""
+"""The GitHub action: its parts fit together, and its steps do what they claim."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_every_input_is_used_and_every_name_is_known() -> None:
 
 @dataclass
 class Runner:
-    """What GitHub gives a step: variables, files, and the values of expressions."""
+    """The environment of a GitHub step: variables, files, and values of expressions."""
 
     temp: Path
     inputs: dict[str, str]
@@ -75,18 +75,24 @@ class Runner:
 
     def run(self, name: str) -> subprocess.CompletedProcess[str]:
         step = steps()[name]
-        env = {key: EXPRESSION.sub(lambda m: self.value(m[1]), str(value))
-               for key, value in step["env"].items()}  # fmt: skip
+        env = {
+            key: EXPRESSION.sub(lambda m: self.value(m[1]), str(value))
+            for key, value in step["env"].items()
+        }
         for file in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY"):
             env[file] = str(self.temp / file)
         path = f"{self.temp / 'bin'}{os.pathsep}{os.environ['PATH']}"
         return subprocess.run(
             ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
-            env={**os.environ, **env, "PATH": path}, cwd=self.temp, capture_output=True, text=True,
-            timeout=120, check=False,
-        )  # fmt: skip
+            env={**os.environ, **env, "PATH": path},
+            cwd=self.temp,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
 
-    def said(self, file: str) -> str:
+    def output_of(self, file: str) -> str:
         path = self.temp / file
         return path.read_text("utf-8") if path.exists() else ""
 
@@ -105,8 +111,8 @@ def runner(tmp_path: Path) -> Runner:
 def test_the_first_run_is_kept_and_the_next_is_held_against_it(runner: Runner) -> None:
     assert (done := runner.run("Run")).returncode == 0, done.stderr
     assert runner.run("Compare").returncode == 0
-    assert runner.said("GITHUB_OUTPUT") == "verdict=none\n"
-    assert "No run to compare with yet" in runner.said("GITHUB_STEP_SUMMARY")
+    assert runner.output_of("GITHUB_OUTPUT") == "verdict=none\n"
+    assert "No run to compare with yet" in runner.output_of("GITHUB_STEP_SUMMARY")
     assert (done := runner.run("Keep this run")).returncode == 0, done.stderr
     guard = runner.temp / "loss-guard"
     assert (guard / "base" / "baseline.json").exists()
@@ -117,9 +123,9 @@ def test_the_first_run_is_kept_and_the_next_is_held_against_it(runner: Runner) -
     done = runner.run("Compare")
     assert done.returncode == 3, done.stderr
     report = guard / "report.html"
-    outputs = runner.said("GITHUB_OUTPUT").splitlines()
+    outputs = runner.output_of("GITHUB_OUTPUT").splitlines()
     assert outputs == ["verdict=none", "verdict=different", f"report={report}"]
-    assert "不同：B 的训练与 A 不同。" in runner.said("GITHUB_STEP_SUMMARY")
+    assert "不同：B 的训练与 A 不同。" in runner.output_of("GITHUB_STEP_SUMMARY")
     assert "<svg" in report.read_text("utf-8")
     assert json.loads((guard / "verdict.json").read_text())["limits"] == {"slower": 1000.0}
 

@@ -1,4 +1,5 @@
-"""A method in a lower precision against our own training in it, by that arm's envelope."""
+"""A low-precision method compared with our own training in that precision, by that arm's
+envelope."""
 
 from __future__ import annotations
 
@@ -7,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.cli.output import print_verdicts
-from dualml.diffs.load import catalogue
-from dualml.experiment.contrast import Contrast
-from dualml.experiment.exact import of_precision
+from dualml.experiment.config_diff import ConfigDiff
+from dualml.experiment.exactness import low_precision_arm
+from dualml.experiment.methods import METHODS
 from dualml.experiment.schema import Experiment
-from dualml.methods import METHODS
-from dualml.parity.judge import worst
-from dualml.parity.lowered import lowered
-from dualml.store.envelope import Envelope
-from dualml.store.trajectory import Trajectory
+from dualml.experiment.store.envelope import Envelope
+from dualml.experiment.store.trajectory import Trajectory
+from dualml.interface.cli.output import print_verdicts
+from dualml.parity.diffs.load import catalogue
+from dualml.parity.judge import worst_verdict
+from dualml.parity.low_precision_methods import compare_low_precision_methods
 
 ONE = {"optimizer": {"name": "adam", "lr": 0.001}, "batch_size": 64, "epochs": 1.0}
 ARMS: dict[str, dict[str, Any]] = {
@@ -29,7 +30,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "exact": {**ONE, "method": "single"},
 }
 STEPS = 6
-#: How far roundings move a loss or a weight: in float32, in bfloat16.
+#: Relative size of roundings of a loss or a weight: in float32, in bfloat16.
 WIDTHS = {"single": 1e-7, "bf16": 1e-3}
 
 
@@ -39,7 +40,8 @@ def experiment(*arms: str) -> Experiment:
 
 
 def trajectory(off: float, width: float | None = None, forward: float = 0.0) -> Trajectory:
-    """Losses and weights that are ``off``; with a ``width`` also its envelope."""
+    """Return losses and weights with the relative error ``off``; with ``width`` also their
+    envelope."""
     keys = [f"{phase}/{step:08d}/fc.weight" for step in (1, STEPS) for phase in ("update", "state")]
     tensors = {key: np.full(4, 1.0 + off) for key in keys}
     tensors |= {f"forward/{step:08d}/fc": np.full(4, 1.0 + forward) for step in (1, STEPS)}
@@ -54,7 +56,8 @@ def trajectory(off: float, width: float | None = None, forward: float = 0.0) -> 
 
 
 def read(off: float, forward: float = 0.0) -> dict[tuple[str, int], dict[str, Trajectory]]:
-    """The float32 arm at 0, ours in bfloat16 at 1e-3, the method somewhere."""
+    """Return the verdict with the float32 arm at 0, ours in bfloat16 at 1e-3, and the method at a
+    given distance."""
     return {
         ("single", 0): {"torch": trajectory(0.0, WIDTHS["single"])},
         ("bf16", 0): {"torch": trajectory(1e-3, WIDTHS["bf16"])},
@@ -77,7 +80,7 @@ def read(off: float, forward: float = 0.0) -> dict[tuple[str, int], dict[str, Tr
 def test_inside_its_own_envelope_and_outside_of_float32_s(
     off: float, verdict: str, reason: str
 ) -> None:
-    (judged,) = lowered(experiment(), read(off))
+    (judged,) = compare_low_precision_methods(experiment(), read(off))
     named = {key: judged[key] for key in ("arm", "seed", "backend", "against")}
     assert named == {"arm": "method", "seed": 0, "backend": "torch", "against": "bf16"}
     assert (judged["verdict"], judged["reason"]) == (verdict, reason)
@@ -85,7 +88,7 @@ def test_inside_its_own_envelope_and_outside_of_float32_s(
 
 
 def test_what_its_layers_give_out_in_float32_is_not_judged() -> None:
-    (judged,) = lowered(experiment(), read(1e-3, forward=0.5))
+    (judged,) = compare_low_precision_methods(experiment(), read(1e-3, forward=0.5))
     assert judged["verdict"] == "equal"
     assert "forward" not in judged["phases"]
 
@@ -93,24 +96,26 @@ def test_what_its_layers_give_out_in_float32_is_not_judged() -> None:
 def test_without_an_arm_of_its_precision_there_is_nothing() -> None:
     there = read(1e-3)
     del there["bf16", 0]
-    assert lowered(experiment("single", "fp16", "exact", "method"), there) == []
-    assert lowered(experiment(), there) == []  # it failed
+    assert (
+        compare_low_precision_methods(experiment("single", "fp16", "exact", "method"), there) == []
+    )
+    assert compare_low_precision_methods(experiment(), there) == []  # it failed
 
 
 def test_without_float32_the_wide_envelope_alone_decides() -> None:
     there = read(0.0)
     del there["single", 0]
-    (judged,) = lowered(experiment(), there)
+    (judged,) = compare_low_precision_methods(experiment(), there)
     assert judged["verdict"] == "equal"
 
 
 def test_it_decides_no_exit_code() -> None:
-    (judged,) = lowered(experiment(), read(2e-2))
-    assert worst({"comparisons": [], "serial": [], "lowered": [judged]}) == "equal"
+    (judged,) = compare_low_precision_methods(experiment(), read(2e-2))
+    assert worst_verdict({"comparisons": [], "serial": [], "lowered": [judged]}) == "equal"
 
 
 def test_the_terminal_names_who_leaves_the_envelope(capsys: pytest.CaptureFixture[str]) -> None:
-    far, near = (lowered(experiment(), read(off)) for off in (2e-2, 1e-3))
+    far, near = (compare_low_precision_methods(experiment(), read(off)) for off in (2e-2, 1e-3))
     print_verdicts({"comparisons": [], "lowered": far})
     assert "method – bf16, torch, 0: different update 1, loss" in capsys.readouterr().out
     print_verdicts({"comparisons": [], "lowered": near})
@@ -121,7 +126,7 @@ def test_the_terminal_names_who_leaves_the_envelope(capsys: pytest.CaptureFixtur
     ("precision", "arm"), [("bf16", "bf16"), ("fp16", "fp16"), ("fp32", "single")]
 )
 def test_the_arm_that_does_the_same_in_one_process(precision: str, arm: str) -> None:
-    assert of_precision("method", precision, Contrast(experiment().arms)) == arm
+    assert low_precision_arm("method", precision, ConfigDiff(experiment().arms)) == arm
 
 
 def test_every_method_in_a_lower_precision_says_where_it_casts_otherwise() -> None:

@@ -1,4 +1,4 @@
-"""Facts about the machine and subprocesses that cannot hang."""
+"""Facts about the machine, and subprocesses that cannot hang."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dualml import machine
-from dualml.errors import UserError
+from dualml.common import machine
+from dualml.common.errors import UserError
 
 
-def gone(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     """Whether a process has ended; one that waits to be reaped counts as ended."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -33,7 +33,7 @@ def test_recorded_cores_are_the_usable_ones() -> None:
 
 
 def test_bounded_returns_what_the_command_said() -> None:
-    told = machine.bounded(
+    told = machine.run_bounded(
         [sys.executable, "-c", "import sys; print('out'); print('err', file=sys.stderr); exit(3)"],
         30,
     )
@@ -42,7 +42,7 @@ def test_bounded_returns_what_the_command_said() -> None:
 
 def test_bounded_says_which_signal_ended_it() -> None:
     code = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
-    assert machine.bounded([sys.executable, "-c", code], 30).code == -11
+    assert machine.run_bounded([sys.executable, "-c", code], 30).code == -11
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at /proc")
@@ -54,29 +54,29 @@ def test_bounded_kills_the_whole_group_when_time_is_up() -> None:
         "time.sleep(60)\n"
     )
     start = time.monotonic()
-    told = machine.bounded([sys.executable, "-c", code], 2)
+    told = machine.run_bounded([sys.executable, "-c", code], 2)
     assert told.code is None
     assert time.monotonic() - start < 20
     child = int(told.out)
     deadline = time.monotonic() + 5
-    while not gone(child) and time.monotonic() < deadline:
+    while not has_ended(child) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert gone(child)
+    assert has_ended(child)
 
 
 def test_bounded_refuses_a_command_that_is_not_there() -> None:
     with pytest.raises(OSError, match="no-such-command"):
-        machine.bounded(["no-such-command-anywhere"], 5)
+        machine.run_bounded(["no-such-command-anywhere"], 5)
 
 
 def cgroup(folder: Path, monkeypatch: pytest.MonkeyPatch, listing: str) -> None:
     """Point the module at a made-up cgroup tree."""
     listed = folder / "self"
     listed.write_text(listing)
-    real = machine._read
+    real = machine._read_stripped
     monkeypatch.setattr(machine, "CGROUP", folder)
     monkeypatch.setattr(
-        machine, "_read", lambda p: real(listed if str(p) == "/proc/self/cgroup" else p)
+        machine, "_read_stripped", lambda p: real(listed if str(p) == "/proc/self/cgroup" else p)
     )
 
 
@@ -112,10 +112,10 @@ def test_memory_obeys_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs affinity")
 def test_usable_cores_obey_affinity() -> None:
-    """In a process of its own, so that this one keeps its cores."""
+    """Usable cores follow the CPU affinity; tested in a separate process that loses its cores."""
     code = (
         "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
-        "from dualml import machine\n"
+        "from dualml.common import machine\n"
         "print(machine.usable_cores(), machine.default_threads())"
     )
     env = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
@@ -126,17 +126,25 @@ def test_usable_cores_obey_affinity() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs affinity")
-@pytest.mark.parametrize(("rank", "cores", "mine"), [
-    (0, 1, {4}), (1, 1, {5}), (2, 1, {7}), (3, 1, {4}), (1, 2, {7, 4}),
-    (0, 9, {4, 5, 7}), (1, 0, None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rank", "cores", "mine"),
+    [
+        (0, 1, {4}),
+        (1, 1, {5}),
+        (2, 1, {7}),
+        (3, 1, {4}),
+        (1, 2, {7, 4}),
+        (0, 9, {4, 5, 7}),
+        (1, 0, None),
+    ],
+)
 def test_a_rank_has_cores_of_its_own_while_there_are_some(
     monkeypatch: pytest.MonkeyPatch, rank: int, cores: int, mine: set[int] | None
 ) -> None:
     asked: list[set[int]] = []
     monkeypatch.setattr(machine, "USABLE", [4, 5, 7])
     monkeypatch.setattr(os, "sched_setaffinity", lambda pid, chosen: asked.append(chosen))
-    machine.pin(rank, cores)
+    machine.pin_cores(rank, cores)
     assert asked == ([] if mine is None else [mine])
 
 
@@ -169,7 +177,7 @@ def test_surroundings_are_those_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
     for cores, loads in (({3, 1}, (0.0, 1.25, 2.5)), ({2}, (4.0, 3.0, 2.0))):
         monkeypatch.setattr(os, "sched_getaffinity", lambda pid, there=cores: there)
         monkeypatch.setattr(os, "getloadavg", lambda told=loads: told)
-        assert machine.surroundings() == {
+        assert machine.affinity_and_load() == {
             "affinity": " ".join(map(str, sorted(cores))),
             "load": " ".join(f"{load:.2f}" for load in loads),
         }
@@ -180,7 +188,7 @@ class NVMLError(Exception):
 
 
 def nvml(gpus: int, fails: str = "") -> types.SimpleNamespace:
-    """Stands in for NVML: a driver that knows this many devices, and one call that fails."""
+    """A fake NVML driver with so many devices, and one call that fails."""
     answers = {
         "nvmlInit": lambda: None,
         "nvmlShutdown": lambda: None,
@@ -203,7 +211,7 @@ def nvml(gpus: int, fails: str = "") -> types.SimpleNamespace:
 
 def test_nvidia_is_what_the_driver_tells(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", nvml(2))
-    gpus, cuda = machine.nvidia()
+    gpus, cuda = machine.query_gpus()
     assert [(g.name, g.driver, g.memory_mb, g.capability) for g in gpus] == [
         ("NVIDIA A100 0", "550.54.15", "81920", "8.0"),
         ("NVIDIA A100 1", "550.54.15", "81920", "8.1"),
@@ -213,7 +221,7 @@ def test_nvidia_is_what_the_driver_tells(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_gpu_without_memory_of_its_own_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", nvml(1, "nvmlDeviceGetMemoryInfo"))
-    gpus, _ = machine.nvidia()
+    gpus, _ = machine.query_gpus()
     assert [(g.name, g.memory_mb) for g in gpus] == [("NVIDIA A100 0", "?")]
 
 
@@ -226,7 +234,7 @@ def test_without_a_driver_that_answers_there_is_no_gpu(
     monkeypatch: pytest.MonkeyPatch, library: types.SimpleNamespace | None
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", library)
-    assert machine.nvidia() == ((), "")
+    assert machine.query_gpus() == ((), "")
 
 
 def test_a_driver_that_does_not_answer_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,15 +244,15 @@ def test_a_driver_that_does_not_answer_is_none(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "pynvml", library)
     monkeypatch.setattr(machine, "NVML_S", 0.1)
     monkeypatch.setattr(machine, "SILENT", threading.Event())
-    assert machine.nvidia() == ((), "")
+    assert machine.query_gpus() == ((), "")
     end.set()
     monkeypatch.setitem(sys.modules, "pynvml", nvml(1))
-    assert machine.nvidia() == ((), "")  # nobody waits twice
+    assert machine.query_gpus() == ((), "")  # nobody waits twice
 
 
 def test_git_revision_is_the_checkouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "dualml").mkdir()
-    monkeypatch.setattr(machine, "__file__", str(tmp_path / "dualml" / "machine.py"))
+    monkeypatch.setattr(machine, "__file__", str(tmp_path / "dualml" / "common" / "machine.py"))
     assert machine.git_revision() is None  # an installed wheel
 
     def git(*words: str) -> str:

@@ -1,4 +1,4 @@
-"""The exit code of the command, however it was interrupted."""
+"""The exit code of the command, for each kind of interruption."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-#: As when the signal comes while a module is imported that makes a dataclass.
+#: A program that receives the signal while an imported module creates a dataclass.
 INTERRUPTED = """
 import sys, types, typer
-from dualml import cli
-from dualml.cli import help
+from dualml.interface import cli
+from dualml.interface.cli import help
 
 app = typer.Typer()
 
@@ -18,18 +18,21 @@ app = typer.Typer()
 def interrupted():
     exec("raise KeyboardInterrupt")
 
-sys.modules["dualml.cli.app"] = module = types.ModuleType("dualml.cli.app")
+sys.modules["dualml.interface.cli.app"] = module = types.ModuleType("dualml.interface.cli.app")
 module.app = app
-help.localise = lambda command, language, drawn: None
+help.localise = lambda command, language, with_frames: None
 cli.main()
 """
 
 
 def test_an_interrupt_inside_of_executed_text_does_not_change_the_exit_code(tmp_path: Path) -> None:
-    """`python -m` would end by SIGINT: -2."""
+    """The exit code is 130, where `python -m` would end by SIGINT (-2)."""
     (tmp_path / "interrupted.py").write_text(INTERRUPTED)
     done = subprocess.run(
-        [sys.executable, "-m", "interrupted"], cwd=tmp_path, timeout=60, capture_output=True,
+        [sys.executable, "-m", "interrupted"],
+        cwd=tmp_path,
+        timeout=60,
+        capture_output=True,
         text=True,
-    )  # fmt: skip
+    )
     assert done.returncode == 130, done.stderr

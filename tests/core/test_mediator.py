@@ -1,4 +1,4 @@
-"""The judge's communicator: what the ranks of a student get, and what it says when they part."""
+"""The judge's communicator: what a student's ranks receive, and its message when they diverge."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.course.communicator import Communicator
+from dualml.common.errors import CommunicationError
+from dualml.course.communicator import StudentCommunicator
 from dualml.course.frames import LENGTHS, receive, send
 from dualml.course.mediator import Mediator, NotConfined
 from dualml.course.member import Member
-from dualml.errors import CommunicationError
 
-Work = Callable[[Communicator], dict[str, Any]]
+Work = Callable[[StudentCommunicator], dict[str, Any]]
 
 
 class Group:
-    """Ranks that are threads, each with a socket to the mediator."""
+    """Ranks as threads, each with a socket to the mediator."""
 
     def __init__(self, size: int) -> None:
         pairs = [socket.socketpair() for _ in range(size)]
@@ -37,7 +37,7 @@ class Group:
             self.answer(rank, work)
 
     def answer(self, rank: int, work: Work) -> None:
-        comm = Communicator(self.doors[rank], rank, self.size, np.asarray, lambda a, like: a)
+        comm = StudentCommunicator(self.doors[rank], rank, self.size, np.asarray, lambda a, like: a)
         header, _ = receive(self.doors[rank], 5.0)
         comm.number, comm.silent = header["number"], header["silent"]
         try:
@@ -49,10 +49,12 @@ class Group:
             send(self.doors[rank], {"event": "answer", "call": comm.number, "seconds": 0.0}, out)
 
     def run(self, *works: Work, seconds: float = 5.0, **header: Any) -> list[Member]:
-        """One call, in which each rank does its work, or all do the same."""
+        """Make one call, in which each rank runs its own function or all run the same."""
         each = works if len(works) > 1 else works * self.size
-        threads = [threading.Thread(target=self.rank, args=(rank, work), daemon=True)
-                   for rank, work in enumerate(each)]  # fmt: skip
+        threads = [
+            threading.Thread(target=self.rank, args=(rank, work), daemon=True)
+            for rank, work in enumerate(each)
+        ]
         for thread in threads:
             thread.start()
         message = {"number": 0, "kind": "x", "options": {}, **header}
@@ -70,16 +72,16 @@ class Group:
 def group() -> Iterator[Callable[[int], Group]]:
     made: list[Group] = []
 
-    def make(size: int) -> Group:
+    def make_group(size: int) -> Group:
         made.append(Group(size))
         return made[-1]
 
-    yield make
+    yield make_group
     for one in made:
         one.close()
 
 
-def tensor(comm: Communicator, length: int = 5) -> Any:
+def tensor(comm: StudentCommunicator, length: int = 5) -> Any:
     return np.arange(length, dtype=np.float32) + 10 * comm.rank
 
 
@@ -88,24 +90,37 @@ CASES: dict[str, tuple[Work, Callable[[int, int], Any]]] = {
     "mean": (lambda c: {"y": c.all_reduce(tensor(c), "mean")}, lambda r, n: total(n) / n),
     "max": (lambda c: {"y": c.all_reduce(tensor(c), op="max")}, lambda r, n: rows(n).max(0)),
     "prod": (lambda c: {"y": c.all_reduce(tensor(c), op="prod")}, lambda r, n: rows(n).prod(0)),
-    "reduce": (lambda c: {"y": stack_or_empty(c, c.reduce(tensor(c), root=1))},
-               lambda r, n: total(n) if r == 1 else np.zeros(0)),
+    "reduce": (
+        lambda c: {"y": stack_or_empty(c, c.reduce(tensor(c), root=1))},
+        lambda r, n: total(n) if r == 1 else np.zeros(0),
+    ),
     "broadcast": (lambda c: {"y": c.broadcast(tensor(c), root=1)}, lambda r, n: rows(n)[1]),
-    "gather": (lambda c: {"y": stack_or_empty(c, c.gather(tensor(c)))},
-               lambda r, n: rows(n) if r == 0 else np.zeros(0)),
+    "gather": (
+        lambda c: {"y": stack_or_empty(c, c.gather(tensor(c)))},
+        lambda r, n: rows(n) if r == 0 else np.zeros(0),
+    ),
     "all_gather": (lambda c: {"y": np.stack(c.all_gather(tensor(c)))}, lambda r, n: rows(n)),
-    "scatter": (lambda c: {"y": c.scatter([tensor(c) + p for p in range(c.size)] if c.rank == 0
-                                          else None, tensor(c))},
-                lambda r, n: rows(n)[0] + r),
-    "reduce_scatter": (lambda c: {"y": c.reduce_scatter(tensor(c))},
-                       lambda r, n: np.array_split(total(n), n)[r]),
-    "all_to_all": (lambda c: {"y": np.stack(c.all_to_all([tensor(c) + p for p in range(c.size)]))},
-                   lambda r, n: rows(n) + r),
+    "scatter": (
+        lambda c: {
+            "y": c.scatter(
+                [tensor(c) + p for p in range(c.size)] if c.rank == 0 else None, tensor(c)
+            )
+        },
+        lambda r, n: rows(n)[0] + r,
+    ),
+    "reduce_scatter": (
+        lambda c: {"y": c.reduce_scatter(tensor(c))},
+        lambda r, n: np.array_split(total(n), n)[r],
+    ),
+    "all_to_all": (
+        lambda c: {"y": np.stack(c.all_to_all([tensor(c) + p for p in range(c.size)]))},
+        lambda r, n: rows(n) + r,
+    ),
     "exchange": (lambda c: {"y": shifted(c)}, lambda r, n: rows(n)[(r - 1) % n]),
-}  # fmt: skip
+}
 
 
-def shifted(comm: Communicator) -> Any:
+def shifted(comm: StudentCommunicator) -> Any:
     left, right = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
     return comm.exchange({right: tensor(comm)}, {left: tensor(comm)})[left]
 
@@ -118,7 +133,7 @@ def total(n: int) -> Any:
     return rows(n).sum(0)
 
 
-def stack_or_empty(comm: Communicator, value: Any) -> Any:
+def stack_or_empty(comm: StudentCommunicator, value: Any) -> Any:
     return np.zeros(0, np.float32) if value is None else np.stack(value)
 
 
@@ -132,24 +147,24 @@ def test_a_collective_gives_every_rank_its_part(name: str, size: int, group: Any
         np.testing.assert_allclose(member.arrays["y"], expected(rank, size), rtol=1e-6)
 
 
-def nothing(comm: Communicator) -> dict[str, Any]:
+def send_nothing(comm: StudentCommunicator) -> dict[str, Any]:
     return {}
 
 
-def fails(comm: Communicator) -> dict[str, Any]:
+def fails(comm: StudentCommunicator) -> dict[str, Any]:
     raise KeyError("x")
 
 
-def sums(comm: Communicator) -> dict[str, Any]:
+def sums(comm: StudentCommunicator) -> dict[str, Any]:
     return {"y": comm.all_reduce(tensor(comm))}
 
 
-def waits(comm: Communicator) -> dict[str, Any]:
+def waits(comm: StudentCommunicator) -> dict[str, Any]:
     return {"y": comm.exchange({}, {1 - comm.rank: tensor(comm)})[1 - comm.rank]}
 
 
 PARTED: list[tuple[tuple[Work, Work], str, str]] = [
-    ((sums, nothing), "CommunicationError",
+    ((sums, send_nothing), "CommunicationError",
      r"rank 0 waited for all_reduce float32 \(5,\) op=sum root=0; missing: rank 1 of 2"),
     ((sums, fails), "CommunicationError", "rank 0 waited for all_reduce.*missing: rank 1"),
     ((sums, lambda c: {"y": c.all_reduce(tensor(c, 6))}), "CommunicationError",
@@ -159,13 +174,13 @@ PARTED: list[tuple[tuple[Work, Work], str, str]] = [
     ((waits, waits), "CommunicationError", r"rank 0 waited for exchange.*missing: rank 1 of 2"),
     ((waits, lambda c: c.exchange({0: tensor(c, 4)}, {}) and {}), "ValueError",
      "rank 0 receives 4 elements from rank 1 and expects 5"),
-    ((lambda c: {"y": c.all_reduce(tensor(c), op="median")}, nothing), "CommunicationError",
+    ((lambda c: {"y": c.all_reduce(tensor(c), op="median")}, send_nothing), "CommunicationError",
      "op must be one of"),
-    ((lambda c: {"y": c.broadcast(tensor(c), root=7)}, nothing), "CommunicationError",
+    ((lambda c: {"y": c.broadcast(tensor(c), root=7)}, send_nothing), "CommunicationError",
      "root 7 is not one of 2 ranks"),
-    ((lambda c: {"y": c.all_reduce(tensor(c).astype(np.uint8))}, nothing), "CommunicationError",
-     "received uint8"),
-    ((lambda c: c.exchange({0: tensor(c)}, {}) and {}, nothing), "CommunicationError",
+    ((lambda c: {"y": c.all_reduce(tensor(c).astype(np.uint8))}, send_nothing),
+     "CommunicationError", "received uint8"),
+    ((lambda c: c.exchange({0: tensor(c)}, {}) and {}, send_nothing), "CommunicationError",
      "rank 0 of 2 cannot exchange with rank 0"),
 ]  # fmt: skip
 
@@ -197,7 +212,7 @@ def test_the_rank_that_never_comes_is_the_late_one(group: Any) -> None:
 def test_what_is_sent_is_counted_where_students_cannot_reach(group: Any) -> None:
     ranks = group(2)
 
-    def ring(comm: Communicator) -> dict[str, Any]:
+    def ring(comm: StudentCommunicator) -> dict[str, Any]:
         peer = 1 - comm.rank
         comm.exchange({peer: tensor(comm)}, {peer: tensor(comm)})
         comm.exchange({peer: tensor(comm, 3)}, {peer: tensor(comm, 3)})
@@ -207,7 +222,7 @@ def test_what_is_sent_is_counted_where_students_cannot_reach(group: Any) -> None
     made = ranks.mediator.tally.arrays(0)
     assert {k: int(a) for k, a in made.items()} == {"messages": 2, "elements": 8}
 
-    def layer(comm: Communicator) -> dict[str, Any]:
+    def layer(comm: StudentCommunicator) -> dict[str, Any]:
         comm.all_reduce(tensor(comm))
         comm.mark()
         comm.all_reduce(tensor(comm, 2))
@@ -219,20 +234,20 @@ def test_what_is_sent_is_counted_where_students_cannot_reach(group: Any) -> None
 
 
 def test_a_part_that_nobody_counts_cannot_be_opened(group: Any) -> None:
-    def more(comm: Communicator) -> dict[str, Any]:
+    def mark_twice(comm: StudentCommunicator) -> dict[str, Any]:
         comm.mark()
         comm.mark()
         return {}
 
     for kind, options, most in (("layer", {}, 1), ("zero", {"steps": 1}, 1), ("x", {}, 0)):
-        members = group(2).run(more, kind=kind, options=options)
+        members = group(2).run(mark_twice, kind=kind, options=options)
         assert f"of a call that has {most}" in members[0].trouble.message
 
 
 def test_of_updates_the_one_that_hands_over_most_counts(group: Any) -> None:
     ranks = group(2)
 
-    def update(comm: Communicator) -> dict[str, Any]:
+    def update(comm: StudentCommunicator) -> dict[str, Any]:
         comm.mark()
         comm.all_reduce(tensor(comm, 7))
         comm.mark()
@@ -246,7 +261,7 @@ def test_of_updates_the_one_that_hands_over_most_counts(group: Any) -> None:
 def test_bytes_count_and_empty_messages_do_not(group: Any) -> None:
     ranks = group(2)
 
-    def ring(comm: Communicator) -> dict[str, Any]:
+    def ring(comm: StudentCommunicator) -> dict[str, Any]:
         peer, wide = 1 - comm.rank, tensor(comm, 4).astype(np.float64)
         comm.exchange({peer: wide}, {peer: wide})
         comm.exchange({peer: tensor(comm, 0)}, {peer: tensor(comm, 0)})
@@ -267,11 +282,14 @@ def test_what_has_to_be_measured_is_told_to_no_rank(group: Any) -> None:
     assert header["silent"]
 
 
-@pytest.mark.parametrize(("answer", "message"), [
-    ({"x" * 199: np.zeros(1)}, "a name of 199 characters"),
-    ({str(n): np.zeros(0) for n in range(3000)}, "3,000 arrays; at most 2,048"),
-    ({"x": np.zeros(3 << 20)}, "25,165,824 bytes; at most 16,777,216"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ({"x" * 199: np.zeros(1)}, "a name of 199 characters"),
+        ({str(n): np.zeros(0) for n in range(3000)}, "3,000 arrays; at most 2,048"),
+        ({"x": np.zeros(3 << 20)}, "25,165,824 bytes; at most 16,777,216"),
+    ],
+)
 def test_an_answer_that_is_too_large_is_the_rank_s_own_fault(
     answer: dict[str, Any], message: str, group: Any
 ) -> None:
@@ -280,7 +298,7 @@ def test_an_answer_that_is_too_large_is_the_rank_s_own_fault(
 
 
 def test_what_is_gathered_may_be_too_large_for_a_message(group: Any) -> None:
-    def gather(comm: Communicator) -> dict[str, Any]:
+    def gather(comm: StudentCommunicator) -> dict[str, Any]:
         comm.all_gather(np.zeros(9 << 20, np.float32))
         return {}
 
@@ -308,7 +326,7 @@ def test_a_collective_that_the_exercise_lacks_is_refused(group: Any) -> None:
 def test_the_clock_lets_the_ranks_wait(group: Any) -> None:
     options = {"alpha": 0.05, "beta": 0.0, "first": 0.0, "disturbed": 0.0, "late": 0.1}
 
-    def measure(comm: Communicator) -> dict[str, Any]:
+    def measure(comm: StudentCommunicator) -> dict[str, Any]:
         seconds = []
         for _ in range(2):
             began = time.perf_counter()
@@ -411,4 +429,4 @@ def test_what_is_no_message_is_the_rank_s_own_fault(name: str, group: Any) -> No
 
 def test_a_communicator_wants_as_many_parts_as_ranks(group: Any) -> None:
     with pytest.raises(CommunicationError, match="needs as many parts; received 1"):
-        Communicator(group(2).doors[0], 0, 2, np.asarray, lambda a, like: a).all_to_all([1])
+        StudentCommunicator(group(2).doors[0], 0, 2, np.asarray, lambda a, like: a).all_to_all([1])

@@ -1,5 +1,5 @@
-"""An engine's own configuration: read once, held against the arm, handed on without what the plan
-decides."""
+"""An engine's own configuration file: read once, checked against the arm, and passed on without the
+keys that the plan decides."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 from dualml.experiment.arm import Arm
 from dualml.experiment.load import load
-from dualml.methods.config import MOST_BYTES, handed_on, read_config
+from dualml.experiment.methods.config import MAX_CONFIG_BYTES, read_config, without_planned_keys
 
 ARM = {
     "method": "deepspeed_zero2",
@@ -21,7 +21,7 @@ ARM = {
     "batch_size": 64,
     "optimizer": {"name": "adam", "lr": 0.001},
 }
-#: As public scripts have it: what the arm says, and how messages are sent.
+#: DeepSpeed configurations of public scripts: the arm's settings, and communication settings.
 AGREES = {
     "train_batch_size": 64,
     "train_micro_batch_size_per_gpu": 32,
@@ -39,26 +39,34 @@ def arm(config: Any, **more: Any) -> Arm:
 def test_one_that_agrees_is_taken() -> None:
     table = arm(AGREES).method_config
     assert table == AGREES
-    assert handed_on(table) == {key: AGREES[key] for key in ("fp16", "zero_optimization")}
+    assert without_planned_keys(table) == {
+        key: AGREES[key] for key in ("fp16", "zero_optimization")
+    }
     assert arm({"train_batch_size": "auto", "optimizer": {"type": "adam"}}).method_config
 
 
-@pytest.mark.parametrize(("config", "message"), [
-    ({"train_batch_size": 128}, "train_batch_size = 128, and batch_size is 64"),
-    ({"train_micro_batch_size_per_gpu": 64}, "batch_size = 64 of 2 ranks gives each 32"),
-    ({"train_micro_batch_size_per_gpu": "32"}, "train_micro_batch_size_per_gpu = 32, and"),
-    ({"gradient_accumulation_steps": 4}, "gradient_accumulation_steps = 4"),
-    ({"optimizer": {"type": "AdamW"}}, "optimizer.type = AdamW, and the arm's optimizer is adam"),
-    ({"optimizer": {"type": "Adam", "params": {"lr": 0.1}}}, "optimizer.params.lr = 0.1, and"),
-    ({"optimizer": {"type": "Adam", "params": {"muon": 1}}}, "params.muon, which the arm"),
-    ({"scheduler": {"type": "WarmupLR"}}, "constant step size"),
-    ({"gradient_clipping": 1.0}, "gradient_clipping = 1.0"),
-    ({"fp16": {"enabled": True}}, "fp16.enabled = true, and method = deepspeed_zero2 is fp32"),
-    ({"zero_optimization": {"stage": 3}}, "stage = 3, and method = deepspeed_zero2 is stage 2"),
-    ({"zero_optimization": []}, "must be a table"),
-    ({"zero_optimization": {"offload_param": {"device": "cpu"}}}, "offload_param.device = cpu"),
-    ({"tensorboard": {"enabled": True}}, "has tensorboard, which dualml does not hand on"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"train_batch_size": 128}, "train_batch_size = 128, and batch_size is 64"),
+        ({"train_micro_batch_size_per_gpu": 64}, "batch_size = 64 of 2 ranks gives each 32"),
+        ({"train_micro_batch_size_per_gpu": "32"}, "train_micro_batch_size_per_gpu = 32, and"),
+        ({"gradient_accumulation_steps": 4}, "gradient_accumulation_steps = 4"),
+        (
+            {"optimizer": {"type": "AdamW"}},
+            "optimizer.type = AdamW, and the arm's optimizer is adam",
+        ),
+        ({"optimizer": {"type": "Adam", "params": {"lr": 0.1}}}, "optimizer.params.lr = 0.1, and"),
+        ({"optimizer": {"type": "Adam", "params": {"muon": 1}}}, "params.muon, which the arm"),
+        ({"scheduler": {"type": "WarmupLR"}}, "constant step size"),
+        ({"gradient_clipping": 1.0}, "gradient_clipping = 1.0"),
+        ({"fp16": {"enabled": True}}, "fp16.enabled = true, and method = deepspeed_zero2 is fp32"),
+        ({"zero_optimization": {"stage": 3}}, "stage = 3, and method = deepspeed_zero2 is stage 2"),
+        ({"zero_optimization": []}, "must be a table"),
+        ({"zero_optimization": {"offload_param": {"device": "cpu"}}}, "offload_param.device = cpu"),
+        ({"tensorboard": {"enabled": True}}, "has tensorboard, which dualml does not hand on"),
+    ],
+)
 def test_contradictions_are_named(config: dict[str, Any], message: str) -> None:
     with pytest.raises((UserError, ValidationError)) as caught:
         arm(config)
@@ -95,12 +103,15 @@ def test_a_file_is_found_beside_the_experiment(tmp_path: Path) -> None:
     assert load(str(tmp_path / "own.toml")).arms["zero"].method_config == AGREES
 
 
-@pytest.mark.parametrize(("content", "message"), [
-    (b"{", "is not JSON"),
-    (b"[1]", "must be an object"),
-    (b" " * (MOST_BYTES + 1), "bytes"),
-    (None, "ds.json"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{", "is not JSON"),
+        (b"[1]", "must be an object"),
+        (b" " * (MAX_CONFIG_BYTES + 1), "bytes"),
+        (None, "ds.json"),
+    ],
+)
 def test_a_file_that_cannot_be_meant(tmp_path: Path, content: bytes | None, message: str) -> None:
     path = tmp_path / "ds.json"
     if content is not None:

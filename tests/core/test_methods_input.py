@@ -1,4 +1,4 @@
-"""What an arm with a method, a launcher or backends of its own may say, and what is refused."""
+"""Allowed and refused settings of arms with a method, a launcher or a choice of backends."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from dualml.errors import Unsupported, UserError
+from dualml.common.errors import Unsupported, UserError
 from dualml.experiment.arm import Arm
 from dualml.experiment.load import load
+from dualml.experiment.methods.registry import METHODS, MethodInfo, check_backend_ranks, find_method
 from dualml.experiment.schema import Experiment
-from dualml.methods.known import METHODS, MethodInfo, check_here, method
 
 SGD = {"optimizer": {"name": "sgd", "lr": 0.1}}
 
@@ -25,10 +25,10 @@ SGD = {"optimizer": {"name": "sgd", "lr": 0.1}}
         ({"launcher": "torchrun"}, "launcher = torchrun starts several ranks; world_size is 1"),
         ({"backends": ["pytorch"]}, "unknown backend 'pytorch'"),
         ({"method": "ddp", "world_size": 2, "aggregation": {"strategy": "ring"}}, "leave out kind"),
-        ({"method": "ddp", "world_size": 2, "slow": {"compute": 2.0}}, "leave out slow"),
+        ({"method": "ddp", "world_size": 2, "slow": {"compute": 2.0}}, "leave out straggler"),
         ({"method": "single", "schedule": {"kind": "cosine"}}, "leave out schedule"),
         ({"method": "single", "batch_size": 0}, "batch_size = 0"),
-        ({"method": "single", "batch_size": 512}, "batch_size = 512, chunk = 256"),
+        ({"method": "single", "batch_size": 512}, "batch_size = 512, accumulation_batch = 256"),
         ({"method": "amp_bf16", "world_size": 2}, "method = amp_bf16 trains in one process on "),
         ({"method": "amp_bf16", "world_size": 2}, "several ranks (torch: ddp, "),
         ({"method": "amp_bf16", "world_size": 2}, "; mindspore: reducer, "),
@@ -50,19 +50,19 @@ def test_every_method_is_taken_with_the_ranks_it_has(backend: str, world_size: i
         arm = {**SGD, "method": name, "world_size": world_size, "backends": [backend]}
         if info.ranks in ("any", "one" if world_size == 1 else "several"):
             assert Arm.model_validate(arm).method == name
-            check_here(backend, name, world_size)
+            check_backend_ranks(backend, name, world_size)
         else:
             with pytest.raises(ValidationError, match=f"and world_size is {world_size}"):
                 Arm.model_validate(arm)
             with pytest.raises(Unsupported, match=f"and world_size is {world_size}"):
-                check_here(backend, name, world_size)
+                check_backend_ranks(backend, name, world_size)
 
 
 def test_a_method_that_one_backend_trains_with_several_ranks_is_taken_for_all() -> None:
     both = {**SGD, "method": "data_parallel", "world_size": 2}
     assert not Arm.model_validate(both).backends
     with pytest.raises(Unsupported, match="data_parallel trains in one process on torch"):
-        check_here("torch", "data_parallel", 2)
+        check_backend_ranks("torch", "data_parallel", 2)
 
 
 def test_ranks_from_the_command_line_are_checked_too() -> None:
@@ -87,7 +87,7 @@ def test_a_method_of_another_backend_says_whose_it_is() -> None:
     with pytest.raises(
         Unsupported, match="backend numpy has no method 'ddp'; it is one of torch and mindspore"
     ):
-        method("numpy", "ddp")
+        find_method("numpy", "ddp")
 
 
 def test_an_engine_that_is_missing_or_of_another_version_says_how_to_get_it() -> None:

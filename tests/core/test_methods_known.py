@@ -1,4 +1,4 @@
-"""The table of methods: what it says of each is there, without any engine."""
+"""The table of methods is complete without any engine installed."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from dualml.errors import Unsupported
-from dualml.methods import METHODS, MethodInfo
-from dualml.report.closed_memory import KNOWN
-from dualml.words import LANGUAGES
+from dualml.common.errors import Unsupported
+from dualml.common.words import LANGUAGES
+from dualml.experiment.methods import METHODS, MethodInfo
+from dualml.report.closed_memory import CLOSED_FORM_PARTS
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = {"torch": ROOT / "dualml_torch/methods", "mindspore": ROOT / "dualml_ms/methods"}
-#: Of the folders, what is no method.
-AROUND = {"__init__", "base", "held", "training"}
+FOLDERS = {
+    "torch": ROOT / "dualml_torch/experiment/methods",
+    "mindspore": ROOT / "dualml_ms/experiment/methods",
+}
+#: Modules of the folders that are no methods.
+AROUND = {"__init__", "base", "memory", "training"}
 ENTRIES = [(backend, info) for backend, infos in METHODS.items() for info in infos.values()]
 
 
@@ -37,7 +40,7 @@ def test_a_method_has_a_file_or_a_reason_with_a_page(backend: str, info: MethodI
 
 @pytest.mark.parametrize(("backend", "info"), ENTRIES, ids=lambda v: getattr(v, "name", v))
 def test_what_is_shared_and_what_is_besides(backend: str, info: MethodInfo) -> None:
-    assert set(info.shards) <= set(KNOWN)
+    assert set(info.shards) <= set(CLOSED_FORM_PARTS)
     assert set(info.beside) in (set(), set(LANGUAGES))
     assert not info.masters or "state" in info.shards
 

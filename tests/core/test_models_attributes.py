@@ -1,4 +1,5 @@
-"""What users' objects remember, where their layers were built, and what two runs may differ by."""
+"""State of users' objects, the source lines of their layers, and allowed differences of two
+runs."""
 
 from __future__ import annotations
 
@@ -9,18 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dualml.common.words import LANGUAGES
 from dualml.parity.models import run
-from dualml.parity.models.attributes import remembered, remind
-from dualml.parity.models.built import built, by_name
-from dualml.parity.models.comparison import Comparison, First
-from dualml.parity.models.operations import Operation, Place
+from dualml.parity.models.attributes import capture_attributes, restore_attributes
+from dualml.parity.models.comparison import FirstDivergence, ModelComparison
+from dualml.parity.models.construction import locations_by_name, record_construction
+from dualml.parity.models.operations import Operation, SourceLocation
 from dualml.parity.models.recorder import Recorder
-from dualml.parity.models.say import place as told
+from dualml.parity.models.sentences import format_place as told
 from dualml.parity.models.trace import Trace
-from dualml.words import LANGUAGES
 
 
-class Schedule:
+class CustomOptimizer:
     done = 0
 
     def __init__(self) -> None:
@@ -41,11 +42,11 @@ def copied(value: Any) -> Any:
 
 
 def test_counters_lists_and_tables_are_put_back() -> None:
-    one = Schedule()
-    kept = remembered(one, copied, lambda value: False)
+    one = CustomOptimizer()
+    kept = capture_attributes(one, copied, lambda value: False)
     for _ in range(2):
         one.step()
-        remind(kept, copied)
+        restore_attributes(kept, copied)
         assert one.slots == {"m": [1.0]}
         assert one.done == 0
         assert one.powers == [1.0, 1.0]
@@ -62,9 +63,9 @@ def test_the_line_that_built_a_layer_is_known() -> None:
     class Layer(Base):
         __module__ = "framework.layers"
 
-    with built(Base, ("/framework/",)) as places:
+    with record_construction(Base, ("/framework/",)) as places:
         one = Layer()
-    place = by_name(places, {id(one): "block.norm"})["block.norm"]
+    place = locations_by_name(places, {id(one): "block.norm"})["block.norm"]
     assert place.file == __file__
     assert place.code == "Layer()"
     assert Layer().ready  # and no longer
@@ -72,7 +73,10 @@ def test_the_line_that_built_a_layer_is_known() -> None:
 
 
 def test_both_lines_are_told_where_they_are_two() -> None:
-    here, there = Place("net.py", 22, "self.norm(x)"), Place("net.py", 13, "nn.LayerNorm(8)")
+    here, there = (
+        SourceLocation("net.py", 22, "self.norm(x)"),
+        SourceLocation("net.py", 13, "nn.LayerNorm(8)"),
+    )
     one = Operation(7, "layer_norm", ("op:6",), {}, ((2, 8),), here)
     row = {**one.describe(), "built": asdict(there)}
     for lang, words in (("en", "net.py line 13: nn.LayerNorm(8)"), ("zh", "net.py 第 13 行")):
@@ -86,26 +90,26 @@ def test_two_runs_may_differ_by_rounding_which_then_counts() -> None:
     one.trace = Trace("mindspore", {}, [], {"act": "Softplus"})
     one.draws = 1
     base = {"forward/1/act": np.ones(4)}
-    assert one.differing(base, {"forward/1/act": np.ones(4)}) is None
+    assert one.find_nondeterminism(base, {"forward/1/act": np.ones(4)}) is None
     assert not one.trace.envelope
-    assert one.differing(base, {"forward/1/act": np.ones(4) + 1e-6}) is None
+    assert one.find_nondeterminism(base, {"forward/1/act": np.ones(4) + 1e-6}) is None
     assert one.trace.envelope is not None
     assert abs(one.trace.envelope["forward/1/act"] - 1e-6) < 1e-9
-    random = one.differing(base, {"forward/1/act": np.ones(4) + 1e-3})
+    random = one.find_nondeterminism(base, {"forward/1/act": np.ones(4) + 1e-3})
     assert random == {"phase": "forward", "name": "act", "type": "Softplus"}
 
 
 def test_a_search_that_fails_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    first = First(1, "forward", "fc", "Linear", "fc", "fc", "value", 1.0, 1e-7, None, ())
-    found = Comparison(
+    first = FirstDivergence(1, "forward", "fc", "Linear", "fc", "fc", "value", 1.0, 1e-7, None, ())
+    found = ModelComparison(
         "different", "outside", ("torch", "mindspore"), 10.0, "measured", 1, (), {}, first
     )
     one = Trace("torch", {}, [], {})
     one.operations = [Operation(0, "linear", (), {}, ((2, 4),))]
     monkeypatch.setattr(run, "traces", lambda folder: (one, one))
-    monkeypatch.setattr(run, "search", lambda *given: None)
+    monkeypatch.setattr(run, "search_causes", lambda *given: None)
     (tmp_path / "explainer.log").write_text("Traceback\nTypeError: unhashable\n")
     info: Any = None
-    told = run.searched(tmp_path, {"timeout": 1.0}, [info], found)
+    told = run.add_explanation(tmp_path, {"timeout": 1.0}, [info], found)
     for lang in LANGUAGES:
         assert "TypeError: unhashable" in told.paragraph(lang)

@@ -1,4 +1,4 @@
-"""Traces in folders: read again, judged, damaged, refused."""
+"""Traces stored in folders: reread, judged, damaged, refused."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 from command import dualml, strict
-from model_traces import off, spoiled, trace, written
+from model_traces import scale_slightly, spoiled, trace, write_trace
 
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 from dualml.parity import compare_traces
-from dualml.parity.models.trace import key, read_trace
+from dualml.parity.models.trace import array_key, read_trace
 
 
 @pytest.fixture
 def folders(tmp_path: Path) -> tuple[Path, Path]:
     return (
-        written(tmp_path / "a", trace()),
-        written(tmp_path / "b", trace(1e-7, other=True)),
+        write_trace(tmp_path / "a", trace()),
+        write_trace(tmp_path / "b", trace(1e-7, other=True)),
     )
 
 
@@ -40,27 +40,34 @@ def edited(folder: Path, **values: Any) -> None:
     (folder / "trace.json").write_text(json.dumps({**told, **values}))
 
 
-def missing(folder: Path) -> None:
+def delete_order(folder: Path) -> None:
     told = json.loads((folder / "trace.json").read_text())
     del told["order"]
     (folder / "trace.json").write_text(json.dumps(told))
 
 
-@pytest.mark.parametrize(("spoil", "said"), [
-    (lambda f: (f / "trace.json").unlink(), "no trace here"),
-    (lambda f: (f / "trace.json").write_text("{"), "not a readable trace"),
-    (lambda f: (f / "trace.json").write_text("[]"), "not a readable trace"),
-    (lambda f: (f / "trace.json").write_text("{}"), "not a trace of dualml"),
-    (lambda f: edited(f, format=9), "format 9; this version reads 1"),
-    (lambda f: edited(f, steps=7), "7 steps, but 2 inputs"),
-    (lambda f: edited(f, names=["x"]), "x and 0 more missing"),
-    (lambda f: edited(f, order=[["gone"], []]), "the output of gone in step 1 is missing"),
-    (lambda f: edited(f, parameters=[{"name": "w"}]), "parameters.0.shape is missing"),
-    (missing, "order is missing"),
-    (lambda f: (f / "trace.safetensors").unlink(), "not a readable trace"),
-    (lambda f: (f / "trace.safetensors").write_bytes(
-        (f / "trace.safetensors").read_bytes()[:500]), "not a readable trace"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda f: (f / "trace.json").unlink(), "no trace here"),
+        (lambda f: (f / "trace.json").write_text("{"), "not a readable trace"),
+        (lambda f: (f / "trace.json").write_text("[]"), "not a readable trace"),
+        (lambda f: (f / "trace.json").write_text("{}"), "not a trace of dualml"),
+        (lambda f: edited(f, format=9), "format 9; this version reads 1"),
+        (lambda f: edited(f, steps=7), "7 steps, but 2 inputs"),
+        (lambda f: edited(f, names=["x"]), "x and 0 more missing"),
+        (lambda f: edited(f, order=[["gone"], []]), "the output of gone in step 1 is missing"),
+        (lambda f: edited(f, parameters=[{"name": "w"}]), "parameters.0.shape is missing"),
+        (delete_order, "order is missing"),
+        (lambda f: (f / "trace.safetensors").unlink(), "not a readable trace"),
+        (
+            lambda f: (f / "trace.safetensors").write_bytes(
+                (f / "trace.safetensors").read_bytes()[:500]
+            ),
+            "not a readable trace",
+        ),
+    ],
+)
 def test_a_bad_trace_is_one_clear_line(
     folders: tuple[Path, Path], spoil: Callable[[Path], Any], said: str
 ) -> None:
@@ -71,22 +78,22 @@ def test_a_bad_trace_is_one_clear_line(
 
 
 def test_traces_of_other_plans_are_refused_with_the_part(tmp_path: Path) -> None:
-    a = written(tmp_path / "a", trace())
+    a = write_trace(tmp_path / "a", trace())
     b = trace(1e-7, other=True)
     b.inputs = [["x", "y"], ["x", "z"]]
     with pytest.raises(UserError, match="other inputs: step 2, tensor 1"):
-        compare_traces(a, written(tmp_path / "inputs", b))
+        compare_traces(a, write_trace(tmp_path / "inputs", b))
     c = trace(1e-7, other=True)
-    c.arrays[key("parameters", 0, "fc.bias")] += 1
+    c.arrays[array_key("parameters", 0, "fc.bias")] += 1
     with pytest.raises(UserError, match=r"other initial weights: 1 of 4 differ, first fc.bias"):
-        compare_traces(a, written(tmp_path / "weights", c))
+        compare_traces(a, write_trace(tmp_path / "weights", c))
 
 
 def test_the_command_line_judges_traces(tmp_path: Path, folders: tuple[Path, Path]) -> None:
     done = dualml("compare", *folders, "--json")
     assert done.returncode == 0, done.stderr
     assert strict(done.stdout)["verdict"] == "equal"
-    wrong = written(tmp_path / "wrong", spoiled(off, "forward", 1, "norm"))
+    wrong = write_trace(tmp_path / "wrong", spoiled(scale_slightly, "forward", 1, "norm"))
     done = dualml("compare", folders[0], wrong, "--lang", "zh")
     assert done.returncode == 3
     assert "不同" in done.stdout
@@ -96,20 +103,26 @@ def test_the_command_line_judges_traces(tmp_path: Path, folders: tuple[Path, Pat
     assert dualml("compare", *folders, "--map", mapped).returncode == 0
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    (("nowhere", "b"), "'nowhere' is neither"),
-    (("a", "m.py:Net"), "a folder, the other is not"),
-    (("a", "b", "--loss", "mse"), "--loss: of models; a and b are traces"),
-    (("a", "b", "--map", "none.toml"), "none.toml: cannot be read"),
-    (("x.py:A", "y.py:B"), "either --inputs FILE.npz or --shape 4,8"),
-    (("x.py:A", "y.py:B", "--shape", "4,x"), "--shape takes lengths"),
-    (("x.py:A", "y.py:B", "--inputs", "x.npz"), "--inputs: there is no file x.npz"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("nowhere", "b"), "'nowhere' is neither"),
+        (("a", "m.py:Net"), "a folder, the other is not"),
+        (("a", "b", "--loss", "mse"), "--loss: of models; a and b are traces"),
+        (("a", "b", "--map", "none.toml"), "none.toml: cannot be read"),
+        (("x.py:A", "y.py:B"), "either --inputs FILE.npz or --shape 4,8"),
+        (("x.py:A", "y.py:B", "--shape", "4,x"), "--shape takes lengths"),
+        (("x.py:A", "y.py:B", "--inputs", "x.npz"), "--inputs: there is no file x.npz"),
+    ],
+)
 def test_words_that_cannot_be_meant(
-    folders: tuple[Path, Path], words: tuple[str, ...], said: str,
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    from dualml.cli import main
+    folders: tuple[Path, Path],
+    words: tuple[str, ...],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from dualml.interface.cli import main
 
     monkeypatch.chdir(folders[0].parent)
     monkeypatch.setattr("sys.argv", ["dualml", "compare", *words])

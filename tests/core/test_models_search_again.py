@@ -1,4 +1,4 @@
-"""A search that a kernel has ended begins again without what ended it."""
+"""A search whose process was killed restarts without the candidate that killed it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dualml.backend import backends
-from dualml.launch.supervise import Ended
+from dualml.launch.supervise import GroupResult
 from dualml.parity.models import run
 
 
@@ -20,16 +20,16 @@ def test_a_search_begins_again(
     left = iter(codes)
     seen: list[list[str]] = []
 
-    def supervise(launches: Any, tell: Any, **limits: Any) -> Ended:
+    def supervise(launches: Any, tell: Any, **limits: Any) -> GroupResult:
         fatal = tmp_path / run.FATAL
         seen.append(fatal.read_text().splitlines() if fatal.exists() else [])
         (tmp_path / run.TRYING).write_text(f"number {len(seen)}")
         code = next(left)
         if not code:
             (tmp_path / run.RESULT).write_text(json.dumps({"equal": True}))
-        return Ended(results={}, code=code, rank=0, reason=None)
+        return GroupResult(results={}, code=code, rank=0, reason=None)
 
     monkeypatch.setattr(run, "supervise", supervise)
-    explanation = run.search(tmp_path, backends()["torch"], 10.0)
+    explanation = run.search_causes(tmp_path, backends()["torch"], 10.0)
     assert (explanation is not None) == found
     assert seen == [[f"number {n}" for n in range(1, i + 1)] for i in range(len(codes))]

@@ -1,4 +1,4 @@
-"""What is said of two traces of users' models."""
+"""The verdicts on two traces of users' models."""
 
 from __future__ import annotations
 
@@ -7,33 +7,36 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from model_traces import lost, off, spoiled, trace
+from model_traces import scale_slightly, set_nan, spoiled, trace
 
-from dualml.parity.models.gap import farthest, gap
-from dualml.parity.models.judge import PHASES, judge
-from dualml.parity.models.trace import OUTPUT, Trace, key
+from dualml.parity.models.gap import gap, largest_differences
+from dualml.parity.models.judge import PHASES, judge_traces
+from dualml.parity.models.trace import OUTPUT, Trace, array_key
 
 
 def test_rounding_is_equal_across_names_and_layouts() -> None:
-    found = judge(trace(), trace(1e-7, other=True))
+    found = judge_traces(trace(), trace(1e-7, other=True))
     assert (found.verdict, found.reason, found.first) == ("equal", "inside_envelope", None)
     assert found.worst < 1
     assert set(found.phases) == set(PHASES) - {"parameters"}
     assert found.describe()["mapping"][2]["change"] == "transpose"
 
 
-@pytest.mark.parametrize(("place", "expected"), [
-    (("forward", 1, "norm"), ("forward", "norm", "LayerNorm", "norm")),
-    (("forward", 2, "(output)"), ("forward", "(output)", "", "(output)")),
-    (("loss", 1, "loss"), ("loss", "", "", "loss")),
-    (("gradient", 1, "norm.gamma"), ("gradient", "norm", "LayerNorm", "norm.weight")),
-    (("update", 1, "fc.weight"), ("update", "fc", "Linear", "fc.weight")),
-    (("state", 1, "exp_avg/norm.beta"), ("state", "norm", "LayerNorm", "exp_avg/norm.bias")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        (("forward", 1, "norm"), ("forward", "norm", "LayerNorm", "norm")),
+        (("forward", 2, "(output)"), ("forward", "(output)", "", "(output)")),
+        (("loss", 1, "loss"), ("loss", "", "", "loss")),
+        (("gradient", 1, "norm.gamma"), ("gradient", "norm", "LayerNorm", "norm.weight")),
+        (("update", 1, "fc.weight"), ("update", "fc", "Linear", "fc.weight")),
+        (("state", 1, "exp_avg/norm.beta"), ("state", "norm", "LayerNorm", "exp_avg/norm.bias")),
+    ],
+)
 def test_the_first_divergence_is_named(
     place: tuple[str, int, str], expected: tuple[str, ...]
 ) -> None:
-    found = judge(trace(), spoiled(off, *place))
+    found = judge_traces(trace(), spoiled(scale_slightly, *place))
     assert found.verdict == "different"
     first = found.first
     assert first is not None
@@ -50,9 +53,9 @@ def test_the_first_divergence_is_named(
 
 def test_a_small_error_is_named_where_it_begins() -> None:
     b = spoiled(lambda x: x * (1 + 8e-6), "forward", 1, "norm")
-    where = key("forward", 1, "fc")
+    where = array_key("forward", 1, "fc")
     b.arrays[where] = b.arrays[where] * np.float32(1 + 1.5e-5)
-    first = judge(trace(), b).first
+    first = judge_traces(trace(), b).first
     assert first is not None
     assert first.layer == "norm"
     assert first.outside is not None
@@ -60,12 +63,12 @@ def test_a_small_error_is_named_where_it_begins() -> None:
 
 
 def test_nan_on_one_side_and_on_both() -> None:
-    one = judge(trace(), spoiled(lost, "forward", 1, "fc"))
+    one = judge_traces(trace(), spoiled(set_nan, "forward", 1, "fc"))
     assert (one.verdict, one.first and one.first.kind) == ("different", "nan")
     assert "Only mindspore has NaN" in one.paragraph()
     a = trace()
-    a.arrays[key("forward", 1, "fc")].flat[0] = np.nan
-    both = judge(a, spoiled(lost, "forward", 1, "fc"))
+    a.arrays[array_key("forward", 1, "fc")].flat[0] = np.nan
+    both = judge_traces(a, spoiled(set_nan, "forward", 1, "fc"))
     assert (both.verdict, both.reason) == ("not comparable", "both_nan")
     assert both.first is not None
     assert both.first.layer == "fc"
@@ -75,35 +78,37 @@ def test_the_same_infinity_is_no_difference() -> None:
     x = np.array([1.0, -np.inf], np.float32)
     assert gap(x, x * np.float32(1)) == 0
     assert gap(x, np.array([1.0, np.inf], np.float32)) == np.inf
-    assert [e["index"] for e in farthest(x, np.array([2.0, -np.inf], np.float32))] == [[0]]
+    assert [e["index"] for e in largest_differences(x, np.array([2.0, -np.inf], np.float32))] == [
+        [0]
+    ]
 
 
 def test_other_shapes_of_outputs_and_of_modules() -> None:
-    output = judge(trace(), spoiled(lambda x: x[:, :1], "forward", 1, "(output)"))
+    output = judge_traces(trace(), spoiled(lambda x: x[:, :1], "forward", 1, "(output)"))
     assert (output.verdict, output.first and output.first.kind) == ("different", "shape")
     assert "(4, 2)" in output.paragraph()
-    inside = judge(trace(), spoiled(lambda x: x.T, "forward", 1, "norm"))
+    inside = judge_traces(trace(), spoiled(lambda x: x.T, "forward", 1, "norm"))
     assert inside.verdict == "equal"
     assert [note.key for note in inside.notes] == ["layout"]
 
 
 def returning(*names: str) -> Trace:
-    """A trace whose only output is under these names."""
+    """Return a trace whose only output has these names."""
     b = trace(1e-7, other=True)
     for step in (1, 2):
-        output = b.arrays.pop(key("forward", step, OUTPUT))
-        b.arrays |= {key("forward", step, name): output for name in names}
+        output = b.arrays.pop(array_key("forward", step, OUTPUT))
+        b.arrays |= {array_key("forward", step, name): output for name in names}
     b.order = [["norm", "fc", *names]] * 2
     return b
 
 
 def test_another_number_of_outputs() -> None:
-    found = judge(trace(), returning("(output)[0]", "(output)[1]"))
+    found = judge_traces(trace(), returning("(output)[0]", "(output)[1]"))
     assert (found.verdict, found.first and found.first.kind) == ("different", "outputs")
 
 
 def test_outputs_in_another_container_are_compared_in_their_order() -> None:
-    found = judge(trace(), returning("(output)[last]"))
+    found = judge_traces(trace(), returning("(output)[last]"))
     assert found.verdict == "equal"
     assert [note.key for note in found.notes] == ["outputs"]
     assert "forward" in found.phases
@@ -112,41 +117,44 @@ def test_outputs_in_another_container_are_compared_in_their_order() -> None:
 def test_a_parameter_that_one_side_freezes() -> None:
     b = trace(1e-7, other=True)
     b.tensors[3] = replace(b.tensors[3], trained=False)
-    first = judge(trace(), b).first
+    first = judge_traces(trace(), b).first
     assert first is not None
     assert (first.phase, first.tensor, first.kind, first.side) == (
-        "parameters", "fc.bias", "trained", "mindspore"
-    )  # fmt: skip
+        "parameters",
+        "fc.bias",
+        "trained",
+        "mindspore",
+    )
 
 
 def test_random_and_chaotic_models_are_not_comparable() -> None:
     b = trace(0.5, other=True)
     b.random = {"phase": "forward", "name": "drop", "type": "Dropout"}
-    found = judge(trace(), b)
+    found = judge_traces(trace(), b)
     assert (found.verdict, found.reason) == ("not comparable", "random")
     assert "drop" in found.paragraph()
     wild = trace()
     assert wild.envelope is not None
-    wild.envelope[key("loss", 1, "loss")] = 0.5
-    assert judge(wild, trace(1e-7, other=True)).equal  # the terms of the loss cancel
-    wild.envelope[key("forward", 1, OUTPUT)] = 0.4
-    assert judge(wild, trace(1e-7, other=True)).reason == "chaotic"
+    wild.envelope[array_key("loss", 1, "loss")] = 0.5
+    assert judge_traces(wild, trace(1e-7, other=True)).equal  # the terms of the loss cancel
+    wild.envelope[array_key("forward", 1, OUTPUT)] = 0.4
+    assert judge_traces(wild, trace(1e-7, other=True)).reason == "chaotic"
 
 
 def test_without_draws_the_tolerance_is_said_to_be_a_bound() -> None:
     a, b = trace(), trace(1e-7, other=True)
     a.envelope = b.envelope = None
-    found = judge(a, b)
+    found = judge_traces(a, b)
     assert (found.verdict, found.tolerance) == ("equal", "bound")
     assert "rule of thumb" in found.paragraph()
 
 
 def test_a_gradient_that_rounding_alone_turns_is_noted_not_judged() -> None:
     a, b = trace(), spoiled(lambda x: -x, "gradient", 1, "norm.gamma")
-    assert judge(a, b).verdict == "different"
+    assert judge_traces(a, b).verdict == "different"
     assert a.envelope is not None
-    a.envelope[key("gradient", 1, "norm.weight")] = 0.05
-    found = judge(a, b)
+    a.envelope[array_key("gradient", 1, "norm.weight")] = 0.05
+    found = judge_traces(a, b)
     assert found.verdict == "equal"
     assert [note.key for note in found.notes] == ["wild"]
     assert "norm.weight" in found.paragraph()

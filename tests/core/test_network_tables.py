@@ -1,5 +1,5 @@
-"""What the pages say of the network of namespaces is what `benchmarks/network.json` holds, and what
-the cost model of today predicts of it; nothing here measures."""
+"""The pages' figures for the namespace network match `benchmarks/network.json` and today's cost
+model; nothing is measured here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMES = ("network_tables", "netbed", "pages", "tables")
 
 @pytest.fixture(scope="module")
 def tables() -> Iterator[Any]:
-    """The scripts are each other's neighbours, and in no package."""
+    """Load the benchmark scripts, which import each other and are no package."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(FOLDER))
         import network_tables
@@ -55,6 +55,6 @@ def test_an_interface_counts_little_more_than_was_to_be_sent(
     tables: Any, measured: dict[str, Any]
 ) -> None:
     cases = [*measured["predictions"], *measured["mindspore"]]
-    every = [tables.Bytes.of(case, row) for case in cases for row in case["rows"]]
+    every = [tables.Bytes.from_record(case, row) for case in cases for row in case["rows"]]
     assert len(every) == 200
     assert max(b.more for b in every) <= 0.03

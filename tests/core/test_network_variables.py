@@ -1,4 +1,4 @@
-"""Variables of the network: given to ranks, also elsewhere, recorded, and looked at by doctor."""
+"""Network variables: passed to local and remote ranks, recorded, and checked by doctor."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from pathlib import Path
 import pytest
 from command import dualml
 
-from dualml import machine, network
-from dualml.doctor.system import _network
-from dualml.hosts.file import Hosts
-from dualml.hosts.ssh import started
+from dualml.common import machine, network
+from dualml.interface.doctor.system import _network
+from dualml.launch.hosts.file import Hosts
+from dualml.launch.hosts.ssh import start_remote
 
 GIVEN = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "^docker", "NCCL_DEBUG": "info"}
 
 
 @pytest.fixture(autouse=True)
-def given(monkeypatch: pytest.MonkeyPatch) -> None:
+def network_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in network.VARIABLES:
         monkeypatch.delenv(name, raising=False)
     for name, value in GIVEN.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("dualml.doctor.system.interfaces", lambda: ["eth0", "lo"])
+    monkeypatch.setattr("dualml.interface.doctor.system.interfaces", lambda: ["eth0", "lo"])
 
 
 def test_nothing_is_said_of_what_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +74,7 @@ def test_nccl_takes_beginnings_names_and_exceptions(
 def test_a_rank_on_another_machine_has_them_and_its_own_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``ssh`` stands for the other machine: it writes down what it is told."""
+    """Variables reach the other machine; a fake ``ssh`` writes down its command."""
     tool = tmp_path / "ssh"
     tool.write_text(
         f"#!{sys.executable}\nimport sys\n"
@@ -82,9 +82,11 @@ def test_a_rank_on_another_machine_has_them_and_its_own_first(
     )
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    table = {"here": {"address": "127.0.0.1"},
-             "hosts": [{"ssh": "b", "environ": {"GLOO_SOCKET_IFNAME": "eth7"}}]}  # fmt: skip
-    with started(Hosts.model_validate(table), tmp_path / "logs", ["run"], {"A": "b"}) as group:
+    table = {
+        "here": {"address": "127.0.0.1"},
+        "hosts": [{"ssh": "b", "environ": {"GLOO_SOCKET_IFNAME": "eth7"}}],
+    }
+    with start_remote(Hosts.model_validate(table), tmp_path / "logs", ["run"], {"A": "b"}) as group:
         group.processes[1].wait(20)
     told = json.loads((tmp_path / "told").read_text())
     assert told["environ"] == {**GIVEN, "A": "b", "GLOO_SOCKET_IFNAME": "eth7"}

@@ -1,4 +1,4 @@
-"""Files of offloaded numbers: what is written comes back, errors have names, nothing is left."""
+"""Files of offloaded tensors: written data is read back, errors have names, and no file is left."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from dualml.errors import TrialError
-from dualml.offload import disk, files
-from dualml.offload.disk import DiskRecords
-from dualml.offload.records import HostRecords, Records
-from dualml.offload.traffic import Meter
+from dualml.common.errors import TrialError
+from dualml.parallel.offload import disk, files
+from dualml.parallel.offload.disk import DiskRecords
+from dualml.parallel.offload.records import HostRecords, UnitRecords
+from dualml.parallel.offload.traffic import Meter
 
 LENGTHS = [5, 9, 2, 7]
 BYTES = 4 * sum(LENGTHS)
@@ -32,7 +32,7 @@ def thread() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def records(kind: str, folder: Path, thread: ThreadPoolExecutor, meter: Meter) -> Records:
+def records(kind: str, folder: Path, thread: ThreadPoolExecutor, meter: Meter) -> UnitRecords:
     if kind == "host":
         return HostRecords(LENGTHS, "float32")
     return DiskRecords(folder, LENGTHS, "float32", meter, thread if kind == "ahead" else None)
@@ -42,26 +42,26 @@ def records(kind: str, folder: Path, thread: ThreadPoolExecutor, meter: Meter) -
 def test_what_is_given_is_taken_again(
     kind: str, tmp_path: Path, thread: ThreadPoolExecutor
 ) -> None:
-    """Two hundred updates by turns in and against the order; each adds its number."""
+    """Two hundred updates, alternately in order and in reverse, each add their number."""
     meter = Meter()
     own = records(kind, tmp_path, thread, meter)
     for number in range(len(LENGTHS)):
-        own.take(number)[...] = number
-        own.give()
+        own.acquire(number)[...] = number
+        own.release()
     rounds = 200
     for turn in range(rounds):
         order = list(range(len(LENGTHS)))[:: -1 if turn % 2 else 1]
-        own.plan(order)
+        own.prefetch(order)
         for number in order:
-            array = own.take(number)
+            array = own.acquire(number)
             assert len(array) == LENGTHS[number]
             assert (array == number + sum(range(turn))).all(), (turn, number)
             array += turn
-            own.give()
-    own.settle()
+            own.release()
+    own.flush()
     if kind != "host":
-        assert meter.now.written == (1 + rounds) * BYTES
-        assert meter.now.read == (1 + rounds) * BYTES
+        assert meter.current.written == (1 + rounds) * BYTES
+        assert meter.current.read == (1 + rounds) * BYTES
         assert own.host == (2 if kind == "ahead" else 1) * 4 * max(LENGTHS)
     assert (own.disk or own.host) == BYTES
     own.close()
@@ -69,16 +69,16 @@ def test_what_is_given_is_taken_again(
 
 
 def test_looks_out_of_order_are_right(tmp_path: Path, thread: ThreadPoolExecutor) -> None:
-    """What was planned and read ahead, and is not taken, does no harm."""
+    """Reads out of order are right: records that were prefetched and not used do no harm."""
     own = records("ahead", tmp_path, thread, Meter())
     for number in range(len(LENGTHS)):
-        own.take(number)[...] = number
-        own.give()
-    own.plan([0, 1, 2])
+        own.acquire(number)[...] = number
+        own.release()
+    own.prefetch([0, 1, 2])
     for number in (0, 3, 1, 1, 2, 0):
-        assert (own.take(number) == number).all()
-    own.plan([2, 3])
-    assert (own.take(2) == 2).all()
+        assert (own.acquire(number) == number).all()
+    own.prefetch([2, 3])
+    assert (own.acquire(2) == 2).all()
     own.close()
 
 
@@ -113,22 +113,25 @@ def test_a_full_disk_is_told_of_when_it_is_made(
 @pytest.mark.parametrize("ahead", [True, False])
 @pytest.mark.parametrize("call", ["pwritev", "preadv"])
 def test_an_error_of_the_thread_is_the_caller_s(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, thread: ThreadPoolExecutor, ahead: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    thread: ThreadPoolExecutor,
+    ahead: bool,
     call: str,
-) -> None:  # fmt: skip
+) -> None:
     own = records("ahead" if ahead else "disk", tmp_path, thread, Meter())
     number = errno.ENOSPC if call == "pwritev" else errno.EIO
-    own.take(0)
+    own.acquire(0)
     monkeypatch.setattr(os, call, failing(number))
 
-    def go_on() -> None:
+    def use_records() -> None:
         if call == "pwritev":
-            own.give()
-            own.settle()
-        own.take(1)
+            own.release()
+            own.flush()
+        own.acquire(1)
 
     with pytest.raises(TrialError, match=os.strerror(number)):
-        go_on()
+        use_records()
     own.close()
 
 
@@ -136,13 +139,13 @@ def test_a_write_that_failed_is_told_of_before_anything_else_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, thread: ThreadPoolExecutor
 ) -> None:
     own = records("ahead", tmp_path, thread, Meter())
-    own.take(0)
+    own.acquire(0)
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwritev", failing(errno.ENOSPC))
-        own.give()
+        own.release()
         thread.submit(lambda: None).result(10)
     with pytest.raises(TrialError, match="No space left"):
-        own.take(1)
+        own.acquire(1)
     own.close()
 
 
@@ -154,7 +157,7 @@ def test_nobody_waits_for_ever(
     thread.submit(hangs.wait, 10)
     try:
         with pytest.raises(TrialError, match=r"has not answered for 0\.05 s"):
-            own.take(0)
+            own.acquire(0)
     finally:
         hangs.set()
     assert own.hung
@@ -162,7 +165,7 @@ def test_nobody_waits_for_ever(
 
 
 def test_a_limit_of_files_is_kept(tmp_path: Path) -> None:
-    """A real one: the system refuses."""
+    """The file-size limit (RLIMIT_FSIZE) is a real one, which the system enforces."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (BYTES - 4, hard))
     try:
@@ -175,7 +178,7 @@ def test_a_limit_of_files_is_kept(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Of 16 KiB."""
+    """A file system of 16 KiB."""
     place = tmp_path / "small"
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(place)]
@@ -189,7 +192,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_disk_that_is_really_full(
     small_disk: Path, monkeypatch: pytest.MonkeyPatch, thread: ThreadPoolExecutor, reserving: bool
 ) -> None:
-    """At once where the file system reserves room, else by the write that has none."""
+    """A disk that is really full fails at once where the file system reserves space, else at the
+    write."""
     lengths = [1024] * 20  # of 4 KiB each
     if not reserving:
         monkeypatch.setattr(os, "posix_fallocate", failing(errno.EOPNOTSUPP))
@@ -198,9 +202,9 @@ def test_a_disk_that_is_really_full(
         own = DiskRecords(small_disk, lengths, "float32", Meter(), thread)
         with contextlib.closing(own):
             for number in range(len(lengths)):
-                own.take(number)[...] = 1
-                own.give()
-            own.settle()
+                own.acquire(number)[...] = 1
+                own.release()
+            own.flush()
 
     with pytest.raises(TrialError, match=r"No space left on device, [0-9,]+ bytes free; make room"):
         fill()
@@ -216,7 +220,8 @@ def test_a_folder_that_cannot_be_written_in(tmp_path: Path, folder: str) -> None
 
 def test_a_process_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
     code = (
-        "import os, sys; from pathlib import Path; from dualml.offload.files import Scratch;"
+        "import os, sys; from pathlib import Path; from dualml.parallel.offload.files import "
+        "Scratch;"
         f"s = Scratch(Path({str(tmp_path)!r}), 4096); os.kill(os.getpid(), 9)"
     )
     done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60)

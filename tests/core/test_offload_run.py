@@ -1,4 +1,4 @@
-"""Whole runs that keep state and weights elsewhere, on the referee: no framework needed."""
+"""Whole runs with offloaded state and weights, on the reference (no framework needed)."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 from command import dualml, goes_on_when_interrupted, run, strict
-from page_parts import page, say, tables
+from page_parts import findings_by_key, page, tables
 
+from dualml.algorithms.model import model
 from dualml.experiment.arm import Arm
-from dualml.experiment.contrast import Contrast
-from dualml.experiment.exact import against, single_of
+from dualml.experiment.config_diff import ConfigDiff
+from dualml.experiment.exactness import baseline_of, single_process_arm
 from dualml.experiment.load import load
-from dualml.model import model
-from dualml.offload import Offload
-from dualml.offload.forms import kept, moved
-from dualml.zero import units_of
+from dualml.parallel.offload import Offload
+from dualml.parallel.offload.estimates import estimate_offload_footprint, estimate_offload_volume
+from dualml.parallel.zero import units_of
 
 SHARED = """
 optimizer = { name = "adam", lr = 0.001 }
@@ -60,27 +60,31 @@ ALL = {"state": "disk", "weights": "disk"}
 
 
 def test_the_forms_by_hand() -> None:
-    """LeNet in units of a layer for two ranks; Adam has two slots."""
+    """The closed forms equal a calculation by hand: LeNet in layer units, two ranks, Adam with two
+    state tensors."""
     units = units_of(model("lenet"), 0, 2)
     part, most = sum(u.length for u in units) // 2, max(u.length for u in units) // 2
-    host = kept(units, 2, Offload(state="host", weights="host"), 2)
-    assert (host.host, host.disk, host.room) == (3 * part, 0, 2 * most)
-    disk = kept(units, 2, Offload(**ALL), 2)
+    host = estimate_offload_footprint(units, 2, Offload(state="host", weights="host"), 2)
+    assert (host.host, host.disk, host.device_buffer) == (3 * part, 0, 2 * most)
+    disk = estimate_offload_footprint(units, 2, Offload(**ALL), 2)
     assert (disk.host, disk.disk) == (2 * 3 * most, 3 * part)
-    assert kept(units, 2, Offload(**ALL, overlap=False), 2).host == 3 * most
-    mixed = kept(units, 2, Offload(state="host", weights="disk"), 2)
+    assert estimate_offload_footprint(units, 2, Offload(**ALL, overlap=False), 2).host == 3 * most
+    mixed = estimate_offload_footprint(units, 2, Offload(state="host", weights="disk"), 2)
     assert (mixed.host, mixed.disk) == (2 * part + 2 * most, part)
     assert disk.largest == 2 * most
-    three = moved(units, 2, Offload(**ALL), 2, rounds=3)
+    three = estimate_offload_volume(units, 2, Offload(**ALL), 2, rounds=3)
     first, last = units[0].length // 2, units[-1].length // 2
     # Each of three backward passes begins with what is there, and two of the forward passes.
     weights = 3 * (2 * part - last) - 2 * first + part
     assert (three.to_device, three.to_host) == (2 * part + weights, 3 * part)
     assert (three.read, three.written) == (three.to_device, three.to_host)
-    state = moved(units, 2, Offload(state="host"), 2, rounds=3, updates=5)
+    state = estimate_offload_volume(units, 2, Offload(state="host"), 2, rounds=3, updates=5)
     assert (state.to_device, state.to_host, state.read, state.written) == (
-        10 * part, 10 * part, 0, 0,
-    )  # fmt: skip
+        10 * part,
+        10 * part,
+        0,
+        0,
+    )
 
 
 # --- what arms may ask for ------------------------------------------------------------------------
@@ -93,7 +97,7 @@ def test_the_forms_by_hand() -> None:
     ({"offload": {"state": "host", "overlap": False}}, "leave overlap out"),
     ({"offload": {"state": "host", "budget_bytes": -1}}, "budget_bytes"),
     ({"offload": {"state": "host"}, "world_size": 2, "zero": 1, "zero_lower": True,
-      "precision": "bf16"}, "leave out zero_lower"),
+      "precision": "bf16"}, "leave out zero_param_dtype"),
     ({"offload": ALL, "aggregation": {"overlap": True}}, "leave out aggregation.overlap"),
     ({"offload": {"state": "host"}, "optimizer": SGD}, "optimizer sgd has no state"),
     ({"offload": {"state": "host"}, "world_size": 2}, "set zero = 1, 2 or 3; received zero = 0"),
@@ -117,10 +121,10 @@ def test_the_rule_is_that_of_the_arm_that_keeps_all() -> None:
         "plain": Arm(optimizer=ADAM),
         "zero": Arm(optimizer=ADAM, world_size=2, zero=3, **away),
     }
-    contrast = Contrast(arms)
-    assert against("both", contrast) == "plain"
-    assert against("plain", contrast) is None
-    assert single_of("zero", contrast) == "plain"
+    contrast = ConfigDiff(arms)
+    assert baseline_of("both", contrast) == "plain"
+    assert baseline_of("plain", contrast) is None
+    assert single_process_arm("zero", contrast) == "plain"
     assert arms["both"].sharding.stage == 3
     assert Arm(optimizer=ADAM, offload={"state": "host"}).sharding.stage == 1
 
@@ -136,7 +140,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ran(lab: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def finished_run(
+    lab: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, Any]]:
     out = tmp_path_factory.mktemp("offload") / "out"
     code, summary = run(lab, out)
     assert code == 0, summary
@@ -144,8 +150,10 @@ def ran(lab: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict
 
 
 @pytest.mark.whole
-def test_every_bit_is_that_of_the_arm_that_keeps_all(ran: tuple[Path, dict[str, Any]]) -> None:
-    out, trials = ran
+def test_every_bit_is_that_of_the_arm_that_keeps_all(
+    finished_run: tuple[Path, dict[str, Any]],
+) -> None:
+    out, trials = finished_run
     assert {trial["status"] for trial in trials.values()} == {"ok"}
     name = "numpy/seed0/weights.safetensors"
     own = {arm: (out / "trials" / arm / name).read_bytes() for arm in ARMS}
@@ -156,8 +164,10 @@ def test_every_bit_is_that_of_the_arm_that_keeps_all(ran: tuple[Path, dict[str, 
 
 
 @pytest.mark.whole
-def test_each_is_held_against_the_arm_that_keeps_all(ran: tuple[Path, dict[str, Any]]) -> None:
-    out, _ = ran
+def test_each_is_held_against_the_arm_that_keeps_all(
+    finished_run: tuple[Path, dict[str, Any]],
+) -> None:
+    out, _ = finished_run
     serial = strict((out / "parity.json").read_text())["serial"]
     judged = {c["arm"]: (c["against"], c["verdict"]) for c in serial}
     equal = ("host", "disk", "weights", "both", "serial", "zero1", "zero3")
@@ -166,8 +176,8 @@ def test_each_is_held_against_the_arm_that_keeps_all(ran: tuple[Path, dict[str, 
 
 
 @pytest.mark.whole
-def test_the_records_are_the_closed_form(ran: tuple[Path, dict[str, Any]]) -> None:
-    _, trials = ran
+def test_the_records_are_the_closed_form(finished_run: tuple[Path, dict[str, Any]]) -> None:
+    _, trials = finished_run
     assert "offload" not in trials["device"]
     for arm in ARMS:
         if "offload" not in ARMS[arm]:
@@ -176,7 +186,10 @@ def test_the_records_are_the_closed_form(ran: tuple[Path, dict[str, Any]]) -> No
         n, asked = settings.world_size, settings.offload
         assert asked is not None
         units = units_of(model("lenet"), 0, n)
-        held, form = kept(units, n, asked, 2), moved(units, n, asked, 2, rounds=8, updates=8)
+        held, form = (
+            estimate_offload_footprint(units, n, asked, 2),
+            estimate_offload_volume(units, n, asked, 2, rounds=8, updates=8),
+        )
         ranks = trials[arm]["offload"]
         assert len(ranks) == n
         for rank in ranks:
@@ -195,8 +208,8 @@ def trials_settings(arm: str) -> dict[str, Any]:
 
 
 @pytest.mark.whole
-def test_no_file_is_left(ran: tuple[Path, dict[str, Any]]) -> None:
-    out, _ = ran
+def test_no_file_is_left(finished_run: tuple[Path, dict[str, Any]]) -> None:
+    out, _ = finished_run
     names = [
         {p.name for p in (out / "trials" / a / "numpy/seed0").iterdir()} for a in ("device", "both")
     ]
@@ -204,15 +217,21 @@ def test_no_file_is_left(ran: tuple[Path, dict[str, Any]]) -> None:
 
 
 @pytest.mark.whole
-def test_the_page_tells_where_the_bytes_are(ran: tuple[Path, dict[str, Any]]) -> None:
-    out, _ = ran
+def test_the_page_tells_where_the_bytes_are(finished_run: tuple[Path, dict[str, Any]]) -> None:
+    out, _ = finished_run
     for lang, exact, equal in (
-        ("en", "What is kept where and what is moved is the closed form to the byte in all 8 rows.",
-         "Offloaded against kept on the device: 8 of 8 comparisons equal within rounding."),
-        ("zh", "全部 8 行中，各处保存的和搬运的字节数与闭式逐字节相等。",
-         "卸载与留在设备上对照：8 项比较中有 8 项在舍入范围内相等。"),
-    ):  # fmt: skip
-        told = say(out, lang)
+        (
+            "en",
+            "What is kept where and what is moved is the closed form to the byte in all 8 rows.",
+            "Offloaded against kept on the device: 8 of 8 comparisons equal within rounding.",
+        ),
+        (
+            "zh",
+            "全部 8 行中，各处保存的和搬运的字节数与闭式逐字节相等。",
+            "卸载与留在设备上对照：8 项比较中有 8 项在舍入范围内相等。",
+        ),
+    ):
+        told = findings_by_key(out, lang)
         assert told["offload.exact"] == [exact]
         assert told["offload.equal"] == [equal]
         assert "device_memory.off" not in told
@@ -220,8 +239,10 @@ def test_the_page_tells_where_the_bytes_are(ran: tuple[Path, dict[str, Any]]) ->
         assert len(times) == 4
         assert len(told["offload.waited"]) == 1
     found = tables(page(out))["offload"]
-    rows = [dict(zip([c.key for c in found.columns], [c.text for c in line], strict=True))
-            for line in found.cells]  # fmt: skip
+    rows = [
+        dict(zip([c.key for c in found.columns], [c.text for c in line], strict=True))
+        for line in found.cells
+    ]
     assert {row["arm"] for row in rows} == {arm for arm in ARMS if "offload" in ARMS[arm]}
     serial = next(row for row in rows if row["arm"] == "serial")
     assert serial["offload"] == "state=disk, weights=disk, overlap=false"
@@ -242,19 +263,33 @@ def test_what_is_not_said_stands_in_no_plan(lab: Path) -> None:
     assert described["both"]["offload"]["weights"] == "disk"
 
 
-@pytest.mark.parametrize(("override", "words"), [
-    ("offload.budget_bytes=1000", "offload.budget_bytes = 1,000, but host memory has to hold "
-     "1,154,880 bytes, and 384,960 at once for the largest of 4 units; raise it, or set "
-     "overlap = false"),
-    ('offload.state="dsk"', "arms.both.offload.state"),
-    ("offload.buget_bytes=1", "did you mean 'budget_bytes'?"),
-    ('model="gpt"', "gpt"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        (
+            "offload.budget_bytes=1000",
+            "offload.budget_bytes = 1,000, but host memory has to hold "
+            "1,154,880 bytes, and 384,960 at once for the largest of 4 units; raise it, or set "
+            "overlap = false",
+        ),
+        ('offload.state="dsk"', "arms.both.offload.state"),
+        ("offload.buget_bytes=1", "did you mean 'budget_bytes'?"),
+        ('model="gpt"', "gpt"),
+    ],
+)
 def test_bad_input_is_one_line(lab: Path, tmp_path: Path, override: str, words: str) -> None:
     done = dualml(
-        "run", lab, "--backend", "numpy", "--arm", "both", "--out", tmp_path / "o",
-        "--set", f"arms.both.{override}",
-    )  # fmt: skip
+        "run",
+        lab,
+        "--backend",
+        "numpy",
+        "--arm",
+        "both",
+        "--out",
+        tmp_path / "o",
+        "--set",
+        f"arms.both.{override}",
+    )
     assert done.returncode == 2
     line = done.stderr.strip().splitlines()[-1]
     assert line.startswith("dualml: ")
@@ -263,15 +298,20 @@ def test_bad_input_is_one_line(lab: Path, tmp_path: Path, override: str, words: 
 
 def test_a_budget_that_suffices_is_accepted(lab: Path, tmp_path: Path) -> None:
     code, summary = run(
-        lab, tmp_path / "o", "--arm", "both", "--set", "arms.both.offload.budget_bytes=1154880",
+        lab,
+        tmp_path / "o",
+        "--arm",
+        "both",
+        "--set",
+        "arms.both.offload.budget_bytes=1154880",
         "--no-report",
-    )  # fmt: skip
+    )
     assert code == 0, summary
 
 
 @pytest.mark.whole
 def test_a_file_that_may_not_be_so_large_fails_its_trial(lab: Path, tmp_path: Path) -> None:
-    """The state of LeNet in float64 has 830 kB; a file may have 800 kB here."""
+    """A file limit of 800 kB is reported: LeNet's state in float64 has 830 kB."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (800_000, hard))
     try:

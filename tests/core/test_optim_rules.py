@@ -1,4 +1,4 @@
-"""The update rules and schedules of the core: what they refuse, and numbers known beforehand."""
+"""The core's update rules and schedules: refused settings, and results known in advance."""
 
 from __future__ import annotations
 
@@ -14,13 +14,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-import dualml.optim
-from dualml.errors import UserError
-from dualml.optim import GD, RULES, SGD, Adagrad, Adam, AdamW, RMSprop, Rule, Schedule, rule_from
+import dualml.algorithms.optim
+from dualml.algorithms.optim import (
+    GD,
+    RULES,
+    SGD,
+    Adagrad,
+    Adam,
+    AdamW,
+    LRSchedule,
+    OptimizerSpec,
+    RMSprop,
+    rule_from,
+)
+from dualml.common.errors import UserError
 
 
-def run(rule: Rule, p: float, grads: list[float], rates: list[float] | None = None) -> list[float]:
-    """The parameter after each update, for one number."""
+def run(
+    rule: OptimizerSpec, p: float, grads: list[float], rates: list[float] | None = None
+) -> list[float]:
+    """Return the parameter, a single number, after each update."""
     params, state, seen = {"w": np.array([p])}, rule.init({"w": np.array([p])}), []
     for step, g in enumerate(grads, start=1):
         lr = None if rates is None else rates[step - 1]
@@ -29,7 +42,10 @@ def run(rule: Rule, p: float, grads: list[float], rates: list[float] | None = No
     return seen
 
 
-MODULES = [module.name for module in pkgutil.iter_modules(dualml.optim.__path__, "dualml.optim.")]
+MODULES = [
+    module.name
+    for module in pkgutil.iter_modules(dualml.algorithms.optim.__path__, "dualml.algorithms.optim.")
+]
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -99,7 +115,7 @@ def test_adam_first_step(g: float, eps: float) -> None:
 
 
 def test_adam_of_a_constant_gradient_steps_by_lr() -> None:
-    """With bias correction the averages of a constant are the constant, at every step."""
+    """Adam with a constant gradient moves by lr each step, because of the bias correction."""
     found = run(Adam(lr=0.1, eps=0.0), 0.0, [-7.0] * 20)
     assert found == pytest.approx([0.1 * t for t in range(1, 21)], rel=1e-12)
 
@@ -128,16 +144,16 @@ def test_adagrad_of_a_constant_gradient() -> None:
 
 
 @pytest.mark.parametrize("kind", RULES.values(), ids=list(RULES))
-def test_update_is_pure_and_takes_the_rate_it_is_given(kind: type[Rule]) -> None:
+def test_update_is_pure_and_takes_the_rate_it_is_given(kind: type[OptimizerSpec]) -> None:
     rule = kind(lr=0.1)
     params, grads = {"w": np.ones(3)}, {"w": np.array([1.0, -2.0, 0.5])}
     state = rule.init(params)
-    assert set(state) == set(rule.slots)
+    assert set(state) == set(rule.state_keys)
     before = {slot: kept["w"].copy() for slot, kept in state.items()}
     new, after = rule.update(params, grads, state, 1, lr=0.3)
     assert (params["w"] == 1).all()
     assert all((state[slot]["w"] == before[slot]).all() for slot in state)
-    assert set(after) == set(rule.slots)
+    assert set(after) == set(rule.state_keys)
     assert np.array_equal(new["w"], replace(rule, lr=0.3).update(params, grads, state, 1)[0]["w"])
 
 
@@ -168,7 +184,7 @@ def test_update_is_pure_and_takes_the_rate_it_is_given(kind: type[Rule]) -> None
         (Adagrad, {"lr": 0.1, "initial_accumulator": -1.0}, "initial_accumulator must satisfy"),
     ],
 )
-def test_out_of_range(kind: type[Rule], fields: dict[str, Any], message: str) -> None:
+def test_out_of_range(kind: type[OptimizerSpec], fields: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         kind(**fields)
 
@@ -189,7 +205,7 @@ def test_rule_from_explains(spec: dict[str, Any], message: str) -> None:
 
 
 @pytest.mark.parametrize("kind", RULES.values(), ids=list(RULES))
-def test_hyperparameters_survive_json(kind: type[Rule]) -> None:
+def test_hyperparameters_survive_json(kind: type[OptimizerSpec]) -> None:
     rule = kind(lr=0.1)
     assert rule_from(json.loads(json.dumps(rule.hyperparameters()))) == rule
 
@@ -202,32 +218,32 @@ def test_integers_become_floats() -> None:
 
 
 def test_warm_up_rises_linearly_to_one() -> None:
-    factors = Schedule(warmup=4).factors(6)
+    factors = LRSchedule(warmup=4).factors(6)
     assert factors == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
 
 
 def test_step_drops_after_every_so_many_updates_of_its_own() -> None:
-    assert Schedule(kind="step", every=2, gamma=0.5, warmup=2).factors(7) == [
+    assert LRSchedule(kind="step", every=2, gamma=0.5, warmup=2).factors(7) == [
         *(0.5, 1.0),
         *(1.0, 1.0, 0.5, 0.5, 0.25),
     ]
 
 
 def test_cosine_starts_at_one_is_half_way_in_the_middle_and_ends_at_the_floor() -> None:
-    factors = Schedule(kind="cosine", total=10, floor=0.2).factors(12)
+    factors = LRSchedule(kind="cosine", total=10, floor=0.2).factors(12)
     assert factors[0] == 1.0
     assert factors[5] == pytest.approx(0.6)
     assert factors[10] == factors[11] == pytest.approx(0.2)
     assert all(a >= b for a, b in itertools.pairwise(factors))
     # without a total the trial's length is meant
-    assert Schedule(kind="cosine").factor(6, updates=10) == pytest.approx(0.5)
+    assert LRSchedule(kind="cosine").factor(6, updates=10) == pytest.approx(0.5)
     # the wave begins after the warm-up
-    assert Schedule(kind="cosine", total=12, warmup=2).factors(12)[:3] == [0.5, 1.0, 1.0]
+    assert LRSchedule(kind="cosine", total=12, warmup=2).factors(12)[:3] == [0.5, 1.0, 1.0]
 
 
 def test_schedule_survives_json() -> None:
-    schedule = Schedule(kind="cosine", total=9, floor=0.1, warmup=2)
-    assert Schedule(**json.loads(json.dumps(schedule.describe()))) == schedule
+    schedule = LRSchedule(kind="cosine", total=9, floor=0.1, warmup=2)
+    assert LRSchedule(**json.loads(json.dumps(schedule.describe()))) == schedule
 
 
 @pytest.mark.parametrize(
@@ -245,4 +261,4 @@ def test_schedule_survives_json() -> None:
 )
 def test_schedule_explains(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        Schedule(**fields)
+        LRSchedule(**fields)

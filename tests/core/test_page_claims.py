@@ -1,4 +1,4 @@
-"""Sentences of the pages that the program can check: what --quick runs, what a method can do."""
+"""Claims of the pages that the program can check: what --quick runs, and what a method supports."""
 
 from __future__ import annotations
 
@@ -10,13 +10,26 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from dualml.cli.app import app
 from dualml.experiment.load import load
-from dualml.methods import METHODS
+from dualml.experiment.methods import METHODS
+from dualml.interface.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
 LABS = ["lab1", "lab2", "lab3", "lab4", "rnn_ps", "memory", "methods"]
-WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]  # fmt: skip  # noqa: E501
+WORDS = [
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+]
 NUMBERS = {word: number for number, word in enumerate(WORDS, start=1)}
 NUMERALS = dict(zip("一二三四五六七八九十", range(1, 11), strict=True)) | {"两": 2}
 PROCESSES = {"one": ("one", "一个"), "several": ("several", "多个"), "any": ("any", "任意")}
@@ -69,10 +82,13 @@ def test_show_has_the_arms_that_run_has(lab: str) -> None:
     assert list(json.loads(answer.stdout)["arms"]) == list(load(lab, quick=True).arms)
 
 
-@pytest.mark.parametrize(("page", "pattern", "numbers"), [
-    ("methods.md", r"`--quick`, (\w+) arms on ([\d,]+) sentences with (\w+) seed", NUMBERS),
-    ("methods.zh.md", r"`--quick` 用(\w)个种子在 ([\d,]+) 句上运行(\w)个方案", NUMERALS),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("page", "pattern", "numbers"),
+    [
+        ("methods.md", r"`--quick`, (\w+) arms on ([\d,]+) sentences with (\w+) seed", NUMBERS),
+        ("methods.zh.md", r"`--quick` 用(\w)个种子在 ([\d,]+) 句上运行(\w)个方案", NUMERALS),
+    ],
+)
 def test_the_numbers_of_the_quick_table_of_methods(
     page: str, pattern: str, numbers: dict[str, int]
 ) -> None:

@@ -1,4 +1,4 @@
-"""Verdicts from trajectories that are known to be equal, different or chaotic."""
+"""Verdicts on trajectories that are known to be equal, different or chaotic."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dualml.distance import distance, distances
+from dualml.common.distance import distance, elementwise_distances
+from dualml.experiment.store.envelope import Envelope
+from dualml.experiment.store.trajectory import Trajectory
 from dualml.parity.envelope import (
-    believed,
+    clip_to_plain,
+    first_suspect_step,
     perturb,
-    shuffled,
-    suspect_from,
-    trusted,
-    widened,
+    robust_envelopes,
+    shuffle_batch,
+    update_envelope,
 )
-from dualml.parity.pairs import FLOOR, compare
-from dualml.parity.statistics import equivalent
-from dualml.store.envelope import Envelope
-from dualml.store.trajectory import Trajectory
+from dualml.parity.pairs import FLOOR, compare_trajectories
+from dualml.parity.statistics import check_equivalence
 
 STEPS = (1, 2, 5, 10)
 WIDTH = 1e-6
 
 
 def trajectory(seed: int = 0, noise: float = 0.0, backend: str = "a") -> Trajectory:
-    """Ten steps of two tensors; ``noise`` is a relative error on everything."""
+    """Return ten steps of two tensors; ``noise`` is a relative error on everything."""
     base, error = np.random.default_rng(7), np.random.default_rng(seed)
 
-    def off(x: np.ndarray) -> np.ndarray:
+    def add_noise(x: np.ndarray) -> np.ndarray:
         return x * (1 + noise * error.uniform(-1, 1, x.shape))
 
     tensors, keys = {}, []
@@ -39,14 +39,14 @@ def trajectory(seed: int = 0, noise: float = 0.0, backend: str = "a") -> Traject
                 tensor = f"exp_avg/{name}" if phase == "state" else name
                 key = f"{phase}/{step:08d}/{tensor}"
                 keys.append(key)
-                tensors[key] = off(base.normal(size=(3, 4)))
-    envelope = Envelope.restore(
+                tensors[key] = add_noise(base.normal(size=(3, 4)))
+    envelope = Envelope.from_content(
         {"loss": [WIDTH] * 10, "tensors": dict.fromkeys(keys, WIDTH), "draws": 3}
     )
     weights = {name: tensors[f"update/00000010/{name}"] for name in ("fc1.weight", "fc2.weight")}
     return Trajectory(
         backend,
-        off(np.linspace(2, 1, 10)),
+        add_noise(np.linspace(2, 1, 10)),
         tensors,
         dict.fromkeys(STEPS, "x"),
         envelope,
@@ -57,7 +57,7 @@ def trajectory(seed: int = 0, noise: float = 0.0, backend: str = "a") -> Traject
 
 
 def test_rounding_sized_differences_are_equal() -> None:
-    found = compare(trajectory(1, WIDTH), trajectory(2, WIDTH, "b"), 4)
+    found = compare_trajectories(trajectory(1, WIDTH), trajectory(2, WIDTH, "b"), 4)
     assert found["verdict"] == "equal"
     assert found["first_divergence"] is None
     assert 0 < found["evidence"]["worst_ratio"] <= 4
@@ -65,16 +65,23 @@ def test_rounding_sized_differences_are_equal() -> None:
     assert set(found["phases"]) == {"data", "forward", "loss", "gradient", "update", "state"}
 
 
-@pytest.mark.parametrize(("phase", "step"), [
-    *[("forward", step) for step in STEPS], *[("update", step) for step in STEPS],
-    ("gradient", 1), ("gradient", 2), ("gradient", 5), ("state", 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("phase", "step"),
+    [
+        *[("forward", step) for step in STEPS],
+        *[("update", step) for step in STEPS],
+        ("gradient", 1),
+        ("gradient", 2),
+        ("gradient", 5),
+        ("state", 1),
+    ],
+)
 def test_the_first_divergent_tensor_is_named(phase: str, step: int) -> None:
     a, b = trajectory(1, WIDTH), trajectory(2, WIDTH, "b")
     name = "exp_avg/fc2.weight" if phase == "state" else "fc2.weight"
     for later in STEPS[STEPS.index(step) :]:
         b.tensors[f"{phase}/{later:08d}/{name}"] *= 1.001
-    found = compare(a, b, 4)
+    found = compare_trajectories(a, b, 4)
     first = found["first_divergence"]
     assert found["verdict"] == "different"
     assert (first["step"], first["phase"], first["tensor"]) == (step, phase, name)
@@ -90,14 +97,14 @@ def test_other_data_comes_before_everything_it_causes() -> None:
         losses=np.where(np.arange(10) < 1, a.losses, b.losses),
         tensors={k: (a.tensors[k] if "/00000001/" in k else v) for k, v in b.tensors.items()},
     )
-    first = compare(a, b, 4)["first_divergence"]
+    first = compare_trajectories(a, b, 4)["first_divergence"]
     assert (first["step"], first["phase"]) == (2, "data")
 
 
 def test_the_loss_is_judged_at_every_step_not_only_the_traced() -> None:
     a, b = trajectory(1, WIDTH), trajectory(2, WIDTH, "b")
     b.losses[6] *= 1.01
-    first = compare(a, b, 4)["first_divergence"]
+    first = compare_trajectories(a, b, 4)["first_divergence"]
     assert (first["step"], first["phase"], first["after"]) == (7, "loss", 6)
 
 
@@ -105,7 +112,7 @@ def test_gradients_are_searched_from_the_last_layer_back() -> None:
     a, b = trajectory(1, WIDTH), trajectory(2, WIDTH, "b")
     for name in ("fc1.weight", "fc2.weight"):
         b.tensors[f"gradient/00000001/{name}"] *= 1.01
-    assert compare(a, b, 4)["first_divergence"]["tensor"] == "fc2.weight"
+    assert compare_trajectories(a, b, 4)["first_divergence"]["tensor"] == "fc2.weight"
 
 
 @pytest.mark.parametrize("step", STEPS[1:])
@@ -114,12 +121,12 @@ def test_one_stray_gradient_with_its_state_is_a_kink(step: int) -> None:
     b.tensors[f"gradient/{step:08d}/fc1.weight"] *= 1.01
     for later in STEPS[STEPS.index(step) :]:
         b.tensors[f"state/{later:08d}/exp_avg/fc1.weight"] *= 1.001
-    found = compare(a, b, 4)
+    found = compare_trajectories(a, b, 4)
     assert (found["verdict"], found["first_divergence"]) == ("equal", None)
     assert found["reason"] == "lone_kink"
     assert found["phases"]["gradient"]["ratio"] > 4, "it is not hidden"
     b.tensors["update/00000010/fc1.weight"] *= 1.001
-    assert compare(a, b, 4)["first_divergence"]["phase"] == "gradient"
+    assert compare_trajectories(a, b, 4)["first_divergence"]["phase"] == "gradient"
 
 
 def test_the_state_of_every_layer_is_no_kink() -> None:
@@ -127,50 +134,52 @@ def test_the_state_of_every_layer_is_no_kink() -> None:
     for step in STEPS[1:]:
         for name in ("fc1.weight", "fc2.weight"):
             b.tensors[f"state/{step:08d}/exp_avg/{name}"] *= 7
-    first = compare(a, b, 4)["first_divergence"]
+    first = compare_trajectories(a, b, 4)["first_divergence"]
     assert (first["step"], first["phase"]) == (2, "state")
 
 
 def test_a_state_that_strays_before_its_gradient_is_no_kink() -> None:
     a, b = trajectory(1, WIDTH), trajectory(2, WIDTH, "b")
     b.tensors["state/00000002/exp_avg/fc1.weight"] *= 1.01
-    assert compare(a, b, 4)["reason"] == "lone_kink", "of an update between the traced ones"
+    assert compare_trajectories(a, b, 4)["reason"] == "lone_kink", (
+        "of an update between the traced ones"
+    )
     b.tensors["gradient/00000005/fc1.weight"] *= 1.01
-    assert compare(a, b, 4)["verdict"] == "different"
+    assert compare_trajectories(a, b, 4)["verdict"] == "different"
 
 
 def test_the_output_layers_gradient_knows_no_kinks() -> None:
     a, b = trajectory(1, WIDTH), trajectory(2, WIDTH, "b")
     b.tensors["gradient/00000005/fc2.weight"] *= 1.01
-    assert compare(a, b, 4)["verdict"] == "different"
+    assert compare_trajectories(a, b, 4)["verdict"] == "different"
 
 
 def test_an_infinite_draw_is_read_back_as_infinite() -> None:
     a, b = trajectory(), trajectory(backend="b")
     told = a.envelope.describe() | {"loss": [1e-6] * 4 + [None] * 6}
     told["tensors"]["update/00000010/fc1.weight"] = None
-    envelope = Envelope.restore(told)
+    envelope = Envelope.from_content(told)
     assert envelope.loss[-1] == envelope.tensors["update/00000010/fc1.weight"] == np.inf
     b.losses[6:] *= 3
-    found = compare(a, b, 4, [envelope])
+    found = compare_trajectories(a, b, 4, [envelope])
     assert (found["reason"], found["evidence"]["chaotic_from"]) == ("chaotic", 5)
 
 
 def test_a_backends_envelope_serves_every_pair() -> None:
     a, b = trajectory(1, 1e-4), trajectory(2, 1e-4, "b")
-    wide = Envelope.restore(
+    wide = Envelope.from_content(
         {"loss": [1e-3] * 10, "tensors": dict.fromkeys(a.tensors, 1e-3), "draws": 3}
     )
-    assert compare(a, b, 4)["verdict"] == "different"
-    assert compare(a, b, 4, [wide])["verdict"] == "equal"
+    assert compare_trajectories(a, b, 4)["verdict"] == "different"
+    assert compare_trajectories(a, b, 4, [wide])["verdict"] == "equal"
 
 
 def test_the_margin_decides() -> None:
     a, b = trajectory(), trajectory(backend="b")
     key = "update/00000010/fc1.weight"
     b.tensors[key] = b.tensors[key] * (1 + 3 * WIDTH)
-    assert compare(a, b, 4)["verdict"] == "equal"
-    assert compare(a, b, 2)["verdict"] == "different"
+    assert compare_trajectories(a, b, 4)["verdict"] == "equal"
+    assert compare_trajectories(a, b, 2)["verdict"] == "different"
 
 
 def test_an_empty_envelope_still_allows_one_rounding() -> None:
@@ -179,14 +188,14 @@ def test_an_empty_envelope_still_allows_one_rounding() -> None:
         t.envelope.tensors.update(dict.fromkeys(t.envelope.tensors, 0.0))
     key = "update/00000010/fc1.weight"
     b.tensors[key] = b.tensors[key] * (1 + FLOOR)
-    assert compare(a, b, 4)["verdict"] == "equal"
+    assert compare_trajectories(a, b, 4)["verdict"] == "equal"
 
 
 def test_nan_on_one_side_is_different() -> None:
     a, b = trajectory(), trajectory(backend="b")
     for step in (2, 5, 10):
         b.tensors[f"gradient/{step:08d}/fc1.weight"][0, 0] = np.nan
-    first = compare(a, b, 4)["first_divergence"]
+    first = compare_trajectories(a, b, 4)["first_divergence"]
     assert (first["step"], first["phase"], first["tensor"]) == (2, "gradient", "fc1.weight")
 
 
@@ -198,7 +207,7 @@ def test_chaos_is_not_called_equal_nor_different() -> None:
     b = replace(
         b, tensors={**b.tensors, **clean}, losses=np.where(np.arange(10) < 5, a.losses, b.losses)
     )
-    found = compare(a, b, 4)
+    found = compare_trajectories(a, b, 4)
     assert (found["verdict"], found["reason"]) == ("not comparable", "chaotic")
     assert found["evidence"]["chaotic_from"] == 6
 
@@ -208,7 +217,7 @@ def test_a_difference_before_the_chaos_still_counts() -> None:
     for t in (a, b):
         t.envelope.loss[5:] = 0.5
     b.tensors["update/00000001/fc1.weight"] *= 1.1
-    assert compare(a, b, 4)["verdict"] == "different"
+    assert compare_trajectories(a, b, 4)["verdict"] == "different"
 
 
 @pytest.mark.parametrize(("draw", "units"), [(0, 1), (1, 2), (2, 4)])
@@ -225,8 +234,8 @@ def test_perturbation_is_some_units_in_the_last_place(draw: int, units: int) -> 
 
 def test_shuffled_batch_has_the_same_samples() -> None:
     batch = np.arange(50)
-    assert sorted(shuffled(batch, 0, 0, 1)) == list(range(50))
-    assert not np.array_equal(shuffled(batch, 0, 0, 1), batch)
+    assert sorted(shuffle_batch(batch, 0, 0, 1)) == list(range(50))
+    assert not np.array_equal(shuffle_batch(batch, 0, 0, 1), batch)
 
 
 def test_envelope_keeps_the_largest_distance_of_all_draws() -> None:
@@ -234,7 +243,7 @@ def test_envelope_keeps_the_largest_distance_of_all_draws() -> None:
     envelope = Envelope()
     for size in (1e-6, 3e-6, 2e-6):
         capture = {"update/00000001/w": np.full(4, 1 + size)}
-        envelope = widened(envelope, np.array([1 + size]), capture, np.array([1.0]), base)
+        envelope = update_envelope(envelope, np.array([1 + size]), capture, np.array([1.0]), base)
     assert envelope.draws == 3
     assert envelope.tensors["update/00000001/w"] == pytest.approx(3e-6, rel=1e-4)
     assert envelope.loss[0] == pytest.approx(3e-6, rel=1e-4)
@@ -245,7 +254,7 @@ def test_large_arrays_are_looked_at_in_parts(monkeypatch: pytest.MonkeyPatch) ->
     a = rng.standard_normal((9, 11)).astype(np.float32)
     b = a + rng.standard_normal((9, 11)).astype(np.float32)
     whole = distance(a, b)
-    monkeypatch.setattr("dualml.distance.PART", 10)
+    monkeypatch.setattr("dualml.common.distance.BLOCK_ELEMENTS", 10)
     assert distance(a, b) == pytest.approx(whole, rel=1e-14)
     assert distance(a, a) == 0
     b[3, 3] = np.nan
@@ -256,7 +265,9 @@ def test_distances() -> None:
     assert distance(np.zeros(3), np.zeros(3)) == 0
     assert distance(np.zeros(3), np.ones(3)) == 1
     assert distance(np.array([np.nan]), np.array([1.0])) == np.inf
-    assert distances(np.array([1.0, 0.0, np.inf]), np.array([2.0, 0.0, 1.0])).tolist() == [
+    assert elementwise_distances(
+        np.array([1.0, 0.0, np.inf]), np.array([2.0, 0.0, 1.0])
+    ).tolist() == [
         0.5,
         0,
         np.inf,
@@ -267,24 +278,25 @@ def test_distances() -> None:
 
 def test_equivalence_needs_a_narrow_interval_inside_the_margin() -> None:
     a = np.array([0.97, 0.972, 0.968, 0.971])
-    assert equivalent(a, a + np.array([0.001, -0.001, 0.0005, -0.0005]))["equivalent"]
-    assert not equivalent(a, a - 0.02)["equivalent"]
-    assert not equivalent(a, a + np.array([0.03, -0.03, 0.02, -0.02]))[
+    assert check_equivalence(a, a + np.array([0.001, -0.001, 0.0005, -0.0005]))["equivalent"]
+    assert not check_equivalence(a, a - 0.02)["equivalent"]
+    assert not check_equivalence(a, a + np.array([0.03, -0.03, 0.02, -0.02]))[
         "equivalent"
     ]  # too wide to tell
     with pytest.raises(ValueError, match="3 seeds at least"):
-        equivalent([1.0], [1.0])
+        check_equivalence([1.0], [1.0])
 
 
 def drawn(full: float, plain: float) -> Envelope:
-    """An envelope of one tensor and ten losses, as wide as this, and the first draw as wide."""
+    """Return an envelope of one tensor and ten losses with this width, and the first draw with the
+    same."""
     narrow = {"loss": [plain] * 10, "tensors": {"gradient/00000002/w.bias": plain}}
     told = {"loss": [full] * 10, "tensors": {"gradient/00000002/w.bias": full}, "draws": 3}
-    return Envelope.restore({**told, "plain": narrow})
+    return Envelope.from_content({**told, "plain": narrow})
 
 
 def width(envelopes: list[Envelope]) -> tuple[float, float]:
-    found = believed(envelopes, "w")
+    found = robust_envelopes(envelopes, "w")
     return (
         max(e.tensors["gradient/00000002/w.bias"] for e in found),
         max(float(e.loss[0]) for e in found),
@@ -305,9 +317,9 @@ def test_a_width_that_the_first_draw_shows_is_believed_of_anyone() -> None:
     assert width([drawn(3e-7, 1e-7), drawn(0.3, 0.1)]) == (0.3, 0.3)
 
 
-def hidden(loss: float, output: float) -> Envelope:
-    """A hidden layer's gradient that another order moves, at updates 2 and 4; loss and output, too,
-    at update 3, by this much."""
+def hidden_envelope(loss: float, output: float) -> Envelope:
+    """Return an envelope in which reordering moves a hidden layer's gradient at updates 2 and 4,
+    and moves loss and output by the given amounts at update 3."""
     told = {
         f"gradient/{step:08d}/{name}": width
         for step in (2, 3, 4)
@@ -315,20 +327,20 @@ def hidden(loss: float, output: float) -> Envelope:
     }
     plain = {"loss": [1e-7] * 4, "tensors": dict.fromkeys(told, 1e-7)}
     losses = [1e-7, 1e-7, loss, 1e-7]
-    return Envelope.restore({"loss": losses, "tensors": told, "draws": 3, "plain": plain})
+    return Envelope.from_content({"loss": losses, "tensors": told, "draws": 3, "plain": plain})
 
 
 def test_a_kink_that_one_backend_sits_on_alone_counts() -> None:
-    kink = hidden(loss=1e-7, output=1e-7)
-    assert suspect_from(kink, "w") is None
-    assert trusted(kink, "w") is kink
+    kink = hidden_envelope(loss=1e-7, output=1e-7)
+    assert first_suspect_step(kink, "w") is None
+    assert clip_to_plain(kink, "w") is kink
 
 
 @pytest.mark.parametrize(("loss", "output"), [(0.2, 1e-7), (1e-7, 0.2)])
 def test_once_order_moves_loss_or_output_nothing_of_it_counts(loss: float, output: float) -> None:
-    fault = hidden(loss, output)
-    assert suspect_from(fault, "w") == 3
-    kept = trusted(fault, "w")
+    fault = hidden_envelope(loss, output)
+    assert first_suspect_step(fault, "w") == 3
+    kept = clip_to_plain(fault, "w")
     assert kept.tensors["gradient/00000002/h.bias"] == 0.3
     assert kept.tensors["gradient/00000003/h.bias"] == 1e-7
     assert kept.tensors["gradient/00000003/w.bias"] == 1e-7

@@ -1,4 +1,4 @@
-"""What every partition keeps, whatever its settings: `PARTITIONS`, rule by rule."""
+"""The guarantees of every partition for all settings: `PARTITIONS`, rule by rule."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from partition_cases import LABELS, SETTINGS, cases, deal_to_file, fixed
 from scipy.spatial.distance import jensenshannon
 
-from dualml.partition import PARTITIONS, fingerprint, partition_from, prove, state
+from dualml.parallel.partition import (
+    PARTITIONS,
+    fingerprint,
+    partition_from,
+    partition_stats,
+    verify_partition,
+)
 
 NOT_DRAWN = ("contiguous", "round_robin", "distributed_sampler", "file")  # without shuffle
 
@@ -25,7 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 every = pytest.mark.parametrize("name", PARTITIONS)
-#: The file of one example is overwritten by the next.
+#: One example at a time: the next one overwrites the file.
 many = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -45,18 +51,18 @@ def test_a_deal_is_reproducible_and_leaves_the_global_generator_alone(
     seed, epoch = data.draw(st.integers(0, 2**40)), data.draw(st.integers(0, 5))
     np.random.seed(1)
     before = np.random.get_state()
-    parts = rule.deal(labels, ranks, seed, epoch)
+    parts = rule.partition(labels, ranks, seed, epoch)
     after = np.random.get_state()
     assert before[2:] == after[2:]
     assert np.array_equal(before[1], after[1])
     np.random.seed(2)
-    again = partition_from(rule.describe()).deal(labels, ranks, seed, epoch)
+    again = partition_from(rule.describe()).partition(labels, ranks, seed, epoch)
     assert [p.tolist() for p in again] == [p.tolist() for p in parts]
     assert len(parts) == ranks
     assert all(p.dtype == np.int64 and p.ndim == 1 for p in parts)
     assert all(0 <= i < len(labels) for p in parts for i in p)
     if not rule.needs_labels:
-        assert fingerprint(rule.deal(len(labels), ranks, seed, epoch)) == fingerprint(parts)
+        assert fingerprint(rule.partition(len(labels), ranks, seed, epoch)) == fingerprint(parts)
 
 
 @every
@@ -66,8 +72,10 @@ def test_what_a_rule_promises_holds_and_the_statement_counts_right(
     name: str, data: st.DataObject
 ) -> None:
     rule, labels, ranks = data.draw(cases(name))
-    parts = rule.deal(labels, ranks, data.draw(st.integers(0, 999)), data.draw(st.integers(0, 3)))
-    told, promised = prove(rule, parts, labels), rule.promise(labels, ranks)
+    parts = rule.partition(
+        labels, ranks, data.draw(st.integers(0, 999)), data.draw(st.integers(0, 3))
+    )
+    told, promised = verify_partition(rule, parts, labels), rule.guarantees(labels, ranks)
     lists = [p.tolist() for p in parts]
     owners = Counter(i for mine in lists for i in set(mine))
     assert told.samples == len(labels)
@@ -112,9 +120,9 @@ def test_a_rank_keeps_its_samples_unless_the_rule_deals_anew(
 ) -> None:
     rule, labels, ranks = data.draw(cases(name))
     seed = data.draw(st.integers(0, 999))
-    first, second = (rule.deal(labels, ranks, seed, epoch) for epoch in (0, 1))
+    first, second = (rule.partition(labels, ranks, seed, epoch) for epoch in (0, 1))
     assert [len(p) for p in first] == [len(p) for p in second]
-    if rule.redeals:
+    if rule.repartitions_each_epoch:
         return
     assert [sorted(p) for p in first] == [sorted(p) for p in second]
     if not rule.shuffle:
@@ -123,12 +131,15 @@ def test_a_rank_keeps_its_samples_unless_the_rule_deals_anew(
 
 @every
 def test_epochs_and_seeds_give_other_lists(name: str) -> None:
-    """Coincidences are possible, not for these seeds; PyTorch's rule adds seed and epoch up."""
+    """Epochs and seeds give different lists; coincidences are possible, but not for these seeds
+    (PyTorch's rule adds seed and epoch)."""
     rule = fixed(name)
-    deals = [rule.deal(LABELS, 3, seed, epoch) for seed in range(0, 50, 10) for epoch in range(3)]
+    deals = [
+        rule.partition(LABELS, 3, seed, epoch) for seed in range(0, 50, 10) for epoch in range(3)
+    ]
     assert len({fingerprint(parts) for parts in deals}) == 15
     kept = [[sorted(p.tolist()) for p in parts] for parts in deals[:3]]
-    assert (kept[0] != kept[1] != kept[2]) == rule.redeals
+    assert (kept[0] != kept[1] != kept[2]) == rule.repartitions_each_epoch
     for rank in range(3):  # every rank has an order of its own in each epoch
         assert len({tuple(parts[rank]) for parts in deals[:3]}) == 3
 
@@ -136,21 +147,21 @@ def test_epochs_and_seeds_give_other_lists(name: str) -> None:
 @every
 def test_without_shuffle_a_seed_changes_only_what_is_drawn(name: str) -> None:
     rule = fixed(name, shuffle=False)
-    found = {fingerprint(rule.deal(LABELS, 3, seed)) for seed in range(5)}
+    found = {fingerprint(rule.partition(LABELS, 3, seed)) for seed in range(5)}
     assert len(found) == (1 if name in NOT_DRAWN else 5)
 
 
 @every
 def test_no_two_ranks_have_the_same_list_or_the_same_order(name: str) -> None:
-    parts = fixed(name).deal(LABELS, 3)
+    parts = fixed(name).partition(LABELS, 3)
     assert all(len(p) for p in parts)
     assert len({tuple(p.tolist()) for p in parts}) == 3
     ranked = [tuple(np.argsort(np.argsort(p, kind="stable"))) for p in parts]
     assert len({r[:5] for r in ranked}) == 3
 
 
-#: Without shuffle: rules whose lists follow the dataset. Others follow their draw, label_shards
-#: goes label by label, and distributed_sampler begins again at the front to fill up.
+#: Rules whose lists follow the dataset's order without shuffling. The others follow their draw;
+#: label_shards goes label by label, and distributed_sampler fills up from the beginning.
 IN_ORDER = (
     *("contiguous", "round_robin", "random_sampling", "label_classes", "dirichlet_labels"),
     "bootstrap",
@@ -163,10 +174,10 @@ IN_ORDER = (
 def test_without_shuffle_the_order_is_the_datasets(name: str, data: st.DataObject) -> None:
     rule, labels, ranks = data.draw(cases(name))
     plain = partition_from({**rule.describe(), "shuffle": False})
-    assert all((np.diff(p) >= 0).all() for p in plain.deal(labels, ranks))
+    assert all((np.diff(p) >= 0).all() for p in plain.partition(labels, ranks))
 
 
-#: SHA-256 of 20 samples dealt to 3 ranks with seed 0 in epoch 1: a draw that changes is noticed.
+#: SHA-256 of 20 samples over 3 ranks with seed 0 in epoch 1, to notice a changed draw.
 PINNED = {
     "contiguous": "f740260f2f6dec3810052cae01672e289b97aca75a1849cab588dfa12507c415",
     "round_robin": "bbf66eec32c5009e5765abb3d7fef4c765c3dfd87d49e745a7354c15eeeafa20",
@@ -189,7 +200,7 @@ PINNED = {
 def test_the_draws_are_those_of_earlier_versions(name: str) -> None:
     labels = np.arange(20) % 4
     deal_to_file(labels, 3, rule="contiguous")
-    assert fingerprint(fixed(name).deal(labels, 3, seed=0, epoch=1)) == PINNED[name]
+    assert fingerprint(fixed(name).partition(labels, 3, seed=0, epoch=1)) == PINNED[name]
 
 
 def test_a_fingerprint_changes_with_every_list() -> None:
@@ -207,10 +218,18 @@ def test_a_fingerprint_changes_with_every_list() -> None:
 
 def test_the_statement_as_json_leaves_out_what_is_not_known() -> None:
     parts = [np.array([0, 0, 1]), np.array([1]), np.zeros(0, np.int64)]
-    told = state(parts, 4)
+    told = partition_stats(parts, 4)
     assert told.describe() == {
-        "samples": 4, "sizes": [3, 1, 0], "missed": 2, "repeated": 1, "shared": 1,
-        "sha256": fingerprint(parts), "disjoint": False, "covering": False,
-    }  # fmt: skip
+        "samples": 4,
+        "sizes": [3, 1, 0],
+        "missed": 2,
+        "repeated": 1,
+        "shared": 1,
+        "sha256": fingerprint(parts),
+        "disjoint": False,
+        "covering": False,
+    }
     assert told.empty == [2]
-    assert {"histogram", "labels", "emd", "js"} <= set(state(parts, np.arange(4)).describe())
+    assert {"histogram", "labels", "emd", "js"} <= set(
+        partition_stats(parts, np.arange(4)).describe()
+    )

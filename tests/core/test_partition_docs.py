@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from command import DOCS, dualml
 
-from dualml.partition import PARTITIONS
+from dualml.parallel.partition import PARTITIONS
 
 PAGES = [DOCS / "partition.md", DOCS / "partition.zh.md"]
 REAL = Path(os.environ.get("DUALML_DATA") or "nowhere") / "mnist"

@@ -1,4 +1,4 @@
-"""Partitions by chance: what their distributions must show."""
+"""Random partitions and the distributions they must show."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import math
 import numpy as np
 import pytest
 
-from dualml.partition import (
+from dualml.parallel.partition import (
     Bootstrap,
     DirichletLabels,
     DirichletSizes,
     LabelClasses,
     RandomPartition,
     RandomSampling,
-    prove,
+    verify_partition,
 )
 
 MNIST_LIKE = np.random.default_rng(0).integers(0, 10, 6000)
@@ -23,16 +23,21 @@ MNIST_LIKE = np.random.default_rng(0).integers(0, 10, 6000)
 @pytest.mark.parametrize("rule", [LabelClasses, DirichletLabels])
 def test_chance_decides_which_samples_of_a_label_a_rank_gets(rule: type[LabelClasses]) -> None:
     fields = {"classes": 1} if rule is LabelClasses else {"alpha": 100.0}
-    parts = rule(**fields, shuffle=False).deal(np.zeros(61, int), 3)
+    parts = rule(**fields, shuffle=False).partition(np.zeros(61, int), 3)
     assert all(np.diff(part).max() > 1 for part in parts)
-    longest = {np.argmax([len(p) for p in rule(**fields).deal(np.zeros(61, int), 3, seed)])
-               for seed in range(20)}  # fmt: skip
+    longest = {
+        np.argmax([len(p) for p in rule(**fields).partition(np.zeros(61, int), 3, seed)])
+        for seed in range(20)
+    }
     assert longest == {0, 1, 2}
 
 
 def mean_emd(alpha: float) -> float:
     rule = DirichletLabels(alpha=alpha, least=0)
-    told = [prove(rule, rule.deal(MNIST_LIKE, 5, seed), MNIST_LIKE) for seed in range(12)]
+    told = [
+        verify_partition(rule, rule.partition(MNIST_LIKE, 5, seed), MNIST_LIKE)
+        for seed in range(12)
+    ]
     return float(np.mean([e for t in told for e in t.emd or () if e is not None]))
 
 
@@ -52,7 +57,9 @@ def test_dirichlet_shares_have_the_variance_of_the_distribution(alpha: float) ->
         (DirichletSizes(alpha=alpha, least=0), n),
         (DirichletLabels(alpha=alpha, least=0), np.zeros(n, int)),
     ):
-        sizes = np.array([[len(p) for p in rule.deal(samples, k, seed)] for seed in range(400)])
+        sizes = np.array(
+            [[len(p) for p in rule.partition(samples, k, seed)] for seed in range(400)]
+        )
         assert (sizes.sum(1) == n).all()
         squares = ((sizes / n - 1 / k) ** 2).mean(1)
         error = squares.std() / math.sqrt(len(squares))
@@ -62,17 +69,17 @@ def test_dirichlet_shares_have_the_variance_of_the_distribution(alpha: float) ->
 @pytest.mark.parametrize("rule", [DirichletSizes, DirichletLabels])
 def test_alphas_at_the_ends_of_float64(rule: type[DirichletSizes]) -> None:
     labels = np.arange(60) % 3
-    assert [len(p) for p in rule(alpha=1e308).deal(labels, 4)] == [15] * 4
-    sizes = [len(p) for p in rule(alpha=1e-320, least=0).deal(labels, 4)]
+    assert [len(p) for p in rule(alpha=1e308).partition(labels, 4)] == [15] * 4
+    sizes = [len(p) for p in rule(alpha=1e-320, least=0).partition(labels, 4)]
     assert sorted(sizes)[-1] == 60 or rule is DirichletLabels
     assert set(sizes) <= {0, 20, 40, 60}
 
 
 def test_dirichlet_draws_again_until_every_rank_has_enough() -> None:
     once, patient = (DirichletSizes(alpha=0.5, least=least) for least in (0, 8))
-    scarce = [seed for seed in range(30) if min(map(len, once.deal(60, 3, seed))) < 8]
+    scarce = [seed for seed in range(30) if min(map(len, once.partition(60, 3, seed))) < 8]
     assert len(scarce) > 10
-    assert all(min(map(len, patient.deal(60, 3, seed))) >= 8 for seed in scarce)
+    assert all(min(map(len, patient.partition(60, 3, seed))) >= 8 for seed in scarce)
 
 
 @pytest.mark.parametrize("replacement", [True, False])
@@ -81,13 +88,13 @@ def test_random_sampling_misses_as_many_as_expected(replacement: bool, ranks: in
     n, rule = 200, RandomSampling(replacement=replacement)
     missed = []
     for epoch in range(300):
-        told = prove(rule, rule.deal(n, ranks, 3, epoch), n)
+        told = verify_partition(rule, rule.partition(n, ranks, 3, epoch), n)
         missed.append(told.missed / n)
         assert replacement or told.repeated == 0
     error = np.std(missed) / math.sqrt(len(missed))
-    assert abs(np.mean(missed) - rule.missed(n, ranks)) <= 4 * error
+    assert abs(np.mean(missed) - rule.expected_missed_share(n, ranks)) <= 4 * error
     known = {(False, 1): 0, (False, 3): 0.2963}.get((replacement, ranks), 0.3670)
-    assert rule.missed(n, ranks) == pytest.approx(known, abs=2e-4)
+    assert rule.expected_missed_share(n, ranks) == pytest.approx(known, abs=2e-4)
 
 
 def test_every_sample_is_as_likely_as_every_other() -> None:
@@ -95,14 +102,14 @@ def test_every_sample_is_as_likely_as_every_other() -> None:
     for rule in (RandomPartition(), RandomSampling(), Bootstrap()):
         counts = np.zeros((3, n))
         for seed in range(deals):
-            for rank, part in enumerate(rule.deal(n, 3, seed)):
+            for rank, part in enumerate(rule.partition(n, 3, seed)):
                 np.add.at(counts[rank], part, 1)
         chi = ((counts - deals / 3) ** 2 / (deals / 3)).sum()
         assert chi < 3 * n + 6 * math.sqrt(2 * 3 * n)  # about χ² with 3n degrees of freedom
 
 
 def test_a_whole_bootstrap_has_63_percent_of_the_samples() -> None:
-    parts = Bootstrap(whole=True).deal(5000, 3)
+    parts = Bootstrap(whole=True).partition(5000, 3)
     assert [len(p) for p in parts] == [5000] * 3
     assert [len(np.unique(p)) / 5000 for p in parts] == pytest.approx(
         [1 - 1 / math.e] * 3, abs=0.02

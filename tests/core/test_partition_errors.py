@@ -1,4 +1,4 @@
-"""What partitions refuse: one line, with the numbers and the remedy."""
+"""Refused partitions: a one-line error with the numbers and the remedy."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from partition_cases import LABELS, deal_to_file, fixed, refused
+from partition_cases import LABELS, deal_to_file, fixed, refusal_of
 
-from dualml.partition import (
+from dualml.parallel.partition import (
     PARTITIONS,
     Contiguous,
     DirichletLabels,
@@ -20,8 +20,8 @@ from dualml.partition import (
     LabelClasses,
     LabelShards,
     partition_from,
-    prove,
-    state,
+    partition_stats,
+    verify_partition,
 )
 
 
@@ -33,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 # --- settings ------------------------------------------------------------------------------------
 
-#: What an experiment file may say, and the error.
+#: Settings in an experiment file, and the error.
 SPECS: list[tuple[dict[str, Any], str]] = [
     ({}, "a partition needs a name; known: bootstrap, contiguous"),
     ({"name": 3}, "unknown partition 3; known: "),
@@ -94,7 +94,7 @@ SPECS: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("spec", "told"), SPECS, ids=lambda v: None if isinstance(v, str) else "")
 def test_settings_that_cannot_be_meant(spec: dict[str, Any], told: str) -> None:
-    assert told in refused(partition_from, spec)
+    assert told in refusal_of(partition_from, spec)
 
 
 @pytest.mark.parametrize("name", PARTITIONS)
@@ -117,7 +117,7 @@ def test_lists_of_labels_survive_the_description() -> None:
 @pytest.mark.parametrize("name", PARTITIONS)
 @pytest.mark.parametrize(("n", "ranks"), [(5, 6), (5, 0), (5, -1), (0, 1)])
 def test_ranks_that_the_samples_do_not_suffice_for(name: str, n: int, ranks: int) -> None:
-    text = refused(fixed(name).deal, LABELS[:n], ranks)
+    text = refusal_of(fixed(name).partition, LABELS[:n], ranks)
     assert text == f"{name}: {ranks} ranks cannot share {n} samples; use 1 to {n} ranks"
 
 
@@ -125,41 +125,43 @@ def test_rules_that_need_labels_say_so() -> None:
     asked = [name for name in PARTITIONS if fixed(name).needs_labels]
     assert asked == ["label_shards", "label_classes", "dirichlet_labels", "file"]
     for name in asked:
-        told = refused(fixed(name).deal, 60, 3)
-        assert told == f"{name} deals by label; give the labels of the 60 samples instead of " \
-            "their number"  # fmt: skip
+        told = refusal_of(fixed(name).partition, 60, 3)
+        assert (
+            told == f"{name} partitions by label; give the labels of the 60 samples instead of "
+            "their number"
+        )
 
 
 def test_settings_for_another_number_of_ranks() -> None:
-    told = refused(Fractions(fractions=(0.5, 0.5)).deal, 9, 3)
+    told = refusal_of(Fractions(fractions=(0.5, 0.5)).partition, 9, 3)
     assert told == "fractions: 2 shares for 3 ranks; give one for each"
-    told = refused(LabelClasses(assigned=((0,), (1,))).deal, LABELS, 3)
+    told = refusal_of(LabelClasses(assigned=((0,), (1,))).partition, LABELS, 3)
     assert told == "label_classes: assigned has 2 lists of labels for 3 ranks; give one for each"
 
 
 def test_labels_that_no_sample_has() -> None:
-    told = refused(LabelClasses(assigned=((0, 7), (-1, 1))).deal, LABELS, 2)
+    told = refusal_of(LabelClasses(assigned=((0, 7), (-1, 1))).partition, LABELS, 2)
     assert told == "label_classes: no sample has the label -1, 7; labels are 0, 1, 2, 3, 4, 5"
-    told = refused(LabelClasses(classes=7).deal, LABELS, 2)
+    told = refusal_of(LabelClasses(classes=7).partition, LABELS, 2)
     assert told == "label_classes: 7 classes for each rank, but the samples have only 6"
 
 
 def test_more_shards_than_samples() -> None:
-    told = refused(LabelShards(shards=21).deal, LABELS, 3)
+    told = refusal_of(LabelShards(shards=21).partition, LABELS, 3)
     assert told == "label_shards: 3 ranks with 21 shards each need 63 samples; there are 60"
 
 
 @pytest.mark.parametrize("rule", [DirichletLabels, DirichletSizes])
 def test_least_that_cannot_be_met_is_refused_before_drawing(rule: type[DirichletSizes]) -> None:
     patient = rule(alpha=1, least=21, tries=10**9)
-    told = refused(patient.deal, LABELS, 3)
+    told = refusal_of(patient.partition, LABELS, 3)
     assert told.endswith("3 ranks with least = 21 samples each need 63; there are 60")
 
 
 @pytest.mark.parametrize("rule", [DirichletLabels, DirichletSizes])
 def test_least_that_no_draw_met(rule: type[DirichletSizes]) -> None:
     begin = time.process_time()
-    told = refused(rule(alpha=0.01, least=12).deal, LABELS, 5)
+    told = refusal_of(rule(alpha=0.01, least=12).partition, LABELS, 5)
     assert time.process_time() - begin < 5
     assert f"{rule.name}: in 1000 draws with alpha = 0.01 the smallest of 5 ranks never had" in told
     assert "12 of 60 samples (at best " in told
@@ -174,8 +176,8 @@ def test_ranks_without_samples() -> None:
         Fractions(fractions=(0.5, 0.0, 0.5, 0.0)),
     ):
         labels = LABELS % 2
-        parts = rule.deal(labels, 4)
-        told = prove(rule, parts, labels)
+        parts = rule.partition(labels, 4)
+        told = verify_partition(rule, parts, labels)
         assert told.empty == [rank for rank in range(4) if not len(parts[rank])] != []
         assert all(told.emd[r] is None for r in told.empty)  # type: ignore[index]
 
@@ -184,9 +186,9 @@ def test_ranks_without_samples() -> None:
 
 
 def test_a_list_with_a_number_that_is_no_sample() -> None:
-    told = refused(state, [np.array([0, 1]), np.array([2, 9, -1])], 9)
+    told = refusal_of(partition_stats, [np.array([0, 1]), np.array([2, 9, -1])], 9)
     assert told == "rank 1 has sample 9, but there are only 9, from 0"
-    assert "rank 0 has sample -1" in refused(state, [np.array([-1])], 9)
+    assert "rank 0 has sample -1" in refusal_of(partition_stats, [np.array([-1])], 9)
 
 
 @pytest.mark.parametrize(
@@ -200,4 +202,4 @@ def test_a_list_with_a_number_that_is_no_sample() -> None:
 )
 def test_a_broken_promise(parts: list[list[int]], told: str) -> None:
     arrays = [np.array(p, np.int64) for p in parts]
-    assert refused(prove, Contiguous(), arrays, 4) == f"contiguous {told}"
+    assert refusal_of(verify_partition, Contiguous(), arrays, 4) == f"contiguous {told}"

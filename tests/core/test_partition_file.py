@@ -1,4 +1,4 @@
-"""Partitions in files: what is kept, and files that are none."""
+"""Partitions in files: what is kept, and invalid files."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from partition_cases import LABELS, deal_to_file, refused
+from partition_cases import LABELS, deal_to_file, refusal_of
 
-from dualml.partition import DirichletLabels, FromFile, RandomPartition, partition_from
-from dualml.partition.from_file import read, save
+from dualml.parallel.partition import DirichletLabels, FromFile, RandomPartition, partition_from
+from dualml.parallel.partition.from_file import load_partition, save_partition
 
 
 @pytest.fixture(autouse=True)
@@ -23,9 +23,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_file_holds_the_lists_and_where_they_are_from(folder: Path) -> None:
     rule = DirichletLabels(alpha=0.3, least=0)
-    parts = rule.deal(LABELS, 5, seed=4)
-    save(folder / "mine", parts, LABELS, "digits", rule)
-    found, told = read(folder / "mine")
+    parts = rule.partition(LABELS, 5, seed=4)
+    save_partition(folder / "mine", parts, LABELS, "digits", rule)
+    found, told = load_partition(folder / "mine")
     assert [p.tolist() for p in found] == [p.tolist() for p in parts]
     assert all(p.dtype == np.int64 for p in found)
     assert told["dataset"] == "digits"
@@ -33,10 +33,10 @@ def test_a_file_holds_the_lists_and_where_they_are_from(folder: Path) -> None:
     assert partition_from(told["rule"]) == rule
     kept = FromFile(path="mine", shuffle=False)
     for epoch in range(2):
-        again = kept.deal(LABELS.astype(np.uint8), 5, seed=9, epoch=epoch)
+        again = kept.partition(LABELS.astype(np.uint8), 5, seed=9, epoch=epoch)
         assert [p.tolist() for p in again] == [p.tolist() for p in parts]
     first = (folder / "mine").read_bytes()
-    save(folder / "mine", parts, LABELS, "digits", rule)
+    save_partition(folder / "mine", parts, LABELS, "digits", rule)
     assert (folder / "mine").read_bytes() == first
 
 
@@ -45,11 +45,11 @@ def test_a_file_for_other_samples_or_ranks() -> None:
     other[[0, 2]] = other[[2, 0]]
     assert other.tolist() != LABELS.tolist()
     for labels in (other, LABELS[:-1]):
-        assert refused(rule.deal, labels, 3) == (
-            f"deal.npz deals 60 samples of some; these are {len(labels)} other ones "
+        assert refusal_of(rule.partition, labels, 3) == (
+            f"deal.npz partitions 60 samples of some; these are {len(labels)} other ones "
             "(their labels have another SHA-256)"
         )
-    assert refused(rule.deal, LABELS, 4) == "deal.npz deals to 3 ranks, not to 4"
+    assert refusal_of(rule.partition, LABELS, 4) == "deal.npz is for 3 ranks, not for 4"
 
 
 def write(path: str, about: Any, **lists: Any) -> None:
@@ -58,36 +58,36 @@ def write(path: str, about: Any, **lists: Any) -> None:
 
 
 def test_files_that_are_no_partition(folder: Path) -> None:
-    whole, deal = (folder / "deal.npz").read_bytes(), FromFile(path="bad").deal
+    whole, deal = (folder / "deal.npz").read_bytes(), FromFile(path="bad").partition
     missing = "there is no partition file bad; make one with dualml partition --out"
-    assert refused(deal, LABELS, 3) == missing
+    assert refusal_of(deal, LABELS, 3) == missing
     Path("bad").mkdir()
-    assert refused(deal, LABELS, 3) == missing
+    assert refusal_of(deal, LABELS, 3) == missing
     Path("bad").rmdir()
     for content in (b"", b"text", whole[: len(whole) // 2], whole[:-30], b"\x93NUMPY" + whole):
         Path("bad").write_bytes(content)
-        assert refused(deal, LABELS, 3).startswith("bad: not a readable partition: ")
+        assert refusal_of(deal, LABELS, 3).startswith("bad: not a readable partition: ")
     flipped = bytearray(whole)
     flipped[whole.index(b"rank1.npy") + 60] ^= 0xFF  # inside the list
     Path("bad").write_bytes(flipped)
-    assert "not a readable partition" in refused(deal, LABELS, 3)
+    assert "not a readable partition" in refusal_of(deal, LABELS, 3)
     with open("bad", "wb") as file:
         np.save(file, LABELS)
-    assert "not a readable partition" in refused(deal, LABELS, 3)
+    assert "not a readable partition" in refusal_of(deal, LABELS, 3)
     for about in ("words", [1], {}, {"format": 1}, {"format": 1, "ranks": "x"}):
         write("bad", about, rank0=LABELS)
-        assert "not a readable partition" in refused(deal, LABELS, 3)
+        assert "not a readable partition" in refusal_of(deal, LABELS, 3)
     write("bad", {"format": 1, "ranks": 2}, rank0=LABELS)
-    assert "'rank1" in refused(deal, LABELS, 3)
+    assert "'rank1" in refusal_of(deal, LABELS, 3)
     write("bad", {"format": 2}, other=LABELS)
-    assert refused(deal, LABELS, 3) == "bad: format 2 is newer than 1; update dualml"
+    assert refusal_of(deal, LABELS, 3) == "bad: format 2 is newer than 1; update dualml"
 
 
 def test_a_file_never_runs_code(folder: Path) -> None:
     rule = RandomPartition()
-    save(Path("x"), rule.deal(60, 3), LABELS, "some", rule)
+    save_partition(Path("x"), rule.partition(60, 3), LABELS, "some", rule)
     with np.load("x", allow_pickle=False) as packed:
         assert sorted(packed.files) == ["about", "rank0", "rank1", "rank2"]
     with open("bad", "wb") as file:
         np.savez(file, about=np.array([{}], dtype=object))
-    assert "allow_pickle" in refused(FromFile(path="bad").deal, LABELS, 3)
+    assert "allow_pickle" in refusal_of(FromFile(path="bad").partition, LABELS, 3)

@@ -1,4 +1,4 @@
-"""What single partitions are, by numbers known beforehand."""
+"""Single partition rules with results known in advance."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dualml.partition import (
+from dualml.parallel.partition import (
     Contiguous,
     DistributedSampler,
     FeatureNoise,
@@ -21,10 +21,10 @@ from dualml.partition import (
     PowerLawSizes,
     RoundRobin,
     base,
-    prove,
+    verify_partition,
 )
-from dualml.partition.base import rounded
-from dualml.partition.distributed_sampler import torch_permutation
+from dualml.parallel.partition.base import apportion
+from dualml.parallel.partition.distributed_sampler import torch_permutation
 
 MNIST_LIKE = np.random.default_rng(0).integers(0, 10, 6000)
 
@@ -39,36 +39,37 @@ def test_examples_in_docstrings() -> None:
 
 
 def test_blocks_and_cards() -> None:
-    assert lists(Contiguous(shuffle=False).deal(8, 3)) == [[0, 1, 2], [3, 4, 5], [6, 7]]
-    assert lists(RoundRobin(shuffle=False).deal(8, 3)) == [[0, 3, 6], [1, 4, 7], [2, 5]]
+    assert lists(Contiguous(shuffle=False).partition(8, 3)) == [[0, 1, 2], [3, 4, 5], [6, 7]]
+    assert lists(RoundRobin(shuffle=False).partition(8, 3)) == [[0, 3, 6], [1, 4, 7], [2, 5]]
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=9).filter(any), st.integers(0, 10**9))
 def test_rounded_shares_add_up_and_are_off_by_less_than_one(shares: list[float], n: int) -> None:
     exact = np.array(shares) / math.fsum(shares) * n
-    sizes = rounded(np.array(shares) / math.fsum(shares), n)
+    sizes = apportion(np.array(shares) / math.fsum(shares), n)
     assert sum(sizes) == n
     assert np.abs(sizes - exact).max() < 1 + 1e-6
 
 
 def test_fractions_are_rounded_by_the_largest_remainder() -> None:
     rule = Fractions(fractions=(0.7, 0.2, 0.1))
-    assert [len(p) for p in rule.deal(60_000, 3)] == [42_000, 12_000, 6_000]
-    assert [len(p) for p in rule.deal(11, 3)] == [8, 2, 1]  # 7.7, 2.2, 1.1
-    assert [len(p) for p in Fractions(fractions=(0, 1, 0)).deal(9, 3)] == [0, 9, 0]
+    assert [len(p) for p in rule.partition(60_000, 3)] == [42_000, 12_000, 6_000]
+    assert [len(p) for p in rule.partition(11, 3)] == [8, 2, 1]  # 7.7, 2.2, 1.1
+    assert [len(p) for p in Fractions(fractions=(0, 1, 0)).partition(9, 3)] == [0, 9, 0]
 
 
 @pytest.mark.parametrize("shares", [(0.5, 0.5000009), (0.3333331,) * 3, (0.5, 0.4999991)])
 def test_fractions_that_nearly_add_up_still_deal_every_one_of_many(shares: tuple[float]) -> None:
-    """Of 10⁷ samples, nine are the millionth by which the shares may miss one."""
+    """Fractions that nearly add up assign every one of 10⁷ samples: nine fall into the allowed
+    millionth."""
     assert sum(Fractions(fractions=shares).sizes(10**7, len(shares))) == 10**7
 
 
 @given(st.integers(1, 9), st.integers(1, 10), st.integers(0, 99))
 def test_label_classes_go_round(ranks: int, classes: int, seed: int) -> None:
     labels = np.arange(300) % 10
-    parts = LabelClasses(classes=classes).deal(labels, ranks, seed)
-    told = prove(LabelClasses(classes=classes), parts, labels)
+    parts = LabelClasses(classes=classes).partition(labels, ranks, seed)
+    told = verify_partition(LabelClasses(classes=classes), parts, labels)
     table = np.array(told.histogram)
     assert ((table > 0).sum(1) == classes).all()
     owners = (table > 0).sum(0)
@@ -82,16 +83,16 @@ def test_label_classes_go_round(ranks: int, classes: int, seed: int) -> None:
 
 def test_label_classes_are_drawn_and_can_be_assigned() -> None:
     labels = np.arange(300) % 10
-    seen = {tuple(np.unique(labels[LabelClasses().deal(labels, 3, s)[0]])) for s in range(20)}
+    seen = {tuple(np.unique(labels[LabelClasses().partition(labels, 3, s)[0]])) for s in range(20)}
     assert len(seen) > 10
     rule = LabelClasses(assigned=((0, 1), (1, 9), ()))
-    found = [Counter(labels[p].tolist()) for p in rule.deal(labels, 3)]
+    found = [Counter(labels[p].tolist()) for p in rule.partition(labels, 3)]
     assert found == [{0: 30, 1: 15}, {1: 15, 9: 30}, {}]
-    assert prove(rule, rule.deal(labels, 3), labels).empty == [2]
-    assert rule.promise(labels, 3).covering is False
+    assert verify_partition(rule, rule.partition(labels, 3), labels).empty == [2]
+    assert rule.guarantees(labels, 3).covering is False
     halves = LabelClasses(assigned=((0, 1, 2, 3, 4), (5, 6, 7, 8, 9)))
-    assert halves.promise(labels, 2).covering
-    assert prove(halves, halves.deal(labels, 2), labels).sizes == [150, 150]
+    assert halves.guarantees(labels, 2).covering
+    assert verify_partition(halves, halves.partition(labels, 2), labels).sizes == [150, 150]
 
 
 @given(st.integers(1, 6), st.integers(1, 4), st.integers(0, 99))
@@ -100,7 +101,7 @@ def test_label_shards_are_runs_of_the_samples_sorted_by_label(
 ) -> None:
     labels = np.random.default_rng(seed).integers(0, 5, 200)
     place = np.argsort(np.argsort(labels, kind="stable"))  # of each sample in the sorted dataset
-    parts = LabelShards(shards=shards, shuffle=False).deal(labels, ranks, seed)
+    parts = LabelShards(shards=shards, shuffle=False).partition(labels, ranks, seed)
     for part in parts:
         runs = np.split(place[part], np.flatnonzero(np.diff(place[part]) != 1) + 1)
         assert len(runs) <= shards  # neighbouring shards are one run
@@ -112,7 +113,7 @@ def test_label_shards_are_runs_of_the_samples_sorted_by_label(
 
 
 def test_two_shards_of_mnist_have_at_most_four_labels() -> None:
-    parts = LabelShards().deal(MNIST_LIKE, 100)
+    parts = LabelShards().partition(MNIST_LIKE, 100)
     kinds = [len(np.unique(MNIST_LIKE[p])) for p in parts]
     assert max(kinds) <= 4
     assert np.mean(kinds) < 2.3
@@ -124,23 +125,24 @@ def test_power_law_sizes() -> None:
         sizes = np.array(PowerLawSizes(exponent=exponent).sizes(10**6, 8))
         assert sizes / sizes[0] == pytest.approx(np.arange(1, 9) ** -exponent, abs=2e-5)
     rule = PowerLawSizes(exponent=50)
-    assert prove(rule, rule.deal(10, 4), 10).empty == [1, 2, 3]
+    assert verify_partition(rule, rule.partition(10, 4), 10).empty == [1, 2, 3]
 
 
 def test_distributed_sampler_fills_up_or_leaves_out() -> None:
-    plain = DistributedSampler(shuffle=False).deal(11, 4)
+    plain = DistributedSampler(shuffle=False).partition(11, 4)
     assert lists(plain) == [[0, 4, 8], [1, 5, 9], [2, 6, 10], [3, 7, 0]]
-    short = DistributedSampler(shuffle=False, drop_last=True).deal(11, 4)
+    short = DistributedSampler(shuffle=False, drop_last=True).partition(11, 4)
     assert lists(short) == [[0, 4], [1, 5], [2, 6], [3, 7]]
     order = torch_permutation(11, 5 + 2)
     for drop in (False, True):
-        parts = DistributedSampler(drop_last=drop).deal(11, 4, seed=5, epoch=2)
+        parts = DistributedSampler(drop_last=drop).partition(11, 4, seed=5, epoch=2)
         dealt = np.stack(parts).T.ravel()  # as the cards were dealt
         assert dealt.tolist() == ([*order[:8]] if drop else [*order, order[0]])
 
 
 def test_the_permutation_of_pytorch() -> None:
-    """What ``torch.randperm(10, generator=torch.Generator().manual_seed(seed))`` returns."""
+    """The permutation equals ``torch.randperm(10,
+    generator=torch.Generator().manual_seed(seed))``."""
     assert torch_permutation(10, 0).tolist() == [4, 1, 7, 5, 3, 9, 0, 8, 6, 2]
     assert torch_permutation(10, 2**32).tolist() == torch_permutation(10, 0).tolist()
     assert torch_permutation(1, 0).tolist() == [0]
@@ -149,7 +151,7 @@ def test_the_permutation_of_pytorch() -> None:
 def test_feature_noise_has_its_owners_deviation_and_ignores_the_epoch() -> None:
     x = np.random.default_rng(1).standard_normal((3000, 1, 4, 4)).astype(np.float32)
     kept, rule = x.copy(), FeatureNoise(sigma=0.9)
-    first, second = rule.deal(3000, 3, 7, 0), rule.deal(3000, 3, 7, 1)
+    first, second = rule.partition(3000, 3, 7, 0), rule.partition(3000, 3, 7, 1)
     noisy = rule.features(x, first, 7)
     assert np.array_equal(x, kept)
     assert noisy.dtype == np.float32

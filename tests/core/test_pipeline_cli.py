@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from command import DOCS, dualml, examples_are_printed, strict
 
-from dualml.cli import explain
-from dualml.cli.simulate import simulate as command
-from dualml.cost.pipeline import simulate_pipeline
-from dualml.errors import UserError
-from dualml.split.schedule import Grid
-from dualml.split.schedules import bubble, build
+from dualml.common.errors import UserError
+from dualml.interface.cli import report_error
+from dualml.interface.cli.simulate import simulate as command
+from dualml.parallel.split.schedule import Grid
+from dualml.parallel.split.schedules import bubble, build
+from dualml.planning.cost.pipeline import simulate_pipeline
 
 DEADLOCK = "0F0 0B0 0F1 0B1\n1F1 1B1 1F0 1B0\n"
 
@@ -154,7 +154,7 @@ def test_bad_input_names_the_remedy(
 ) -> None:
     with pytest.raises((UserError, OSError)) as refused:
         command(**options)  # type: ignore[arg-type]
-    assert explain(refused.value) == 2  # type: ignore[arg-type]
+    assert report_error(refused.value) == 2  # type: ignore[arg-type]
     said = capsys.readouterr().err
     assert told in said
     assert said.count("\n") == 1

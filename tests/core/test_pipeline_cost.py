@@ -1,4 +1,4 @@
-"""Pipelines in seconds, a split in width against a split in depth, and the drawings of both."""
+"""Pipeline times in seconds, tensor against pipeline parallelism, and the drawings of both."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dualml.cost.link import Link
-from dualml.cost.pipeline import Timeline, message_s, simulate_pipeline
-from dualml.cost.predict import predict
-from dualml.cost.split import (
+from dualml.common.errors import UserError
+from dualml.common.words import Messages
+from dualml.parallel.split.order import dependencies
+from dualml.parallel.split.schedules import SCHEDULES, bubble, build
+from dualml.planning.cost.link import Link
+from dualml.planning.cost.pipeline import PipelineTimeline, message_s, simulate_pipeline
+from dualml.planning.cost.predict import predict
+from dualml.planning.cost.split import (
     all_reduce_s,
-    bandwidth_from,
+    crossover_bandwidth,
+    crossover_width,
     tensor_parallel_step,
     vertical_step,
-    width_from,
 )
-from dualml.errors import UserError
 from dualml.report.draw import draw
 from dualml.report.splits import gantt
-from dualml.split.order import needs
-from dualml.split.schedules import SCHEDULES, bubble, build
-from dualml.words import Words
 
 LINK = Link(5e-5, 1e-9)
 TIMES = st.floats(0, 1, allow_subnormal=False)
 
 
-def check(timeline: Timeline, owners: Sequence[int], travel: Sequence[float]) -> None:
-    """Everything after what it needs, one thing at a time on each rank and each link."""
+def check(timeline: PipelineTimeline, owners: Sequence[int], travel: Sequence[float]) -> None:
+    """Assert that everything runs after its inputs, one thing at a time per rank and link."""
     spans = {s.action: s for row in timeline.spans for s in row}
     arrivals = {(m.action, m.target): m.end for m in timeline.messages}
     for row in timeline.spans:
         for one, then in itertools.pairwise(row):
             assert then.start >= one.end
     for action, span in spans.items():
-        for need in needs(action, len(owners)):
+        for need in dependencies(action, len(owners)):
             key = (need, owners[action.stage])
             there = spans[need].end if owners[need.stage] == key[1] else arrivals[key]
             assert span.start >= there
@@ -81,7 +81,8 @@ def test_any_times_keep_the_order(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("m", [1, 4, 9])
 def test_free_messages_leave_the_bubble_of_the_formula(m: int) -> None:
-    """Also with a backward pass twice as long as a forward pass: the formula knows only the sum."""
+    """With free messages the bubble is the formula's, also when backward takes twice as long: only
+    the sum matters."""
     for name in ("gpipe", "1f1b", "eager-1f1b"):
         found = simulate_pipeline(build(name, range(4), m), 1e-3, 2e-3)
         assert found.bubble == pytest.approx(bubble(4, m))
@@ -111,7 +112,8 @@ def test_one_micro_batch_goes_there_and_back() -> None:
 
 
 def test_messages_travel_while_ranks_compute() -> None:
-    """Three forward passes hide the messages of the first two; nobody waits to send."""
+    """Messages travel while ranks compute: three forward passes hide those of the first two, and no
+    rank waits to send."""
     found = simulate_pipeline(build("gpipe", (0, 1), 3), 1.0, 1.0, 0.5)
     assert [s.start for s in found.spans[0][:3]] == [0, 1, 2]
     assert [s.start for s in found.spans[1][:3]] == [1.5, 2.5, 3.5]
@@ -178,13 +180,13 @@ def test_the_horizontal_split_term_by_term() -> None:
 @pytest.mark.parametrize("alpha", [0.0, 1e-6, 5e-5])
 @pytest.mark.parametrize(("layers", "batch", "m"), [(8, 64, 4), (2, 32, 1), (12, 256, 16)])
 def test_from_which_width_on(alpha: float, layers: int, batch: int, m: int) -> None:
-    """The root of the quadratic equation in the docstring."""
+    """The crossover is the root of the quadratic equation in the docstring."""
     rate, link = 1e11, Link(alpha, 1e-9)
     a = 3 * batch * layers / (m * rate)
     b = 4 * batch * (layers - 2 / m) * link.beta_s_per_byte
     c = 2 * (layers - 1) * alpha
     root = (b + math.sqrt(b * b + 4 * a * c)) / (2 * a)
-    found = width_from(layers, batch, m, 2, rate, link)
+    found = crossover_width(layers, batch, m, 2, rate, link)
     assert found is not None
     assert found == pytest.approx(max(1, math.ceil(root)), abs=1)
     for d, faster in ((found + 2, True), (found - 2, False)):
@@ -192,7 +194,7 @@ def test_from_which_width_on(alpha: float, layers: int, batch: int, m: int) -> N
             sizes = [d] * (layers + 1)
             horizontal = tensor_parallel_step(sizes, batch, 2, rate, link)
             assert (horizontal < vertical_step(sizes, batch, m, rate, link)) is faster
-    assert width_from(layers, batch, m, 2, 1e30, Link(1.0, 1.0)) is None
+    assert crossover_width(layers, batch, m, 2, 1e30, Link(1.0, 1.0)) is None
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1e-6, 5e-5])
@@ -201,10 +203,10 @@ def test_from_which_bandwidth_on(alpha: float) -> None:
     sizes = [d] * (layers + 1)
     below = 3 * batch * layers * d * d / (m * rate) - 2 * (layers - 1) * alpha
     told = 4 * batch * d * (layers - 2 / m) / below
-    found = bandwidth_from(sizes, batch, m, 2, rate, Link(alpha, 0.0))
+    found = crossover_bandwidth(sizes, batch, m, 2, rate, Link(alpha, 0.0))
     assert found == pytest.approx(told, rel=1e-6)
     # α alone takes longer than the bubble.
-    assert bandwidth_from([64] * 9, batch, m, 2, 1e12, Link(1e-3, 0.0)) is None
+    assert crossover_bandwidth([64] * 9, batch, m, 2, 1e12, Link(1e-3, 0.0)) is None
 
 
 @pytest.mark.parametrize(
@@ -224,21 +226,21 @@ def test_splits_that_cannot_be(call: object, told: str) -> None:
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_the_drawings(lang: str) -> None:
-    words = Words(lang)
+    words = Messages(lang)
     grid = build("interleaved", (0, 1) * 2, 4)
-    figure = gantt.schedule("grid", grid, words)
+    figure = gantt.schedule_figure("grid", grid, words)
     drawn = draw(figure)
-    assert drawn == draw(gantt.schedule("grid", grid, words))
+    assert drawn == draw(gantt.schedule_figure("grid", grid, words))
     assert drawn.count(">3</text>") >= 2 * 4  # of micro-batch 3 in four stages
     for text in (words("pipeline.kind.F"), words("pipeline.live", n=grid.live(0))):
         assert f"{text}</text>" in drawn
     assert words("pipeline.caption.shades") in figure.caption
     found = simulate_pipeline(grid, 1e-3, 2e-3, 1e-4, 1e-4)
     rows = [(rank, text, kind, 7 + a, 7 + b) for rank, text, kind, a, b in found.rows()]
-    timeline = gantt.timeline("time", {"": rows}, words)
+    timeline = gantt.timeline_figure("time", {"": rows}, words)
     assert f"{1e3 * found.seconds:.3g}" in timeline.alt
     assert words("pipeline.kind.send") in draw(timeline)
     assert words("pipeline.kind.reduce") not in draw(timeline)
-    empty = gantt.timeline("empty", {"": []}, words, caption="nothing")
+    empty = gantt.timeline_figure("empty", {"": []}, words, caption="nothing")
     assert draw(empty)
     assert empty.caption == "nothing"

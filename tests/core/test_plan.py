@@ -1,4 +1,4 @@
-"""The plan is the same for the same experiment, data and seeds, and says where it is not."""
+"""Equal experiments, data and seeds give equal plans; otherwise the difference is named."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dualml.data import load as load_data
-from dualml.errors import UserError
-from dualml.experiment.deals import deal_key
+from dualml.common.errors import UserError
+from dualml.experiment.batches import partition_key
+from dualml.experiment.data import load as load_data
 from dualml.experiment.freeze import freeze
 from dualml.experiment.load import load
 from dualml.experiment.plan import Plan
-from dualml.parity.judge import judge
-from dualml.store.folder import RunFolder
-from dualml.store.manifest import Options
-from dualml.store.plan import restore, save
+from dualml.experiment.store.folder import RunFolder
+from dualml.experiment.store.manifest import Options
+from dualml.experiment.store.plan import restore_plan, save_plan
+from dualml.parity.judge import judge_run
 
 DIGITS = load_data("digits", explicit=True)
 
@@ -29,40 +29,45 @@ def plan_of(*overrides: str, seeds: tuple[int, ...] = (0,)) -> Plan:
 def test_every_epoch_deals_every_sample_once() -> None:
     plan = plan_of()
     arm = plan.experiment.arms["sgd"]
-    per_epoch = plan.feed(arm, 0).per_epoch
+    per_epoch = plan.batch_sampler(arm, 0).per_epoch
     n = len(plan.order["train"])
     for epoch in range(3):
-        batches = [plan.feed(arm, 0).batch(epoch * per_epoch + i + 1) for i in range(per_epoch)]
+        batches = [
+            plan.batch_sampler(arm, 0).batch(epoch * per_epoch + i + 1) for i in range(per_epoch)
+        ]
         assert [len(b) for b in batches[:-1]] == [64] * (per_epoch - 1)
         assert sorted(np.concatenate(batches)) == list(range(n))
-    first, second = plan.feed(arm, 0).batch(1), plan.feed(arm, 0).batch(per_epoch + 1)
+    first, second = (
+        plan.batch_sampler(arm, 0).batch(1),
+        plan.batch_sampler(arm, 0).batch(per_epoch + 1),
+    )
     assert not np.array_equal(first, second)
 
 
 def test_gd_sees_its_whole_pool_in_every_update() -> None:
     plan = plan_of("arms.gd.samples=100")
     arm = plan.experiment.arms["gd"]
-    batch = plan.feed(arm, 0).batch(1)
+    batch = plan.batch_sampler(arm, 0).batch(1)
     assert len(set(batch)) == 100
-    assert np.array_equal(batch, plan.feed(arm, 0).batch(7))
-    assert plan.feed(arm, 0).samples(7) == 700
+    assert np.array_equal(batch, plan.batch_sampler(arm, 0).batch(7))
+    assert plan.batch_sampler(arm, 0).count_sample_gradients(7) == 700
 
 
 def test_sample_gradients_counts_the_short_last_batch() -> None:
     plan = plan_of()
     arm = plan.experiment.arms["sgd"]
-    n, per_epoch = len(plan.order["train"]), plan.feed(arm, 0).per_epoch
+    n, per_epoch = len(plan.order["train"]), plan.batch_sampler(arm, 0).per_epoch
     dealt = 0
     for step in range(1, 2 * per_epoch + 1):
-        dealt += len(plan.feed(arm, 0).batch(step))
-        assert plan.feed(arm, 0).samples(step) == dealt
+        dealt += len(plan.batch_sampler(arm, 0).batch(step))
+        assert plan.batch_sampler(arm, 0).count_sample_gradients(step) == dealt
     assert dealt == 2 * n
 
 
 def test_all_arms_share_one_order() -> None:
     plan = plan_of()
     sgd, adam = plan.experiment.arms["sgd"], plan.experiment.arms["adam"]
-    assert np.array_equal(plan.feed(sgd, 0).batch(5), plan.feed(adam, 0).batch(5))
+    assert np.array_equal(plan.batch_sampler(sgd, 0).batch(5), plan.batch_sampler(adam, 0).batch(5))
 
 
 def test_the_same_inputs_give_the_same_hash_and_any_change_names_its_part() -> None:
@@ -106,48 +111,55 @@ def test_draws_take_no_more_than_their_share(updates: int, share: float, trace: 
 
 
 def test_seeds_that_an_arm_leaves_out_are_nowhere(tmp_path: Path) -> None:
-    few = ("arms.sgd.seeds=1", "arms.sgd.samples=100", "arms.adam.seeds=2",
-           "arms.adam.partition.name=round_robin")  # fmt: skip
+    few = (
+        "arms.sgd.seeds=1",
+        "arms.sgd.samples=100",
+        "arms.adam.seeds=2",
+        "arms.adam.partition.name=round_robin",
+    )
     plan = plan_of(*few, seeds=(5, 3, 4))
     told = plan.experiment.arms
     pools = [seed for seed in (5, 3, 4) if f"seed{seed}/pool100" in plan.order]
     orders = [seed for seed in (5, 3, 4) if f"seed{seed}/pool100/epoch0" in plan.order]
-    dealt = [seed for seed in (5, 3, 4) if deal_key(told["adam"], seed) in plan.deals]
+    dealt = [seed for seed in (5, 3, 4) if partition_key(told["adam"], seed) in plan.deals]
     assert (pools, orders, dealt) == ([5], [5], [5, 3])
     assert plan.hash != plan_of(*few[1:], seeds=(5, 3, 4)).hash
 
     folder = RunFolder.create(tmp_path / "run", plan, ["torch", "mindspore"], "en", Options())
-    wanted = [(arm, seed) for arm, seeds in (("gd", (5, 3, 4)), ("sgd", (5,)), ("adam", (5, 3)))
-              for seed in seeds]  # fmt: skip
+    wanted = [
+        (arm, seed)
+        for arm, seeds in (("gd", (5, 3, 4)), ("sgd", (5,)), ("adam", (5, 3)))
+        for seed in seeds
+    ]
     trials = [(arm, seed, backend) for arm, backend, seed in folder.trials]
     assert trials == [(*one, backend) for one in wanted for backend in ("torch", "mindspore")]
-    judged = judge(tmp_path / "run")["comparisons"]
+    judged = judge_run(tmp_path / "run")["comparisons"]
     assert [(c["arm"], c["seed"]) for c in judged] == wanted
 
 
 def test_restored_plan_equals_the_saved_one(tmp_path: Path) -> None:
     plan = plan_of()
-    save(plan, tmp_path)
-    again = restore(tmp_path)
+    save_plan(plan, tmp_path)
+    again = restore_plan(tmp_path)
     assert again.hash == plan.hash
     arm = plan.experiment.arms["sgd"]
-    assert np.array_equal(again.feed(arm, 0).batch(3), plan.feed(arm, 0).batch(3))
+    assert np.array_equal(again.batch_sampler(arm, 0).batch(3), plan.batch_sampler(arm, 0).batch(3))
     for name, w in plan.initial(0).items():
         assert np.array_equal(again.initial(0)[name], w)
 
 
 def test_a_changed_plan_is_refused(tmp_path: Path) -> None:
-    save(plan_of(), tmp_path)
+    save_plan(plan_of(), tmp_path)
     told = json.loads((tmp_path / "plan.json").read_text())
     told["experiment"]["arms"]["adam"]["optimizer"]["lr"] = 0.5
     (tmp_path / "plan.json").write_text(json.dumps(told))
     with pytest.raises(UserError, match="changed after it was made: experiment"):
-        restore(tmp_path)
+        restore_plan(tmp_path)
 
 
 def test_a_newer_plan_is_refused(tmp_path: Path) -> None:
-    save(plan_of(), tmp_path)
+    save_plan(plan_of(), tmp_path)
     told = json.loads((tmp_path / "plan.json").read_text())
     (tmp_path / "plan.json").write_text(json.dumps({**told, "format": 99}))
     with pytest.raises(UserError, match="newer"):
-        restore(tmp_path)
+        restore_plan(tmp_path)

@@ -10,10 +10,10 @@ import pytest
 from command import DOCS, dualml, strict
 from typer.main import get_command
 
-from dualml.cli import explain
-from dualml.cli.app import app
-from dualml.planner.models import known
-from dualml.planner.published import runs
+from dualml.interface.cli import report_error
+from dualml.interface.cli.app import app
+from dualml.planning.planner.models import known_models
+from dualml.planning.planner.published import runs
 
 ASKED = ("plan", "gpt3-175b", "--devices", "1024", "--memory", "80GB", "--link", "400Gbit")
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
@@ -37,7 +37,7 @@ def test_the_answer_in_words() -> None:
 def test_the_answer_as_json() -> None:
     told = strict(dualml(*ASKED, "--json", "--top", "3", "--batch", "1536").stdout)
     assert told["batch"] == 1536
-    assert told["model"]["parameters"] == known()["gpt3-175b"][0].parameters
+    assert told["model"]["parameters"] == known_models()["gpt3-175b"][0].parameters
     assert told["cluster"]["between"]["beta_s_per_byte"] == pytest.approx(1 / 50e9)
     assert len(told["plans"]) == 3
     assert told["best"] == told["plans"][0]
@@ -71,13 +71,26 @@ def test_a_page(tmp_path: Path, lang: str) -> None:
     assert 'id="figure-front"' in page
     assert 'id="figure-parts"' in page
     assert not re.search(r'(src|href)="(?!#)', page)  # it loads nothing
-    assert bool(CHINESE.search(re.sub(r"<style.*?</style>|<script.*?</script>", "", page,
-                                      flags=re.DOTALL))) == (lang == "zh")  # fmt: skip
+    assert bool(
+        CHINESE.search(re.sub(r"<style.*?</style>|<script.*?</script>", "", page, flags=re.DOTALL))
+    ) == (lang == "zh")
 
 
 def test_uneven_stages_are_said() -> None:
-    done = dualml("plan", "llama3-405b", "--device", "h100", "--devices", "16", "--memory", "2TB",
-                  "--node", "1", "--batch", "16")  # fmt: skip
+    done = dualml(
+        "plan",
+        "llama3-405b",
+        "--device",
+        "h100",
+        "--devices",
+        "16",
+        "--memory",
+        "2TB",
+        "--node",
+        "1",
+        "--batch",
+        "16",
+    )
     assert done.returncode == 0, done.stderr
     assert "pp 16 does not divide 126 layers: stages have 8 or 7." in done.stdout
 
@@ -85,10 +98,10 @@ def test_uneven_stages_are_said() -> None:
 def test_what_has_a_name() -> None:
     done = dualml("plan")
     assert done.returncode == 0, done.stderr
-    for name in (*known(), "a100", "h100", "v100"):
+    for name in (*known_models(), "a100", "h100", "v100"):
         assert name in done.stdout
     told = strict(dualml("plan", "--json").stdout)
-    assert set(told["models"]) == set(known())
+    assert set(told["models"]) == set(known_models())
     assert all(model["source"] for model in told["models"].values())
 
 
@@ -100,47 +113,53 @@ def test_published_runs() -> None:
     assert "narayanan-1/10 megatron-1008b" in done.stdout
 
 
-@pytest.mark.parametrize(("words", "reason"), [
-    (("gpt3-175",), "did you mean 'gpt3-175b'?"),
-    (("nowhere.toml",), "no such file"),
-    (("gpt3-175b", "--devices", "8"), "GB too much"),
-    (("gpt2", "--devices", "0"), "--devices is from 1 to 1,000,000"),
-    (("gpt2", "--devices", "9" * 30), "beyond 64 bits"),
-    (("gpt2", "--devices", "7", "--batch", "512", "--zero", "0", "--memory", "1KB"), "no layout"),
-    (("gpt3-175b", "--devices", "1021", "--batch", "1536"), "no mesh of 1,021 devices"),
-    (("gpt2", "--memory", "much"), "--memory 'much'"),
-    (("gpt2", "--memory", "0"), "--memory must be above 0"),
-    (("gpt2", "--memory", "1GB", "--reserve", "2GB"), "--reserve 2GB leaves nothing"),
-    (("gpt2", "--link", "fast"), "--link 'fast/s'"),
-    (("gpt2", "--link", "0Gbit"), "--link"),
-    (("gpt2", "--inside", "1GB/h"), "--inside"),
-    (("gpt2", "--peak", "312"), "--peak '312'"),
-    (("gpt2", "--peak", "1e18PFLOP/s", "--hbm", "x"), "--hbm"),
-    (("gpt2", "--device", "a10"), "unknown device 'a10'"),
-    (("gpt2", "--precision", "fp8"), "--precision is mixed or fp32"),
-    (("gpt2", "--attention", "flash"), "--attention is stored or fused"),
-    (("gpt2", "--zero", "4"), "--zero '4'"),
-    (("gpt2", "--zero", ""), "--zero ''"),
-    (("gpt2", "--recompute", "some"), "--recompute 'some'"),
-    (("gpt2", "--tensor", "0"), "--tensor is from 1"),
-    (("gpt2", "--context", "-1"), "--context is from 1"),
-    (("gpt2", "--interleave", "0"), "--interleave is from 1"),
-    (("gpt2", "--node", "0"), "--node is from 1"),
-    (("gpt2", "--batch", "0"), "--batch is from 1"),
-    (("gpt2", "--sequence", "0"), "sequence is from 1"),
-    (("gpt2", "--efficiency", "nan"), "finite number"),
-    (("gpt2", "--efficiency", "1.2"), "--efficiency is from 0 to 1"),
-    (("gpt2", "--overlap", "2"), "--overlap is from 0 to 1"),
-    (("gpt2", "--alpha", "1h"), "--alpha"),
-    (("gpt2", "--top", "0"), "--top is from 1"),
-    (("gpt2", "--page", "/nowhere/plan.html"), "No such file"),
-    (("gpt2", "--published"), "leave out MODEL"),
-    (("--page", "plan.html"), "name the model"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("gpt3-175",), "did you mean 'gpt3-175b'?"),
+        (("nowhere.toml",), "no such file"),
+        (("gpt3-175b", "--devices", "8"), "GB too much"),
+        (("gpt2", "--devices", "0"), "--devices is from 1 to 1,000,000"),
+        (("gpt2", "--devices", "9" * 30), "beyond 64 bits"),
+        (
+            ("gpt2", "--devices", "7", "--batch", "512", "--zero", "0", "--memory", "1KB"),
+            "no layout",
+        ),
+        (("gpt3-175b", "--devices", "1021", "--batch", "1536"), "no mesh of 1,021 devices"),
+        (("gpt2", "--memory", "much"), "--memory 'much'"),
+        (("gpt2", "--memory", "0"), "--memory must be above 0"),
+        (("gpt2", "--memory", "1GB", "--reserve", "2GB"), "--reserve 2GB leaves nothing"),
+        (("gpt2", "--link", "fast"), "--link 'fast/s'"),
+        (("gpt2", "--link", "0Gbit"), "--link"),
+        (("gpt2", "--inside", "1GB/h"), "--inside"),
+        (("gpt2", "--peak", "312"), "--peak '312'"),
+        (("gpt2", "--peak", "1e18PFLOP/s", "--hbm", "x"), "--hbm"),
+        (("gpt2", "--device", "a10"), "unknown device 'a10'"),
+        (("gpt2", "--precision", "fp8"), "--precision is mixed or fp32"),
+        (("gpt2", "--attention", "flash"), "--attention is stored or fused"),
+        (("gpt2", "--zero", "4"), "--zero '4'"),
+        (("gpt2", "--zero", ""), "--zero ''"),
+        (("gpt2", "--recompute", "some"), "--recompute 'some'"),
+        (("gpt2", "--tensor", "0"), "--tensor is from 1"),
+        (("gpt2", "--context", "-1"), "--context is from 1"),
+        (("gpt2", "--interleave", "0"), "--interleave is from 1"),
+        (("gpt2", "--node", "0"), "--node is from 1"),
+        (("gpt2", "--batch", "0"), "--batch is from 1"),
+        (("gpt2", "--sequence", "0"), "sequence is from 1"),
+        (("gpt2", "--efficiency", "nan"), "finite number"),
+        (("gpt2", "--efficiency", "1.2"), "--efficiency is from 0 to 1"),
+        (("gpt2", "--overlap", "2"), "--overlap is from 0 to 1"),
+        (("gpt2", "--alpha", "1h"), "--alpha"),
+        (("gpt2", "--top", "0"), "--top is from 1"),
+        (("gpt2", "--page", "/nowhere/plan.html"), "No such file"),
+        (("gpt2", "--published"), "leave out MODEL"),
+        (("--page", "plan.html"), "name the model"),
+    ],
+)
 def test_one_line_and_exit_2(words: tuple[str, ...], reason: str, capsys: Any) -> None:
     with pytest.raises(Exception) as error:  # noqa: PT011
         get_command(app).main(args=["plan", *words], standalone_mode=False)
-    assert explain(error.value) == 2
+    assert report_error(error.value) == 2
     said = capsys.readouterr().err
     assert reason in said
     assert said.count("\n") == 1

@@ -1,4 +1,4 @@
-"""Seconds of updates on ranks that share cores: the constants, and how they are found."""
+"""Update times of ranks that share cores: the constants, and how they are determined."""
 
 from __future__ import annotations
 
@@ -7,62 +7,76 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dualml.errors import UserError
-from dualml.planner.here import Machine, Point, fit
-from dualml.planner.layouts import Layouts
-from dualml.planner.shape import Shape
-from dualml.planner.zoo import by_name
+from dualml.common.errors import UserError
+from dualml.planning.planner.layouts import Layouts
+from dualml.planning.planner.local_machine import MachineModel, TimedLayout, fit_machine
+from dualml.planning.planner.shape import Shape
+from dualml.planning.planner.zoo import shape_by_name
 
-SHAPE = by_name("gpt", ["sizes.width=128", "sizes.blocks=4", "sizes.tied=false"])
-WIDE = by_name("gpt", ["sizes.width=256", "sizes.blocks=4", "sizes.tied=false"])
-TRUE = Machine(
-    2, flops=2e10, bandwidth=4e9, moves=2.0, call_s=1e-3, alpha_s=4e-4, sum_alpha_s=3e-4,
-    beta_s_per_byte=2e-9, core_alpha_s=2e-4, core_sum_alpha_s=1e-4, core_beta_s_per_byte=1e-9,
+SHAPE = shape_by_name("gpt", ["sizes.width=128", "sizes.blocks=4", "sizes.tied=false"])
+WIDE = shape_by_name("gpt", ["sizes.width=256", "sizes.blocks=4", "sizes.tied=false"])
+TRUE = MachineModel(
+    2,
+    flops=2e10,
+    bandwidth=4e9,
+    moves=2.0,
+    call_s=1e-3,
+    alpha_s=4e-4,
+    sum_alpha_s=3e-4,
+    beta_s_per_byte=2e-9,
+    core_alpha_s=2e-4,
+    core_sum_alpha_s=1e-4,
+    core_beta_s_per_byte=1e-9,
     turns=0.8,
-)  # fmt: skip
+)
 LAYOUTS: list[tuple[Shape, dict[str, int], int | None]] = [
-    (SHAPE, {}, None), (WIDE, {}, None), (WIDE, {"micro": 4}, None),
-    (SHAPE, {"dp": 2, "micro": 8}, None), (WIDE, {"dp": 2, "micro": 8}, None),
-    (WIDE, {"dp": 2, "micro": 8, "zero": 1}, None), (SHAPE, {"pp": 2, "micro": 4}, None),
-    (SHAPE, {"tp": 2, "micro": 8}, None), (WIDE, {"dp": 2, "micro": 8}, 1),
+    (SHAPE, {}, None),
+    (WIDE, {}, None),
+    (WIDE, {"micro": 4}, None),
+    (SHAPE, {"dp": 2, "micro": 8}, None),
+    (WIDE, {"dp": 2, "micro": 8}, None),
+    (WIDE, {"dp": 2, "micro": 8, "zero": 1}, None),
+    (SHAPE, {"pp": 2, "micro": 4}, None),
+    (SHAPE, {"tp": 2, "micro": 8}, None),
+    (WIDE, {"dp": 2, "micro": 8}, 1),
     (WIDE, {"tp": 2, "micro": 8}, 1),
-]  # fmt: skip
+]
 
 
-def free(cores: int) -> Machine:
-    """Whose messages and calls cost nothing."""
-    return Machine(cores, 2e10, 4e9, 1.0, *7 * (0.0,), 1.0)
+def free(cores: int) -> MachineModel:
+    """Return a machine whose messages and calls cost nothing."""
+    return MachineModel(cores, 2e10, 4e9, 1.0, *7 * (0.0,), 1.0)
 
 
 def layout(**keys: int) -> Layouts:
-    return Layouts.one(16, **{"micro": 16, **keys})  # type: ignore[arg-type]
+    return Layouts.from_axes(16, **{"micro": 16, **keys})  # type: ignore[arg-type]
 
 
-def points(scatter: float = 0.0) -> list[Point]:
+def points(scatter: float = 0.0) -> list[TimedLayout]:
     draw = np.random.default_rng(0)
     rows = []
     for shape, keys, cores in LAYOUTS:
         x, noise = layout(**keys), np.exp(scatter * draw.normal(size=2))
         own, core = TRUE.predict(shape, x, cores), TRUE.core_seconds(shape, x, cores)
-        rows.append(Point(str(keys), shape, x, own * noise[0], core * noise[1], cores))
+        rows.append(TimedLayout(str(keys), shape, x, own * noise[0], core * noise[1], cores))
     return rows
 
 
 def test_the_constants_are_found() -> None:
-    found = fit(points(), 2)
+    found = fit_machine(points(), 2)
     for key, value in vars(TRUE).items():
         assert getattr(found, key) == pytest.approx(value, rel=0.02), key
 
 
 def test_scatter_moves_predictions_little() -> None:
-    found = fit(points(0.02), 2)
+    found = fit_machine(points(0.02), 2)
     for keys in ({"dp": 4, "micro": 4}, {"dp": 2, "pp": 2, "micro": 4}):
         x = layout(**keys)
         assert found.predict(WIDE, x) == pytest.approx(TRUE.predict(WIDE, x), rel=0.1)
 
 
 def test_more_ranks_than_cores_take_turns() -> None:
-    """Eight ranks on two cores compute as long as two, and their messages take longer."""
+    """Eight ranks on two cores compute as long as two ranks do, and their messages take longer."""
     two, eight = (free(2).predict(WIDE, layout(dp=n, micro=16 // n)) for n in (2, 8))
     own = 24 * WIDE.parameters / 4e9  # each of them makes the whole update
     assert eight - 4 * own == pytest.approx(two - own, rel=1e-9)
@@ -83,8 +97,8 @@ def test_a_message_takes_a_core_for_less_than_it_takes() -> None:
 
 
 def test_a_pipeline_is_as_deep_as_cores_are_many() -> None:
-    """Four stages of four micro-batches: two cores are idle while the first one is under way, and
-    on one there is nothing to wait for."""
+    """With four stages and four micro-batches two cores idle while the first is busy; on one core
+    nothing waits."""
     x = layout(pp=4, micro=4)
     work = free(4).core_seconds(WIDE, x)
     one, two = (free(cores).predict(WIDE, x) for cores in (1, 2))
@@ -102,4 +116,4 @@ def test_a_bubble_costs_nothing_where_another_rank_has_the_core() -> None:
 
 def test_too_few_are_refused() -> None:
     with pytest.raises(UserError, match="1 layouts of one rank and 2 of several"):
-        fit([points()[0], points()[3], points()[4]], 2)
+        fit_machine([points()[0], points()[3], points()[4]], 2)

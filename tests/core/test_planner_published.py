@@ -1,53 +1,60 @@
-"""Published runs against predictions, and the page that shows them."""
+"""Published training runs against predictions, and the page that shows them."""
 
 from __future__ import annotations
 
 import pytest
 from command import DOCS
 
-from dualml.errors import UserError
-from dualml.planner import compared
-from dualml.planner.devices import devices, find, reached
-from dualml.planner.fitting import fit
-from dualml.planner.layouts import Layouts
-from dualml.planner.memory import PRECISIONS, memory
-from dualml.planner.models import find as find_model
-from dualml.planner.published import FITTED, TIMED, fitted, halves, runs, summary, tables
-from dualml.planner.request import cluster_of
-from dualml.planner.seconds import seconds
-from dualml.planner.shape import Shape
-from dualml.words import LANGUAGES, Words
+from dualml.common.words import LANGUAGES, Messages
+from dualml.planning.planner.devices import devices, find_device, fitted_efficiency
+from dualml.planning.planner.fitting import fit_efficiency
+from dualml.planning.planner.layouts import Layouts
+from dualml.planning.planner.memory import PRECISIONS, estimate_memory
+from dualml.planning.planner.models import find_model as find_model
+from dualml.planning.planner.published import (
+    FITTED,
+    TIMED,
+    errors_by_half,
+    fitted_names,
+    runs,
+    summary,
+    tables,
+)
+from dualml.planning.planner.request import make_cluster
+from dualml.planning.planner.seconds import seconds
+from dualml.planning.planner.shape import Shape
+from dualml.report.plan import published as compared
 
 
 def test_at_most_half_of_each_table_is_fitted() -> None:
     for key in TIMED:
         of_table = [run for run in runs() if run.table == key]
-        used = [run for run in of_table if run.name in fitted()]
+        used = [run for run in of_table if run.name in fitted_names()]
         assert len(used) <= len(of_table) / 2
         assert all(run.device.name == FITTED for run in used)
-    assert len(fitted()) == 15
-    parts = [{p.run.name for p in each} for each in vars(halves()).values()]
+    assert len(fitted_names()) == 15
+    parts = [{p.run.name for p in each} for each in vars(errors_by_half()).values()]
     assert sum(map(len, parts)) == len(set.union(*parts)) == len(runs()) == 33
 
 
 def test_the_efficiencies_are_what_the_fit_gives() -> None:
-    """`python -m dualml.planner.fitting` prints the file that is read."""
-    assert vars(fit()) == pytest.approx(vars(reached()), rel=2e-3)
+    """`python -m dualml.planning.planner.fitting` prints the file that is read."""
+    assert vars(fit_efficiency()) == pytest.approx(vars(fitted_efficiency()), rel=2e-3)
 
 
 def test_the_fit_sees_nothing_that_is_held_out() -> None:
-    kept = [run for run in runs() if run.name in fitted()]
-    assert fit(kept) == fit()
-    slowed = fit([run for run in kept if run.table != "narayanan-2"])
-    assert vars(slowed) != pytest.approx(vars(reached()), rel=1e-2)
+    kept = [run for run in runs() if run.name in fitted_names()]
+    assert fit_efficiency(kept) == fit_efficiency()
+    slowed = fit_efficiency([run for run in kept if run.table != "narayanan-2"])
+    assert vars(slowed) != pytest.approx(vars(fitted_efficiency()), rel=1e-2)
 
 
 def test_runs_that_were_held_out_are_predicted() -> None:
     """Tables 1 and 2 of Narayanan et al. 2021, tables 3 and 5 of Korthikanti et al. 2022."""
-    median, worst = summary([p.error for p in halves().held_out])
+    median, worst = summary([p.error for p in errors_by_half().held_out])
     assert median < 0.05
     assert worst < 0.20
-    others = [p.error for p in halves().held_out if p.run.layouts.zero[0] != 3]
+    others = [p.error for p in errors_by_half().held_out if p.run.layouts.zero[0] != 3]
     assert summary(others)[1] < 0.08  # what is far off is ZeRO-3
 
 
@@ -69,7 +76,7 @@ def test_what_selective_recomputation_wins() -> None:
     times = [run.predict().seconds for run in runs() if run.table == "korthikanti-5"]
     won = [full / selective - 1 for full, selective in zip(times[::2], times[1::2], strict=True)]
     assert won == pytest.approx([0.290, 0.318, 0.297, 0.321], abs=0.11)
-    for page in compared.PAGES.values():  # the page says how far they are off
+    for page in ("plan.md", "plan.zh.md"):  # the page says how far they are off
         low, high = (round(100 * share) for share in (min(won), max(won)))
         text = (DOCS / page).read_text("utf-8")
         assert f"{low} to {high} %" in text or f"{low} 到 {high} %" in text
@@ -79,7 +86,7 @@ def test_the_meshes_of_llama_3() -> None:
     """405 B on 8,192 H100s with 8K tokens: the planner finds the published mesh, tp 8 · pp 16 ·
     dp 64, and nothing 5 % faster than the others (Grattafiori et al. 2024, arXiv:2407.21783v3,
     table 4)."""
-    rows = {run.name: (used, best, saved) for run, used, best, saved in compared.choices()}
+    rows = {run.name: (used, best, saved) for run, used, best, saved in compared.layout_choices()}
     used, best, saved = rows["llama3-4/1"]
     assert used == best == "dp 64 · pp 16 · tp 8"
     assert 0 <= saved < 0.001  # by another interleaving
@@ -91,9 +98,9 @@ def test_the_meshes_of_llama_3() -> None:
 
 
 def teraflops(shape: Shape, batch: int, **layout: int) -> float:
-    """Of each of 64 A100s with full recomputation."""
-    x = Layouts.one(batch, recompute="full", **layout)  # type: ignore[arg-type]
-    took = seconds(shape, x, cluster_of(find(FITTED), 64, "mixed"), PRECISIONS["mixed"])
+    """Return teraflops per GPU of 64 A100s with full recomputation."""
+    x = Layouts.from_axes(batch, recompute="full", **layout)  # type: ignore[arg-type]
+    took = seconds(shape, x, make_cluster(find_device(FITTED), 64, "mixed"), PRECISIONS["mixed"])
     return shape.flops(batch, "full") / 64 / float(took.total[0]) / 1e12
 
 
@@ -122,7 +129,7 @@ def gpt(layers: int, hidden: int, heads: int) -> Shape:
 
 
 def test_the_planners_choice_is_never_slower_than_the_authors() -> None:
-    for run, _, _, saved in compared.choices():
+    for run, _, _, saved in compared.layout_choices():
         assert saved >= -1e-12, run.name
 
 
@@ -130,26 +137,16 @@ def test_zero_3_where_it_did_not_fit() -> None:
     """530 B with micro-batches of 4 did not fit on 560 devices of 80 GB by ZeRO-3 (Narayanan et al.
     2021, table 2). The formulas leave it 8 % of the memory, fragments and buffers not counted."""
     held = [
-        float(memory(find_model("megatron-529.6b"), Layouts.one(
-            batch, dp=n, zero=3, micro=4, recompute="full"), PRECISIONS["mixed"]).total[0])
+        float(
+            estimate_memory(
+                find_model("megatron-529.6b"),
+                Layouts.from_axes(batch, dp=n, zero=3, micro=4, recompute="full"),
+                PRECISIONS["mixed"],
+            ).total[0]
+        )
         for n, batch in ((560, 2240), (640, 2560))
-    ]  # fmt: skip
-    assert held[1] < held[0] < find("a100").memory < 1.09 * held[0]
-
-
-@pytest.mark.parametrize("lang", LANGUAGES)
-def test_the_page_has_the_tables_of_the_code(lang: str) -> None:
-    """Write it again with ``python -m dualml.planner.compared docs``."""
-    page = (DOCS / compared.PAGES[lang]).read_text("utf-8")
-    assert compared.written(page, lang) == page
-    median, worst = summary([p.error for p in halves().held_out])
-    for share in (median, worst):
-        assert f"{100 * share:.1f} %" in page.partition(compared.BEGIN)[0]
-
-
-def test_a_page_without_marks() -> None:
-    with pytest.raises(UserError, match="has no"):
-        compared.written("# nothing", "en")
+    ]
+    assert held[1] < held[0] < find_device("a100").memory < 1.09 * held[0]
 
 
 def test_sources_are_named() -> None:
@@ -161,7 +158,7 @@ def test_sources_are_named() -> None:
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_tables_have_all_rows(lang: str) -> None:
-    of = {table.name: table for table in compared.tables(Words(lang))}
+    of = {table.name: table for table in compared.tables(Messages(lang))}
     assert len(of["runs"].rows) == len(runs())
     assert len(of["choices"].rows) == 13
     assert len(of["states"].rows) == len(tables()["zero-1"]["rows"])

@@ -1,4 +1,4 @@
-"""The search: what it considers, what it finds, what it says binds."""
+"""The layout search: its candidates, its results, and the constraint it reports as binding."""
 
 from __future__ import annotations
 
@@ -9,31 +9,55 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.errors import UserError
-from dualml.planner.layouts import RECOMPUTED, Choices, Layouts, divisors, enumerate_layouts
-from dualml.planner.memory import PRECISIONS, memory
-from dualml.planner.models import find
-from dualml.planner.request import request, usual_batch
-from dualml.planner.search import plan
-from dualml.planner.seconds import seconds
+from dualml.common.errors import UserError
+from dualml.planning.planner.layouts import (
+    RECOMPUTED,
+    Layouts,
+    SearchSpace,
+    divisors,
+    enumerate_layouts,
+)
+from dualml.planning.planner.memory import PRECISIONS, estimate_memory
+from dualml.planning.planner.models import find_model
+from dualml.planning.planner.request import default_batch, request_from_options
+from dualml.planning.planner.search import search_layouts
+from dualml.planning.planner.seconds import seconds
 
 OPTIONS: dict[str, Any] = {
-    "devices": 64, "device": "a100", "memory": None, "link": None, "batch": None, "sequence": None,
-    "precision": "mixed", "attention": "stored", "node": None, "inside": None, "alpha": None,
-    "peak": None, "hbm": None, "efficiency": None, "overlap": 0.0, "reserve": None, "tensor": None,
-    "context": 1, "interleave": 1, "zero": None, "recompute": None, "overrides": None,
+    "devices": 64,
+    "device": "a100",
+    "memory": None,
+    "link": None,
+    "batch": None,
+    "sequence": None,
+    "precision": "mixed",
+    "attention": "stored",
+    "node": None,
+    "inside": None,
+    "alpha": None,
+    "peak": None,
+    "hbm": None,
+    "efficiency": None,
+    "overlap": 0.0,
+    "reserve": None,
+    "tensor": None,
+    "context": 1,
+    "interleave": 1,
+    "zero": None,
+    "recompute": None,
+    "overrides": None,
     "engine": None,
-}  # fmt: skip
+}
 
 
-def asked(model: str, **options: Any) -> Any:
-    return request(model, {**OPTIONS, **options})
+def make_request(model: str, **options: Any) -> Any:
+    return request_from_options(model, {**OPTIONS, **options})
 
 
 def test_the_layouts_are_those_of_plain_loops() -> None:
-    """Every choice that divides, once, and no other."""
-    shape = find("llama3-8b")
-    devices, batch, choices = 48, 96, Choices(tensor=16, context=3, chunks=2)
+    """The search considers every layout that divides evenly, exactly once, and no other."""
+    shape = find_model("llama3-8b")
+    devices, batch, choices = 48, 96, SearchSpace(tensor=16, context=3, chunks=2)
     found = enumerate_layouts(shape, devices, batch, choices)
     rows = set(zip(*(getattr(found, key).tolist() for key in vars(found)), strict=True))
     assert len(rows) == len(found)
@@ -58,8 +82,8 @@ def test_the_layouts_are_those_of_plain_loops() -> None:
 
 
 def test_nothing_is_cut_unevenly_but_the_layers() -> None:
-    shape = find("llama3-405b")
-    x = enumerate_layouts(shape, 16384, 2048, Choices(tensor=64, context=16, chunks=4))
+    shape = find_model("llama3-405b")
+    x = enumerate_layouts(shape, 16384, 2048, SearchSpace(tensor=64, context=16, chunks=4))
     assert (x.devices == 16384).all()
     for size in (shape.heads, shape.kv_heads, shape.ffn):
         assert not (size % x.tp).any()
@@ -70,115 +94,162 @@ def test_nothing_is_cut_unevenly_but_the_layers() -> None:
 
 
 def test_the_winner_is_the_fastest_that_fits() -> None:
-    found = plan(asked("gpt3-13b", devices=32, memory="40GB"))
-    fits = found.held <= 40e9
+    found = search_layouts(make_request("gpt3-13b", devices=32, memory="40GB"))
+    fits = found.peak_memory <= 40e9
     assert 0 < fits.sum() < len(fits)
-    assert found.total[found.best] == found.total[fits].min()
-    assert (np.diff(found.total[found.ranked]) >= 0).all()
-    x, precision = found.layouts.take([found.best]), PRECISIONS["mixed"]
+    assert found.update_seconds[found.best_row] == found.update_seconds[fits].min()
+    assert (np.diff(found.update_seconds[found.ranked_rows]) >= 0).all()
+    x, precision = found.layouts.select_rows([found.best_row]), PRECISIONS["mixed"]
     again = seconds(found.request.shape, x, found.request.cluster, precision).total[0]
-    assert again == found.total[found.best]
-    assert memory(found.request.shape, x, precision).total[0] == found.held[found.best]
+    assert again == found.update_seconds[found.best_row]
+    assert (
+        estimate_memory(found.request.shape, x, precision).total[0]
+        == found.peak_memory[found.best_row]
+    )
 
 
 def test_the_front_is_what_nothing_beats() -> None:
-    found = plan(asked("gpt3-6.7b", devices=16))
+    found = search_layouts(make_request("gpt3-6.7b", devices=16))
     rows = found.front
-    assert (np.diff(found.held[rows]) > 0).all()
-    assert (np.diff(found.total[rows]) < 0).all()
+    assert (np.diff(found.peak_memory[rows]) > 0).all()
+    assert (np.diff(found.update_seconds[rows]) < 0).all()
     for row in range(len(found.layouts)):
-        better = (found.held[rows] <= found.held[row]) & (found.total[rows] <= found.total[row])
+        better = (found.peak_memory[rows] <= found.peak_memory[row]) & (
+            found.update_seconds[rows] <= found.update_seconds[row]
+        )
         assert better.any()
-    assert found.front[-1] == int(np.lexsort((found.held, found.total))[0])
+    assert found.front[-1] == int(np.lexsort((found.peak_memory, found.update_seconds))[0])
 
 
-@pytest.mark.parametrize(("options", "binding"), [
-    ({"model": "gpt3-13b", "devices": 8, "memory": "30GB", "batch": 64,
-      "inside": "10TB/s"}, "memory"),
-    ({"model": "gpt3-175b", "devices": 1024, "batch": 32, "link": "100GB/s"}, "bubble"),
-    ({"model": "gpt3-13b", "devices": 64, "link": "1Gbit", "node": 1, "tensor": 1,
-      "batch": 64}, "links"),
-    ({"model": "gpt2", "devices": 1, "batch": 64}, "traffic"),
-    ({"model": "gpt2", "devices": 1, "batch": 64, "peak": "1GFLOP/s"}, "products"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "binding"),
+    [
+        (
+            {"model": "gpt3-13b", "devices": 8, "memory": "30GB", "batch": 64, "inside": "10TB/s"},
+            "memory",
+        ),
+        ({"model": "gpt3-175b", "devices": 1024, "batch": 32, "link": "100GB/s"}, "bubble"),
+        (
+            {
+                "model": "gpt3-13b",
+                "devices": 64,
+                "link": "1Gbit",
+                "node": 1,
+                "tensor": 1,
+                "batch": 64,
+            },
+            "links",
+        ),
+        ({"model": "gpt2", "devices": 1, "batch": 64}, "traffic"),
+        ({"model": "gpt2", "devices": 1, "batch": 64, "peak": "1GFLOP/s"}, "products"),
+    ],
+)
 def test_what_binds(options: dict[str, Any], binding: str) -> None:
     model = options.pop("model")
-    found = plan(asked(model, **options))
+    found = search_layouts(make_request(model, **options))
     assert found.binding == binding, found.bounds
     assert all(0 <= share < 1 for share in found.bounds.values())
 
 
 def test_more_memory_never_makes_it_slower_and_binds_until_it_does_not() -> None:
-    times = [float(found.total[found.best]) for found in
-             (plan(asked("gpt3-13b", devices=16, memory=size)) for size in
-              ("20GB", "40GB", "80GB", "1TB"))]  # fmt: skip
+    times = [
+        float(found.update_seconds[found.best_row])
+        for found in (
+            search_layouts(make_request("gpt3-13b", devices=16, memory=size))
+            for size in ("20GB", "40GB", "80GB", "1TB")
+        )
+    ]
     assert times == sorted(times, reverse=True)
     assert times[0] > times[-1]
-    assert plan(asked("gpt3-13b", devices=16, memory="100TB")).bounds["memory"] == 0
+    assert (
+        search_layouts(make_request("gpt3-13b", devices=16, memory="100TB")).bounds["memory"] == 0
+    )
 
 
 def test_nothing_fits() -> None:
-    """It says which is nearest and by how much it misses."""
-    found = plan(asked("gpt3-175b", devices=8, memory="80GB"))
+    """If nothing fits, the nearest layout and its excess are reported."""
+    found = search_layouts(make_request("gpt3-175b", devices=8, memory="80GB"))
     with pytest.raises(UserError) as error:
-        _ = found.best
+        _ = found.best_row
     text = str(error.value)
-    row = int(found.held.argmin())
+    row = int(found.peak_memory.argmin())
     assert "no layout of 8 devices holds gpt3-175b in 80 GB" in text
-    assert f"needs {found.held[row] / 1e9:.4g} GB" in text
-    assert f"{(found.held[row] - 80e9) / 1e9:.4g} GB too much" in text
+    assert f"needs {found.peak_memory[row] / 1e9:.4g} GB" in text
+    assert f"{(found.peak_memory[row] - 80e9) / 1e9:.4g} GB too much" in text
     assert "more devices" in text
 
 
 def test_a_limit_at_the_nearest_is_met() -> None:
-    found = plan(asked("gpt3-175b", devices=8, memory="80GB"))
-    needed = float(found.held.min())
-    assert len(plan(asked("gpt3-175b", devices=8, memory=f"{needed + 1:.0f}")).ranked)
-    assert not len(plan(asked("gpt3-175b", devices=8, memory=f"{needed - 2:.0f}")).ranked)
+    found = search_layouts(make_request("gpt3-175b", devices=8, memory="80GB"))
+    needed = float(found.peak_memory.min())
+    assert len(
+        search_layouts(make_request("gpt3-175b", devices=8, memory=f"{needed + 1:.0f}")).ranked_rows
+    )
+    assert not len(
+        search_layouts(make_request("gpt3-175b", devices=8, memory=f"{needed - 2:.0f}")).ranked_rows
+    )
 
 
-@pytest.mark.parametrize(("devices", "limit_s", "options"), [
-    (1024, 2.0, {}), (1024, 2.0, {"context": 8, "interleave": 8}),
-    (100_000, 10.0, {}), (100_000, 10.0, {"context": 16, "interleave": 4, "batch": 100_000}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("devices", "limit_s", "options"),
+    [
+        (1024, 2.0, {}),
+        (1024, 2.0, {"context": 8, "interleave": 8}),
+        (100_000, 10.0, {}),
+        (100_000, 10.0, {"context": 16, "interleave": 4, "batch": 100_000}),
+    ],
+)
 def test_seconds_of_a_search(devices: int, limit_s: float, options: dict[str, Any]) -> None:
     for model in ("gpt3-175b", "llama3-405b"):
         start = time.perf_counter()
-        found = plan(asked(model, devices=devices, **options))
-        _ = found.best, found.front, found.bounds, found.describe(10)
+        found = search_layouts(make_request(model, devices=devices, **options))
+        _ = found.best_row, found.front, found.bounds, found.describe(10)
         assert time.perf_counter() - start < limit_s
 
 
 def test_choices_are_kept() -> None:
-    found = plan(asked("gpt3-13b", zero="1", recompute="full,none", tensor=2, interleave=2))
+    found = search_layouts(
+        make_request("gpt3-13b", zero="1", recompute="full,none", tensor=2, interleave=2)
+    )
     x = found.layouts
     assert set(x.zero.tolist()) == {1}
     assert {RECOMPUTED[k] for k in x.recompute} == {"none", "full"}
     assert x.tp.max() == 2
     assert x.chunks.max() == 2
-    fused = plan(asked("gpt3-13b", attention="fused")).layouts
+    fused = search_layouts(make_request("gpt3-13b", attention="fused")).layouts
     assert {RECOMPUTED[k] for k in fused.recompute} == {"none", "full"}
 
 
 def test_usual_batches() -> None:
-    """Near the published number; the devices divide it, or it divides them."""
-    gpt3 = find("gpt3-175b")
-    assert usual_batch(gpt3, 512) == 1536
+    """The chosen batch is near the published one and divisible by the devices, or divides them."""
+    gpt3 = find_model("gpt3-175b")
+    assert default_batch(gpt3, 512) == 1536
     for devices in (1, 7, 1000, 1536, 98_304, 100_000):
-        batch = usual_batch(gpt3, devices)
+        batch = default_batch(gpt3, devices)
         assert batch % devices == 0 or devices % batch == 0
-        assert len(plan(asked("gpt3-175b", devices=devices, memory="100TB")).ranked)
-    assert usual_batch(find("megatron-22b"), 8) == 2048
+        assert len(
+            search_layouts(make_request("gpt3-175b", devices=devices, memory="100TB")).ranked_rows
+        )
+    assert default_batch(find_model("megatron-22b"), 8) == 2048
 
 
 def test_layouts_that_do_not_divide() -> None:
     with pytest.raises(UserError, match="is no multiple of dp 2 · micro-batch 3"):
-        Layouts.one(8, dp=2, micro=3)
+        Layouts.from_axes(8, dp=2, micro=3)
     with pytest.raises(UserError, match="no mesh of 1,021 devices"):
-        plan(asked("gpt3-175b", devices=1021, batch=1536))
+        search_layouts(make_request("gpt3-175b", devices=1021, batch=1536))
     with pytest.raises(UserError, match="more than 1,000,000 layouts"):
-        plan(asked("megatron-1008b", devices=720_720, batch=720_720 * 64, context=1000,
-                   tensor=1000, interleave=8, sequence=2**20))  # fmt: skip
+        search_layouts(
+            make_request(
+                "megatron-1008b",
+                devices=720_720,
+                batch=720_720 * 64,
+                context=1000,
+                tensor=1000,
+                interleave=8,
+                sequence=2**20,
+            )
+        )
 
 
 def test_divisors() -> None:

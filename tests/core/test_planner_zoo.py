@@ -1,4 +1,4 @@
-"""dualml's own models laid out: as shapes, as arms, and what each rank then has."""
+"""Layouts of dualml's own models: as shapes, as arms, and the resulting memory of each rank."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dualml.aggregation.settings import Aggregation
-from dualml.errors import UserError
+from dualml.algorithms.model.zoo import model
+from dualml.common.errors import UserError
 from dualml.experiment.arm import Arm
-from dualml.model.zoo import model
-from dualml.planner.arm import arm_of
-from dualml.planner.engine import DUALML
-from dualml.planner.held import layout_of
-from dualml.planner.layouts import Choices, Layouts, enumerate_layouts
-from dualml.planner.memory import stage_memory
-from dualml.planner.models import find
-from dualml.planner.shape import Shape
-from dualml.planner.zoo import by_name, shape_of, spec_of
-from dualml.zero.units import held, units_of
+from dualml.parallel.aggregation.settings import Aggregation
+from dualml.parallel.zero.units import estimate_memory, units_of
+from dualml.planning.planner.arm import arm_from_layout, layout_from_arm
+from dualml.planning.planner.engine import DUALML
+from dualml.planning.planner.layouts import Layouts, SearchSpace, enumerate_layouts
+from dualml.planning.planner.memory import stage_memory
+from dualml.planning.planner.models import find_model
+from dualml.planning.planner.shape import Shape
+from dualml.planning.planner.zoo import shape_by_name, shape_from_spec, spec_from_shape
 
 SIZES = [
     {},
@@ -51,77 +50,93 @@ optimizer = { name = "sgd", lr = 0.1 }
 @pytest.mark.parametrize("name", ["gpt", "gpt_llama"])
 def test_the_shape_has_the_parameters_of_the_model(name: str, sizes: dict[str, object]) -> None:
     spec = model(name, words=90, length=12, sizes=sizes)
-    shape = shape_of(spec)
+    shape = shape_from_spec(spec)
     assert shape.parameters == sum(map(math.prod, spec.parameters().values()))
-    assert spec_of(shape).parameters() == spec.parameters()
+    assert spec_from_shape(shape).parameters() == spec.parameters()
 
 
 def test_gpt_2_and_llama_by_their_sizes() -> None:
-    """What docs/gpt.md says of both."""
-    sizes = ["sizes.width=4096", "sizes.blocks=32", "sizes.heads=32", "sizes.kv_heads=32",
-             "sizes.inner=11008", "data.words=32000", "data.length=2048"]  # fmt: skip
-    assert find("gpt_llama", overrides=sizes).parameters == find("llama-7b").parameters
-    sizes = ["sizes.width=768", "sizes.blocks=12", "sizes.heads=12", "data.words=50257",
-             "data.length=1024"]  # fmt: skip
-    assert find("gpt", overrides=sizes).parameters == find("gpt2").parameters
+    """GPT-2 and Llama have the sizes that docs/gpt.md states."""
+    sizes = [
+        "sizes.width=4096",
+        "sizes.blocks=32",
+        "sizes.heads=32",
+        "sizes.kv_heads=32",
+        "sizes.inner=11008",
+        "data.words=32000",
+        "data.length=2048",
+    ]
+    assert find_model("gpt_llama", overrides=sizes).parameters == find_model("llama-7b").parameters
+    sizes = [
+        "sizes.width=768",
+        "sizes.blocks=12",
+        "sizes.heads=12",
+        "data.words=50257",
+        "data.length=1024",
+    ]
+    assert find_model("gpt", overrides=sizes).parameters == find_model("gpt2").parameters
 
 
 def test_an_experiment_lays_out_its_decoder(tmp_path: Path) -> None:
     path = tmp_path / "own.toml"
     path.write_text(FILE)
-    shape = find(str(path))
+    shape = find_model(str(path))
     assert (shape.name, shape.layers, shape.hidden) == ("gpt_llama", 5, 32)
     assert (shape.vocabulary, shape.sequence, shape.batch) == (300, 8, 24)
-    assert find(str(path), overrides=["sizes.blocks=7"]).layers == 7
+    assert find_model(str(path), overrides=["sizes.blocks=7"]).layers == 7
 
 
-@pytest.mark.parametrize(("text", "overrides", "reason"), [
-    ("lab1", (), "no arm trains gpt or gpt_llama"),
-    ("gpt", ("sizes.widht=3",), "did you mean 'width'"),
-    ("gpt", ("sizes.width=30",), "sizes.width = 30 is no multiple of sizes.heads = 4"),
-    ("gpt", ("arms.x=3",), "unknown key arms"),
-    ("gpt2", ("sizes.width=32",), "gpt2 has its own sizes"),
-    ("gptt", (), "did you mean 'gpt'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "overrides", "reason"),
+    [
+        ("lab1", (), "no arm trains gpt or gpt_llama"),
+        ("gpt", ("sizes.widht=3",), "did you mean 'width'"),
+        ("gpt", ("sizes.width=30",), "sizes.width = 30 is no multiple of sizes.heads = 4"),
+        ("gpt", ("arms.x=3",), "unknown key arms"),
+        ("gpt2", ("sizes.width=32",), "gpt2 has its own sizes"),
+        ("gptt", (), "did you mean 'gpt'"),
+    ],
+)
 def test_what_is_none(text: str, overrides: tuple[str, ...], reason: str) -> None:
     with pytest.raises(UserError, match=reason):
-        find(text, overrides=overrides)
+        find_model(text, overrides=overrides)
 
 
 def test_dualml_trains_its_own_models_alone() -> None:
-    assert by_name("gpt_llama").gated
+    assert shape_by_name("gpt_llama").gated
     with pytest.raises(UserError, match="dualml cannot train it"):
-        spec_of(Shape("other", 2, 64, 4, 4, 256, 100, 16, gated=True))
+        spec_from_shape(Shape("other", 2, 64, 4, 4, 256, 100, 16, gated=True))
 
 
 def layouts(shape: Shape) -> Iterator[Layouts]:
     for devices in (1, 2, 4, 8):
-        every = enumerate_layouts(shape, devices, 16, Choices(sequence=(0,)))
-        every = every.take(DUALML.trains(every))
-        yield from (every.take([row]) for row in range(len(every)))
+        every = enumerate_layouts(shape, devices, 16, SearchSpace(sequence=(0,)))
+        every = every.select_rows(DUALML.can_train(every))
+        yield from (every.select_rows([row]) for row in range(len(every)))
 
 
 @pytest.mark.parametrize("name", ["gpt", "gpt_llama"])
 def test_every_rank_of_every_layout_has_the_states_that_are_predicted(name: str) -> None:
-    """Of 1 to 8 ranks, from the split and the units that a run would have, without one."""
+    """Every rank of every layout of 1 to 8 ranks has the predicted states, computed from split and
+    units without a run."""
     sizes = {"width": 32, "blocks": 4, "heads": 4, "kv_heads": 4}
     spec = model(name, words=64, length=8, sizes=sizes)
-    shape, count = shape_of(spec, 16), 0
+    shape, count = shape_from_spec(spec, 16), 0
     for x in layouts(shape):
-        keys = arm_of(shape, x.describe(0))
+        keys = arm_from_layout(shape, x.describe(0))
         arm = Arm.model_validate({"optimizer": {"name": "adam", "lr": 0.1}, **keys})
-        assert layout_of(shape, arm).describe(0) == x.describe(0)
+        assert layout_from_arm(shape, arm).describe(0) == x.describe(0)
         plan = None if arm.split is None else arm.split.plan(spec, arm.world_size)
         for rank in range(arm.world_size):
             stage = 0
             if plan is not None:
                 stage = plan.mesh.coordinates(rank)[1]
-                pieces = plan.views(rank)[1].values()
-                n = sum(math.prod(piece.local) for piece in pieces)
+                pieces = plan.rank_stages(rank)[1].values()
+                n = sum(math.prod(piece.local_shape) for piece in pieces)
                 own = (n, n, 2 * -(-n // arm.split.data) if arm.zero and arm.split else 2 * n)
             elif arm.zero:
                 units = units_of(spec, Aggregation().bucket_bytes, arm.world_size)
-                some = held(units, arm.world_size, arm.zero, 2)
+                some = estimate_memory(units, arm.world_size, arm.zero, 2)
                 own = (some.weights, some.gradients, some.state)
             else:
                 own = (shape.parameters, shape.parameters, 2 * shape.parameters)
@@ -135,25 +150,30 @@ def test_every_rank_of_every_layout_has_the_states_that_are_predicted(name: str)
 
 @pytest.mark.parametrize("keys", [{"pp": 2, "zero": 2}, {"tp": 2, "sp": True}, {"cp": 2}])
 def test_layouts_that_dualml_does_not_train(keys: dict[str, int]) -> None:
-    x = Layouts.one(16, **keys)  # type: ignore[arg-type]
-    assert not DUALML.trains(x)[0]
+    x = Layouts.from_axes(16, **keys)  # type: ignore[arg-type]
+    assert not DUALML.can_train(x)[0]
     with pytest.raises(UserError, match="dualml trains no layout"):
-        arm_of(by_name("gpt"), x.describe(0))
+        arm_from_layout(shape_by_name("gpt"), x.describe(0))
 
 
-@pytest.mark.parametrize("change", [
-    {"split": {"cut": ["mlp_branch1"]}, "world_size": 2},
-    {"split": {"cut": ["attention_branch2"], "schedule": "gpipe", "micro_batches": 2},
-     "world_size": 2},
-    {"split": {"tensor": 2, "sequence": True}, "world_size": 2},
-    {"split": {"context": 2}, "world_size": 2},
-    {"zero": 3, "zero_lower": True, "precision": "bf16", "world_size": 2},
-    {"offload": {"state": "disk"}},
-    {"method": "recompute"},
-    {"recompute": ["up1"]},
-    {"batch_size": 10, "world_size": 4},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"split": {"cut": ["mlp_branch1"]}, "world_size": 2},
+        {
+            "split": {"cut": ["attention_branch2"], "schedule": "gpipe", "micro_batches": 2},
+            "world_size": 2,
+        },
+        {"split": {"tensor": 2, "sequence": True}, "world_size": 2},
+        {"split": {"context": 2}, "world_size": 2},
+        {"zero": 3, "zero_lower": True, "precision": "bf16", "world_size": 2},
+        {"offload": {"state": "disk"}},
+        {"method": "recompute"},
+        {"recompute": ["up1"]},
+        {"batch_size": 10, "world_size": 4},
+    ],
+)
 def test_arms_that_are_no_layout(change: dict[str, object]) -> None:
     table = {"optimizer": {"name": "adam", "lr": 0.1}, "batch_size": 16, **change}
     with pytest.raises(UserError, match=r"no layout|no multiple"):
-        layout_of(by_name("gpt"), Arm.model_validate(table))
+        layout_from_arm(shape_by_name("gpt"), Arm.model_validate(table))

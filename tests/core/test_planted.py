@@ -1,4 +1,5 @@
-"""What the benchmark plants; and one fault through the whole command line, without a framework."""
+"""The benchmark's planted faults; and one fault through the whole command line, without a
+framework."""
 
 from __future__ import annotations
 
@@ -15,11 +16,11 @@ from typing import Any
 
 import pytest
 import test_third_backend
+from backend_package import path_with
 from command import dualml
 from test_causes_text import CAUSES
-from third import path_with
 
-from dualml.finder.scene import PHASES
+from dualml.parity.finder.context import PHASES
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path.insert(0, str(FOLDER))
@@ -38,21 +39,28 @@ def tree(module: str) -> ast.Module:
 
 
 def strings(node: ast.AST) -> set[str]:
-    return {n.value for n in ast.walk(node)
-            if isinstance(n, ast.Constant) and isinstance(n.value, str)}  # fmt: skip
+    return {
+        n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)
+    }
 
 
 def compared(module: ast.Module, function: str) -> set[str]:
-    """The names that a function of `neutral` compares its argument with."""
+    """Return the names that a function of `neutral` compares its argument with."""
     (found,) = (n for n in module.body if isinstance(n, ast.FunctionDef) and n.name == function)
     tests = [n for n in ast.walk(found) if isinstance(n, ast.Compare)]
     return {name for n in tests if ast.unparse(n.left) == "name" for name in strings(n)}
 
 
 def table(module: ast.Module, name: str) -> dict[str, str]:
-    """Key → the function of a table, whose last rows may be ``**dict.fromkeys(keys, function)``."""
-    (made,) = (n.value for n in module.body if isinstance(n, ast.Assign)
-               and isinstance(n.targets[0], ast.Name) and n.targets[0].id == name)  # fmt: skip
+    """Return key → function of a table, whose last rows may be ``**dict.fromkeys(keys,
+    function)``."""
+    (made,) = (
+        n.value
+        for n in module.body
+        if isinstance(n, ast.Assign)
+        and isinstance(n.targets[0], ast.Name)
+        and n.targets[0].id == name
+    )
     assert isinstance(made, ast.Dict)
     found: dict[str, str] = {}
     for key, value in zip(made.keys, made.values, strict=True):
@@ -106,7 +114,7 @@ def with_package(package: Path, *words: object, there: bool = True) -> Any:
 
 
 def smaller(package: Path) -> Path:
-    """The experiment, with a model and a length that take no time."""
+    """Return the experiment with a smaller model and fewer updates."""
     text, path = test_third_backend.TOML.replace('"mlp"', '"softmax"'), package / "smaller.toml"
     path.write_text(re.sub("= 20\n|, 10, 20|horizon = 20", lambda m: SMALLER[m[0]], text))
     return path
@@ -114,17 +122,18 @@ def smaller(package: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def stale(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
-    """A run in which the third backend leaves out update 4, which shows at update 5."""
+    """A run in which the third backend skips update 4, which shows at update 5."""
     faults = [test_third_backend.FAULTS["stale"]]
     place = test_third_backend.folder_with(tmp_path_factory.mktemp("stale"), faults)
-    done = with_package(place, "run", smaller(place), "--backend", "numpy,single",
-                        "--out", place / "out")  # fmt: skip
+    done = with_package(
+        place, "run", smaller(place), "--backend", "numpy,single", "--out", place / "out"
+    )
     return place, done
 
 
 @pytest.fixture
 def copy(stale: tuple[Path, Any], tmp_path: Path) -> Path:
-    """The run of `stale`, to be changed."""
+    """A copy of the run of `stale` that a test may change."""
     shutil.copytree(stale[0] / "out", tmp_path / "out")
     return tmp_path / "out"
 
@@ -182,8 +191,17 @@ def test_damaged_findings_are_one_line(copy: Path, content: str) -> None:
 
 def test_backends_that_agree_leave_nothing_to_find(package: Path) -> None:
     out = package / "out"
-    done = with_package(package, "run", smaller(package), "--backend", "numpy,single",
-                        "--out", out, "--no-report", "--json")  # fmt: skip
+    done = with_package(
+        package,
+        "run",
+        smaller(package),
+        "--backend",
+        "numpy,single",
+        "--out",
+        out,
+        "--no-report",
+        "--json",
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout).get("findings", []) == []
     done = with_package(package, "find", out)

@@ -1,4 +1,4 @@
-"""Whole runs whose ranks share out positions, on the referee; and the pages about them."""
+"""Whole runs with context parallelism on the reference, and the pages about them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from command import DOCS, dualml, run
 
+from dualml.algorithms.model import model
 from dualml.experiment.arm import Arm
 from dualml.experiment.schema import Experiment
-from dualml.model import model
-from dualml.store.load import load as load_run
+from dualml.experiment.store.load import load as load_run
 
 PAGES = [DOCS / "sequence.md", DOCS / "sequence.zh.md"]
 by_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -47,7 +47,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ran(lab: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def finished_run(
+    lab: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, Any]]:
     out = tmp_path_factory.mktemp("positions") / "out"
     code, summary = run(lab, out)
     assert code == 0
@@ -55,8 +57,8 @@ def ran(lab: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict
 
 
 @pytest.mark.whole
-def test_every_arm_is_the_whole_one(ran: tuple[Path, dict[str, Any]]) -> None:
-    out, trials = ran
+def test_every_arm_is_the_whole_one(finished_run: tuple[Path, dict[str, Any]]) -> None:
+    out, trials = finished_run
     losses = {arm: trial["final_loss"] for arm, trial in trials.items()}
     assert set(losses) == set(ARMS)
     for arm, loss in losses.items():
@@ -67,22 +69,25 @@ def test_every_arm_is_the_whole_one(ran: tuple[Path, dict[str, Any]]) -> None:
 
 
 @pytest.mark.whole
-def test_the_report_names_the_ways(ran: tuple[Path, dict[str, Any]]) -> None:
-    out, _ = ran
+def test_the_report_names_the_ways(finished_run: tuple[Path, dict[str, Any]]) -> None:
+    out, _ = finished_run
     assert dualml("report", out).returncode == 0
     text = (out / "report.md").read_text("utf-8")
-    for words in ("positions in 2", "inside in 2, positions shared out", "Ring Attention with"):
+    for words in ("positions in 2", "inside in 2, positions sharded", "Ring Attention with"):
         assert words in text, words
 
 
-@pytest.mark.parametrize(("arm", "change", "words"), [
-    ("ring", "data.length=15", "15 positions do not make 4 chunks, two for each of 2 ranks"),
-    ("sequence", "data.length=15", "15 positions do not make 2 ranks, equally long"),
-    ("ring", "arms.ring.precision=bf16", "split.context = 2 attends in float32"),
-    ("ring", "arms.ring.recompute=selective", "keeps no scores in the first place"),
-    ("ring", "arms.ring.split.tensor=2", "either the positions or the layers"),
-    ("ring", "arms.ring.split.context=0", "greater than or equal to 1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arm", "change", "words"),
+    [
+        ("ring", "data.length=15", "15 positions do not make 4 chunks, two for each of 2 ranks"),
+        ("sequence", "data.length=15", "15 positions do not make 2 ranks, equally long"),
+        ("ring", "arms.ring.precision=bf16", "split.context = 2 attends in float32"),
+        ("ring", "arms.ring.recompute=selective", "keeps no scores in the first place"),
+        ("ring", "arms.ring.split.tensor=2", "either the positions or the layers"),
+        ("ring", "arms.ring.split.context=0", "greater than or equal to 1"),
+    ],
+)
 def test_what_cannot_be_is_one_line(lab: Path, arm: str, change: str, words: str) -> None:
     done = dualml("run", lab, "--backend", "numpy", "--arm", arm, "--set", change)
     assert done.returncode == 2
@@ -109,7 +114,7 @@ def test_the_experiment_of_the_page_is_one(page: Path) -> None:
 def test_the_command_prints_what_the_page_shows(
     page: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from dualml.cli.app import app
+    from dualml.interface.cli.app import app
 
     (example,) = [b for b in blocks(page, "text") if b.startswith("$ dualml ")]
     words, dots, *shown = example.removeprefix("$ dualml ").splitlines()

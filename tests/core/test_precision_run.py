@@ -1,4 +1,4 @@
-"""Whole runs in a lower precision on the referee: no framework needed."""
+"""Whole low-precision runs on the reference (no framework needed)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from command import goes_on_when_interrupted, run, strict
-from page_parts import say
+from page_parts import findings_by_key
 
-from dualml.precision.scaling import HOPELESS, START
+from dualml.algorithms.precision.scaling import MAX_SKIPPED_UPDATES, START
 
 pytestmark = pytest.mark.whole
 
@@ -107,15 +107,17 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ran(lab: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def finished_run(
+    lab: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, Any]]:
     out = tmp_path_factory.mktemp("precision") / "out"
     code, summary = run(lab, out)
     assert code == 1  # hopeless
     return out, {trial["arm"]: trial for trial in summary["trials"]}
 
 
-def test_the_scale_and_what_it_cost_are_recorded(ran: tuple[Path, dict[str, Any]]) -> None:
-    out, trials = ran
+def test_the_scale_and_what_it_cost_are_recorded(finished_run: tuple[Path, dict[str, Any]]) -> None:
+    out, trials = finished_run
     kept = {t["arm"]: t for t in strict((out / "run.json").read_text())["trials"]}
     assert trials["fixed"]["loss_scale"] == {"last": 64.0, "skipped": 0}
     for arm in ("fp16", "ring", "dynamic-halves"):
@@ -132,9 +134,9 @@ def test_the_scale_and_what_it_cost_are_recorded(ran: tuple[Path, dict[str, Any]
     ("lang", "skipped"), [("en", "skipped because"), ("zh", "因缩放后的梯度溢出而跳过")]
 )
 def test_the_page_tells_what_a_scaled_loss_cost(
-    ran: tuple[Path, dict[str, Any]], lang: str, skipped: str
+    finished_run: tuple[Path, dict[str, Any]], lang: str, skipped: str
 ) -> None:
-    told = say(ran[0], lang)["trials.skipped"]
+    told = findings_by_key(finished_run[0], lang)["trials.skipped"]
     names = ("fp16", "fixed", "ring", "fixed-ring", "halves", "dynamic-halves")
     longest_first = sorted(names, key=len, reverse=True)
     assert [next(arm for arm in longest_first if arm in text) for text in told] == list(names)
@@ -142,8 +144,8 @@ def test_the_page_tells_what_a_scaled_loss_cost(
     assert re.search(r"\b0\b.*\b64\b", told[1])
 
 
-def test_they_learn_as_in_float32(ran: tuple[Path, dict[str, Any]]) -> None:
-    _, trials = ran
+def test_they_learn_as_in_float32(finished_run: tuple[Path, dict[str, Any]]) -> None:
+    _, trials = finished_run
     for arm in ("bf16", "fp16", "fixed", "ring"):
         assert trials[arm]["status"] == "ok"
         gap = trials[arm]["final_loss"] - trials["fp32"]["final_loss"]
@@ -151,11 +153,11 @@ def test_they_learn_as_in_float32(ran: tuple[Path, dict[str, Any]]) -> None:
 
 
 def test_ranks_are_held_against_one_where_they_skip_alike(
-    ran: tuple[Path, dict[str, Any]],
+    finished_run: tuple[Path, dict[str, Any]],
 ) -> None:
-    """A gradient of the whole batch may overflow where those of its halves, which float32 adds, do
-    not; without that each half is rounded by itself, which is inside of what rounding does."""
-    out, trials = ran
+    """A gradient of the whole batch may overflow while those of its halves, summed in float32, do
+    not. Otherwise each half is rounded separately, within the effect of rounding."""
+    out, trials = finished_run
     serial = strict((out / "parity.json").read_text())["serial"]
     found = {c["arm"]: (c["against"], c["verdict"], c["reason"]) for c in serial}
     assert found["ring"] == ("fp16", "not comparable", "other_skips")
@@ -164,9 +166,9 @@ def test_ranks_are_held_against_one_where_they_skip_alike(
 
 
 def test_a_split_model_is_held_against_the_whole_one_of_its_precision(
-    ran: tuple[Path, dict[str, Any]],
+    finished_run: tuple[Path, dict[str, Any]],
 ) -> None:
-    out, trials = ran
+    out, trials = finished_run
     serial = strict((out / "parity.json").read_text())["serial"]
     found = {c["arm"]: (c["against"], c["verdict"]) for c in serial}
     assert found["halves"] == ("fixed", "equal")
@@ -179,18 +181,18 @@ def test_a_split_model_is_held_against_the_whole_one_of_its_precision(
 
 @pytest.mark.parametrize("arm", ["hopeless", "split-hopeless"])
 def test_what_always_overflows_fails_with_the_remedy(
-    ran: tuple[Path, dict[str, Any]], arm: str
+    finished_run: tuple[Path, dict[str, Any]], arm: str
 ) -> None:
-    _, trials = ran
+    _, trials = finished_run
     assert trials[arm]["status"] == "failed"
-    assert f"{HOPELESS} updates in a row were skipped" in trials[arm]["reason"]
+    assert f"{MAX_SKIPPED_UPDATES} updates in a row were skipped" in trials[arm]["reason"]
     assert "set loss_scale lower" in trials[arm]["reason"]
 
 
 def test_a_trial_that_ends_before_its_first_update_is_made_fails(
-    ran: tuple[Path, dict[str, Any]],
+    finished_run: tuple[Path, dict[str, Any]],
 ) -> None:
-    _, trials = ran
+    _, trials = finished_run
     assert trials["too-short"]["status"] == "failed"
     assert "10 of 10 updates were skipped" in trials["too-short"]["reason"]
 

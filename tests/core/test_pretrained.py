@@ -1,4 +1,5 @@
-"""An experiment that starts from a BERT in a folder: what it becomes, and what does not fit."""
+"""An experiment that starts from a BERT folder: the resulting model, and folders that do not
+fit."""
 
 from __future__ import annotations
 
@@ -13,14 +14,14 @@ from bert_folder import CONFIG, WORDS, change, write
 from command import dualml, resumed, run
 from safetensors.numpy import load_file, save_file
 
-from dualml.data import labelled
-from dualml.data.wordpiece import WordPiece
-from dualml.errors import UserError
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.model.pretrained import PretrainedBert
+from dualml.common.errors import UserError
+from dualml.common.files import read_json
+from dualml.experiment.data import labelled
+from dualml.experiment.data.wordpiece import WordPiece
 from dualml.experiment.load import load
-from dualml.experiment.pretrained import opened
-from dualml.files import read_json
-from dualml.model import initial_weights, model
-from dualml.model.pretrained import Pretrained
+from dualml.experiment.pretrained import open_pretrained
 
 pytest.importorskip("tokenizers")
 TOML = """
@@ -67,7 +68,7 @@ def test_a_run_from_a_folder_and_the_same_from_another_place(lab: Path, tmp_path
     assert (
         planned["seed0/embedding.weight"] == given["bert.embeddings.word_embeddings.weight"]
     ).all()
-    drawn = initial_weights(opened(load(str(lab))).spec(16, 6), 0)
+    drawn = initial_weights(open_pretrained(load(str(lab))).spec(16, 6), 0)
     assert (planned["seed0/head.weight"] == drawn["head.weight"]).all()
     assert not (planned["seed0/pooler.weight"] == drawn["pooler.weight"]).any()
 
@@ -105,9 +106,9 @@ def test_a_path_is_relative_to_the_file_and_on_the_command_line_to_the_working_d
 def test_a_folder_of_the_command_line_brings_its_vocabulary(tmp_path: Path) -> None:
     write(tmp_path / "bert")
     overrides = ["model=bert", f"pretrained={tmp_path / 'bert'}", "data.length=16"]
-    assert opened(load("methods", overrides=overrides)).config.vocab_size == len(WORDS)
+    assert open_pretrained(load("methods", overrides=overrides)).config.vocab_size == len(WORDS)
     with pytest.raises(UserError, match=r"data.words = 70 is for a vocabulary made of the text"):
-        opened(load("methods", overrides=[*overrides, "data.words=70"]))
+        open_pretrained(load("methods", overrides=[*overrides, "data.words=70"]))
 
 
 def test_without_a_folder_nothing_is_said_of_one(lab: Path) -> None:
@@ -117,12 +118,12 @@ def test_without_a_folder_nothing_is_said_of_one(lab: Path) -> None:
     shapes = spec.parameters()
     assert shapes["qkv1.weight"] == (384, 128)
     assert (shapes["up2.weight"], shapes["head.weight"]) == ((512, 128), (6, 128))
-    assert len(spec.dropouts) == 6
+    assert len(spec.dropout_names) == 6
 
 
 def test_a_head_of_the_right_size_is_taken(lab: Path, tmp_path: Path) -> None:
     write(tmp_path / "bert", classes=6)
-    found = Pretrained.open(tmp_path / "bert")
+    found = PretrainedBert.open(tmp_path / "bert")
     assert found.has_head(6)
     assert not found.has_head(5)
     given = load_file(tmp_path / "bert" / "model.safetensors")["classifier.weight"]
@@ -132,14 +133,14 @@ def test_a_head_of_the_right_size_is_taken(lab: Path, tmp_path: Path) -> None:
 
 def test_old_names_and_half_precision_are_read(tmp_path: Path) -> None:
     folder = write(tmp_path / "bert")
-    before = Pretrained.open(folder).weights(8, 6)
+    before = PretrainedBert.open(folder).weights(8, 6)
     there = load_file(folder / "model.safetensors")
     old = {}
     for name, array in there.items():
         name = name.removeprefix("bert.").replace("Norm.weight", "Norm.gamma")
         old[name.replace("Norm.bias", "Norm.beta")] = array.astype(np.float16)
     save_file(old, folder / "model.safetensors")
-    after = Pretrained.open(folder).weights(8, 6)
+    after = PretrainedBert.open(folder).weights(8, 6)
     assert after.keys() == before.keys()
     for name, array in after.items():
         assert array.dtype == np.float32
@@ -148,13 +149,13 @@ def test_old_names_and_half_precision_are_read(tmp_path: Path) -> None:
 
 def test_dropout_is_that_of_the_config(tmp_path: Path) -> None:
     rates = {"hidden_dropout_prob": 0.0, "classifier_dropout": 0.3}
-    spec = Pretrained.open(write(tmp_path / "bert", **rates)).spec(8, 6)
-    assert spec.dropouts == ("head_dropout",)
+    spec = PretrainedBert.open(write(tmp_path / "bert", **rates)).spec(8, 6)
+    assert spec.dropout_names == ("head_dropout",)
     assert dict(spec.layers)["head_dropout"].describe()["rate"] == 0.3
 
 
 def tokens(folder: Path, *lines: str, length: int = 8) -> list[list[int]]:
-    rows, _ = WordPiece.open(folder).tokens("x", [line.split() for line in lines], length)
+    rows, _ = WordPiece.open(folder).encode_sentences("x", [line.split() for line in lines], length)
     return rows.tolist()
 
 
@@ -168,7 +169,7 @@ def test_tokens_begin_and_end_and_are_padded_or_cut(tmp_path: Path) -> None:
         [2, play, ing, one, 3, 0, 0, 0],
     ]
     assert tokens(folder, "我 他 我 他", length=4) == [[2, one, two, 3]]
-    assert WordPiece.open(folder).tokens("x", [["我"] * 7, ["我"] * 6], 8)[1] == 1
+    assert WordPiece.open(folder).encode_sentences("x", [["我"] * 7, ["我"] * 6], 8)[1] == 1
     # What looks like a token of its own is no padding and no end.
     assert tokens(folder, "[PAD]", "[SEP]", length=6) == [[2, 1, 1, 1, 3, 0]] * 2
 
@@ -223,7 +224,7 @@ WRONG = [
 def test_what_does_not_fit(lab: Path, tmp_path: Path, how: str, said: str) -> None:
     broken(tmp_path / "bert", how)
     with pytest.raises(UserError, match=said):
-        opened(load(str(lab)))
+        open_pretrained(load(str(lab)))
 
 
 @pytest.mark.parametrize(
@@ -236,7 +237,7 @@ def test_what_does_not_fit(lab: Path, tmp_path: Path, how: str, said: str) -> No
 )
 def test_settings_that_do_not_fit(lab: Path, setting: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
-        opened(load(str(lab), overrides=[setting]))
+        open_pretrained(load(str(lab), overrides=[setting]))
 
 
 def test_a_folder_for_another_model(lab: Path) -> None:
@@ -247,7 +248,7 @@ def test_a_folder_for_another_model(lab: Path) -> None:
 
 
 def words(**places: int) -> tuple[str, ...]:
-    """The vocabulary with words elsewhere."""
+    """Return the vocabulary with some special tokens at other positions."""
     out = list(WORDS)
     for word, at in places.items():
         out.remove(f"[{word}]")
@@ -297,28 +298,29 @@ def test_a_config_that_is_damaged(tmp_path: Path, config: str) -> None:
     folder = write(tmp_path / "bert")
     (folder / "config.json").write_text(config)
     with pytest.raises(UserError, match=r"config.json: "):
-        Pretrained.open(folder)
+        PretrainedBert.open(folder)
 
 
 def test_tensors_that_are_damaged_or_of_another_type(tmp_path: Path) -> None:
     folder = write(tmp_path / "bert")
     change(folder, pooler__dense__bias=np.zeros(16, np.int64))
     with pytest.raises(UserError, match=r"pooler.dense.bias: expected F32, found I64; remedy"):
-        Pretrained.open(folder).check()
+        PretrainedBert.open(folder).check_tensors()
     change(folder, pooler__dense__bias=None)
     with pytest.raises(UserError, match=r"pooler.dense.bias: expected \(16,\), found nothing; rem"):
-        Pretrained.open(folder).check()
+        PretrainedBert.open(folder).check_tensors()
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(UserError, match=r"model.safetensors: not readable; save "):
-        Pretrained.open(folder).check()
+        PretrainedBert.open(folder).check_tensors()
 
 
 def test_a_sentence_without_a_token_is_named(tmp_path: Path) -> None:
     pieces = WordPiece.open(write(tmp_path / "bert"))
     entries: list[Any] = [(["我"], 0), (["\u200b", "\x07"], 1), (["他"], 0)]
+    encoding = labelled.SentenceEncoding(9, 8, pieces)
     with pytest.raises(UserError, match=r"x, sentence 2 \(.*\) has no token: .* leave it out"):
-        labelled.dataset("x", "file", entries, ("p", "q"), words=9, length=8, pieces=pieces)
+        labelled.make_labelled_dataset("x", "file", entries, ("p", "q"), encoding)
 
 
 def test_without_the_library_its_extra_is_named(
@@ -341,8 +343,8 @@ def test_the_command_says_it_in_one_line(lab: Path, tmp_path: Path) -> None:
 
 
 def test_the_reports_number_of_bytes_is_that_of_the_folder(lab: Path, tmp_path: Path) -> None:
+    from dualml.experiment.store.load import load as read
     from dualml.report.machine import vector_bytes
-    from dualml.store.load import load as read
 
     run(lab, tmp_path / "out")
     shapes = read_json(tmp_path / "out" / "plan" / "plan.json")["model"]

@@ -1,4 +1,4 @@
-"""Workers that are forked: processes of their own, ended like any other, and with their owner."""
+"""Forked workers are real processes: they end like any other, and with their owner."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked"),
 ]
 
-#: A worker that says who it is; its word decides how it ends.
+#: A worker that reports its process id; a word tells it how to end.
 WORKER = """
 import os, sys, time
-from dualml.launch.child import serve
+from dualml.launch.child import run_child
 import json.tool, colorsys  # the latter is loaded before the fork
 
 def work(emit):
@@ -39,7 +39,7 @@ def work(emit):
     return {"pid": os.getpid(), "parent": os.getppid(), "session": os.getsid(0),
             "seen": colorsys.seen, "mark": os.environ["MARK"], "words": sys.argv[1:]}
 
-serve(work)
+run_child(work)
 """
 
 
@@ -76,7 +76,7 @@ def test_another_environment_has_another_server(tmp_path: Path) -> None:
     assert (marks, len(servers)) == (list("1231"), 3)
     for mark in "456":
         run(launch(tmp_path, "a", mark))
-    assert len(servers) == launching.KEPT
+    assert len(servers) == launching.MAX_SERVERS
 
 
 def test_exit_codes_and_signals_are_those_of_the_process(tmp_path: Path) -> None:
@@ -125,27 +125,29 @@ def test_nothing_is_left_of_an_owner_that_is_killed(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.PIPE, text=True
     ) as owner:
-        assert owner.stdout is not None
-        assert owner.stdout.readline() == "at work\n"
-        started = psutil.Process(owner.pid).children(recursive=True)
-        assert len(started) == 2
-        time.sleep(0.2)
-        owner.kill()
+        try:
+            assert owner.stdout is not None
+            assert owner.stdout.readline() == "at work\n"
+            started = psutil.Process(owner.pid).children(recursive=True)
+            assert len(started) == 2
+            time.sleep(0.2)
+        finally:
+            owner.kill()
     _, left = psutil.wait_procs(started, timeout=5)
     assert left == []
 
 
 def test_a_process_number_that_comes_again_is_another_process() -> None:
-    server = launching.Server.__new__(launching.Server)
+    server = launching.ForkServer.__new__(launching.ForkServer)
     server.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     server.lock, server.codes, server.living = threading.Lock(), {}, set()
     deadline = time.monotonic() + 5
     with theirs, server.channel:
         for code in (3, 0):
             theirs.send(b'{"pid": 77}')
-            assert server.hear(deadline, new=True) == 77
+            assert server.read_answer(deadline, new=True) == 77
             assert not server.idle
-            assert server.code(77, time.monotonic()) is None  # not that of the one before
+            assert server.exit_code(77, time.monotonic()) is None  # not that of the one before
             theirs.send(b'{"pid": 77, "code": %d}' % code)
-            assert server.code(77, deadline) == code
+            assert server.exit_code(77, deadline) == code
             assert server.idle

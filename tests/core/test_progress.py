@@ -1,4 +1,4 @@
-"""What a run shows on standard error where there is no terminal, and of which data it speaks."""
+"""The progress of a run on standard error without a terminal, and the data it refers to."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ import pytest
 from command import dualml
 from rich.console import Console
 
+from dualml.common.words import Messages
 from dualml.experiment.load import load
-from dualml.experiment.small import shortage
-from dualml.session.progress import Left, Lines, Ticker, working
-from dualml.session.trials import work
-from dualml.store.manifest import TrialRecord
-from dualml.words import Words
+from dualml.experiment.small_data import small_data_values
+from dualml.experiment.store.manifest import TrialRecord
+from dualml.runner.session.progress import LogTicker, ProgressLines, RemainingTime, show_activity
+from dualml.runner.session.trials import estimate_work
 
 
 def trial(arm: str, status: str = "interrupted") -> TrialRecord:
-    return TrialRecord.fresh((arm, "numpy", 0), "0" * 64, 1).changed(status=status, reason=None)
+    return TrialRecord.fresh((arm, "numpy", 0), "0" * 64, 1).with_values(status=status, reason=None)
 
 
 @pytest.fixture
-def lines(capsys: pytest.CaptureFixture[str]) -> Lines:
+def lines(capsys: pytest.CaptureFixture[str]) -> ProgressLines:
     work = {(arm, "numpy", 0): each for arm, each in (("gd", 11.0), ("sgd", 3.0), ("adam", 4.0))}
-    return Lines(work, Words("en"))
+    return ProgressLines(work, Messages("en"))
 
 
 def test_a_trial_announces_itself_once_and_says_how_far_it_is(
-    lines: Lines, capsys: pytest.CaptureFixture[str]
+    lines: ProgressLines, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines(trial("gd"), {"phase": "start"})
     lines(trial("gd"), {"phase": "start"})  # the worker's own
     lines(trial("gd"), {"phase": "train", "done": 1, "total": 4})
     lines.since -= 5.0  # seconds ago
     assert lines.line() == "gd · numpy · seed 0: training; 1 of 4, about 15 s to go"
-    lines.left.since -= 11.0
+    lines.remaining.since -= 11.0
     lines(trial("gd", "failed"), {"phase": "end"})
     lines(trial("sgd"), {"phase": "start"})
     assert "1 of 3 trials ended, about 7 s to go in all" in lines.line()
@@ -53,7 +53,7 @@ def test_a_trial_announces_itself_once_and_says_how_far_it_is(
 
 def test_what_is_left_is_told_from_the_same_backend() -> None:
     keys = [(arm, backend, 0) for arm in ("one", "two") for backend in ("quick", "slow")]
-    left = Left(dict(zip(keys, (1.0, 1.0, 4.0, 4.0), strict=True)))
+    left = RemainingTime(dict(zip(keys, (1.0, 1.0, 4.0, 4.0), strict=True)))
     assert left.seconds() is None
     for key, seconds in zip(keys[:2], (2.0, 30.0), strict=True):
         left.start(key)
@@ -72,16 +72,19 @@ def test_what_is_left_is_told_from_the_same_backend() -> None:
 
 
 def test_ranks_that_share_cores_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dualml.session.trials.usable_cores", lambda: 2)
+    monkeypatch.setattr("dualml.runner.session.trials.usable_cores", lambda: 2)
     arms = {"one": SimpleNamespace(world_size=1), "eight": SimpleNamespace(world_size=8)}
-    monkeypatch.setattr("dualml.session.trials.gradients", lambda plan, arm, seed: 0)
+    monkeypatch.setattr("dualml.runner.session.trials.count_gradients", lambda plan, arm, seed: 0)
     plan: Any = SimpleNamespace(experiment=SimpleNamespace(arms=arms))
-    assert list(work(plan, [("one", "numpy", 0), ("eight", "numpy", 0)]).values()) == [1.0, 4.0]
+    assert list(estimate_work(plan, [("one", "numpy", 0), ("eight", "numpy", 0)]).values()) == [
+        1.0,
+        4.0,
+    ]
 
 
 def test_a_line_comes_when_nothing_else_does() -> None:
     text = io.StringIO()
-    with Ticker(Console(file=text), lambda: "still here", every=0.2) as ticker:
+    with LogTicker(Console(file=text), lambda: "still here", every=0.2) as ticker:
         for _ in range(3):
             time.sleep(0.1)
             ticker.print("news")
@@ -95,8 +98,8 @@ def test_a_line_comes_when_nothing_else_does() -> None:
 def test_what_goes_on_is_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(Ticker.__init__, "__defaults__", (0.1,))
-    with working("writing") as update:
+    monkeypatch.setattr(LogTicker.__init__, "__defaults__", (0.1,))
+    with show_activity("writing") as update:
         update("reading")
         time.sleep(0.25)
     assert capsys.readouterr().err.startswith("reading (0 s)")
@@ -120,7 +123,7 @@ optimizer = { name = "gd", lr = 0.1 }
 batch_size = 0
 epochs = 3
 [small]
-epochs_times = 6
+epochs_multiplier = 6
 evaluation = { per_epoch = 0.5 }
 [quick]
 arms.passes = { epochs = 0.25 }
@@ -150,13 +153,19 @@ def test_little_data_are_passed_over_more_often(tmp_path: Path) -> None:
 
 def test_without_it_nothing_is_said() -> None:
     experiment = load("lab1").describe()
-    assert shortage(experiment, {"name": "mnist", "train": 60000}) is None
+    assert small_data_values(experiment, {"name": "mnist", "train": 60000}) is None
     assert "epochs_times" not in experiment
     more = load("lab1", small=True).describe()
-    assert shortage(more, {"name": "digits", "train": 1437}) == {
-        "name": "digits", "train": 1437, "times": 14.0, "arm": "sgd", "updates": 966,
-        "wanted": "mnist", "full": 2814, "full_train": 60000,
-    }  # fmt: skip
+    assert small_data_values(more, {"name": "digits", "train": 1437}) == {
+        "name": "digits",
+        "train": 1437,
+        "times": 14.0,
+        "arm": "sgd",
+        "updates": 966,
+        "wanted": "mnist",
+        "full": 2814,
+        "full_train": 60000,
+    }
 
 
 def test_short_trials_come_first_and_those_of_several_ranks_last(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""A project's file of defaults, which may be anybody's: whatever it holds, a command goes on or
-ends in a line, writes nothing, and waits for nothing."""
+"""A project's file of defaults may come from anybody: whatever it holds, a command continues or
+ends with one line, writes nothing, and never waits."""
 
 from __future__ import annotations
 
@@ -10,29 +10,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doors import cases, entries, try_cases
+from hostile_cases import cases, entries, try_cases
 from hypothesis import strategies as st
 from mutations import ODD, TEXTS, document, mutated, mutated_bytes
 from typer.main import get_command
 
-from dualml.cli.app import app
-from dualml.cli.defaults import leaves, options, read
-from dualml.cli.output import complain
-from dualml.cli.project import ALLOWED
-from dualml.errors import UserError
+from dualml.common.errors import UserError
+from dualml.interface.cli.app import app
+from dualml.interface.cli.defaults import command_options, leaf_commands, read_defaults
+from dualml.interface.cli.output import complain
+from dualml.interface.cli.project import ALLOWED
 
 USUAL: dict[str, Any] = {
     "project": {"name": "x", "dependencies": ["dualml"]},
-    "tool": {"ruff": {"line-length": 100},
-             "dualml": {"lang": "zh", "threads": 2, "run": {"arm": ["gd"], "quick": True}}},
-}  # fmt: skip
+    "tool": {
+        "ruff": {"line-length": 100},
+        "dualml": {"lang": "zh", "threads": 2, "run": {"arm": ["gd"], "quick": True}},
+    },
+}
 TABLE = '[tool.dualml]\nthreads = 3\n[tool.dualml.run]\narm = ["gd"]\n'
 LONGEST_LINE = 3000
 
 
 @pytest.fixture
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder deep in a project, as the current one; the user has no file."""
+    """Change into a folder deep inside a project; the user has no file."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("DUALML_CONFIG", "")
     (tmp_path / "work/deep").mkdir(parents=True)
@@ -45,7 +47,13 @@ def test_whatever_a_project_says_ends_in_defaults_or_in_one_line(
     work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int
 ) -> None:
     root = get_command(app)
-    every = sorted({(*path, name) for path, command in leaves(root) for name in options(command)})
+    every = sorted(
+        {
+            (*path, name)
+            for path, command in leaf_commands(root)
+            for name in command_options(command)
+        }
+    )
     (tmp_path / "pyproject.toml").write_text("[tool.dualml]\nthreads = 1\n")
 
     def text(draw: Any) -> bytes:
@@ -65,7 +73,7 @@ def test_whatever_a_project_says_ends_in_defaults_or_in_one_line(
                 return b"dualml" + draw(st.binary(max_size=60))
         return TABLE.encode() * draw(st.sampled_from([1, 2, 20_000]))
 
-    def put(draw: Any, path: Path) -> None:
+    def put_file(draw: Any, path: Path) -> None:
         kind = draw(st.sampled_from(["file"] * 6 + ["pipe", "device", "loop", "folder", "link"]))
         match kind:
             case "pipe":
@@ -86,10 +94,10 @@ def test_whatever_a_project_says_ends_in_defaults_or_in_one_line(
         for path in (work / "pyproject.toml", work / "deep/pyproject.toml"):
             with contextlib.suppress(FileNotFoundError):
                 path.unlink() if not path.is_dir() or path.is_symlink() else shutil.rmtree(path)
-            put(draw, path)
+            put_file(draw, path)
         before = entries(tmp_path)
         try:
-            found = read(root)
+            found = read_defaults(root)
         except UserError as error:
             complain(str(error))
             said = capsys.readouterr().err
@@ -99,7 +107,7 @@ def test_whatever_a_project_says_ends_in_defaults_or_in_one_line(
             assert all("\n" not in line for line in found.notices)
             for file in found.files:
                 assert file.path.stat().st_mode & 0o002 == 0
-            for (_, name), place in found.places.items():
+            for (_, name), place in found.entries.items():
                 assert place.keys[-1].replace("_", "-") in ALLOWED, name
         assert entries(tmp_path) == before
 

@@ -6,32 +6,34 @@ import re
 from functools import cache
 
 import pytest
-from public_names import Item, find, items, listed, parameters, raised
+from public_names import Item, find, items, parameters, public_modules, raised_errors
 
 import dualml
-from dualml.aggregation import STRATEGIES
-from dualml.optim import RULES
-from dualml.partition import PARTITIONS
-from dualml.registry import source_of
-from dualml.split.schedules import SCHEDULES
+from dualml.algorithms.optim import RULES
+from dualml.common.registry import cited_source
+from dualml.parallel.aggregation import STRATEGIES
+from dualml.parallel.partition import PARTITIONS
+from dualml.parallel.split.schedules import SCHEDULES
 
 ERRORS = {"UserError", "TrialError", "CommunicationError", "Unsupported"}
-#: What an annotation calls arrays; the class or the file may say their shape for all of them.
+#: Annotations of arrays; the class or the module may state the shape for all of them.
 ARRAYS = re.compile(r"\b(NDArray|Array|Arrays|Index|Tensor|Params|State|ndarray)\b")
 SHAPE = re.compile(r"\(\w+,\)|\(\w+(, \w+)+\)|\bshapes?\b|\b1-D\b|\blengths?\b|\bscalar\b")
-#: Names of quantities, and the words that are units of them.
+#: Names of quantities, and the words that are their units.
 QUANTITY = re.compile(r"(_s|_ms|_ns|_mb|bytes|seconds|timeout|limit)$")
 UNIT = re.compile(r"\b(seconds?|s|ms|ns|bytes?|B|MiB)\b")
-#: Registered things without a paper, and why.
+#: Registered classes without a paper, and the reason.
 NO_SOURCE = {"file": "reads what somebody else has dealt"}
 
 
 @cache
-def everything() -> tuple[Item, ...]:
+def all_items() -> tuple[Item, ...]:
     return tuple(
-        item for module in listed() for name in module["names"]
+        item
+        for module in public_modules()
+        for name in module["names"]
         for item in items(module["name"], name)
-    )  # fmt: skip
+    )
 
 
 def undocumented(item: Item) -> bool:
@@ -39,13 +41,13 @@ def undocumented(item: Item) -> bool:
 
 
 def unnamed(item: Item) -> list[str]:
-    """Of two and more parameters those that are in no ``Args:`` and nowhere in code quotes; a class
-    may say once what its methods share."""
+    """Return parameters, if there are two or more, that are neither in an ``Args:`` section nor in
+    code quotes. A class may document what its methods share once."""
     names = list(parameters(item))
-    return [name for name in names if not says(item, name)] if len(names) > 1 else []
+    return [name for name in names if not documents(item, name)] if len(names) > 1 else []
 
 
-def says(item: Item, name: str) -> bool:
+def documents(item: Item, name: str) -> bool:
     entry = rf"^ *(\*{{0,2}}\w+, )*\*{{0,2}}{name}(, \*{{0,2}}\w+)*:"
     quoted = rf"``[^`]*(?<!\w){name}(?!\w)[^`]*``"
     return bool(re.search(entry, item.text, re.M) or re.search(quoted, item.text))
@@ -60,13 +62,16 @@ def unitless(item: Item) -> list[str]:
 
 
 def silent(item: Item) -> set[str]:
-    """Errors that it raises and says nothing of."""
-    return {name for name in raised(item) & ERRORS
-            if not re.search(rf"Raises\b.*\b{name}\b", item.doc, re.S)}  # fmt: skip
+    """Return the errors that a function raises and does not document."""
+    return {
+        name
+        for name in raised_errors(item) & ERRORS
+        if not re.search(rf"Raises\b.*\b{name}\b", item.doc, re.S)
+    }
 
 
 def test_the_list_is_whole() -> None:
-    modules = listed()
+    modules = public_modules()
     names = [module["name"] for module in modules]
     assert len(names) == len(set(names))
     for module in modules:
@@ -78,48 +83,50 @@ def test_the_list_is_whole() -> None:
 
 
 def test_every_name_is_defined_and_documented() -> None:
-    assert [item.label for item in everything() if undocumented(item)] == []
+    assert [item.label for item in all_items() if undocumented(item)] == []
 
 
 def test_parameters_are_named() -> None:
-    assert {item.label: bad for item in everything() if (bad := unnamed(item))} == {}
+    assert {item.label: bad for item in all_items() if (bad := unnamed(item))} == {}
 
 
 def test_arrays_have_shapes() -> None:
-    assert [item.label for item in everything() if shapeless(item)] == []
+    assert [item.label for item in all_items() if shapeless(item)] == []
 
 
 def test_quantities_have_units() -> None:
-    assert {item.label: bad for item in everything() if (bad := unitless(item))} == {}
+    assert {item.label: bad for item in all_items() if (bad := unitless(item))} == {}
 
 
 def test_errors_are_told() -> None:
-    assert {item.label: bad for item in everything() if (bad := silent(item))} == {}
+    assert {item.label: bad for item in all_items() if (bad := silent(item))} == {}
 
 
 @pytest.mark.parametrize(
     "registry", [RULES, STRATEGIES, PARTITIONS, SCHEDULES], ids=lambda registry: registry.noun
 )
 def test_algorithms_name_their_source(registry: dict[str, object]) -> None:
-    assert {name for name, thing in registry.items() if not source_of(thing)} <= NO_SOURCE.keys()
+    assert {name for name, thing in registry.items() if not cited_source(thing)} <= NO_SOURCE.keys()
 
 
 def test_both_backends_offer_the_same() -> None:
-    def offered(package: str) -> set[str]:
+    def offered_names(package: str) -> set[str]:
         return {
             f"{module['name'].removeprefix(package)}:{name.replace(called, '')}"
-            for module in listed() if module["name"].startswith(f"{package}.")
+            for module in public_modules()
+            if module["name"].startswith(f"{package}.")
             for name in module["names"]
             for called in [{"dualml_torch": "Torch", "dualml_ms": "MindSpore"}[package]]
-        }  # fmt: skip
+        }
 
-    assert offered("dualml_torch") ^ offered("dualml_ms") == {
-        ".data:torchvision_mnist", ".data:mindspore_mnist"
-    }  # fmt: skip
+    assert offered_names("dualml_torch") ^ offered_names("dualml_ms") == {
+        ".experiment.data:torchvision_mnist",
+        ".experiment.data:mindspore_mnist",
+    }
 
 
 def test_the_rules_notice() -> None:
-    """Each of them, on a docstring that breaks it and on one that does not."""
+    """Each rule notices a docstring that breaks it and accepts one that does not."""
     import ast
 
     def item(code: str) -> Item:

@@ -1,4 +1,4 @@
-"""What is compared of the ranks of a trial: weights within rounding, bytes by the closed form."""
+"""The checks between the ranks of a trial: weights within rounding, bytes by the closed form."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ import fake_methods
 import numpy as np
 import pytest
 
-from dualml.aggregation import STRATEGIES
-from dualml.aggregation.moved import moved
-from dualml.aggregation.settings import Aggregation
-from dualml.communicator import Communicator
-from dualml.model import model
-from dualml.parity.judge import serial, settle_by_seeds
-from dualml.reference.communicator import run_threads
-from dualml.report.methods import Way
-from dualml.report.trained import wrong
-from dualml.split.plan import split_plan
-from dualml.split.traffic import collectives, links
-from dualml.split.traffic import moved as moved_by
-from dualml.store.agreement import APART
-from dualml.store.load import load
-from dualml.store.manifest import TrialRecord, read_run
-from dualml.words import Words
-from dualml.worker.agreement import LEAST, compared, sketch
-from dualml.worker.ranks import Copies
+from dualml.algorithms.communicator import Communicator
+from dualml.algorithms.model import model
+from dualml.backend.reference.communicator import run_threads
+from dualml.common.words import Messages
+from dualml.experiment.store.agreement import DIVERGED_REASON
+from dualml.experiment.store.load import load
+from dualml.experiment.store.manifest import TrialRecord, read_run
+from dualml.parallel.aggregation import STRATEGIES
+from dualml.parallel.aggregation.settings import Aggregation
+from dualml.parallel.aggregation.volume import aggregation_volume
+from dualml.parallel.split.plan import split_plan
+from dualml.parallel.split.traffic import collectives, links
+from dualml.parallel.split.traffic import total_sent_bytes as moved_by
+from dualml.parity.judge import compare_serial, resolve_by_seeds
+from dualml.report.baseline_diff import exclusion_reason
+from dualml.report.methods import MethodResult
+from dualml.runner.worker.agreement import MIN_SENT_SHARE, compare_copies, sketch_array
+from dualml.runner.worker.ranks import WeightCopies
 
 RANDOM = np.random.default_rng(3)
 WEIGHT, BIAS = RANDOM.normal(size=(50, 20)).astype(np.float32), np.full(20, 1e-4, np.float32)
 
 
 def on_two(change: Callable[[dict[str, Any]], Any], step: int = 1, ranks: Any = None) -> Any:
-    """What two ranks find, of which the second has changed its copy."""
+    """Return the results of two ranks, of which the second has changed its copy."""
 
     def work(comm: Communicator) -> Any:
         arrays = {"weight": WEIGHT.copy(), "bias": BIAS.copy()}
         if comm.rank:
             change(arrays)
-        return compared(comm, Copies(arrays, ranks), step)
+        return compare_copies(comm, WeightCopies(arrays, ranks), step)
 
     first, second = run_threads(2, work)
     assert first == second  # all ranks decide alike
@@ -94,7 +94,7 @@ def test_ranks_that_promise_nothing_are_not_compared() -> None:
 def test_sketches_are_as_far_apart_as_their_arrays(length: int) -> None:
     a = RANDOM.normal(size=length)
     b = a + 1e-3 * RANDOM.normal(size=length)
-    first, second = sketch(a), sketch(b)
+    first, second = sketch_array(a), sketch_array(b)
     assert first[0] == pytest.approx(np.linalg.norm(a))
     found, true = np.linalg.norm(first[1:] - second[1:]), np.linalg.norm(a - b)
     assert found == pytest.approx(true, rel=0.15 if length > 4096 else 1e-6)
@@ -107,19 +107,19 @@ ELEMENTS = sum(map(math.prod, SHAPES.values()))
 @pytest.mark.parametrize("n", [2, 3, 4, 8])
 @pytest.mark.parametrize("name", [n for n, s in STRATEGIES.items() if s.exact])
 def test_a_sum_is_never_had_for_less_than_a_ring(name: str, n: int) -> None:
-    total = moved(Aggregation(strategy=name), SHAPES, n, 4)
+    total = aggregation_volume(Aggregation(strategy=name), SHAPES, n, 4)
     assert total >= 4 * 2 * (n - 1) * ELEMENTS * (1 - 1e-3)
     own = STRATEGIES[name]()
-    sent = sum(own.schedule(n).sent(rank, ELEMENTS)[1] for rank in range(n))
+    sent = sum(own.schedule(n).sent_volume(rank, ELEMENTS)[1] for rank in range(n))
     assert total == 4 * sent
 
 
 def test_compressed_gradients_and_a_server_have_closed_forms_of_their_own() -> None:
-    half = moved(Aggregation(compress="fp16"), SHAPES, 2, 4)
-    assert half == moved(Aggregation(), SHAPES, 2, 4) / 2
-    few = moved(Aggregation(compress="topk", fraction=0.01), SHAPES, 4, 4)
+    half = aggregation_volume(Aggregation(compress="fp16"), SHAPES, 2, 4)
+    assert half == aggregation_volume(Aggregation(), SHAPES, 2, 4) / 2
+    few = aggregation_volume(Aggregation(compress="topk", fraction=0.01), SHAPES, 4, 4)
     assert few == 4 * 3 * math.ceil(0.01 * ELEMENTS) * (4 + 4)
-    served = moved(Aggregation(strategy="parameter_server_async"), SHAPES, 4, 4)
+    served = aggregation_volume(Aggregation(strategy="parameter_server_async"), SHAPES, 4, 4)
     assert served == 2 * 3 * ELEMENTS * 4
 
 
@@ -135,18 +135,19 @@ def test_a_split_moves_its_messages_and_a_ring_for_each_collective() -> None:
 
 
 def failed(trial: dict[str, Any]) -> None:
-    """The second seed's ranks of DDP trained apart."""
+    """Make the second seed's DDP trial fail because its ranks diverged."""
     if (trial["arm"], trial["seed"]) == ("ddp", 1):
-        trial |= {"status": "failed", "reason": f"rank 0: {APART}: arm ddp: …"}
+        trial |= {"status": "failed", "reason": f"rank 0: {DIVERGED_REASON}: arm ddp: …"}
 
 
 def test_seeds_that_ended_well_give_no_verdict_where_another_trained_apart(tmp_path: Path) -> None:
-    folder = fake_methods.make(tmp_path / "run", arms=["single", "ddp", "zero"], seeds=(0, 1, 2),
-                               change=failed)  # fmt: skip
+    folder = fake_methods.make_run(
+        tmp_path / "run", arms=["single", "ddp", "zero"], seeds=(0, 1, 2), change=failed
+    )
     run = read_run(folder)
-    experiment = run.protocol(folder)
+    experiment = run.to_experiment(folder)
     read: dict[Any, Any] = {("ddp", seed): {} for seed in (0, 1, 2)}
-    judged = serial(run, experiment, read, {"": model("mlp")})
+    judged = compare_serial(run, experiment, read, {"": model("mlp")})
     assert {(j["seed"], j["verdict"], j["reason"]) for j in judged} == {
         (seed, "not comparable", "trained_apart") for seed in (0, 1, 2)
     }
@@ -155,37 +156,52 @@ def test_seeds_that_ended_well_give_no_verdict_where_another_trained_apart(tmp_p
 def test_accuracies_decide_nothing_where_ranks_trained_apart() -> None:
     def record(backend: str, seed: int, reason: str | None) -> TrialRecord:
         trial = TrialRecord.fresh(("free", backend, seed), "", 2)
-        return trial.changed(status="failed" if reason else "ok", reason=reason, test_accuracy=0.9)
+        return trial.with_values(
+            status="failed" if reason else "ok", reason=reason, test_accuracy=0.9
+        )
 
-    def settled(reason: str | None) -> set[str]:
+    def verdicts_with(reason: str | None) -> set[str]:
         seeds = range(4)
-        trials = {("free", b, s): record(b, s, reason if (b, s) == ("torch", 3) else None)
-                  for b in ("torch", "numpy") for s in seeds}  # fmt: skip
-        rows: list[dict[str, Any]] = [
-            {"arm": "free", "seed": s, "a": "torch", "b": "numpy", "verdict": "not comparable",
-             "reason": "free_order" if s < 3 else "trial_missing", "evidence": {}}
+        trials = {
+            ("free", b, s): record(b, s, reason if (b, s) == ("torch", 3) else None)
+            for b in ("torch", "numpy")
             for s in seeds
-        ]  # fmt: skip
-        settle_by_seeds(rows, trials)
+        }
+        rows: list[dict[str, Any]] = [
+            {
+                "arm": "free",
+                "seed": s,
+                "a": "torch",
+                "b": "numpy",
+                "verdict": "not comparable",
+                "reason": "free_order" if s < 3 else "trial_missing",
+                "evidence": {},
+            }
+            for s in seeds
+        ]
+        resolve_by_seeds(rows, trials)
         return {row["verdict"] for row in rows[:3]}
 
-    assert settled("rank 1 was killed") == {"statistically equal"}
-    assert settled(f"rank 0: {APART}: arm free: …") == {"not comparable"}
+    assert verdicts_with("rank 1 was killed") == {"statistically equal"}
+    assert verdicts_with(f"rank 0: {DIVERGED_REASON}: arm free: …") == {"not comparable"}
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_such_an_arm_is_named_and_not_ranked(tmp_path: Path, lang: str) -> None:
-    folder = fake_methods.make(tmp_path / "run", arms=["single", "ddp", "zero"], seeds=(0, 1, 2),
-                               change=failed)  # fmt: skip
-    run, words = load([folder]), Words(lang)
-    assert wrong(Way(run, "ddp", "torch"), words) == words("methods.apart")
-    assert wrong(Way(run, "zero", "torch"), words) == ""
+    folder = fake_methods.make_run(
+        tmp_path / "run", arms=["single", "ddp", "zero"], seeds=(0, 1, 2), change=failed
+    )
+    run, words = load([folder]), Messages(lang)
+    assert exclusion_reason(MethodResult(run, "ddp", "torch"), words) == words("methods.apart")
+    assert exclusion_reason(MethodResult(run, "zero", "torch"), words) == ""
 
 
 def test_an_older_run_of_a_method_without_an_exchange_is_not_ranked(tmp_path: Path) -> None:
-    """Versions before took ``world_size`` = 2 of a method in one process."""
-    folder = fake_methods.make(tmp_path / "run", arms=["single", "lower"],
-                               change=lambda trial: None)  # fmt: skip
+    """A run of an older version, which allowed ``world_size`` = 2 for a method in one process, is
+    not ranked."""
+    folder = fake_methods.make_run(
+        tmp_path / "run", arms=["single", "lower"], change=lambda trial: None
+    )
     for name in ("run.json",):
         text = (folder / name).read_text()
         text = text.replace('"method": "amp_bf16"', '"method": "amp_bf16", "world_size": 2')
@@ -193,9 +209,11 @@ def test_an_older_run_of_a_method_without_an_exchange_is_not_ranked(tmp_path: Pa
     run = load([folder], force=True)
     for trial in run.trials:
         object.__setattr__(trial, "processes", 2 if trial.arm == "lower" else 1)
-    words = Words("en")
-    assert wrong(Way(run, "lower", "torch"), words) == words("methods.separate", n=2)
+    words = Messages("en")
+    assert exclusion_reason(MethodResult(run, "lower", "torch"), words) == words(
+        "methods.separate", n=2
+    )
 
 
 def test_what_must_have_been_sent_is_most_of_the_closed_form() -> None:
-    assert 0.8 < LEAST < 1
+    assert 0.8 < MIN_SENT_SHARE < 1

@@ -1,4 +1,4 @@
-"""What a user can get wrong about ranks: one line that names the numbers and the remedy."""
+"""User errors about ranks: a one-line message with the numbers and the remedy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from command import dualml
 
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 from dualml.experiment.load import load
 
 pytestmark = pytest.mark.whole
@@ -54,7 +54,7 @@ def run(lab: Path, out: Path, *words: object) -> tuple[int, list[dict[str, Any]]
 
 STAR = "arms.star."
 MEDIAN = f"{STAR}aggregation.reduce=median"
-OF = f"{STAR}aggregation.of=parameters"
+OF = f"{STAR}aggregation.target=parameters"
 
 
 @pytest.mark.parametrize(("words", "message"), [
@@ -73,14 +73,16 @@ OF = f"{STAR}aggregation.of=parameters"
     (["--set", f"{STAR}aggregation.bucket_bytes=-1"], "arms.star.aggregation.bucket_bytes"),
     (["--set", f"{STAR}aggregation.bucket_bytes=1.5"], "valid integer"),
     (["--set", f"{STAR}aggregation.strategy=rnig"], "'rnig'; did you mean 'ring'"),
-    (["--set", f"{STAR}aggregation.strategy=neighbour"], "set of = parameters"),
+    (["--set", f"{STAR}aggregation.strategy=neighbour"], "set target = parameters"),
     (["--set", OF, "--set", MEDIAN], "set strategy = all_gather"),
     (["--set", f"{STAR}aggregation.cut=layers"], "cut = layers cuts the chunks of a ring"),
-    (["--set", f"{STAR}aggregation.every=4"], "every = 4 needs of = parameters"),
+    (["--set", f"{STAR}aggregation.sync_period=4"], "sync_period = 4 needs target = param"),
     (["--set", OF, "--set", f"{STAR}aggregation.compress=topk"], "is for gradients"),
-    (["--set", f"{STAR}slow.rank=2"], "slow.rank = 2, but world_size is 2"),
-    (["--set", f"{STAR}slow.rank=1", "--world-size", "1"], "--world-size 1: arms.star: slow.rank"),
-    (["--set", f"{STAR}slow.compute=2.0", "--world-size", "1"], "slow holds up other ranks"),
+    (["--set", f"{STAR}straggler.rank=2"], "straggler.rank = 2, but world_size is 2"),
+    (["--set", f"{STAR}straggler.rank=1", "--world-size", "1"],
+     "--world-size 1: arms.star: straggler.rank"),
+    (["--set", f"{STAR}straggler.compute=2.0", "--world-size", "1"],
+     "straggler holds up other ranks"),
     (["--set", f"{STAR}kind=collectives"], "needs sizes (bytes) and strategies"),
     (["--set", f"{STAR}sizes=[3]"], "arms.star.sizes.0"),
     (["--set", f"{STAR}sizes=[6]"], "multiple of 4"),
@@ -148,7 +150,7 @@ def test_an_arm_may_not_have_the_name_of_one_that_is_made(lab: Path) -> None:
 
 
 def test_ranks_without_samples_take_part(lab: Path, tmp_path: Path) -> None:
-    """Eight ranks for batches of four: four of them have nothing, and the result is the same."""
+    """Eight ranks for batches of four: four of them have no samples, and the result is the same."""
     code, trials = run(lab, tmp_path / "o", "--arm", "star", "--world-size", "8", "--check")
     assert code == 0, trials
     _, alone = run(lab, tmp_path / "1", "--arm", "one")
@@ -165,15 +167,15 @@ def test_checked_collectives_give_the_same_numbers(lab: Path, tmp_path: Path) ->
 
 
 def test_a_rank_that_never_comes_is_named_in_time(tmp_path: Path) -> None:
-    """What the ranks of a trial do first, before any framework is asked."""
-    from dualml.communicator import FileBoard
-    from dualml.communicator.place import exchange_notes
-    from dualml.errors import CommunicationError
+    """A rank that never joins is named in time, at the rendezvous, before any framework is used."""
+    from dualml.algorithms.communicator import FileStore
+    from dualml.algorithms.communicator.rendezvous import all_gather_via_store
+    from dualml.common.errors import CommunicationError
 
-    board = FileBoard(tmp_path / "board")
-    board.post("plan.2", "the plan")
+    board = FileStore(tmp_path / "board")
+    board.set("plan.2", "the plan")
     with pytest.raises(CommunicationError, match=r"rank 0 waited 0.2 s .*: ranks 1, 3 of 4"):
-        exchange_notes(board, "plan", 0, range(4), "the plan", 0.2, "the 4 ranks to start")
+        all_gather_via_store(board, "plan", 0, range(4), "the plan", 0.2, "the 4 ranks to start")
 
 
 LAUNCHED = {
@@ -190,13 +192,16 @@ LAUNCHED = {
 
 
 @pytest.mark.parametrize("backend", LAUNCHED)
-@pytest.mark.parametrize(("words", "message"), [
-    ([], "name the run folder with --out"),
-    (["--out", "o", "--world-size", "3"], "--world-size 3 is another number of ranks"),
-    (["--out", "o", "--backend", "numpy"], "only; received numpy"),
-    (["--out", "o", "--rendezvous", "file:///tmp/store"], "leave out --rendezvous"),
-    (["--resume", "o"], "needs --rendezvous tcp://HOST:PORT; without"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "name the run folder with --out"),
+        (["--out", "o", "--world-size", "3"], "--world-size 3 is another number of ranks"),
+        (["--out", "o", "--backend", "numpy"], "only; received numpy"),
+        (["--out", "o", "--rendezvous", "file:///tmp/store"], "leave out --rendezvous"),
+        (["--resume", "o"], "needs --rendezvous tcp://HOST:PORT; without"),
+    ],
+)
 def test_a_launcher_and_options_that_do_not_fit(
     lab: Path, tmp_path: Path, backend: str, words: list[str], message: str
 ) -> None:

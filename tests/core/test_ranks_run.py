@@ -1,4 +1,4 @@
-"""Whole runs with several ranks, threads of the referee: no framework needed."""
+"""Whole runs with several ranks, as threads of the reference (no framework needed)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from command import goes_on_when_interrupted, run, strict
 from safetensors.numpy import load_file
 
-from dualml.store.times import TIMES
-from dualml.worker.collectives import interface_counts
+from dualml.experiment.store.times import TIMES
+from dualml.runner.worker.collectives import interface_counts
 
 pytestmark = pytest.mark.whole
 
@@ -45,7 +45,7 @@ world_size = 2
 optimizer = { name = "sgd", lr = 0.05 }
 batch_size = 20
 epochs = 2
-aggregation = { of = "parameters", every = 4 }
+aggregation = { target = "parameters", sync_period = 4 }
 [arms.async]
 world_size = 3
 optimizer = { name = "sgd", lr = 0.05 }
@@ -64,7 +64,7 @@ optimizer = { name = "sgd", lr = 0.05 }
 batch_size = 20
 epochs = 2
 aggregation = { strategy = "ring" }
-slow = { rank = 1, latency_s = 0.02 }
+straggler = { rank = 1, latency_s = 0.02 }
 [arms.times]
 kind = "collectives"
 world_size = 2
@@ -82,7 +82,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ran(lab: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def finished_run(
+    lab: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, Any]]:
     out = tmp_path_factory.mktemp("run") / "out"
     code, told = run(lab, out)
     assert code == 0, told
@@ -93,8 +95,10 @@ def trial(told: dict[str, Any], arm: str) -> dict[str, Any]:
     return next(t for t in told["trials"] if t["arm"] == arm)
 
 
-def test_a_list_of_world_sizes_makes_an_arm_of_each(ran: tuple[Path, dict[str, Any]]) -> None:
-    _, told = ran
+def test_a_list_of_world_sizes_makes_an_arm_of_each(
+    finished_run: tuple[Path, dict[str, Any]],
+) -> None:
+    _, told = finished_run
     assert [t["arm"] for t in told["trials"]] == [
         *("single", "ring-n2", "ring-n3", "mean", "local", "async", "top", "slow", "times"),
     ]
@@ -102,9 +106,10 @@ def test_a_list_of_world_sizes_makes_an_arm_of_each(ran: tuple[Path, dict[str, A
     assert [t.get("world_size", 1) for t in told["trials"]] == [1, 2, 3, 3, 2, 3, 3, 2, 2]
 
 
-def test_n_workers_are_held_against_one(ran: tuple[Path, dict[str, Any]]) -> None:
-    """203 samples in batches of 20: the last batch has three, fewer than one for each of more."""
-    out, _ = ran
+def test_n_workers_are_held_against_one(finished_run: tuple[Path, dict[str, Any]]) -> None:
+    """n workers are compared with one; 203 samples in batches of 20 leave three for the last batch,
+    fewer than the largest groups have ranks."""
+    out, _ = finished_run
     serial = strict((out / "parity.json").read_text())["serial"]
     found = {c["arm"]: (c["verdict"], c["reason"]) for c in serial}
     assert found == {
@@ -125,8 +130,8 @@ def test_n_workers_are_held_against_one(ran: tuple[Path, dict[str, Any]]) -> Non
         assert np.abs(mean[name] - w).max() > 1e-6
 
 
-def test_where_the_time_went_adds_up(ran: tuple[Path, dict[str, Any]]) -> None:
-    out, told = ran
+def test_where_the_time_went_adds_up(finished_run: tuple[Path, dict[str, Any]]) -> None:
+    out, told = finished_run
     ranks = trial(told, "slow")["ranks"]
     for r in ranks:
         assert r["compute_s"] + r["wait_s"] + r["transfer_s"] == pytest.approx(r["step_s"])
@@ -140,9 +145,9 @@ def test_where_the_time_went_adds_up(ran: tuple[Path, dict[str, Any]]) -> None:
 
 
 def test_collectives_are_timed_counted_and_have_no_verdict(
-    ran: tuple[Path, dict[str, Any]],
+    finished_run: tuple[Path, dict[str, Any]],
 ) -> None:
-    out, told = ran
+    out, told = finished_run
     found = strict((out / "trials/times/numpy/seed0/collectives.json").read_text())
     assert [(r["strategy"], r["bytes"]) for r in found["rows"]] == [
         (s, b) for b in (1024, 65536, 262144) for s in ("all_reduce", "ring", "neighbour")
@@ -156,8 +161,8 @@ def test_collectives_are_timed_counted_and_have_no_verdict(
     assert "times" not in {c["arm"] for c in [*parity["comparisons"], *parity["serial"]]}
 
 
-def test_what_it_cost_is_fitted_and_predicted(ran: tuple[Path, dict[str, Any]]) -> None:
-    out, _ = ran
+def test_what_it_cost_is_fitted_and_predicted(finished_run: tuple[Path, dict[str, Any]]) -> None:
+    out, _ = finished_run
     cost = strict((out / "cost.json").read_text())
     assert {f["strategy"] for f in cost["fits"]} >= {"all_reduce", "ring", "neighbour"}
     [slow] = cost["slowdowns"]
@@ -168,9 +173,9 @@ def test_what_it_cost_is_fitted_and_predicted(ran: tuple[Path, dict[str, Any]]) 
 
 
 def test_asynchronous_updates_in_the_planned_order_repeat(
-    ran: tuple[Path, dict[str, Any]], lab: Path, tmp_path: Path
+    finished_run: tuple[Path, dict[str, Any]], lab: Path, tmp_path: Path
 ) -> None:
-    out, told = ran
+    out, told = finished_run
     stale = trial(told, "async")["staleness"]
     assert 0 < stale["mean"] <= stale["max"] <= 4  # each of three once per batch
     run(lab, tmp_path / "again", "--arm", "async")
@@ -210,10 +215,11 @@ def test_the_loopback_counter_counts() -> None:
 
 
 def test_ranks_with_other_initial_weights_are_named() -> None:
-    """What rank 0 broadcasts is what every rank must have planned."""
-    from dualml.errors import CommunicationError
-    from dualml.reference.communicator import run_threads
-    from dualml.worker.join import agree_on_weights
+    """Ranks with other initial weights are named: the weights that rank 0 broadcasts must be
+    planned by all."""
+    from dualml.backend.reference.communicator import run_threads
+    from dualml.common.errors import CommunicationError
+    from dualml.runner.worker.join import agree_on_weights
 
     def work(comm: Any, wrong: int) -> None:
         w = np.arange(6, dtype=np.float32) + (comm.rank == wrong)
@@ -225,10 +231,11 @@ def test_ranks_with_other_initial_weights_are_named() -> None:
 
 
 def test_a_server_that_waits_for_nobody_tells_the_memory_of_every_rank(tmp_path: Path) -> None:
-    """Its updates are under way until all have caught up: nothing else may be said before."""
+    """A server that waits for nobody still reports the memory of every rank, after all have caught
+    up."""
     lab = tmp_path / "free.toml"
     planned = "parameter_server_async"
-    lab.write_text(TOML.replace(f'"{planned}"', f'"{planned}", arrival = "free"'))
+    lab.write_text(TOML.replace(f'"{planned}"', f'"{planned}", arrival_order = "nondeterministic"'))
     code, told = run(lab, tmp_path / "out", "--arm", "async")
     assert code == 0, told
     [free] = told["trials"]

@@ -1,4 +1,4 @@
-"""Which layers are computed again, what is kept then, and that no number changes."""
+"""The recomputed layers, the saved activations, and that no result changes."""
 
 from __future__ import annotations
 
@@ -8,23 +8,29 @@ import numpy as np
 import pytest
 from conformance.recompute import SIZES, spec_of
 
-from dualml.backend import Recipe
-from dualml.errors import UserError
+from dualml.algorithms.model import ModelSpec, initial_weights, model
+from dualml.algorithms.model.layers import Branch, Dropout, LayerNorm, Linear, Merge, Tanh
+from dualml.algorithms.model.recompute import (
+    count_stack_inputs,
+    layer_spans,
+    recompute_groups,
+    residual_blocks,
+    validate_recompute,
+)
+from dualml.algorithms.model.saved_activations import saved_bytes_per_sample
+from dualml.algorithms.optim import SGD
+from dualml.algorithms.precision import Precision
+from dualml.backend import TrainingSpec
+from dualml.backend.reference.model import Model, RecomputedSpan, TapeEntry
+from dualml.backend.reference.saved_activations import SAVED_BY_LAYER, WIDTH
+from dualml.backend.reference.training import NumpyTraining
+from dualml.common.errors import UserError
 from dualml.experiment.arm import Arm
-from dualml.experiment.contrast import Contrast
-from dualml.experiment.exact import against, inexact
-from dualml.model import ModelSpec, initial_weights, model
-from dualml.model.kept import kept
-from dualml.model.layers import Branch, Dropout, LayerNorm, Linear, Merge, Tanh
-from dualml.model.recompute import blocks, check, recomputed, stretches, takes
-from dualml.optim import SGD
-from dualml.precision import Precision
-from dualml.reference.kept import KEPT, WIDTH
-from dualml.reference.model import Again, Entry, Model
-from dualml.reference.training import NumpyTraining
+from dualml.experiment.config_diff import ConfigDiff
+from dualml.experiment.exactness import baseline_of, inexactness_reason
 
 TEXT = model("text_classifier", words=50, length=7)
-#: A residual connection in another, and Dropout outside, between and inside of them.
+#: A residual connection inside another, with Dropout outside, between and inside of them.
 NESTED = ModelSpec(
     "nested",
     (4,),
@@ -48,10 +54,10 @@ NAMES = [name for name, _ in NESTED.layers]
 
 def samples(spec: ModelSpec, n: int = 24) -> tuple[np.ndarray, np.ndarray]:
     draw = np.random.default_rng(0)
-    if spec.tokens:
+    if spec.takes_tokens:
         x = draw.integers(1, 50, (n, *spec.input_shape)).astype(np.int32)
         x[: n // 2, 4:] = 0
-        y = draw.integers(0, 6, n if spec.padded else x.shape)
+        y = draw.integers(0, 6, n if spec.needs_padding_mask else x.shape)
         return x, y
     x = draw.normal(size=(n, *spec.input_shape)).astype(np.float32)
     return x, draw.integers(0, 3, n)
@@ -61,54 +67,67 @@ def training(spec: ModelSpec, setting: Any, **options: Any) -> NumpyTraining:
     x, y = samples(spec)
     given = {"rule": SGD(lr=0.1, momentum=0.9), "updates": 5, "seed": 3, **options}
     weights = initial_weights(spec, 0)
-    groups = recomputed(spec, setting)
-    return NumpyTraining(Recipe(spec=spec, weights=weights, x=x, y=y, recompute=groups, **given))
+    groups = recompute_groups(spec, setting)
+    return NumpyTraining(
+        TrainingSpec(spec=spec, weights=weights, x=x, y=y, recompute=groups, **given)
+    )
 
 
 # --- which layers ---------------------------------------------------------------------------------
 
 
 def test_selective_is_the_inside_of_attention() -> None:
-    assert recomputed(TEXT, "selective") == (("attention1",), ("attention2",))
+    assert recompute_groups(TEXT, "selective") == (("attention1",), ("attention2",))
 
 
 def test_full_is_every_block_that_ends_in_a_residual_connection() -> None:
-    full = recomputed(TEXT, "full")
+    full = recompute_groups(TEXT, "full")
     assert [(names[0], names[-1]) for names in full] == [
-        ("embedding", "attention_merge1"), ("mlp_branch1", "mlp_merge1"),
-        ("attention_branch2", "attention_merge2"), ("mlp_branch2", "mlp_merge2"),
-    ]  # fmt: skip
-    assert blocks(TEXT) == (*full, ("norm", "pool", "head"))
+        ("embedding", "attention_merge1"),
+        ("mlp_branch1", "mlp_merge1"),
+        ("attention_branch2", "attention_merge2"),
+        ("mlp_branch2", "mlp_merge2"),
+    ]
+    assert residual_blocks(TEXT) == (*full, ("norm", "pool", "head"))
 
 
 def test_layers_that_stand_together_are_one_group() -> None:
-    assert recomputed(NESTED, ["tanh", "out", "fc"]) == (("fc", "tanh"), ("out",))
-    assert recomputed(NESTED, "none") == ()
+    assert recompute_groups(NESTED, ["tanh", "out", "fc"]) == (("fc", "tanh"), ("out",))
+    assert recompute_groups(NESTED, "none") == ()
 
 
-@pytest.mark.parametrize(("name", "setting", "words"), [
-    ("lenet", "selective", "selective computes attention again, and lenet has none"),
-    ("mlp", "full", "mlp has none: all of it would be there at once again"),
-    ("mlp", "full", r'name layers of it, as in recompute = \["fc3"\]: flatten, fc1, tanh1, fc2, …'),
-    ("vit", ["attenton"], "vit has no layer 'attenton'; did you mean 'attention'"),
-    ("vit", [], r"recompute = \[\] names no layer"),
-    ("vit", ["ln1", "ln1"], "names 'ln1' twice"),
-    ("vit", "ful", "recompute is none, selective, full or a list .*'ful'; did you mean 'full'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "setting", "words"),
+    [
+        ("lenet", "selective", "selective computes attention again, and lenet has none"),
+        ("mlp", "full", "mlp has none: all of it would be there at once again"),
+        (
+            "mlp",
+            "full",
+            r'name layers of it, as in recompute = \["fc3"\]: flatten, fc1, tanh1, fc2, …',
+        ),
+        ("vit", ["attenton"], "vit has no layer 'attenton'; did you mean 'attention'"),
+        ("vit", [], r"recompute = \[\] names no layer"),
+        ("vit", ["ln1", "ln1"], "names 'ln1' twice"),
+        ("vit", "ful", "recompute is none, selective, full or a list .*'ful'; did you mean 'full'"),
+    ],
+)
 def test_what_no_model_or_not_this_one_has(name: str, setting: Any, words: str) -> None:
     with pytest.raises(UserError, match=words):
-        recomputed(model(name), setting)
+        recompute_groups(model(name), setting)
 
 
 def test_a_setting_is_checked_without_a_model() -> None:
-    check(["whatever"])
+    validate_recompute(["whatever"])
     with pytest.raises(UserError, match="'some'"):
-        check("some")
+        validate_recompute("some")
 
 
 def test_stretches_cover_the_layers_and_deal_the_masks() -> None:
-    found = stretches(NESTED.layers, (("norm", "drop1"), ("fc", "tanh", "drop2", "close")))
-    told = [(NAMES[s.layers], s.again, s.takes, (s.masks.start, s.masks.stop)) for s in found]
+    found = layer_spans(NESTED.layers, (("norm", "drop1"), ("fc", "tanh", "drop2", "close")))
+    told = [
+        (NAMES[s.layers], s.recomputed, s.input_count, (s.masks.start, s.masks.stop)) for s in found
+    ]
     assert told == [
         (["in", "drop0", "outer"], False, 1, (0, 1)),
         (["norm", "drop1"], True, 1, (1, 2)),
@@ -116,26 +135,38 @@ def test_stretches_cover_the_layers_and_deal_the_masks() -> None:
         (["fc", "tanh", "drop2", "close"], True, 2, (2, 3)),
         (["end", "out"], False, 2, (3, 3)),
     ]
-    assert stretches(NESTED.layers[:3], (("fc",),)) == ()
+    assert layer_spans(NESTED.layers[:3], (("fc",),)) == ()
 
 
 def test_a_part_computes_again_what_it_has_of_a_group() -> None:
-    (own,) = [s for s in stretches(NESTED.layers[3:7], (("drop0", "outer", "norm"),)) if s.again]
+    (own,) = [
+        s for s in layer_spans(NESTED.layers[3:7], (("drop0", "outer", "norm"),)) if s.recomputed
+    ]
     assert own.layers == slice(0, 1)
 
 
 def test_values_that_go_into_layers() -> None:
-    assert takes(NESTED.layers) == 1
-    assert takes(NESTED.layers[9:]) == 3
-    assert takes([("a", Merge()), ("b", Branch()), ("c", Merge()), ("d", Merge())]) == 3
+    assert count_stack_inputs(NESTED.layers) == 1
+    assert count_stack_inputs(NESTED.layers[9:]) == 3
+    assert (
+        count_stack_inputs([("a", Merge()), ("b", Branch()), ("c", Merge()), ("d", Merge())]) == 3
+    )
 
 
 # --- no number changes ----------------------------------------------------------------------------
 
 SETTINGS: list[Any] = [
-    ["norm"], ["in"], ["out"], ["fc", "tanh"], ["close", "end"], ["drop0", "outer", "norm"],
-    ["tanh", "drop2", "close"], ["inner", "fc", "close", "drop0"], NAMES, "full",
-]  # fmt: skip
+    ["norm"],
+    ["in"],
+    ["out"],
+    ["fc", "tanh"],
+    ["close", "end"],
+    ["drop0", "outer", "norm"],
+    ["tanh", "drop2", "close"],
+    ["inner", "fc", "close", "drop0"],
+    NAMES,
+    "full",
+]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -149,8 +180,11 @@ def test_every_bit_is_the_same(setting: Any, precision: str) -> None:
     a, b = (t.trace(batch, batch[:4]) for t in (one, other))
     assert (a.data, a.loss) == (b.data, b.loss)
     assert list(a.activations) == list(b.activations)
-    for mine, theirs in ((a.activations, b.activations), (a.gradients, b.gradients),
-                         (one.weights(), other.weights())):  # fmt: skip
+    for mine, theirs in (
+        (a.activations, b.activations),
+        (a.gradients, b.gradients),
+        (one.weights(), other.weights()),
+    ):
         for name, value in mine.items():
             assert np.array_equal(value, theirs[name]), name
 
@@ -181,14 +215,21 @@ def test_other_masks_would_be_seen() -> None:
 
 def test_the_tape_holds_what_goes_in_and_nothing_of_the_inside() -> None:
     spec = model("mlp")
-    again = Model(spec, initial_weights(spec, 0), recompute=recomputed(spec, ["fc2", "tanh2"]))
+    again = Model(
+        spec, initial_weights(spec, 0), recompute=recompute_groups(spec, ["fc2", "tanh2"])
+    )
     x = np.zeros((3, 1, 28, 28), np.float32)
-    _, tape = again.forward(x, (), again.again)
+    _, tape = again.forward(x, (), again.spans)
     kinds = [(type(entry), getattr(entry, "name", "")) for entry in tape]
-    assert kinds == [(Entry, "flatten"), (Entry, "fc1"), (Entry, "tanh1"), (Again, ""),
-                     (Entry, "fc3")]  # fmt: skip
+    assert kinds == [
+        (TapeEntry, "flatten"),
+        (TapeEntry, "fc1"),
+        (TapeEntry, "tanh1"),
+        (RecomputedSpan, ""),
+        (TapeEntry, "fc3"),
+    ]
     inside = tape[3]
-    assert isinstance(inside, Again)
+    assert isinstance(inside, RecomputedSpan)
     assert [v.shape for v in inside.values] == [(3, 256)]
     assert [entry.name for entry in inside.tape(again.weights)] == ["fc2", "tanh2"]
 
@@ -209,16 +250,18 @@ ZOO: list[tuple[str, list[Any]]] = [
 )
 def test_the_referee_keeps_the_closed_form_to_the_byte(name: str, setting: Any) -> None:
     spec = NESTED if name == "nested" else spec_of(name)
-    counted = training(spec, setting, chunk=10).memory(np.arange(24)).activations
-    each = kept(spec, KEPT, WIDTH, recomputed(spec, setting))
+    counted = training(spec, setting, chunk=10).measure_memory(np.arange(24)).activations
+    each = saved_bytes_per_sample(spec, SAVED_BY_LAYER, WIDTH, recompute_groups(spec, setting))
     assert each is not None
     assert counted == 10 * each
 
 
 def test_less_is_kept_by_what_was_inside() -> None:
-    """Of the text classifier the weights of two attentions, of four heads of 7 × 7 each."""
+    """Selective recomputation saves fewer activations: for the text classifier it omits the weights
+    of two attentions, four heads of 7 × 7 each."""
     all_kept, selective = (
-        kept(TEXT, KEPT, WIDTH, recomputed(TEXT, s)) for s in ("none", "selective")
+        saved_bytes_per_sample(TEXT, SAVED_BY_LAYER, WIDTH, recompute_groups(TEXT, s))
+        for s in ("none", "selective")
     )
     assert all_kept is not None
     assert selective is not None
@@ -227,9 +270,9 @@ def test_less_is_kept_by_what_was_inside() -> None:
 
 def test_of_an_unknown_layer_nothing_is_known() -> None:
     spec = model("rnn_lm", words=9, length=4)
-    table = {kind: keeps for kind, keeps in KEPT.items() if kind.__name__ != "LSTM"}
-    assert kept(spec, table, WIDTH) is None
-    assert kept(spec, table, WIDTH, (("lstm",),)) is not None
+    table = {kind: keeps for kind, keeps in SAVED_BY_LAYER.items() if kind.__name__ != "LSTM"}
+    assert saved_bytes_per_sample(spec, table, WIDTH) is None
+    assert saved_bytes_per_sample(spec, table, WIDTH, (("lstm",),)) is not None
 
 
 # --- which arm it is held against -----------------------------------------------------------------
@@ -252,15 +295,21 @@ def arms(*names: str) -> dict[str, Arm]:
 
 
 def test_it_is_held_against_the_arm_that_keeps_all() -> None:
-    contrast = Contrast(arms())
-    found = {name: against(name, contrast) for name in ARMS}
+    contrast = ConfigDiff(arms())
+    found = {name: baseline_of(name, contrast) for name in ARMS}
     assert found == {
-        "full": "kept", "kept": None, "bf16": "kept", "bf16-full": "bf16", "ranks": "kept",
-        "ranks-full": "kept", "other": None, "other-ranks": "other",
-    }  # fmt: skip
-    assert against("bf16-full", Contrast(arms("bf16-full", "kept"))) is None
+        "full": "kept",
+        "kept": None,
+        "bf16": "kept",
+        "bf16-full": "bf16",
+        "ranks": "kept",
+        "ranks-full": "kept",
+        "other": None,
+        "other-ranks": "other",
+    }
+    assert baseline_of("bf16-full", ConfigDiff(arms("bf16-full", "kept"))) is None
 
 
 def test_only_rounding_may_tell_them_apart() -> None:
-    why = {name: inexact(arm, 100) for name, arm in arms().items()}
+    why = {name: inexactness_reason(arm, 100) for name, arm in arms().items()}
     assert {name for name, reason in why.items() if reason} == {"bf16"}

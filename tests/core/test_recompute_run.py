@@ -1,4 +1,4 @@
-"""Whole runs that compute activations again, on the referee: no framework needed."""
+"""Whole runs with recomputation on the reference (no framework needed)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 from command import dualml, goes_on_when_interrupted, run, strict
-from page_parts import evidence_figures, page, say, tables
+from page_parts import evidence_figures, findings_by_key, page, tables
 
+from dualml.common.words import Messages
 from dualml.experiment.load import load
-from dualml.report.figure import Line
-from dualml.store.load import load as load_run
-from dualml.words import Words
+from dualml.experiment.store.load import load as load_run
+from dualml.report.figure import LineMark
 
 pytestmark = pytest.mark.whole
 
@@ -54,26 +54,36 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ran(lab: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def finished_run(
+    lab: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, Any]]:
     out = tmp_path_factory.mktemp("recompute") / "out"
     code, summary = run(lab, out)
     assert code == 0
     return out, {trial["arm"]: trial for trial in summary["trials"]}
 
 
-def test_every_bit_is_that_of_the_arm_that_keeps_all(ran: tuple[Path, dict[str, Any]]) -> None:
-    out, trials = ran
+def test_every_bit_is_that_of_the_arm_that_keeps_all(
+    finished_run: tuple[Path, dict[str, Any]],
+) -> None:
+    out, trials = finished_run
     assert {trial["status"] for trial in trials.values()} == {"ok"}
     name = "numpy/seed0/weights.safetensors"
-    for arm, other in (("selective", "kept"), ("full", "kept"), ("by-name", "kept"),
-                       ("bf16-full", "bf16")):  # fmt: skip
+    for arm, other in (
+        ("selective", "kept"),
+        ("full", "kept"),
+        ("by-name", "kept"),
+        ("bf16-full", "bf16"),
+    ):
         assert (out / "trials" / arm / name).read_bytes() == (
             out / "trials" / other / name
         ).read_bytes(), arm
 
 
-def test_each_is_held_against_the_arm_that_keeps_all(ran: tuple[Path, dict[str, Any]]) -> None:
-    out, _ = ran
+def test_each_is_held_against_the_arm_that_keeps_all(
+    finished_run: tuple[Path, dict[str, Any]],
+) -> None:
+    out, _ = finished_run
     serial = strict((out / "parity.json").read_text())["serial"]
     found = {c["arm"]: (c["against"], c["verdict"]) for c in serial}
     equal = dict.fromkeys(("selective", "full", "by-name", "ranks", "split"), ("kept", "equal"))
@@ -82,8 +92,8 @@ def test_each_is_held_against_the_arm_that_keeps_all(ran: tuple[Path, dict[str, 
     assert found["bf16"] == ("kept", None)
 
 
-def test_less_is_kept(ran: tuple[Path, dict[str, Any]]) -> None:
-    out, _ = ran
+def test_less_is_kept(finished_run: tuple[Path, dict[str, Any]]) -> None:
+    out, _ = finished_run
     trials = {t.arm: t for t in load_run([out]).trials}
     kept = {arm: [r.activations for r in t.device_memory] for arm, t in trials.items()}
     whole, selective, full, by_name = (
@@ -99,23 +109,28 @@ def test_less_is_kept(ran: tuple[Path, dict[str, Any]]) -> None:
     assert max(kept["split"]) < whole / 4
 
 
-def test_the_page_tells_what_is_saved_and_what_it_costs(ran: tuple[Path, dict[str, Any]]) -> None:
-    out, _ = ran
+def test_the_page_tells_what_is_saved_and_what_it_costs(
+    finished_run: tuple[Path, dict[str, Any]],
+) -> None:
+    out, _ = finished_run
     for lang, kept, equal in (
         ("en", "keeps ", "Recomputed against kept: 4 of 4 comparisons equal within rounding."),
         ("zh", "保存 kept 的激活的 ", "重计算与保存对照：4 项比较中有 4 项在舍入范围内相等。"),
     ):
-        told = say(out, lang)
+        told = findings_by_key(out, lang)
         said = [text for text in told["recompute.kept"] if "bf16" not in text and kept in text]
         named = {arm for text in said for arm in ("selective", "full", "by-name") if arm in text}
         assert len(named) == 3
         assert told["recompute.equal"] == [equal]
     found = tables(page(out))["recompute"]
-    full = next(dict(zip([c.label for c in found.columns], [c.text for c in line], strict=True))
-                for line in found.cells if line[0].text == "full")  # fmt: skip
+    full = next(
+        dict(zip([c.label for c in found.columns], [c.text for c in line], strict=True))
+        for line in found.cells
+        if line[0].text == "full"
+    )
     assert full["verdict"] == "✓ equal"
-    (figure,) = evidence_figures(load_run([out]), "recompute", Words("en"))
-    lines = [mark for mark in figure.panels[0].marks if isinstance(mark, Line)]
+    (figure,) = evidence_figures(load_run([out]), "recompute", Messages("en"))
+    lines = [mark for mark in figure.panels[0].marks if isinstance(mark, LineMark)]
     (line,) = [line for line in lines if "full" in line.hints]
     assert list(line.hints) == ["kept", "selective", "by-name", "full"]  # from most to least
     assert list(line.y) == sorted(line.y, reverse=True)
@@ -142,17 +157,26 @@ def test_what_is_not_said_stands_in_no_plan(lab: Path) -> None:
     assert "recompute" not in said["arms"]["kept"]
 
 
-@pytest.mark.parametrize(("override", "words"), [
-    ('recompute="some"', "recompute is none, selective, full or a list of names"),
-    ('recompute="selectiv"', "did you mean 'selective'"),
-    ('recompute=["atention"]', "arms.kept: recompute: vit has no layer 'atention'; did you mean"),
-    ("recompute=[]", "names no layer; leave it out"),
-    ('recompute=["qkv", "qkv"]', "names 'qkv' twice"),
-    ("recompute=3", "arms.kept.recompute"),
-    ('model="mlp"', "arms.kept: recompute = selective computes attention again, and mlp has none"),
-    ('method="single"', "method = single keeps what it keeps; leave out recompute"),
-    ('split={engine="rpc"}', "use engine = messages, or leave out recompute"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ('recompute="some"', "recompute is none, selective, full or a list of names"),
+        ('recompute="selectiv"', "did you mean 'selective'"),
+        (
+            'recompute=["atention"]',
+            "arms.kept: recompute: vit has no layer 'atention'; did you mean",
+        ),
+        ("recompute=[]", "names no layer; leave it out"),
+        ('recompute=["qkv", "qkv"]', "names 'qkv' twice"),
+        ("recompute=3", "arms.kept.recompute"),
+        (
+            'model="mlp"',
+            "arms.kept: recompute = selective computes attention again, and mlp has none",
+        ),
+        ('method="single"', "method = single keeps what it keeps; leave out recompute"),
+        ('split={engine="rpc"}', "use engine = messages, or leave out recompute"),
+    ],
+)
 def test_bad_input_is_one_line(lab: Path, tmp_path: Path, override: str, words: str) -> None:
     given = [f"arms.kept.{override}"]
     if not override.startswith("recompute"):
@@ -171,8 +195,10 @@ def test_bad_input_is_one_line(lab: Path, tmp_path: Path, override: str, words: 
 
 def test_collectives_compute_nothing_again(tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
-    path.write_text(TOML + '[arms.c]\nkind = "collectives"\nworld_size = 2\nsizes = [1024]\n'
-                    'strategies = ["ring"]\nrecompute = "full"\n')  # fmt: skip
+    path.write_text(
+        TOML + '[arms.c]\nkind = "collectives"\nworld_size = 2\nsizes = [1024]\n'
+        'strategies = ["ring"]\nrecompute = "full"\n'
+    )
     done = dualml("show", path)
     assert done.returncode == 2
     assert "recompute is for training" in done.stderr

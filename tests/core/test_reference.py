@@ -1,30 +1,46 @@
-"""The referee's backward against finite differences, and its losses against their definitions."""
+"""The reference's backward passes against finite differences, and its losses against their
+definitions."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from dualml.errors import UserError
-from dualml.model import ZOO, initial_weights, model
-from dualml.model.layers import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Tanh
-from dualml.model.spec import ModelSpec
-from dualml.reference.losses import LOSSES
-from dualml.reference.model import Model
+from dualml.algorithms.model import ZOO, initial_weights, model
+from dualml.algorithms.model.layers import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Tanh
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.backend.reference.losses import LOSSES
+from dualml.backend.reference.model import Model
+from dualml.common.errors import UserError
 
 SMALL = {
     "linear": ModelSpec("s", (5,), (("fc", Linear(5, 3)),)),
     "conv": ModelSpec("s", (2, 6, 5), (("conv", Conv2d(2, 3, 3, padding=1)), ("f", Flatten()))),
     "conv-unpadded": ModelSpec("s", (2, 6, 5), (("conv", Conv2d(2, 3, 3)), ("f", Flatten()))),
-    "pool": ModelSpec("s", (1, 7, 6), (
-        ("conv", Conv2d(1, 2, 2)), ("pool", MaxPool2d(2)), ("f", Flatten()), ("fc", Linear(12, 3)),
-    )),
+    "pool": ModelSpec(
+        "s",
+        (1, 7, 6),
+        (
+            ("conv", Conv2d(1, 2, 2)),
+            ("pool", MaxPool2d(2)),
+            ("f", Flatten()),
+            ("fc", Linear(12, 3)),
+        ),
+    ),
     "relu": ModelSpec("s", (4,), (("a", Linear(4, 6)), ("r", ReLU()), ("b", Linear(6, 3)))),
     "tanh": ModelSpec("s", (4,), (("a", Linear(4, 6)), ("t", Tanh()), ("b", Linear(6, 3)))),
-    "two-convs": ModelSpec("s", (1, 8, 8), (
-        ("c1", Conv2d(1, 2, 3, padding=1)), ("t1", Tanh()), ("p", MaxPool2d(2)),
-        ("c2", Conv2d(2, 3, 3)), ("f", Flatten()))),
-}  # fmt: skip
+    "two-convs": ModelSpec(
+        "s",
+        (1, 8, 8),
+        (
+            ("c1", Conv2d(1, 2, 3, padding=1)),
+            ("t1", Tanh()),
+            ("p", MaxPool2d(2)),
+            ("c2", Conv2d(2, 3, 3)),
+            ("f", Flatten()),
+        ),
+    ),
+}
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -97,11 +113,14 @@ def test_initial_weights_depend_on_seed_and_tensor_only() -> None:
         assert 0.5 / np.sqrt(fan_in) < np.abs(w).max() <= 1 / np.sqrt(fan_in)
 
 
-@pytest.mark.parametrize(("layers", "words"), [
-    ((("a", Linear(4, 3)), ("b", Linear(4, 3))), "layer 'b'"),
-    ((("a", Linear(4, 3)), ("a", ReLU())), "repeat"),
-    ((("c", Conv2d(1, 1, 3)),), "Conv2d takes"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("layers", "words"),
+    [
+        ((("a", Linear(4, 3)), ("b", Linear(4, 3))), "layer 'b'"),
+        ((("a", Linear(4, 3)), ("a", ReLU())), "repeat"),
+        ((("c", Conv2d(1, 1, 3)),), "Conv2d takes"),
+    ],
+)
 def test_layers_that_do_not_fit_are_named(layers: tuple, words: str) -> None:
     with pytest.raises(UserError, match=words):
         ModelSpec("bad", (4,), layers)

@@ -1,4 +1,4 @@
-"""The layers of sequences: the referee's backward, shapes, descriptions, and initial weights."""
+"""Sequence layers: the reference's backward passes, shapes, descriptions, and initial weights."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 from conformance.layer_cases import BATCH, CASES, case, drawn, samples, weights
 
-from dualml.errors import UserError
-from dualml.model import TEXT_ZOO, ZOO, ModelSpec, initial_weights, model
-from dualml.model.base import Layer
-from dualml.model.decoder import GroupedAttention, RMSNorm, SwiGLU, Tied
-from dualml.model.layers import (
+from dualml.algorithms.model import TEXT_ZOO, ZOO, ModelSpec, initial_weights, model
+from dualml.algorithms.model.base import Layer
+from dualml.algorithms.model.decoder import GroupedAttention, RMSNorm, SwiGLU, Tied
+from dualml.algorithms.model.layers import (
     LAYERS,
     LSTM,
     Attention,
@@ -34,9 +33,10 @@ from dualml.model.layers import (
     ReLU,
     Rows,
 )
-from dualml.model.spec import LOSSES
-from dualml.reference.losses import LOSSES as OF_LOGITS
-from dualml.reference.model import Model, backward, forward
+from dualml.algorithms.model.spec import LOSSES
+from dualml.backend.reference.losses import LOSSES as OF_LOGITS
+from dualml.backend.reference.model import Model, backward, forward
+from dualml.common.errors import UserError
 
 # --- the referee ----------------------------------------------------------------------------------
 
@@ -44,7 +44,8 @@ from dualml.reference.model import Model, backward, forward
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("name", CASES)
 def test_gradient_is_the_derivative_of_the_loss(name: str, loss: str) -> None:
-    """Central differences, h = 1e-6: errors of h², and of the loss's rounding, 1e-16, over h."""
+    """Gradients agree with central differences for h = 1e-6: errors of h², and the loss's rounding
+    1e-16 over h."""
     spec = CASES[name]
     start = {n: w.astype(np.float64) for n, w in weights(spec).items()}
     x, y = samples(spec)
@@ -66,7 +67,8 @@ def test_gradient_is_the_derivative_of_the_loss(name: str, loss: str) -> None:
 
 
 def test_a_part_of_a_model_gives_the_gradient_of_what_it_was_given() -> None:
-    """From the middle of one residual connection to the middle of the next: a stack of two."""
+    """A part of a model returns the gradient of its inputs: from inside one residual connection to
+    inside the next, a stack of two."""
     spec = model("vit")
     start = {n: w.astype(np.float64) for n, w in initial_weights(spec, 0).items()}
     x = np.random.default_rng(0).normal(size=(3, 1, 28, 28))
@@ -141,37 +143,50 @@ def test_every_position_counts_as_a_sample() -> None:
 
 def test_branches_are_counted() -> None:
     spec = CASES["branches"]
-    assert list(spec.depth().values()) == [0, 1, 1, 2, 2, 1, 1, 0, 0]
-    assert model("vit").depth()["qkv"] == 1
-    assert {stack[0] for stack in model("vit").stacks().values() if len(stack) == 2} == {(28, 64)}
+    assert list(spec.open_branches().values()) == [0, 1, 1, 2, 2, 1, 1, 0, 0]
+    assert model("vit").open_branches()["qkv"] == 1
+    assert {stack[0] for stack in model("vit").stack_shapes().values() if len(stack) == 2} == {
+        (28, 64)
+    }
 
 
-@pytest.mark.parametrize(("shape", "layers", "words"), [
-    ((4,), (Merge(),), "'l0': Merge has no Branch"),
-    ((4,), (Branch(), ReLU()), "Branch has no Merge"),
-    ((4,), (Branch(), Merge(), Merge()), "'l2': Merge has no Branch"),
-    ((4,), (Branch(), Linear(4, 3), Merge()), r"'l2': Merge adds equal .* \(4,\) and \(3,\)"),
-    ((4,), (ReLU(), Embedding(3, 2)), "'l1': tokens only come in first"),
-    ((4, 5), (Linear(4, 3),), r"Linear takes \(…, 4\) per sample; received \(4, 5\)"),
-    ((4, 5), (LSTM(4, 3),), r"LSTM takes \(T, 4\)"),
-    ((4, 5), (LayerNorm(4),), r"LayerNorm takes \(…, 4\)"),
-    ((4, 5), (Position(5, 4),), r"Position takes \(5, 4\)"),
-    ((4, 8), (Attention(2),), r"Attention takes \(T, a multiple of 6\)"),
-    ((4, 5), (RMSNorm(4),), r"RMSNorm takes \(…, 4\)"),
-    ((4, 5), (SwiGLU(),), r"SwiGLU takes \(…, an even number\)"),
-    ((4, 12), (GroupedAttention(2, 1, 4, 4),), r"GroupedAttention takes \(4, 16\)"),
-    ((4, 16), (GroupedAttention(3, 2, 2, 4),), "3 heads make no 2 equal groups"),
-    ((6,), (Embedding(9, 4), Tied(4, 9, of="l7")), "'l1': its parameters .* of 'l7', which is no"),
-    ((6,), (Embedding(9, 4), Tied(4, 8, of="l0")), "of 'l0', which is no embedding of that shape"),
-    ((4, 5), (Bias(4),), "Bias takes"),
-    ((2, 4, 5), (Bias(5),), "Bias takes"),
-    ((2, 4, 5), (Rows(),), r"Rows takes \(1, H, W\)"),
-    ((4,), (MeanPool(),), r"MeanPool takes \(T, D\)"),
-    ((4,), (Dropout(1.0),), r"rate must be in \[0, 1\); received 1.0"),
-    ((4,), (Dropout(-0.1),), "rate must be"),
-    ((1, 4, 4), (Conv2d(1, 1, 5),), "kernel 5 takes larger images"),
-    ((1, 4, 4), (MaxPool2d(5),), "MaxPool2d takes"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("shape", "layers", "words"),
+    [
+        ((4,), (Merge(),), "'l0': Merge has no Branch"),
+        ((4,), (Branch(), ReLU()), "Branch has no Merge"),
+        ((4,), (Branch(), Merge(), Merge()), "'l2': Merge has no Branch"),
+        ((4,), (Branch(), Linear(4, 3), Merge()), r"'l2': Merge adds equal .* \(4,\) and \(3,\)"),
+        ((4,), (ReLU(), Embedding(3, 2)), "'l1': tokens only come in first"),
+        ((4, 5), (Linear(4, 3),), r"Linear takes \(…, 4\) per sample; received \(4, 5\)"),
+        ((4, 5), (LSTM(4, 3),), r"LSTM takes \(T, 4\)"),
+        ((4, 5), (LayerNorm(4),), r"LayerNorm takes \(…, 4\)"),
+        ((4, 5), (Position(5, 4),), r"Position takes \(5, 4\)"),
+        ((4, 8), (Attention(2),), r"Attention takes \(T, a multiple of 6\)"),
+        ((4, 5), (RMSNorm(4),), r"RMSNorm takes \(…, 4\)"),
+        ((4, 5), (SwiGLU(),), r"SwiGLU takes \(…, an even number\)"),
+        ((4, 12), (GroupedAttention(2, 1, 4, 4),), r"GroupedAttention takes \(4, 16\)"),
+        ((4, 16), (GroupedAttention(3, 2, 2, 4),), "3 heads make no 2 equal groups"),
+        (
+            (6,),
+            (Embedding(9, 4), Tied(4, 9, of="l7")),
+            "'l1': its parameters .* of 'l7', which is no",
+        ),
+        (
+            (6,),
+            (Embedding(9, 4), Tied(4, 8, of="l0")),
+            "of 'l0', which is no embedding of that shape",
+        ),
+        ((4, 5), (Bias(4),), "Bias takes"),
+        ((2, 4, 5), (Bias(5),), "Bias takes"),
+        ((2, 4, 5), (Rows(),), r"Rows takes \(1, H, W\)"),
+        ((4,), (MeanPool(),), r"MeanPool takes \(T, D\)"),
+        ((4,), (Dropout(1.0),), r"rate must be in \[0, 1\); received 1.0"),
+        ((4,), (Dropout(-0.1),), "rate must be"),
+        ((1, 4, 4), (Conv2d(1, 1, 5),), "kernel 5 takes larger images"),
+        ((1, 4, 4), (MaxPool2d(5),), "MaxPool2d takes"),
+    ],
+)
 def test_what_does_not_fit_is_named(
     shape: tuple[int, ...], layers: tuple[Layer, ...], words: str
 ) -> None:
@@ -182,11 +197,11 @@ def test_what_does_not_fit_is_named(
 def test_text_models_have_the_sizes_of_the_data() -> None:
     for name in TEXT_ZOO:
         spec = model(name, words=50, length=9)
-        assert spec.tokens
+        assert spec.takes_tokens
         assert spec.input_shape == (9,)
         assert list(spec.shapes().values())[-1] == (9, 50)
-    assert model("rnn_lm_dropout").dropouts == ("dropout1", "dropout2")
-    assert not model("vit").tokens
+    assert model("rnn_lm_dropout").dropout_names == ("dropout1", "dropout2")
+    assert not model("vit").takes_tokens
     with pytest.raises(UserError, match=r"lenet.* takes images; words are of text"):
         model("lenet", words=50)
     with pytest.raises(UserError, match="did you mean 'rnn_lm'"):
@@ -202,15 +217,18 @@ def test_a_description_is_read_back(spec: ModelSpec) -> None:
     assert ModelSpec.restore(told) == spec
 
 
-@pytest.mark.parametrize(("name", "described", "drawn"), [
-    ("lenet", "d2b0f46a131a", "4a10016f9793"),
-    ("mlp", "9b7ea8bd2260", "acabee1bdebe"),
-    ("softmax", "2a1007db75ef", "421006947551"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "described", "drawn"),
+    [
+        ("lenet", "d2b0f46a131a", "4a10016f9793"),
+        ("mlp", "9b7ea8bd2260", "acabee1bdebe"),
+        ("softmax", "2a1007db75ef", "421006947551"),
+    ],
+)
 def test_the_first_models_keep_their_description_and_weights(
     name: str, described: str, drawn: str
 ) -> None:
-    """What the plans of older runs hold: written down when there was nothing else."""
+    """The first models keep their description and weights, as recorded in plans of older runs."""
     spec = model(name)
     text = json.dumps(spec.describe(), sort_keys=True)
     numbers = b"".join(w.tobytes() for w in initial_weights(spec, 0).values())

@@ -1,4 +1,4 @@
-"""The referee's convolution against SciPy's, which shares no line with it."""
+"""The reference's convolution against SciPy's, which shares no code with it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.signal import correlate
 
-from dualml.model.layers import Conv2d
-from dualml.reference.images import conv_backward, conv_forward
+from dualml.algorithms.model.layers import Conv2d
+from dualml.backend.reference.images import conv_backward, conv_forward
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Registries: a file in a room is found by itself; names are unique; tables have an order."""
+"""Registries: a file in a package is discovered; names are unique; tables are ordered."""
 
 from __future__ import annotations
 
@@ -7,35 +7,53 @@ from pathlib import Path
 
 import pytest
 
-from dualml.aggregation import STRATEGIES
-from dualml.errors import UserError
-from dualml.optim import RULES
-from dualml.partition import PARTITIONS
-from dualml.registry import Registry, source_of
+from dualml.algorithms.optim import RULES
+from dualml.common.errors import UserError
+from dualml.common.registry import Registry, cited_source
+from dualml.parallel.aggregation import STRATEGIES
+from dualml.parallel.partition import PARTITIONS
+from dualml.parallel.split.schedules import SCHEDULES
 from dualml.report.mathml import mathml
-from dualml.split.schedules import SCHEDULES
 
 ORDER = {
     "optimizer": ["gd", "sgd", "adam", "adamw", "rmsprop", "adagrad"],
     "strategy": [
-        "all_reduce", "all_gather", "reduce_broadcast", "parameter_server",
-        "reduce_scatter_all_gather", "ring", "tree", "halving_doubling", "hierarchical",
+        "all_reduce",
+        "all_gather",
+        "reduce_broadcast",
+        "parameter_server",
+        "reduce_scatter_all_gather",
+        "ring",
+        "tree",
+        "halving_doubling",
+        "hierarchical",
         "neighbour",
     ],
     "partition": [
-        "contiguous", "round_robin", "random_partition", "random_sampling", "distributed_sampler",
-        "fractions", "label_shards", "label_classes", "dirichlet_labels", "dirichlet_sizes",
-        "power_law_sizes", "feature_noise", "bootstrap", "file",
+        "contiguous",
+        "round_robin",
+        "random_partition",
+        "random_sampling",
+        "distributed_sampler",
+        "fractions",
+        "label_shards",
+        "label_classes",
+        "dirichlet_labels",
+        "dirichlet_sizes",
+        "power_law_sizes",
+        "feature_noise",
+        "bootstrap",
+        "file",
     ],
     "pipeline schedule": ["naive", "gpipe", "1f1b", "eager-1f1b", "interleaved"],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(
     "registry", [RULES, STRATEGIES, PARTITIONS, SCHEDULES], ids=lambda r: r.noun
 )
 def test_what_comes_with_dualml_in_the_order_of_tables(registry: Registry[object]) -> None:
-    """What somebody adds may stand among them."""
+    """Built-in entries keep the order of tables, and added ones may stand between them."""
     assert [name for name in registry if name in ORDER[registry.noun]] == ORDER[registry.noun]
     with pytest.raises(UserError, match=f"unknown {registry.noun} 'nonesuch'"):
         registry.find("nonesuch")
@@ -43,9 +61,11 @@ def test_what_comes_with_dualml_in_the_order_of_tables(registry: Registry[object
 
 FORMULAS = {
     **{name: list(kind.formulas) for name, kind in STRATEGIES.items()},
-    **{name: [latex for values in kind.variants.values() for latex in kind(**values).formulas()]
-       for name, kind in RULES.items()},
-}  # fmt: skip
+    **{
+        name: [latex for values in kind.variants.values() for latex in kind(**values).formulas()]
+        for name, kind in RULES.items()
+    },
+}
 
 
 @pytest.mark.parametrize("name", FORMULAS)
@@ -58,12 +78,12 @@ def test_formulas_can_be_drawn(name: str) -> None:
 def room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> Registry[object]:
-    """A package with three files that register a thing each."""
+    """A package with three files that register one thing each."""
     name = f"room_of_{request.node.name}"
     package = tmp_path / name
     package.mkdir()
     (package / "__init__.py").write_text(
-        f"from dualml.registry import Registry\nTHINGS = Registry('thing', '{name}')\n"
+        f"from dualml.common.registry import Registry\nTHINGS = Registry('thing', '{name}')\n"
     )
     for thing, place in (("late", ", 20"), ("early", ", 10"), ("any", "")):
         (package / f"{thing}.py").write_text(
@@ -93,8 +113,8 @@ def test_the_nearest_name_is_offered(room: Registry[object]) -> None:
 
 
 def test_the_source_of_a_rule_is_what_its_docstring_says() -> None:
-    assert source_of(RULES["adam"]).startswith("Kingma & Ba 2015")
-    assert source_of(test_the_source_of_a_rule_is_what_its_docstring_says) == ""
+    assert cited_source(RULES["adam"]).startswith("Kingma & Ba 2015")
+    assert cited_source(test_the_source_of_a_rule_is_what_its_docstring_says) == ""
     for rule in RULES.values():
         assert rule.source()
         assert rule.variants

@@ -1,4 +1,4 @@
-"""Files for Compose and Kubernetes, held against the published schemas of their engines."""
+"""Files for Compose and Kubernetes, checked against the engines' published schemas."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 import yaml
 from command import dualml, lab
-from render_cases import REQUESTS, SCHEMAS, documents, request_, wanted, wrong
+from render_cases import REQUESTS, SCHEMAS, documents, make_request, request_, wrong
 
-from dualml.render import files, node
-from dualml.render.kinds import KINDS
-from dualml.render.kubernetes import claims, fetcher
-from dualml.render.request import Request
+from dualml.runner.render import files, node
+from dualml.runner.render.kinds import KINDS
+from dualml.runner.render.kubernetes import files_pod, volume_claims
+from dualml.runner.render.request import RenderRequest
 
 __all__ = ["lab", "request_"]
 
@@ -34,25 +34,26 @@ def test_the_schemas_are_the_published_ones() -> None:
     assert sum(path.stat().st_size for path in SCHEMAS.glob("*.json")) < 400_000
 
 
-def test_compose_takes_it(request_: Request) -> None:
+def test_compose_takes_it(request_: RenderRequest) -> None:
     written = files.compose_files(request_)
     (document,) = documents(written["compose.yaml"])
     assert wrong(document, "compose") == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_kubernetes_takes_it(request_: Request, kind: str) -> None:
+def test_kubernetes_takes_it(request_: RenderRequest, kind: str) -> None:
     written = files.kubernetes_files(request_, kind)
     (together,) = documents(written["kustomization.yaml"])
-    objects = [item for name in (*together["resources"], "files.yaml")
-               for item in documents(written[name])]  # fmt: skip
+    objects = [
+        item for name in (*together["resources"], "files.yaml") for item in documents(written[name])
+    ]
     assert len(objects) >= 4
     for item in objects:
         assert wrong(item) == []
 
 
 def changed(document: Any, *path: str | int, to: Any) -> Any:
-    """A copy with another value, or None, at a place."""
+    """Return a copy with another value at a place; None removes it."""
     copied = copy.deepcopy(document)
     inner = copied
     for step in path[:-1]:
@@ -62,17 +63,29 @@ def changed(document: Any, *path: str | int, to: Any) -> Any:
 
 
 def test_the_schemas_notice() -> None:
-    (document,) = documents(files.compose_files(wanted())["compose.yaml"])
+    (document,) = documents(files.compose_files(make_request())["compose.yaml"])
     node = ("services", "node0")
     assert wrong(changed(document, *node, "imagee", to="x"), "compose")
     assert wrong(changed(document, *node, "deploy", "resources", "limits", "cpu", to=2), "compose")
     for kind, path in (
-        ("trainjob", ("spec", "template", "spec", "replicatedJobs", 0, "template", "spec",
-                      "template", "spec")),
+        (
+            "trainjob",
+            (
+                "spec",
+                "template",
+                "spec",
+                "replicatedJobs",
+                0,
+                "template",
+                "spec",
+                "template",
+                "spec",
+            ),
+        ),
         ("pytorchjob", ("spec", "pytorchReplicaSpecs", "Master", "template", "spec")),
         ("volcano", ("spec", "tasks", 0, "template", "spec")),
-    ):  # fmt: skip
-        first = KINDS[kind].objects(wanted())[0]
+    ):
+        first = KINDS[kind].objects(make_request())[0]
         container = (*path, "containers", 0)
         assert wrong(first) == []
         assert wrong(changed(first, *container, "argument", to=["x"]))
@@ -80,13 +93,15 @@ def test_the_schemas_notice() -> None:
         assert wrong(changed(first, *container, "resources", "limits", "cpu", to="two"))
         assert wrong(changed(first, "metadata", "labels", to=["x"]))
         assert wrong(changed(first, "spec", "replicas", to=1))
-    train = KINDS["trainjob"].objects(wanted())[1]
+    train = KINDS["trainjob"].objects(make_request())[1]
     assert wrong(changed(train, "spec", "trainer", "numNodes", to="2"))
-    assert wrong(changed(claims(wanted(), True)[0], "spec", "accessModes", to="ReadWriteOnce"))
-    assert wrong(changed(fetcher(wanted()), "spec", "containers", 0, "name", to=7))
+    assert wrong(
+        changed(volume_claims(make_request(), True)[0], "spec", "accessModes", to="ReadWriteOnce")
+    )
+    assert wrong(changed(files_pod(make_request()), "spec", "containers", 0, "name", to=7))
 
 
-WRITTEN: dict[str, Callable[[Request], dict[str, str]]] = {
+WRITTEN: dict[str, Callable[[RenderRequest], dict[str, str]]] = {
     "compose": files.compose_files,
     **{kind: lambda asked, kind=kind: files.kubernetes_files(asked, kind) for kind in KINDS},
 }
@@ -94,38 +109,49 @@ WRITTEN: dict[str, Callable[[Request], dict[str, str]]] = {
 
 @pytest.mark.parametrize("place", WRITTEN)
 def test_the_token_is_in_one_file_of_the_user_alone(tmp_path: Path, place: str) -> None:
-    asked = wanted()
-    files.write(tmp_path / "out", WRITTEN[place](asked))
+    asked = make_request()
+    files.write_files(tmp_path / "out", WRITTEN[place](asked))
     holders = [path for path in (tmp_path / "out").iterdir() if asked.token in path.read_text()]
     assert [path.suffix or path.name for path in holders] == [".env"]
     assert stat.S_IMODE(holders[0].stat().st_mode) == 0o600
     assert asked.token not in repr(asked)
-    assert wanted().token != asked.token
+    assert make_request().token != asked.token
     alone = WRITTEN[place](REQUESTS["one"])
     assert not [name for name in alone if name.endswith(".env")]
 
 
 def test_the_run_folder_is_on_the_first_node_only() -> None:
-    (document,) = documents(files.compose_files(wanted(nodes=3))["compose.yaml"])
-    having = [name for name, service in document["services"].items()
-              if "runs" in [volume["source"] for volume in service["volumes"]]]  # fmt: skip
+    (document,) = documents(files.compose_files(make_request(nodes=3))["compose.yaml"])
+    having = [
+        name
+        for name, service in document["services"].items()
+        if "runs" in [volume["source"] for volume in service["volumes"]]
+    ]
     assert having == ["node0"]
     for kind, name in (("pytorchjob", "Master"), ("volcano", "first")):
-        objects = yaml.safe_load(files.kubernetes_files(wanted(nodes=3), kind)["job.yaml"])
+        objects = yaml.safe_load(files.kubernetes_files(make_request(nodes=3), kind)["job.yaml"])
         spec = objects["spec"]
         pods = spec.get("pytorchReplicaSpecs") or {task["name"]: task for task in spec["tasks"]}
         having = [
-            key for key, pod in pods.items()
+            key
+            for key, pod in pods.items()
             if "runs" in [volume["name"] for volume in pod["template"]["spec"]["volumes"]]
-        ]  # fmt: skip
+        ]
         assert having == [name]
-    modes = {k: claims(wanted(), v.shared)[0]["spec"]["accessModes"] for k, v in KINDS.items()}
-    assert modes == {"trainjob": ["ReadWriteMany"], "pytorchjob": ["ReadWriteOnce"],
-                     "volcano": ["ReadWriteOnce"]}  # fmt: skip
+    modes = {
+        k: volume_claims(make_request(), v.shared)[0]["spec"]["accessModes"]
+        for k, v in KINDS.items()
+    }
+    assert modes == {
+        "trainjob": ["ReadWriteMany"],
+        "pytorchjob": ["ReadWriteOnce"],
+        "volcano": ["ReadWriteOnce"],
+    }
 
 
-def filled(words: list[str], values: dict[str, str]) -> list[str]:
-    """As the kubelet does it; Compose has no brackets, and none is left for it to fill in."""
+def fill_variables(words: list[str], values: dict[str, str]) -> list[str]:
+    """Expand variables as the kubelet does; Compose has no brackets, so nothing is left to
+    expand."""
 
     def value(match: re.Match[str]) -> str:
         return "$" if match[0] == "$$" else values.get(match[1], match[0])
@@ -133,48 +159,54 @@ def filled(words: list[str], values: dict[str, str]) -> list[str]:
     return [re.sub(r"\$\$|\$\((\w+)\)", value, word) for word in words]
 
 
-#: Kind → what it sets in each of three pods, and where these pods are.
+#: Kind → variables that it sets in each of three pods, and where these pods run.
 NUMBERED: dict[str, list[tuple[dict[str, str], tuple[str | int, ...]]]] = {
     "trainjob": [
-        ({"JOB_COMPLETION_INDEX": str(index)},
-         ("template", "spec", "replicatedJobs", 0, "template", "spec")) for index in range(3)
+        (
+            {"JOB_COMPLETION_INDEX": str(index)},
+            ("template", "spec", "replicatedJobs", 0, "template", "spec"),
+        )
+        for index in range(3)
     ],
     "pytorchjob": [
         ({"RANK": str(rank)}, ("pytorchReplicaSpecs", "Worker" if rank else "Master"))
         for rank in range(3)
     ],
-    "volcano": [({"VC_TASK_INDEX": str(index)}, ("tasks", task))
-                for task, index in ((0, 0), (1, 0), (1, 1))],
-}  # fmt: skip
+    "volcano": [
+        ({"VC_TASK_INDEX": str(index)}, ("tasks", task)) for task, index in ((0, 0), (1, 0), (1, 1))
+    ],
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_pod_is_a_node_of_its_own_and_hears_what_was_asked(kind: str) -> None:
-    asked = wanted(nodes=3, words=["lab2", "--set", "a=$HOME $$ $(RANK) $$(RANK)"])
+    asked = make_request(nodes=3, words=["lab2", "--set", "a=$HOME $$ $(RANK) $$(RANK)"])
     numbers = []
     for values, path in NUMBERED[kind]:
         pod = KINDS[kind].objects(asked)[0]["spec"]
         for step in (*path, "template", "spec", "containers", 0, "args"):
             pod = pod[step]
-        words = filled(pod, values)
-        numbers.append(node.number(words[words.index("--node") + 1]))
+        words = fill_variables(pod, values)
+        numbers.append(node.parse_node_number(words[words.index("--node") + 1]))
         assert words[-len(asked.words) :] == asked.words
     assert numbers == [0, 1, 2]
     (document,) = documents(files.compose_files(asked)["compose.yaml"])
-    words = filled(document["services"]["node2"]["command"], {})
+    words = fill_variables(document["services"]["node2"]["command"], {})
     assert words[-len(asked.words) :] == asked.words
 
 
 def test_gpus_of_nodes_on_one_machine_are_not_the_same() -> None:
-    (document,) = documents(files.compose_files(wanted(gpus=2))["compose.yaml"])
+    (document,) = documents(files.compose_files(make_request(gpus=2))["compose.yaml"])
     ids = [
         service["deploy"]["resources"]["reservations"]["devices"][0]["device_ids"]
         for service in document["services"].values()
     ]
     assert ids == [["0", "1"], ["2", "3"]]
     (document,) = documents(files.compose_files(REQUESTS["npus"])["compose.yaml"])
-    cards = [[device.partition(":")[0] for device in service["devices"] if "davinci_" not in device]
-             for service in document["services"].values()]  # fmt: skip
+    cards = [
+        [device.partition(":")[0] for device in service["devices"] if "davinci_" not in device]
+        for service in document["services"].values()
+    ]
     assert cards[1][:8] == [f"/dev/davinci{card}" for card in range(8, 16)]
     job = yaml.safe_load(files.kubernetes_files(REQUESTS["npus"], "volcano")["job.yaml"])
     container = job["spec"]["tasks"][0]["template"]["spec"]["containers"][0]
@@ -182,7 +214,7 @@ def test_gpus_of_nodes_on_one_machine_are_not_the_same() -> None:
 
 
 def test_a_rate_is_set_before_the_node_begins_by_somebody_else() -> None:
-    (document,) = documents(files.compose_files(wanted(rate=10**8))["compose.yaml"])
+    (document,) = documents(files.compose_files(make_request(rate=10**8))["compose.yaml"])
     services = document["services"]
     assert list(services) == ["link0", "node0", "link1", "node1"]
     assert "rate 100000000bit" in services["link1"]["command"][-1]
@@ -193,7 +225,7 @@ def test_a_rate_is_set_before_the_node_begins_by_somebody_else() -> None:
 
 
 def test_a_limit_of_time_is_what_each_engine_has_for_it() -> None:
-    asked = wanted(seconds=5400)
+    asked = make_request(seconds=5400)
     (document,) = documents(files.compose_files(asked)["compose.yaml"])
     command = document["services"]["node1"]["command"]
     assert command[0] == "timeout"
@@ -205,17 +237,17 @@ def test_a_limit_of_time_is_what_each_engine_has_for_it() -> None:
     (job,) = KINDS["volcano"].objects(asked)
     assert {t["template"]["spec"]["activeDeadlineSeconds"] for t in job["spec"]["tasks"]} == {5400}
     assert {"exitCode": 130, "action": "TerminateJob"} in job["spec"]["policies"]
-    assert "activeDeadlineSeconds" not in json.dumps(KINDS["volcano"].objects(wanted()))
+    assert "activeDeadlineSeconds" not in json.dumps(KINDS["volcano"].objects(make_request()))
     assert runtime["spec"]["template"]["spec"]["failurePolicy"]["maxRestarts"] == 3
 
 
 def test_text_that_looks_like_a_number_stays_text() -> None:
     words = ["1e3", "y", "0o7", ".5", "-1", "on", "null", "1_0", "", "日", "a: b", "#x"]
-    text = files.dump({"words": words})
+    text = files.dump_yaml({"words": words})
     assert yaml.safe_load(text)["words"] == words
     for word in ("1e3", "y", "0o7", ".5", "-1", "on"):
         assert f'"{word}"' in text or f"'{word}'" in text
-    assert "&" not in files.dump({"a": words, "b": words})
+    assert "&" not in files.dump_yaml({"a": words, "b": words})
 
 
 @pytest.mark.parametrize(
@@ -237,7 +269,9 @@ def test_the_command_writes_and_says_so(tmp_path: Path, lang: str, words: str) -
     # The cluster takes no TrainJob before its runtime, and kustomize would send it first.
     (runtime,) = documents((tmp_path / "k" / "runtime.yaml").read_text("utf-8"))
     assert (runtime["kind"], runtime["metadata"]["name"]) == (
-        "TrainingRuntime", job["spec"]["runtimeRef"]["name"])  # fmt: skip
+        "TrainingRuntime",
+        job["spec"]["runtimeRef"]["name"],
+    )
     told = (tmp_path / "k" / "README.md").read_text("utf-8")
     assert told.index("apply -f runtime.yaml") < told.index("apply -k .")
 

@@ -1,4 +1,5 @@
-"""Commands as files for engines: against the published schemas, and as containers start them."""
+"""Commands as files for engines: checked against the published schemas, and run as containers start
+them."""
 
 from __future__ import annotations
 
@@ -12,20 +13,27 @@ from typing import Any
 import pytest
 from render_cases import documents, wrong
 
-from dualml.errors import UserError
-from dualml.jobs.workers.group import run_workers
-from dualml.jobs.workers.seat import Seat
+from dualml.common.errors import UserError
+from dualml.common.machine import python_argv
+from dualml.launch.connection import TOKEN
 from dualml.launch.route import free_port
-from dualml.launch.wire import TOKEN
-from dualml.machine import python
-from dualml.render import files, node
-from dualml.render.commanded import MOST_SCRIPT, command_request
-from dualml.render.request import Request
+from dualml.runner.jobs.workers.environment import WorkerEnv
+from dualml.runner.jobs.workers.group import run_workers
+from dualml.runner.render import files, node
+from dualml.runner.render.command import MAX_CONFIGMAP_BYTES, command_request
+from dualml.runner.render.request import RenderRequest
 
 OPTIONS: dict[str, Any] = {
-    "memory": "4GB", "disk": None, "time": "30", "rate": None, "name": None, "cores": 2,
-    "lang": "en", "image": None, "mindspore": False,
-}  # fmt: skip
+    "memory": "4GB",
+    "disk": None,
+    "time": "30",
+    "rate": None,
+    "name": None,
+    "cores": 2,
+    "lang": "en",
+    "image": None,
+    "mindspore": False,
+}
 RUN = ["python3", "code/run.py", "--note", "$HOME $(RANK)"]
 
 
@@ -37,15 +45,22 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def wanted(size: int = 3, gpus: int = 0, lend: bool = True, **changes: Any) -> Request:
+def make_request(size: int = 3, gpus: int = 0, lend: bool = True, **changes: Any) -> RenderRequest:
     return command_request(RUN, size, gpus, OPTIONS | changes, lend=lend)
 
 
-@pytest.mark.parametrize("changes", [
-    {}, {"size": 1}, {"gpus": 2}, {"rate": "100Mbit"}, {"mindspore": True, "gpus": 8},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"size": 1},
+        {"gpus": 2},
+        {"rate": "100Mbit"},
+        {"mindspore": True, "gpus": 8},
+    ],
+)
 def test_compose_takes_it(changes: dict[str, Any], folder: Path) -> None:
-    asked = wanted(lend=False, **changes)
+    asked = make_request(lend=False, **changes)
     written = files.compose_files(asked)
     (document,) = documents(written["compose.yaml"])
     assert wrong(document, "compose") == []
@@ -68,9 +83,13 @@ def test_compose_takes_it(changes: dict[str, Any], folder: Path) -> None:
 @pytest.mark.parametrize("kind", ["trainjob", "pytorchjob", "volcano"])
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_kubernetes_takes_it(kind: str, lang: str) -> None:
-    written = files.kubernetes_files(wanted(gpus=1, image="a/b:cuda", lang=lang), kind)
-    objects = [o for name, text in written.items() if name.endswith(".yaml") and
-               name != "kustomization.yaml" for o in documents(text)]  # fmt: skip
+    written = files.kubernetes_files(make_request(gpus=1, image="a/b:cuda", lang=lang), kind)
+    objects = [
+        o
+        for name, text in written.items()
+        if name.endswith(".yaml") and name != "kustomization.yaml"
+        for o in documents(text)
+    ]
     for item in objects:
         assert wrong(item) == []
     (together,) = documents(written["kustomization.yaml"])
@@ -87,10 +106,15 @@ def test_kubernetes_takes_it(kind: str, lang: str) -> None:
 
 
 def test_what_is_not_a_script_of_this_folder_is_in_the_image(folder: Path) -> None:
-    for command in (["python3", "-m", "there"], ["/opt/train"], ["python3", str(folder / "x.py")],
-                    ["python3", "../x.py"], ["python3", "missing.py"]):  # fmt: skip
+    for command in (
+        ["python3", "-m", "there"],
+        ["/opt/train"],
+        ["python3", str(folder / "x.py")],
+        ["python3", "../x.py"],
+        ["python3", "missing.py"],
+    ):
         assert command_request(command, 1, 0, OPTIONS, lend=True).scripts == {}
-    Path("large.py").write_bytes(b"#" * (MOST_SCRIPT + 1))
+    Path("large.py").write_bytes(b"#" * (MAX_CONFIGMAP_BYTES + 1))
     with pytest.raises(UserError, match=r"large\.py has 900,001 bytes; at most 900,000 are read"):
         command_request(["python3", "large.py"], 1, 0, OPTIONS, lend=True)
     Path("binary.py").write_bytes(b"\xff\xfe")
@@ -117,19 +141,24 @@ assert os.path.isdir(os.environ["DUALML_JOB_OUT"])
 
 
 def test_containers_become_workers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What two containers are told, as two processes."""
+    """Two processes with the commands of two containers become workers of one run."""
     Path("meet.py").write_text(MEET)
-    monkeypatch.setattr("dualml.render.request.PORT", free_port())
+    monkeypatch.setattr("dualml.runner.render.request.PORT", free_port())
     asked = command_request([sys.executable, "meet.py"], 2, 0, OPTIONS, lend=False)
-    words = [asked.command(str(number), "localhost") for number in range(2)]
+    words = [asked.node_command(str(number), "localhost") for number in range(2)]
     started = []
     for line in words:
         at = line.index("--node")
         line[line.index("--out") + 1] = str(folder / "out")
-        started.append(subprocess.Popen(
-            [*python("-m", node.__name__), *line[at:]], env={**os.environ}, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        ))  # fmt: skip
+        started.append(
+            subprocess.Popen(
+                [*python_argv("-m", node.__name__), *line[at:]],
+                env={**os.environ},
+                text=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+        )
     said = [process.communicate(timeout=120)[0] for process in started]
     assert [process.returncode for process in started] == [0, 0], said
     assert said[0].strip() == "heard of 1"
@@ -138,6 +167,8 @@ def test_containers_become_workers(folder: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_container_whose_worker_met_nobody_says_so(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    seat = Seat(rank=0, local_rank=0, size=2, local_size=1, address="127.0.0.1", port=free_port())
+    seat = WorkerEnv(
+        rank=0, local_rank=0, size=2, local_size=1, address="127.0.0.1", port=free_port()
+    )
     assert run_workers([sys.executable, "-c", "import time; time.sleep(0.3)"], [seat], None) == 0
     assert "the 2 workers formed no process group there" in capfd.readouterr().out

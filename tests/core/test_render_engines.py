@@ -1,4 +1,5 @@
-"""The engines' own programs read what is rendered, where they are installed and need no server."""
+"""The engines' own programs accept the rendered files, where they are installed and need no
+server."""
 
 from __future__ import annotations
 
@@ -9,20 +10,21 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from render_cases import documents, request_, wanted, wrong
+from render_cases import documents, make_request, request_, wrong
 
-from dualml.launch.wire import TOKEN
-from dualml.render import files
-from dualml.render.request import Request
+from dualml.launch.connection import TOKEN
+from dualml.runner.render import files
+from dualml.runner.render.request import RenderRequest
 
 __all__ = ["request_"]
 
 
-def test_kustomize_ties_it_together(tmp_path: Path, request_: Request) -> None:
-    """``kubectl kustomize`` needs no cluster; ``--dry-run=client`` asks one for its kinds."""
+def test_kustomize_ties_it_together(tmp_path: Path, request_: RenderRequest) -> None:
+    """``kubectl kustomize`` accepts the files without a cluster; ``--dry-run=client`` would ask one
+    for its kinds."""
     if shutil.which("kubectl") is None:
         pytest.skip("there is no kubectl")
-    files.write(tmp_path / "out", files.kubernetes_files(request_, "volcano"))
+    files.write_files(tmp_path / "out", files.kubernetes_files(request_, "volcano"))
     words = ["kubectl", "kustomize", str(tmp_path / "out")]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
@@ -40,7 +42,7 @@ def test_kustomize_ties_it_together(tmp_path: Path, request_: Request) -> None:
 
 
 def compose_here() -> list[str]:
-    """How Docker Compose 2 or newer is called; empty where there is none."""
+    """Return the command of Docker Compose 2 or newer, empty if there is none."""
     for words in (["docker", "compose"], ["docker-compose"]):
         if shutil.which(words[0]):
             version = [*words, "version", "--short"]
@@ -50,11 +52,11 @@ def compose_here() -> list[str]:
     return []
 
 
-def test_compose_itself_takes_it(tmp_path: Path, request_: Request) -> None:
-    """``docker compose config`` needs no daemon."""
+def test_compose_itself_takes_it(tmp_path: Path, request_: RenderRequest) -> None:
+    """``docker compose config`` accepts the files without a daemon."""
     if not (compose := compose_here()):
         pytest.skip("there is no docker compose")
-    files.write(tmp_path / "out", files.compose_files(request_))
+    files.write_files(tmp_path / "out", files.compose_files(request_))
     words = [*compose, "--project-directory", str(tmp_path / "out"), "config", "--format", "json"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
@@ -66,7 +68,8 @@ def test_compose_itself_takes_it(tmp_path: Path, request_: Request) -> None:
 
 @pytest.mark.parametrize("rate", [10**3, 10**8, 10**12])
 def test_tc_takes_the_rate(rate: int) -> None:
-    """In a network namespace of its own, with one end of a pair of devices for ``eth0``."""
+    """tc accepts the rate, in a separate network namespace with one end of a veth pair as
+    ``eth0``."""
     pair = "ip link add eth0 type veth peer name other"
     unshared = ["unshare", "--net", "sh", "-c"]
     if (
@@ -76,7 +79,7 @@ def test_tc_takes_the_rate(rate: int) -> None:
         ).returncode
     ):
         pytest.skip("there is no tc, or no network namespace may be made")
-    (document,) = documents(files.compose_files(wanted(rate=rate))["compose.yaml"])
+    (document,) = documents(files.compose_files(make_request(rate=rate))["compose.yaml"])
     link = document["services"]["link0"]
     shape = link["command"][-1].removesuffix(" && exec sleep infinity")
     script = f"{pair} && ! {{ {link['healthcheck']['test'][-1]}; }} && {shape} && "

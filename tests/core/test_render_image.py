@@ -1,4 +1,4 @@
-"""The image fits what is rendered for it, and what dualml's package says of itself."""
+"""The image fits the files rendered for it, and dualml's package metadata."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from dualml.render.request import DATA, RUNS, UID
+from dualml.runner.render.request import DATA, RUNS, UID
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8")
@@ -26,10 +26,14 @@ def test_a_user_without_rights_owns_the_volumes() -> None:
 
 
 def test_all_that_the_wheel_is_made_of_is_sent_and_nothing_else() -> None:
-    sent = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines()
-            if line.startswith("!")}  # fmt: skip
-    copied = {word for line in re.findall(r"^COPY (.+)$", DOCKERFILE, re.M)
-              for word in line.split()[:-1]}  # fmt: skip
+    sent = {
+        line[1:]
+        for line in (ROOT / ".dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    }
+    copied = {
+        word for line in re.findall(r"^COPY (.+)$", DOCKERFILE, re.M) for word in line.split()[:-1]
+    }
     assert sent == copied
     build = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]
     wheel = build["targets"]["wheel"]

@@ -1,4 +1,4 @@
-"""The sentences: their numbers are those of the run, and change with them."""
+"""The report's sentences: their numbers are those of the run, and change with them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 import fake_run
 import numpy as np
 import pytest
-from page_parts import same_in_both_languages, say
+from page_parts import findings_by_key, same_in_both_languages
 
+from dualml.common.words import Messages
+from dualml.experiment.store.load import load
 from dualml.report.headline import headline
-from dualml.store.load import load
-from dualml.words import Words
 
 
 def records(path: Path, change: Callable[[dict], None]) -> None:
@@ -24,7 +24,7 @@ def records(path: Path, change: Callable[[dict], None]) -> None:
 
 
 def set_accuracy(folder: Path, arm: str, backend: str, reach: int) -> None:
-    """Every seed of that arm and backend reaches 95 % at update ``reach``, 10 % before it."""
+    """Make every seed of an arm and backend reach 95 % at update ``reach``, and 10 % before it."""
     for path in folder.glob(f"trials/{arm}/{backend}/seed*/rank0.jsonl"):
 
         def change(record: dict) -> None:
@@ -35,11 +35,11 @@ def set_accuracy(folder: Path, arm: str, backend: str, reach: int) -> None:
 
 
 def test_the_first_arm_and_its_numbers(tmp_path: Path) -> None:
-    fake_run.make(tmp_path, backends=["torch"], failed=None)
+    fake_run.make_run(tmp_path, backends=["torch"], failed=None)
     set_accuracy(tmp_path, "adam", "torch", 200)
     set_accuracy(tmp_path, "sgd", "torch", 400)
     set_accuracy(tmp_path, "gd", "torch", 10**9)
-    said = say(tmp_path)
+    said = findings_by_key(tmp_path)
     assert said["convergence.first"] == [
         "On torch, adam reached 90 % test accuracy first by every measure: "
         "after 200 updates, 2 epochs and 1 s of training."
@@ -49,25 +49,28 @@ def test_the_first_arm_and_its_numbers(tmp_path: Path) -> None:
         in (said["convergence.never"])
     )
     set_accuracy(tmp_path, "sgd", "torch", 100)
-    assert "On torch, sgd reached 90 % test accuracy first" in say(tmp_path)["convergence.first"][0]
+    assert (
+        "On torch, sgd reached 90 % test accuracy first"
+        in findings_by_key(tmp_path)["convergence.first"][0]
+    )
 
 
 def test_winners_may_differ_by_measure(tmp_path: Path) -> None:
-    fake_run.make(tmp_path, backends=["torch"], failed=None)
+    fake_run.make_run(tmp_path, backends=["torch"], failed=None)
     set_accuracy(tmp_path, "adam", "torch", 200)
     set_accuracy(tmp_path, "sgd", "torch", 225)  # 0.9 s against 1 s
     set_accuracy(tmp_path, "gd", "torch", 10)
-    assert say(tmp_path)["convergence.split"] == [
+    assert findings_by_key(tmp_path)["convergence.split"] == [
         "On torch, gd needed the fewest updates to reach 90 % test accuracy (10 updates), "
         "adam the fewest epochs (2 epochs) and sgd the least training time (0.9 s)."
     ]
 
 
 def test_arms_that_needed_the_same_share_the_place(tmp_path: Path) -> None:
-    fake_run.make(tmp_path, backends=["torch"], failed=None)
+    fake_run.make_run(tmp_path, backends=["torch"], failed=None)
     for arm, reach in (("adam", 200), ("sgd", 200), ("gd", 10**9)):
         set_accuracy(tmp_path, arm, "torch", reach)
-    assert say(tmp_path)["convergence.split"] == [
+    assert findings_by_key(tmp_path)["convergence.split"] == [
         "On torch, sgd and adam needed the fewest updates to reach 90 % test accuracy "
         "(200 updates), sgd and adam the fewest epochs (2 epochs) and sgd the least training time "
         "(0.8 s)."
@@ -75,8 +78,8 @@ def test_arms_that_needed_the_same_share_the_place(tmp_path: Path) -> None:
 
 
 def test_nobody_reached_it(tmp_path: Path) -> None:
-    fake_run.make(tmp_path, backends=["torch"], arms={"gd": fake_run.MAIN["gd"]}, failed=None)
-    said = say(tmp_path)
+    fake_run.make_run(tmp_path, backends=["torch"], arms={"gd": fake_run.MAIN["gd"]}, failed=None)
+    said = findings_by_key(tmp_path)
     assert (
         "No arm reached 90 % test accuracy; the highest at the end was 28."
         in (said["convergence.nobody"][0])
@@ -85,34 +88,37 @@ def test_nobody_reached_it(tmp_path: Path) -> None:
 
 
 def test_some_seeds_reached_it(tmp_path: Path) -> None:
-    fake_run.make(tmp_path, backends=["torch"], failed=None)
+    fake_run.make_run(tmp_path, backends=["torch"], failed=None)
     set_accuracy(tmp_path, "adam", "torch", 200)
 
-    def never(record: dict) -> None:
+    def lower_accuracy(record: dict) -> None:
         if record["metric"] == "test_accuracy":
             record["value"] = 0.5
 
-    records(tmp_path / "trials/adam/torch/seed1/rank0.jsonl", never)
-    assert "adam reached 90 % with 1 seed of 2" in say(tmp_path)["convergence.some"][0]
+    records(tmp_path / "trials/adam/torch/seed1/rank0.jsonl", lower_accuracy)
+    assert "adam reached 90 % with 1 seed of 2" in findings_by_key(tmp_path)["convergence.some"][0]
 
 
 def test_roughness_is_what_its_definition_says(tmp_path: Path) -> None:
-    fake_run.make(tmp_path, backends=["torch"], seeds=[0], failed=None)
+    fake_run.make_run(tmp_path, backends=["torch"], seeds=[0], failed=None)
     loss = fake_run.curve("sgd", fake_run.MAIN["sgd"], "torch", 0)[250:]
     expected = np.std(np.diff(loss)) / np.mean(loss)
-    assert f"sgd {expected:.2g}" in say(tmp_path)["smoothness.list"][0]
+    assert f"sgd {expected:.2g}" in findings_by_key(tmp_path)["smoothness.list"][0]
 
     def flat(record: dict) -> None:
         if record["metric"] == "loss":
             record["value"] = 0.5
 
     records(tmp_path / "trials/sgd/torch/seed0/rank0.jsonl", flat)
-    assert "sgd 0, gd" in say(tmp_path)["smoothness.list"][0]
-    assert "The loss of sgd did not fluctuate at all" in say(tmp_path)["smoothness.zero"][0]
+    assert "sgd 0, gd" in findings_by_key(tmp_path)["smoothness.list"][0]
+    assert (
+        "The loss of sgd did not fluctuate at all"
+        in findings_by_key(tmp_path)["smoothness.zero"][0]
+    )
 
 
 def test_the_cost_of_determinism(tmp_path: Path) -> None:
-    said = say(fake_run.make(tmp_path, failed=None))
+    said = findings_by_key(fake_run.make_run(tmp_path, failed=None))
     assert said["determinism.gradients"][0] == (
         "One update of gd takes 1,200 gradients of single samples, "
         "one of sgd 12 gradients of single samples: 100 times as many."
@@ -133,10 +139,10 @@ def test_the_ratio_of_times_is_a_median_over_seeds(tmp_path: Path) -> None:
                 seconds = {"torch": [2, 2, 2], "mindspore": [4, 6, 100]}
                 t["train_s"] = seconds[t["backend"]][t["seed"]]
 
-    fake_run.make(
+    fake_run.make_run(
         tmp_path, backends=["torch", "mindspore"], seeds=[0, 1, 2], failed=None, change=change
     )
-    assert say(tmp_path)["speed.ratio"] == [
+    assert findings_by_key(tmp_path)["speed.ratio"] == [
         "Training on mindspore took, in multiples of the time on torch: 1.75 (gd), 1.75 (sgd) "
         "and 3 (adam) (median over seeds of the ratio of training times)."
     ]
@@ -151,7 +157,7 @@ def test_best_learning_rate_and_batch_size(tmp_path: Path) -> None:
                 t["final_loss"] = {"0.001": 0.3, "0.01": 0.2, "0.1": 0.9}[t["arm"][7:]]
                 t["test_accuracy"] = 0.5
 
-    said = say(fake_run.make(tmp_path, arms=arms, failed=None, change=change))
+    said = findings_by_key(fake_run.make_run(tmp_path, arms=arms, failed=None, change=change))
     assert (
         "Best learning rate of adam on numpy, torch and mindspore among 0.001, 0.01 and 0.1: "
         "0.01, with a final training loss of 0.2 and 50.0 % test accuracy." in said["sweep.best"]
@@ -169,20 +175,20 @@ def test_a_rate_that_moves_with_the_batch_size_is_said(tmp_path: Path) -> None:
         f"sgd-b{size}": fake_run.arm("sgd", rate, size, 2, "batch-size")
         for size, rate in ((8, 0.01), (24, 0.05))
     }
-    said = say(fake_run.make(tmp_path, arms=arms))
+    said = findings_by_key(fake_run.make_run(tmp_path, arms=arms))
     assert "(0.01 and 0.05)" in said["sweep.rates"][0]
     assert "sweep.no_rates" in said
 
 
 def test_parity_sentences(tmp_path: Path) -> None:
-    said = say(fake_run.make(tmp_path))
+    said = findings_by_key(fake_run.make_run(tmp_path))
     assert said["parity.count"] == ["16 comparisons: 15 equal and 1 different."]
     assert said["parity.diverged"] == [
         "sgd, seed 1: torch and mindspore are different; first outside the envelope at update 12 "
         "in gradient conv1.weight: distance 4.0×10⁻³, envelope 8.0×10⁻⁷."
     ]
-    fake_run.make(tmp_path, different=None)
-    assert "parity.diverged" not in say(tmp_path)
+    fake_run.make_run(tmp_path, different=None)
+    assert "parity.diverged" not in findings_by_key(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -193,35 +199,35 @@ def test_parity_sentences(tmp_path: Path) -> None:
     ],
 )
 def test_headline(tmp_path: Path, different: tuple | None, tone: str, text: str) -> None:
-    run = load([fake_run.make(tmp_path, different=different)])
-    got, sentence = headline(run, Words("en"))
+    run = load([fake_run.make_run(tmp_path, different=different)])
+    got, sentence = headline(run, Messages("en"))
     assert got == tone
     assert sentence == f"numpy, torch and mindspore: {text}"
 
 
 def test_a_comparison_that_could_not_be_made(tmp_path: Path) -> None:
-    path = fake_run.make(tmp_path) / "parity.json"
+    path = fake_run.make_run(tmp_path) / "parity.json"
     parity = json.loads(path.read_text("utf-8"))
     pair = {"arm": "gd", "seed": 1, "a": "torch", "b": "mindspore"}
     parity["comparisons"].append(
         pair | {"verdict": "not comparable", "reason": "trial_missing", "evidence": {}}
     )
     path.write_text(json.dumps(parity), "utf-8")
-    assert say(tmp_path)["parity.incomparable"] == [
+    assert findings_by_key(tmp_path)["parity.incomparable"] == [
         "gd, seed 1: torch and mindspore are not comparable: a trial is missing or did not succeed."
     ]
-    assert "gd is not comparable" in headline(load([tmp_path]), Words("en"))[1]
+    assert "gd is not comparable" in headline(load([tmp_path]), Messages("en"))[1]
 
 
 def test_caveats_follow_the_run(tmp_path: Path) -> None:
-    said = say(fake_run.make(tmp_path / "a"))
+    said = findings_by_key(fake_run.make_run(tmp_path / "a"))
     for key in ("threads", "cores", "embedded", "quick", "seeds", "failed"):
         assert f"caveats.{key}" in said
     assert said["caveats.failed"] == ["1 of 18 trials did not succeed; means leave it out."]
-    other = fake_run.make(
+    other = fake_run.make_run(
         tmp_path / "b", seeds=[0], quick=False, notice=None, failed=None, parity=False
     )
-    said = say(other)
+    said = findings_by_key(other)
     for key in ("embedded", "quick", "seeds", "failed"):
         assert f"caveats.{key}" not in said
     assert "caveats.one_seed" in said
@@ -229,4 +235,4 @@ def test_caveats_follow_the_run(tmp_path: Path) -> None:
 
 
 def test_both_languages_say_the_same_with_the_same_numbers(tmp_path: Path) -> None:
-    same_in_both_languages(load([fake_run.make(tmp_path, arms=fake_run.MAIN | fake_run.SWEEP)]))
+    same_in_both_languages(load([fake_run.make_run(tmp_path, arms=fake_run.MAIN | fake_run.SWEEP)]))

@@ -1,4 +1,4 @@
-"""Key code is our own source as it stands, found without importing a framework."""
+"""Key code is quoted from our own source, found without importing a framework."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def squeeze(text: str) -> str:
 @pytest.mark.parametrize("rule", ["gd", "sgd", "adam", "adagrad", "rmsprop"])
 @pytest.mark.parametrize("framework", ["numpy", "torch", "mindspore"])
 def test_listings_are_the_files_own_lines(rule: str, framework: str) -> None:
-    (listing,) = code.listings(rule, [framework])
+    (listing,) = code.rule_listings(rule, [framework])
     assert listing.text, f"{listing.caption} has nothing to show"
     ast.parse(listing.text)
     root = Path(__file__).parents[2]
@@ -33,20 +33,20 @@ def test_listings_are_the_files_own_lines(rule: str, framework: str) -> None:
 
 @pytest.mark.parametrize("framework", ["numpy", "torch", "mindspore"])
 def test_shared_part_shows_the_native_entry_point(framework: str) -> None:
-    (listing,) = code.shared([framework])
-    assert f"def {code.HOMES[framework].shared}(" in listing.text
+    (listing,) = code.base_listings([framework])
+    assert f"def {code.HOMES[framework].base_method}(" in listing.text
 
 
 def test_a_rule_that_inherits_shows_its_parent() -> None:
-    (listing,) = code.listings("adamw", ["numpy"])
-    assert "# dualml/optim/adam.py" in listing.text
+    (listing,) = code.rule_listings("adamw", ["numpy"])
+    assert "# dualml/algorithms/optim/adam.py" in listing.text
     assert "decoupled = True" in listing.text
-    assert "def one(" in listing.text
+    assert "def update_param(" in listing.text
 
 
 def test_a_missing_package_is_an_empty_listing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(code.HOMES, "torch", code.Home("no_such_package", "step", None))
-    assert code.listings("adam", ["torch"])[0].text == ""
+    monkeypatch.setitem(code.HOMES, "torch", code.RuleSource("no_such_package", "step", None))
+    assert code.rule_listings("adam", ["torch"])[0].text == ""
 
 
 def test_highlighting_escapes() -> None:
@@ -54,10 +54,18 @@ def test_highlighting_escapes() -> None:
     assert "&lt;b&gt;" in code.highlight("x = '<b>'")
 
 
-@pytest.mark.parametrize(("text", "lines"), [
-    ("", 1), ("\nx = 1\n", 2), ("x = 1\n\n\n", 1), ("a\fb\n", 1), ("x\u2028y", 1), ("x\r\ny\rz", 3),
-    ("\'\'\'\n\n\'\'\'", 3),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("", 1),
+        ("\nx = 1\n", 2),
+        ("x = 1\n\n\n", 1),
+        ("a\fb\n", 1),
+        ("x\u2028y", 1),
+        ("x\r\ny\rz", 3),
+        ("'''\n\n'''", 3),
+    ],
+)
 def test_highlighting_takes_lines_as_python_does(text: str, lines: int) -> None:
     assert code.highlight(text).count('class="line"') == lines
 
@@ -71,7 +79,7 @@ def test_highlighting_keeps_every_line_and_its_indentation() -> None:
 
 
 def test_no_framework_is_imported(tmp_path: Path) -> None:
-    folder = fake_run.make(tmp_path)
+    folder = fake_run.make_run(tmp_path)
     script = (
         "import sys\nfrom pathlib import Path\nfrom dualml.report import render\n"
         f"render([Path({str(folder)!r})])\n"

@@ -10,9 +10,9 @@ import fake_run
 import numpy as np
 import pytest
 
-from dualml.errors import UserError
+from dualml.common.errors import UserError
+from dualml.experiment.store.load import load
 from dualml.report import render
-from dualml.store.load import load
 
 pytestmark = pytest.mark.whole
 
@@ -23,7 +23,7 @@ def edit(path: Path, **values: object) -> None:
 
 
 def test_curves_hold_the_records(tmp_path: Path) -> None:
-    run = load([fake_run.make(tmp_path)])
+    run = load([fake_run.make_run(tmp_path)])
     trial = run.select("adam", "torch")[0]
     expected = fake_run.curve("adam", fake_run.MAIN["adam"], "torch", 0)
     np.testing.assert_array_equal(trial.curves["loss"].value, expected)
@@ -44,7 +44,7 @@ FORMATS = [(2, "written by a newer dualml (format 2"), (None, "format: no versio
 
 @pytest.mark.parametrize(("value", "text"), FORMATS)
 def test_a_run_of_another_format_is_refused(tmp_path: Path, value: object, text: str) -> None:
-    edit(fake_run.make(tmp_path) / "run.json", format=value)
+    edit(fake_run.make_run(tmp_path) / "run.json", format=value)
     with pytest.raises(UserError, match=rf"run\.json: {re.escape(text)}"):
         render([tmp_path])
 
@@ -53,7 +53,7 @@ def test_a_run_of_another_format_is_refused(tmp_path: Path, value: object, text:
 def test_of_verdicts_of_another_format_the_page_tells(
     tmp_path: Path, value: object, text: str
 ) -> None:
-    edit(fake_run.make(tmp_path) / "parity.json", format=value)
+    edit(fake_run.make_run(tmp_path) / "parity.json", format=value)
     run = load([tmp_path])
     assert run.comparisons is None
     assert [line for line in run.unreadable if line.startswith(f"parity.json: {text}")]
@@ -61,7 +61,7 @@ def test_of_verdicts_of_another_format_the_page_tells(
 
 
 def test_a_broken_record_names_its_line(tmp_path: Path) -> None:
-    path = fake_run.make(tmp_path, failed=None) / "trials/sgd/torch/seed0/rank0.jsonl"
+    path = fake_run.make_run(tmp_path, failed=None) / "trials/sgd/torch/seed0/rank0.jsonl"
     lines = path.read_text("utf-8").splitlines()
     lines[4] = '{"metric": '
     path.write_text("\n".join(lines), "utf-8")
@@ -76,14 +76,14 @@ def test_a_broken_record_names_its_line(tmp_path: Path) -> None:
 
 
 def test_a_cut_last_line_is_left_out(tmp_path: Path) -> None:
-    path = fake_run.make(tmp_path) / "trials/sgd/torch/seed0/rank0.jsonl"
+    path = fake_run.make_run(tmp_path) / "trials/sgd/torch/seed0/rank0.jsonl"
     path.write_text(path.read_text("utf-8") + '{"metric": "lo', "utf-8")
     assert len(load([tmp_path]).select("sgd", "torch")[0].curves["loss"].step) == 500
 
 
 def test_folders_of_one_plan_stand_side_by_side(tmp_path: Path) -> None:
-    a = fake_run.make(tmp_path / "a", backends=["torch"], failed=None)
-    b = fake_run.make(tmp_path / "b", backends=["torch", "mindspore"], failed=None)
+    a = fake_run.make_run(tmp_path / "a", backends=["torch"], failed=None)
+    b = fake_run.make_run(tmp_path / "b", backends=["torch", "mindspore"], failed=None)
     run = load([a, b, a])
     assert run.backends == ["torch (a)", "torch (b)", "mindspore"]
     assert set(run.environment) == set(run.backends)
@@ -97,12 +97,12 @@ def test_folders_of_one_plan_stand_side_by_side(tmp_path: Path) -> None:
 
 
 def test_folders_of_other_plans_name_the_parts(tmp_path: Path) -> None:
-    a = fake_run.make(tmp_path / "a", failed=None)
-    b = fake_run.make(tmp_path / "b", failed=None, plan={"weights": "1", "order": "2"})
+    a = fake_run.make_run(tmp_path / "a", failed=None)
+    b = fake_run.make_run(tmp_path / "b", failed=None, plan={"weights": "1", "order": "2"})
     with pytest.raises(UserError, match=r"differ in: weights, order\."):
         render([a, b])
 
 
 def test_unknown_language(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="unknown language 'fr'"):
-        render([fake_run.make(tmp_path)], lang="fr")
+        render([fake_run.make_run(tmp_path)], lang="fr")

@@ -1,4 +1,4 @@
-"""Ranks that share one model in every mesh: bytes, messages and bubbles side by side."""
+"""Ranks that share a model in every mesh: bytes, messages and bubbles side by side."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import fake_splits
 import page_parts
 import pytest
 
-from dualml.model.zoo import model
-from dualml.report.topics.meshes import layouts, sent_by
-from dualml.split.pieces import Piece
-from dualml.store.load import load
-from dualml.store.run import Run
-from dualml.words import Words
-from dualml.words.numbers import quantity
+from dualml.algorithms.model.zoo import model
+from dualml.common.words import Messages
+from dualml.common.words.numbers import quantity
+from dualml.experiment.store.load import load
+from dualml.experiment.store.run import RunData
+from dualml.parallel.split.shards import TensorShard
+from dualml.report.topics.meshes import layouts, planned_bytes
 
 MESHES: dict[str, dict[str, Any]] = {
     "replicas": {"data": 4},
@@ -32,57 +32,66 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, split in MESHES.items():
         monkeypatch.setitem(fake_splits.ARMS, name, fake_splits.arm(4, split))
 
-    def counted(run: dict[str, Any]) -> None:
-        """The closed form on every rank; a rank has more activations the later it comes."""
+    def add_memory(run: dict[str, Any]) -> None:
+        """Give every rank the closed form's memory; later ranks have more activations."""
         for trial in run["trials"]:
             if trial["arm"] in MESHES:
                 plan = fake_splits.plan_of(fake_splits.ARMS[trial["arm"]])
-                sizes = [sum(map(size, plan.views(rank)[1].values())) for rank in range(4)]
+                sizes = [sum(map(size, plan.rank_stages(rank)[1].values())) for rank in range(4)]
                 trial["device_memory"] = [
-                    {"parameters": n, "weights": 4 * n, "gradients": 4 * n, "state": 0,
-                     "activations": rank * 1000} for rank, n in enumerate(sizes)
-                ]  # fmt: skip
+                    {
+                        "parameters": n,
+                        "weights": 4 * n,
+                        "gradients": 4 * n,
+                        "state": 0,
+                        "activations": rank * 1000,
+                    }
+                    for rank, n in enumerate(sizes)
+                ]
 
     arms = ["deep", *MESHES]
-    return fake_splits.make(tmp_path, arms=arms, backends=("torch",), change=counted)
+    return fake_splits.make_run(tmp_path, arms=arms, backends=("torch",), change=add_memory)
 
 
-def size(piece: Piece) -> int:
-    return math.prod(piece.local)
+def size(piece: TensorShard) -> int:
+    return math.prod(piece.local_shape)
 
 
 @pytest.fixture
-def run(folder: Path) -> Run:
+def run(folder: Path) -> RunData:
     return load([folder])
 
 
-def row(run: Run, mesh: str) -> dict[str, Any]:
-    table = page_parts.evidence_tables(run, "meshes", Words("en"))["meshes"]
+def row(run: RunData, mesh: str) -> dict[str, Any]:
+    table = page_parts.evidence_tables(run, "meshes", Messages("en"))["meshes"]
     (line,) = [line for line in table.cells if line[0].text == mesh]
     return dict(zip([c.label for c in table.columns], line, strict=True))
 
 
-def test_every_mesh_stands_beside_its_closed_form(run: Run) -> None:
+def test_every_mesh_stands_beside_its_closed_form(run: RunData) -> None:
     assert [x.arm.name for x in layouts(run)] == list(MESHES)
     for x in layouts(run):
-        assert x.counted == x.closed
+        assert x.counted_bytes == x.closed_form_bytes
     assert row(run, "4 × 1 × 1")["activations"].text == quantity(3000 / MIB)
     assert row(run, "1 × 4 × 1")["idle, in theory"].text == "42.9"  # 3 of 4 + 3 ticks
     assert row(run, "1 × 1 × 4")["idle, in theory"].text == "–"
     assert row(run, "1 × 2 × 2")["verdict"].text == "✓ equal"
 
 
-def test_what_a_rank_sends_in_closed_form(run: Run) -> None:
+def test_what_a_rank_sends_in_closed_form(run: RunData) -> None:
     by_name = {x.arm.name: x for x in layouts(run)}
     weights = 4 * sum(rank["elements"] for rank in by_name["stages"].arm.plan["ranks"])
-    assert by_name["replicas"].sent == pytest.approx(1.5 * weights)  # 2 (N − 1)/N
+    assert by_name["replicas"].max_planned_bytes == pytest.approx(1.5 * weights)  # 2 (N − 1)/N
     stages = by_name["stages"].arm.plan
     # A stage in the middle sends activations on and gradients back, each of the whole batch.
-    assert sent_by(stages, 1) == sum(x["nbytes"] for x in stages["links"] if x["source"] == 1)
-    assert sent_by(stages, 0) == fake_splits.BATCH * 4 * width(stages, 0)
+    assert planned_bytes(stages, 1) == sum(x["nbytes"] for x in stages["links"] if x["source"] == 1)
+    assert planned_bytes(stages, 0) == fake_splits.BATCH * 4 * width(stages, 0)
     slices = by_name["slices"].arm.plan
-    assert sent_by(slices, 0) == 1.5 * sum(c["nbytes"] for c in slices["meetings"])
-    assert sent_by({"meetings": [{"ranks": [0, 1], "kind": "unheard-of", "nbytes": 1}]}, 0) is None
+    assert planned_bytes(slices, 0) == 1.5 * sum(c["nbytes"] for c in slices["meetings"])
+    assert (
+        planned_bytes({"meetings": [{"ranks": [0, 1], "kind": "unheard-of", "nbytes": 1}]}, 0)
+        is None
+    )
 
 
 def width(plan: Any, stage: int) -> int:
@@ -91,18 +100,18 @@ def width(plan: Any, stage: int) -> int:
     return int(n)
 
 
-def test_the_ends_are_said(folder: Path, run: Run) -> None:
-    said = page_parts.say(folder)
+def test_the_ends_are_said(folder: Path, run: RunData) -> None:
+    said = page_parts.findings_by_key(folder)
     assert said["meshes.equal"] == ["4 of 4 meshes of 4 ranks train what one rank trains."]
     assert "most as 4 × 1 × 1" in said["meshes.held"][0]
     assert "most as 4 × 1 × 1" in said["meshes.sent"][0]
     page_parts.same_in_both_languages(run)
-    (figure,) = page_parts.evidence_figures(run, "meshes", Words("en"))
+    (figure,) = page_parts.evidence_figures(run, "meshes", Messages("en"))
     assert figure.panels[0] is not None
     assert list(figure.panels[0].y.names) == list(MESHES)
 
 
 def test_two_meshes_are_no_comparison(tmp_path: Path) -> None:
-    run = load([fake_splits.make(tmp_path, arms=["deep", "one-4", "inside"])])
+    run = load([fake_splits.make_run(tmp_path, arms=["deep", "one-4", "inside"])])
     assert layouts(run) == []
-    assert not page_parts.evidence(run, "meshes", Words("en"))
+    assert not page_parts.evidence(run, "meshes", Messages("en"))

@@ -1,4 +1,4 @@
-"""The table of methods: the time of an update beside its closed form."""
+"""The table of methods: the time of an update next to its closed form."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 import fake_run
 import pytest
 
-from dualml.report.methods import Way
+from dualml.common.words import Messages
+from dualml.experiment.store.load import load
+from dualml.experiment.store.run import RunData
+from dualml.report.methods import MethodResult
 from dualml.report.topics.methods import evidence
-from dualml.store.load import load
-from dualml.store.run import Run
-from dualml.words import Words
 
 PLAIN = fake_run.MAIN["adam"]
 ARMS = {
@@ -23,8 +23,8 @@ ARMS = {
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
-    """One process has two threads; each of two processes has what the trial recorded."""
+def run(tmp_path: Path) -> RunData:
+    """A run: one process has two threads; two processes each have what the trial recorded."""
 
     def change(content: dict) -> None:
         for trial in content["trials"]:
@@ -32,10 +32,16 @@ def run(tmp_path: Path) -> Run:
             if trial["arm"] == "shared":
                 trial |= {"world_size": 2, "threads": 1}
 
-    folder = fake_run.make(
-        tmp_path / "run", arms=ARMS, backends=("torch",), seeds=(0,), failed=None,
-        different=None, parity=False, change=change,
-    )  # fmt: skip
+    folder = fake_run.make_run(
+        tmp_path / "run",
+        arms=ARMS,
+        backends=("torch",),
+        seeds=(0,),
+        failed=None,
+        different=None,
+        parity=False,
+        change=change,
+    )
     return load([folder])
 
 
@@ -43,17 +49,17 @@ def run(tmp_path: Path) -> Run:
     ("arm", "ratio"),
     [("again", 4 / 3), ("shared", 1.0), ("lower", None), ("single", None)],
 )
-def test_an_update_by_its_passes_and_threads(run: Run, arm: str, ratio: float | None) -> None:
-    found = Way(run, arm, "torch").closed_ratio
+def test_an_update_by_its_passes_and_threads(run: RunData, arm: str, ratio: float | None) -> None:
+    found = MethodResult(run, arm, "torch").closed_form_ratio
     assert found == (ratio if ratio is None else pytest.approx(ratio))
 
 
-def test_threads_of_more_cores_share_the_work(run: Run) -> None:
+def test_threads_of_more_cores_share_the_work(run: RunData) -> None:
     trial = next(t for t in run.trials if t.arm == "shared")
     object.__setattr__(trial, "threads", 2)
-    assert Way(run, "shared", "torch").closed_ratio == pytest.approx(0.5)
+    assert MethodResult(run, "shared", "torch").closed_form_ratio == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(("lang", "said"), [("en", "closed form"), ("zh", "理论值")])
-def test_the_table_shows_it_beneath_the_measured(run: Run, lang: str, said: str) -> None:
-    assert f"{said} 1.33" in str(list(evidence(run, Words(lang))))
+def test_the_table_shows_it_beneath_the_measured(run: RunData, lang: str, said: str) -> None:
+    assert f"{said} 1.33" in str(list(evidence(run, Messages(lang))))

@@ -10,17 +10,17 @@ from pathlib import Path
 import fake_run
 import pytest
 
+from dualml.common.words import LANGUAGES, Messages, load_messages
 from dualml.report import render
 from dualml.report.draw import script
 from dualml.report.mathml import mathml
 from dualml.report.topics import principle
-from dualml.words import LANGUAGES, Words, table
 
 pytestmark = pytest.mark.whole
 
 
 class Page(HTMLParser):
-    """Visible text by element, all attributes, and whether the tags close in order."""
+    """An HTML parser: visible text by element, all attributes, and whether tags close in order."""
 
     VOID = {"meta", "link", "br", "img", "hr", "input"}  # noqa: RUF012
 
@@ -57,7 +57,7 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     arms = fake_run.MAIN | fake_run.SWEEP
-    return fake_run.make(tmp_path_factory.mktemp("run"), arms=arms)
+    return fake_run.make_run(tmp_path_factory.mktemp("run"), arms=arms)
 
 
 @pytest.fixture(scope="module", params=LANGUAGES)
@@ -137,11 +137,11 @@ def test_accessibility(pages: tuple[str, Path]) -> None:
 
 def test_no_english_in_the_chinese_page(tmp_path: Path) -> None:
     """The texts of the English page do not appear in the Chinese one."""
-    folder = fake_run.make(tmp_path / "run", arms=fake_run.MAIN | fake_run.SWEEP, failed=None)
+    folder = fake_run.make_run(tmp_path / "run", arms=fake_run.MAIN | fake_run.SWEEP, failed=None)
     text = Page(render([folder], tmp_path, "zh")[0].read_text("utf-8")).text("code", "svg")
-    for key, english in table("en").items():
+    for key, english in load_messages("en").items():
         literal = max((part[0] for part in string.Formatter().parse(english)), key=len, default="")
-        if len(literal) > 12 and english != table("zh")[key] and "SHA" not in literal:
+        if len(literal) > 12 and english != load_messages("zh")[key] and "SHA" not in literal:
             assert literal.strip() not in text, key
 
 
@@ -153,7 +153,7 @@ def test_text_of_the_run_cannot_become_markup(tmp_path: Path) -> None:
         run["environment"]["torch"]["device"] = "<i>device</i>"
         run["data"]["notice"] = "<u>notice</u>"
 
-    paths = render([fake_run.make(tmp_path, reason=evil, change=change)])
+    paths = render([fake_run.make_run(tmp_path, reason=evil, change=change)])
     html, markdown = (p.read_text("utf-8") for p in paths[:2])
     html = html.replace(f"<script>\n{script()}</script>", "")
     assert "&lt;script&gt;alert(1)&lt;/script&gt; | `x`" in html
@@ -165,18 +165,18 @@ def test_text_of_the_run_cannot_become_markup(tmp_path: Path) -> None:
 
 
 def test_the_failed_trial_is_shown_with_its_reason(tmp_path: Path) -> None:
-    paths = render([fake_run.make(tmp_path)])
+    paths = render([fake_run.make_run(tmp_path)])
     for path in paths[:2]:
         text = path.read_text("utf-8")
         assert fake_run.REASON in text
         assert "17 of 18 trials succeeded" in text
-    assert "All 18 trials succeeded" in render([fake_run.make(tmp_path, failed=None)])[0].read_text(
-        "utf-8"
-    )
+    assert "All 18 trials succeeded" in render([fake_run.make_run(tmp_path, failed=None)])[
+        0
+    ].read_text("utf-8")
 
 
 def test_without_parity(tmp_path: Path) -> None:
-    paths = render([fake_run.make(tmp_path, parity=False)])
+    paths = render([fake_run.make_run(tmp_path, parity=False)])
     text = paths[0].read_text("utf-8")
     assert "this run folder has no parity.json" in text
     assert 'id="table-parity"' not in text
@@ -188,7 +188,7 @@ def test_a_run_in_which_everything_failed(tmp_path: Path) -> None:
         for trial in run["trials"]:
             trial |= {"status": "failed", "reason": "killed", "test_accuracy": None}
 
-    path = fake_run.make(tmp_path, change=change, parity=False)
+    path = fake_run.make_run(tmp_path, change=change, parity=False)
     assert "nothing can be said about convergence" in render([path])[0].read_text("utf-8")
 
 
@@ -216,7 +216,7 @@ RICH = {
 
 
 def formulas(optimizer: dict[str, object]) -> tuple[str, ...]:
-    known, source = principle.rule(optimizer)
+    known, source = principle.rule_formulas(optimizer)
     assert source
     return known
 
@@ -240,7 +240,7 @@ def test_mathml_refuses_what_it_does_not_know() -> None:
 
 
 def test_plural_and_lists() -> None:
-    en, zh = Words("en"), Words("zh")
+    en, zh = Messages("en"), Messages("zh")
     assert [en.count("update", n) for n in (0, 1, 2000)] == [
         "0 updates",
         "1 update",

@@ -11,27 +11,27 @@ import pytest
 from page_parts import page, row, sections, tables
 from test_report_page import Page, rows
 
-from dualml.aggregation import ASYNCHRONOUS, STRATEGIES
-from dualml.registry import source_of
+from dualml.common.registry import cited_source
+from dualml.common.words import LANGUAGES, Messages
+from dualml.common.words.numbers import nbytes
+from dualml.experiment.store.load import load
+from dualml.parallel.aggregation import ASYNCHRONOUS, STRATEGIES
 from dualml.report import machine, ranks, render
-from dualml.report.blocks import Card, Prose, Row, Section, Table, walk
-from dualml.report.figure import Bar, Figure, Line
-from dualml.report.fits import fitted
-from dualml.report.measured import at_once, measured
+from dualml.report.blocks import Card, Prose, RowBlock, SectionBlock, Table, walk
+from dualml.report.collective_timing import collective_measurements, uncrowded_measurements
+from dualml.report.figure import Bar, Figure, LineMark
+from dualml.report.fits import predict_seconds
 from dualml.report.topics import combination, principle, schedules
-from dualml.store.load import load
-from dualml.words import LANGUAGES, Words
-from dualml.words.numbers import nbytes
 
 pytestmark = pytest.mark.whole
 
 B = TypeVar("B")
-EN = Words("en")
+EN = Messages("en")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return fake_ranks.make(tmp_path_factory.mktemp("ranks"))
+    return fake_ranks.make_run(tmp_path_factory.mktemp("ranks"))
 
 
 def table(folder: Path, name: str) -> Table:
@@ -43,7 +43,7 @@ def blocks(folder: Path, kind: type[B]) -> list[B]:
 
 
 def cells(made: Table, *texts: str) -> list[str]:
-    """Texts of the one row that holds all of these."""
+    """Return the texts of the only row that contains all of these texts."""
     return list(row(made, *texts).values())
 
 
@@ -56,7 +56,7 @@ def test_arms_are_held_against_the_right_ones(folder: Path) -> None:
     assert run.contrast.without_slow_node("slow-ring") in ("ring-n2", "base-ring")
     assert ranks.handicap(run, "slow-ring") == "compute"
     assert ranks.handicap_text(run, "slow-late", EN) == "rank 1: computing × 4, from update 51 on"
-    assert machine.crowded(run) == [("torch", 4, 2, 2), ("mindspore", 4, 2, 2)]
+    assert machine.oversubscribed_backends(run) == [("torch", 4, 2, 2), ("mindspore", 4, 2, 2)]
     assert machine.vector_bytes(run) == 4 * 51_902
 
 
@@ -65,12 +65,12 @@ def test_a_base_of_another_length_is_better_than_none(tmp_path: Path) -> None:
         run["experiment"]["arms"]["base-ring"]["epochs"] = 2
 
     arms = ["single", "base-ring", "slow-ring"]
-    run = load([fake_ranks.make(tmp_path, arms=arms, change=longer)])
+    run = load([fake_ranks.make_run(tmp_path, arms=arms, change=longer)])
     assert run.contrast.without_slow_node("slow-ring") == "base-ring"
 
 
 def test_arms_that_combine_otherwise_have_their_plain_arm(folder: Path) -> None:
-    rules = {arm: (rule, other) for arm, rule, other in combination.held(load([folder]))}
+    rules = {arm: (rule, other) for arm, rule, other in combination.compared_arms(load([folder]))}
     assert rules == {
         "sum": ("sum", "all-reduce-n2"),
         "sum-lr-over-n": ("sum", "all-reduce-n2"),
@@ -86,31 +86,43 @@ def test_arms_that_combine_otherwise_have_their_plain_arm(folder: Path) -> None:
 
 def test_measurements_and_fits(folder: Path) -> None:
     run = load([folder])
-    every = measured(run)
+    every = collective_measurements(run)
     assert [(m.backend, m.n) for m in every] == [
-        ("torch", 2), ("torch", 4), ("mindspore", 2), ("mindspore", 4),
-    ]  # fmt: skip
-    assert [m.n for m in at_once(run, every)] == [2, 2]  # on two cores
+        ("torch", 2),
+        ("torch", 4),
+        ("mindspore", 2),
+        ("mindspore", 4),
+    ]
+    assert [m.n for m in uncrowded_measurements(run, every)] == [2, 2]  # on two cores
     for m in every:
         assert "neighbour" not in m.competing(1024)
         for (strategy, size), line in m.rows.items():
-            seconds = fitted(run, m.backend, m.n, strategy, size)
+            seconds = predict_seconds(run, m.backend, m.n, strategy, size)
             assert seconds == pytest.approx(line["seconds"], rel=1e-6)
     assert [nbytes(b) for b in (1000, 1024, 1.5 * 2**20, 2**30)] == [
-        "1,000 B", "1 KiB", "1.5 MiB", "1 GiB",
-    ]  # fmt: skip
+        "1,000 B",
+        "1 KiB",
+        "1.5 MiB",
+        "1 GiB",
+    ]
 
 
 # --- tables ---------------------------------------------------------------------------------------
 
 
 def test_the_first_table_answers(folder: Path) -> None:
-    """Short and long vectors on each framework, the fastest first, and what a slow node costs."""
+    """The sentences compare short and long vectors per framework, fastest first, and give the cost
+    of a slow node."""
     made = table(folder, "fastest")
     assert [c.label for c in made.columns] == [
-        "strategy", "torch, 1 KiB", "torch, 1 MiB", "mindspore, 1 KiB", "mindspore, 1 MiB",
-        "torch, one slow node", "mindspore, one slow node",
-    ]  # fmt: skip
+        "strategy",
+        "torch, 1 KiB",
+        "torch, 1 MiB",
+        "mindspore, 1 KiB",
+        "mindspore, 1 MiB",
+        "torch, one slow node",
+        "mindspore, one slow node",
+    ]
     rows = [[cell.text for cell in line] for line in made.cells]
     assert sorted(float(r[2]) for r in rows) == [float(r[2]) for r in rows]
     assert set(fake_ranks.STRATEGIES) - {"neighbour"} == {r[0] for r in rows}
@@ -118,7 +130,7 @@ def test_the_first_table_answers(folder: Path) -> None:
     assert [(c.text, c.note) for c in ring[5:]] == [("2.8", "rank 1: computing × 4")] * 2
     assert [c.tone for c in next(iter(made.cells))[1:5]] == ["good"] * 4
     summary = page(folder).blocks[0]
-    assert isinstance(summary, Section)
+    assert isinstance(summary, SectionBlock)
     assert made in list(walk(summary.blocks))
 
 
@@ -145,8 +157,17 @@ def test_bandwidths_as_nccl_tests_define_them(folder: Path) -> None:
 def test_bytes_counted_closed_and_on_the_wire(folder: Path) -> None:
     made = table(folder, "traffic")
     assert cells(made, "tree", "torch", "4") == [
-        "tree", "torch", "4", "2", "2", "2,097,152", "2,097,152", "6,291,456", "6,291,456", "1",
-    ]  # fmt: skip
+        "tree",
+        "torch",
+        "4",
+        "2",
+        "2",
+        "2,097,152",
+        "2,097,152",
+        "6,291,456",
+        "6,291,456",
+        "1",
+    ]
     native = cells(made, "all_reduce", "mindspore", "4")
     assert native[3] == native[5] == "inside"
     assert native[-1] == "2"
@@ -211,26 +232,26 @@ def test_settings_say_what_the_ranks_do(folder: Path, tmp_path: Path) -> None:
 
 def test_every_strategy_has_its_card(folder: Path) -> None:
     run = load([folder])
-    made = {b.title: b for b in principle.strategies(run, EN) if isinstance(b, Card)}
+    made = {b.title: b for b in principle.strategy_cards(run, EN) if isinstance(b, Card)}
     assert set(made) == {*fake_ranks.STRATEGIES, fake_ranks.ASYNC}
     texts = {name: [b.text for b in c.blocks if isinstance(b, Prose)] for name, c in made.items()}
     assert any("Patarasuk & Yuan 2009" in text for text in texts["ring"])
     assert (
         "n = 4: 4 steps; the busiest rank sends 2 messages and 2 S, all ranks together 6 S."
     ) in texts["tree"]
-    assert principle.counts("ring", 4, EN).startswith(
+    assert principle.schedule_counts("ring", 4, EN).startswith(
         "n = 4: 6 steps; the busiest rank sends 6 messages and"
     )
     for name in (*STRATEGIES, ASYNCHRONOUS):
         assert len(principle.formulas(name)) == 3
         assert EN(f"strategy.{name}")
         if name not in ("all_reduce", "all_gather", "reduce_broadcast"):
-            assert source_of(principle.kind(name)), name
+            assert cited_source(principle.strategy_class(name)), name
 
 
 def test_schedules_are_drawn_once(folder: Path) -> None:
     (shown,) = schedules.evidence(load([folder]), EN)
-    assert isinstance(shown, Row)
+    assert isinstance(shown, RowBlock)
     made = {f.name: f for f in shown.blocks if isinstance(f, Figure)}
     assert set(made) == {"schedule-all-reduce", "schedule-reduce-broadcast", "schedule-neighbour"}
     assert made["schedule-all-reduce"].alt == (
@@ -240,7 +261,7 @@ def test_schedules_are_drawn_once(folder: Path) -> None:
 
 
 def test_curves_of_strategies_and_of_other_rules(folder: Path) -> None:
-    """Arms that differ in the strategy alone are called by it, others by their own names."""
+    """Arms that differ only in the strategy are labelled by it, others by their own names."""
     made = {f.name: f for f in blocks(folder, Figure)}
     owners = {
         name: {mark.owner for panel in made[name].panels if panel for mark in panel.marks}
@@ -253,7 +274,7 @@ def test_curves_of_strategies_and_of_other_rules(folder: Path) -> None:
 
 
 def test_slow_ranks_beside_healthy_ones(folder: Path) -> None:
-    """Panels of one handicap share their scale; the slow rank is marked."""
+    """Panels of one handicap share their scale, and the slow rank is marked."""
     made = {f.name: f for f in blocks(folder, Figure)}
     panels = [panel for panel in made["bottleneck-torch"].panels if panel]
     assert [panel.title for panel in panels] == ["slow-ring", "slow-late"]
@@ -263,26 +284,29 @@ def test_slow_ranks_beside_healthy_ones(folder: Path) -> None:
     assert bars == {f"{p}_s{s}" for p in ("compute", "wait", "transfer") for s in ("", "-without")}
     (panel,) = made["slowdown"].panels
     assert panel is not None
-    points = {(m.owner.backend, m.owner.series): list(m.x) for m in panel.marks
-              if isinstance(m, Line) and not m.joined}  # fmt: skip
+    points = {
+        (m.owner.backend, m.owner.series): list(m.x)
+        for m in panel.marks
+        if isinstance(m, LineMark) and not m.joined
+    }
     assert points["torch", ""][0] == pytest.approx(2.8)
     assert points["torch", "predicted"][0] == pytest.approx(3.5)
 
 
 def test_a_strategy_of_others_has_a_name_and_a_colour(tmp_path: Path) -> None:
-    """Of a newer version, or registered by somebody else: it is measured, trained and drawn."""
+    """An unknown strategy, of a newer version or a plugin, is measured, trained and drawn."""
 
     def rename(run: dict) -> None:
         arms = run["experiment"]["arms"]
         arms["ring-n2"] = {**arms["ring-n2"], "aggregation": {"strategy": "gossip"}}
 
-    folder = fake_ranks.make(tmp_path, change=rename)
+    folder = fake_ranks.make_run(tmp_path, change=rename)
     for path in folder.glob("trials/micro-*/*/seed0/collectives.json"):
         path.write_text(path.read_text("utf-8").replace('"ring"', '"gossip"'), "utf-8")
     html = render([folder])[0].read_text("utf-8")
     assert "gossip" in html
     made = {f.name: f for f in blocks(folder, Figure)}
-    keys = {key.name: key for key in made["collectives"].keys if key.of == "series"}
+    keys = {key.name: key for key in made["collectives"].keys if key.kind == "series"}
     assert keys["gossip"].color
     assert keys["gossip"].marker
     assert keys["gossip"].color not in {k.color for n, k in keys.items() if n != "gossip"}
@@ -298,16 +322,37 @@ def test_the_whole_page(folder: Path, tmp_path: Path, lang: str) -> None:
     ids = [value for _, key, value in page.attributes if key == "id"]
     assert len(ids) == len(set(ids))
     names = [i.removeprefix("figure-") for i in ids if i.startswith("figure-")]
-    for name in ("fastest", "collectives", "predictions", "communication", "bottleneck-torch",
-                 "slowdown", "serial-distance", "ranks-strategies", "ranks-reduce"):  # fmt: skip
+    for name in (
+        "fastest",
+        "collectives",
+        "predictions",
+        "communication",
+        "bottleneck-torch",
+        "slowdown",
+        "serial-distance",
+        "ranks-strategies",
+        "ranks-reduce",
+    ):
         assert name in names
     for name in names:
         assert f"](figures/{name}.svg)" in markdown
         assert (tmp_path / f"figures/{name}.svg").is_file()
-    topics = ("collectives", "traffic", "native", "predictions", "training", "combination",
-              "bottleneck", "staleness")  # fmt: skip
+    topics = (
+        "collectives",
+        "traffic",
+        "native",
+        "predictions",
+        "training",
+        "combination",
+        "bottleneck",
+        "staleness",
+    )
     assert [name for name in sections(text) if name in topics] == list(topics)
-    for file in ("aggregation/ring.py", "aggregation/parallel.py", "dualml_torch/communicator.py"):
+    for file in (
+        "aggregation/ring.py",
+        "aggregation/parallel.py",
+        "dualml_torch/algorithms/communicator.py",
+    ):
         assert file in text
         assert file in markdown
     assert render([folder], tmp_path / "again", lang)[0].read_text("utf-8") == text

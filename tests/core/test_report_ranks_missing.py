@@ -7,11 +7,11 @@ from pathlib import Path
 
 import fake_ranks
 import pytest
-from page_parts import say
+from page_parts import findings_by_key
 from test_report_page import Page, rows
 
+from dualml.experiment.store.load import load
 from dualml.report import render
-from dualml.store.load import load
 
 pytestmark = pytest.mark.whole
 
@@ -31,13 +31,15 @@ SUBSETS = [
 @pytest.mark.parametrize("costs", [True, False])
 def test_any_subset_makes_a_page(tmp_path: Path, arms: list[str], costs: bool) -> None:
     backends = ["torch"] if costs else ["numpy", "torch"]
-    folder = fake_ranks.make(tmp_path, arms=arms, backends=backends, costs=costs, parity=not costs)
+    folder = fake_ranks.make_run(
+        tmp_path, arms=arms, backends=backends, costs=costs, parity=not costs
+    )
     text = render([folder])[0].read_text("utf-8")
     Page(text)
     for name in re.findall(r'<table id="table-([^"]+)"', text):
         assert rows(text, name), name  # no table without a row
     if arms == ["slow-ring"]:
-        assert "bottleneck.no_base" in say(folder)
+        assert "bottleneck.no_base" in findings_by_key(folder)
     trained = [a for a in arms if "micro" not in a]
     assert ("<code>sgd</code>" in text) == bool(trained)
 
@@ -50,7 +52,7 @@ def test_everything_failed(tmp_path: Path, status: str) -> None:
             trial |= {"status": status, "reason": "no process groups", "how": {}}
             trial |= dict.fromkeys(keys)
 
-    folder = fake_ranks.make(tmp_path, change=fail, costs=False, parity=False)
+    folder = fake_ranks.make_run(tmp_path, change=fail, costs=False, parity=False)
     text = render([folder])[0].read_text("utf-8")
     assert len(rows(text, "failures")) == 34
     assert '<section id="bottleneck"' not in text
@@ -62,19 +64,19 @@ def test_ranks_whose_times_are_lost(tmp_path: Path) -> None:
             for key in ("ranks", "communication_share", "how", "train_s"):
                 trial.pop(key, None)
 
-    folder = fake_ranks.make(tmp_path, change=lose, costs=False)
+    folder = fake_ranks.make_run(tmp_path, change=lose, costs=False)
     for path in folder.glob("trials/*/*/*/rank*.times.npz"):
         path.unlink()
     for path in folder.glob("trials/*/*/*/collectives.json"):
         path.unlink()
     text = render([folder])[0].read_text("utf-8")
     assert "figure-communication" not in text
-    assert "training.steps" not in say(folder)
+    assert "training.steps" not in findings_by_key(folder)
 
 
 def test_folders_of_two_backends_join(tmp_path: Path) -> None:
-    a = fake_ranks.make(tmp_path / "a", backends=["torch"])
-    b = fake_ranks.make(tmp_path / "b", backends=["torch", "mindspore"])
+    a = fake_ranks.make_run(tmp_path / "a", backends=["torch"])
+    b = fake_ranks.make_run(tmp_path / "b", backends=["torch", "mindspore"])
     run = load([a, b])
     assert {s.backend for s in run.serial} == {"torch (a)", "torch (b)", "mindspore"}
     assert {f["backend"] for f in run.cost["fits"]} == {"torch (a)", "torch (b)", "mindspore"}

@@ -1,4 +1,4 @@
-"""Split models in the report: what is on the page, and which arms a chapter needs."""
+"""Split models in the report: the contents of the page, and the arms that a chapter needs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from page_parts import page, sections, tables
 from test_report_page import Page, rows
 
+from dualml.common.words import LANGUAGES, Messages
 from dualml.report import render
-from dualml.report.blocks import Card, Code, Fold, Notice, Section, Verdict, walk
+from dualml.report.blocks import Card, Code, Fold, Notice, SectionBlock, VerdictBlock, walk
 from dualml.report.draw import draw
 from dualml.report.figure import Figure
-from dualml.words import LANGUAGES, Words
 
 pytestmark = pytest.mark.whole
 
@@ -26,7 +26,7 @@ CHAPTERS = [
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return fake_splits.make(tmp_path_factory.mktemp("splits"))
+    return fake_splits.make_run(tmp_path_factory.mktemp("splits"))
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
@@ -36,7 +36,7 @@ def test_the_page_has_every_chapter(folder: Path, tmp_path: Path, lang: str) -> 
     assert [name for name in sections(html) if name in CHAPTERS] == CHAPTERS
     for name in re.findall(r'<table id="table-([^"]+)"', html):
         assert rows(html, name), name
-    words = Words(lang)
+    words = Messages(lang)
     for heading in ("splitting", "plans", "orders", "split_serial"):
         assert words(f"topic.{heading}") in html
         assert words(f"topic.{heading}") in markdown
@@ -46,12 +46,12 @@ def test_the_page_has_every_chapter(folder: Path, tmp_path: Path, lang: str) -> 
 
 def test_nothing_is_said_of_aggregation(folder: Path) -> None:
     made = page(folder)
-    anchors = {block.name for block in walk(made.blocks) if isinstance(block, Section | Fold)}
+    anchors = {block.name for block in walk(made.blocks) if isinstance(block, SectionBlock | Fold)}
     assert {"split_serial", "splits", "bubble", "slow_link", "pays"} <= anchors
     assert not anchors & {"combining", "strategies", "schedules"}
     assert not anchors & {"training", "bottleneck", "scaling", "modes", "serial"}
     assert "aggregation" not in tables(made)
-    verdict = next(block for block in walk(made.blocks) if isinstance(block, Verdict))
+    verdict = next(block for block in walk(made.blocks) if isinstance(block, VerdictBlock))
     assert "Split model = whole model: 33 of 33 equal." in verdict.text
 
 
@@ -72,8 +72,11 @@ def test_principle_and_code(folder: Path) -> None:
     assert [f.name for f in folds["orders"].blocks if isinstance(f, Figure)] == [
         *("grid-naive", "grid-gpipe", "grid-one-4", "grid-inter")
     ]
-    code = {s.title: list(walk(s.blocks)) for s in walk(folds["split_code"].blocks)
-            if isinstance(s, Section)}  # fmt: skip
+    code = {
+        s.title: list(walk(s.blocks))
+        for s in walk(folds["split_code"].blocks)
+        if isinstance(s, SectionBlock)
+    }
     both = code["Forward and backward of a segment in each framework"]
     assert [x.who for x in both if isinstance(x, Code)] == ["torch", "mindspore"]
     assert not any(isinstance(x, Notice) for listings in code.values() for x in listings)
@@ -95,7 +98,7 @@ SUBSETS = {
 
 @pytest.mark.parametrize("chosen", SUBSETS)
 def test_a_chapter_needs_its_arms(tmp_path: Path, chosen: str) -> None:
-    folder = fake_splits.make(tmp_path, arms=chosen.split(","), backends=["torch"])
+    folder = fake_splits.make_run(tmp_path, arms=chosen.split(","), backends=["torch"])
     text = render([folder])[0].read_text("utf-8")
     Page(text)
     found = [c for c in sections(text) if c in CHAPTERS]

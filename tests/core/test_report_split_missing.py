@@ -7,11 +7,11 @@ from pathlib import Path
 
 import fake_splits
 import pytest
-from page_parts import say
+from page_parts import findings_by_key
 from test_report_page import Page, rows
 
+from dualml.experiment.store.load import load
 from dualml.report import render
-from dualml.store.load import load
 
 pytestmark = pytest.mark.whole
 
@@ -31,19 +31,19 @@ def page(folder: Path, lang: str = "en") -> str:
 @pytest.mark.parametrize("timelines", [True, False])
 def test_files_that_are_not_there(tmp_path: Path, plan: bool, timelines: bool, lang: str) -> None:
     backends = ["torch"] if plan else ["numpy", "torch", "mindspore"]
-    folder = fake_splits.make(
+    folder = fake_splits.make_run(
         tmp_path, arms=SOME, backends=backends, plan=plan, timelines=timelines
     )
     text = page(folder, lang)
     assert ("figure-plan-inside" in text) == plan
     assert ('<section id="timelines"' in text) == timelines
     assert '<section id="split_times"' in text
-    said = say(folder, lang)
+    said = findings_by_key(folder, lang)
     assert ("pays.no_messages" in said) == plan  # without a plan no model is known
 
 
 def test_one_rank_left_no_timeline(tmp_path: Path) -> None:
-    folder = fake_splits.make(tmp_path, arms=["deep", "one-4"], backends=["torch"])
+    folder = fake_splits.make_run(tmp_path, arms=["deep", "one-4"], backends=["torch"])
     (folder / "trials/one-4/torch/seed0/rank1.timeline.npz").unlink()
     (trial,) = load([folder]).select("one-4")
     assert [len(t["step"]) > 0 for t in trial.timelines] == [True, False]
@@ -58,7 +58,7 @@ def test_trials_that_did_not_succeed(tmp_path: Path) -> None:
             if trial["arm"] != "one-4" or trial["backend"] == "mindspore":
                 trial |= {"status": "failed", "reason": "lost"} | dict.fromkeys(lost)
 
-    folder = fake_splits.make(tmp_path, arms=SOME, change=fail)
+    folder = fake_splits.make_run(tmp_path, arms=SOME, change=fail)
     text = page(folder)
     assert '<section id="split_times"' in text
     assert '<section id="slow_link"' not in text
@@ -70,7 +70,7 @@ def test_nothing_succeeded(tmp_path: Path) -> None:
             keys = ("train_s", "updates", "final_loss", "ranks", "split", "memory")
             trial |= {"status": "interrupted", "reason": "not started"} | dict.fromkeys(keys)
 
-    text = page(fake_splits.make(tmp_path, arms=SOME, change=fail))
+    text = page(fake_splits.make_run(tmp_path, arms=SOME, change=fail))
     assert '<section id="bubble"' not in text
     assert "figure-plan-inside" in text  # the plan was made all the same
 
@@ -80,7 +80,7 @@ def test_numbers_that_were_not_recorded(tmp_path: Path) -> None:
         for trial in run["trials"]:
             trial.update(memory=None, split={}, ranks=[{"compute_s": 1.0}] * 2)
 
-    folder = fake_splits.make(tmp_path, arms=SOME, change=lose)
+    folder = fake_splits.make_run(tmp_path, arms=SOME, change=lose)
     text = page(folder)
     assert "table-memory" not in text
     assert "table-bubble" not in text
@@ -89,8 +89,8 @@ def test_numbers_that_were_not_recorded(tmp_path: Path) -> None:
 
 
 def test_a_split_that_is_not_the_whole_model(tmp_path: Path) -> None:
-    folder = fake_splits.make(tmp_path, arms=["deep", "one-4", "inside"], different="inside")
-    said = say(folder)
+    folder = fake_splits.make_run(tmp_path, arms=["deep", "one-4", "inside"], different="inside")
+    said = findings_by_key(folder)
     assert said["serial.count_split"] == [
         "Split models against the whole ones: 2 of 4 comparisons equal within rounding."
     ]
@@ -102,7 +102,7 @@ def test_a_split_that_is_not_the_whole_model(tmp_path: Path) -> None:
 
 def test_folders_together(tmp_path: Path) -> None:
     folders = [
-        fake_splits.make(tmp_path / b, arms=["deep", "one-4"], backends=[b])
+        fake_splits.make_run(tmp_path / b, arms=["deep", "one-4"], backends=[b])
         for b in ("torch", "mindspore")
     ]
     text = render(folders, tmp_path / "both")[0].read_text("utf-8")

@@ -10,27 +10,27 @@ from fake_splits import BATCH, LINK, UPDATE
 from page_parts import page, sentences
 from report_splits import row, table
 
-from dualml.cost.split import all_reduce_s
+from dualml.common.words import Messages
+from dualml.experiment.store.load import load
+from dualml.planning.cost.split import all_reduce_s
 from dualml.report.splits import calibration, events, times
 from dualml.report.splits.arms import SplitArm, Splits
-from dualml.report.splits.calibration import BY_LAYER, INSIDE, question
+from dualml.report.splits.calibration import LAYER_SPLIT, TENSOR_SPLIT, make_question
 from dualml.report.topics import splits as answer
-from dualml.store.load import load
-from dualml.words import Words
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return fake_splits.make(tmp_path_factory.mktemp("splits"))
+    return fake_splits.make_run(tmp_path_factory.mktemp("splits"))
 
 
-def say(folder: Path) -> dict[str, list[str]]:
+def page_sentences(folder: Path) -> dict[str, list[str]]:
     return sentences(page(folder))
 
 
 @pytest.fixture(scope="module")
-def said(folder: Path) -> dict[str, list[str]]:
-    return say(folder)
+def report_sentences(folder: Path) -> dict[str, list[str]]:
+    return page_sentences(folder)
 
 
 def test_settings(folder: Path) -> None:
@@ -69,18 +69,18 @@ def test_whole_against_split(folder: Path) -> None:
 
 def test_the_answer_is_the_fastest_of_each_way(folder: Path) -> None:
     run = load([folder])
-    made = answer.bests(Splits(run))
-    ways = [(best.base, best.arm.way) for best in made]
+    made = answer.fastest_splits(Splits(run))
+    ways = [(best.base, best.arm.main_split_kind) for best in made]
     assert len(ways) == len(set(ways))
     for best in made:
         assert not best.arm.slow
         for other in Splits(run).families[best.base]:
-            alike = other.way == best.arm.way and not other.slow
+            alike = other.main_split_kind == best.arm.main_split_kind and not other.slow
             for backend in run.backends if alike else ():
-                ratio = times.against(run, other.name, backend, best.base)
+                ratio = times.step_ratio(run, other.name, backend, best.base)
                 assert ratio is None or len(run.backends) > 1 or ratio.mean >= best.ratio
     inside = row(folder, "splits", "mlp · inside the layers")
-    expected = times.against(run, "narrow-inside", "torch", "narrow")
+    expected = times.step_ratio(run, "narrow-inside", "torch", "narrow")
     assert expected is not None
     assert float(inside["torch"]) == pytest.approx(expected.mean, rel=1e-2)
     assert inside["verdict"] == "✓ equal"
@@ -89,16 +89,17 @@ def test_the_answer_is_the_fastest_of_each_way(folder: Path) -> None:
 
 def test_which_arms_beat_the_whole_model(folder: Path) -> None:
     run = load([folder])
-    (text,) = say(folder)["splits.faster"]
+    (text,) = page_sentences(folder)["splits.faster"]
     splits = Splits(run)
     for backend in run.backends:
         ratios = {
             arm.name: r.mean
             for base, members in splits.families.items()
             for arm in members
-            if not arm.slow and not times.take_turns(run, arm.name, backend)
-            and (r := times.against(run, arm.name, backend, base))
-        }  # fmt: skip
+            if not arm.slow
+            and not times.is_oversubscribed(run, arm.name, backend)
+            and (r := times.step_ratio(run, arm.name, backend, base))
+        }
         best = min(ratios, key=lambda name: ratios[name])
         k = sum(ratio < 1 for ratio in ratios.values())
         assert f"{backend} {k} of {len(ratios)}, the best {best} with" in text
@@ -106,9 +107,9 @@ def test_which_arms_beat_the_whole_model(folder: Path) -> None:
 
 def test_calls_against_messages(folder: Path) -> None:
     run = load([folder])
-    (text,) = say(folder)["splits.rpc"]
+    (text,) = page_sentences(folder)["splits.rpc"]
     assert text.startswith("rpc (2 ranks, remote procedure calls) against one-1 (messages)")
-    one, other = (times.step(run, arm, "torch") for arm in ("rpc", "one-1"))
+    one, other = (times.step_seconds(run, arm, "torch") for arm in ("rpc", "one-1"))
     assert one is not None
     assert other is not None
     assert f"torch 50 against {1e3 * other.mean:.3g} ms per update" in text
@@ -119,23 +120,27 @@ def test_calls_against_messages(folder: Path) -> None:
 def test_an_arm_is_held_against_plainer_ones_in_what_says_most(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server that does not wait has several trainers, too."""
+    """A parameter server that does not wait has several trainers, too."""
     ways = {
         "gpipe": ["by_layer", "trainers", "asynchronous"],
         "one-4": ["trainers"],
         "rpc": ["rpc"],
     }
-    monkeypatch.setattr(SplitArm, "ways", property(lambda arm: ways.get(arm.name, ["by_layer"])))
+    monkeypatch.setattr(
+        SplitArm, "split_kinds", property(lambda arm: ways.get(arm.name, ["by_layer"]))
+    )
     keys: dict[str, str] = {}
-    monkeypatch.setattr(answer, "_against", lambda notes, key, _, arm: keys.update({arm.name: key}))
-    answer.findings(load([folder]), Words("en"))
+    monkeypatch.setattr(
+        answer, "_compare_with_plainer", lambda notes, key, _, arm: keys.update({arm.name: key})
+    )
+    answer.findings(load([folder]), Messages("en"))
     assert keys == {"gpipe": "asynchronous", "one-4": "trainers", "rpc": "rpc"}
 
 
 def test_parts_add_up_to_the_update(folder: Path) -> None:
     run = load([folder])
     for arm in ("naive", "inter", "inside", "mesh"):
-        step = times.step(run, arm, "torch")
+        step = times.step_seconds(run, arm, "torch")
         assert step is not None
         for parts in times.by_rank(run, arm, "torch"):
             assert sum(parts.values()) == pytest.approx(step.mean, rel=0.02)
@@ -146,7 +151,7 @@ def test_median_update_and_its_messages(folder: Path) -> None:
     splits = Splits(run).by_name
     (trial,) = run.select("one-4", "torch")
     assert events.median_update(trial) in (1.0, 3.0, 4.0)
-    told = events.rows(splits["one-4"], trial)
+    told = events.timeline_rows(splits["one-4"], trial)
     sends = [r for r in told if r[2] == "send"]
     assert len(sends) == 8
     waited = [end - begin for _, _, _, begin, end in sends if end - begin > 1e-5]
@@ -171,12 +176,12 @@ def test_bubble(folder: Path) -> None:
     assert mine["idle, measured"] == f"{100 * trial.split['bubble']:.1f}"
     assert mine["idle, with these passes"] == f"{100 * trial.split['bubble_passes']:.1f}"
     assert trial.split["bubble_passes"] <= trial.split["bubble"]
-    (text,) = (t for t in say(folder)["bubble.idle_counts"] if "1F1B" in t)
+    (text,) = (t for t in page_sentences(folder)["bubble.idle_counts"] if "1F1B" in t)
     assert "deep_mlp, 1F1B: from m = 1 to m = 8" in text
     assert "from 50.0 % to 11.1 % in theory" in text
     one = next(t for t in run.select("one-1", "torch")).split["bubble"]
     assert f"torch {100 * one:.1f} % to" in text
-    (above,) = say(folder)["bubble.above"]
+    (above,) = page_sentences(folder)["bubble.above"]
     assert all(f"{backend} " in above for backend in run.backends)
 
 
@@ -190,8 +195,11 @@ def test_memory(folder: Path) -> None:
         "62.5 KiB · 31.2 KiB",
     )
     assert row(folder, "memory", "rpc", "torch")[held] == "–"
-    assert "torch 250 KiB against 62.5 KiB, 4 times as much" in say(folder)["held.schedules"][0]
-    assert say(folder)["held.live"] == [
+    assert (
+        "torch 250 KiB against 62.5 KiB, 4 times as much"
+        in page_sentences(folder)["held.schedules"][0]
+    )
+    assert page_sentences(folder)["held.live"] == [
         "None of 52 ranks held more micro-batches at once than its schedule allows."
     ]
 
@@ -206,19 +214,19 @@ def test_links(folder: Path) -> None:
     rpc = [r for r in table(folder, "links").cells if r[0].text == "rpc"]
     assert rpc
     assert all(r[-1].text == "–" for r in rpc)
-    assert "72 carried what the plan says" in say(folder)["links.crossed"][0]
+    assert "72 carried what the plan says" in page_sentences(folder)["links.crossed"][0]
 
 
 def test_cuts(folder: Path) -> None:
     assert [r[1].text for r in table(folder, "cuts").cells] == ["fc2", "tanh3", "fc4"]
     assert row(folder, "cuts", "even")["cut by"] == "activations"
-    told = say(folder)
+    told = page_sentences(folder)
     assert "torch fastest before" in told["cuts.cut"][0]
     assert "slowest before fc2" in told["cuts.cut"][0]
     assert told["cuts.balances"] == ["Where a balance cuts: activations before tanh3."]
 
 
-def test_slow_link(folder: Path, said: dict[str, list[str]]) -> None:
+def test_slow_link(folder: Path, report_sentences: dict[str, list[str]]) -> None:
     made = row(folder, "slow-link", "slow-inside", "torch")
     assert (made["crosses"], made["messages and calls"]) == ("2.5 MiB", "5")
     # five all-reduces, each 2 ms and 512 KiB over 100 MB/s longer
@@ -226,13 +234,13 @@ def test_slow_link(folder: Path, said: dict[str, list[str]]) -> None:
     before, after = float(made["without"]), float(made["with"])
     assert after - before == pytest.approx(1e3 * slower, rel=0.01)
     assert made["slowdown"] == f"{after / before:.3g}"
-    texts = said["slow_link.costs"]
+    texts = report_sentences["slow_link.costs"]
     assert [text.split()[0] for text in texts] == ["slow-piped", "slow-inside"]
     assert "for 2.5 MiB in 5 messages and calls" in texts[1]
     assert f"torch {made['slowdown']} times as long" in texts[1]
 
 
-def test_when_splitting_pays(folder: Path, said: dict[str, list[str]]) -> None:
+def test_when_splitting_pays(folder: Path, report_sentences: dict[str, list[str]]) -> None:
     splits = Splits(load([folder]))
     found = calibration.calibrate(splits, "torch")
     assert found is not None
@@ -245,14 +253,14 @@ def test_when_splitting_pays(folder: Path, said: dict[str, list[str]]) -> None:
     assert "naive" not in made  # its update is not the model's, with 4 micro-batches
     assert "mesh" not in made
     assert made["gpipe"].ratio == pytest.approx(0.94, abs=0.03)
-    asked = question(splits, found)
+    asked = make_question(splits, found)
     assert asked is not None
     assert (asked.arm, asked.layers, asked.m) == ("deep", 6, 4)
-    first = asked.width_from(INSIDE, BY_LAYER)
+    first = asked.width_threshold(TENSOR_SPLIT, LAYER_SPLIT)
     assert first is not None
 
     def faster(d: int) -> bool:
-        inside, by_layer = (asked.seconds(way, [d] * 7) for way in (INSIDE, BY_LAYER))
+        inside, by_layer = (asked.seconds(way, [d] * 7) for way in (TENSOR_SPLIT, LAYER_SPLIT))
         return inside is not None and by_layer is not None and inside < by_layer
 
     assert faster(first)
@@ -263,17 +271,17 @@ def test_when_splitting_pays(folder: Path, said: dict[str, list[str]]) -> None:
     assert constants["F"] == "100"
     assert (constants["message: α"], constants["message: 1/β"]) == ("100", "1")
     assert (constants["all-reduce: α"], constants["all-reduce: 1/β"]) == ("100", "1")
-    assert "torch inside the layers d = " in said["pays.widths"][0]
-    assert f"at the median of {len(made)} arms" in said["pays.errors"][0]
+    assert "torch inside the layers d = " in report_sentences["pays.widths"][0]
+    assert f"at the median of {len(made)} arms" in report_sentences["pays.errors"][0]
 
 
 def test_how_an_arm_is_called(folder: Path) -> None:
-    run, en, zh = load([folder]), Words("en"), Words("zh")
+    run, en, zh = load([folder]), Messages("en"), Messages("zh")
     splits = Splits(run)
-    told = {arm.name: arm.how(en) for arm in splits}
+    told = {arm.name: arm.describe(en) for arm in splits}
     assert told["gpipe"] == "by layer in 2, GPipe, m = 4"
     assert told["inside"] == "inside in 2"
     assert told["mesh"] == "by layer in 2, inside in 2, 1F1B, m = 4"
     assert told["rpc"] == "by layer in 2, RPC"
-    assert splits.by_name["gpipe"].how(zh) == "按层 2 段、GPipe、m = 4"
+    assert splits.by_name["gpipe"].describe(zh) == "按层 2 段、GPipe、m = 4"
     assert run.contrast.without_slow_node("slow-piped") == "one-4"

@@ -1,4 +1,4 @@
-"""Other ways to make an update, larger batches: the report's numbers, and its pages."""
+"""Update variants and larger batches: the report's numbers and pages."""
 
 from __future__ import annotations
 
@@ -8,26 +8,34 @@ from pathlib import Path
 import fake_nodes
 import fake_ranks
 import pytest
-from page_parts import evidence, evidence_figures, evidence_tables, numbers, page, say, sentences
+from page_parts import (
+    evidence,
+    evidence_figures,
+    evidence_tables,
+    findings_by_key,
+    numbers,
+    page,
+    sentences,
+)
 from report_nodes import EN, TOPICS, notes, page_of, row, run_of, table
 from test_report_page import Page, rows
 
+from dualml.common.words import LANGUAGES
+from dualml.experiment.store.load import load
 from dualml.report import render
 from dualml.report.blocks import Card, Prose
-from dualml.report.topics.batch import OTHER, SAME, SCALED, WARM, batches
+from dualml.report.topics.batch import OTHER_RATE, SAME_RATE, SCALED_RATE, WARMUP_RATE, batches
 from dualml.report.topics.modes import pairs, signed
-from dualml.store.load import load
-from dualml.words import LANGUAGES
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return fake_nodes.make(tmp_path_factory.mktemp("nodes"))
+    return fake_nodes.make_run(tmp_path_factory.mktemp("nodes"))
 
 
 @pytest.fixture(scope="module")
-def said(folder: Path) -> dict[str, list[str]]:
-    return say(folder)
+def report_sentences(folder: Path) -> dict[str, list[str]]:
+    return findings_by_key(folder)
 
 
 @pytest.fixture(scope="module", params=LANGUAGES)
@@ -57,21 +65,24 @@ def test_ways_are_held_against_the_plain_one(folder: Path) -> None:
     assert notes(made, "overlap", "torch")[2] == "buckets of 64 KiB"
     lost = table(folder, "modes-missing")
     assert [c.text for c in next(lost.cells)] == [
-        "replicas", "torch, mindspore", "one process, several devices", "unsupported",
+        "replicas",
+        "torch, mindspore",
+        "one process, several devices",
+        "unsupported",
         fake_nodes.WHY,
-    ]  # fmt: skip
+    ]
     assert (signed(0.0123), signed(-2e-4), signed(1e-9)) == ("+0.012", "−2.0×10⁻⁴", "0")
 
 
-def test_sentences_of_the_ways(said: dict[str, list[str]]) -> None:
-    assert said["modes.alike"][0].startswith(
+def test_sentences_of_the_ways(report_sentences: dict[str, list[str]]) -> None:
+    assert report_sentences["modes.alike"][0].startswith(
         "native (the framework's own) on torch: 5 ms per update against 6.32 ms with nodes-n2; the "
         "interval of the ratio 0.8 (0.552 – 1.05) holds 1"
     )
     assert "12.5 ms per update against 6.32 ms with nodes-n2, 2 times as long" in " ".join(
-        said["modes.held"]
+        report_sentences["modes.held"]
     )
-    assert said["modes.unsupported"] == [
+    assert report_sentences["modes.unsupported"] == [
         f"replicas (one process, several devices): unsupported on torch and mindspore "
         f"({fake_nodes.WHY})."
     ]
@@ -84,10 +95,12 @@ def test_batches(folder: Path) -> None:
     (found,) = batches(run_of(folder))
     assert found.base.name == "batch-12"
     assert [(a.name, a.kind) for a in found.arms] == [
-        ("batch-48", SAME), ("batch-48-scaled", SCALED), ("batch-240", SAME),
-        ("batch-240-warm-up", WARM),
-    ]  # fmt: skip
-    assert OTHER not in found.by_kind()
+        ("batch-48", SAME_RATE),
+        ("batch-48-scaled", SCALED_RATE),
+        ("batch-240", SAME_RATE),
+        ("batch-240-warm-up", WARMUP_RATE),
+    ]
+    assert OTHER_RATE not in found.by_kind()
     line = row(folder, "batch", "batch-240-warm-up", "torch")
     assert line[2:7] == ["240", "1", "in proportion, ×\u00a020", "5", "15"]
     assert row(folder, "batch", "batch-48", "mindspore")[4] == "same"
@@ -96,22 +109,25 @@ def test_batches(folder: Path) -> None:
     assert "Arms: batch-48-scaled, batch-240-warm-up" in texts
 
 
-def test_sentences_of_batches(said: dict[str, list[str]], tmp_path: Path) -> None:
-    assert said["batch.cost"][0].startswith(
+def test_sentences_of_batches(report_sentences: dict[str, list[str]], tmp_path: Path) -> None:
+    assert report_sentences["batch.cost"][0].startswith(
         "torch: with the same step (learning rate 0.05), a batch of 48 instead of 12 makes 75 "
         "updates instead of 300 in as many epochs; test accuracy changes by −5.00 percentage "
         "points (95 % interval −5.43 – −4.57), the final loss from"
     )
-    assert "may be chance" in said["batch.cost_open"][0]
-    assert said["batch.recovered"][0] == (
+    assert "may be chance" in report_sentences["batch.cost_open"][0]
+    assert report_sentences["batch.recovered"][0] == (
         "torch: a step in proportion (learning rate 0.2) makes up for a batch of 48 instead of 12: "
         "test accuracies are equal within 1 percentage point (0.00; 90 % interval −0.17 to +0.17, "
         "two one-sided t-tests over 3 seeds; batch-48-scaled)."
     )
-    assert "and a warm-up of 5 updates a batch of 240 stays more than 1" in said["batch.lost"][0]
-    two = fake_nodes.make(tmp_path, arms=list(fake_nodes.BATCHES), seeds=(0, 2))
-    assert "2 seeds are too few for a test" in say(two)["batch.untested"][0]
-    assert "(two seeds: " in say(two)["batch.cost"][0]
+    assert (
+        "and a warm-up of 5 updates a batch of 240 stays more than 1"
+        in report_sentences["batch.lost"][0]
+    )
+    two = fake_nodes.make_run(tmp_path, arms=list(fake_nodes.BATCHES), seeds=(0, 2))
+    assert "2 seeds are too few for a test" in findings_by_key(two)["batch.untested"][0]
+    assert "(two seeds: " in findings_by_key(two)["batch.cost"][0]
 
 
 # --- pages ----------------------------------------------------------------------------------------
@@ -140,21 +156,27 @@ def test_the_page(pages: tuple[str, str, str]) -> None:
 
 
 def test_other_runs_have_none_of_it(tmp_path: Path) -> None:
-    run = load([fake_ranks.make(tmp_path, costs=False)])
+    run = load([fake_ranks.make_run(tmp_path, costs=False)])
     for topic in {*TOPICS.values()}:
         assert evidence_tables(run, topic, EN) == {}
         assert evidence_figures(run, topic, EN) == []
-    assert not [k for k in say(tmp_path) if k.startswith(("scaling", "modes", "batch"))]
+    assert not [k for k in findings_by_key(tmp_path) if k.startswith(("scaling", "modes", "batch"))]
 
 
 @pytest.mark.parametrize(
     "arms",
-    [["one-node"], ["nodes-n4"], ["one-node", "nodes-n4"], ["native"], ["replicas", "shared"],
-     ["batch-48", "batch-240"]],
+    [
+        ["one-node"],
+        ["nodes-n4"],
+        ["one-node", "nodes-n4"],
+        ["native"],
+        ["replicas", "shared"],
+        ["batch-48", "batch-240"],
+    ],
     ids=",".join,
-)  # fmt: skip
+)
 def test_any_subset_makes_a_page(tmp_path: Path, arms: list[str]) -> None:
-    folder = fake_nodes.make(tmp_path, arms=arms, backends=["torch"], seeds=[0])
+    folder = fake_nodes.make_run(tmp_path, arms=arms, backends=["torch"], seeds=[0])
     text = render([folder])[0].read_text("utf-8")
     Page(text)
     for name in re.findall(r'<table id="table-([^"]+)"', text):

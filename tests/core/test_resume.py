@@ -1,4 +1,5 @@
-"""`dualml run --resume`: nothing done twice, nothing lost, nothing else taken for a run."""
+"""`dualml run --resume`: nothing done twice, nothing lost, and no other folder mistaken for a
+run."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 from command import TOML, dualml, lab, run, start, strict
 
-from dualml.files import remove
+from dualml.common.files import remove_file
 
 pytestmark = pytest.mark.whole
 
@@ -22,8 +23,8 @@ __all__ = ["lab"]
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of the arm `gd` that has ended well; tests take a copy of it."""
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of the arm `gd`; tests take copies of it."""
     folder = tmp_path_factory.mktemp("whole")
     (folder / "tiny.toml").write_text(TOML)
     run(folder / "tiny.toml", folder / "o", "--arm", "gd")
@@ -31,13 +32,14 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def out(whole: Path, tmp_path: Path) -> Path:
-    """A copy of that run."""
-    return Path(shutil.copytree(whole, tmp_path / "o"))
+def run_copy(finished_run: Path, tmp_path: Path) -> Path:
+    """A copy of the finished run."""
+    return Path(shutil.copytree(finished_run, tmp_path / "o"))
 
 
 def test_interrupted_and_resumed_is_bit_identical(lab: Path, tmp_path: Path) -> None:
-    """Ctrl-C in the middle of a trial, then --resume: as if nothing had happened."""
+    """A run interrupted by Ctrl-C in the middle of a trial and resumed equals an uninterrupted
+    one."""
     words = [
         "--set",
         "arms.sgd.updates=6000",
@@ -52,8 +54,17 @@ def test_interrupted_and_resumed_is_bit_identical(lab: Path, tmp_path: Path) -> 
     ]
     _, whole = run(lab, tmp_path / "whole", *words)
     out = tmp_path / "cut"
-    process = start("run", lab, "--backend", "numpy", "--out", out, "--no-report", *words,
-                    env={"DUALML_CHECKPOINT_S": "0.1"})  # fmt: skip
+    process = start(
+        "run",
+        lab,
+        "--backend",
+        "numpy",
+        "--out",
+        out,
+        "--no-report",
+        *words,
+        env={"DUALML_CHECKPOINT_S": "0.1"},
+    )
     place = out / "trials" / "sgd" / "numpy" / "seed0"
     wait_for_checkpoint(place, process)
     process.send_signal(signal.SIGINT)
@@ -79,13 +90,13 @@ def wait_for_checkpoint(place: Path, process: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + 60
     while not (place / "checkpoint.safetensors").exists():
         assert time.monotonic() < deadline
-        assert process.poll() is None, process.communicate()
+        assert process.poll() is None, process.communicate(timeout=10)
         time.sleep(0.02)
 
 
-def records(out: Path) -> list[dict[str, Any]]:
-    """All records without the seconds, which no two runs share."""
-    lines = (out / "trials/sgd/numpy/seed0/rank0.jsonl").read_text().splitlines()
+def records(run_copy: Path) -> list[dict[str, Any]]:
+    """Return all records without the seconds, which differ between runs."""
+    lines = (run_copy / "trials/sgd/numpy/seed0/rank0.jsonl").read_text().splitlines()
     return [{k: v for k, v in strict(line).items() if k != "seconds"} for line in lines]
 
 
@@ -97,37 +108,45 @@ def test_finished_trials_are_not_run_again(lab: Path, tmp_path: Path) -> None:
     assert {p: p.stat().st_mtime_ns for p in out.glob("trials/**/*")} == before
 
 
-@pytest.mark.parametrize(("change", "message"), [
-    ({"format": 99}, "newer dualml"),
-    ({"plan_hash": "0" * 64}, "run.json's 000000000000"),
-    ({"format": None}, "run.json: format: no version number"),
-    ({"data": 3}, "run.json: data: "),
-    ({"trials": None}, "run.json: trials: "),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": 99}, "newer dualml"),
+        ({"plan_hash": "0" * 64}, "run.json's 000000000000"),
+        ({"format": None}, "run.json: format: no version number"),
+        ({"data": 3}, "run.json: data: "),
+        ({"trials": None}, "run.json: trials: "),
+    ],
+)
 def test_a_foreign_or_newer_folder_is_not_resumed(
-    out: Path, change: dict[str, Any], message: str
+    run_copy: Path, change: dict[str, Any], message: str
 ) -> None:
-    told = json.loads((out / "run.json").read_text())
-    (out / "run.json").write_text(json.dumps({**told, **change}))
-    done = dualml("run", "--resume", out)
+    told = json.loads((run_copy / "run.json").read_text())
+    (run_copy / "run.json").write_text(json.dumps({**told, **change}))
+    done = dualml("run", "--resume", run_copy)
     assert done.returncode == 2
     assert message in done.stderr
 
 
-@pytest.mark.parametrize(("words", "message"), [
-    (["--device", "cpu"], "leave out --device"),
-    (["--threads", "7"], "leave out --threads"),
-    (["--seed", "1"], "leave out --seed"),
-])  # fmt: skip
-def test_a_run_goes_on_with_its_own_settings(out: Path, words: list[str], message: str) -> None:
-    done = dualml("run", "--resume", out, *words)
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--device", "cpu"], "leave out --device"),
+        (["--threads", "7"], "leave out --threads"),
+        (["--seed", "1"], "leave out --seed"),
+    ],
+)
+def test_a_run_goes_on_with_its_own_settings(
+    run_copy: Path, words: list[str], message: str
+) -> None:
+    done = dualml("run", "--resume", run_copy, *words)
     assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1)
     assert message in done.stderr
 
 
-def test_the_experiment_may_be_named_again_but_not_another(lab: Path, out: Path) -> None:
-    assert dualml("run", lab, "--resume", out, "--no-report").returncode == 0
-    done = dualml("run", "lab1", "--resume", out)
+def test_the_experiment_may_be_named_again_but_not_another(lab: Path, run_copy: Path) -> None:
+    assert dualml("run", lab, "--resume", run_copy, "--no-report").returncode == 0
+    done = dualml("run", "lab1", "--resume", run_copy)
     assert done.returncode == 2
     assert "is a run of tiny, not of lab1" in done.stderr
 
@@ -142,22 +161,36 @@ def test_the_report_keeps_its_language(lab: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "order.npz", "plan.json"])
 @pytest.mark.parametrize("kept", [0, 100])
-def test_a_plan_cut_short_is_one_line(out: Path, name: str, kept: int) -> None:
-    (out / "plan" / name).write_bytes((out / "plan" / name).read_bytes()[:kept])
-    done = dualml("run", "--resume", out)
+def test_a_plan_cut_short_is_one_line(run_copy: Path, name: str, kept: int) -> None:
+    (run_copy / "plan" / name).write_bytes((run_copy / "plan" / name).read_bytes()[:kept])
+    done = dualml("run", "--resume", run_copy)
     assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1), done.stderr
     assert name in done.stderr
 
 
-def interrupted(lab: Path, out: Path) -> Path:
-    """A run of ``lab`` that was ended after a checkpoint; the folder of its trial."""
-    process = start("run", lab, "--backend", "numpy", "--out", out,
-                    "--no-report", "--arm", "sgd", "--set", "arms.sgd.updates=6000",
-                    "--set", "data.test=1", "--set", "evaluation.train_samples=1",
-                    env={"DUALML_CHECKPOINT_S": "0.1"})  # fmt: skip
-    place = out / "trials" / "sgd" / "numpy" / "seed0"
+def interrupted(lab: Path, run_copy: Path) -> Path:
+    """Interrupt a run of ``lab`` after a checkpoint and return the folder of its trial."""
+    process = start(
+        "run",
+        lab,
+        "--backend",
+        "numpy",
+        "--out",
+        run_copy,
+        "--no-report",
+        "--arm",
+        "sgd",
+        "--set",
+        "arms.sgd.updates=6000",
+        "--set",
+        "data.test=1",
+        "--set",
+        "evaluation.train_samples=1",
+        env={"DUALML_CHECKPOINT_S": "0.1"},
+    )
+    place = run_copy / "trials" / "sgd" / "numpy" / "seed0"
     wait_for_checkpoint(place, process)
-    busy = dualml("run", "--resume", out, "--no-report")
+    busy = dualml("run", "--resume", run_copy, "--no-report")
     assert (busy.returncode, "in use by another" in busy.stderr) == (2, True), busy.stderr
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=30)
@@ -165,7 +198,8 @@ def interrupted(lab: Path, out: Path) -> Path:
 
 
 def test_what_fails_from_outside_keeps_the_checkpoint(lab: Path, tmp_path: Path) -> None:
-    """No second run in a busy folder; without the data nothing starts; a time limit loses none."""
+    """Failures from outside keep the checkpoint: a busy folder takes no second run, missing data
+    starts nothing, a time limit loses nothing."""
     out = tmp_path / "o"
     place = interrupted(lab, out)
     kept = (place / "checkpoint.safetensors").read_bytes()
@@ -175,8 +209,9 @@ def test_what_fails_from_outside_keeps_the_checkpoint(lab: Path, tmp_path: Path)
     # A process of its own: what is interrupted here may still be importing.
     again = subprocess.Popen(
         [sys.executable, "-m", "dualml", "run", "--resume", out, "--no-report"],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     log = place / "job.json"
     before = log.stat().st_mtime_ns
     deadline = time.monotonic() + 60
@@ -199,19 +234,24 @@ def test_a_damaged_checkpoint_begins_again(lab: Path, tmp_path: Path) -> None:
     assert steps == list(range(1, 6001))
 
 
-@pytest.mark.parametrize("damage", [
-    ("run.json", b"\xff\xfe"), ("run.json", b'{"format": 1}'), ("plan/plan.json", b"{}"),
-    ("trials/gd/numpy/seed0/weights.safetensors", b"x"),
-    ("trials/gd/numpy/seed0/trace.safetensors", b"x"),
-    ("trials/gd/numpy/seed0/result.json", b"{}"),
-    ("trials/gd/numpy/seed0/rank0.jsonl", b"\xff\xfe{"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "damage",
+    [
+        ("run.json", b"\xff\xfe"),
+        ("run.json", b'{"format": 1}'),
+        ("plan/plan.json", b"{}"),
+        ("trials/gd/numpy/seed0/weights.safetensors", b"x"),
+        ("trials/gd/numpy/seed0/trace.safetensors", b"x"),
+        ("trials/gd/numpy/seed0/result.json", b"{}"),
+        ("trials/gd/numpy/seed0/rank0.jsonl", b"\xff\xfe{"),
+    ],
+)
 @pytest.mark.parametrize("command", [["parity"], ["run", "--resume"]], ids=lambda c: c[0])
 def test_a_damaged_run_folder_is_one_line(
-    out: Path, damage: tuple[str, bytes], command: list[str]
+    run_copy: Path, damage: tuple[str, bytes], command: list[str]
 ) -> None:
-    (out / damage[0]).write_bytes(damage[1])
-    done = dualml(*command, out)
+    (run_copy / damage[0]).write_bytes(damage[1])
+    done = dualml(*command, run_copy)
     assert "Traceback" not in done.stderr, done.stderr
     if done.returncode:
         assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1), done.stderr
@@ -222,6 +262,6 @@ def test_a_damaged_run_folder_is_one_line(
 def test_what_a_killed_process_left_of_a_file_goes_with_it(tmp_path: Path) -> None:
     for name in ("a.txt", ".a.txt.4711", "b.txt", ".b.txt.4711"):
         (tmp_path / name).write_text("x")
-    remove(tmp_path / "a.txt")
-    remove(tmp_path / "c.txt")
+    remove_file(tmp_path / "a.txt")
+    remove_file(tmp_path / "c.txt")
     assert {path.name for path in tmp_path.iterdir()} == {"b.txt", ".b.txt.4711"}

@@ -1,4 +1,4 @@
-"""`dualml run` from the outside, with the referee as the only backend: no framework is needed."""
+"""`dualml run` from the outside, with the reference as the only backend (no framework needed)."""
 
 from __future__ import annotations
 
@@ -53,15 +53,21 @@ def test_the_run_folder_holds_what_the_contract_says(lab: Path, tmp_path: Path) 
 
 
 def test_the_same_experiment_gives_the_same_numbers(lab: Path, tmp_path: Path) -> None:
-    """Also in processes that start from nothing, as a user's do: the other tests' are `forked`.
-
-    With as many threads: sums in parts round otherwise, and beside other work there are fewer.
+    """Equal experiments give equal numbers, also in fresh processes as users start them (other
+    tests fork, see `forked`). The number of threads is fixed, because partial sums round
+    differently, and other load on the machine reduces it.
     """
     _, one = run(lab, tmp_path / "1", "--threads", "1")
     words = ["run", str(lab), "--backend", "numpy", "--out", str(tmp_path / "2"), "--no-report"]
     words += ["--threads", "1"]
-    done = subprocess.run([sys.executable, "-m", "dualml", *words, "--json"], cwd=tmp_path,
-                          capture_output=True, text=True, timeout=120, check=False)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "dualml", *words, "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     two = json.loads(done.stdout)
     for a, b in zip(one["trials"], two["trials"], strict=True):
@@ -89,33 +95,42 @@ def test_options_and_arguments_may_stand_in_any_order(lab: Path, tmp_path: Path)
     assert [(t["arm"], t["seed"]) for t in trials] == [("gd", 3), ("gd", 4)]
 
 
-@pytest.mark.parametrize(("words", "message"), [
-    (["lap1"], "did you mean 'lab1'"),
-    ([], "name an experiment"),
-    (["LAB", "--backend", "torhc"], "did you mean 'torch'"),
-    (["LAB", "--set", "arms.sgd.optimizer.lrr=1"], "did you mean 'lr'"),
-    (["LAB", "--set", "arms.sgd.optimizer.lr=-1"], "0 < lr"),
-    (["LAB", "--set", "arms.sgd.epochs=inf"], "arms.sgd.epochs: Input should be a finite number"),
-    (["LAB", "--set", "limits.trial=inf"], "limits.trial: Input should be a finite number"),
-    (["LAB", "--set", "arms.sgd.schedule.gamma=x"], "gamma must lie in (0, 1]; received gamma='x'"),
-    (["LAB", "--set", "arms.sgd.epochs=0"], "--set arms.sgd.epochs=0: arms.sgd.epochs: Input"),
-    (["LAB", "--set", "arms.sgd.epochs=1e9"], "are too many"),
-    (["LAB", "--set", "arms.sgd.updates=9223372036854775808"], "arms.sgd.updates"),
-    (["LAB", "--set", "arms.gd.optimizer.name=[1]"], "unknown optimizer [1]"),
-    (["LAB", "--set", "arms.gd.schedule.evry=1"], "did you mean 'every'"),
-    (["LAB", "--seed", "-1"], "--seed: seeds.0"),
-    (["LAB", "--data", ""], "unknown dataset ''"),
-    (["LAB", "--world-size", "2"], "--world-size 2"),
-    (["LAB", "--data", "mnits"], "did you mean 'mnist'"),
-    (["LAB", "--lang", "fr"], "en or zh"),
-    (["LAB", "--seed", "one"], "whole numbers"),
-    (["LAB", "--device", "tpu"], "unknown device 'tpu'"),
-    (["LAB", "--device", "cuda"], "CPU only"),
-    (["LAB", "--threads", "-1"], "threads"),
-    (["LAB", "--nonsense"], "nonsense"),
-    (["--resume", "nowhere"], "not a run folder"),
-    (["LAB", "--resume", "nowhere", "--quick"], "leave out --quick"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["lap1"], "did you mean 'lab1'"),
+        ([], "name an experiment"),
+        (["LAB", "--backend", "torhc"], "did you mean 'torch'"),
+        (["LAB", "--set", "arms.sgd.optimizer.lrr=1"], "did you mean 'lr'"),
+        (["LAB", "--set", "arms.sgd.optimizer.lr=-1"], "0 < lr"),
+        (
+            ["LAB", "--set", "arms.sgd.epochs=inf"],
+            "arms.sgd.epochs: Input should be a finite number",
+        ),
+        (["LAB", "--set", "limits.trial=inf"], "limits.trial: Input should be a finite number"),
+        (
+            ["LAB", "--set", "arms.sgd.schedule.gamma=x"],
+            "gamma must lie in (0, 1]; received gamma='x'",
+        ),
+        (["LAB", "--set", "arms.sgd.epochs=0"], "--set arms.sgd.epochs=0: arms.sgd.epochs: Input"),
+        (["LAB", "--set", "arms.sgd.epochs=1e9"], "are too many"),
+        (["LAB", "--set", "arms.sgd.updates=9223372036854775808"], "arms.sgd.updates"),
+        (["LAB", "--set", "arms.gd.optimizer.name=[1]"], "unknown optimizer [1]"),
+        (["LAB", "--set", "arms.gd.schedule.evry=1"], "did you mean 'every'"),
+        (["LAB", "--seed", "-1"], "--seed: seeds.0"),
+        (["LAB", "--data", ""], "unknown dataset ''"),
+        (["LAB", "--world-size", "2"], "--world-size 2"),
+        (["LAB", "--data", "mnits"], "did you mean 'mnist'"),
+        (["LAB", "--lang", "fr"], "en or zh"),
+        (["LAB", "--seed", "one"], "whole numbers"),
+        (["LAB", "--device", "tpu"], "unknown device 'tpu'"),
+        (["LAB", "--device", "cuda"], "CPU only"),
+        (["LAB", "--threads", "-1"], "threads"),
+        (["LAB", "--nonsense"], "nonsense"),
+        (["--resume", "nowhere"], "not a run folder"),
+        (["LAB", "--resume", "nowhere", "--quick"], "leave out --quick"),
+    ],
+)
 def test_bad_input_is_one_line_and_exit_2(
     lab: Path, tmp_path: Path, words: list[str], message: str
 ) -> None:
@@ -129,12 +144,15 @@ def test_bad_input_is_one_line_and_exit_2(
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize(("old", "new", "line", "message"), [
-    ("train = 200", 'train = "many"', 7, "data.train: Input should be a valid integer"),
-    ("lr = 0.05", "lr = -1", 14, "arms.sgd.optimizer: sgd: lr must satisfy"),
-    ("epochs = 2", "epoch = 2", 16, "unknown key arms.sgd.epoch; did you mean 'epochs'"),
-    ('[data]\nname = "digits"\ntrain = 200\ntest = 50', 'data = "digits"', 5, "data: needs a "),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message"),
+    [
+        ("train = 200", 'train = "many"', 7, "data.train: Input should be a valid integer"),
+        ("lr = 0.05", "lr = -1", 14, "arms.sgd.optimizer: sgd: lr must satisfy"),
+        ("epochs = 2", "epoch = 2", 16, "unknown key arms.sgd.epoch; did you mean 'epochs'"),
+        ('[data]\nname = "digits"\ntrain = 200\ntest = 50', 'data = "digits"', 5, "data: needs a "),
+    ],
+)
 def test_a_wrong_value_is_told_with_file_line_and_key(
     lab: Path, tmp_path: Path, old: str, new: str, line: int, message: str
 ) -> None:
@@ -150,8 +168,9 @@ def test_a_wrong_value_is_told_with_file_line_and_key(
 def test_a_terminal_without_the_letters_gets_question_marks(lab: Path, tmp_path: Path) -> None:
     words = ["run", lab, "--backend", "numpy", "--arm", "gd", "--no-report", "--lang", "zh"]
     for more in ([], ["--json"]):
-        done = dualml(*words, "--out", tmp_path / f"o{len(more)}", *more,
-                      env={"PYTHONIOENCODING": "ascii"})  # fmt: skip
+        done = dualml(
+            *words, "--out", tmp_path / f"o{len(more)}", *more, env={"PYTHONIOENCODING": "ascii"}
+        )
         assert done.returncode == 0, done.stderr
     assert strict(done.stdout)["experiment"]["title"]["zh"] == "小"
 
@@ -223,7 +242,8 @@ def test_parity_of_something_else_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_one_line_and_the_folder_stays_readable(lab: Path, tmp_path: Path) -> None:
-    """/dev/full refuses every byte: first the worker's result, then the run's own summary."""
+    """A full disk is reported, first for the worker's result, then for the run's own summary
+    (/dev/full)."""
     if not Path("/dev/full").exists():
         pytest.skip("needs /dev/full")
     code = (
@@ -234,13 +254,30 @@ def test_a_full_disk_is_one_line_and_the_folder_stays_readable(lab: Path, tmp_pa
         "        return usual('/dev/full', os.O_WRONLY)\n"
         "    return usual(name, flags, *more, **named)\n"
         "os.open = full\n"
-        "from dualml.cli import main\n"
+        "from dualml.interface.cli import main\n"
         "main()\n"
     )
     out = tmp_path / "o"
-    done = subprocess.run([sys.executable, "-c", code, "run", str(lab), "--backend", "numpy",
-                           "--no-report", "--arm", "gd", "--out", str(out)],
-                          capture_output=True, text=True, timeout=120, check=False)  # fmt: skip
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            code,
+            "run",
+            str(lab),
+            "--backend",
+            "numpy",
+            "--no-report",
+            "--arm",
+            "gd",
+            "--out",
+            str(out),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 2, done.stderr
     assert "run.json: No space left on device" in done.stderr
     assert "Traceback" not in done.stderr
@@ -251,12 +288,12 @@ def test_a_full_disk_is_one_line_and_the_folder_stays_readable(lab: Path, tmp_pa
 def test_reasons_of_a_worker_are_one_line() -> None:
     import errno
 
-    from dualml.launch.child import reason_of
+    from dualml.launch.child import failure_reason
 
     full = OSError(errno.ENOSPC, "No space left on device", "trace.safetensors")
-    assert reason_of(full) == ("failed", "no space left on the device for trace.safetensors")
-    assert "smaller batch" in reason_of(MemoryError())[1]
-    assert reason_of(ZeroDivisionError("a\nb")) == ("failed", "ZeroDivisionError: a")
+    assert failure_reason(full) == ("failed", "no space left on the device for trace.safetensors")
+    assert "smaller batch" in failure_reason(MemoryError())[1]
+    assert failure_reason(ZeroDivisionError("a\nb")) == ("failed", "ZeroDivisionError: a")
 
 
 def test_a_loss_that_only_the_last_evaluation_shows(lab: Path, tmp_path: Path) -> None:
@@ -273,10 +310,23 @@ def test_a_full_disk_while_the_plan_is_written(lab: Path, tmp_path: Path) -> Non
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 
     done = subprocess.run(
-        [sys.executable, "-m", "dualml", "run", str(lab), "--out", str(tmp_path / "o"),
-         "--backend", "numpy"],
-        preexec_fn=small, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "dualml",
+            "run",
+            str(lab),
+            "--out",
+            str(tmp_path / "o"),
+            "--backend",
+            "numpy",
+        ],
+        preexec_fn=small,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 2
     assert len(done.stderr.strip().splitlines()) == 1
     assert "cannot be written: File too large" in done.stderr
@@ -296,12 +346,12 @@ def test_a_reason_with_brackets_is_printed_as_it_is() -> None:
 
     from rich.console import Console
 
-    from dualml.session.progress import summary
-    from dualml.store.manifest import TrialRecord
-    from dualml.words import Words
+    from dualml.common.words import Messages
+    from dualml.experiment.store.manifest import TrialRecord
+    from dualml.runner.session.progress import trial_summary
 
     for reason in ("cannot open [/tmp/x/y]", "Conv [mindspore/ccsrc/foo.cc] failed"):
         out = StringIO()
         trial = TrialRecord(arm="sgd", backend="numpy", seed=0, status="failed", reason=reason)
-        Console(file=out, width=200).print(summary("sgd", trial, Words("en")))
+        Console(file=out, width=200).print(trial_summary("sgd", trial, Messages("en")))
         assert reason in out.getvalue()

@@ -1,4 +1,4 @@
-"""Pipeline schedules as data: text, JSON, the textbooks' numbers, any number of ranks."""
+"""Pipeline schedules as data: text, JSON, textbook numbers, any number of ranks."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dualml.errors import UserError
-from dualml.split.order import needs, validate
-from dualml.split.schedule import Action, Grid
-from dualml.split.schedules import SCHEDULES, bubble, build, live_bound
+from dualml.common.errors import UserError
+from dualml.parallel.split.order import dependencies, validate
+from dualml.parallel.split.schedule import Action, Grid
+from dualml.parallel.split.schedules import SCHEDULES, bubble, build, live_bound
 
 PARAMETER_SERVER = (0, 1, 0)
 
@@ -28,8 +28,8 @@ rank 1 |  .  1F0 1F1 3F0 3B0 3F1 3B1 1B0 1B1  .
 """
 
 
-def dealt(name: str, p: int, v: int, m: int) -> tuple[tuple[int, ...], int]:
-    """Owners and micro-batches that the schedule can have."""
+def valid_layout(name: str, p: int, v: int, m: int) -> tuple[tuple[int, ...], int]:
+    """Return owners and a number of micro-batches that are valid for the schedule."""
     return tuple(range(p)) * v, -(-m // p) * p if name == "interleaved" else m
 
 
@@ -42,13 +42,13 @@ def test_an_action_is_written_as_torch_does() -> None:
 
 
 def test_needs() -> None:
-    def told(text: str) -> list[str]:
-        return [str(a) for a in needs(Action.parse(text), 3)]
+    def needs_of(text: str) -> list[str]:
+        return [str(a) for a in dependencies(Action.parse(text), 3)]
 
-    assert told("0F5") == []
-    assert told("2F5") == ["1F5"]
-    assert told("2B5") == ["2F5"]
-    assert told("0B5") == ["0F5", "1B5"]
+    assert needs_of("0F5") == []
+    assert needs_of("2F5") == ["1F5"]
+    assert needs_of("2B5") == ["2F5"]
+    assert needs_of("0B5") == ["0F5", "1B5"]
 
 
 def test_the_grids_of_the_textbooks() -> None:
@@ -70,7 +70,7 @@ def test_the_grids_of_the_textbooks() -> None:
 )
 @settings(deadline=None)
 def test_every_schedule_is_one_and_keeps_its_bound(name: str, p: int, v: int, m: int) -> None:
-    owners, m = dealt(name, p, v, m)
+    owners, m = valid_layout(name, p, v, m)
     grid = build(name, owners, m)
     bounds = [live_bound(name, owners, m, rank) for rank in range(p)]
     validate(grid, bounds)
@@ -128,7 +128,7 @@ def test_the_warm_up_of_interleaved_ranks_is_megatrons() -> None:
 
 
 def test_a_stage_that_comes_back_to_its_rank() -> None:
-    """The parameter server's shape: rank 0 has the ends, rank 1 the middle."""
+    """The parameter-server shape: rank 0 has both ends, rank 1 the middle."""
     for name, live in (("naive", [2, 1]), ("gpipe", [8, 4]), ("1f1b", [3, 2])):
         grid = build(name, PARAMETER_SERVER, 4)
         validate(grid)
@@ -139,7 +139,7 @@ def test_a_stage_that_comes_back_to_its_rank() -> None:
 @given(st.sampled_from(list(SCHEDULES)), st.integers(1, 4), st.integers(1, 4))
 @settings(deadline=None)
 def test_text_and_json_bring_it_back(name: str, p: int, m: int) -> None:
-    owners, m = dealt(name, p, 2, m)
+    owners, m = valid_layout(name, p, 2, m)
     grid = build(name, owners, m)
     assert Grid.read(str(grid)) == grid
     assert Grid.parse(grid.cells(), owners) == grid

@@ -1,4 +1,4 @@
-"""Schedules that cannot be carried out are refused, deadlocks with their true cycle."""
+"""Schedules that cannot run are refused, deadlocks with their actual cycle."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dualml.errors import UserError
-from dualml.split.order import deadlock, layout, needs, validate
-from dualml.split.schedule import Action, Grid
-from dualml.split.schedules import SCHEDULES, build
+from dualml.common.errors import UserError
+from dualml.parallel.split.order import dependencies, find_deadlock, layout, validate
+from dualml.parallel.split.schedule import Action, Grid
+from dualml.parallel.split.schedules import SCHEDULES, build
 
 
 def check_cycle(programs: list[list[Action]], owners: tuple[int, ...]) -> None:
-    """Each rank waits for what the next one has not before the action that it waits with itself."""
-    cycle = deadlock(programs, owners)
+    """Assert that the deadlock is a true cycle: each rank waits for an action that the next rank
+    runs only after its own blocked action."""
+    cycle = find_deadlock(programs, owners)
     assert len({wait.rank for wait in cycle}) == len(cycle) > 0
     for wait, then in zip(cycle, [*cycle[1:], cycle[0]], strict=True):
         assert wait.action in programs[wait.rank]
-        assert wait.need in needs(wait.action, len(owners))
+        assert wait.need in dependencies(wait.action, len(owners))
         assert owners[wait.need.stage] == then.rank
         program = programs[then.rank]
         assert program.index(wait.need) >= program.index(then.action)
@@ -45,7 +46,7 @@ def test_permuted_programs_run_or_have_a_true_cycle(
         i, j = (random.randrange(len(program)) for _ in range(2))  # type: ignore[attr-defined]
         program[i], program[j] = program[j], program[i]
     rows = Grid(tuple(map(tuple, programs)), owners, m)
-    if deadlock(programs, owners):
+    if find_deadlock(programs, owners):
         check_cycle(programs, owners)
         with pytest.raises(UserError, match=r"this schedule deadlocks: rank .* waits with"):
             validate(rows)
@@ -75,7 +76,7 @@ def test_a_cycle_of_three_leaves_out_who_only_waits_for_it() -> None:
         [Action.parse(word) for word in text.split()]
         for text in ("0F0 0B0", "1F0 1B0", "2B0 2F0", "3F0 3B0")
     ]
-    cycle = deadlock(programs, owners)
+    cycle = find_deadlock(programs, owners)
     assert [(w.rank, str(w.action), str(w.need)) for w in cycle] == [(2, "2B0", "2F0")]
     with pytest.raises(UserError, match="rank 2 waits with 2B0 for 2F0, which comes later in its"):
         layout(programs, owners, 1)

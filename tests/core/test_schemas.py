@@ -1,4 +1,4 @@
-"""The JSON of every command has a schema, published in the package, that it keeps."""
+"""The JSON output of every command follows a schema that is published in the package."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from command import DOCS, TOML, check_schema, dualml, strict
 from jsonschema import Draft202012Validator, ValidationError
 from typer.main import get_command
 
-from dualml import variables
-from dualml.cli.app import app
-from dualml.cli.defaults import leaves, options
-from dualml.schemas import named, names, records, text_of
+from dualml.common import variables
+from dualml.interface.cli.app import app
+from dualml.interface.cli.defaults import command_options, leaf_commands
+from dualml.interface.schemas import records, schema_id, schema_names, schema_text
 
-#: Schema → command lines whose answers have it; ``one`` is a run.
+#: Schema → command lines whose output follows it; ``one`` is a run.
 ANSWERS = {
     "capabilities": ["capabilities --backend numpy --device cpu"],
-    "checkpoint": ["checkpoint show one/trials/gd/numpy/seed0/weights.safetensors",
-                   "checkpoint convert one/trials/gd/numpy/seed0/weights.safetensors new.npz"],
+    "checkpoint": [
+        "checkpoint show one/trials/gd/numpy/seed0/weights.safetensors",
+        "checkpoint convert one/trials/gd/numpy/seed0/weights.safetensors new.npz",
+    ],
     "clean": ["clean two --dry-run"],
     "config": ["config"],
     "data": ["data get digits"],
@@ -55,15 +57,15 @@ ANSWERS = {
     "simulate-schedule": ["simulate --schedule --strategy ring --ranks 4"],
     "split": ["split mlp", "split vit --tensor 2 --ranks 2"],
     "top": ["top"],
-}  # fmt: skip
-#: Those whose answers need more than a test here has, and what.
+}
+#: Schemas whose commands need more than this test has, and what.
 ELSEWHERE = {
     **dict.fromkeys(("bench", "check", "grade", "largest"), "a framework"),
     **dict.fromkeys(("generate", "plan-run"), "a language model that was trained"),
     **dict.fromkeys(("job", "logs", "status"), "a queue"),
     "compare": "two traces",
 }
-#: Commands without JSON, and why.
+#: Commands without JSON output, and the reason.
 WITHOUT = dict.fromkeys(("serve", "tensorboard"), "its pages are the answer")
 
 
@@ -71,8 +73,17 @@ WITHOUT = dict.fromkeys(("serve", "tensorboard"), "its pages are the answer")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("schemas")
     (folder / "tiny.toml").write_text(TOML)
-    done = dualml("run", "tiny.toml", "--backend", "numpy", "--no-report", "--json", "--out", "one",
-                  cwd=folder)  # fmt: skip
+    done = dualml(
+        "run",
+        "tiny.toml",
+        "--backend",
+        "numpy",
+        "--no-report",
+        "--json",
+        "--out",
+        "one",
+        cwd=folder,
+    )
     assert check_schema(done.stdout) == "dualml.run/1"
     shutil.copytree(folder / "one", folder / "two")
     return folder
@@ -88,43 +99,48 @@ def test_what_a_command_prints_is_as_its_schema_says(name: str, line: str, home:
     assert done.returncode in (0, 1, 3), done.stderr
     answer = strict(done.stdout)
     if isinstance(answer, dict):
-        assert answer["schema"] == named(name)
-    Draft202012Validator(json.loads(text_of(name))).validate(answer)
+        assert answer["schema"] == schema_id(name)
+    Draft202012Validator(json.loads(schema_text(name))).validate(answer)
 
 
 def test_every_schema_is_seen_by_a_test() -> None:
-    assert {*ANSWERS, *ELSEWHERE} == set(names())
+    assert {*ANSWERS, *ELSEWHERE} == set(schema_names())
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", schema_names())
 def test_schemas_are_schemas_that_say_something(name: str) -> None:
-    schema = json.loads(text_of(name))
+    schema = json.loads(schema_text(name))
     Draft202012Validator.check_schema(schema)
-    assert schema["$id"] == named(name)
+    assert schema["$id"] == schema_id(name)
     assert schema["title"]
     if schema["type"] == "object":
-        assert schema["properties"]["schema"] == {"const": named(name)}
+        assert schema["properties"]["schema"] == {"const": schema_id(name)}
         assert "schema" in schema["required"]
     with pytest.raises(ValidationError):
         Draft202012Validator(schema).validate({"schema": "dualml.other/1"})
 
 
 def test_schemas_of_records_are_those_of_the_records() -> None:
-    for name, schema in records.schemas().items():
-        assert text_of(name) == records.text(schema), f"python -m dualml.schemas.records: {name}"
+    for name, schema in records.record_schemas().items():
+        assert schema_text(name) == records.to_json(schema), (
+            f"python -m dualml.interface.schemas.records: {name}"
+        )
 
 
 def test_every_command_that_shows_something_has_json() -> None:
-    without = {" ".join(path) for path, command in leaves(get_command(app))
-               if "json" not in options(command)}  # fmt: skip
+    without = {
+        " ".join(path)
+        for path, command in leaf_commands(get_command(app))
+        if "json" not in command_options(command)
+    }
     assert without == set(WITHOUT)
 
 
 @pytest.mark.parametrize("page", ["command-line.md", "command-line.zh.md"])
 def test_the_page_has_all_of_them(page: str) -> None:
     text = (DOCS / page).read_text("utf-8")
-    assert set(re.findall(r"^\| `([a-z-]+)` \| `", text, re.M)) == set(names())
-    public = set(variables.KNOWN) - set(variables.TESTS)
+    assert set(re.findall(r"^\| `([a-z-]+)` \| `", text, re.M)) == set(schema_names())
+    public = set(variables.KNOWN_VARIABLES) - set(variables.TESTS)
     assert public <= set(re.findall(r"DUALML_[A-Z_]*[A-Z]", text))
 
 

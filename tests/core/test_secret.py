@@ -1,4 +1,4 @@
-"""The secret of a class: where it may come from, and where it must not appear."""
+"""The secret of a class: its sources, and the places where it must not appear."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from dualml.common.errors import UserError
 from dualml.course.grading import secret as secrets
-from dualml.course.grading.grade import Request
+from dualml.course.grading.grade import GradingRequest
 from dualml.course.grading.rubric import Rubric
-from dualml.course.grading.secret import VARIABLE, hidden_text, read_secret
-from dualml.course.labs import lab
-from dualml.errors import UserError
+from dualml.course.grading.secret import VARIABLE, masked_text, read_secret
+from dualml.course.labs import load_lab
 
 WORD = "hidden-word"
 
@@ -25,7 +25,7 @@ def nobody() -> str:
 
 @pytest.fixture
 def plain(clean_environ: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """No variable and no terminal."""
+    """No environment variable and no terminal."""
     clean_environ.setattr(secrets, "hide_secret", lambda: None)  # of the tests' own process
     clean_environ.setattr("sys.stdin", open(os.devnull))  # noqa: SIM115
     return clean_environ
@@ -67,10 +67,18 @@ def test_it_is_asked_for_on_a_terminal_only(plain: pytest.MonkeyPatch) -> None:
     assert read_secret(None, None, lambda: WORD) == WORD
 
 
-@pytest.mark.parametrize(("content", "why"), [
-    (b"", "empty"), (b" \n", "empty"), (b"\xff\xfe", "UTF-8"), (b"a\nb\n", "one line"),
-    (b"a\x1b", "one line"), (b"x" * 70_000, "at most"), (None, "No such file"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "empty"),
+        (b" \n", "empty"),
+        (b"\xff\xfe", "UTF-8"),
+        (b"a\nb\n", "one line"),
+        (b"a\x1b", "one line"),
+        (b"x" * 70_000, "at most"),
+        (None, "No such file"),
+    ],
+)
 def test_files_that_hold_none(
     content: bytes | None, why: str, plain: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -92,17 +100,17 @@ def test_a_pipe_holds_none(plain: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_it_is_in_no_traceback(tmp_path: Path) -> None:
-    request = Request(lab("lab1"), [], WORD, Rubric(), "en", tmp_path)
+    request = GradingRequest(load_lab("lab1"), [], WORD, Rubric(), "en", tmp_path)
     assert WORD not in repr(request)
-    assert WORD not in request.mark
+    assert WORD not in request.fingerprint
 
 
 def test_only_the_secret_is_hidden() -> None:
-    assert hidden_text(b"--secret", b"ab") == b"**"
-    assert hidden_text(b"", b"--secret=abc") == b"***"
-    assert hidden_text(b"x", b"DUALML_SECRET=a") == b"*"
+    assert masked_text(b"--secret", b"ab") == b"**"
+    assert masked_text(b"", b"--secret=abc") == b"***"
+    assert masked_text(b"x", b"DUALML_SECRET=a") == b"*"
     for text in (b"--secret", b"--secret-file=a", b"PATH=a", b"ab", b""):
-        assert hidden_text(b"--secret-file", text) == b""
+        assert masked_text(b"--secret-file", text) == b""
 
 
 @pytest.mark.system
@@ -121,8 +129,9 @@ def test_other_processes_do_not_see_it(words: list[str]) -> None:
         "print(os.environ['OTHER'])"
     )
     env = {**os.environ, "OTHER": f"another {WORD[:5]}", VARIABLE: WORD}
-    done = subprocess.run([sys.executable, "-c", code, *words], env=env, capture_output=True,
-                          timeout=120, check=True)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], env=env, capture_output=True, timeout=120, check=True
+    )
     assert WORD.encode() not in done.stdout
     assert f"another {WORD[:5]}\n".encode() in done.stdout
     assert done.stdout.count(f"another {WORD[:5]}".encode()) == 3

@@ -1,4 +1,4 @@
-"""SECURITY.md: both languages have the same doors, and the tests that it names are there."""
+"""SECURITY.md lists the same entry points in both languages, and the tests it names exist."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ ENGLISH, CHINESE = TEXT.split("\n# 安全\n")
 
 
 def rows(text: str) -> list[list[str]]:
-    """The cells of the table's rows, without its head."""
+    """Return the cells of the table's rows, without the header."""
     lines = [line for line in text.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
 def paths_in(cell: str) -> list[str]:
-    """Paths of the tests that a row names; a name alone is beside the one before."""
+    """Return the paths of the tests that a row names; a bare name is in the folder of the one
+    before."""
     found: list[str] = []
     for name in re.findall(r"`([^`]+)`", cell):
         found.append(name if "/" in name else str(Path(found[-1]).with_name(name)))

@@ -1,4 +1,4 @@
-"""The live page in a real browser: it follows a run, and keeps what a reader has done."""
+"""The live page in a real browser: it follows a run and keeps the reader's choices."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ import chromium
 import fake_run
 import pytest
 from chromium import Browser
-from served import growing, losses, serving
+from serve_cases import growing, losses, serving
 
-from dualml.serve import shell
-from dualml.serve.server import Server
-from dualml.store.trial import log_path
-from dualml.store.verdicts import PARITY
+from dualml.experiment.store.trial import log_path
+from dualml.experiment.store.verdicts import PARITY
+from dualml.interface.serve import shell
+from dualml.interface.serve.server import PageServer
 
 pytestmark = [
     pytest.mark.whole,
     pytest.mark.skipif(not chromium.installed(), reason="no Chromium with its driver here"),
 ]
 
-#: Points of the smoothed curve of the trial at work: it is named by its arm and backend.
+#: Script that counts the points of the running trial's smoothed curve, named by arm and backend.
 POINTS = """const mark = [...document.querySelectorAll('#curves .m[data-points]')]
   .filter((m) => m.dataset.arm === 'adam' && m.dataset.backend === 'torch');
 return Math.max(0, ...mark.map((m) => m.dataset.points.split('|').length))"""
@@ -36,23 +36,23 @@ WIDE = "return [document.documentElement.scrollWidth, innerWidth]"
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with chromium.started() as browser:
+    with chromium.start_browser() as browser:
         yield browser
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, Server]]:
-    """The place of the trial at work, and its server; pages ask again soon."""
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, PageServer]]:
+    """Return the folder of the running trial and its server; pages poll after a short time."""
     monkeypatch.setattr(shell, "EVERY_S", 0.1)
     monkeypatch.setattr(shell, "IDLE_S", 0.1)
     runs = tmp_path / "runs"
-    fake_run.make(runs / "done", seeds=[0], failed=None)
+    fake_run.make_run(runs / "done", seeds=[0], failed=None)
     with growing(runs / "one", seeds=[0]) as place, serving(runs) as server:
         yield place, server
 
 
 @pytest.fixture
-def page(browser: Browser, run: tuple[Path, Server]) -> Iterator[Browser]:
+def page(browser: Browser, run: tuple[Path, PageServer]) -> Iterator[Browser]:
     browser.open(run[1].gate.url())
     browser.log("browser")
     yield browser
@@ -71,15 +71,15 @@ def wait(condition: Callable[[], Any], seconds: float = 20) -> Any:
     return value
 
 
-def at(server: Server, path: str) -> str:
+def url_of(server: PageServer, path: str) -> str:
     return f"http://127.0.0.1:{server.gate.port}{path}"
 
 
 def test_the_token_leaves_the_address_and_the_links_go_on(
-    page: Browser, run: tuple[Path, Server]
+    page: Browser, run: tuple[Path, PageServer]
 ) -> None:
     _, server = run
-    assert page.js("return location.href") == at(server, "/")
+    assert page.js("return location.href") == url_of(server, "/")
     assert page.js("return document.cookie") == ""
     page.js("document.querySelector('#runs a').click()")
     wait(lambda: page.js("return document.querySelector('#curves svg') !== null"))
@@ -87,18 +87,18 @@ def test_the_token_leaves_the_address_and_the_links_go_on(
 
 
 def test_without_the_token_a_browser_sees_nothing(
-    browser: Browser, run: tuple[Path, Server]
+    browser: Browser, run: tuple[Path, PageServer]
 ) -> None:
-    browser.open(at(run[1], "/"))
+    browser.open(url_of(run[1], "/"))
     text = browser.js("return document.body.innerText")
     assert text.startswith("403: this page needs the token.")
     assert "done" not in text
     browser.log("browser")
 
 
-def test_the_curve_grows_and_the_log_follows(page: Browser, run: tuple[Path, Server]) -> None:
+def test_the_curve_grows_and_the_log_follows(page: Browser, run: tuple[Path, PageServer]) -> None:
     place, server = run
-    page.open(at(server, "/run?run=one"))
+    page.open(url_of(server, "/run?run=one"))
     page.js("window.same = 'this page'")
     assert page.js(POINTS) == 10
     assert page.js(LOG) == "first line\n"
@@ -120,10 +120,12 @@ def test_the_curve_grows_and_the_log_follows(page: Browser, run: tuple[Path, Ser
     assert page.js("return window.same") == "this page"
 
 
-def test_the_verdict_comes_when_the_run_has_ended(page: Browser, run: tuple[Path, Server]) -> None:
+def test_the_verdict_comes_when_the_run_has_ended(
+    page: Browser, run: tuple[Path, PageServer]
+) -> None:
     place, server = run
     folder = place.parents[3]
-    page.open(at(server, "/run?run=one"))
+    page.open(url_of(server, "/run?run=one"))
     verdicts = "return document.querySelector('#verdicts').innerText"
     assert "No verdict yet" in page.js(verdicts)
     done = PARITY.read(folder.parent / "done")
@@ -131,10 +133,10 @@ def test_the_verdict_comes_when_the_run_has_ended(page: Browser, run: tuple[Path
     wait(lambda: "torch – mindspore" in page.js(verdicts))
 
 
-def test_what_a_reader_has_done_stays(page: Browser, run: tuple[Path, Server]) -> None:
-    """A curve that was switched off, the focus, the boxes that were ticked."""
+def test_what_a_reader_has_done_stays(page: Browser, run: tuple[Path, PageServer]) -> None:
+    """An update of the page keeps switched-off curves, the focus, and ticked boxes."""
     place, server = run
-    page.open(at(server, "/run?run=one"))
+    page.open(url_of(server, "/run?run=one"))
     key = "document.querySelector('#curves .key[data-name=gd]')"
     page.js(f"{key}.dispatchEvent(new MouseEvent('click')); {key}.focus()")
     losses(place, 11, 30)
@@ -146,15 +148,15 @@ def test_what_a_reader_has_done_stays(page: Browser, run: tuple[Path, Server]) -
     page.press("Enter")
     assert page.js(f"return {key}.getAttribute('aria-pressed')") == "true"
 
-    page.open(at(server, "/"))
+    page.open(url_of(server, "/"))
     page.js("document.querySelector('input[value=done]').click()")
-    fake_run.make(place.parents[4] / "new", seeds=[0])
+    fake_run.make_run(place.parents[4] / "new", seeds=[0])
     wait(lambda: page.js("return document.querySelector('input[value=new]') !== null"))
     ticked = "return [...document.querySelectorAll('input:checked')].map((box) => box.value)"
     assert page.js(ticked) == ["done"]
 
 
-def test_two_runs_side_by_side(page: Browser, run: tuple[Path, Server]) -> None:
+def test_two_runs_side_by_side(page: Browser, run: tuple[Path, PageServer]) -> None:
     place, _ = run
     button = "document.querySelector('#choice button')"
     assert page.js(f"return {button}.disabled") is True
@@ -177,8 +179,8 @@ def test_two_runs_side_by_side(page: Browser, run: tuple[Path, Server]) -> None:
     wait(lambda: page.js(long) == 25)
 
 
-def test_what_is_chosen_stands_in_the_address(page: Browser, run: tuple[Path, Server]) -> None:
-    page.open(at(run[1], "/run?run=one"))
+def test_what_is_chosen_stands_in_the_address(page: Browser, run: tuple[Path, PageServer]) -> None:
+    page.open(url_of(run[1], "/run?run=one"))
     choose = """const select = document.querySelector('select[name=metric]');
       select.value = 'test_accuracy';
       select.dispatchEvent(new Event('change', { bubbles: true }))"""
@@ -194,47 +196,54 @@ def test_what_is_chosen_stands_in_the_address(page: Browser, run: tuple[Path, Se
     assert "log=adam%2Ftorch%2Fseed0%2Frank0" in page.js("return location.search")
 
 
-def test_the_language_is_switched_and_kept(page: Browser, run: tuple[Path, Server]) -> None:
+def test_the_language_is_switched_and_kept(page: Browser, run: tuple[Path, PageServer]) -> None:
     page.js("document.querySelector('nav a[lang=zh]').click()")
     wait(lambda: page.js("return document.documentElement.lang").startswith("zh"))
     assert "运行与作业" in page.js("return document.body.innerText")
-    page.open(at(run[1], "/run?run=one"))
+    page.open(url_of(run[1], "/run?run=one"))
     assert "训练损失" in page.js("return document.querySelector('#curves').textContent")
     assert page.js("return document.title") == "one · dualml"
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_no_page_is_wider_than_a_phone(page: Browser, run: tuple[Path, Server], lang: str) -> None:
-    page.cdp("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=2,
-             mobile=True)  # fmt: skip
+def test_no_page_is_wider_than_a_phone(
+    page: Browser, run: tuple[Path, PageServer], lang: str
+) -> None:
+    page.cdp(
+        "Emulation.setDeviceMetricsOverride",
+        width=390,
+        height=844,
+        deviceScaleFactor=2,
+        mobile=True,
+    )
     for path in ("/", "/run?run=one", "/run?run=one&run=done"):
-        page.open(at(run[1], f"{path}{'&' if '?' in path else '?'}lang={lang}"))
+        page.open(url_of(run[1], f"{path}{'&' if '?' in path else '?'}lang={lang}"))
         with contextlib.suppress(AssertionError):  # a loaded machine lays it out twice
             wait(lambda: page.js(WIDE) == [390, 390], 5)
         assert page.js(WIDE) == [390, 390], path
 
 
 def test_hidden_pages_do_not_ask_and_lost_ones_say_so(
-    page: Browser, run: tuple[Path, Server]
+    page: Browser, run: tuple[Path, PageServer]
 ) -> None:
     _, server = run
-    page.open(at(server, "/run?run=one"))
+    page.open(url_of(server, "/run?run=one"))
     page.log("performance")
 
-    def asked() -> int:
+    def count_requests() -> int:
         entries = [entry["message"] for entry in page.log("performance")]
         return sum('"Network.requestWillBeSent"' in text for text in entries)
 
-    wait(asked)
+    wait(count_requests)
     hide = "Object.defineProperty(document, 'hidden', { value: arguments[0], configurable: true });"
     event = "document.dispatchEvent(new Event('visibilitychange'))"
     page.js(hide + event, True)
     time.sleep(0.5)  # one may be under way
-    asked()
+    count_requests()
     time.sleep(0.5)
-    assert asked() == 0
+    assert count_requests() == 0
     page.js(hide + event, False)
-    wait(asked)
+    wait(count_requests)
     lost = "const p = document.querySelector('#lost'); return p.hidden ? '' : p.textContent"
     assert page.js(lost) == ""
     page.cdp("Network.enable")
@@ -246,18 +255,24 @@ def test_hidden_pages_do_not_ask_and_lost_ones_say_so(
     page.log("browser")  # of what was asked meanwhile
 
 
-def test_everything_has_a_name_and_can_be_reached(page: Browser, run: tuple[Path, Server]) -> None:
-    """As assistive software is told it: buttons, boxes, lists and links have names."""
+def test_everything_has_a_name_and_can_be_reached(
+    page: Browser, run: tuple[Path, PageServer]
+) -> None:
+    """Every control is reachable and named: buttons, boxes, lists and links, as assistive software
+    sees them."""
     for path in ("/", "/run?run=one", "/run?run=one&run=done"):
-        page.open(at(run[1], path))
+        page.open(url_of(run[1], path))
         page.cdp("Accessibility.enable")
         nodes = page.cdp("Accessibility.getFullAXTree")["nodes"]
         roles = ("button", "checkbox", "combobox", "link", "navigation", "region", "log")
-        named = [(node["role"]["value"], node.get("name", {}).get("value", ""))
-                 for node in nodes if node.get("role", {}).get("value") in roles]  # fmt: skip
+        named = [
+            (node["role"]["value"], node.get("name", {}).get("value", ""))
+            for node in nodes
+            if node.get("role", {}).get("value") in roles
+        ]
         assert {role for role, _ in named} >= {"navigation", "link", "region"}
         assert [role for role, name in named if not name.strip()] == []
-    page.open(at(run[1], "/"))
+    page.open(url_of(run[1], "/"))
     found = set()
     for _ in range(12):
         page.press("Tab")
@@ -265,9 +280,9 @@ def test_everything_has_a_name_and_can_be_reached(page: Browser, run: tuple[Path
     assert found >= {"A", "INPUT"}
 
 
-def test_nothing_is_loaded_from_elsewhere(page: Browser, run: tuple[Path, Server]) -> None:
+def test_nothing_is_loaded_from_elsewhere(page: Browser, run: tuple[Path, PageServer]) -> None:
     page.log("performance")
-    page.open(at(run[1], "/run?run=one"))
+    page.open(url_of(run[1], "/run?run=one"))
     time.sleep(0.3)
     asked = [
         url
@@ -275,13 +290,14 @@ def test_nothing_is_loaded_from_elsewhere(page: Browser, run: tuple[Path, Server
         for url in re.findall(r'"Network.requestWillBeSent".*?"url":"([^"]+)"', entry["message"])
     ]
     assert asked
-    assert [url for url in asked if not url.startswith((at(run[1], "/"), "data:"))] == []
+    assert [url for url in asked if not url.startswith((url_of(run[1], "/"), "data:"))] == []
 
 
 def test_the_report_is_shown_in_an_origin_of_its_own(
-    page: Browser, run: tuple[Path, Server]
+    page: Browser, run: tuple[Path, PageServer]
 ) -> None:
-    """It may come from another machine: its script cannot ask this server anything."""
+    """The report is shown in a separate origin: it may come from another machine, and its script
+    must not reach this server."""
     place, server = run
     folder = place.parents[3]
     (folder / "report.html").write_text("""<!doctype html><title>x</title><script>
@@ -290,7 +306,7 @@ def test_the_report_is_shown_in_an_origin_of_its_own(
       document.title = `${self.origin} ${cookies}`;
       fetch("/").then(() => (document.title += " read"), () => (document.title += " refused"));
       </script>""")
-    page.open(at(server, "/run?run=one"))
+    page.open(url_of(server, "/run?run=one"))
     page.js("document.querySelector('#state p a').click()")
     wait(lambda: page.js("return location.pathname") == "/report")
     wait(lambda: page.js("return document.title").endswith("refused"))
@@ -298,7 +314,7 @@ def test_the_report_is_shown_in_an_origin_of_its_own(
     page.log("browser")
 
 
-def test_a_run_that_comes_and_one_that_breaks(page: Browser, run: tuple[Path, Server]) -> None:
+def test_a_run_that_comes_and_one_that_breaks(page: Browser, run: tuple[Path, PageServer]) -> None:
     place, _ = run
     manifest = place.parents[4] / "done/run.json"
     text = "return document.querySelector('#runs').innerText"

@@ -1,4 +1,4 @@
-"""The live page against strangers, odd requests, and run folders with anything in them."""
+"""The live page against strangers, odd requests, and run folders with arbitrary contents."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from typing import Any
 import fake_run
 import pytest
 from command import start
-from doors import cases, entries, resident, try_cases
+from hostile_cases import cases, entries, resident, try_cases
 from hypothesis import strategies as st
 from mutations import ODD, mutated, mutated_bytes
-from served import KEY, ask, serving
+from serve_cases import KEY, ask, serving
 
-from dualml.errors import Unsupported, UserError
-from dualml.housekeeping.listing import rows
-from dualml.jobs.store import Jobs
+from dualml.common.errors import Unsupported, UserError
+from dualml.common.words import Messages
+from dualml.experiment.store.folder import RunFolder
+from dualml.experiment.store.load import load
+from dualml.experiment.store.run_operand import read_run_operand
+from dualml.experiment.store.trial import log_path, trial_folder
+from dualml.interface.housekeeping.listing import list_runs
+from dualml.interface.serve import connections, server
+from dualml.interface.serve.cache import Cache
+from dualml.interface.serve.pages import Pages
+from dualml.interface.serve.server import PageServer
 from dualml.report import render
-from dualml.report.at_work import at_work
-from dualml.serve import connections, server
-from dualml.serve.cache import Cache
-from dualml.serve.pages import Pages
-from dualml.serve.server import Server
-from dualml.store.folder import RunFolder
-from dualml.store.load import load
-from dualml.store.side import read_side
-from dualml.store.trial import log_path, trial_folder
-from dualml.words import Words
+from dualml.report.live_usage import active_ranks
+from dualml.runner.jobs.store import Jobs
 
 pytestmark = pytest.mark.system
 RUN = "/run?run=one"
@@ -49,13 +49,13 @@ RUN = "/run?run=one"
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("served") / "runs"
-    fake_run.make(root / "one", seeds=[0])
-    fake_run.make(root / "two", seeds=[0])
+    fake_run.make_run(root / "one", seeds=[0])
+    fake_run.make_run(root / "two", seeds=[0])
     return root
 
 
 @pytest.fixture
-def live(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+def live(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PageServer]:
     """A server whose errors fail the test."""
     found = list[str]()
 
@@ -70,12 +70,12 @@ def live(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     assert not found
 
 
-def connect(live: Server, seconds: float = 10) -> socket.socket:
+def connect(live: PageServer, seconds: float = 10) -> socket.socket:
     return socket.create_connection(("127.0.0.1", live.gate.port), timeout=seconds)
 
 
-def answer(live: Server, content: bytes, *, end: bool = True) -> bytes:
-    """All that the server says to these bytes, until it ends the connection."""
+def answer(live: PageServer, content: bytes, *, end: bool = True) -> bytes:
+    """Return the complete answer of the server to these bytes, until it closes the connection."""
     said = b""
     with connect(live) as door, contextlib.suppress(ConnectionError):
         door.sendall(content)
@@ -87,8 +87,8 @@ def answer(live: Server, content: bytes, *, end: bool = True) -> bytes:
     return said
 
 
-def in_time(live: Server, path: str = "/", seconds: float = 5) -> int:
-    """The status of a page that whoever holds the token asks for."""
+def in_time(live: PageServer, path: str = "/", seconds: float = 5) -> int:
+    """Return the status of a page that a client with the token requests."""
     begin = time.monotonic()
     status = ask(live, path)[0]
     assert time.monotonic() - begin < seconds
@@ -98,19 +98,19 @@ def in_time(live: Server, path: str = "/", seconds: float = 5) -> int:
 # --- strangers ----------------------------------------------------------------------------------
 
 
-def test_a_hundred_strangers_keep_nobody_out_who_holds_the_token(live: Server) -> None:
+def test_a_hundred_strangers_keep_nobody_out_who_holds_the_token(live: PageServer) -> None:
     strangers = [connect(live) for _ in range(100)]
     try:
         for _ in range(5):
             assert in_time(live) == 200
         time.sleep(0.2)
-        assert threading.active_count() < connections.STRANGERS + 20
+        assert threading.active_count() < connections.MAX_STRANGERS + 20
     finally:
         for door in strangers:
             door.close()
 
 
-def test_a_guest_keeps_its_connection_whoever_comes(live: Server) -> None:
+def test_a_guest_keeps_its_connection_whoever_comes(live: PageServer) -> None:
     gate = live.gate
     guest = http.client.HTTPConnection("127.0.0.1", gate.port, timeout=20)
     headers = {"Cookie": f"{gate.cookie}={gate.token}"}
@@ -123,15 +123,15 @@ def test_a_guest_keeps_its_connection_whoever_comes(live: Server) -> None:
 
     assert request_style() == 200
     door = guest.sock
-    strangers = [connect(live) for _ in range(2 * connections.STRANGERS)]
+    strangers = [connect(live) for _ in range(2 * connections.MAX_STRANGERS)]
     assert request_style() == 200
     assert guest.sock is door  # the same connection
     for each in (*strangers, guest):
         each.close()
 
 
-def test_the_oldest_stranger_makes_room(live: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "STRANGERS", 2)
+def test_the_oldest_stranger_makes_room(live: PageServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "MAX_STRANGERS", 2)
     first, second = connect(live), connect(live)
     third = connect(live)
     assert first.recv(1) == b""
@@ -142,8 +142,8 @@ def test_the_oldest_stranger_makes_room(live: Server, monkeypatch: pytest.Monkey
         door.close()
 
 
-def test_guests_are_so_many_at_a_time(live: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "GUESTS", 0)
+def test_guests_are_so_many_at_a_time(live: PageServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "MAX_GUESTS", 0)
     status, headers, text = ask(live, "/")
     assert (status, headers["Connection"]) == (503, "close")
     assert "too many pages" in text
@@ -151,8 +151,10 @@ def test_guests_are_so_many_at_a_time(live: Server, monkeypatch: pytest.MonkeyPa
     assert in_time(live) == 200
 
 
-def test_a_head_that_never_ends_is_given_up(live: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server.Handler, "timeout", 1.0)
+def test_a_head_that_never_ends_is_given_up(
+    live: PageServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server.PageHandler, "timeout", 1.0)
     begin = time.monotonic()
     with connect(live) as door, contextlib.suppress(ConnectionError):
         door.sendall(b"GET / HTTP/1.1\r\nX: ")
@@ -162,26 +164,46 @@ def test_a_head_that_never_ends_is_given_up(live: Server, monkeypatch: pytest.Mo
     assert time.monotonic() - begin < 6
 
 
-@pytest.mark.parametrize("content", [b"x" * 10**6, b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 10**5,
-                                     b"GET /" + b"a" * 60_000 + b" HTTP/1.1\r\n\r\n",
-                                     b"GET / HTTP/1.1\r\nA: " + b"b" * 10**6])  # fmt: skip
-def test_a_head_of_any_size_is_answered(live: Server, content: bytes) -> None:
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"x" * 10**6,
+        b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 10**5,
+        b"GET /" + b"a" * 60_000 + b" HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nA: " + b"b" * 10**6,
+    ],
+)
+def test_a_head_of_any_size_is_answered(live: PageServer, content: bytes) -> None:
     before = resident()
     assert re.match(rb"HTTP/1.1 4(00|14|31) |$", answer(live, content))
     assert resident() - before < 64 * 2**20
     assert in_time(live) == 200
 
 
-@pytest.mark.parametrize(("request_", "status"), [
-    (b"GET http://[::1/ HTTP/1.1", 400), (b"GET //[ HTTP/1.1", 403),
-    (b"GET /?" + b"a=1&" * 100 + b" HTTP/1.1", 400), (b"GET /%zz%\0%ff HTTP/1.1", 403),
-    (b"GET /?token=%00%ff HTTP/1.1", 403), (b"GET / HTTP/9", 400), (b"GET / HTTP/9.9", 505),
-    (b"\0\1\2 / HTTP/1.1", 501), (b"BREW / HTTP/1.1", 501), (b"TRACE / HTTP/1.1", 501),
-    (b"GET", 400), (b"a b c d", 400), (b"\xff\xfe", 400), (b"POST / HTTP/1.1", 405),
-    (b"GET / HTTP/1.1\r\nHost: [::1", 403), (b"GET / HTTP/1.1\r\nHost:\0", 403),
-    (b"GET / HTTP/1.1\r\n: x\r\n x\r\n\r", 403), (b"PUT / HTTP/1.1\r\nContent-Length: -1", 405),
-])  # fmt: skip
-def test_odd_requests_get_an_answer(live: Server, request_: bytes, status: int) -> None:
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GET http://[::1/ HTTP/1.1", 400),
+        (b"GET //[ HTTP/1.1", 403),
+        (b"GET /?" + b"a=1&" * 100 + b" HTTP/1.1", 400),
+        (b"GET /%zz%\0%ff HTTP/1.1", 403),
+        (b"GET /?token=%00%ff HTTP/1.1", 403),
+        (b"GET / HTTP/9", 400),
+        (b"GET / HTTP/9.9", 505),
+        (b"\0\1\2 / HTTP/1.1", 501),
+        (b"BREW / HTTP/1.1", 501),
+        (b"TRACE / HTTP/1.1", 501),
+        (b"GET", 400),
+        (b"a b c d", 400),
+        (b"\xff\xfe", 400),
+        (b"POST / HTTP/1.1", 405),
+        (b"GET / HTTP/1.1\r\nHost: [::1", 403),
+        (b"GET / HTTP/1.1\r\nHost:\0", 403),
+        (b"GET / HTTP/1.1\r\n: x\r\n x\r\n\r", 403),
+        (b"PUT / HTTP/1.1\r\nContent-Length: -1", 405),
+    ],
+)
+def test_odd_requests_get_an_answer(live: PageServer, request_: bytes, status: int) -> None:
     said = answer(live, request_ + b"\r\n\r\n", end=False)
     assert re.match(rb"HTTP/1.1 (\d+)", said), said
     assert int(said[9:12]) == status
@@ -191,7 +213,7 @@ def test_odd_requests_get_an_answer(live: Server, request_: bytes, status: int) 
 
 @pytest.mark.parametrize("head", ["Content-Length: 1000000000", "Transfer-Encoding: chunked"])
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_a_body_without_end_is_not_read(live: Server, head: str, method: str) -> None:
+def test_a_body_without_end_is_not_read(live: PageServer, head: str, method: str) -> None:
     gate, sent = live.gate, 0
     with connect(live) as door, contextlib.suppress(ConnectionError):
         door.sendall(
@@ -208,7 +230,7 @@ def test_a_body_without_end_is_not_read(live: Server, head: str, method: str) ->
 
 
 def test_a_connection_that_cannot_be_accepted_is_waited_for(
-    live: Server, monkeypatch: pytest.MonkeyPatch
+    live: PageServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual, asked = socketserver.TCPServer.get_request, list[float]()
 
@@ -225,8 +247,9 @@ def test_a_connection_that_cannot_be_accepted_is_waited_for(
 
 def test_few_descriptors_keep_nobody_out_who_holds_the_token(root: Path) -> None:
     line = f'ulimit -n 30; exec "{sys.executable}" -m dualml serve "{root}" --port 0'
-    with subprocess.Popen(["sh", "-c", line], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          text=True) as process:  # fmt: skip
+    with subprocess.Popen(
+        ["sh", "-c", line], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         try:
             assert process.stdout is not None
             match = re.search(r":(\d+)/\?token=(\S+)", process.stdout.readline())
@@ -246,12 +269,12 @@ def test_few_descriptors_keep_nobody_out_who_holds_the_token(root: Path) -> None
 
 
 def test_a_file_that_cannot_be_opened_is_no_traceback(
-    live: Server, monkeypatch: pytest.MonkeyPatch
+    live: PageServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr(live.pages, "home", full)
+    monkeypatch.setattr(live.pages, "home_page", full)
     status, headers, text = ask(live, "/")
     assert (status, text) == (503, "503: Too many open files")
     assert headers["Connection"] == "close"
@@ -260,16 +283,16 @@ def test_a_file_that_cannot_be_opened_is_no_traceback(
 # --- pages beside one another -------------------------------------------------------------------
 
 
-def test_a_page_that_takes_long_holds_up_no_other(live: Server) -> None:
+def test_a_page_that_takes_long_holds_up_no_other(live: PageServer) -> None:
     begun, go_on = threading.Event(), threading.Event()
-    usual = live.pages.home
+    usual = live.pages.home_page
 
-    def slow(words: Words) -> str:
+    def slow(words: Messages) -> str:
         begun.set()
         assert go_on.wait(30)
         return usual(words)
 
-    live.pages.home = slow  # type: ignore[method-assign]
+    live.pages.home_page = slow  # type: ignore[method-assign]
     waiting = threading.Thread(target=lambda: status.append(ask(live, "/")[0]), daemon=True)
     status: list[int] = []
     waiting.start()
@@ -292,13 +315,15 @@ def test_a_value_that_takes_long_holds_up_no_other_and_is_made_once() -> None:
 
     found: list[int] = []
     threads = [
-        threading.Thread(target=lambda: found.append(cache.of("a", 1, slow)), daemon=True)
+        threading.Thread(
+            target=lambda: found.append(cache.get_or_create("a", 1, slow)), daemon=True
+        )
         for _ in range(3)
     ]
     for thread in threads:
         thread.start()
     assert begun.wait(10)
-    assert cache.of("b", 1, lambda: 8) == 8
+    assert cache.get_or_create("b", 1, lambda: 8) == 8
     go_on.set()
     for thread in threads:
         thread.join(10)
@@ -314,12 +339,12 @@ def test_an_error_that_is_told_again_does_not_grow() -> None:
     depths = []
     for _ in range(3):
         with pytest.raises(UserError) as refused:
-            cache.of("a", 1, wrong)
+            cache.get_or_create("a", 1, wrong)
         depths.append(len(refused.traceback))
     assert depths[1] == depths[2]
 
 
-def test_many_pages_at_once(live: Server) -> None:
+def test_many_pages_at_once(live: PageServer) -> None:
     paths = ["/", RUN, "/run?run=two", f"{RUN}&run=two", "/log?run=one&log=x", "/style.css"] * 4
     found: list[int] = []
     threads = [
@@ -339,7 +364,7 @@ def test_many_pages_at_once(live: Server) -> None:
 @pytest.mark.parametrize("name", ["rank0.log", "rank0.jsonl", "rank0.usage.jsonl", "job.json"])
 def test_a_pipe_in_one_run_holds_up_no_page(tmp_path: Path, name: str) -> None:
     for run in ("one", "two"):
-        fake_run.make(tmp_path / f"runs/{run}", seeds=[0])
+        fake_run.make_run(tmp_path / f"runs/{run}", seeds=[0])
     path = trial_folder(tmp_path / "runs/one", KEY) / name
     path.unlink(missing_ok=True)
     os.mkfifo(path)
@@ -349,10 +374,26 @@ def test_a_pipe_in_one_run_holds_up_no_page(tmp_path: Path, name: str) -> None:
         assert in_time(live, "/log?run=one&log=adam/torch/seed0/rank0") in (200, 404)
 
 
-def put(draw: Any, path: Path, content: bytes) -> None:
-    """Something else in place of a file."""
-    kind = draw(st.sampled_from(["pipe", "socket", "device", "loop", "outside", "folder", "deep",
-                                 "bytes", "bytes", "value", "value", "nothing"]))  # fmt: skip
+def put_instead(draw: Any, path: Path, content: bytes) -> None:
+    """Put something else in place of a file."""
+    kind = draw(
+        st.sampled_from(
+            [
+                "pipe",
+                "socket",
+                "device",
+                "loop",
+                "outside",
+                "folder",
+                "deep",
+                "bytes",
+                "bytes",
+                "value",
+                "value",
+                "nothing",
+            ]
+        )
+    )
     path.unlink(missing_ok=True)
     match kind:
         case "pipe":
@@ -384,7 +425,7 @@ def test_whatever_a_run_folder_holds_ends_in_a_page_or_in_one_line(
     tmp_path: Path, count: int
 ) -> None:
     arms = {name: fake_run.MAIN[name] for name in ("sgd", "adam")}
-    good = fake_run.make(tmp_path / "good", arms=arms, seeds=[0], failed=None)
+    good = fake_run.make_run(tmp_path / "good", arms=arms, seeds=[0], failed=None)
     log_path(trial_folder(good, KEY), 0).write_text("a log\n")
     (good / "report.html").write_text("<title>report</title>")
     files = {p.relative_to(good): p.read_bytes() for p in sorted(good.rglob("*")) if p.is_file()}
@@ -392,7 +433,7 @@ def test_whatever_a_run_folder_holds_ends_in_a_page_or_in_one_line(
     extra = [place / name for name in ("rank0.usage.jsonl", "rank0.times.npz", "best.safetensors")]
     names = [*files, *extra, Path(".lock"), Path("hosts/rank0.log"), Path("plan/plan.json")]
     (tmp_path / "secret").write_text("secret")
-    runs, words = tmp_path / "runs", Words("en")
+    runs, words = tmp_path / "runs", Messages("en")
     run, log = runs / "one", "adam/torch/seed0/rank0"
     query = {"run": ["one"], "log": [log]}
 
@@ -402,23 +443,23 @@ def test_whatever_a_run_folder_holds_ends_in_a_page_or_in_one_line(
         for name in draw(st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True)):
             (run / name).parent.mkdir(parents=True, exist_ok=True)
             if not (run / name).is_dir():
-                put(draw, run / name, files.get(name, b""))
+                put_instead(draw, run / name, files.get(name, b""))
         before = entries(tmp_path, runs)
         pages = Pages(runs, Jobs(tmp_path / "jobs"))
         texts = []
         others: list[Callable[[], object]] = [
-            lambda: rows(runs, None),
-            lambda: at_work(run),
+            lambda: list_runs(runs, None),
+            lambda: active_ranks(run),
             lambda: load([run], force=True),
             lambda: RunFolder.open(run),
-            lambda: read_side(run),
+            lambda: read_run_operand(run),
             lambda: render([run], runs / "out", force=True),
         ]
         for use in (
-            lambda: pages.home(words),
-            lambda: pages.runs(query, words),
-            lambda: pages.piece(query).text,
-            lambda: pages.report(query).read_bytes(),
+            lambda: pages.home_page(words),
+            lambda: pages.runs_page(query, words),
+            lambda: pages.log_chunk(query).text,
+            lambda: pages.report_file(query).read_bytes(),
             draw(st.sampled_from(others)),
         ):
             try:
@@ -445,9 +486,9 @@ WORDS = [b"GET", b"HEAD", b"POST", b" ", b"  ", b"\t", b"/", b"//", b"?", b"&", 
 
 @cases(170, 4000)
 def test_whatever_is_sent_is_answered_in_time(
-    live: Server, root: Path, monkeypatch: pytest.MonkeyPatch, count: int
+    live: PageServer, root: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    monkeypatch.setattr(server.Handler, "timeout", 2.0)
+    monkeypatch.setattr(server.PageHandler, "timeout", 2.0)
     gate = live.gate
     parts = st.one_of(st.sampled_from(WORDS), st.binary(max_size=12))
     right = (f"Host: 127.0.0.1:{gate.port}\r\nCookie: {gate.cookie}={gate.token}\r\n\r\n").encode()

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from command import DOCS, dualml, examples_are_printed, strict
 
-from dualml.cli import explain
-from dualml.cli.simulate import simulate as command
-from dualml.cost import Link, Point, cost, fit_all, predict, units
-from dualml.cost.request import parse_ranks
-from dualml.errors import UserError
-from dualml.files import write_json
+from dualml.common.errors import UserError
+from dualml.common.files import write_json
+from dualml.interface.cli import report_error
+from dualml.interface.cli.simulate import simulate as command
+from dualml.planning.cost import Link, Point, cost, fit_all, predict, units
+from dualml.planning.cost.request import parse_ranks
 
 LENET = 4 * 51_902
 
@@ -24,7 +24,7 @@ def test_the_table_and_its_sentences() -> None:
     link = Link(5e-5, 1e-9)
     for name in ("ring", "tree"):
         for n in (2, 16, 64):
-            assert units.told_seconds(predict(name, n, LENET, link).seconds) in rows[name]
+            assert units.format_seconds(predict(name, n, LENET, link).seconds) in rows[name]
     assert rows["ring"].count("*") == 2
     assert rows["tree"].count("*") == 1
     assert "ring and tree: up to n = 22 ring is faster, from n = 23 on tree." in done.stdout
@@ -52,7 +52,7 @@ def test_json_for_a_hundred_thousand_ranks() -> None:
 def test_constants_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     link = Link(3e-4, 2e-9)
     points = [
-        Point.of("ring", n, size, predict("ring", n, size, link).seconds)
+        Point.from_measurement("ring", n, size, predict("ring", n, size, link).seconds)
         for n in (2, 4)
         for size in (4000, 400_000)
     ]
@@ -61,7 +61,7 @@ def test_constants_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     command(strategy=["ring"], ranks="8", fit=path)
     told = capsys.readouterr().out
     assert f"constants of {path}" in told.replace("\n", "")
-    assert units.told_seconds(predict("ring", 8, LENET, link).seconds) in told
+    assert units.format_seconds(predict("ring", 8, LENET, link).seconds) in told
     with pytest.raises(UserError, match="--fit brings α, β and γ"):
         command(fit=path, alpha="1us")
 
@@ -112,7 +112,7 @@ def test_bad_input_names_the_remedy(
 ) -> None:
     with pytest.raises(UserError) as refused:
         command(**options)  # type: ignore[arg-type]
-    assert explain(refused.value) == 2
+    assert report_error(refused.value) == 2
     said = capsys.readouterr().err
     assert told in said
     assert said.count("\n") == 1
@@ -126,11 +126,15 @@ def test_the_examples_of_the_page_are_what_is_printed(
 
 
 def test_units() -> None:
-    assert units.seconds("50us") == units.seconds("50µs") == pytest.approx(5e-5)
-    assert units.seconds("0") == 0
-    assert (units.nbytes("4MB"), units.nbytes("1.5KiB"), units.nbytes("7")) == (4_000_000, 1536, 7)
-    assert units.rate("1GB/s") == units.rate("8Gbit/s") == 1e9
-    assert units.per_byte("1ns/B") == pytest.approx(1e-9)
+    assert units.parse_seconds("50us") == units.parse_seconds("50µs") == pytest.approx(5e-5)
+    assert units.parse_seconds("0") == 0
+    assert (units.parse_bytes("4MB"), units.parse_bytes("1.5KiB"), units.parse_bytes("7")) == (
+        4_000_000,
+        1536,
+        7,
+    )
+    assert units.parse_rate("1GB/s") == units.parse_rate("8Gbit/s") == 1e9
+    assert units.parse_seconds_per_byte("1ns/B") == pytest.approx(1e-9)
     for value, text in ((0, "0 s"), (1.234e-5, "12.3 µs"), (0.9999, "1.00 s"), (4567, "4,567 s")):
-        assert units.told_seconds(value) == text
+        assert units.format_seconds(value) == text
     assert parse_ranks("3..20,7") == (3, 4, 7, 8, 16, 20)

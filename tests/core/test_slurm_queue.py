@@ -1,4 +1,4 @@
-"""What ``squeue`` says of a job, as `dualml jobs` tells it."""
+"""The states that ``squeue`` reports, as `dualml jobs` shows them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dualml.jobs import slurm
+from dualml.runner.jobs import slurm
 
 
 @pytest.mark.parametrize(
@@ -21,12 +21,16 @@ from dualml.jobs import slurm
         ),
         (
             "PENDING   2   Nodes required for job are DOWN, DRAINED \n",
-            ("queued", None, "Slurm has put it back, as after the loss of a node: "
-             "Nodes required for job are DOWN, DRAINED"),
+            (
+                "queued",
+                None,
+                "Slurm has put it back, as after the loss of a node: "
+                "Nodes required for job are DOWN, DRAINED",
+            ),
         ),
         ("RUNNING   1   None \n", ("running", None, None)),
     ],
-)  # fmt: skip
+)
 def test_a_job_that_was_put_back_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, told: Any
 ) -> None:
@@ -34,22 +38,23 @@ def test_a_job_that_was_put_back_says_so(
         def folder(self, number: int) -> Path:
             return tmp_path
 
-    class Of:
+    class FakeJob:
         id, slurm, status, since, stopping, reason = 1, "7", "running", 0.0, False, None
 
-    class Done:
+    class FakeProcess:
         code, out, err = 0, line, ""
 
-    monkeypatch.setattr(slurm, "asked", lambda *words, **more: Done())
+    monkeypatch.setattr(slurm, "run_slurm", lambda *words, **more: FakeProcess())
     monkeypatch.setattr(slurm.shutil, "which", lambda program: program)
-    assert slurm.now(Jobs(), Of(), Of()) == told  # type: ignore[arg-type]
+    assert slurm.query_slurm(Jobs(), FakeJob(), FakeJob()) == told  # type: ignore[arg-type]
 
 
 def test_a_job_inherits_no_options_from_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``--lang en`` under ``DUALML_LANG=zh`` is English there, too."""
+    """A job inherits no options from variables, so ``--lang en`` under ``DUALML_LANG=zh`` stays
+    English."""
     monkeypatch.setenv("DUALML_LANG", "zh")
-    monkeypatch.setattr(slurm, "there", lambda program: None)
-    monkeypatch.setattr(slurm, "bounded", lambda words, limit, environ: environ)
-    environ: Any = slurm.asked("sbatch", environ={"X": "1"})
+    monkeypatch.setattr(slurm, "require_program", lambda program: None)
+    monkeypatch.setattr(slurm, "run_bounded", lambda words, limit, environ: environ)
+    environ: Any = slurm.run_slurm("sbatch", environ={"X": "1"})
     assert "DUALML_LANG" not in environ
     assert (environ["X"], "PATH" in environ) == ("1", True)

@@ -1,4 +1,4 @@
-"""What this process has sent, as the system counts it."""
+"""The bytes that this process has sent, as the system counts them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from dualml.sockets import sent_bytes
+from dualml.common.sockets import sent_bytes
 
 MANY = 1 << 24
 

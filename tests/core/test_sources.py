@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shlex
 import tomllib
@@ -11,20 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from docs_scripts import load_script
 from test_docs_blocks import parse
 
 from dualml.experiment.load import load
 
 ROOT = Path(__file__).resolve().parents[2]
-SPEC = importlib.util.spec_from_file_location("sources", ROOT / "docs" / "sources.py")
-assert SPEC is not None
-assert SPEC.loader is not None
-MODULE = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(MODULE)
+MODULE = load_script("sources")
 
 SOURCES = MODULE.read_sources()
 ROWS = [(name, row) for name, source in SOURCES.items() for row in source.get("rows", ())]
-#: Backend → folders of tests that can show it at work, beside commands that name it.
+#: Backend → test folders that can show it running, besides commands that name it.
 FOLDERS = {
     "P": {"torch", "conformance", "system", "methods", "examples", "notebooks"},
     "M": {"mindspore", "conformance", "system", "methods", "examples", "notebooks"},
@@ -41,14 +37,14 @@ def functions_in(path: Path) -> frozenset[str]:
 
 @cache
 def arms_of(path: str) -> frozenset[str]:
-    """Names of arms as they are written, and as they are called with several world sizes."""
+    """Return the names of arms, as written and as expanded for several world sizes."""
     expanded = load(str(ROOT / path), arms=["all"]).arms
     written = tomllib.loads((ROOT / path).read_text("utf-8"))["arms"]
     return frozenset(expanded) | frozenset(written)
 
 
 def problems_of(row: dict[str, Any]) -> list[str]:
-    """Everything that is wrong with one row."""
+    """Return everything that is wrong with one row."""
     wrong = []
     for place in row["where"]:
         path, _, arm = place.partition(": ")
@@ -91,13 +87,16 @@ def test_a_row_is_where_it_says(row: dict[str, Any]) -> None:
     assert problems_of(row) == []
 
 
-@pytest.mark.parametrize(("change", "word"), [
-    ({"where": ["docs/no.md"]}, "does not exist"),
-    ({"where": ["experiments/lab1.toml: nobody"]}, "no arm"),
-    ({"seen": ["core/test_sources::nothing"]}, "does not exist"),
-    ({"seen": []}, "nothing has seen"),
-    ({"on": "M", "seen": ["core/test_sources::all_five_sources_are_there"]}, "shows it on M"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"where": ["docs/no.md"]}, "does not exist"),
+        ({"where": ["experiments/lab1.toml: nobody"]}, "no arm"),
+        ({"seen": ["core/test_sources::nothing"]}, "does not exist"),
+        ({"seen": []}, "nothing has seen"),
+        ({"on": "M", "seen": ["core/test_sources::all_five_sources_are_there"]}, "shows it on M"),
+    ],
+)
 def test_a_wrong_row_is_noticed(change: dict[str, Any], word: str) -> None:
     right = {
         "where": ["README.md"],

@@ -1,4 +1,4 @@
-"""What a split plan says that crosses between ranks, what really crosses, and the plan on disk."""
+"""The bytes that cross between ranks, by the plan and as measured, and the plan on disk."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ import numpy as np
 import pytest
 from conformance import split
 
-from dualml.data import load as load_data
-from dualml.errors import UserError
+from dualml.algorithms.model import model
+from dualml.backend.reference.backend import NumpyBackend
+from dualml.backend.reference.communicator import run_threads
+from dualml.common.errors import UserError
+from dualml.experiment.data import load as load_data
 from dualml.experiment.freeze import freeze
 from dualml.experiment.plan import Plan
 from dualml.experiment.schema import Experiment
 from dualml.experiment.split import Split
-from dualml.model import model
-from dualml.reference.backend import NumpyBackend
-from dualml.reference.communicator import run_threads
-from dualml.split import traffic
-from dualml.split.measured import summary
-from dualml.split.plan import SplitPlan, split_plan
-from dualml.split.timeline import KINDS
-from dualml.store.plan import restore, save
-from dualml.store.times import TIMELINE
+from dualml.experiment.store.plan import restore_plan, save_plan
+from dualml.experiment.store.times import TIMELINE
+from dualml.parallel.split import traffic
+from dualml.parallel.split.plan import SplitPlan, split_plan
+from dualml.parallel.split.timeline import KINDS
+from dualml.parallel.split.timeline_stats import summary
 
 DIGITS = load_data("digits", explicit=True)
 WHOLE = 51_902  # parameters of LeNet
 
 
 def links(plan: SplitPlan, batch: int) -> dict[tuple[int, int], tuple[int, int]]:
-    """(source, target) → messages and bytes."""
+    """Return (source, target) → messages and bytes."""
     found: dict[tuple[int, int], tuple[int, int]] = {}
     for link in traffic.links(plan, batch):
         messages, nbytes = found.get((link.source, link.target), (0, 0))
@@ -73,8 +73,11 @@ def test_bytes_by_hand_of_more_ranks() -> None:
     both = split_plan(model("lenet"), 4, data=2, cut=["fc1"], micro_batches=2)
     # Ranks 0 and 1 have 5 samples of 9, in micro-batches of 3 and 2; ranks 2 and 3 have 4.
     assert links(both, 9) == {
-        (0, 1): (2, 8000), (1, 0): (2, 8000), (2, 3): (2, 6400), (3, 2): (2, 6400),
-    }  # fmt: skip
+        (0, 1): (2, 8000),
+        (1, 0): (2, 8000),
+        (2, 3): (2, 6400),
+        (3, 2): (2, 6400),
+    }
     assert collectives(both, 9) == {
         ((0, 2), "all_reduce gradients"): (1, 4 * (156 + 2416)),
         ((1, 3), "all_reduce gradients"): (1, 4 * (48120 + 1210)),
@@ -83,16 +86,18 @@ def test_bytes_by_hand_of_more_ranks() -> None:
         model("lenet"), 3, trainers=2, cut=["conv2", "fc2"], place=[0, 1, 0], micro_batches=2
     )
     assert links(trainers, 5) == {
-        (0, 1): (2, 3 * 4 * (1176 + 120)), (1, 0): (2, 3 * 4 * (1176 + 120)),
-        (0, 2): (2, 2 * 4 * (1176 + 120)), (2, 0): (2, 2 * 4 * (1176 + 120)),
-    }  # fmt: skip
+        (0, 1): (2, 3 * 4 * (1176 + 120)),
+        (1, 0): (2, 3 * 4 * (1176 + 120)),
+        (0, 2): (2, 2 * 4 * (1176 + 120)),
+        (2, 0): (2, 2 * 4 * (1176 + 120)),
+    }
     assert collectives(trainers, 5) == {
         ((1, 2), "all_reduce gradients"): (1, 4 * (2416 + 48120)),
     }
 
 
 def test_bytes_by_hand_in_a_lower_precision() -> None:
-    """Two bytes for what is of the lower type; sums are of float32 in any."""
+    """Low-precision values take two bytes; sums are float32 in any case."""
     plan = split_plan(model("lenet"), 2, cut=["fc1"], micro_batches=4)  # after Flatten
     assert [link.nbytes for link in traffic.links(plan, 10, lower=True)] == [8000, 8000]
     plan = split_plan(model("vit"), 2, cut=["branch2"])  # after a merge with the positions
@@ -102,9 +107,14 @@ def test_bytes_by_hand_in_a_lower_precision() -> None:
     assert found == {"all_gather forward": 1200, "all_reduce backward": 16000}
     calls = split_plan(model("lenet"), 3, cut=["fc1"], engine="rpc")
     assert [(x.what, x.nbytes) for x in traffic.links(calls, 10, lower=True)] == [
-        ("gradients", 8000), ("samples", 31360), ("activations", 8000), ("gradients", 200),
-        ("activations", 8000), ("activations", 200), ("gradients", 8000),
-    ]  # fmt: skip
+        ("gradients", 8000),
+        ("samples", 31360),
+        ("activations", 8000),
+        ("gradients", 200),
+        ("activations", 8000),
+        ("activations", 200),
+        ("gradients", 8000),
+    ]
 
 
 # --- what really crosses ------------------------------------------------------------------------
@@ -135,14 +145,14 @@ REAL: list[tuple[int, str, int, dict[str, Any]]] = [
 def test_bytes_that_crossed_are_those_of_the_plan(
     ranks: int, name: str, batch: int, settings: dict[str, Any], tmp_path: Path
 ) -> None:
-    """The referee's numbers are twice as wide as those of the plan."""
+    """The reference's numbers are twice as wide as those of the plan."""
     case = {"model": name, "optimizer": "sgd", "loss": "cross_entropy", "sizes": [batch, batch]}
     plan = Split(**settings).plan(split.SPECS[name], ranks)
     traffic: list[tuple[int, int]] = [(0, 0)] * ranks
 
     def work(comm: Any) -> None:
-        training = split.made(comm, NumpyBackend(), case, plan)
-        same = training.executor.same
+        training = split.make_training(comm, NumpyBackend(), case, plan)
+        same = training.executor.dp_group
         for step, samples in enumerate(split.batches(case), start=1):
             comm.barrier()
             before = comm.traffic.sent, comm.traffic.bytes_sent
@@ -174,8 +184,11 @@ def test_bytes_that_crossed_are_those_of_the_plan(
             else:
                 here &= events["kind"] == KINDS.index("collective")
                 here &= events["backward"] == (kind.endswith("backward"))
-                alike = [m for (g, k), m in collectives(plan, batch).items()
-                         if g == group and k.split()[-1] == kind.split()[-1]]  # fmt: skip
+                alike = [
+                    m
+                    for (g, k), m in collectives(plan, batch).items()
+                    if g == group and k.split()[-1] == kind.split()[-1]
+                ]
                 calls, nbytes = (sum(m[i] for m in alike) for i in (0, 1))
             assert (here.sum(), events["bytes"][here].sum() / 2) == (calls, nbytes), kind
 
@@ -186,25 +199,32 @@ def test_bytes_that_crossed_are_those_of_the_plan(
 def frozen(**settings: Any) -> Plan:
     arm = {"optimizer": {"name": "sgd", "lr": 0.1}, "world_size": 2, "split": settings}
     told = {
-        "name": "t", "title": {"en": "t"}, "model": "lenet", "data": {"name": "digits"},
+        "name": "t",
+        "title": {"en": "t"},
+        "model": "lenet",
+        "data": {"name": "digits"},
         "arms": {"one": {**arm, "batch_size": 64, "updates": 3}},
-    }  # fmt: skip
+    }
     return freeze(Experiment.model_validate(told), DIGITS)
 
 
-@pytest.mark.parametrize("settings", [
-    {"cut": ["flatten"], "micro_batches": 4},
-    {"balance": "activations", "schedule": "gpipe"},
-    {"balance": "time", "stages": 4, "schedule": "interleaved", "micro_batches": 2},
-    {"balance": "time", "tensor": 2},
-    {"tensor": 2, "layers": {"fc1": "column", "fc2": "row"}},
-    {"data": 2},
-    {"grid": [["0F0", ".", ".", "0B0"], [".", "1F0", "1B0", "."]]},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"cut": ["flatten"], "micro_batches": 4},
+        {"balance": "activations", "schedule": "gpipe"},
+        {"balance": "time", "stages": 4, "schedule": "interleaved", "micro_batches": 2},
+        {"balance": "time", "tensor": 2},
+        {"tensor": 2, "layers": {"fc1": "column", "fc2": "row"}},
+        {"data": 2},
+        {"grid": [["0F0", ".", ".", "0B0"], [".", "1F0", "1B0", "."]]},
+    ],
+    ids=str,
+)
 def test_a_plan_on_disk_is_the_plan(settings: dict[str, Any], tmp_path: Path) -> None:
     plan = frozen(**settings)
-    save(plan, tmp_path)
-    again = restore(tmp_path)
+    save_plan(plan, tmp_path)
+    again = restore_plan(tmp_path)
     assert again.hash == plan.hash
     assert again.splits == plan.splits
     told = json.loads((tmp_path / "plan.json").read_text())["splits"]["one"]
@@ -222,22 +242,22 @@ def test_another_cut_is_another_plan(tmp_path: Path) -> None:
     assert plans[0].hash != plans[1].hash == plans[2].hash
     assert {p for p in plans[0].parts if plans[0].parts[p] != plans[1].parts[p]} == {"experiment"}
     plan = frozen(balance="time")
-    save(plan, tmp_path)
+    save_plan(plan, tmp_path)
     told = json.loads((tmp_path / "plan.json").read_text())
     other = "fc2" if told["splits"]["one"]["cut"] != ["fc2"] else "fc1"
     told["splits"]["one"]["cut"] = [other]
     (tmp_path / "plan.json").write_text(json.dumps(told))
     with pytest.raises(UserError, match="the plan was changed after it was made: experiment"):
-        restore(tmp_path)
+        restore_plan(tmp_path)
 
 
 def test_a_measured_cut_is_frozen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measured once: a plan that is read back has the cut that was found then."""
+    """The measured cut is kept: a plan that is read back has the cut found when it was made."""
     slow = dict.fromkeys(model("lenet").shapes(), 1e-6) | {"relu2": 1.0, "fc2": 1.0}
     monkeypatch.setattr("dualml.experiment.freeze.reference_times", lambda *_: slow)
     plan = frozen(balance="time")
     assert plan.splits["one"].cut == ("pool2",)
-    save(plan, tmp_path)
+    save_plan(plan, tmp_path)
     monkeypatch.setattr("dualml.experiment.freeze.reference_times", lambda *_: 1 / 0)
-    assert restore(tmp_path).splits["one"].cut == ("pool2",)
-    np.testing.assert_equal(restore(tmp_path).hash, plan.hash)
+    assert restore_plan(tmp_path).splits["one"].cut == ("pool2",)
+    np.testing.assert_equal(restore_plan(tmp_path).hash, plan.hash)

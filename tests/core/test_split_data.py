@@ -1,4 +1,4 @@
-"""Only ranks of the first stage read samples, only those of the last stage labels."""
+"""Only ranks of the first stage read samples, and only ranks of the last stage read labels."""
 
 from __future__ import annotations
 
@@ -11,16 +11,22 @@ import numpy as np
 import pytest
 from command import run
 
-from dualml.data import load as load_data
-from dualml.data import partial, sources
-from dualml.data.partial import is_left_out, leave_out, load_partly, read_bytes, take
-from dualml.data.registry import DATASETS
+from dualml.algorithms.model import model
+from dualml.experiment.data import load as load_data
+from dualml.experiment.data import partial, sources
+from dualml.experiment.data.partial import (
+    in_memory_bytes,
+    is_placeholder,
+    load_partial,
+    make_placeholder,
+    select_samples,
+)
+from dualml.experiment.data.registry import DATASETS
 from dualml.experiment.freeze import freeze
 from dualml.experiment.load import load
-from dualml.experiment.samples import samples_of
+from dualml.experiment.samples import load_samples
 from dualml.experiment.split import Split
-from dualml.model import model
-from dualml.split.plan import SplitPlan
+from dualml.parallel.split.plan import SplitPlan
 
 DIGITS = load_data("digits", explicit=True)
 TOML = """
@@ -54,7 +60,7 @@ updates = 3
 world_size = 2
 split = { place = [0, 1, 0] }
 """
-#: Training and test samples of 28 × 28 float32; their labels, of 8 bytes.
+#: Bytes of training and test samples (28 × 28 float32), and of their labels (8 bytes each).
 X, Y = (60 + 20) * 784 * 4, (60 + 20) * 8
 
 
@@ -66,7 +72,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def bytes_read(out: Path) -> dict[str, list[tuple[int, int]]]:
-    """Arm → of each rank the bytes of samples and of labels."""
+    """Return arm → bytes of samples and of labels read by each rank."""
     trials = json.loads((out / "run.json").read_text())["trials"]
     return {
         trial["arm"]: [(int(r["sample_bytes"]), int(r["label_bytes"])) for r in trial["memory"]]
@@ -83,7 +89,7 @@ EXPECTED = {
 
 
 def test_bytes_that_each_rank_has_read(lab: Path, tmp_path: Path) -> None:
-    """And the split computes what the whole model does."""
+    """Each rank reads the bytes of the plan, and the split computes what the whole model does."""
     code, told = run(lab, tmp_path / "out")
     assert code == 0, told
     assert bytes_read(tmp_path / "out") == EXPECTED
@@ -92,17 +98,17 @@ def test_bytes_that_each_rank_has_read(lab: Path, tmp_path: Path) -> None:
 
 
 def test_ranks_that_read_everything_are_seen() -> None:
-    """What the test above counts is what the plan says: with `SplitPlan.reads` true everywhere,
-    each of three ranks has all bytes."""
+    """Ranks that read everything are noticed: if `SplitPlan.reads` were always true, each of three
+    ranks would read all bytes."""
     plan = Split(micro_batches=2).plan(model("mlp"), 3)
-    whole = samples_of(freeze(load_text(), DIGITS))
+    whole = load_samples(freeze(load_text(), DIGITS))
 
-    def counted(reads: Any) -> list[tuple[int, int]]:
-        kept = [whole.without(samples=not x, labels=not y) for x, y in map(reads, range(3))]
-        return [samples.read for samples in kept]
+    def samples_read(reads: Any) -> list[tuple[int, int]]:
+        kept = [whole.omit(samples=not x, labels=not y) for x, y in map(reads, range(3))]
+        return [samples.memory_bytes for samples in kept]
 
-    assert counted(plan.reads) == EXPECTED["pipe"]
-    assert counted(lambda rank: (True, True)) == [(X, Y)] * 3
+    assert samples_read(plan.reads) == EXPECTED["pipe"]
+    assert samples_read(lambda rank: (True, True)) == [(X, Y)] * 3
 
 
 def load_text() -> Any:
@@ -118,14 +124,17 @@ def plan_of(ranks: int, **settings: Any) -> SplitPlan:
     return Split(**settings).plan(model("mlp"), ranks)
 
 
-@pytest.mark.parametrize(("plan", "samples", "labels"), [
-    (plan_of(2, tensor=2), [0, 1], [0, 1]),
-    (plan_of(4, stages=4), [0], [3]),
-    (plan_of(3, place=[0, 1, 0], trainers=2, micro_batches=2), [0], [0]),
-    (plan_of(3, engine="rpc"), [0], [0]),
-    (plan_of(2, engine="rpc", place=[0, 1, 0]), [1], [1]),
-    (plan_of(2, engine="devices", devices=["cpu:0", "cpu:1"], data=2), [0, 1], [0, 1]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("plan", "samples", "labels"),
+    [
+        (plan_of(2, tensor=2), [0, 1], [0, 1]),
+        (plan_of(4, stages=4), [0], [3]),
+        (plan_of(3, place=[0, 1, 0], trainers=2, micro_batches=2), [0], [0]),
+        (plan_of(3, engine="rpc"), [0], [0]),
+        (plan_of(2, engine="rpc", place=[0, 1, 0]), [1], [1]),
+        (plan_of(2, engine="devices", devices=["cpu:0", "cpu:1"], data=2), [0, 1], [0, 1]),
+    ],
+)
 def test_who_reads(plan: SplitPlan, samples: list[int], labels: list[int]) -> None:
     reads = [plan.reads(rank) for rank in range(plan.world_size)]
     assert [rank for rank, (x, _) in enumerate(reads) if x] == samples
@@ -143,26 +152,26 @@ def test_files_that_are_not_needed_are_not_opened(
         opened.append(file.name)
         return np.zeros(file.shape, np.uint8)
 
-    monkeypatch.setattr(sources, "read", read)
+    monkeypatch.setattr(sources, "read_idx_file", read)
     place = SimpleNamespace(folder=Path("/nowhere"), kind="env")
     monkeypatch.setattr(partial, "locate", lambda info: place)
-    data = load_partly({"name": "mnist", "sha256": "0"}, samples=samples, labels=labels)
+    data = load_partial({"name": "mnist", "sha256": "0"}, samples=samples, labels=labels)
     assert ["images" in name for name in opened] == [True] * 2 * samples + [False] * 2 * labels
     info = DATASETS["mnist"]
     assert data.train_x.shape == (info.train, 28, 28)
     assert data.test_y.shape == (info.test,)
-    sizes = (read_bytes(data.train_x), read_bytes(data.train_y))
+    sizes = (in_memory_bytes(data.train_x), in_memory_bytes(data.train_y))
     assert sizes == (info.train * 784 * samples, info.train * 8 * labels)
 
 
 def test_what_is_left_out_takes_no_memory_and_is_noticed() -> None:
-    x, y = leave_out((1000, 1, 28, 28), np.float32), leave_out((1000,), np.int64)
-    assert (x.base is not None, x.strides, read_bytes(x)) == (True, (0, 0, 0, 0), 0)
+    x, y = make_placeholder((1000, 1, 28, 28), np.float32), make_placeholder((1000,), np.int64)
+    assert (x.base is not None, x.strides, in_memory_bytes(x)) == (True, (0, 0, 0, 0), 0)
     assert np.isnan(x[3] + 1).all()
     assert y.max() == -1
-    assert is_left_out(take(x, np.arange(7)))
-    assert take(x, np.arange(7)).shape == (7, 1, 28, 28)
-    assert not is_left_out(np.zeros(3))
+    assert is_placeholder(select_samples(x, np.arange(7)))
+    assert select_samples(x, np.arange(7)).shape == (7, 1, 28, 28)
+    assert not is_placeholder(np.zeros(3))
     with pytest.raises(ValueError, match="read-only"):
         x[0] = 0
     with pytest.raises(ValueError, match="negative"):
@@ -170,9 +179,9 @@ def test_what_is_left_out_takes_no_memory_and_is_noticed() -> None:
 
 
 def test_what_was_read_is_put_together() -> None:
-    whole = samples_of(freeze(load_text(), DIGITS))
-    x, y = whole.without(samples=False, labels=True), whole.without(samples=True, labels=False)
-    both = x.filled_from(y)
-    assert both.read == whole.read == (X, Y)
+    whole = load_samples(freeze(load_text(), DIGITS))
+    x, y = whole.omit(samples=False, labels=True), whole.omit(samples=True, labels=False)
+    both = x.fill_from(y)
+    assert both.memory_bytes == whole.memory_bytes == (X, Y)
     assert both.train_x is whole.train_x
     assert both.test_y is whole.test_y

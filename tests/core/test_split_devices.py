@@ -1,4 +1,4 @@
-"""Stages on several devices of one process: what moves, and what a user can get wrong."""
+"""Stages on several devices of one process: transfers, and user errors."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import pytest
 from command import dualml, run
 from conformance import split
 
-from dualml.data import load as load_data
-from dualml.errors import Unsupported, UserError
+from dualml.algorithms.model import model
+from dualml.backend.devices import check_present, shift_devices
+from dualml.backend.reference.backend import NumpyBackend
+from dualml.backend.reference.communicator import run_threads
+from dualml.common.errors import Unsupported, UserError
+from dualml.experiment.data import load as load_data
 from dualml.experiment.freeze import freeze
 from dualml.experiment.load import load
 from dualml.experiment.split import Split
-from dualml.model import model
-from dualml.reference.backend import NumpyBackend
-from dualml.reference.communicator import run_threads
-from dualml.split import traffic
-from dualml.split.devices import check_present, shift_devices
-from dualml.split.measured import summary
-from dualml.split.placed import PlacedExecutor
-from dualml.split.plan import SplitPlan
-from dualml.store.plan import restore, save
+from dualml.experiment.store.plan import restore_plan, save_plan
+from dualml.parallel.split import traffic
+from dualml.parallel.split.placed_executor import PlacedExecutor
+from dualml.parallel.split.plan import SplitPlan
+from dualml.parallel.split.timeline_stats import summary
 
 DIGITS = load_data("digits", explicit=True)
 TWO = {"engine": "devices", "devices": ["cpu:0", "cpu:1"]}
@@ -53,8 +53,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def moved(plan: SplitPlan, batch: int) -> dict[tuple[int, str, str], tuple[int, int]]:
-    """(process, from, to) → values and bytes of an update, by the plan."""
+def planned_transfers(plan: SplitPlan, batch: int) -> dict[tuple[int, str, str], tuple[int, int]]:
+    """Return (process, from, to) → values and bytes of an update, by the plan."""
     found: dict[tuple[int, str, str], tuple[int, int]] = {}
     for each in traffic.transfers(plan, batch):
         key = each["rank"], each["source"], each["target"]
@@ -64,13 +64,16 @@ def moved(plan: SplitPlan, batch: int) -> dict[tuple[int, str, str], tuple[int, 
 
 
 def test_transfers_by_hand() -> None:
-    """After the pooling LeNet has 6·14·14 numbers of a sample, after relu3 120, each of 4 bytes;
-    of micro-batches of 4, 3 and 3 samples all move there and back."""
+    """The moved bytes of LeNet: 6·14·14 numbers per sample after pooling, 120 after relu3, 4 bytes
+    each; all of micro-batches of 4, 3 and 3 samples move there and back."""
     plan = Split(cut=["conv2", "fc2"], place=[0, 1, 0], micro_batches=3, **TWO).plan(
         model("lenet"), 1
     )
     both = 10 * 4 * (6 * 14 * 14 + 120)
-    assert moved(plan, 10) == {(0, "cpu:0", "cpu:1"): (6, both), (0, "cpu:1", "cpu:0"): (6, both)}
+    assert planned_transfers(plan, 10) == {
+        (0, "cpu:0", "cpu:1"): (6, both),
+        (0, "cpu:1", "cpu:0"): (6, both),
+    }
     assert traffic.links(plan, 10) == []
     assert traffic.collectives(plan, 10) == []
     assert plan.schedule == "naive"
@@ -79,18 +82,18 @@ def test_transfers_by_hand() -> None:
 def test_stages_on_one_device_hand_over_their_memory() -> None:
     plan = Split(place=[0, 0, 1], **TWO).plan(model("mlp"), 1)
     assert [plan.crosses(s, s + 1) for s in range(2)] == [False, True]
-    assert moved(plan, 4) == {
-        (0, "cpu:0", "cpu:1"): (1, 4 * 4 * plan.boundary(1)),
-        (0, "cpu:1", "cpu:0"): (1, 4 * 4 * plan.boundary(1)),
+    assert planned_transfers(plan, 4) == {
+        (0, "cpu:0", "cpu:1"): (1, 4 * 4 * plan.activation_numel(1)),
+        (0, "cpu:1", "cpu:0"): (1, 4 * 4 * plan.activation_numel(1)),
     }
 
 
 def measured(plan: SplitPlan, batch: int) -> dict[tuple[int, str, str], tuple[float, float]]:
-    """The same as it was measured; the referee's numbers are twice as wide."""
+    """Return the measured transfers in the same form; the reference's numbers are twice as wide."""
     case = {"model": "deep", "optimizer": "sgd", "loss": "cross_entropy", "sizes": [batch, batch]}
 
     def work(comm: Any) -> Any:
-        training = split.made(comm, NumpyBackend(), case, plan)
+        training = split.make_training(comm, NumpyBackend(), case, plan)
         for step, samples in enumerate(split.batches(case), start=1):
             training.step(samples, step)
         return training.executor.timeline.columns()
@@ -103,21 +106,25 @@ def measured(plan: SplitPlan, batch: int) -> dict[tuple[int, str, str], tuple[fl
     }
 
 
-@pytest.mark.parametrize("settings", [
-    {"place": [0, 1, 0], "micro_batches": 3},
-    {"schedule": "gpipe", "micro_batches": 2},
-    {"data": 2, "place": [0, 1, 1, 0], "micro_batches": 2},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"place": [0, 1, 0], "micro_batches": 3},
+        {"schedule": "gpipe", "micro_batches": 2},
+        {"data": 2, "place": [0, 1, 1, 0], "micro_batches": 2},
+    ],
+    ids=str,
+)
 def test_bytes_that_moved_are_those_of_the_plan(settings: dict[str, Any]) -> None:
     plan = Split(**settings, **TWO).plan(split.SPECS["deep"], settings.get("data", 1))
-    assert measured(plan, 7) == moved(plan, 7)
+    assert measured(plan, 7) == planned_transfers(plan, 7)
 
 
 def test_a_value_that_is_not_moved_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bytes are those of what moved: where a stage keeps its output on its device, none are."""
+    """Only transfers are counted: without them, the measured bytes are not those of the plan."""
     plan = Split(place=[0, 1, 0], **TWO).plan(split.SPECS["deep"], 1)
     monkeypatch.delattr(PlacedExecutor, "send")
-    assert measured(plan, 7) != moved(plan, 7)
+    assert measured(plan, 7) != planned_transfers(plan, 7)
 
 
 def test_every_replica_has_accelerators_of_its_own() -> None:
@@ -128,8 +135,8 @@ def test_every_replica_has_accelerators_of_its_own() -> None:
 
 def test_a_plan_on_disk_is_the_plan(lab: Path, tmp_path: Path) -> None:
     plan = freeze(load(str(lab)), DIGITS)
-    save(plan, tmp_path)
-    again = restore(tmp_path)
+    save_plan(plan, tmp_path)
+    again = restore_plan(tmp_path)
     assert again.splits == plan.splits
     told = json.loads((tmp_path / "plan.json").read_text())["splits"]["two"]
     assert told["devices"] == ["cpu:0", "cpu:1", "cpu:0"]
@@ -144,8 +151,9 @@ def test_one_process_with_two_devices_is_the_whole_model(lab: Path, tmp_path: Pa
     trials = json.loads((tmp_path / "out" / "run.json").read_text())["trials"]
     (two,) = [trial for trial in trials if trial["arm"] == "two"]
     assert {(x["source"], x["target"]) for x in two["split"]["transfers"]} == {
-        ("cpu:0", "cpu:1"), ("cpu:1", "cpu:0"),
-    }  # fmt: skip
+        ("cpu:0", "cpu:1"),
+        ("cpu:1", "cpu:0"),
+    }
     assert two["how"] == {"transfers": "native: numpy.ndarray.copy"}
 
 
@@ -154,19 +162,24 @@ WRONG: list[tuple[list[str], str]] = [
     (["split.devices=['cpu:0', 'cpu:0']"], "names cpu:0 2 times; name each device once"),
     (["split.devices=['cpu:0', 'tpu:1']"], "'tpu:1' is no device; use cpu:0, cpu:1"),
     (["split.devices=['cpu:0', 'cpu:64']"], "'cpu:64' is no device"),
-    (["split.devices=['cpu:0', 'cpu:1', 'cpu:2']"],
-     "place must give each of 3 stages one of 3 devices, numbered from 0 as in split.devices, and "
-     "every device a stage; received [0, 1, 0]"),
+    (
+        ["split.devices=['cpu:0', 'cpu:1', 'cpu:2']"],
+        "place must give each of 3 stages one of 3 devices, numbered from 0 as in split.devices, "
+        "and "
+        "every device a stage; received [0, 1, 0]",
+    ),
     (["split.engine='messages'", "world_size=2"], 'that needs engine = "devices"'),
     (["split.tensor=2"], "leave out split.tensor, or use engine = messages"),
     (["split.trainers=2"], "leave out split.trainers"),
     (["split.schedule='1f1b'"], "engine = devices takes schedule = naive or gpipe; received 1f1b"),
     (["world_size=2"], "engine = devices has all stages in each process: world_size must be"),
-    (["world_size=2", "split.data=2", "split.schedule='gpipe'", "split.micro_batches=2"],
-     "use schedule = naive"),
+    (
+        ["world_size=2", "split.data=2", "split.schedule='gpipe'", "split.micro_batches=2"],
+        "use schedule = naive",
+    ),
     (["split.transport='host'"], "engine = devices has its own: leave out transport"),
     (["zero=1", "world_size=2", "split.data=2"], "leave out engine = devices"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("words", "message"), WRONG)

@@ -1,4 +1,4 @@
-"""The pages on split models: examples that work, keys that exist, output that is printed."""
+"""The pages on split models: examples that work, keys that exist, output as printed."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from typing import Any
 import pytest
 from command import DOCS
 
-from dualml.errors import UserError
+from dualml.algorithms.model import model
+from dualml.common.errors import UserError
 from dualml.experiment.arm import Arm
+from dualml.experiment.keys import SPLIT, WrittenKeys, stored_name
 from dualml.experiment.split import Split
-from dualml.model import model
-from dualml.split.order import deadlock, validate
-from dualml.split.schedule import Grid
-from dualml.split.schedules import SCHEDULES
-from dualml.split.timeline import COLUMNS, KINDS
+from dualml.parallel.split.order import find_deadlock, validate
+from dualml.parallel.split.schedule import Grid
+from dualml.parallel.split.schedules import SCHEDULES
+from dualml.parallel.split.timeline import COLUMNS, KINDS
 
 PAGES = [DOCS / "split.md", DOCS / "split.zh.md"]
 KEYS = {"split.md": "| key of `split` |", "split.zh.md": "| `split` 的键 |"}
-ERRORS = {"split.md": "| said |", "split.zh.md": "| 错误信息 |"}
+ERRORS = {"split.md": "| message |", "split.zh.md": "| 错误信息 |"}
 by_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
@@ -33,7 +34,7 @@ def blocks(page: Path, kind: str) -> list[str]:
 
 
 def table(page: Path, head: str) -> list[list[str]]:
-    """The cells of the rows below a head."""
+    """Return the cells of the rows below a header."""
     lines = page.read_text("utf-8").splitlines()
     (at,) = [i for i, line in enumerate(lines) if line.startswith(head)]
     rows = []
@@ -47,8 +48,9 @@ def table(page: Path, head: str) -> list[list[str]]:
 @by_page
 def test_the_keys_are_those_of_split_with_their_defaults(page: Path) -> None:
     rows = {key.strip("`"): default.strip("`") for key, default, _ in table(page, KEYS[page.name])}
-    assert list(rows) == list(Split.model_fields)
-    for key, default in rows.items():
+    stored = {stored_name(key, SPLIT): default for key, default in rows.items()}
+    assert list(stored) == list(Split.model_fields)
+    for key, default in stored.items():
         assert tomllib.loads(f"x = {default}")["x"] == Split.model_fields[key].default
 
 
@@ -56,15 +58,23 @@ def test_the_keys_are_those_of_split_with_their_defaults(page: Path) -> None:
 def test_every_arm_has_a_plan(page: Path) -> None:
     found = {}
     for block in blocks(page, "toml"):
-        for name, told in tomllib.loads(block)["arms"].items():
+        experiment = tomllib.loads(block)
+        WrittenKeys().store(experiment, page.name)
+        for name, told in experiment["arms"].items():
             arm = Arm(**told)
             plan = arm.split and arm.split.plan(model(arm.model), arm.world_size)
             found[name] = plan and str(plan.mesh)
     assert found == {
-        "by-layer": "1 × 2 × 1", "inside": "1 × 1 × 2", "whole": None, "backwards": "1 × 2 × 1",
-        "cube": "2 × 2 × 2", "impatient": "1 × 3 × 1",
-        "devices": "1 × 1 × 1", "replicas": "2 × 1 × 1", "server": "1 × 2 × 1",
-    }  # fmt: skip
+        "by-layer": "1 × 2 × 1",
+        "inside": "1 × 1 × 2",
+        "whole": None,
+        "backwards": "1 × 2 × 1",
+        "cube": "2 × 2 × 2",
+        "impatient": "1 × 3 × 1",
+        "devices": "1 × 1 × 1",
+        "replicas": "2 × 1 × 1",
+        "server": "1 × 2 × 1",
+    }
 
 
 @by_page
@@ -83,7 +93,7 @@ def test_names_of_schedules_and_of_columns(page: Path) -> None:
 def test_commands_print_what_the_page_shows(
     page: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dualml.cli.app import app
+    from dualml.interface.cli.app import app
 
     monkeypatch.setenv("COLUMNS", "100")
     examples = [b for b in blocks(page, "text") if b.startswith("$ dualml ")]
@@ -99,7 +109,7 @@ def test_commands_print_what_the_page_shows(
 def test_the_crossed_schedule_is_refused_in_these_words(page: Path) -> None:
     (text,) = [b for b in blocks(page, "text") if "1F1 1F0" in b]
     grid = Grid.read(text)
-    assert deadlock(grid.programs(), grid.owners)
+    assert find_deadlock(grid.programs(), grid.owners)
     with pytest.raises(UserError) as refused:
         validate(grid)
     assert f"dualml: crossed.txt: {refused.value}\n" in blocks(page, "text")
@@ -115,14 +125,19 @@ def test_the_script_prints_what_the_page_shows(page: Path, tmp_path: Path) -> No
     (script,) = blocks(page, "python")
     (tmp_path / "by_layer.py").write_text(script, "utf-8")
     done = subprocess.run(
-        [sys.executable, "by_layer.py", "numpy"], cwd=tmp_path, capture_output=True, text=True,
-        timeout=120, check=False, env={**os.environ, "PYTHONIOENCODING": "utf-8"},
-    )  # fmt: skip
+        [sys.executable, "by_layer.py", "numpy"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout in blocks(page, "text")
 
 
-#: Settings of `Split`, ranks, model, other settings that cannot be, in the order of the table.
+#: Settings of `Split`, ranks, model, and incompatible settings, in the order of the table.
 WRONG: list[dict[str, Any]] = [
     {"cut": ["fc9"]},
     {"cut": ["attention"], "model": "vit"},

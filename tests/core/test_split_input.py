@@ -1,4 +1,4 @@
-"""What a user can get wrong about splits: one line that names the numbers and the remedy."""
+"""User errors about splits: a one-line message with the numbers and the remedy."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from command import dualml, run
 
-from dualml.data import load as load_data
-from dualml.errors import UserError
+from dualml.common.errors import UserError
+from dualml.experiment.data import load as load_data
 from dualml.experiment.freeze import freeze
 from dualml.experiment.load import load
 
@@ -67,7 +67,7 @@ EARLY = json.dumps([["0F0", "0B0"], ["1F0", "1B0"]])
 SHORT = json.dumps([["0F0", ".", ".", "0B0"], [".", "1F0", "1B0", "."]])
 STRANGE = json.dumps([["0F0", "0X0"], ["1F0", "1B0"]])
 
-#: Arm, what is changed of it, what is said.
+#: Arm, changed settings, and the error.
 WRONG: list[tuple[str, list[str], str]] = [
     ("pipe", ["split.stages=9"], "arms.pipe: 9 stages are too many for mlp: it can be cut at 5 "
      "places (fc1, tanh1, fc2, tanh2, fc3); use at most 6 stages"),
@@ -162,9 +162,17 @@ def verdicts(out: Path) -> dict[str, Any]:
 
 
 def test_micro_batches_that_do_not_divide_the_batch_are_fine(lab: Path, tmp_path: Path) -> None:
-    """7 samples in 4 micro-batches, then 2 of the last batch in 4: two of them are empty."""
-    code, told = run(lab, tmp_path / "out", "--arm", "one", "--arm", "pipe",
-                     *sets("one", "updates=6"), *sets("pipe", "updates=6"))  # fmt: skip
+    """7 samples in 4 micro-batches, then the last 2 samples in 4: two of those are empty."""
+    code, told = run(
+        lab,
+        tmp_path / "out",
+        "--arm",
+        "one",
+        "--arm",
+        "pipe",
+        *sets("one", "updates=6"),
+        *sets("pipe", "updates=6"),
+    )
     assert code == 0, told
     assert verdicts(tmp_path / "out") == {"pipe": "equal"}
 

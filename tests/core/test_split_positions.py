@@ -1,4 +1,5 @@
-"""Positions that ranks share out: who has which, what travels, what is kept, what is refused."""
+"""Sequence positions that ranks share: their owners, messages, saved bytes, and refused
+settings."""
 
 from __future__ import annotations
 
@@ -9,18 +10,18 @@ import numpy as np
 import pytest
 from conformance import split
 
+from dualml.algorithms.model import model
+from dualml.algorithms.model.spec import ModelSpec
 from dualml.backend import Segment
-from dualml.backend.stage import seen as seen_of
-from dualml.errors import UserError
+from dualml.backend.reference.backend import NumpyBackend
+from dualml.backend.reference.communicator import run_threads
+from dualml.backend.stage import visible_slices as seen_of
+from dualml.common.errors import UserError
 from dualml.experiment.split import Split
-from dualml.model import model
-from dualml.model.spec import ModelSpec
-from dualml.reference.backend import NumpyBackend
-from dualml.reference.communicator import run_threads
-from dualml.split import ring, traffic
-from dualml.split.horizontal import ConjugatePair
-from dualml.split.pieces import Piece, joined
-from dualml.split.plan import SplitPlan, split_plan
+from dualml.parallel.split import ring, traffic
+from dualml.parallel.split.plan import SplitPlan, split_plan
+from dualml.parallel.split.shards import TensorShard, concat_slices
+from dualml.parallel.split.tensor_parallel import ParallelOp
 
 GPT = split.SPECS["longer gpt"]  # 12 positions of 8, 2 blocks, dropout
 WHOLE = {"tensor": 2}
@@ -30,13 +31,15 @@ CONTEXT = {"context": 2}
 
 
 def kinds(plan: SplitPlan, rank: int = 0) -> list[str]:
-    items = [item for view in plan.views(rank)[0] for item in view.items]
-    return [i.kind if isinstance(i, ConjugatePair) else "ring" for i in items
-             if not isinstance(i, Segment)]  # fmt: skip
+    items = [item for view in plan.rank_stages(rank)[0] for item in view.items]
+    return [
+        i.kind if isinstance(i, ParallelOp) else "ring" for i in items if not isinstance(i, Segment)
+    ]
 
 
 def test_what_stands_between_the_segments() -> None:
-    """Two all-reduces forward of a block are an all-gather and a reduce-scatter each."""
+    """The two all-reduces of a block's forward pass become an all-gather and a reduce-scatter
+    each."""
     block = ["collect", "scatter"] * 2
     assert kinds(split_plan(GPT, 2, **SEQUENCE)) == ["take", *block, *block]
     assert kinds(split_plan(GPT, 2, **CONTEXT)) == ["take", "ring", "ring"]
@@ -45,16 +48,16 @@ def test_what_stands_between_the_segments() -> None:
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_chunks_of_a_ring_balance_causal_attention(ranks: int) -> None:
-    """Every rank has one early chunk and the late one that mirrors it: all see equally many keys;
-    runs of positions would leave the first rank with 1 / (2n − 1) of the last one's."""
+    """Every rank has an early chunk and the mirrored late one, so that all see equally many keys;
+    contiguous chunks would leave the first rank with 1 / (2n − 1) of the last one's."""
     length = 4 * ranks
-    deals = [Piece((length,), 0, r, ranks, 2, mirrored=True) for r in range(ranks)]
-    places = [deal.take(np.arange(length)) for deal in deals]
+    deals = [TensorShard((length,), 0, r, ranks, 2, mirrored=True) for r in range(ranks)]
+    places = [deal.extract(np.arange(length)) for deal in deals]
     assert sorted(np.concatenate(places).tolist()) == list(range(length))
     assert len({int((own + 1).sum()) for own in places}) == 1
     for rank, own in enumerate(places):
         for source, others in enumerate(places):
-            queries, keys = seen_of(ring.block(rank, source), len(own))
+            queries, keys = seen_of(ring.kv_block(rank, source), len(own))
             visible = own[:, None] >= others
             assert visible.sum() == visible[queries, keys].sum()
             assert source == rank or visible[queries, keys].all()
@@ -62,11 +65,11 @@ def test_chunks_of_a_ring_balance_causal_attention(ranks: int) -> None:
 
 def test_pieces_that_are_mirrored_make_the_whole() -> None:
     x = np.arange(24).reshape(2, 12)
-    parts = [Piece(x.shape, 1, r, 3, 2, mirrored=True) for r in range(3)]
-    np.testing.assert_array_equal(joined([p.take(x) for p in parts], 1, 2, True), x)
+    parts = [TensorShard(x.shape, 1, r, 3, 2, mirrored=True) for r in range(3)]
+    np.testing.assert_array_equal(concat_slices([p.extract(x) for p in parts], 1, 2, True), x)
     whole = np.zeros_like(x)
     for piece in parts:
-        piece.put(whole, piece.take(x))
+        piece.insert(whole, piece.extract(x))
     np.testing.assert_array_equal(whole, x)
     assert str(parts[0]) == "columns 1/6 and 6/6"
 
@@ -76,8 +79,8 @@ def collectives(plan: SplitPlan, batch: int) -> dict[str, tuple[int, int]]:
 
 
 def test_bytes_by_hand() -> None:
-    """b samples of s positions of h: tensor parallel sums 4·bsh in each of two all-reduces a block
-    and pass; the halves of an all-reduce are what takes its place."""
+    """For b samples of s positions and width h, tensor parallelism sums 4·bsh in each of two
+    all-reduces per block and pass; here the halves of an all-reduce replace it."""
     b, s, h, blocks = 6, 12, 8, 2
     each = 4 * b * s * h
     assert collectives(split_plan(GPT, 2, **WHOLE), b) == {
@@ -87,9 +90,11 @@ def test_bytes_by_hand() -> None:
     n = 2 * blocks
     same = (1, 4 * (24 * h + blocks * (4 * h + 2 * h) + 2 * h))  # table, norms, biases after sums
     halves = {
-        "all_gather forward": (n, n * each // 2), "reduce_scatter forward": (n, n * each),
-        "reduce_scatter backward": (n, n * each), "all_gather backward": (n, n * each // 2),
-    }  # fmt: skip
+        "all_gather forward": (n, n * each // 2),
+        "reduce_scatter forward": (n, n * each),
+        "reduce_scatter backward": (n, n * each),
+        "all_gather backward": (n, n * each // 2),
+    }
     gradients = {"all_reduce gradients": same}
     assert collectives(split_plan(GPT, 2, **SEQUENCE), b) == halves | gradients
     twice = {"all_gather backward": (2 * n, n * each)}
@@ -98,8 +103,8 @@ def test_bytes_by_hand() -> None:
 
 @pytest.mark.parametrize(("n", "groups"), [(2, 4), (2, 2), (4, 4)])
 def test_bytes_of_a_ring_by_hand(n: int, groups: int) -> None:
-    """Keys and values of s / n positions, n − 1 times forward and as often backward, where their
-    gradients go round beside them."""
+    """Ring attention sends keys and values of s / n positions n − 1 times forward, and as often
+    backward together with their gradients."""
     sizes = {"width": 16, "heads": 4, "kv_heads": groups, "blocks": 3}
     spec = model("gpt_llama", words=24, length=16, sizes=sizes)
     found = collectives(split_plan(spec, n, context=n, micro_batches=2), 6)
@@ -113,26 +118,27 @@ def test_bytes_of_a_ring_by_hand(n: int, groups: int) -> None:
 # --- what is kept, and what really travels ------------------------------------------------------
 
 
-def counted(name: str, settings: dict[str, Any], batch: int = 6) -> tuple[list[int], list[int]]:
-    """Bytes that each rank of the referee keeps for backward passes, and sends in an update."""
+def count_bytes(name: str, settings: dict[str, Any], batch: int = 6) -> tuple[list[int], list[int]]:
+    """Return the bytes that each rank of the reference saves for backward passes, and sends in an
+    update."""
     case = {"model": name, "optimizer": "sgd", "loss": "cross_entropy", "sizes": [batch]}
     ranks = max(settings.get("tensor", 1), settings.get("context", 1))
     plan = Split(**settings).plan(split.SPECS[name], ranks)
 
     def work(comm: Any) -> tuple[int, int]:
-        training = split.made(comm, NumpyBackend(), case, plan)
+        training = split.make_training(comm, NumpyBackend(), case, plan)
         before = comm.traffic.bytes_sent
         training.step(split.batches(case)[0], 1)
         sent = comm.traffic.bytes_sent - before
-        return split.kept(training, case), sent
+        return split.saved_bytes(training, case), sent
 
     kept, sent = zip(*run_threads(ranks, work, 20), strict=True)
     return list(kept), list(sent)
 
 
 def test_bytes_that_travel_are_those_by_hand() -> None:
-    """The referee's collectives are messages: an all-reduce is all tensors to all ranks, (n − 1)·S;
-    its halves as the ring makes them are (n − 1)/n·S each. Numbers are twice as wide."""
+    """The reference's all-reduce sends all tensors to all ranks, (n − 1)·S; its ring halves send (n
+    − 1)/n·S each. Its numbers are twice as wide."""
     for settings in (WHOLE, SEQUENCE, AGAIN, CONTEXT):
         parts = 2
         plan = split_plan(GPT, parts, **settings)
@@ -141,14 +147,14 @@ def test_bytes_that_travel_are_those_by_hand() -> None:
             share = {"all_reduce": parts - 1, "all_gather": parts - 1, "ring": 1}
             how = kind.split()[0]
             total += 2 * nbytes * (share[how] if how in share else (parts - 1) / parts)
-        assert counted("longer gpt", settings)[1] == [total] * parts
+        assert count_bytes("longer gpt", settings)[1] == [total] * parts
 
 
 def test_what_is_collected_again_is_not_kept() -> None:
-    """Of what goes into the two layers of a block that begin with all positions, one's own half.
-    The closed form of all that is kept: `tests/torch/test_sequence_torch.py`."""
-    (kept, other), _ = counted("longer gpt", SEQUENCE)
-    (again, _), _ = counted("longer gpt", AGAIN)
+    """Inputs that are gathered again are not saved: of the two layers per block that start with all
+    positions, a rank keeps its own half."""
+    (kept, other), _ = count_bytes("longer gpt", SEQUENCE)
+    (again, _), _ = count_bytes("longer gpt", AGAIN)
     b, s, h, blocks = 6, 12, 8, 2
     assert kept == other
     assert kept - again == 2 * blocks * 8 * b * s * h // 2

@@ -1,4 +1,4 @@
-"""Whole runs of split models, ranks being threads of the referee: no framework needed."""
+"""Whole runs of split models, with threads of the reference as ranks (no framework needed)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 from command import dualml, goes_on_when_interrupted, run, strict
 from safetensors.numpy import load_file
 
-from dualml.model import model
-from dualml.split import traffic
-from dualml.split.schedules import live_bound
-from dualml.split.timeline import COLUMNS, KINDS
-from dualml.store.plan import restore
-from dualml.store.times import TIMELINE
+from dualml.algorithms.model import model
+from dualml.experiment.store.plan import restore_plan
+from dualml.experiment.store.times import TIMELINE
+from dualml.parallel.split import traffic
+from dualml.parallel.split.schedules import live_bound
+from dualml.parallel.split.timeline import COLUMNS, KINDS
 
 pytestmark = pytest.mark.whole
 
@@ -63,26 +63,26 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def out(lab: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run_folder(lab: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("run") / "out"
     code, told = run(lab, found)
     assert code == 0, told
     return found
 
 
-def trials(out: Path) -> dict[str, dict[str, Any]]:
-    return {t["arm"]: t for t in strict((out / "run.json").read_text())["trials"]}
+def trials(run_folder: Path) -> dict[str, dict[str, Any]]:
+    return {t["arm"]: t for t in strict((run_folder / "run.json").read_text())["trials"]}
 
 
-def test_every_split_is_the_whole_model(out: Path) -> None:
-    told = strict((out / "parity.json").read_text())["serial"]
+def test_every_split_is_the_whole_model(run_folder: Path) -> None:
+    told = strict((run_folder / "parity.json").read_text())["serial"]
     assert {c["arm"]: (c["against"], c["verdict"], c["reason"]) for c in told} == dict.fromkeys(
         SPLITS, ("one", "equal", "inside_envelope")
     )
-    one = load_file(out / "trials/one/numpy/seed0/weights.safetensors")
-    traced = load_file(out / "trials/one/numpy/seed0/trace.safetensors")
+    one = load_file(run_folder / "trials/one/numpy/seed0/weights.safetensors")
+    traced = load_file(run_folder / "trials/one/numpy/seed0/trace.safetensors")
     for arm in SPLITS:
-        place = out / f"trials/{arm}/numpy/seed0"
+        place = run_folder / f"trials/{arm}/numpy/seed0"
         mine, trace = (load_file(place / f"{n}.safetensors") for n in ("weights", "trace"))
         assert (mine.keys(), trace.keys()) == (one.keys(), traced.keys())
         for found, whole in ((mine, one), (trace, traced)):
@@ -91,8 +91,8 @@ def test_every_split_is_the_whole_model(out: Path) -> None:
 
 
 @pytest.mark.parametrize("arm", list(SPLITS))
-def test_what_is_told_of_the_ranks(out: Path, arm: str) -> None:
-    trial, plan = trials(out)[arm], restore(out / "plan").splits[arm]
+def test_what_is_told_of_the_ranks(run_folder: Path, arm: str) -> None:
+    trial, plan = trials(run_folder)[arm], restore_plan(run_folder / "plan").splits[arm]
     size = SPLITS[arm][0]
     assert (trial["status"], trial["world_size"]) == ("ok", size)
     assert len(trial["ranks"]) == len(trial["memory"]) == size
@@ -113,27 +113,33 @@ def test_what_is_told_of_the_ranks(out: Path, arm: str) -> None:
 
 
 @pytest.mark.parametrize("arm", list(SPLITS))
-def test_what_the_ranks_hold(out: Path, arm: str) -> None:
-    """Measured: never more than the schedule allows, and exactly that where every rank must."""
-    memory, plan = trials(out)[arm]["memory"], restore(out / "plan").splits[arm]
+def test_what_the_ranks_hold(run_folder: Path, arm: str) -> None:
+    """The measured number of live micro-batches never exceeds the schedule's, and equals it where
+    every rank must."""
+    memory, plan = trials(run_folder)[arm]["memory"], restore_plan(run_folder / "plan").splits[arm]
     for rank, told in enumerate(memory):
         row, m = plan.pipeline_row(rank), plan.micro_batches
         assert told["live"] == plan.live(rank)
         assert told["live"] <= live_bound(plan.schedule, plan.place, m, row)
         assert told["held_bytes"] > 0
-        elements = sum(int(np.prod(p.local)) for p in plan.views(rank)[1].values())
+        elements = sum(int(np.prod(p.local_shape)) for p in plan.rank_stages(rank)[1].values())
         assert told["parameter_bytes"] == 8 * elements
-    by_hand = {"gpipe": [4, 4], "ofob": [3, 2, 1], "inside": [1, 1], "copies": [1] * 4,
-               "mesh": [2, 2, 1, 1]}  # fmt: skip
+    by_hand = {
+        "gpipe": [4, 4],
+        "ofob": [3, 2, 1],
+        "inside": [1, 1],
+        "copies": [1] * 4,
+        "mesh": [2, 2, 1, 1],
+    }
     if arm in by_hand:
         assert [told["live"] for told in memory] == by_hand[arm]
 
 
 @pytest.mark.parametrize("arm", list(SPLITS))
-def test_timelines(out: Path, arm: str) -> None:
-    plan = restore(out / "plan").splits[arm]
+def test_timelines(run_folder: Path, arm: str) -> None:
+    plan = restore_plan(run_folder / "plan").splits[arm]
     for rank in range(plan.world_size):
-        events = TIMELINE.read(out / f"trials/{arm}/numpy/seed0", rank)
+        events = TIMELINE.read(run_folder / f"trials/{arm}/numpy/seed0", rank)
         assert set(events) == set(COLUMNS)
         assert (events["end"] >= events["begin"]).all()
         assert set(events["step"]) == set(range(1, 9))
@@ -145,26 +151,34 @@ def test_timelines(out: Path, arm: str) -> None:
                 pairs = zip(events["stage"][done], events["micro"][done], strict=True)
                 assert [(int(s), int(m)) for s, m in pairs] == order
             assert (mine & (events["kind"] == KINDS.index("update"))).sum() == 1
-    one = out / "trials/one/numpy/seed0"
+    one = run_folder / "trials/one/numpy/seed0"
     assert not list(one.glob("*timeline*"))
 
 
-def test_a_cut_by_measured_times_is_the_cut_of_the_run(out: Path) -> None:
-    told = json.loads((out / "plan/plan.json").read_text())["splits"]["timed"]
-    again = restore(out / "plan")
+def test_a_cut_by_measured_times_is_the_cut_of_the_run(run_folder: Path) -> None:
+    told = json.loads((run_folder / "plan/plan.json").read_text())["splits"]["timed"]
+    again = restore_plan(run_folder / "plan")
     assert again.splits["timed"].cut == tuple(told["cut"]) != ()
     assert again.experiment.arms["timed"].split.balance == "time"  # type: ignore[union-attr]
-    memory = trials(out)["timed"]["memory"]
+    memory = trials(run_folder)["timed"]["memory"]
     assert [m["parameter_bytes"] / 8 for m in memory] == [r["elements"] for r in told["ranks"]]
-    assert dualml("run", "--resume", out, "--no-report").returncode == 0
+    assert dualml("run", "--resume", run_folder, "--no-report").returncode == 0
 
 
 @pytest.mark.parametrize("arm", ["mesh", "shared"])
 def test_an_interrupted_split_goes_on_as_if_nothing_had_been(
     lab: Path, tmp_path: Path, arm: str
 ) -> None:
-    more = ["--set", f"arms.{arm}.updates=20", "--set", "evaluation.per_epoch=1",
-            "--set", "evaluation.train_samples=2", "--set", "data.test=2"]  # fmt: skip
+    more = [
+        "--set",
+        f"arms.{arm}.updates=20",
+        "--set",
+        "evaluation.per_epoch=1",
+        "--set",
+        "evaluation.train_samples=2",
+        "--set",
+        "data.test=2",
+    ]
     goes_on_when_interrupted(lab, tmp_path, arm, *more)
 
 
@@ -172,22 +186,25 @@ def test_a_slow_rank_is_slow_inside_the_layers_it_shares_whatever_its_number() -
     from types import SimpleNamespace
     from typing import cast
 
-    from dualml.aggregation.slow import Slow
+    from dualml.algorithms.communicator import Communicator
+    from dualml.backend.reference.communicator import run_threads
     from dualml.backend.stage import Stage
-    from dualml.communicator import Communicator
-    from dualml.reference.communicator import run_threads
-    from dualml.split.plan import split_plan
-    from dualml.split.rank import Rank
+    from dualml.parallel.aggregation.straggler import Straggler
+    from dualml.parallel.split.plan import split_plan
+    from dualml.parallel.split.rank import PipelineRank
 
     plan = split_plan(model("mlp"), 4, tensor=2, data=2)
 
     def work(comm: Communicator) -> list[float]:
-        rank = Rank(plan, comm, cast(Stage, SimpleNamespace(concat=np.concatenate)))
-        rank.slow, rank.now = Slow(rank=3, latency_s=0.05), 1
-        row, spent = rank.row, []
+        rank = PipelineRank(plan, comm, cast(Stage, SimpleNamespace(concat=np.concatenate)))
+        rank.slow, rank.step_count = Straggler(rank=3, latency_s=0.05), 1
+        row, spent = rank.tp_group, []
         assert row is not None
         x = np.ones(8)
-        for call in (lambda: rank.summed(row, x), lambda: rank.gathered(row, x, 0)):
+        for call in (
+            lambda: rank.all_reduce_sum(row, x),
+            lambda: rank.all_gather_concat(row, x, 0),
+        ):
             comm.barrier()
             begin = time.perf_counter()
             call()

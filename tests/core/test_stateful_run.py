@@ -1,4 +1,5 @@
-"""A state that goes on, through an interruption and over ranks, as a user runs it."""
+"""A recurrent state carried across batches, through an interruption and over ranks, as a user runs
+it."""
 
 from __future__ import annotations
 
@@ -9,9 +10,9 @@ import pytest
 from command import dualml, run, start, strict
 from test_resume import wait_for_checkpoint
 
+from dualml.common.words import Messages
+from dualml.experiment.store.load import load
 from dualml.report.topics import caveats
-from dualml.store.load import load
-from dualml.words import Words
 
 pytestmark = pytest.mark.whole
 
@@ -76,7 +77,7 @@ def test_a_server_and_a_trainer_carry_the_state_of_one_rank(lab: Path, tmp_path:
     run(lab, tmp_path / "out", "--arm", "server", "--arm", "alone")
     found = strict((tmp_path / "out" / "parity.json").read_text())["serial"]
     assert [(c["arm"], c["verdict"]) for c in found] == [("server", "equal")]
-    said = [item.text for item in caveats.findings(load([tmp_path / "out"]), Words("en"))]
+    said = [item.text for item in caveats.findings(load([tmp_path / "out"]), Messages("en"))]
     assert any(text.startswith("In alone and server the state goes on") for text in said) or any(
         text.startswith("In server and alone the state goes on") for text in said
     )

@@ -1,4 +1,4 @@
-"""Recurrent models as an experiment file has them, and the order in which a state goes on."""
+"""Recurrent models in an experiment file, and the order in which their state is carried over."""
 
 from __future__ import annotations
 
@@ -8,15 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.data import load as load_data
-from dualml.errors import UserError
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.model.layers import GRU, LSTM, RNN
+from dualml.algorithms.model.streams import (
+    SLOT,
+    HiddenStates,
+    extra_inputs,
+    merge_hidden_states,
+    stream_indices,
+)
+from dualml.common.errors import UserError
+from dualml.experiment.data import load as load_data
 from dualml.experiment.freeze import freeze
 from dualml.experiment.load import load
 from dualml.experiment.plan import Plan
-from dualml.model import initial_weights, model
-from dualml.model.layers import GRU, LSTM, RNN
-from dualml.model.streams import SLOT, Hidden, beside, merged, streams
-from dualml.store.plan import restore, save
+from dualml.experiment.store.plan import restore_plan, save_plan
 
 TOML = """
 name = "tiny"
@@ -63,13 +69,30 @@ def plan_of(lab: Path, *overrides: str) -> Plan:
 
 
 def test_settings_make_the_model_they_say() -> None:
-    spec = model("rnn_lm", words=30, length=5, recurrent={
-        "rnn_type": "relu", "layers": 3, "width": 8, "hidden": 8, "dropout": 0.1, "tied": True,
-    })  # fmt: skip
+    spec = model(
+        "rnn_lm",
+        words=30,
+        length=5,
+        recurrent={
+            "rnn_type": "relu",
+            "layers": 3,
+            "width": 8,
+            "hidden": 8,
+            "dropout": 0.1,
+            "tied": True,
+        },
+    )
     assert [name for name, _ in spec.layers] == [
-        "embedding", "dropout1", "rnn", "dropout2", "rnn2", "dropout3", "rnn3", "dropout4",
+        "embedding",
+        "dropout1",
+        "rnn",
+        "dropout2",
+        "rnn2",
+        "dropout3",
+        "rnn3",
+        "dropout4",
         "decoder",
-    ]  # fmt: skip
+    ]
     assert dict(spec.layers)["rnn2"] == RNN(8, 8, nonlinearity="relu")
     assert "decoder.weight" not in spec.parameters()
     assert spec.parameters()["decoder.bias"] == (30,)
@@ -91,10 +114,13 @@ def test_tables_start_within_the_range_and_the_bias_at_zero() -> None:
         assert np.abs(start["lstm.bias_hh_l0"]).max() <= 1 / 8
 
 
-@pytest.mark.parametrize(("settings", "said"), [
-    ({"tied": True}, "width = 64 and hidden = 128 must be equal; set width = 128"),
-    ({"rnn_type": "lstn"}, "must be one of lstm, gru, tanh, relu; received 'lstn'.*'lstm'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"tied": True}, "width = 64 and hidden = 128 must be equal; set width = 128"),
+        ({"rnn_type": "lstn"}, "must be one of lstm, gru, tanh, relu; received 'lstn'.*'lstm'"),
+    ],
+)
 def test_settings_that_do_not_fit(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError, match=said):
         model("rnn_lm", recurrent=settings)
@@ -112,19 +138,22 @@ def test_an_arm_has_its_own_settings_over_those_of_the_experiment(
     own = plan.initial(0, plan.experiment.arms["gru"])
     assert own["gru.weight_hh_l0"].shape == (24, 8)
     assert plan.experiment.arms["gru"].model == "rnn_lm"
-    save(plan, tmp_path / "plan")
-    again = restore(tmp_path / "plan", plan.hash)
+    save_plan(plan, tmp_path / "plan")
+    again = restore_plan(tmp_path / "plan", plan.hash)
     assert (again.spec, again.models) == (plan.spec, plan.models)
     assert again.hash == plan.hash
 
 
-@pytest.mark.parametrize(("overrides", "said"), [
-    (["recurrent.rnn_typ=\"gru\""], "unknown key recurrent.rnn_typ; did you mean 'rnn_type'"),
-    (["recurrent.rnn_type=\"elman\""], "recurrent.rnn_type"),
-    (["recurrent.layers=0"], "recurrent.layers"),
-    (["arms.gru.recurrent.width=9"], "arms.gru: recurrent.tied .* width = 9 and hidden = 8"),
-    (["sizes.width=9"], "sizes are of the models gpt, gpt_llama, resnet18, resnet18_cifar"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (['recurrent.rnn_typ="gru"'], "unknown key recurrent.rnn_typ; did you mean 'rnn_type'"),
+        (['recurrent.rnn_type="elman"'], "recurrent.rnn_type"),
+        (["recurrent.layers=0"], "recurrent.layers"),
+        (["arms.gru.recurrent.width=9"], "arms.gru: recurrent.tied .* width = 9 and hidden = 8"),
+        (["sizes.width=9"], "sizes are of the models gpt, gpt_llama, resnet18, resnet18_cifar"),
+    ],
+)
 def test_wrong_settings_of_an_experiment(lab: Path, overrides: list[str], said: str) -> None:
     with pytest.raises(UserError, match=said):
         plan_of(lab, *overrides)
@@ -140,27 +169,32 @@ def test_a_stateful_arm_reads_streams_in_order(lab: Path) -> None:
     assert order is not None
     assert order.shape == (4, 12)  # of 50 windows two are not read
     assert (np.diff(order, axis=0) == 1).all()
-    feed = plan.feed(arm, 0)
+    feed = plan.batch_sampler(arm, 0)
     assert [feed.batch(step).tolist() for step in (1, 4, 5)] == [
-        order[0].tolist(), order[3].tolist(), order[0].tolist(),
-    ]  # fmt: skip
+        order[0].tolist(),
+        order[3].tolist(),
+        order[0].tolist(),
+    ]
     assert plan.order["train"].tolist() == list(range(50))  # which stand together in the text
     assert plan.streams(plan.experiment.arms["plain"], 0) is None
     other = plan_of(lab, "arms.stateful.recurrent.stateful=false")
     assert other.order["train"].tolist() != list(range(50))
 
 
-@pytest.mark.parametrize(("overrides", "said"), [
-    (['partition.name="random_partition"', "world_size=2"], "deals windows out of their order"),
-    (["world_size=2"], "use split, or world_size = 1"),
-    (["samples=20"], "samples draws windows"),
-    (["batch_size=0"], "has no next one; set batch_size"),
-    (["chunk=4"], "raise chunk to batch_size"),
-    (['precision="bf16"'], "states are carried in float32"),
-    (['recompute=["lstm"]'], "leave out recompute"),
-    (["zero=1", "world_size=2"], "zero and offload"),
-    (["batch_size=51"], "needs at least 51 windows of the text; there are 50"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (['partition.name="random_partition"', "world_size=2"], "assigns windows out of order"),
+        (["world_size=2"], "use split, or world_size = 1"),
+        (["samples=20"], "samples draws windows"),
+        (["batch_size=0"], "has no next one; set batch_size"),
+        (["chunk=4"], "raise accumulation_batch to batch_size"),
+        (['precision="bf16"'], "states are carried in float32"),
+        (['recompute=["lstm"]'], "leave out recompute"),
+        (["zero=1", "world_size=2"], "zero and offload"),
+        (["batch_size=51"], "needs at least 51 windows of the text; there are 50"),
+    ],
+)
 def test_what_a_state_does_not_go_with(lab: Path, overrides: list[str], said: str) -> None:
     with pytest.raises(UserError, match=rf"arms.stateful: .*{said}"):
         plan_of(lab, *(f"arms.stateful.{text}" for text in overrides))
@@ -171,33 +205,33 @@ def test_what_a_state_does_not_go_with(lab: Path, overrides: list[str], said: st
 
 def test_states_are_found_by_the_number_of_a_sample() -> None:
     spec = model("rnn_lm", words=9, length=3, recurrent={"hidden": 2, "stateful": True})
-    hidden = Hidden(spec.layers, streams(7, 3))
-    assert hidden.before(np.array([0, 2]))["lstm"].shape == (2, 2, 2)
+    hidden = HiddenStates(spec.layers, stream_indices(7, 3))
+    assert hidden.initial_states(np.array([0, 2]))["lstm"].shape == (2, 2, 2)
     ended = np.arange(12.0).reshape(3, 2, 2) + 1
-    hidden.after(np.array([4, 0, 2]), {"lstm": ended})
-    given = hidden.before(np.array([1, 5, 2, 3]))["lstm"]
+    hidden.store_final_states(np.array([4, 0, 2]), {"lstm": ended})
+    given = hidden.initial_states(np.array([1, 5, 2, 3]))["lstm"]
     np.testing.assert_array_equal(given, [ended[1], ended[0], 0 * ended[0], ended[2]])
     state = hidden.state()
     assert hidden.load({"exp_avg": {}, **state}) == {"exp_avg": {}}
-    np.testing.assert_array_equal(hidden.before(np.array([3]))["lstm"][0], ended[2])
+    np.testing.assert_array_equal(hidden.initial_states(np.array([3]))["lstm"][0], ended[2])
     hidden.load({})
-    assert not hidden.before(np.array([3]))["lstm"].any()
+    assert not hidden.initial_states(np.array([3]))["lstm"].any()
 
 
 def test_ranks_put_together_the_streams_that_each_came_to() -> None:
     spec = model("rnn_lm", words=9, length=3, recurrent={"hidden": 2, "stateful": True})
-    own, other = (Hidden(spec.layers, streams(8, 4)) for _ in range(2))
-    own.after(np.array([0, 2]), {"lstm": np.ones((2, 2, 2))})
-    other.after(np.array([4, 6]), {"lstm": np.full((2, 2, 2), 5.0)})
-    merged(own, [own.tables, other.tables], [own.fresh, other.fresh])
+    own, other = (HiddenStates(spec.layers, stream_indices(8, 4)) for _ in range(2))
+    own.store_final_states(np.array([0, 2]), {"lstm": np.ones((2, 2, 2))})
+    other.store_final_states(np.array([4, 6]), {"lstm": np.full((2, 2, 2), 5.0)})
+    merge_hidden_states(own, [own.tables, other.tables], [own.fresh, other.fresh])
     assert own.state()[SLOT]["lstm"][:, 0, 0].tolist() == [1, 1, 5, 5]
 
 
 def test_masks_and_states_stand_in_the_order_of_the_layers() -> None:
     settings = {"layers": 2, "dropout": 0.1, "stateful": True}
     spec = model("rnn_lm", words=9, length=3, recurrent=settings)
-    hidden = Hidden(spec.layers, None)
-    given = beside(spec, 0, 1, np.array([3, 4]), hidden)
+    hidden = HiddenStates(spec.layers, None)
+    given = extra_inputs(spec, 0, 1, np.array([3, 4]), hidden)
     assert list(given) == ["dropout1", "lstm", "dropout2", "lstm2", "dropout3"]
     assert given["lstm"].shape == (2, 2, 128)
     assert not given["lstm"].any()

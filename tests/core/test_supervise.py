@@ -15,10 +15,10 @@ from typing import Any
 
 import psutil
 import pytest
-from doors import no_tracebacks, resident
+from hostile_cases import no_tracebacks, resident
 
 from dualml.launch.process import Launch
-from dualml.launch.supervise import Ended, died, last_lines, listen, supervise
+from dualml.launch.supervise import GroupResult, describe_exit, last_lines, read_events, supervise
 
 pytestmark = pytest.mark.whole
 
@@ -27,7 +27,7 @@ HELLO = "import json, os, sys, time, signal\nsay = lambda **e: print(json.dumps(
 
 def work(
     tmp_path: Path, code: str, *, limit: float = 20, silence: float = 20, on_event: Any = None
-) -> tuple[Ended, list[dict[str, Any]], float]:
+) -> tuple[GroupResult, list[dict[str, Any]], float]:
     events: list[dict[str, Any]] = []
 
     def note(rank: int, event: dict[str, Any]) -> None:
@@ -51,7 +51,7 @@ def work(
     return ended, events, time.monotonic() - begin
 
 
-def gone(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
         if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
@@ -81,19 +81,23 @@ def test_a_killed_worker_is_noticed_at_once(tmp_path: Path, name: str) -> None:
     ended, _, took = work(
         tmp_path, f"say(n=1); os.kill(os.getpid(), signal.{name}); time.sleep(60)"
     )
-    assert died(ended.code) == f"was ended by {name}"
+    assert describe_exit(ended.code) == f"was ended by {name}"
     assert took < 10
 
 
-@pytest.mark.parametrize("code", [
-    "say(pid=os.getpid()); time.sleep(600)",
-    "say(pid=os.getpid()); signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)",
-], ids=["hangs", "ignores SIGTERM"])  # fmt: skip
+@pytest.mark.parametrize(
+    "code",
+    [
+        "say(pid=os.getpid()); time.sleep(600)",
+        "say(pid=os.getpid()); signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)",
+    ],
+    ids=["hangs", "ignores SIGTERM"],
+)
 def test_a_silent_worker_is_ended(tmp_path: Path, code: str) -> None:
     ended, events, took = work(tmp_path, code, silence=1)
     assert ended.reason == "gave no sign of life for 1 s"
     assert took < 10
-    assert gone(events[0]["pid"])
+    assert has_ended(events[0]["pid"])
 
 
 def test_a_stopped_worker_is_noticed_and_ended(tmp_path: Path) -> None:
@@ -102,11 +106,14 @@ def test_a_stopped_worker_is_noticed_and_ended(tmp_path: Path) -> None:
     )
     assert ended.reason == "was stopped (SIGSTOP) and not continued"
     assert took < 10
-    assert gone(events[0]["pid"])
+    assert has_ended(events[0]["pid"])
 
 
-def several(tmp_path: Path, *codes: str, **limits: float) -> tuple[Ended, list[int], float]:
-    """Ranks that say their process number first; how they ended, their numbers, and seconds."""
+def supervise_ranks(
+    tmp_path: Path, *codes: str, **limits: float
+) -> tuple[GroupResult, list[int], float]:
+    """Run ranks that report their process id first; return how they ended, their ids, and the
+    seconds."""
     pids: dict[int, int] = {}
     begin = time.monotonic()
     ended = supervise(
@@ -123,7 +130,7 @@ def several(tmp_path: Path, *codes: str, **limits: float) -> tuple[Ended, list[i
         silence=limits.get("silence", 20),
     )
     took = time.monotonic() - begin
-    assert all(gone(pid) for pid in pids.values())
+    assert all(has_ended(pid) for pid in pids.values())
     return ended, [pids[rank] for rank in sorted(pids)], took
 
 
@@ -132,19 +139,19 @@ RESULT = "say(event='result', status='failed', kind={kind!r}, reason={kind!r}); 
 
 
 def test_all_ranks_end_well(tmp_path: Path) -> None:
-    ended, pids, _ = several(tmp_path, *["say(event='result', value=1)"] * 3)
+    ended, pids, _ = supervise_ranks(tmp_path, *["say(event='result', value=1)"] * 3)
     assert (ended.code, ended.reason, len(pids)) == (0, None, 3)
     assert ended.results == {r: {"event": "result", "value": 1} for r in range(3)}
 
 
 def test_the_others_end_within_seconds_of_a_killed_rank(tmp_path: Path) -> None:
-    ended, _, took = several(tmp_path, WAIT, "os.kill(os.getpid(), signal.SIGKILL)", WAIT)
-    assert (ended.rank, died(ended.code)) == (1, "was ended by SIGKILL")
+    ended, _, took = supervise_ranks(tmp_path, WAIT, "os.kill(os.getpid(), signal.SIGKILL)", WAIT)
+    assert (ended.rank, describe_exit(ended.code)) == (1, "was ended by SIGKILL")
     assert took < 10
 
 
 def test_the_rank_that_failed_by_itself_is_named_not_those_that_missed_it(tmp_path: Path) -> None:
-    ended, _, took = several(
+    ended, _, took = supervise_ranks(
         tmp_path,
         RESULT.format(kind="CommunicationError"),
         "time.sleep(0.5);" + RESULT.format(kind="ValueError"),
@@ -155,7 +162,7 @@ def test_the_rank_that_failed_by_itself_is_named_not_those_that_missed_it(tmp_pa
 
 
 def test_a_killed_rank_comes_before_the_errors_it_caused(tmp_path: Path) -> None:
-    ended, _, _ = several(
+    ended, _, _ = supervise_ranks(
         tmp_path,
         RESULT.format(kind="ValueError"),
         "time.sleep(0.3); os.kill(os.getpid(), signal.SIGKILL)",
@@ -164,14 +171,14 @@ def test_a_killed_rank_comes_before_the_errors_it_caused(tmp_path: Path) -> None
 
 
 def test_a_stopped_rank_is_named(tmp_path: Path) -> None:
-    ended, _, took = several(tmp_path, WAIT, WAIT, "os.kill(os.getpid(), signal.SIGSTOP)")
+    ended, _, took = supervise_ranks(tmp_path, WAIT, WAIT, "os.kill(os.getpid(), signal.SIGSTOP)")
     assert (ended.rank, ended.reason) == (2, "was stopped (SIGSTOP) and not continued")
     assert took < 10
 
 
 def test_the_rank_behind_the_others_is_named_when_all_are_silent(tmp_path: Path) -> None:
     pulse = "say(event='pulse', calls={calls}, inside={inside!r}); time.sleep(600)"
-    ended, _, _ = several(
+    ended, _, _ = supervise_ranks(
         tmp_path,
         pulse.format(calls=7, inside="all_reduce"),
         pulse.format(calls=6, inside=""),
@@ -183,9 +190,23 @@ def test_the_rank_behind_the_others_is_named_when_all_are_silent(tmp_path: Path)
 
 def test_the_limit_starts_anew_with_every_trial_of_several(tmp_path: Path) -> None:
     code = "for i in range(4): say(event='trial', number=i); time.sleep(0.6)"
-    ended, _, took = several(tmp_path, code, limit=1.5)
+    ended, _, took = supervise_ranks(tmp_path, code, limit=1.5)
     assert (ended.code, ended.reason) == (0, None)
     assert took > 2
+
+
+def test_no_rank_pays_for_a_listener_that_waits(tmp_path: Path) -> None:
+    """A listener that waits for its terminal for longer than the limits makes no rank silent or
+    late."""
+    code = "for _ in range(50): say(event='busy'); time.sleep(0.1)"
+    pauses = [4.0]
+    ended = supervise(
+        [Launch([sys.executable, "-c", HELLO + code], {}, tmp_path / f"log{n}") for n in range(2)],
+        lambda rank, event: time.sleep(pauses.pop() if pauses else 0),
+        limit=4,
+        silence=3,
+    )
+    assert (ended.code, ended.reason) == (0, None)
 
 
 def test_the_time_limit_holds_for_a_busy_worker(tmp_path: Path) -> None:
@@ -206,7 +227,7 @@ def test_children_of_the_worker_go_with_it(tmp_path: Path, end: str) -> None:
         {end}""",
         silence=1.5,
     )
-    assert gone(events[0]["pid"])
+    assert has_ended(events[0]["pid"])
 
 
 def test_an_interruption_ends_the_worker_first(tmp_path: Path) -> None:
@@ -218,36 +239,53 @@ def test_an_interruption_ends_the_worker_first(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         work(tmp_path, "say(pid=os.getpid()); time.sleep(600)", on_event=interrupt)
-    assert gone(pids[0])
+    assert has_ended(pids[0])
 
 
 def test_a_worker_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
-    """The lifeline: nobody is left to end the worker, so it ends itself."""
+    """The lifeline ends a worker whose owner has gone."""
     parent = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent("""
+        [
+            sys.executable,
+            "-c",
+            textwrap.dedent("""
             import subprocess, sys, time
             code = ("from dualml.launch.child import end_with_parent; import os, time;"
                     "end_with_parent(); print(os.getpid(), flush=True); time.sleep(600)")
             child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE,
                                      start_new_session=True)
-            child.wait()""")], stdout=subprocess.PIPE, text=True)  # fmt: skip
+            child.wait()"""),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert parent.stdout is not None
     worker = int(parent.stdout.readline())
     assert psutil.pid_exists(worker)
     parent.kill()
-    parent.wait()
-    assert gone(worker)
+    parent.wait(10)
+    assert has_ended(worker)
 
 
 # --- channels of processes that write whatever they like ------------------------------------------
 
 
-@pytest.mark.parametrize("line", [
-    "'[' * 60_000", "'x' * 1000", "'9' * 5000", "'{\"calls\": ' + '9' * 5000 + '}'", "'\\ud800'",
-    '\'{"event": "pulse", "calls": "x"}\'', '\'{"event": "pulse", "calls": 1e999}\'',
-    '\'{"phase": {}, "done": "many"}\'', '\'{"event": "result", "status": 3}\'',
-    '\'{"event": ["trial"]}\'', '\'{"loss": "low"}\'',
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        "'[' * 60_000",
+        "'x' * 1000",
+        "'9' * 5000",
+        "'{\"calls\": ' + '9' * 5000 + '}'",
+        "'\\ud800'",
+        '\'{"event": "pulse", "calls": "x"}\'',
+        '\'{"event": "pulse", "calls": 1e999}\'',
+        '\'{"phase": {}, "done": "many"}\'',
+        '\'{"event": "result", "status": 3}\'',
+        '\'{"event": ["trial"]}\'',
+        '\'{"loss": "low"}\'',
+    ],
+)
 def test_odd_lines_are_passed_over(tmp_path: Path, line: str) -> None:
     write = f"sys.stdout.buffer.write(({line}).encode('utf-8', 'surrogatepass') + b'\\n')"
     with no_tracebacks():
@@ -279,13 +317,13 @@ def test_a_process_that_says_more_than_is_heard_waits(
     monkeypatch.setattr("dualml.launch.supervise.queue.Queue", noted)
     waiting = list[int]()
 
-    def heard(event: dict[str, Any]) -> None:
+    def slow_listener(event: dict[str, Any]) -> None:
         if not waiting:
             time.sleep(2)  # busy with something else
             waiting.append(made[0].qsize())
 
     code = "for n in range(20_000): sys.stdout.write('{\"n\": 1}\\n')"
-    ended, events, _ = work(tmp_path, code, limit=60, on_event=heard)
+    ended, events, _ = work(tmp_path, code, limit=60, on_event=slow_listener)
     assert (ended.code, len(events)) == (0, 20_000)
     assert waiting[0] < 5000
 
@@ -297,5 +335,5 @@ def test_a_reader_that_fails_reports_the_end_of_the_channel() -> None:
 
     put = list[Any]()
     with pytest.raises(MemoryError):
-        listen(Broken(), put.append)
+        read_events(Broken(), put.append)
     assert put == [None]

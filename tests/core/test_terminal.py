@@ -1,4 +1,4 @@
-"""Tables in the terminal: whole, folded where they must be, never markup."""
+"""Tables in the terminal: complete, wrapped where necessary, never interpreted as markup."""
 
 from __future__ import annotations
 
@@ -14,11 +14,16 @@ from dualml.report.page import terminal
 TABLE = Table(
     "arms",
     "Arms [b]of[/b] a run",
-    [Column("arm", "arm"), Column("optimizer.lr", "optimizer.lr", "1", "number"),
-     Column("slow", "slow")],
-    [["a-very-long-name-of-an-arm", "0.1", Cell("rank=1, bandwidth_bytes_per_s=2e+07", "bad")],
-     ["b", "12", Cell("[/]", note="beneath")]],
-)  # fmt: skip
+    [
+        Column("arm", "arm"),
+        Column("optimizer.lr", "optimizer.lr", "1", "number"),
+        Column("slow", "slow"),
+    ],
+    [
+        ["a-very-long-name-of-an-arm", "0.1", Cell("rank=1, bandwidth_bytes_per_s=2e+07", "bad")],
+        ["b", "12", Cell("[/]", note="beneath")],
+    ],
+)
 
 
 def printed(table: Table, width: int, **console: object) -> list[str]:

@@ -1,4 +1,4 @@
-"""Texts: lines, words, vocabulary, windows, and where a text comes from."""
+"""Texts: lines, words, vocabulary, windows, and the sources of a text."""
 
 from __future__ import annotations
 
@@ -11,16 +11,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dualml.data import DATASETS, TEXTS, Dataset, corpora, fingerprint, load, text
-from dualml.data.sentences import ON_PEOPLE, PEOPLE, SELF, sentences
-from dualml.errors import UserError
+from dualml.common.errors import UserError
+from dualml.experiment.data import DATASETS, TEXTS, Dataset, corpora, fingerprint, load, text
+from dualml.experiment.data.sentences import (
+    INTRANSITIVE_VERBS,
+    PEOPLE,
+    PEOPLE_VERBS,
+    make_sentences,
+)
 
 REAL = Path(os.environ.get("DUALML_DATA") or "nowhere")
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No DUALML_DATA, no network."""
+    """No DUALML_DATA and no network."""
     monkeypatch.delenv("DUALML_DATA", raising=False)
     monkeypatch.setenv("DUALML_OFFLINE", "1")
     monkeypatch.chdir(tmp_path)
@@ -35,7 +40,7 @@ def words_of(data: Dataset, row: int = 0) -> str:
 
 
 def test_words_are_what_white_space_separates() -> None:
-    got = text.lines_of("a  b\tc\r\n\n   \n d\u3000e \rf\n")
+    got = text.split_lines("a  b\tc\r\n\n   \n d\u3000e \rf\n")
     assert got == ([["a", "b", "c"], ["d", "e"], ["f"]], 0)
 
 
@@ -55,37 +60,39 @@ def test_words_are_what_white_space_separates() -> None:
 def test_characters_of_a_chinese_line_without_spaces_are_its_words(
     line: str, words: list[str], joined: int
 ) -> None:
-    assert text.lines_of(line) == ([words], joined)
+    assert text.split_lines(line) == ([words], joined)
 
 
 def test_the_last_tenth_of_the_lines_is_for_testing() -> None:
     for n, tests in ((1, 1), (2, 1), (19, 1), (20, 2), (105, 10)):
         lines = [[str(i)] for i in range(n)]
-        train, test = text.split(lines)
+        train, test = text.split_train_test(lines)
         assert (len(test), [*train, *test]) == (tests, lines)
 
 
 def test_the_vocabulary_holds_the_most_frequent_words_the_earlier_of_equal_ones() -> None:
     lines = [["z", "b", "a"], ["a", "c", "b"], ["<unk>", "<eos>", "<unk>", "z", "a"]]
-    assert text.vocabulary(lines, 100) == ("<unk>", "<eos>", "a", "z", "b", "c")
-    assert text.vocabulary(lines, 5) == ("<unk>", "<eos>", "a", "z", "b")
-    assert text.vocabulary(lines, 3) == ("<unk>", "<eos>", "a")
+    assert text.build_vocabulary(lines, 100) == ("<unk>", "<eos>", "a", "z", "b", "c")
+    assert text.build_vocabulary(lines, 5) == ("<unk>", "<eos>", "a", "z", "b")
+    assert text.build_vocabulary(lines, 3) == ("<unk>", "<eos>", "a")
 
 
 def test_tokens_of_words_unknown_ones_and_ends() -> None:
     known = ("<unk>", "<eos>", "a", "b")
-    stream = text.tokens([["b", "a", "x"], ["<unk>", "<eos>", "b"]], known)
+    stream = text.encode_stream([["b", "a", "x"], ["<unk>", "<eos>", "b"]], known)
     assert stream.tolist() == [3, 2, 0, 1, 0, 1, 3, 1]
     assert stream.dtype == np.int32
 
 
-@pytest.mark.parametrize(("tokens", "length", "n"), [(9, 4, 2), (8, 4, 1), (5, 4, 1), (4, 4, 0),
-                                                     (1, 4, 0), (0, 4, 0), (7, 1, 6)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("tokens", "length", "n"),
+    [(9, 4, 2), (8, 4, 1), (5, 4, 1), (4, 4, 0), (1, 4, 0), (0, 4, 0), (7, 1, 6)],
+)
 def test_windows_are_consecutive_and_the_target_is_the_next_token(
     tokens: int, length: int, n: int
 ) -> None:
     stream = np.arange(tokens, dtype=np.int32)
-    x, y = text.windows(stream, length)
+    x, y = text.make_windows(stream, length)
     assert (x.shape, y.shape, x.dtype, y.dtype) == ((n, length),) * 2 + (np.int32, np.int64)
     assert x.ravel().tolist() == list(range(n * length))
     assert np.array_equal(y, x + 1)
@@ -120,9 +127,9 @@ def test_the_test_part_has_no_say_in_the_vocabulary(home: Path) -> None:
 
 
 def test_the_sentences_are_the_same_everywhere(home: Path) -> None:
-    lines = sentences()
+    lines = make_sentences()
     assert len(lines) == TEXTS["sentences"].lines
-    assert corpora.sha256_of(lines) == TEXTS["sentences"].sha256
+    assert corpora.lines_sha256(lines) == TEXTS["sentences"].sha256
     data = load("sentences", explicit=True)
     assert data.sha256 == "2a5f13d738dd1cad03b74420ea9385a6a51bd5b5dbb10f05aa2ea419c0f98ab1"
     assert (data.source, data.notice, data.path) == ("generated", None, None)
@@ -132,9 +139,11 @@ def test_the_sentences_are_the_same_everywhere(home: Path) -> None:
 
 
 def test_verbs_of_the_sentences_agree_with_their_subjects() -> None:
-    starts = [tuple(line[:3]) for line in sentences()]
+    starts = [tuple(line[:3]) for line in make_sentences()]
     nouns = {pair[number]: number for pair in PEOPLE for number in (0, 1)}
-    verbs = {pair[number]: number for pair in (*SELF, *ON_PEOPLE) for number in (0, 1)}
+    verbs = {
+        pair[number]: number for pair in (*INTRANSITIVE_VERBS, *PEOPLE_VERBS) for number in (0, 1)
+    }
     seen = {(nouns[b], verbs[c]) for _, b, c in starts if b in nouns and c in verbs}
     assert seen == {(0, 0), (1, 1)}
     articles = {(a, nouns[b]) for a, b, _ in starts if a in ("every", "many") and b in nouns}
@@ -146,7 +155,7 @@ def test_verbs_of_the_sentences_agree_with_their_subjects() -> None:
 
 @pytest.fixture
 def emotion(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A small file in its place, registered with its checksum."""
+    """Install a small text file, registered with its checksum."""
     entries = [
         ["今天 很 开心\n", 5],
         [" ", 0],
@@ -224,11 +233,14 @@ def test_what_is_a_path(home: Path) -> None:
         (b" \n\r\n\t", "my.txt is empty: 5 bytes without a word"),
         ("好".encode() + "中文".encode("gb18030"), "is not UTF-8: byte 0xd6 at offset 3 of 7;"),
         ("text".encode("utf-16"), "is not UTF-8: byte 0xff at offset 0 of 10"),
-        (b"a b c\n" * 12, "its 12 lines have 44 tokens for training and 4 for testing .* a window "
-                          "of data.length = 32 needs 33 of each; lower data.length to at most 3"),
+        (
+            b"a b c\n" * 12,
+            "its 12 lines have 44 tokens for training and 4 for testing .* a window "
+            "of data.length = 32 needs 33 of each; lower data.length to at most 3",
+        ),
         (b"word", "its 1 lines have 0 tokens for training and 2 for testing .* 33 of each; take a"),
     ],
-)  # fmt: skip
+)
 def test_files_that_are_no_text(
     home: Path, content: bytes | None, message: str, explicit: bool
 ) -> None:

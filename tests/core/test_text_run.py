@@ -1,4 +1,4 @@
-"""Texts from the outside: `dualml run` with the referee, `dualml data`, the report."""
+"""Texts from the outside: `dualml run` with the reference, `dualml data`, the report."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from command import dualml, resumed, run, strict
 from test_text_plan import TOML
 
 from dualml.backend import Training
-from dualml.data import TEXTS
+from dualml.experiment.data import TEXTS
 from dualml.report import render
-from dualml.worker.evaluate import evaluate, perplexity
+from dualml.runner.worker.evaluate import evaluate, perplexity
 
 pytestmark = pytest.mark.whole
 
@@ -138,7 +138,8 @@ def test_data_commands_know_texts(tmp_path: Path) -> None:
 
 
 class Guess:
-    """Predicts the word 1 everywhere, with a loss that tells how many windows came at once."""
+    """A model that always predicts word 1, with a loss that shows how many windows it got at
+    once."""
 
     sizes: list[int]
 

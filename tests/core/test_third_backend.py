@@ -1,6 +1,6 @@
-"""A third framework is one new package: found by its entry point, run, compared, explained.
+"""A third backend is one new package: discovered by its entry point, run, compared, explained.
 
-Mistakes planted into a copy of it show that the verdict sees them and names the right phase.
+Mistakes planted into a copy of it show that the verdict notices them and names the right phase.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from backend_package import Edit, install, path_with
 from command import dualml
-from third import Edit, install, path_with
 
 pytestmark = pytest.mark.whole
 
@@ -39,7 +39,7 @@ batch_size = 20
 updates = 2
 world_size = 2
 """
-#: Mistake → where, and what it looks like.
+#: Mistake → its edit, and how it shows.
 FAULTS: dict[str, Edit] = {
     "epsilon": ("optim.py", 'if r.eps_form == "outside"', 'if r.eps_form == "hat"'),
     "labels": ("training.py", "self.recipe.y[batch]", "np.roll(self.recipe.y, 1)[batch]"),
@@ -50,15 +50,23 @@ FAULTS: dict[str, Edit] = {
         "        if step != 4:\n            self.update(gradients, step)\n",
     ),
 }
-#: A backend with nothing but what every one needs.
+#: A backend with the required parts only.
 MINIMAL: list[Edit] = [
-    ("backend.py", "SingleBackend(Backend, Grouping, Staging)", "SingleBackend(Backend, Grouping)"),
-    ("training.py", "SingleTraining(Training, Observable, Divisible)", "SingleTraining(Training)"),
+    (
+        "backend.py",
+        "SingleBackend(Backend, ProcessGroups, PipelineStages)",
+        "SingleBackend(Backend, ProcessGroups)",
+    ),
+    (
+        "training.py",
+        "SingleTraining(Training, ActivationCapture, GradientAccess)",
+        "SingleTraining(Training)",
+    ),
 ]
 
 
 def folder_with(folder: Path, edits: Sequence[Edit] = ()) -> Path:
-    """The backend in ``site``, and an experiment."""
+    """Return a folder with the backend in ``site``, and an experiment."""
     install(folder, edits)
     (folder / "third.toml").write_text(TOML)
     return folder
@@ -71,9 +79,17 @@ def package(tmp_path: Path) -> Path:
 
 def run(package: Path, lab: str = "third.toml") -> tuple[int, dict[str, Any]]:
     done = dualml(
-        "run", package / lab, "--backend", "single,numpy", "--out", package / "out",
-        "--no-report", "--no-find", "--json", env={"PYTHONPATH": path_with(package / "site")},
-    )  # fmt: skip
+        "run",
+        package / lab,
+        "--backend",
+        "single,numpy",
+        "--out",
+        package / "out",
+        "--no-report",
+        "--no-find",
+        "--json",
+        env={"PYTHONPATH": path_with(package / "site")},
+    )
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)
 
@@ -91,12 +107,15 @@ def test_a_correct_backend_is_equal(package: Path) -> None:
     assert comparison["phases"]["update"]["max"] > 0, "float32 must differ from float64 somewhere"
 
 
-@pytest.mark.parametrize(("fault", "seen"), [
-    ("epsilon", {(1, "update")}),
-    ("labels", {(1, "data")}),
-    ("sum", {(1, "gradient")}),
-    ("stale", {(5, "loss"), (5, "forward")}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("fault", "seen"),
+    [
+        ("epsilon", {(1, "update")}),
+        ("labels", {(1, "data")}),
+        ("sum", {(1, "gradient")}),
+        ("stale", {(5, "loss"), (5, "forward")}),
+    ],
+)
 def test_a_planted_fault_is_different_and_its_phase_named(
     tmp_path: Path, fault: str, seen: set[tuple[int, str]]
 ) -> None:
@@ -111,12 +130,18 @@ def test_the_minimum_is_enough_for_one_rank(tmp_path: Path) -> None:
     assert (code, comparison["verdict"]) == (0, "equal")
 
 
-@pytest.mark.parametrize(("more", "reason"), [
-    ("", "this backend cannot take an update apart, which ranks that share a batch need"),
-    ("aggregation = { overlap = true }", "this backend cannot send gradients while others are"),
-    ("aggregation = { strategy = 'native' }", "this backend cannot train in parallel by itself"),
-    ("split = { cut = ['fc'] }", "this backend cannot train a part of a model"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ("", "this backend cannot take an update apart, which ranks that share a batch need"),
+        ("aggregation = { overlap = true }", "this backend cannot send gradients while others are"),
+        (
+            "aggregation = { strategy = 'native' }",
+            "this backend cannot train in parallel by itself",
+        ),
+        ("split = { cut = ['fc'] }", "this backend cannot train a part of a model"),
+    ],
+)
 def test_what_it_leaves_out_is_unsupported_for_a_reason(
     tmp_path: Path, more: str, reason: str
 ) -> None:

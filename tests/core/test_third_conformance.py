@@ -1,4 +1,4 @@
-"""The conformance suite on a backend that it has never heard of: right, wrong, and minimal."""
+"""The conformance suite on a backend it does not know: correct, wrong, and minimal."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from backend_package import Edit, install, path_with
 from test_third_backend import MINIMAL
-from third import Edit, install, path_with
 
-from dualml.machine import thread_variables
+from dualml.common.machine import thread_variables
 
 pytestmark = pytest.mark.whole
 
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def suite(
     site: Path, *words: str, backends: Sequence[str] = ("single",)
 ) -> subprocess.CompletedProcess[str]:
-    """The suite, or some of its tests, on these backends alone."""
+    """Run the suite, or some of its tests, on these backends only."""
     own = {"PYTHONPATH": path_with(site), "DUALML_CONFORMANCE": ",".join(backends)}
     return subprocess.run(
         [sys.executable, "-P", "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", *words],
@@ -37,7 +37,7 @@ def suite(
 
 
 def in_files(words: str) -> list[str]:
-    """``"optim layers -k tanh"`` → files of the suite and options."""
+    """Return the files and options of a selection such as ``"optim layers -k tanh"``."""
     files, _, chosen = words.partition(" -k ")
     paths = [f"tests/conformance/test_{name}.py" for name in files.split()]
     return [*paths, *(["-k", chosen] if chosen else [])]
@@ -45,7 +45,7 @@ def in_files(words: str) -> list[str]:
 
 @pytest.mark.timeout(900)
 def test_a_right_backend_passes_all_of_it(tmp_path: Path) -> None:
-    """Skipped is what it says that it has not."""
+    """Tests of missing capabilities are skipped with the backend's reason."""
     done = suite(install(tmp_path), "tests/conformance", "--timeout=600")
     assert done.returncode == 0, done.stdout[-3000:]
     skipped = set(re.findall(r"^SKIPPED \[\d+\] \S+: (.*)$", done.stdout, re.M))
@@ -56,7 +56,7 @@ def test_a_right_backend_passes_all_of_it(tmp_path: Path) -> None:
         "this backend cannot compute in a lower precision than float32",
         "this backend cannot train a part of a model in a lower precision than float32",
         "this backend cannot train by the methods of engines",
-        "this backend cannot keep the numbers of a model in vectors that ranks share out",
+        "this backend cannot store a model in flat vectors that are sharded over ranks",
         "this backend cannot compute activations again in the backward pass",
         "this backend cannot drop what a segment took and take it again",
         "this backend cannot attend to keys and values block by block",
@@ -74,7 +74,7 @@ def test_a_minimal_backend_passes_what_it_says_that_it_has(tmp_path: Path) -> No
     assert "this backend cannot take an update apart" in done.stdout
 
 
-#: Mistake → where, and the tests that must see it.
+#: Mistake → its edit, and the tests that must notice it.
 WRONG: dict[str, tuple[Edit, str]] = {
     "a flipped sign in a rule": (
         (
@@ -85,7 +85,7 @@ WRONG: dict[str, tuple[Edit, str]] = {
         "optim -k nesterov",
     ),
     "a rate that ignores its schedule": (
-        ("training.py", "self.recipe.rate(step)", "self.recipe.rule.lr"),
+        ("training.py", "self.recipe.learning_rate(step)", "self.recipe.rule.lr"),
         "training -k twenty and cosine and sgd",
     ),
     "a flipped sign in a layer's backward pass": (
@@ -101,7 +101,7 @@ WRONG: dict[str, tuple[Edit, str]] = {
         "layers -k output and position",
     ),
     "the masks of the update before": (
-        ("training.py", "self.now + 1", "self.now"),
+        ("training.py", "self.step_count + 1", "self.step_count"),
         "layers -k masks",
     ),
     "a shifted batch": (
@@ -121,7 +121,7 @@ WRONG: dict[str, tuple[Edit, str]] = {
         "training -k copies",
     ),
     "a look that changes something": (
-        ("training.py", "*self.gradient(batch))", "self.step(batch, self.now + 1), {})"),
+        ("training.py", "*self.gradient(batch))", "self.step(batch, self.step_count + 1), {})"),
         "training -k looking",
     ),
     "a mean for a sum of ranks": (
@@ -141,7 +141,7 @@ WRONG: dict[str, tuple[Edit, str]] = {
         "communicator -k 2-order_of_messages",
     ),
     "a collective that is said to be there and is not": (
-        ("communicator.py", 'How("composed", "', 'How("native", "'),
+        ("communicator.py", 'Implementation("composed", "', 'Implementation("native", "'),
         "communicator -k 2-broadcast-float32",
     ),
     "a gradient without its rank's share": (
@@ -155,13 +155,14 @@ WRONG: dict[str, tuple[Edit, str]] = {
 }
 
 
-#: A backend for each: its name is part of no other's.
+#: A backend per mistake, with names that are not parts of each other.
 NAMES = {mistake: f"wrong{chr(ord('a') + number)}x" for number, mistake in enumerate(WRONG)}
 
 
 @pytest.fixture(scope="module")
 def failures(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What failed, of all wrong backends in one session, each with the tests that must see it."""
+    """Return the failures of all wrong backends in one session, with the tests that must notice
+    each."""
     folder = tmp_path_factory.mktemp("wrong")
     files, chosen = set(), []
     for mistake, (edit, words) in WRONG.items():
@@ -178,5 +179,5 @@ def failures(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("mistake", WRONG)
 def test_a_wrong_backend_fails(failures: str, mistake: str) -> None:
-    """By a failed test, not by an error of another kind."""
+    """A wrong backend fails a test; an error of another kind does not count."""
     assert re.search(rf"^FAILED .*{NAMES[mistake]}", failures, re.M), failures[-3000:]

@@ -1,4 +1,5 @@
-"""Errors of usage: ``-h``, what was meant, their frames in Chinese; every "unknown" of dualml."""
+"""Usage errors: ``-h``, suggestions, error frames in Chinese; every "unknown …" message of
+dualml."""
 
 from __future__ import annotations
 
@@ -9,25 +10,25 @@ import pytest
 from command import TOML, dualml
 from typer.main import get_command
 
-from dualml.cli import explain
-from dualml.cli.app import app
-from dualml.cli.defaults import leaves
-from dualml.cli.usage import in_language, pattern
-from dualml.errors import UserError, nearest
-from dualml.words import table
+from dualml.common.errors import UserError, did_you_mean
+from dualml.common.words import load_messages
+from dualml.interface.cli import report_error
+from dualml.interface.cli.app import app
+from dualml.interface.cli.defaults import leaf_commands
+from dualml.interface.cli.usage import template_pattern, translate
 
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
 
 
 def test_every_command_has_the_short_option(capsys: pytest.CaptureFixture[str]) -> None:
     command = get_command(app)
-    groups = {path[:-1] for path, _ in leaves(command)}
-    for path in [*groups, *(path for path, _ in leaves(command))]:
+    groups = {path[:-1] for path, _ in leaf_commands(command)}
+    for path in [*groups, *(path for path, _ in leaf_commands(command))]:
         command.main([*path, "-h"], "dualml", standalone_mode=False)
         assert f"Usage: dualml {' '.join(path)}".rstrip() in capsys.readouterr().out, path
 
 
-#: A command line with a name that there is not, and the one that was meant.
+#: A command line with an unknown name, and the suggestion.
 UNKNOWN = [
     ("rnu", "run"), ("data lst", "list"), ("run --bakend numpy", "--backend"),
     ("submit lab1 --bakend numpy", "--backend"), ("list --jsn", "--json"),
@@ -78,24 +79,30 @@ def test_the_nearest_name_is_said(line: str, meant: str, home: Path) -> None:
 
 
 def test_nearest() -> None:
-    assert nearest("lap1", ["lab1", "x"]) == "; did you mean 'lab1'?"
-    assert nearest("abcd", ["abce", "abcf"], most=2) == "; did you mean 'abcf' or 'abce'?"
-    assert nearest("q", ["lab1", "x"]) == "; known: lab1, x"
-    assert nearest("q", ["lab1"], otherwise="") == ""
-    assert nearest("labx", ["lab1"], cutoff=0.9, otherwise="!") == "!"
+    assert did_you_mean("lap1", ["lab1", "x"]) == "; did you mean 'lab1'?"
+    assert did_you_mean("abcd", ["abce", "abcf"], max_names=2) == "; did you mean 'abcf' or 'abce'?"
+    assert did_you_mean("q", ["lab1", "x"]) == "; known: lab1, x"
+    assert did_you_mean("q", ["lab1"], fallback="") == ""
+    assert did_you_mean("labx", ["lab1"], cutoff=0.9, fallback="!") == "!"
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    (["rnu"], "没有命令“rnu”；是否想用 'run'？（参见 dualml --help）"),
-    (["run", "--bakend"], "没有选项 --bakend；是否想用 '--backend'？（参见 dualml run --help）"),
-    (["show"], "缺少参数“lab”。（参见 dualml show --help）"),
-    (["run", "lab1", "--threads", "two"], "“--threads”的值无效："),
-    (["run", "lap1", "--backend", "numpy"], "没有名为“lap1”的实验；是否想用 'lab1'？"),
-    (["run", "lab1", "--backend"], "选项“--backend”需要一个值。"),
-    (["run", "lab1", "--quick=3"], "选项“--quick”不带值。"),
-    (["list", "more"], "多余的参数：more"),
-    (["parity", "nowhere"], "nowhere 不是运行目录：其中没有 run.json"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["rnu"], "没有命令“rnu”；是否想用 'run'？（参见 dualml --help）"),
+        (
+            ["run", "--bakend"],
+            "没有选项 --bakend；是否想用 '--backend'？（参见 dualml run --help）",
+        ),
+        (["show"], "缺少参数“lab”。（参见 dualml show --help）"),
+        (["run", "lab1", "--threads", "two"], "“--threads”的值无效："),
+        (["run", "lap1", "--backend", "numpy"], "没有名为“lap1”的实验；是否想用 'lab1'？"),
+        (["run", "lab1", "--backend"], "选项“--backend”需要一个值。"),
+        (["run", "lab1", "--quick=3"], "选项“--quick”不带值。"),
+        (["list", "more"], "多余的参数：more"),
+        (["parity", "nowhere"], "nowhere 不是运行目录：其中没有 run.json"),
+    ],
+)
 def test_the_frame_is_chinese(words: list[str], said: str, home: Path) -> None:
     done = dualml(*words, cwd=home, env={"DUALML_LANG": "zh"})
     assert done.returncode == 2
@@ -110,16 +117,19 @@ def test_a_message_of_files_of_defaults_is_in_the_language_too(tmp_path: Path) -
 
 
 def test_the_frames_are_those_of_the_messages(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each is found in a message that somebody really makes: a frame that no message has any more
-    would never be translated."""
-    sources = Path(explain.__code__.co_filename).parents[1].rglob("*.py")
-    said = " ".join([nearest("lap1", ["lab1"]), *(path.read_text("utf-8") for path in sources)])
+    """Each frame occurs in a real message: an obsolete frame would never be translated."""
+    sources = Path(report_error.__code__.co_filename).parents[2].rglob("*.py")
+    said = " ".join(
+        [did_you_mean("lap1", ["lab1"]), *(path.read_text("utf-8") for path in sources)]
+    )
     for key in ("meant", "known", "received", "see", "key", "variable"):
         template = (
-            table("en", "errors")[f"errors.{key}"].replace("{name}", "").replace("{names}", "")
+            load_messages("en", "errors")[f"errors.{key}"]
+            .replace("{name}", "")
+            .replace("{names}", "")
         )
         assert template.strip(" ?") in said, key
-    assert in_language("a; did you mean 'b'?", "en") == "a; did you mean 'b'?"
-    assert re.search(pattern("No '{name}' of {n}."), "No 'x y' of 3.")
-    assert explain(UserError("x; known: a, b"), "zh") == 2
+    assert translate("a; did you mean 'b'?", "en") == "a; did you mean 'b'?"
+    assert re.search(template_pattern("No '{name}' of {n}."), "No 'x y' of 3.")
+    assert report_error(UserError("x; known: a, b"), "zh") == 2
     assert capsys.readouterr().err == "dualml: x；可用的有：a, b\n"

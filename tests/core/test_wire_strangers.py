@@ -1,5 +1,5 @@
-"""Who knows no token, and who knows one and still says what no rank says: nobody else is kept out,
-nothing is printed, and nothing is written but the rank's own files."""
+"""Clients without the token, and clients with it that violate the protocol: no other rank is kept
+out, nothing is printed, and only the rank's own files are written."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doors import cases, entries, no_tracebacks, try_cases
+from hostile_cases import cases, entries, no_tracebacks, try_cases
 from hypothesis import strategies as st
 from mutations import TEXTS, mutated, mutated_bytes
 
-from dualml.errors import CommunicationError, UserError
-from dualml.launch import wire
-from dualml.launch.hub import Hub
-from dualml.launch.remote import Remote
+from dualml.common.errors import CommunicationError, UserError
+from dualml.launch import connection
+from dualml.launch.connection import Connection, connect
+from dualml.launch.credentials import RankCredentials, connect_when_ready, versions
+from dualml.launch.rank_server import RankServer
+from dualml.launch.remote import RemoteRunFolder
 from dualml.launch.route import free_port
-from dualml.launch.seat import Seat, reach, versions
-from dualml.launch.wire import Wire, call
 
 pytestmark = pytest.mark.system
 SECRET, HERE = b"a secret of some length", "127.0.0.1"
@@ -36,16 +36,17 @@ NONCE = "0" * 64
 
 
 @pytest.fixture
-def there(tmp_path: Path) -> Iterator[Hub]:
-    """Rank 0 of four, with a run folder; no thread of it may end with a traceback."""
+def rank_server(tmp_path: Path) -> Iterator[RankServer]:
+    """A server of rank 0 of four, with a run folder; none of its threads may end with a
+    traceback."""
     run = tmp_path / "run"
     (run / "plan").mkdir(parents=True)
     (run / "plan/plan.json").write_text("{}")
-    with no_tracebacks(), contextlib.closing(Hub(HERE, free_port(), SECRET, 4)) as opened:
+    with no_tracebacks(), contextlib.closing(RankServer(HERE, free_port(), SECRET, 4)) as opened:
         opened.open(run, versions([]))
         yield opened
-        for guest in opened.guests.values():
-            guest.left = True  # not waited for at the end
+        for guest in opened.connected.values():
+            guest.departed = True  # not waited for at the end
 
 
 def message(text: bytes, body: int = 0) -> bytes:
@@ -53,8 +54,8 @@ def message(text: bytes, body: int = 0) -> bytes:
 
 
 def send_raw(port: int, *parts: bytes) -> bytes:
-    """Send parts, where possible each after an answer to the one before, and return what came
-    until the other end hung up; `TimeoutError` where it does not."""
+    """Send parts, each after an answer to the one before if possible, and return what was received
+    until the other end hung up. Raises `TimeoutError` if it does not."""
     received = b""
     stranger = socket.create_connection((HERE, port), timeout=10)
     with stranger, contextlib.suppress(ConnectionError):
@@ -71,13 +72,15 @@ def send_raw(port: int, *parts: bytes) -> bytes:
     return received
 
 
-def enter(there: Hub, folder: Path, rank: int = 1, limit: float = 5) -> Remote:
-    seat = Seat(HERE, there.port, SECRET, rank, there.size)
+def enter(
+    rank_server: RankServer, folder: Path, rank: int = 1, limit: float = 5
+) -> RemoteRunFolder:
+    seat = RankCredentials(HERE, rank_server.port, SECRET, rank, rank_server.size)
     folder.mkdir(exist_ok=True)
-    return Remote(seat, seat.enter(worker=False, limit=limit), folder)
+    return RemoteRunFolder(seat, seat.connect(worker=False, limit=limit), folder)
 
 
-def until(true: Callable[[], object], seconds: float = 10.0) -> None:
+def wait_until(true: Callable[[], object], seconds: float = 10.0) -> None:
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline
@@ -86,30 +89,34 @@ def until(true: Callable[[], object], seconds: float = 10.0) -> None:
 
 # --- without the token ----------------------------------------------------------------------------
 
-HELLO = json.dumps({"dualml": wire.PROTOCOL, "nonce": NONCE}).encode()
+HELLO = json.dumps({"dualml": connection.PROTOCOL, "nonce": NONCE}).encode()
 
 
-@pytest.mark.parametrize("parts", [
-    [message(b"[" * 4000)],
-    [message(HELLO), message('{"proof": "é"}'.encode())],
-    [message(HELLO), message(b'{"proof": 3}')],
-    [message(HELLO), message(b'{"proof": "' + b"0" * 64 + b'"}')],
-    [message(b'{"dualml": 1e999, "nonce": {}}')],
-    [message(b'{"n": ' + b"9" * 4090)],
-    [message(HELLO, body=1) + b"x"],
-], ids=range(7))  # fmt: skip
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [message(b"[" * 4000)],
+        [message(HELLO), message('{"proof": "é"}'.encode())],
+        [message(HELLO), message(b'{"proof": 3}')],
+        [message(HELLO), message(b'{"proof": "' + b"0" * 64 + b'"}')],
+        [message(b'{"dualml": 1e999, "nonce": {}}')],
+        [message(b'{"n": ' + b"9" * 4090)],
+        [message(HELLO, body=1) + b"x"],
+    ],
+    ids=range(7),
+)
 def test_odd_messages_of_strangers_are_no_tracebacks(
-    there: Hub, parts: list[bytes], tmp_path: Path
+    rank_server: RankServer, parts: list[bytes], tmp_path: Path
 ) -> None:
-    send_raw(there.port, *parts)
-    assert not there.guests
-    enter(there, tmp_path / "copy")
+    send_raw(rank_server.port, *parts)
+    assert not rank_server.connected
+    enter(rank_server, tmp_path / "copy")
 
 
-def test_another_version_of_the_protocol_is_told_which_one_this_is(there: Hub) -> None:
-    answer = send_raw(there.port, message(b'{"dualml": 1, "nonce": "x"}'))
+def test_another_version_of_the_protocol_is_told_which_one_this_is(rank_server: RankServer) -> None:
+    answer = send_raw(rank_server.port, message(b'{"dualml": 1, "nonce": "x"}'))
     size, _ = SIZES.unpack(answer[: SIZES.size])
-    assert json.loads(answer[SIZES.size :][:size])["dualml"] == wire.PROTOCOL
+    assert json.loads(answer[SIZES.size :][:size])["dualml"] == connection.PROTOCOL
 
 
 def test_a_rank_0_of_another_version_is_refused_in_a_sentence_and_at_once() -> None:
@@ -123,18 +130,20 @@ def test_a_rank_0_of_another_version_is_refused_in_a_sentence_and_at_once() -> N
                 other.recv(4096)
 
         threading.Thread(target=old, daemon=True).start()
-        seat = Seat(HERE, door.getsockname()[1], SECRET, 1, 2)
-        pattern = rf"speaks version 1 of dualml's protocol, this rank version {wire.PROTOCOL}: inst"
+        seat = RankCredentials(HERE, door.getsockname()[1], SECRET, 1, 2)
+        pattern = (
+            rf"speaks version 1 of dualml's protocol, this rank version {connection.PROTOCOL}: inst"
+        )
         with pytest.raises(UserError, match=pattern):
-            reach(seat, 60, lambda: None)
+            connect_when_ready(seat, 60, lambda: None)
 
 
 def test_who_sends_a_byte_now_and_then_is_hung_up_on(
-    there: Hub, monkeypatch: pytest.MonkeyPatch
+    rank_server: RankServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wire, "HELLO_S", 1.0)
+    monkeypatch.setattr(connection, "HELLO_S", 1.0)
     begin = time.monotonic()
-    stranger = socket.create_connection((HERE, there.port), timeout=5)
+    stranger = socket.create_connection((HERE, rank_server.port), timeout=5)
     with stranger, contextlib.suppress(ConnectionError):
         for byte in message(HELLO):
             stranger.sendall(bytes([byte]))
@@ -144,12 +153,12 @@ def test_who_sends_a_byte_now_and_then_is_hung_up_on(
     assert time.monotonic() - begin < 8
 
 
-def test_silent_connections_keep_no_rank_out(there: Hub, tmp_path: Path) -> None:
-    silent = [socket.create_connection((HERE, there.port), timeout=5) for _ in range(60)]
+def test_silent_connections_keep_no_rank_out(rank_server: RankServer, tmp_path: Path) -> None:
+    silent = [socket.create_connection((HERE, rank_server.port), timeout=5) for _ in range(60)]
     try:
-        until(lambda: sum(hung_up(door) for door in silent) >= 44)
+        wait_until(lambda: sum(hung_up(door) for door in silent) >= 44)
         begin = time.monotonic()
-        enter(there, tmp_path / "copy")
+        enter(rank_server, tmp_path / "copy")
         assert time.monotonic() - begin < 5
         assert sum(not hung_up(door) for door in silent) <= 16
     finally:
@@ -171,15 +180,15 @@ def hung_up(door: socket.socket) -> bool:
 FLOOD = """
 import resource, socket, sys, time
 from pathlib import Path
-from dualml.launch.hub import Hub
-from dualml.launch.seat import Seat, versions
-hub = Hub("127.0.0.1", 0, b"a secret of some length", 2)
+from dualml.launch.rank_server import RankServer
+from dualml.launch.credentials import RankCredentials, versions
+hub = RankServer("127.0.0.1", 0, b"a secret of some length", 2)
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 hub.open(Path(sys.argv[1]), versions([]))
 print(hub.port, flush=True)
 sys.stdin.readline()
-seat = Seat("127.0.0.1", hub.port, b"a secret of some length", 1, 2)
-print(seat.enter(worker=False, limit=20).door.fileno() > 0, flush=True)
+seat = RankCredentials("127.0.0.1", hub.port, b"a secret of some length", 1, 2)
+print(seat.connect(worker=False, limit=20).sock.fileno() > 0, flush=True)
 """
 
 
@@ -187,21 +196,27 @@ print(seat.enter(worker=False, limit=20).door.fileno() > 0, flush=True)
 def test_more_connections_than_rank_0_may_have_files(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", FLOOD, str(tmp_path)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    ) as rank0:  # fmt: skip
-        assert rank0.stdin is not None
-        assert rank0.stdout is not None
-        port = int(rank0.stdout.readline())
-        flood = [socket.create_connection((HERE, port), timeout=5) for _ in range(120)]
-        time.sleep(1)
-        for door in flood:
-            door.close()
-        out, err = rank0.communicate("go\n", timeout=60)
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as rank0:
+        try:
+            assert rank0.stdin is not None
+            assert rank0.stdout is not None
+            port = int(rank0.stdout.readline())
+            flood = [socket.create_connection((HERE, port), timeout=5) for _ in range(120)]
+            time.sleep(1)
+            for door in flood:
+                door.close()
+            out, err = rank0.communicate("go\n", timeout=60)
+        finally:
+            rank0.kill()
     assert (out, err, rank0.returncode) == ("True\n", "", 0)
 
 
 def test_a_listener_outlives_what_accept_raises() -> None:
-    from dualml.launch.doors import accept_each
+    from dualml.launch.listener import accept_connections
 
     served, faults = list[object](), [errno.EMFILE, errno.ECONNABORTED, errno.ENFILE]
 
@@ -216,7 +231,7 @@ def test_a_listener_outlives_what_accept_raises() -> None:
         def fileno(self) -> int:
             return 3
 
-    thread = threading.Thread(target=accept_each, args=[Door(), served.append], daemon=True)
+    thread = threading.Thread(target=accept_connections, args=[Door(), served.append], daemon=True)
     thread.start()
     thread.join(10)
     assert not thread.is_alive()
@@ -228,47 +243,79 @@ def test_a_listener_outlives_what_accept_raises() -> None:
 GREETING = {"rank": 1, "size": 4, "host": "h", "worker": False, "same": versions([]), "clock": 0.0}
 
 
-def greet(there: Hub, **changed: Any) -> dict[str, Any]:
-    with contextlib.closing(call(HERE, there.port, SECRET, 5)) as other:
+def greet(rank_server: RankServer, **changed: Any) -> dict[str, Any]:
+    with contextlib.closing(connect(HERE, rank_server.port, SECRET, 5)) as other:
         greeting = {**GREETING, "clock": time.time(), **changed}
         return other.ask(greeting)[0]
 
 
-@pytest.mark.parametrize("changed", [
-    {"clock": 10**400}, {"clock": "noon"}, {"clock": None}, {"rank": True}, {"rank": 1.0},
-    {"size": "4"}, {"host": 3}, {"host": "h" * 5000}, {"same": []}, {"same": {"dualml": {}}},
-    {"same": {str(n): "1" for n in range(2000)}}, {"worker": 1}, {"rank": 2**63},
-], ids=str)  # fmt: skip
-def test_odd_greetings_are_refused_in_a_sentence(there: Hub, changed: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"clock": 10**400},
+        {"clock": "noon"},
+        {"clock": None},
+        {"rank": True},
+        {"rank": 1.0},
+        {"size": "4"},
+        {"host": 3},
+        {"host": "h" * 5000},
+        {"same": []},
+        {"same": {"dualml": {}}},
+        {"same": {str(n): "1" for n in range(2000)}},
+        {"worker": 1},
+        {"rank": 2**63},
+    ],
+    ids=str,
+)
+def test_odd_greetings_are_refused_in_a_sentence(
+    rank_server: RankServer, changed: dict[str, Any]
+) -> None:
     with contextlib.suppress(OSError):  # hung up on is as good
-        assert len(greet(there, **changed)["refused"]) < 500
-    assert not there.guests
-    assert "size" in greet(there)
+        assert len(greet(rank_server, **changed)["refused"]) < 500
+    assert not rank_server.connected
+    assert "size" in greet(rank_server)
 
 
-def test_a_name_that_moves_the_cursor_is_shown_as_text(there: Hub) -> None:
-    greet(there, host="\x1b[2J\nrank 2 on evil", size=3)
-    assert there.refused[-1].isprintable()
+def test_a_name_that_moves_the_cursor_is_shown_as_text(rank_server: RankServer) -> None:
+    greet(rank_server, host="\x1b[2J\nrank 2 on evil", size=3)
+    assert rank_server.refused[-1].isprintable()
 
 
-def test_a_worker_belongs_to_a_rank_that_is_there_and_there_are_few(there: Hub) -> None:
-    assert "a worker of rank 1, which is not there" in greet(there, worker=True)["refused"]
-    seat, open_ones = Seat(HERE, there.port, SECRET, 1, 4), list[Wire]()
-    open_ones.append(seat.enter(worker=False, limit=5))
+def test_a_worker_belongs_to_a_rank_that_is_there_and_there_are_few(
+    rank_server: RankServer,
+) -> None:
+    assert "a worker of rank 1, which is not there" in greet(rank_server, worker=True)["refused"]
+    seat, open_ones = RankCredentials(HERE, rank_server.port, SECRET, 1, 4), list[Connection]()
+    open_ones.append(seat.connect(worker=False, limit=5))
     with pytest.raises(UserError, match="8 workers of rank 1 are there already"):
-        open_ones.extend(seat.enter(worker=True, limit=5) for _ in range(20))
+        open_ones.extend(seat.connect(worker=True, limit=5) for _ in range(20))
     for other in open_ones:
         other.close()
 
 
-@pytest.mark.parametrize("path", [
-    "trials/" + "a/" * 2000 + "rank1.x", "trials/a/rank1.x\n", "trials/a/.rank1.x", "trials/NUL",
-    "trials/a/con.rank1", ".sessions/0.rankx.rank1.json", ".sessions/0.rank1.json.x",
-    "trials/a/weights.rank1", "trials", ".sessions", "trials/a\u202e/rank1.x", "trials/-/aux.rank1",
-    ".sessions/a/0.rank1.json", "trials/" + "漢" * 100 + "/rank1.x",
-], ids=range(14))  # fmt: skip
-def test_paths_that_no_rank_writes(there: Hub, tmp_path: Path, path: str) -> None:
-    remote = enter(there, tmp_path / "copy")
+@pytest.mark.parametrize(
+    "path",
+    [
+        "trials/" + "a/" * 2000 + "rank1.x",
+        "trials/a/rank1.x\n",
+        "trials/a/.rank1.x",
+        "trials/NUL",
+        "trials/a/con.rank1",
+        ".sessions/0.rankx.rank1.json",
+        ".sessions/0.rank1.json.x",
+        "trials/a/weights.rank1",
+        "trials",
+        ".sessions",
+        "trials/a\u202e/rank1.x",
+        "trials/-/aux.rank1",
+        ".sessions/a/0.rank1.json",
+        "trials/" + "漢" * 100 + "/rank1.x",
+    ],
+    ids=range(14),
+)
+def test_paths_that_no_rank_writes(rank_server: RankServer, tmp_path: Path, path: str) -> None:
+    remote = enter(rank_server, tmp_path / "copy")
     before = sorted(tmp_path.rglob("*"))
     for op in ("put", "remove"):
         with pytest.raises(
@@ -278,8 +325,10 @@ def test_paths_that_no_rank_writes(there: Hub, tmp_path: Path, path: str) -> Non
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_file_comes_in_order_and_what_was_begun_goes(there: Hub, tmp_path: Path) -> None:
-    remote, trial = enter(there, tmp_path / "copy"), tmp_path / "run/trials/a"
+def test_a_file_comes_in_order_and_what_was_begun_goes(
+    rank_server: RankServer, tmp_path: Path
+) -> None:
+    remote, trial = enter(rank_server, tmp_path / "copy"), tmp_path / "run/trials/a"
     for at in (5, 2**41, 2**50):
         with pytest.raises(CommunicationError, match=r"a piece from byte|at is"):
             remote.ask("put", "trials/a/rank1.x", b"x", at=at, last=True)
@@ -291,29 +340,34 @@ def test_a_file_comes_in_order_and_what_was_begun_goes(there: Hub, tmp_path: Pat
     with pytest.raises(CommunicationError, match="files were begun and not finished"):
         remote.ask("put", "trials/a/rank1.y", b"x", last=False)
     remote.wire.close()
-    until(lambda: [p.name for p in trial.iterdir()] == ["rank1.x"])
+    wait_until(lambda: [p.name for p in trial.iterdir()] == ["rank1.x"])
 
 
-@pytest.mark.parametrize("change", [
-    lambda first, second: [first, first],
-    lambda first, second: [second],
-    lambda first, second: [first[:-1] + bytes([first[-1] ^ 1])],
-    lambda first, second: [first.replace(b"plan.json", b"plan.jsom")],
-    lambda first, second: [message(b'{"op": "list", "path": "plan"}')],
-], ids=["repeated", "left out", "another code", "altered", "no code"])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda first, second: [first, first],
+        lambda first, second: [second],
+        lambda first, second: [first[:-1] + bytes([first[-1] ^ 1])],
+        lambda first, second: [first.replace(b"plan.json", b"plan.jsom")],
+        lambda first, second: [message(b'{"op": "list", "path": "plan"}')],
+    ],
+    ids=["repeated", "left out", "another code", "altered", "no code"],
+)
 def test_what_was_changed_on_the_way_ends_the_connection(
-    there: Hub, tmp_path: Path, change: Callable[[bytes, bytes], list[bytes]]
+    rank_server: RankServer, tmp_path: Path, change: Callable[[bytes, bytes], list[bytes]]
 ) -> None:
-    """As somebody does who sits between the machines and knows no token."""
-    remote = enter(there, tmp_path / "copy")
+    """Data changed in transit, as by an attacker in the middle without the token, ends the
+    connection."""
+    remote = enter(rank_server, tmp_path / "copy")
     assert remote.wire.ask({"op": "get", "path": "plan/plan.json"})[1] == b"{}"
-    door, sent = remote.wire.door, list[bytes]()
+    door, sent = remote.wire.sock, list[bytes]()
 
     class Noting:
         def __getattr__(self, name: str) -> Any:
             return sent.append if name == "sendall" else getattr(door, name)
 
-    remote.wire.door = Noting()  # type: ignore[assignment]
+    remote.wire.sock = Noting()  # type: ignore[assignment]
     for _ in range(2):
         remote.wire.send({"op": "get", "path": "plan/plan.json"})
     door.settimeout(10)
@@ -325,13 +379,15 @@ def test_what_was_changed_on_the_way_ends_the_connection(
         while piece := door.recv(4096):
             received += piece
     assert received.count(b'"there"') == (1 if change(*sent)[0] == sent[0] else 0)
-    until(lambda: 1 in there.lost)
+    wait_until(lambda: 1 in rank_server.lost)
     if change(*sent)[-1] != message(b'{"op": "list", "path": "plan"}'):
-        assert "was altered, repeated, left out or moved" in there.lost[1]
+        assert "was altered, repeated, left out or moved" in rank_server.lost[1]
 
 
-def test_answers_that_were_changed_on_the_way_are_no_answers(there: Hub, tmp_path: Path) -> None:
-    remote = enter(there, tmp_path / "copy")
+def test_answers_that_were_changed_on_the_way_are_no_answers(
+    rank_server: RankServer, tmp_path: Path
+) -> None:
+    remote = enter(rank_server, tmp_path / "copy")
     assert remote.wire.receiving is not None
     remote.wire.receiving.number += 1  # as if one had been left out
     with pytest.raises(CommunicationError, match="was altered, repeated, left out or moved"):
@@ -342,9 +398,9 @@ def test_answers_that_were_changed_on_the_way_are_no_answers(there: Hub, tmp_pat
 
 
 @cases(100, 3000)
-def test_whatever_a_stranger_sends(there: Hub, tmp_path: Path, count: int) -> None:
+def test_whatever_a_stranger_sends(rank_server: RankServer, tmp_path: Path, count: int) -> None:
     before = entries(tmp_path)
-    first = {"dualml": wire.PROTOCOL, "nonce": NONCE}
+    first = {"dualml": connection.PROTOCOL, "nonce": NONCE}
 
     def case(draw: Any) -> None:
         parts = list[bytes]()
@@ -365,27 +421,42 @@ def test_whatever_a_stranger_sends(there: Hub, tmp_path: Path, count: int) -> No
                 size = draw(st.sampled_from([0, 1, 11, 4096, 4097, 2**32 - 1]))
                 part = SIZES.pack(size, draw(st.sampled_from([0, 1, 2**64 - 1]))) + text
             parts.append(part)
-        send_raw(there.port, *parts)
+        send_raw(rank_server.port, *parts)
 
     try_cases(count, case)
-    assert not there.guests
+    assert not rank_server.connected
     assert entries(tmp_path) == before
-    enter(there, tmp_path / "copy")
+    enter(rank_server, tmp_path / "copy")
 
 
 @cases(100, 3000)
-def test_whatever_a_rank_says(there: Hub, tmp_path: Path, count: int) -> None:
-    """Its greeting, its questions, and what it writes: only into its own files."""
-    remote, seat = enter(there, tmp_path / "copy"), Seat(HERE, there.port, SECRET, 1, 4)
+def test_whatever_a_rank_says(rank_server: RankServer, tmp_path: Path, count: int) -> None:
+    """Whatever a rank sends (greeting, requests, writes), only its own files are written."""
+    remote, seat = (
+        enter(rank_server, tmp_path / "copy"),
+        RankCredentials(HERE, rank_server.port, SECRET, 1, 4),
+    )
     before = entries(tmp_path, tmp_path / "run/trials", tmp_path / "run/.sessions")
-    parts = ("trials", "plan", ".sessions", "a", "rank1.x", "rank2.x", "0.rank1.json", "board",
-             "key.1", "..", "run.json", *TEXTS)  # fmt: skip
+    parts = (
+        "trials",
+        "plan",
+        ".sessions",
+        "a",
+        "rank1.x",
+        "rank2.x",
+        "0.rank1.json",
+        "board",
+        "key.1",
+        "..",
+        "run.json",
+        *TEXTS,
+    )
 
     def case(draw: Any) -> None:
         remote.ask("age", "plan")  # a sign of life
         if draw(st.integers(0, 3)) == 0:
             changed = mutated(draw, {**GREETING, "rank": 2, "clock": time.time()})
-            other = call(HERE, there.port, SECRET, 10)
+            other = connect(HERE, rank_server.port, SECRET, 10)
             with contextlib.closing(other), contextlib.suppress(OSError, ValueError):
                 other.ask(changed)
             return
@@ -396,10 +467,10 @@ def test_whatever_a_rank_says(there: Hub, tmp_path: Path, count: int) -> None:
         if header.get("op") in ("bye", "wait"):
             return
         body = draw(st.binary(max_size=40))
-        other = seat.enter(worker=True, limit=10)
+        other = seat.connect(worker=True, limit=10)
         with contextlib.closing(other), contextlib.suppress(OSError, ValueError):  # hung up on
             other.ask(header, body)
-        until(lambda: there.guests[1].workers < 8)
+        wait_until(lambda: rank_server.connected[1].workers < 8)
 
     try_cases(count, case)
     assert entries(tmp_path, tmp_path / "run/trials", tmp_path / "run/.sessions") == before

@@ -1,4 +1,4 @@
-"""Every text is used somewhere, and every text that is asked for exists."""
+"""Every message is used, and every requested message exists."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from dualml.common.words import load_messages
 from dualml.report.topics import REFERENCE, topics
-from dualml.words import table
 
 ROOT = Path(__file__).resolve().parents[2] / "dualml"
-#: Sections whose keys are looked up by a prefix that is handed on.
+#: Sections whose keys are looked up by a prefix that is passed on.
 HANDED_ON = (
     "figure.then",
     "part_of_update",
@@ -24,16 +24,19 @@ HANDED_ON = (
     "requirement",
     "errors",
 )
+#: Methods of `Notes` whose first argument is the key of a sentence.
+NOTES = ("add", "add_warning")
 FORMS = re.compile(r"\.(one|other)$")
 
 
 class Source:
-    """The literals of a file, its f-strings as patterns, and the topic of its sentences."""
+    """A source file: its literals, its f-strings as patterns, and the topic of its sentences."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.tree = path, ast.parse(path.read_text("utf-8"))
-        inside = {part for f in ast.walk(self.tree) if isinstance(f, ast.JoinedStr)
-                  for part in f.values}  # fmt: skip
+        inside = {
+            part for f in ast.walk(self.tree) if isinstance(f, ast.JoinedStr) for part in f.values
+        }
         self.literals = {
             n.value
             for n in ast.walk(self.tree)
@@ -43,9 +46,10 @@ class Source:
         self.topics = {
             call.args[1].value
             for call in calls(self.tree)
-            if name(call) == "Notes" and len(call.args) > 1
+            if name(call) == "Notes"
+            and len(call.args) > 1
             and isinstance(call.args[1], ast.Constant)
-        }  # fmt: skip
+        }
 
 
 def calls(tree: ast.AST) -> Iterator[ast.Call]:
@@ -57,7 +61,7 @@ def name(call: ast.Call) -> str:
 
 
 def pattern(f: ast.JoinedStr) -> str:
-    """``topic.{name}`` → a regular expression for the keys it can become."""
+    """Return a regular expression for the keys that an f-string (``topic.{name}``) can produce."""
     part = r"[\w-]+"
     return "".join(re.escape(v.value) if isinstance(v, ast.Constant) else part for v in f.values)
 
@@ -67,8 +71,8 @@ def sources() -> tuple[Source, ...]:
     return tuple(Source(path) for path in sorted(ROOT.rglob("*.py")))
 
 
-def used() -> tuple[set[str], list[str]]:
-    """Keys that are named, and patterns of those that are put together."""
+def used_keys() -> tuple[set[str], list[str]]:
+    """Return the keys named literally, and patterns of those that are composed."""
     keys: set[str] = set()
     patterns: set[str] = set()
     for source in sources():
@@ -79,43 +83,43 @@ def used() -> tuple[set[str], list[str]]:
             keys |= {f"say.{topic}.{text}" for topic in source.topics}
         patterns |= {p for p in source.patterns if re.match(r"[a-z_]{2,}\\\.", p)}
         for call in calls(source.tree):
-            if name(call) == "phrases" and isinstance(call.args[-1], ast.Constant):
+            if name(call) == "section_messages" and isinstance(call.args[-1], ast.Constant):
                 patterns.add(re.escape(call.args[-1].value) + r"\..+")
-            if name(call) in ("say", "warn") and isinstance(call.args[0], ast.JoinedStr):
+            if name(call) in NOTES and call.args and isinstance(call.args[0], ast.JoinedStr):
                 key = pattern(call.args[0])
                 patterns |= {rf"say\.{topic}\.{key}" for topic in source.topics}
     patterns -= {r"topic\.[\w-]+", r"intro\.[\w-]+"}  # of any topic: those there are
     keys |= {f"{text}.{topic.name}" for topic in topics() for text in ("topic", "intro")}
     keys |= {f"intro.{part}" for part in REFERENCE}
-    counted = re.findall(r":(count\.\w+)\}", " ".join(table("en").values()))
+    counted = re.findall(r":(count\.\w+)\}", " ".join(load_messages("en").values()))
     keys |= {*counted}
     return keys, [*patterns, *(re.escape(section) + r"\..+" for section in HANDED_ON)]
 
 
 def test_every_text_is_used() -> None:
-    keys, patterns = used()
+    keys, patterns = used_keys()
     whole = re.compile("|".join(f"(?:{p})" for p in patterns))
     idle = [
         key
-        for key in table("en")
+        for key in load_messages("en")
         if not any(k in keys or whole.fullmatch(k) for k in (key, FORMS.sub("", key)))
     ]
     assert not idle, "\n".join(idle)
 
 
 def test_every_text_that_is_asked_for_exists() -> None:
-    texts = table("en")
+    texts = load_messages("en")
     missing = [
         (source.path.name, key)
         for source in sources()
-        for key in asked(source)
+        for key in literal_keys(source)
         if not (key in texts or f"{key}.one" in texts)
     ]
     assert missing == []
 
 
-def asked(source: Source) -> Iterator[str]:
-    """Keys that stand whole in calls."""
+def literal_keys(source: Source) -> Iterator[str]:
+    """Yield the keys that appear literally in calls."""
     for call in calls(source.tree):
         first = call.args[0] if call.args else None
         if name(call) == "columns":
@@ -127,14 +131,14 @@ def asked(source: Source) -> Iterator[str]:
             yield first.value
         elif name(call) == "count" and len(call.args) == 2 and "words" in ast.unparse(call.func):
             yield f"count.{first.value}"
-        elif name(call) in ("say", "warn") and len(source.topics) == 1:
+        elif name(call) in NOTES and len(source.topics) == 1:
             (topic,) = source.topics
             yield f"say.{topic}.{first.value}"
 
 
 def test_the_search_notices() -> None:
-    keys, patterns = used()
+    keys, patterns = used_keys()
     assert "page.footer" in keys
     assert any(re.fullmatch(p, "verdict.anything") for p in patterns)
     assert not any(re.fullmatch(p, "nothing.of_the_kind") for p in patterns)
-    assert "say.speed.ratio" in {k for s in sources() for k in asked(s)}
+    assert "say.speed.ratio" in {k for s in sources() for k in literal_keys(s)}

@@ -1,4 +1,4 @@
-"""Sharding over data parallel ranks: units, schedules, closed forms, what arms may ask, a run."""
+"""ZeRO sharding over data-parallel ranks: units, schedules, closed forms, settings, and a run."""
 
 from __future__ import annotations
 
@@ -17,20 +17,31 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file
 from test_aggregation import carried_out, check
 
-from dualml.aggregation import Ring, Schedule
-from dualml.communicator.parts import start_of
+from dualml.algorithms.communicator.parts import part_start
+from dualml.algorithms.model import model
+from dualml.algorithms.model.layers import Branch
+from dualml.algorithms.model.recompute import recompute_groups
 from dualml.experiment.arm import Arm
-from dualml.experiment.contrast import Contrast
-from dualml.experiment.exact import inexact, single_of
+from dualml.experiment.config_diff import ConfigDiff
+from dualml.experiment.exactness import inexactness_reason, single_process_arm
 from dualml.experiment.load import load
-from dualml.model import model
-from dualml.model.layers import Branch
-from dualml.model.recompute import recomputed
+from dualml.experiment.store.load import load as load_run
+from dualml.parallel.aggregation import CollectiveSchedule, Ring
+from dualml.parallel.zero import Sharding, units_of
+from dualml.parallel.zero.collectives import (
+    all_gather_schedule,
+    all_reduce_schedule,
+    broadcast_schedule,
+    reduce_scatter_schedule,
+)
+from dualml.parallel.zero.units import (
+    communication_volume,
+    estimate_memory,
+    find_shared_layer,
+    make_segments,
+    unsplittable_reason,
+)
 from dualml.report.closed_memory import closed_form
-from dualml.store.load import load as load_run
-from dualml.zero import Sharding, units_of
-from dualml.zero.moves import adding, broadcasting, gathering, scattering
-from dualml.zero.units import held, moved, segments_of, shared_across, together
 
 SGD = {"name": "sgd", "lr": 0.1}
 RANKS = [2, 3, 4, 5]
@@ -73,10 +84,10 @@ def test_what_goes_into_a_vector_comes_out(n: int, limit: int) -> None:
     named = {key: draw.normal(size=shape) for key, shape in spec.parameters().items()}
     out: dict[str, Any] = {}
     for unit in units_of(spec, limit, n):
-        vector = unit.vector(named, np.float64)
+        vector = unit.flatten(named, np.float64)
         assert len(vector) == unit.length
         assert not vector[unit.size :].any()
-        out |= unit.named(vector)
+        out |= unit.unflatten(vector)
     assert list(out) == list(named)
     assert all(np.array_equal(out[key], named[key]) for key in named)
 
@@ -84,13 +95,13 @@ def test_what_goes_into_a_vector_comes_out(n: int, limit: int) -> None:
 def test_segments_know_how_many_values_come_to_them() -> None:
     spec = spec_of("vit")
     cuts = [unit.layers for unit in units_of(spec, 0, 2)]
-    depths, after = [s.depth for s in segments_of(spec, cuts, lower=False)], spec.depth()
+    depths, after = [s.depth for s in make_segments(spec, cuts, lower=False)], spec.open_branches()
     names = [name for name, _ in spec.layers]
     assert depths == [1] + [1 + after[names[cut.start - 1]] for cut in cuts[1:]]
     assert max(depths) == 2
-    lower = segments_of(spec, cuts, lower=True)
-    assert all(len(segment.lower) == segment.depth for segment in lower)
-    assert any(any(segment.lower) for segment in lower)
+    lower = make_segments(spec, cuts, lower=True)
+    assert all(len(segment.low_precision) == segment.depth for segment in lower)
+    assert any(any(segment.low_precision) for segment in lower)
 
 
 # --- what travels ---------------------------------------------------------------------------------
@@ -99,14 +110,14 @@ def test_segments_know_how_many_values_come_to_them() -> None:
 @pytest.mark.parametrize("n", RANKS)
 def test_each_rank_gets_the_sum_of_its_part(n: int) -> None:
     vectors = np.random.default_rng(0).normal(size=(n, 4 * n))
-    after = carried_out(scattering(n), vectors)
+    after = carried_out(reduce_scatter_schedule(n), vectors)
     for rank in range(n):
-        part = slice(start_of(4 * n, n, rank), start_of(4 * n, n, rank + 1))
+        part = slice(part_start(4 * n, n, rank), part_start(4 * n, n, rank + 1))
         np.testing.assert_allclose(after[rank, part], vectors[:, part].sum(axis=0))
 
 
 @pytest.mark.parametrize("n", RANKS)
-@pytest.mark.parametrize("kind", [gathering, broadcasting])
+@pytest.mark.parametrize("kind", [all_gather_schedule, broadcast_schedule])
 def test_every_rank_gets_all_parts(n: int, kind: Any) -> None:
     vectors = np.random.default_rng(0).normal(size=(n, 4 * n))
     whole = np.concatenate([vectors[r, 4 * r : 4 * r + 4] for r in range(n)])
@@ -115,14 +126,19 @@ def test_every_rank_gets_all_parts(n: int, kind: Any) -> None:
 
 @pytest.mark.parametrize("n", RANKS)
 def test_what_each_rank_sends_is_counted(n: int) -> None:
-    """(n - 1) / n of the vector, by each of the halves of an all-reduce, and by broadcasts."""
-    for kind, times in ((scattering, 1), (gathering, 1), (broadcasting, 1), (adding, 2)):
-        schedule: Schedule = kind(n)
+    """Each half of an all-reduce, and the broadcasts, send (n − 1) / n of the vector."""
+    for kind, times in (
+        (reduce_scatter_schedule, 1),
+        (all_gather_schedule, 1),
+        (broadcast_schedule, 1),
+        (all_reduce_schedule, 2),
+    ):
+        schedule: CollectiveSchedule = kind(n)
         check(schedule)
         for rank in range(n):
-            assert schedule.sent(rank, 12 * n)[1] == times * 12 * (n - 1)
-            assert schedule.received(rank, 12 * n)[1] == times * 12 * (n - 1)
-    assert adding(n).grid() == Ring().schedule(n).grid()
+            assert schedule.sent_volume(rank, 12 * n)[1] == times * 12 * (n - 1)
+            assert schedule.received_volume(rank, 12 * n)[1] == times * 12 * (n - 1)
+    assert all_reduce_schedule(n).grid() == Ring().schedule(n).grid()
 
 
 # --- closed forms ---------------------------------------------------------------------------------
@@ -136,49 +152,65 @@ def test_the_forms_of_the_paper() -> None:
     psi, most = sum(ends), max(ends)
     want = {1: 8 * psi + 8 * psi // n, 2: 4 * psi + 12 * psi // n, 3: 16 * psi // n}
     for stage, nbytes in want.items():
-        form = held(units, n, stage, slots=2)
+        form = estimate_memory(units, n, stage, state_slots=2)
         assert 4 * (form.weights + form.gradients + form.state) == nbytes
         assert form.gathered == (stage - 1) * most
     part, first, last = (length * (n - 1) // n for length in (psi, ends[0], ends[-1]))
-    sent = {stage: moved(units, n, Sharding(stage)) for stage in (1, 2, 3)}
+    sent = {stage: communication_volume(units, n, Sharding(stage)) for stage in (1, 2, 3)}
     assert sent == {1: 2 * part, 2: 2 * part, 3: 3 * part - last}
-    wrong = {stage: moved(units, n, Sharding(stage, "all_reduce")) for stage in (1, 2, 3)}
+    wrong = {
+        stage: communication_volume(units, n, Sharding(stage, "all_reduce")) for stage in (1, 2, 3)
+    }
     assert wrong == {1: 3 * part, 2: 3 * part, 3: 4 * part - last}
-    in_chunks = {stage: moved(units, n, Sharding(stage), chunks=5) for stage in (1, 2, 3)}
+    in_chunks = {
+        stage: communication_volume(units, n, Sharding(stage), chunks=5) for stage in (1, 2, 3)
+    }
     assert in_chunks == {1: 2 * part, 2: 6 * part, 3: 15 * part - 5 * last - 4 * first}
 
 
 def test_two_units_are_there_while_one_travels() -> None:
-    """What both rooms hold is not sent again."""
+    """Two units are resident while a third is gathered; units in the two buffer slots are not sent
+    again."""
     n = 2
     units = units_of(spec_of("lenet"), 0, n)
     a, b, c, d = (unit.length for unit in units)
-    form = held(units, n, 3, slots=2, rooms=Sharding(3, overlap=True).rooms)
+    form = estimate_memory(
+        units, n, 3, state_slots=2, buffer_slots=Sharding(3, overlap=True).buffer_slots
+    )
     assert form.gathered == 2 * (max(a, c) + max(b, d))
-    assert moved(units, n, Sharding(3, overlap=True)) == (3 * (a + b + c + d) - c - d) // 2
+    assert (
+        communication_volume(units, n, Sharding(3, overlap=True))
+        == (3 * (a + b + c + d) - c - d) // 2
+    )
     (whole,) = units_of(spec_of("lenet"), 2**25, n)
-    assert held([whole], n, 3, slots=2, rooms=2).gathered == 2 * whole.length
-    assert moved([whole], n, Sharding(3), chunks=3) == (3 + 1) * whole.length // 2
+    assert (
+        estimate_memory([whole], n, 3, state_slots=2, buffer_slots=2).gathered == 2 * whole.length
+    )
+    assert communication_volume([whole], n, Sharding(3), chunks=3) == (3 + 1) * whole.length // 2
 
 
 def test_where_nobody_says_a_unit_is_an_eighth() -> None:
     spec = model("gpt_llama", sizes={"width": 32, "blocks": 8})
     units = units_of(spec, None, 2)
     assert len(units) >= 6
-    assert all(8 * u.size <= spec.nbytes() // 4 + 8 or u.layers.stop - u.layers.start < 5
-               for u in units)  # fmt: skip
+    assert all(
+        8 * u.size <= spec.nbytes() // 4 + 8 or u.layers.stop - u.layers.start < 5 for u in units
+    )
     for name in ("gpt", "text_classifier"):
         assert len(units_of(model(name), None, 2)) == 1
-        assert together(model(name), units_of(model(name), 0, 2))
-    assert not together(model("text_classifier"), units_of(model("text_classifier"), None, 2))
+        assert unsplittable_reason(model(name), units_of(model(name), 0, 2))
+    assert not unsplittable_reason(
+        model("text_classifier"), units_of(model("text_classifier"), None, 2)
+    )
 
 
 def test_what_may_be_computed_again_is_in_one_unit_where_nobody_says() -> None:
     spec = model("gpt_llama", words=100, length=16, sizes={"width": 32, "heads": 4})
-    apart = {name: i for i, u in enumerate(units_of(spec, None, 2)) for name, _ in
-             spec.layers[u.layers]}  # fmt: skip
+    apart = {
+        name: i for i, u in enumerate(units_of(spec, None, 2)) for name, _ in spec.layers[u.layers]
+    }
     assert len(set(apart.values())) == 6
-    for block in recomputed(spec, "full"):
+    for block in recompute_groups(spec, "full"):
         assert len({apart[name] for name in block if name != "embedding"}) == 1
     assert len(units_of(spec, 0, 2)) > 6
 
@@ -187,7 +219,7 @@ def test_padding_counts() -> None:
     spec = spec_of("softmax")  # 7,850 numbers
     (unit,) = units_of(spec, 0, 4)
     assert (unit.size, unit.length) == (7850, 7852)
-    assert held([unit], 4, 3, slots=2).state == 2 * 7852 // 4
+    assert estimate_memory([unit], 4, 3, state_slots=2).state == 2 * 7852 // 4
     assert math.prod(spec.parameters()["fc.weight"]) == 7840
 
 
@@ -195,8 +227,8 @@ def test_a_tied_table_is_held_once() -> None:
     spec = model("gpt")
     several, (whole,) = units_of(spec, 0, 2), units_of(spec, spec.nbytes(), 2)
     assert sum(unit.size for unit in several) == whole.size == spec.nbytes() // 4
-    assert shared_across(spec, several) == ("head", "embedding")
-    assert shared_across(spec, [whole]) is None
+    assert find_shared_layer(spec, several) == ("head", "embedding")
+    assert find_shared_layer(spec, [whole]) is None
 
 
 # --- what arms may ask for ------------------------------------------------------------------------
@@ -210,23 +242,24 @@ def test_a_tied_table_is_held_once() -> None:
      "strategy = parameter_server_async is not; use ring"),
     ({"zero": 1, "world_size": 2, "aggregation": {"strategy": "native"}}, "strategy = native"),
     ({"zero": 1, "world_size": 2, "aggregation": {"of": "parameters", "every": 4}},
-     "leave out aggregation.of = parameters"),
+     "leave out aggregation.target = parameters"),
     ({"zero": 3, "world_size": 2, "aggregation": {"compress": "topk"}}, "compress = topk"),
     ({"zero": 1, "world_size": 2, "aggregation": {"overlap": True}}, "overlap = true"),
     ({"zero": 2, "world_size": 2, "split": {"data": 2}}, "with split use zero = 1"),
     ({"zero": 1, "world_size": 2, "split": {}}, "set split.data = 2 or more"),
     ({"zero": 1, "world_size": 3, "split": {"trainers": 2, "place": [0, 1], "micro_batches": 2,
                                             "arrival": "asynchronous"}},
-     "leave out arrival = asynchronous"),
+     "leave out update_mode = asynchronous"),
     ({"zero": 1, "world_size": 2, "method": "ddp", "batch_size": 8}, "leave out method"),
     ({"zero": 1, "world_size": 2, "kind": "collectives", "sizes": [8], "strategies": ["ring"]},
      "leave out kind"),
     ({"zero_reduce": "all_reduce", "world_size": 2}, "set zero = 1, 2 or 3, or leave it out"),
     ({"zero": 1, "zero_reduce": "ring", "world_size": 2}, "all_reduce"),
-    ({"zero_lower": True, "precision": "bf16", "world_size": 2}, "zero_lower keeps float32"),
+    ({"zero_lower": True, "precision": "bf16", "world_size": 2},
+     "zero_param_dtype = precision keeps float32"),
     ({"zero": 1, "zero_lower": True, "world_size": 2}, "precision is fp32: set fp16 or bf16"),
     ({"zero": 1, "zero_lower": True, "precision": "bf16", "world_size": 2, "split": {"data": 2}},
-     "leave out zero_lower or split"),
+     "leave out zero_param_dtype or split"),
 ])  # fmt: skip
 def test_what_makes_no_sense_is_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
@@ -235,25 +268,34 @@ def test_what_makes_no_sense_is_refused(settings: dict[str, Any], words: str) ->
 
 def test_the_rule_is_that_of_one_rank() -> None:
     one = Arm(optimizer=SGD)
-    arms = {"one": one, **{
-        f"zero{stage}": Arm(optimizer=SGD, world_size=2, zero=stage, zero_reduce="all_reduce",
-                            aggregation={"strategy": "ring"})
-        for stage in (1, 2, 3)
-    }}  # fmt: skip
-    contrast = Contrast(arms)
+    arms = {
+        "one": one,
+        **{
+            f"zero{stage}": Arm(
+                optimizer=SGD,
+                world_size=2,
+                zero=stage,
+                zero_reduce="all_reduce",
+                aggregation={"strategy": "ring"},
+            )
+            for stage in (1, 2, 3)
+        },
+    }
+    contrast = ConfigDiff(arms)
     for name in ("zero1", "zero2", "zero3"):
-        assert inexact(arms[name], 100) is None
-        assert single_of(name, contrast) == "one"
+        assert inexactness_reason(arms[name], 100) is None
+        assert single_process_arm(name, contrast) == "one"
     assert arms["zero2"].sharding == Sharding(2, "all_reduce", None)
     beside = Arm(optimizer=SGD, world_size=2, zero=3, aggregation={"overlap": True})
     assert beside.sharding.overlap
     assert arms["zero2"].sharding.bucket_bytes is None
-    native = Arm(optimizer=SGD, world_size=2, zero=1,
-                 aggregation={"strategy": "reduce_scatter_all_gather"})  # fmt: skip
+    native = Arm(
+        optimizer=SGD, world_size=2, zero=1, aggregation={"strategy": "reduce_scatter_all_gather"}
+    )
     assert native.sharding.native
     lower = Arm(optimizer=SGD, world_size=2, zero=1, zero_lower=True, precision="bf16")
     assert lower.sharding.lower
-    assert inexact(lower, 100) == "precision"
+    assert inexactness_reason(lower, 100) == "precision"
 
 
 TOML = """
@@ -292,7 +334,7 @@ zero = 3
 zero_reduce = "all_reduce"
 optimizer = { name = "adam", lr = 0.01 }
 batch_size = 20
-chunk = 4
+accumulation_batch = 4
 epochs = 2
 [arms.dealt]
 world_size = 2
@@ -304,7 +346,7 @@ epochs = 2
 [arms.slow]
 world_size = 2
 zero = 1
-slow = { rank = 1, latency_s = 0.005 }
+straggler = { rank = 1, latency_s = 0.005 }
 optimizer = { name = "adam", lr = 0.01 }
 batch_size = 20
 updates = 4
@@ -344,15 +386,18 @@ def test_a_run_gives_the_trajectory_of_one_rank(tmp_path: Path) -> None:
             assert rank["gradients"] == 8 * padded // (n if stage > 1 else 1)
             assert rank["weights"] == 8 * padded // (n if stage > 2 else 1)
     folder = load_run([tmp_path / "o"])
-    for name, text in (("zero1", "(8 + 8 + 16/3)"), ("zero2", "(8 + 8/3 + 16/3)"),
-                       ("zero3", "(8/3 + 8/3 + 16/3)")):  # fmt: skip
+    for name, text in (
+        ("zero1", "(8 + 8 + 16/3)"),
+        ("zero2", "(8 + 8/3 + 16/3)"),
+        ("zero3", "(8/3 + 8/3 + 16/3)"),
+    ):
         (trial,) = folder.select(name, "numpy")
         form = closed_form(folder, name, "numpy", trial.device_memory)
         assert form is not None
-        assert form.off == {}
+        assert form.differences == {}
         assert form.text.startswith(f"{text}(Ψ + 1) = ")
-        assert round(form.nbytes) == form.most
-    said = page_parts.say(tmp_path / "o")
+        assert round(form.nbytes) == form.max_counted_bytes
+    said = page_parts.findings_by_key(tmp_path / "o")
     assert "device_memory.off" not in said
     assert [s.verdict for s in folder.serial if s.arm.startswith("zero")] == ["equal"] * 3
 

@@ -1,4 +1,5 @@
-"""The site: it builds without a warning, both languages have the same pages, links lead to one."""
+"""The site builds without a warning, both languages have the same pages, and every link has a
+target."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ sys.path += [str(ROOT / "docs"), str(ROOT / "tests" / "core")]
 
 import chromium  # noqa: E402
 from _ext.links import Links, outside_code  # noqa: E402
-from _ext.pages import Page, SiteError, sections, written  # noqa: E402
+from _ext.pages import Page, SiteError, sections, source_pages  # noqa: E402
 from _ext.words import words  # noqa: E402
 
 LANGUAGES = ("en", "zh")
@@ -34,8 +35,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("site") / "docs"
     done = subprocess.run(
         [sys.executable, ROOT / "docs" / "make.py", "--out", out],
-        capture_output=True, text=True, timeout=580,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=580,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return out
 
@@ -63,7 +66,7 @@ def test_every_link_within_the_site_leads_to_a_page(site: Path, lang: str) -> No
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_nothing_comes_from_elsewhere(site: Path, lang: str) -> None:
-    """No script, style, font or picture is fetched from the web."""
+    """No script, style, font or image is fetched from the web."""
     fetched = re.compile(r'<(script|img|iframe|link)[^>]+(src|href)="(https?:)?//')
     for name in names(site, lang):
         assert not fetched.search((site / lang / name).read_text("utf-8")), name
@@ -72,8 +75,9 @@ def test_nothing_comes_from_elsewhere(site: Path, lang: str) -> None:
 def test_the_reference_has_every_command_field_and_formula(site: Path) -> None:
     from typer.main import get_command
 
-    from dualml.cli.app import app
     from dualml.experiment.arm import Arm
+    from dualml.experiment.keys import ARM, present_table
+    from dualml.interface.cli.app import app
 
     for lang in LANGUAGES:
         text = (site / lang / "reference" / "cli.html").read_text("utf-8")
@@ -81,8 +85,10 @@ def test_the_reference_has_every_command_field_and_formula(site: Path) -> None:
         single = [name for name, command in commands if not hasattr(command, "commands")]
         assert [name for name in single if f"<h2>dualml {name}<" not in text] == []
         text = (site / lang / "reference" / "experiment.html").read_text("utf-8")
-        assert all(f">{key}</span>" in text for key in Arm.model_fields)
-        text = (site / lang / "reference" / "api" / "dualml.optim.html").read_text("utf-8")
+        assert all(f">{key}</span>" in text for key in present_table(Arm.model_fields, ARM))
+        text = (site / lang / "reference" / "api" / "dualml.algorithms.optim.html").read_text(
+            "utf-8"
+        )
         assert "Kingma" in text
         assert text.count("<math") > 10
         schema = json.loads((site / lang / "experiment.schema.json").read_text("utf-8"))
@@ -114,10 +120,10 @@ def small(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("missing", ["a.md", "a.zh.md"])
 def test_a_page_in_one_language_is_refused(small: Path, missing: str) -> None:
-    assert [page.name for page in written(small)] == ["a", "index"]
+    assert [page.name for page in source_pages(small)] == ["a", "index"]
     (small / "docs" / missing).unlink()
     with pytest.raises(SiteError, match=r"docs/a(\.zh)?\.md is there in"):
-        list(written(small))
+        list(source_pages(small))
 
 
 def test_a_page_without_a_section_or_a_name_without_a_page_is_refused(small: Path) -> None:
@@ -137,13 +143,17 @@ def test_where_links_of_a_page_go(small: Path) -> None:
     links = Links({page.name: page for page in pages}, small)
     url = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["urls"]["Source"]
     for target, wanted in {
-        "#x": "#x", "https://a.b/c": "https://a.b/c", "../b.md#y": "../b.md#y",
+        "#x": "#x",
+        "https://a.b/c": "https://a.b/c",
+        "../b.md#y": "../b.md#y",
         "differences.zh.md#gelu": "../differences/gelu.md",
         "differences.md": "../differences/index.md",
-        "../dualml/x.py": f"{url}/blob/main/dualml/x.py", "../dualml/": f"{url}/tree/main/dualml",
+        "../dualml/x.py": f"{url}/blob/main/dualml/x.py",
+        "../dualml/": f"{url}/tree/main/dualml",
         "p.svg": "../p.svg",
-    }.items():  # fmt: skip
+    }.items():
         assert links.target(target, at, "deep/a") == wanted
+    assert links.target("../b.md#y", at, "deep/a", anchors=False) == "../b.md"
     assert links.pictures == {small / "docs" / "p.svg": "p.svg"}
     with pytest.raises(SiteError, match=r"docs/a.md links to nowhere.md, which does not exist"):
         links.target("nowhere.md", at, "deep/a")
@@ -160,9 +170,14 @@ def test_links_called_as_their_file_are_called_as_their_page() -> None:
 
 
 @browser_only
-@pytest.mark.parametrize(("lang", "query", "page"), [
-    ("en", "envelope", "parity"), ("zh", "梯度", "labs/lab1"), ("zh", "通信代价", "cost"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("lang", "query", "page"),
+    [
+        ("en", "envelope", "parity"),
+        ("zh", "梯度", "labs/lab1"),
+        ("zh", "通信代价", "cost"),
+    ],
+)
 def test_search_finds_pages(site: Path, lang: str, query: str, page: str) -> None:
     with chromium.started() as browser:
         browser.open(f"{(site / lang / 'search.html').as_uri()}?q={query}")

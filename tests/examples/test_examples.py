@@ -1,4 +1,4 @@
-"""Every script of examples/ runs, and what it prints is right."""
+"""Every script of examples/ runs and prints correct results."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import pytest
 from conformance.backends import require
 from sklearn.datasets import load_digits
 
-from dualml.diffs.load import catalogue
-from dualml.partition import DirichletLabels, state
+from dualml.parallel.partition import DirichletLabels, partition_stats
+from dualml.parity.diffs.load import catalogue
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
-#: Two orders of the same additions, in float32.
+#: Tolerance of two orders of the same additions in float32.
 ROUNDING = 1e-5
 
 
 def optimizer(rows: list[str]) -> None:
-    """Alike, or the catalogue knows why not."""
+    """Check that optimizers agree, or that the catalogue explains the difference."""
     assert len(rows) > 4
     alike = [float(row.split()[-1]) < ROUNDING for row in rows[1:] if "dualml diffs" not in row]
     assert len(alike) > 1
@@ -31,19 +31,19 @@ def optimizer(rows: list[str]) -> None:
 
 
 def sampler(rows: list[str]) -> None:
-    """Every digit once in each epoch, and the lists that the rule deals."""
+    """Check that every digit comes once in each epoch, in the order that the rule assigns."""
     y = load_digits().target
     table = [[int(word) for word in row.split()] for row in rows[2:6]]
     assert [row[:2] for row in table] == [[0, 0], [1, 0], [0, 1], [1, 1]]
     assert table[0][3:] == table[1][3:]
     assert sum(row[2] for row in table) == 2 * len(y)
-    parts = DirichletLabels(alpha=0.3).deal(y, 2, seed=0, epoch=1)
-    assert rows[6] == "dealt to nobody: 0, to both: 0"
-    assert rows[7].endswith(state(parts, y).sha256)
+    parts = DirichletLabels(alpha=0.3).partition(y, 2, seed=0, epoch=1)
+    assert rows[6] == "assigned to nobody: 0, to both: 0"
+    assert rows[7].endswith(partition_stats(parts, y).sha256)
 
 
 def communicator(rows: list[str]) -> None:
-    """The mean over the ranks is the gradient of the whole batch."""
+    """Check that the mean over the ranks is the gradient of the whole batch."""
     largest = float(rows[0].split()[7].rstrip(","))
     assert largest > 1e-3
     for row in rows[2:]:
@@ -53,7 +53,8 @@ def communicator(rows: list[str]) -> None:
 
 
 def loss_guard(rows: list[str]) -> None:
-    """What only rounds is equal; what trains something else is not, and is named."""
+    """Check that a change that only rounds is equal, and that another training is reported by
+    name."""
     assert rows[2].split()[-1] == "equal"
     assert rows[3].split()[-1] == "different"
     assert "optimizer.eps_form outside → hat" in rows[4]

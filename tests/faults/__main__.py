@@ -1,4 +1,4 @@
-"""Plant every fault of ``faults.toml``, one at a time, and see whether its test notices.
+"""Plant every fault of ``faults.toml``, one at a time, and check that its test notices it.
 
     python -m tests.faults [--jobs 2] [--only WORD …] [--limit SECONDS]
 
@@ -42,10 +42,10 @@ class Fault:
     """One planted mistake.
 
     Attributes:
-        name: a word to call it by.
-        file: where, from the root of the checkout.
-        find, put: a text that is in the file exactly once, and what stands there instead.
-        test: the node of pytest that must notice.
+        name: a short name.
+        file: the changed file, relative to the root of the checkout.
+        find, put: a text that is in the file exactly once, and its replacement.
+        test: the pytest node that must fail.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Fault:
 
     @property
     def framework(self) -> str:
-        """What its test cannot do without; empty for the core."""
+        """The framework that its test needs; empty for the core."""
         return {"dualml_torch": "torch", "dualml_ms": "mindspore"}.get(self.file.split("/")[0], "")
 
 
@@ -86,30 +86,36 @@ class Copy:
         )
 
     def pytest(self, tests: list[str], framework: str, limit: float) -> tuple[int, str]:
-        """Exit code and output of these tests; where a framework is named, it must be there."""
+        """Run these tests; return exit code and output. If a framework is named, it must be
+        installed."""
         env = {**os.environ, "PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "1"}
         env |= {"DUALML_REQUIRE": framework} if framework else {}
         words = [sys.executable, "-m", "pytest", "-x", "-q", "-o", "addopts=", "--tb=no"]
         words += ["-p", "no:cacheprovider", "-p", "no:rerunfailures"]
         process = subprocess.Popen(
-            [*words, *tests], cwd=self.root, env=env, text=True, start_new_session=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+            [*words, *tests],
+            cwd=self.root,
+            env=env,
+            text=True,
+            start_new_session=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
         try:
             output, _ = process.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, 9)  # ranks and all
-            return HUNG, process.communicate()[0]
+            return HUNG, process.communicate(timeout=60)[0]
         return process.returncode, output
 
     def try_out(self, fault: Fault, limit: float) -> tuple[str, str]:
-        """What came of a fault, and a remark."""
+        """Plant one fault and return the outcome with a remark."""
         path = self.root / fault.file
         text = path.read_text("utf-8") if path.is_file() else ""
         if text.count(fault.find) != 1:
             return (
                 "no text",
-                f"{text.count(fault.find)} times in {fault.file}{self.elsewhere(fault)}",
+                f"{text.count(fault.find)} times in {fault.file}{self.other_places(fault)}",
             )
         times = path.stat()
         path.write_text(text.replace(fault.find, fault.put), "utf-8")
@@ -125,17 +131,17 @@ class Copy:
             return "caught", "hung" if code == HUNG else ""
         return ("survived" if code == PASSED else "broken"), last
 
-    def elsewhere(self, fault: Fault) -> str:
+    def other_places(self, fault: Fault) -> str:
         package = self.root / fault.file.split("/")[0]
         found = [p for p in sorted(package.rglob("*.py")) if fault.find in p.read_text("utf-8")]
         return "".join(f", also in {p.relative_to(self.root)}" for p in found)
 
 
 def sound(copy: Copy, faults: list[Fault], jobs: int, limit: float) -> dict[str, str]:
-    """Test → why it says nothing, of those that do not pass as things are."""
+    """Return test → reason, for tests that do not pass without a fault."""
     wrong: dict[str, str] = {}
 
-    def one(framework: str) -> None:
+    def check_framework(framework: str) -> None:
         tests = list(dict.fromkeys(f.test for f in faults if f.framework == framework))
         code, _ = copy.pytest(tests, framework, limit * len(tests))
         for test in tests if code != PASSED else ():  # which of them
@@ -144,12 +150,17 @@ def sound(copy: Copy, faults: list[Fault], jobs: int, limit: float) -> dict[str,
                 wrong[test] = output.strip().splitlines()[-1] if output.strip() else f"exit {code}"
 
     with ThreadPoolExecutor(jobs) as pool:
-        list(pool.map(one, dict.fromkeys(f.framework for f in faults)))
+        list(pool.map(check_framework, dict.fromkeys(f.framework for f in faults)))
     return wrong
 
 
-def work(copy: Copy, waiting: queue.Queue[Fault], wrong: dict[str, str], limit: float,
-         outcomes: dict[str, str]) -> None:  # fmt: skip
+def work(
+    copy: Copy,
+    waiting: queue.Queue[Fault],
+    wrong: dict[str, str],
+    limit: float,
+    outcomes: dict[str, str],
+) -> None:
     while True:
         try:
             fault = waiting.get_nowait()

@@ -1,4 +1,4 @@
-"""Record and check, lab by lab."""
+"""Record and check golden runs, lab by lab."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import golden_numpy
 import golden_recorded
 from golden_files import labs, read_json, write_record
 
-#: Every record there is, as KIND/NAME.
+#: All records, as KIND/NAME.
 NAMES = [f"{kind}/{name}" for kind in ("numpy", "recorded") for name in labs(kind)]
 
 
@@ -19,13 +19,13 @@ def record_of(name: str) -> Path:
 
 
 def today(name: str) -> dict[str, Any]:
-    """What would be recorded now."""
+    """Return what would be recorded now."""
     with tempfile.TemporaryDirectory(prefix="dualml-golden-") as folder:
         return golden_numpy.run(name.split("/")[1], Path(folder) / "run")
 
 
 def check(name: str) -> list[str]:
-    """What has changed since the record was made; empty if nothing has."""
+    """Return what has changed since the record was made; empty if nothing has."""
     kind, _, lab = name.partition("/")
     if kind == "recorded":
         return golden_recorded.check(lab)

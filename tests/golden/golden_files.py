@@ -1,4 +1,4 @@
-"""Reading what a run wrote, without what differs from run to run; comparing; writing records."""
+"""Read the output of a run without what differs from run to run; compare and write records."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ VOLATILE = {
     "checkpoint_every", "log", "spent", "busy",
 }  # fmt: skip
 ELIDED = "~"
-#: Trained numbers of the float64 referee on another machine: the same but for rounding.
+#: Relative tolerance for float64 numbers of the reference trained on another machine.
 RELATIVE, ABSOLUTE = 1e-9, 1e-12
 
 
 def labs(kind: str) -> dict[str, dict[str, Any]]:
-    """A kind of run in ``labs.toml``: name → what is run."""
+    """Return the labs of a kind of run in ``labs.toml``: name → settings."""
     return tomllib.loads((HERE / "labs.toml").read_text("utf-8"))[kind]
 
 
 def arguments(asked: dict[str, Any]) -> list[str]:
-    """Of ``dualml run``, all but the backend and the folder."""
+    """Return the arguments of ``dualml run``, without backend and folder."""
     words = [asked["lab"], *asked.get("flags", ["--quick"]), "--data", asked["data"]]
     for arm in asked.get("arms", []):
         words += ["--arm", arm]
@@ -51,7 +51,7 @@ def arguments(asked: dict[str, Any]) -> list[str]:
 
 
 def normalised(value: Any) -> Any:
-    """A JSON value with what is `VOLATILE` elided."""
+    """Return a JSON value with the `VOLATILE` keys elided."""
     if isinstance(value, dict):
         return {
             key: ELIDED if key in VOLATILE and inner is not None else normalised(inner)
@@ -69,14 +69,14 @@ def sha256(content: bytes) -> str:
 
 
 def archive_sha256(path: Path) -> str:
-    """Of an ``.npz``: of the arrays' files inside, whatever compressed them."""
+    """Return the digest of an ``.npz`` file's arrays, independent of their compression."""
     with zipfile.ZipFile(path) as packed:
         inner = [(name, sha256(packed.read(name))) for name in sorted(packed.namelist())]
     return sha256(json.dumps(inner).encode())
 
 
 def columns(path: Path) -> dict[str, dict[str, list[Any]]]:
-    """The records of a rank: metric → key → its values line by line, without times."""
+    """Return the records of a rank: metric → key → its values line by line, without times."""
     found: dict[str, dict[str, list[Any]]] = {}
     for line in path.read_text("utf-8").splitlines():
         record = json.loads(line)
@@ -90,8 +90,8 @@ def columns(path: Path) -> dict[str, dict[str, list[Any]]]:
 
 
 def summary(path: Path) -> dict[str, list[float]]:
-    """Tensors in two numbers each: the norm, and a projection that sees signs and places. Those of
-    a trace are taken together by phase and step."""
+    """Summarise tensors by two numbers each: the norm, and a projection that depends on signs and
+    positions. The tensors of a trace are combined by phase and step."""
     groups: dict[str, list[Any]] = {}
     for name, array in sorted(load_file(path).items()):
         groups.setdefault("/".join(name.split("/")[:2]), []).append(
@@ -106,7 +106,8 @@ def summary(path: Path) -> dict[str, list[float]]:
 
 
 def machine() -> dict[str, str]:
-    """What decides the last bits of float64 arithmetic: where it is the same, so are they."""
+    """Return the facts that determine the last bits of float64 arithmetic; equal facts imply equal
+    bits."""
     try:
         told = Path("/proc/cpuinfo").read_text("utf-8")
     except OSError:
@@ -121,7 +122,7 @@ def machine() -> dict[str, str]:
 
 
 def differences(was: Any, now: Any, place: str = "", *, close: bool = False) -> list[str]:
-    """Where two JSON values differ; with ``close`` floats may by rounding."""
+    """Return the differences of two JSON values; with ``close``, floats may differ by rounding."""
     if isinstance(was, dict) and isinstance(now, dict):
         found = []
         for key in [*was, *(k for k in now if k not in was)]:
@@ -144,12 +145,12 @@ def differences(was: Any, now: Any, place: str = "", *, close: bool = False) -> 
     return [] if same else [f"{place}: {was!r}, now {now!r}"]
 
 
-def written(value: Any, indent: int = 0) -> str:
-    """JSON whose changes are read line by line: a list of plain values is one line."""
+def format_json(value: Any, indent: int = 0) -> str:
+    """Return JSON that diffs well line by line: a list of plain values is one line."""
     if isinstance(value, dict) and value:
-        inner = [f"{json.dumps(k)}: {written(v, indent + 1)}" for k, v in value.items()]
+        inner = [f"{json.dumps(k)}: {format_json(v, indent + 1)}" for k, v in value.items()]
     elif isinstance(value, list) and any(isinstance(v, dict | list) for v in value):
-        inner = [written(v, indent + 1) for v in value]
+        inner = [format_json(v, indent + 1) for v in value]
     else:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     first, last = "{}" if isinstance(value, dict) else "[]"
@@ -159,4 +160,4 @@ def written(value: Any, indent: int = 0) -> str:
 
 def write_record(path: Path, record: dict[str, Any]) -> None:
     path.parent.mkdir(exist_ok=True)
-    path.write_text(written(record) + "\n", "utf-8")
+    path.write_text(format_json(record) + "\n", "utf-8")

@@ -1,4 +1,4 @@
-"""Small runs of every lab with the NumPy backend, made again and held against their records."""
+"""Rerun small runs of every lab with the NumPy backend and compare them with their records."""
 
 from __future__ import annotations
 
@@ -27,16 +27,19 @@ FOLDER = HERE / "numpy"
 
 
 def dualml(*words: object) -> subprocess.CompletedProcess[str]:
-    """The command line, whatever data and language the user has chosen."""
+    """Run the command line with fixed data and language settings."""
     env = {k: v for k, v in os.environ.items() if k not in ("DUALML_DATA", "DUALML_LANG")}
     return subprocess.run(
         [sys.executable, "-m", "dualml", *map(str, words)],
-        capture_output=True, text=True, env=env | {"COLUMNS": "160"}, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env=env | {"COLUMNS": "160"},
+        check=False,
+    )
 
 
 def run(name: str, out: Path) -> dict[str, Any]:
-    """Run a lab into ``out``; what is kept of it."""
+    """Run a lab into ``out`` and return its record."""
     words = ["run", *arguments(labs("numpy")[name]), "--backend", "numpy", "--threads", "1"]
     done = dualml(*words, "--no-report", "--json", "--out", out)
     assert done.stdout.startswith("{"), done.stderr[-2000:]
@@ -45,7 +48,8 @@ def run(name: str, out: Path) -> dict[str, Any]:
 
 
 def read(out: Path) -> dict[str, Any]:
-    """What a run folder holds, to be compared; ``bytes`` on this machine alone."""
+    """Return the contents of a run folder to compare; ``bytes`` is compared on this machine
+    only."""
     files = sorted(p.relative_to(out).as_posix() for p in out.rglob("*") if p.is_file())
     files.remove(".lock")
     run, parity, plan = (read_json(out / f) for f in ("run.json", "parity.json", "plan/plan.json"))
@@ -93,7 +97,7 @@ def read_trial(folder: Path) -> dict[str, Any]:
 
 
 def verdicts(parity: dict[str, Any]) -> list[str]:
-    """One line for each comparison, without the numbers that rounding makes."""
+    """Return one line for each comparison, without numbers that rounding affects."""
     found = [
         f"{c['arm']} seed{c['seed']} {c['a']}–{c['b']}: {c['verdict']} ({c['reason']})"
         for c in parity["comparisons"]
@@ -107,8 +111,8 @@ def verdicts(parity: dict[str, Any]) -> list[str]:
 
 
 def compare(was: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """What has changed. On the machine that recorded, bytes count; elsewhere trained numbers may
-    differ by rounding, but plans, verdicts, files and keys may not."""
+    """Return what has changed. On the recording machine bytes are compared; elsewhere trained
+    numbers may differ by rounding, but not plans, verdicts, files and keys."""
     here = was["bytes"]["machine"] == now["bytes"]["machine"]
     if here:
         return differences(was, now)
@@ -116,7 +120,7 @@ def compare(was: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 
 def without_bytes(record: dict[str, Any]) -> dict[str, Any]:
-    """A record without digests of trained numbers, whose last bits are the machine's."""
+    """Return a record without digests of trained numbers, whose last bits depend on the machine."""
     trials = [
         {**trial, "agreement": without_digests(trial["agreement"])}
         if "agreement" in trial

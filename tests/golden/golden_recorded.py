@@ -1,5 +1,5 @@
-"""Run folders of both frameworks as version 0.1.0 left them: they stay readable, their verdicts and
-their pages are made from them without a framework.
+"""Run folders of both frameworks, written by version 0.1.0: they stay readable, and verdicts and
+pages can be recomputed from them without a framework.
 
 ``recorded/LAB.zip`` is a run folder without logs, locks and pages.
 """
@@ -15,10 +15,10 @@ from typing import Any
 import golden_numpy
 from golden_files import HERE, arguments, differences, labs, read_json
 
-from dualml.parity.judge import judge
+from dualml.common.words import LANGUAGES
+from dualml.experiment.store.load import load
+from dualml.parity.judge import judge_run
 from dualml.report import render
-from dualml.store.load import load
-from dualml.words import LANGUAGES
 
 FOLDER = HERE / "recorded"
 #: Files of a run folder that are kept.
@@ -26,14 +26,14 @@ KEPT = (".json", ".jsonl", ".npz", ".safetensors", ".toml")
 
 
 def unpacked(name: str, folder: Path) -> Path:
-    """The run folder ``name`` in ``folder``."""
+    """Extract the run folder ``name`` into ``folder`` and return it."""
     with zipfile.ZipFile(FOLDER / f"{name}.zip") as packed:
         packed.extractall(folder / name)
     return folder / name
 
 
 def check(name: str) -> list[str]:
-    """What is not as it was recorded: verdicts made again, files that cannot be read, pages."""
+    """Return what differs from the record: recomputed verdicts, unreadable files, pages."""
     with tempfile.TemporaryDirectory(prefix="dualml-golden-") as base:
         out = unpacked(name, Path(base))
         was = read_json(out / "parity.json")
@@ -42,13 +42,13 @@ def check(name: str) -> list[str]:
 
 
 def verdicts(out: Path, was: dict[str, Any]) -> list[str]:
-    """What is not as in ``was``, with the folder judged again."""
-    judged = json.loads(json.dumps(judge(out)))
+    """Judge the folder again and return the verdicts that differ from ``was``."""
+    judged = json.loads(json.dumps(judge_run(out)))
     return differences(was, judged, "parity.json", close=True)
 
 
 def pages(out: Path) -> list[str]:
-    """Every arm of the run stands on its pages."""
+    """Return the arms of the run that are missing on its pages."""
     arms = sorted({t["arm"] for t in read_json(out / "run.json")["trials"]})
     texts = {lang: render([out], out / lang, lang)[0].read_text("utf-8") for lang in LANGUAGES}
     return [
@@ -75,7 +75,7 @@ def record(name: str) -> list[str]:
 
 
 def pack(out: Path, target: Path) -> None:
-    """The same bytes for the same folder: in order, with one date."""
+    """Pack a folder reproducibly: in order, with one fixed date."""
     files = sorted(p for p in out.rglob("*") if p.suffix in KEPT)
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
         for path in files:

@@ -1,4 +1,5 @@
-"""Run folders that version 0.1.0 wrote with both frameworks stay readable; and that can fail."""
+"""Run folders that version 0.1.0 wrote with both frameworks stay readable; and the check can
+fail."""
 
 from __future__ import annotations
 

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import numpy as np
 
-from dualml.backend import Recipe, backends
-from dualml.model.pretrained import Pretrained
-from dualml.optim import AdamW
+from dualml.algorithms.model.pretrained import PretrainedBert
+from dualml.algorithms.optim import AdamW
+from dualml.backend import TrainingSpec, backends
 
 
 def main(backend: str, folder: Path) -> None:
     with np.load(folder / "batch.npz", allow_pickle=False) as batch:
         x, y = batch["x"], batch["y"]
-    found, classes = Pretrained.open(folder), int(y.max()) + 1
-    recipe = Recipe(
+    found, classes = PretrainedBert.open(folder), int(y.max()) + 1
+    recipe = TrainingSpec(
         spec=found.spec(x.shape[1], classes),
         weights=found.weights(x.shape[1], classes),
         rule=AdamW(lr=0.01),

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dualml.backend import Recipe, backends
-from dualml.model.spec import ModelSpec
-from dualml.optim import AdamW
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.algorithms.optim import AdamW
+from dualml.backend import TrainingSpec, backends
 
 
 def main(backend: str, folder: Path) -> None:
@@ -22,7 +22,7 @@ def main(backend: str, folder: Path) -> None:
         given = dict(file)
     x, y = given.pop("x"), given.pop("y")
     spec = ModelSpec.restore(json.loads((folder / "model.json").read_text()))
-    recipe = Recipe(spec=spec, weights=given, rule=AdamW(lr=0.01), x=x, y=y, updates=1)
+    recipe = TrainingSpec(spec=spec, weights=given, rule=AdamW(lr=0.01), x=x, y=y, updates=1)
     every = np.arange(len(y))
     training = backends()[backend].create("cpu", 1).training(recipe)
     trace = training.trace(every, every)

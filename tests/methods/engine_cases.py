@@ -1,4 +1,4 @@
-"""What ranks do in the tests of engines (see `dualml.launch.ranks`)."""
+"""Functions that ranks run in the tests of engines (see `dualml.launch.ranks`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 class Infinite(torch.autograd.Function):
-    """A value as it is, and a gradient that is infinite."""
+    """An identity whose gradient is infinite."""
 
     @staticmethod
     def forward(ctx: Any, value: torch.Tensor) -> torch.Tensor:
@@ -21,7 +21,7 @@ class Infinite(torch.autograd.Function):
 
 
 def unasked_clipping(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
-    """DeepSpeed without the line of our file that turns its clipping off."""
+    """Run DeepSpeed without the line of our file that disables its gradient clipping."""
     import deepspeed
     from conformance.methods import check
 
@@ -36,24 +36,24 @@ def unasked_clipping(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
 
 
 def other_sizes(comm: Any, argument: dict[str, Any]) -> dict[str, str]:
-    """What is said of an Accelerate that finds no other ranks, and of a loop for one process in a
-    group of two."""
+    """Return the errors of an Accelerate that finds no other ranks, and of a single-process loop in
+    a group of two."""
     from pathlib import Path
     from types import SimpleNamespace
 
     from conformance.backends import create
     from conformance.methods import recipe
 
-    from dualml.errors import TrialError
-    from dualml.methods.driven import Driven, Driving
-    from dualml.worker.methods import MethodAlone
+    from dualml.common.errors import TrialError
+    from dualml.experiment.methods.engine import EngineDataParallel, EngineSupport
+    from dualml.runner.worker.methods import MethodSingleRank
 
     backend, feed = create("torch"), SimpleNamespace()
-    driving, said = backend.ability(Driving), {}
+    driving, said = backend.require_capability(EngineSupport), {}
     alone = {name: driving.method(name, recipe(), None) for name in ("accelerate", "single")}
     for name, start in (
-        ("accelerate", lambda: Driven(backend, alone["accelerate"], comm)),
-        ("single", lambda: MethodAlone(backend, alone["single"], Path(), feed)),
+        ("accelerate", lambda: EngineDataParallel(backend, alone["accelerate"], comm)),
+        ("single", lambda: MethodSingleRank(backend, alone["single"], Path(), feed)),
     ):
         try:
             start()
@@ -63,18 +63,20 @@ def other_sizes(comm: Any, argument: dict[str, Any]) -> dict[str, str]:
 
 
 def overflow(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
-    """Updates whose gradients are infinite, by an engine in float32."""
+    """Make float32 updates with infinite gradients through an engine."""
     from conformance import methods
     from conformance.backends import create
 
-    from dualml.errors import TrialError
-    from dualml.methods.driven import Driven, Driving
+    from dualml.common.errors import TrialError
+    from dualml.experiment.methods.engine import EngineDataParallel, EngineSupport
 
     backend = create("torch")
-    training = backend.ability(Driving).method(argument["method"], methods.recipe(), comm)
-    driven = Driven(backend, training, comm)
+    training = backend.require_capability(EngineSupport).method(
+        argument["method"], methods.recipe(), comm
+    )
+    driven = EngineDataParallel(backend, training, comm)
     parts = np.array_split(methods.BATCHES[0], comm.size)
-    driven.load(methods.WEIGHTS, methods.recipe().state(), 0)
+    driven.load(methods.WEIGHTS, methods.recipe().initial_state(), 0)
     driven.step(parts, 1)
     before, whole, told = driven.weights(), training.loss, ""
     training.method.criterion = lambda logits, y: Infinite.apply(whole(logits, y))
@@ -85,7 +87,7 @@ def overflow(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
             lost.append(training.skips.lost)
     except TrialError as error:
         told = str(error)
-    driven.now += 1  # what is gathered is not that of the update before
+    driven.step_count += 1  # what is gathered is not that of the update before
     after = driven.weights()
     return {
         "lost": lost,

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.backend import Recipe, backends
-from dualml.data.wordpiece import WordPiece
-from dualml.errors import Unsupported, UserError
-from dualml.model.pretrained import KIND, Pretrained, modules_of
-from dualml.optim import AdamW
+from dualml.algorithms.model.pretrained import KIND, PretrainedBert, module_names
+from dualml.algorithms.optim import AdamW
+from dualml.backend import TrainingSpec, backends
+from dualml.common.errors import Unsupported, UserError
+from dualml.experiment.data.wordpiece import WordPiece
 
 transformers = pytest.importorskip("transformers")
 torch = pytest.importorskip("torch")
@@ -36,24 +36,30 @@ SENTENCES = (
     "ａ ① 한국 ñ x\u200by",
     "他" * 30,
 )
-#: Relative distance of a tensor that rounding makes.
+#: Relative distance of a tensor caused by rounding.
 ROUNDING = {"numpy": 1e-13, "torch": 2e-6, "mindspore": 2e-6}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small BERT of random weights, saved by transformers."""
-    from dualml_torch.data import import_torchvision
+    """A small BERT with random weights, saved by transformers."""
+    from dualml_torch.experiment.data import import_torchvision
 
     with contextlib.suppress(Unsupported):  # transformers imports it; it may be of another build
         import_torchvision()
     folder = tmp_path_factory.mktemp("bert")
     torch.manual_seed(0)
     config = transformers.BertConfig(
-        vocab_size=len(WORDS), hidden_size=24, num_hidden_layers=BLOCKS, num_attention_heads=3,
-        intermediate_size=40, max_position_embeddings=20, num_labels=CLASSES,
-        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-    )  # fmt: skip
+        vocab_size=len(WORDS),
+        hidden_size=24,
+        num_hidden_layers=BLOCKS,
+        num_attention_heads=3,
+        intermediate_size=40,
+        max_position_embeddings=20,
+        num_labels=CLASSES,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
     model = transformers.BertForSequenceClassification(config)
     with torch.no_grad():  # so that no bias is zero, and no norm the identity
         for parameter in model.parameters():
@@ -65,7 +71,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def batch(folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    rows, cut = WordPiece.open(folder).tokens("x", [s.split() for s in SENTENCES], LENGTH)
+    rows, cut = WordPiece.open(folder).encode_sentences("x", [s.split() for s in SENTENCES], LENGTH)
     assert 0 < cut < len(rows)
     assert (rows == 0).any(), "padding takes part"
     labels = np.array([0, 5, 2, 3, 1, 4, 2, 0])
@@ -81,7 +87,9 @@ def test_tokens_are_those_of_transformers(folder: Path, batch: Any, tmp_path: Pa
     tokenizer.save_pretrained(tmp_path)
     for name in ("vocab.txt", "config.json"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
-    again, _ = WordPiece.open(tmp_path).tokens("x", [s.split() for s in SENTENCES], LENGTH)
+    again, _ = WordPiece.open(tmp_path).encode_sentences(
+        "x", [s.split() for s in SENTENCES], LENGTH
+    )
     assert (again == batch[0]).all(), "with the settings that transformers writes"
     joined = [sentence.replace(" ", "") for sentence in SENTENCES[:2]]
     without = tokenizer(joined, padding="max_length", truncation=True, max_length=LENGTH)
@@ -90,7 +98,7 @@ def test_tokens_are_those_of_transformers(folder: Path, batch: Any, tmp_path: Pa
 
 @pytest.fixture(scope="module")
 def exact(folder: Path, batch: Any) -> dict[str, np.ndarray]:
-    """Logits, loss and gradients of transformers' model, in float64."""
+    """Return logits, loss and gradients of transformers' model in float64."""
     model = transformers.BertForSequenceClassification.from_pretrained(folder).double().eval()
     x, y = (torch.from_numpy(part).long() for part in batch)
     out = model(input_ids=x, attention_mask=(x != 0).long(), labels=y)
@@ -98,7 +106,7 @@ def exact(folder: Path, batch: Any) -> dict[str, np.ndarray]:
     of = {name.removeprefix("bert."): p.grad.numpy() for name, p in model.named_parameters()}
     gradients = {"kind.bias": of[KIND][0]}
     assert not of[KIND][1].any()
-    for layer, modules in (modules_of(BLOCKS) | {"head": ["classifier"]}).items():
+    for layer, modules in (module_names(BLOCKS) | {"head": ["classifier"]}).items():
         for leaf in ("weight", "bias"):
             if f"{modules[0]}.{leaf}" in of:
                 gradients[f"{layer}.{leaf}"] = np.concatenate([of[f"{m}.{leaf}"] for m in modules])
@@ -125,10 +133,10 @@ def test_logits_and_all_gradients(folder: Path, exact: dict[str, np.ndarray], ba
 
 
 def test_other_models_of_the_library(folder: Path, tmp_path: Path) -> None:
-    """Names without ``bert.``, another type of numbers, and a model without a pooler."""
+    """Other models of the library are read: names without ``bert.``, another dtype, no pooler."""
     whole = transformers.BertModel.from_pretrained(folder)
     whole.save_pretrained(tmp_path / "plain")
-    plain, own = (Pretrained.open(at) for at in (tmp_path / "plain", folder))
+    plain, own = (PretrainedBert.open(at) for at in (tmp_path / "plain", folder))
     assert not plain.has_head(CLASSES)
     assert own.has_head(CLASSES)
     expected = own.weights(LENGTH, CLASSES)
@@ -136,22 +144,32 @@ def test_other_models_of_the_library(folder: Path, tmp_path: Path) -> None:
         assert (array == expected[name]).all(), name
     whole.to(torch.bfloat16).save_pretrained(tmp_path / "short")
     with pytest.raises(UserError, match=r"expected F32, found BF16; .* and 29 more; remedy: save "):
-        Pretrained.open(tmp_path / "short").check()
+        PretrainedBert.open(tmp_path / "short").check_tensors()
     transformers.BertForMaskedLM.from_pretrained(folder).save_pretrained(tmp_path / "masked")
     with pytest.raises(UserError, match=r"pooler.dense.weight: expected \(24, 24\), found nothing"):
-        Pretrained.open(tmp_path / "masked").check()
+        PretrainedBert.open(tmp_path / "masked").check_tensors()
 
 
 def test_updates_are_those_of_a_loop_by_hand(folder: Path, batch: Any) -> None:
-    """transformers' model and torch's AdamW, ten updates, in float32."""
+    """Ten float32 updates equal those of transformers' model and torch's AdamW."""
     model = transformers.BertForSequenceClassification.from_pretrained(folder).train()
     x, y = (torch.from_numpy(part).long() for part in batch)
     rule = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01)
-    found = Pretrained.open(folder)
-    training = backends()["torch"].create("cpu", 1).training(
-        Recipe(spec=found.spec(LENGTH, CLASSES), weights=found.weights(LENGTH, CLASSES),
-               rule=AdamW(lr=1e-3, weight_decay=0.01), x=batch[0], y=batch[1], updates=10)
-    )  # fmt: skip
+    found = PretrainedBert.open(folder)
+    training = (
+        backends()["torch"]
+        .create("cpu", 1)
+        .training(
+            TrainingSpec(
+                spec=found.spec(LENGTH, CLASSES),
+                weights=found.weights(LENGTH, CLASSES),
+                rule=AdamW(lr=1e-3, weight_decay=0.01),
+                x=batch[0],
+                y=batch[1],
+                updates=10,
+            )
+        )
+    )
     losses = []
     for step in range(1, 11):
         rule.zero_grad()

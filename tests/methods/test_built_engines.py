@@ -1,4 +1,4 @@
-"""Engines that compile for minutes before they train: `make test-all` runs them."""
+"""Engines that compile for minutes before they train; `make test-all` runs them."""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.errors import Unsupported
-from dualml.model import model
-from dualml.model.spec import ModelSpec
+from dualml.algorithms.model import model
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.common.errors import Unsupported
 
 transformers = pytest.importorskip("transformers")
 torch = pytest.importorskip("torch")
@@ -24,15 +24,16 @@ WORDS, LENGTH, WIDTH, BLOCKS, HEADS, INNER = 29, 11, 24, 2, 4, 40
 SIZES = {"width": WIDTH, "blocks": BLOCKS, "heads": HEADS, "inner": INNER}
 GROUPS = 2  # LLaMA's heads with keys of their own
 ENTRIES = WIDTH // HEADS
-#: Relative distance of a tensor that rounding makes; their LLaMA norms, and has angles, in float32.
+#: Relative distance of a tensor caused by rounding; transformers' LLaMA computes norms and angles
+#: in float32.
 ROUNDING = {"gpt": {"numpy": 1e-12}, "gpt_llama": {"numpy": 3e-6}}
 SINGLE = 1e-5  # measured: 3.1e-6
 Arrays = dict[str, np.ndarray]
 
 
 def of_gpt(theirs: Mapping[str, np.ndarray]) -> Arrays:
-    """GPT-2's weights, or gradients, by our names: its matrices are transposed, and have queries,
-    keys and values side by side, each with all heads; ours the heads."""
+    """Return GPT-2's weights or gradients by our names: its matrices are transposed, and its
+    queries, keys and values each hold all heads, while ours are grouped by head."""
 
     def heads(x: np.ndarray) -> np.ndarray:
         parts = x.reshape(3, HEADS, ENTRIES, *x.shape[1:])
@@ -53,8 +54,8 @@ def of_gpt(theirs: Mapping[str, np.ndarray]) -> Arrays:
 
 
 def of_llama(theirs: Mapping[str, np.ndarray]) -> Arrays:
-    """LLaMA's, of which we have queries, keys and values of a group together, and both halves of
-    what SwiGLU takes."""
+    """Return LLaMA's weights or gradients by our names; ours keep queries, keys and values of a
+    group together, and both inputs of SwiGLU."""
 
     def groups(block: str) -> np.ndarray:
         q, k, v = (theirs[f"{block}.self_attn.{part}_proj.weight"] for part in "qkv")
@@ -80,20 +81,32 @@ def of_llama(theirs: Mapping[str, np.ndarray]) -> Arrays:
     return own
 
 
-def made(name: str) -> tuple[Any, ModelSpec]:
-    """Theirs and ours, of one size."""
+def make_models(name: str) -> tuple[Any, ModelSpec]:
+    """Return the transformers model and our specification of the same size."""
     if name == "gpt":
         config = transformers.GPT2Config(
-            vocab_size=WORDS, n_positions=LENGTH, n_embd=WIDTH, n_layer=BLOCKS, n_head=HEADS,
-            n_inner=INNER, activation_function="gelu", resid_pdrop=0.0, embd_pdrop=0.0,
+            vocab_size=WORDS,
+            n_positions=LENGTH,
+            n_embd=WIDTH,
+            n_layer=BLOCKS,
+            n_head=HEADS,
+            n_inner=INNER,
+            activation_function="gelu",
+            resid_pdrop=0.0,
+            embd_pdrop=0.0,
             attn_pdrop=0.0,
-        )  # fmt: skip
+        )
         return transformers.GPT2LMHeadModel(config), model(name, WORDS, LENGTH, sizes=SIZES)
     config = transformers.LlamaConfig(
-        vocab_size=WORDS, max_position_embeddings=LENGTH, hidden_size=WIDTH,
-        num_hidden_layers=BLOCKS, num_attention_heads=HEADS, num_key_value_heads=GROUPS,
-        intermediate_size=INNER, tie_word_embeddings=False,
-    )  # fmt: skip
+        vocab_size=WORDS,
+        max_position_embeddings=LENGTH,
+        hidden_size=WIDTH,
+        num_hidden_layers=BLOCKS,
+        num_attention_heads=HEADS,
+        num_key_value_heads=GROUPS,
+        intermediate_size=INNER,
+        tie_word_embeddings=False,
+    )
     sizes = {**SIZES, "kv_heads": GROUPS}
     return transformers.LlamaForCausalLM(config), model(name, WORDS, LENGTH, sizes=sizes)
 
@@ -105,27 +118,28 @@ OURS = {"gpt": of_gpt, "gpt_llama": of_llama}
 def case(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, Path, Arrays]:
-    """A folder with our model and its weights, and what theirs computes in float64."""
-    from dualml_torch.data import import_torchvision
+    """Return a folder with our model and weights, and the float64 results of the transformers
+    model."""
+    from dualml_torch.experiment.data import import_torchvision
 
     with contextlib.suppress(Unsupported):  # transformers imports it; it may be of another build
         import_torchvision()
     folder, ours = tmp_path_factory.mktemp(request.param), OURS[request.param]
     torch.manual_seed(0)
-    theirs, spec = made(request.param)
+    theirs, spec = make_models(request.param)
     with torch.no_grad():  # so that no bias is zero, and no norm the identity
         for parameter in theirs.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))
     theirs = theirs.double().eval()
 
-    def named(what: str) -> Arrays:
+    def collect_named(what: str) -> Arrays:
         found = {}
         for name, p in theirs.named_parameters():
             short = name.removeprefix("transformer.").removeprefix("model.")
             found[short] = (p if what == "weight" else p.grad).detach().numpy()
         return ours(found)
 
-    weights = {name: w.astype(np.float32) for name, w in named("weight").items()}
+    weights = {name: w.astype(np.float32) for name, w in collect_named("weight").items()}
     with torch.no_grad():  # both of the same numbers
         for parameter in theirs.parameters():
             parameter.copy_(parameter.float().double())
@@ -138,7 +152,7 @@ def case(
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), torch.from_numpy(y).flatten())
     loss.backward()
     exact = {"logits": logits.detach().numpy(), "loss": loss.detach().numpy()}
-    gradients = {f"gradient/{name}": g for name, g in named("gradient").items()}
+    gradients = {f"gradient/{name}": g for name, g in collect_named("gradient").items()}
     return request.param, folder, exact | gradients
 
 

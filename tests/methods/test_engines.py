@@ -1,4 +1,4 @@
-"""Accelerate and DeepSpeed in whole runs, and what they do unasked."""
+"""Accelerate and DeepSpeed in whole runs, and their unrequested defaults."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from conformance.backends import on_ranks, require
 
-from dualml.precision.scaling import HOPELESS
+from dualml.algorithms.precision.scaling import MAX_SKIPPED_UPDATES
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(400)]
 
@@ -38,7 +38,7 @@ ARMS = {
 
 
 @pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for module in ("torch", "accelerate", "deepspeed"):
         require(module)
     folder = tmp_path_factory.mktemp("engines")
@@ -46,27 +46,34 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text += "".join(ARM.format(name=name, more=more) for name, more in ARMS.items())
     (folder / "engines.toml").write_text(text)
     words = ["run", folder / "engines.toml", "--backend", "torch", "--out", folder / "out"]
-    done = subprocess.run([sys.executable, "-P", "-m", "dualml", *map(str, words)],
-                          capture_output=True, text=True, timeout=380, check=False)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "dualml", *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=380,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return folder / "out"
 
 
-def test_every_engine_trains_what_one_process_trains(out: Path) -> None:
-    parity = json.loads((out / "parity.json").read_text())
+def test_every_engine_trains_what_one_process_trains(run_folder: Path) -> None:
+    parity = json.loads((run_folder / "parity.json").read_text())
     verdicts = {s["arm"]: s["verdict"] for s in parity["serial"]}
     assert verdicts == dict.fromkeys(list(ARMS)[1:], "equal")
 
 
-def test_a_launcher_that_starts_one_process_for_two_is_named_and_not_ranked(out: Path) -> None:
+def test_a_launcher_that_starts_one_process_for_two_is_named_and_not_ranked(
+    run_folder: Path,
+) -> None:
     trials: dict[str, Any] = {
-        t["arm"]: t for t in json.loads((out / "run.json").read_text())["trials"]
+        t["arm"]: t for t in json.loads((run_folder / "run.json").read_text())["trials"]
     }
     sizes = {arm: t.get("world_size", 1) for arm, t in trials.items()}
     assert sizes == {"single": 1, "alone": 1, "launch-cpu": 1} | dict.fromkeys(
         ("torchrun", "launch", "zero1", "zero2", "zero3"), 2
     )
-    page = (out / "report.html").read_text()
+    page = (run_folder / "report.html").read_text()
     ranked = page[page.index('id="table-methods"') :].partition("</table>")[0]
     others = page[page.index('id="table-others"') :].partition("</table>")[0]
     assert "launch-cpu" not in ranked
@@ -100,18 +107,29 @@ def tested(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tested")
     arms = "".join(ARM.format(name=name, more=more) for name, more in TESTED.items())
     (folder / "tested.toml").write_text(FEELINGS + arms)
-    (folder / "ds.json").write_text(json.dumps(
-        {"train_batch_size": 60, "zero_optimization": {"stage": 2, "reduce_bucket_size": 200000}}
-    ))  # fmt: skip
+    (folder / "ds.json").write_text(
+        json.dumps(
+            {
+                "train_batch_size": 60,
+                "zero_optimization": {"stage": 2, "reduce_bucket_size": 200000},
+            }
+        )
+    )
     words = ["run", folder / "tested.toml", "--backend", "torch", "--out", folder / "out"]
-    done = subprocess.run([sys.executable, "-P", "-m", "dualml", *map(str, words)],
-                          capture_output=True, text=True, timeout=380, check=False)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "dualml", *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=380,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return folder / "out"
 
 
 def test_a_prepared_loader_deals_out_every_sample_of_the_plan(tested: Path) -> None:
-    """Of 640 samples 40 are left for the last batch: 30 and 10 in slices of a full one."""
+    """A prepared loader delivers every sample of the plan: of 640 samples the last batch gets 40,
+    in slices of 30 and 10."""
     trials = {t["arm"]: t for t in json.loads((tested / "run.json").read_text())["trials"]}
     assert [rank["n"] for rank in trials["loader"]["samples"]] == [11 * 30 + 9 * 30, 600 - 20]
     assert [rank["n"] for rank in trials["metrics"]["samples"]] == [10 * 30 + 20 + 9 * 30] * 2
@@ -160,7 +178,7 @@ def test_the_groups_of_a_pipeline_are_recorded(tested: Path) -> None:
 def on_two(
     monkeypatch: pytest.MonkeyPatch, case: str, argument: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """What a function of `engine_cases` returns on two ranks."""
+    """Run a function of `engine_cases` on two ranks and return their results."""
     paths = [str(HERE), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
     return on_ranks("torch", 2, f"engine_cases:{case}", argument, timeout=90)
@@ -189,15 +207,20 @@ def test_deepspeed_skips_infinite_gradients_in_float32_too_until_the_trial_ends(
 ) -> None:
     require("deepspeed")
     for rank in on_two(monkeypatch, "overflow", {"method": method}):
-        assert rank["lost"] == list(range(1, HOPELESS))
-        assert f"{HOPELESS} updates in a row were skipped" in rank["said"]
+        assert rank["lost"] == list(range(1, MAX_SKIPPED_UPDATES))
+        assert f"{MAX_SKIPPED_UPDATES} updates in a row were skipped" in rank["said"]
         assert not rank["moved"]
-        assert rank["state"] == {"scale": 1.0, "lost": HOPELESS, "skipped": HOPELESS}
+        assert rank["state"] == {
+            "scale": 1.0,
+            "lost": MAX_SKIPPED_UPDATES,
+            "skipped": MAX_SKIPPED_UPDATES,
+        }
 
 
-def test_what_shards_hold_stands_beside_the_closed_form(out: Path) -> None:
-    """784 · 10 + 10 parameters, of which two ranks share so many that each part is even."""
-    trials = {t["arm"]: t for t in json.loads((out / "run.json").read_text())["trials"]}
+def test_what_shards_hold_stands_beside_the_closed_form(run_folder: Path) -> None:
+    """Memory follows the closed form: 784 · 10 + 10 parameters, padded so that each of two ranks'
+    parts is even."""
+    trials = {t["arm"]: t for t in json.loads((run_folder / "run.json").read_text())["trials"]}
     psi = 7850
     for arm in ("zero1", "zero2"):
         ranks = trials[arm]["device_memory"]
@@ -209,7 +232,7 @@ def test_what_shards_hold_stands_beside_the_closed_form(out: Path) -> None:
     for part in ("weights", "gradients", "state"):
         assert [rank[part] for rank in ranks] == [4 * psi // 2] * 2
     assert [rank["state"] for rank in trials["torchrun"]["device_memory"]] == [4 * psi] * 2
-    page = (out / "report.md").read_text()
+    page = (run_folder / "report.md").read_text()
     assert "(4 + 4/2 + 8/2)Ψ" in page
     assert "zero1 on torch gradients +8 B and optimizer's state +16 B" in page
     assert "a bucket of 5·10⁸ numbers" in page

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.data import normalised
+from dualml.experiment.data import normalised
 
 Image = pytest.importorskip("PIL.Image", reason="images come from Pillow")
 theirs = pytest.importorskip("mindspore.dataset.vision", reason="compares both frameworks")
 pytest.importorskip("torch", reason="compares both frameworks")
 
-from dualml.errors import Unsupported  # noqa: E402
-from dualml_torch.data import import_torchvision  # noqa: E402
+from dualml.common.errors import Unsupported  # noqa: E402
+from dualml_torch.experiment.data import import_torchvision  # noqa: E402
 
 try:
     ours: Any = import_torchvision().transforms
@@ -33,7 +33,7 @@ def array(image: Any) -> np.ndarray:
 
 
 def test_to_tensor_and_normalize() -> None:
-    """torchvision's have the bits of `normalised`; MindSpore's round otherwise."""
+    """torchvision's normalisation has the bits of `normalised`; MindSpore's rounds differently."""
     both = ours.Compose([ours.ToTensor(), ours.Normalize(MEAN, STD)])
     wanted = both(Image.fromarray(PIXELS)).numpy()
     channels_first = PIXELS.transpose(2, 0, 1)[None]
@@ -54,8 +54,8 @@ def test_flips_are_equal() -> None:
 
 
 def test_padding_and_crops_are_equal() -> None:
-    """The place of a random crop comes from each framework's own generator; one that takes all of
-    the padded image shows the padding, and crops of it are all that either can give."""
+    """Random crops are drawn from each framework's own generator; a crop of the full size shows the
+    padding, and both can only give crops of the padded image."""
     image = Image.fromarray(PIXELS)
     padded = array(ours.RandomCrop(40, padding=4)(image))
     assert np.array_equal(padded, theirs.RandomCrop(40, padding=4)(PIXELS))
@@ -71,8 +71,8 @@ def test_padding_and_crops_are_equal() -> None:
 
 @pytest.mark.parametrize("size", [16, 64])
 def test_resize_depends_on_what_is_given(size: int) -> None:
-    """Of Pillow's images both have Pillow's bits; of an array MindSpore does not smooth before it
-    makes an image smaller (the catalogue's entry ``resize-antialias``)."""
+    """Resize depends on the input type: Pillow images give Pillow's bits on both sides; arrays are
+    not smoothed by MindSpore before downscaling (catalogue entry ``resize-antialias``)."""
     image = Image.fromarray(PIXELS)
     wanted = array(ours.Resize((size, size))(image)).astype(int)
     of_image = array(theirs.Resize((size, size), theirs.Inter.LINEAR)(image))

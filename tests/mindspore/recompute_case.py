@@ -1,5 +1,5 @@
-"""``python recompute_case.py SETTING FOLDER``: one update, with the graphs of it in a folder; a
-process of its own, as MindSpore asks for the folder when it is imported."""
+"""``python recompute_case.py SETTING FOLDER`` makes one update and writes its graphs to a folder,
+in a separate process, because MindSpore reads the folder's name when it is imported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the MindSpore backend can do beyond the minimum, and what it says of the rest."""
+"""The optional capabilities of the MindSpore backend, and its reasons for missing ones."""
 
 from __future__ import annotations
 
@@ -11,49 +11,51 @@ pytest.importorskip("mindspore")
 from conformance import native
 
 from dualml.backend import (
-    Divisible,
-    Grouping,
-    NativeParallel,
-    Observable,
-    Overlapping,
-    Replicable,
-    Staging,
+    ActivationCapture,
+    CommOverlap,
+    DeviceReplication,
+    FrameworkDataParallel,
+    GradientAccess,
+    PipelineStages,
+    ProcessGroups,
+    RemoteProcedureCalls,
     backends,
 )
-from dualml.errors import Unsupported
-from dualml.split.remote import RemoteCalls
+from dualml.common.errors import Unsupported
 
 
 def backend() -> Any:
     return backends()["mindspore"].create("cpu", 1)
 
 
-@pytest.mark.parametrize("kind", [Observable, Divisible, NativeParallel])
+@pytest.mark.parametrize("kind", [ActivationCapture, GradientAccess, FrameworkDataParallel])
 def test_a_training_has(kind: Any) -> None:
     training = backend().training(native.recipe())
-    assert training.ability(kind) is training
+    assert training.require_capability(kind) is training
 
 
-@pytest.mark.parametrize("kind", [Grouping, Staging])
+@pytest.mark.parametrize("kind", [ProcessGroups, PipelineStages])
 def test_the_backend_has(kind: Any) -> None:
-    assert isinstance(backend().ability(kind), kind)
+    assert isinstance(backend().require_capability(kind), kind)
 
 
 @pytest.mark.parametrize(
     ("kind", "reason"),
-    [(Overlapping, "one by one on a CPU"), (Replicable, "no training by replicas")],
+    [(CommOverlap, "one by one on a CPU"), (DeviceReplication, "no training by replicas")],
 )
 def test_what_a_training_lacks(kind: Any, reason: str) -> None:
     with pytest.raises(Unsupported, match=reason):
-        backend().training(native.recipe()).ability(kind)
+        backend().training(native.recipe()).require_capability(kind)
 
 
 def test_it_cannot_call_stages_and_says_what_runs_instead() -> None:
     with pytest.raises(Unsupported, match='no remote procedure calls; engine = "messages" runs'):
-        backend().ability(RemoteCalls)
+        backend().require_capability(RemoteProcedureCalls)
 
 
 def test_the_records_name_what_sends() -> None:
-    from dualml_ms.native import MindSporeNative
+    from dualml_ms.parallel.data_parallel import MindSporeDataParallel
 
-    assert MindSporeNative.detail == "mindspore.nn.DistributedGradReducer in DATA_PARALLEL mode"
+    assert (
+        MindSporeDataParallel.detail == "mindspore.nn.DistributedGradReducer in DATA_PARALLEL mode"
+    )

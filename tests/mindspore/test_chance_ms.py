@@ -1,4 +1,4 @@
-"""MindSpore's random operators draw from the common source."""
+"""MindSpore's random operators draw from the shared random source."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from mindspore import nn, ops
 
-from dualml.parity.models.chance import Chance
-from dualml_ms.chance import Drawn
+from dualml.parity.models.rng import SharedRng
+from dualml_ms.parity.rng import SharedRngMode
 
 X = np.random.default_rng(0).standard_normal((4, 6, 8)).astype(np.float32)
 
@@ -24,7 +24,7 @@ def _pynative() -> Iterator[None]:
 
 
 def drawn(function: Callable[[ms.Tensor], ms.Tensor]) -> np.ndarray:
-    with Drawn(Chance(0)):
+    with SharedRngMode(SharedRng(0)):
         return function(ms.Tensor(X)).asnumpy()
 
 
@@ -43,11 +43,11 @@ def test_the_same_seed_gives_the_same_numbers(function: Callable[[ms.Tensor], ms
 
 
 def test_a_dropout_keeps_what_the_source_says_and_its_gradient_too() -> None:
-    kept = Chance(0).kept(X.shape, 0.25)
+    kept = SharedRng(0).keep_mask(X.shape, 0.25)
     np.testing.assert_allclose(drawn(lambda x: ops.dropout(x, p=0.25)), X * kept / 0.75, rtol=1e-6)
 
     def total(x: ms.Tensor) -> ms.Tensor:
-        with Drawn(Chance(0)):
+        with SharedRngMode(SharedRng(0)):
             return (ops.dropout(x * 2, p=0.25) * 3).sum()
 
     found = ms.grad(total)(ms.Tensor(X)).asnumpy()

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from dualml.course.catalogue import Plant, planted, plants
-from dualml.course.check import Checked, check
-from dualml.course.labs import file
-from dualml.course.workspace import source
+from dualml.course.catalogue import Plant, apply_plant, load_plants
+from dualml.course.check import CheckResult, check
+from dualml.course.labs import find_exercise
+from dualml.course.workspace import read_solution
 
-EXERCISE = file("group_ms")[1]
-PLANTS = [p for p in plants("lab2") if p.file == EXERCISE.name]
+EXERCISE = find_exercise("group_ms")[1]
+PLANTS = [p for p in load_plants("lab2") if p.file == EXERCISE.name]
 SCHEDULER = "from mindspore import communication; communication.init()"
 WORKER = (
     "import sys, group_ms; from mindspore import communication as c; rank, port = sys.argv[1:]; "
@@ -25,17 +25,17 @@ WORKER = (
 )
 
 
-def judged(plant: Plant | None, folder: Path) -> Checked:
-    text = source(EXERCISE)
+def judged(plant: Plant | None, folder: Path) -> CheckResult:
+    text = read_solution(EXERCISE)
     path = folder / EXERCISE.name
-    path.write_text(text if plant is None else planted(text, plant), "utf-8")
+    path.write_text(text if plant is None else apply_plant(text, plant), "utf-8")
     return check(EXERCISE, path, 5)
 
 
 @pytest.mark.parametrize("plant", [None, *(p for p in PLANTS if p.right)], ids=str)
 def test_what_is_right_is_accepted(plant: Plant | None, tmp_path: Path) -> None:
     checked = judged(plant, tmp_path)
-    assert checked.met, checked.judgements
+    assert checked.is_passed, checked.judgements
 
 
 @pytest.mark.parametrize("plant", [p for p in PLANTS if not p.right], ids=lambda p: p.name)
@@ -46,16 +46,25 @@ def test_a_mistake_is_named(plant: Plant, tmp_path: Path) -> None:
 
 
 def test_our_solution_joins_the_real_scheduler(tmp_path: Path) -> None:
-    """What the judge stands in for: two ranks and a scheduler, as the page starts them."""
-    (tmp_path / EXERCISE.name).write_text(source(EXERCISE), "utf-8")
+    """Our solution joins the real scheduler, which the judge replaces: two ranks and a scheduler,
+    started as on the page."""
+    (tmp_path / EXERCISE.name).write_text(read_solution(EXERCISE), "utf-8")
     with socket.socket() as door:
         door.bind(("127.0.0.1", 0))
         port = str(door.getsockname()[1])
     environ = {**os.environ, "MS_TOPO_TIMEOUT": "90", "PYTHONPATH": str(tmp_path)}
-    cluster = {"MS_ROLE": "MS_SCHED", "MS_WORKER_NUM": "2", "MS_SCHED_HOST": "127.0.0.1",
-               "MS_SCHED_PORT": port}  # fmt: skip
-    options = {"cwd": tmp_path, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL,
-               "text": True}  # fmt: skip
+    cluster = {
+        "MS_ROLE": "MS_SCHED",
+        "MS_WORKER_NUM": "2",
+        "MS_SCHED_HOST": "127.0.0.1",
+        "MS_SCHED_PORT": port,
+    }
+    options = {
+        "cwd": tmp_path,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.DEVNULL,
+        "text": True,
+    }
     python = [sys.executable, "-c"]
     started = [subprocess.Popen([*python, SCHEDULER], env={**environ, **cluster}, **options)]
     try:
@@ -68,5 +77,5 @@ def test_our_solution_joins_the_real_scheduler(tmp_path: Path) -> None:
     finally:
         for process in started:
             process.kill()
-            process.wait()
+            process.wait(10)
     assert [text.strip().splitlines()[-1] for text in said] == ["told 0 2", "told 1 2"]

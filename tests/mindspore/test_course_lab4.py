@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from dualml.course.catalogue import Plant, planted, plants
-from dualml.course.check import Checked, check
+from dualml.course.catalogue import Plant, apply_plant, load_plants
+from dualml.course.check import CheckResult, check
 from dualml.course.exercise import Requirement
-from dualml.course.labs import file
-from dualml.course.workspace import source
+from dualml.course.labs import find_exercise
+from dualml.course.workspace import read_solution
 
-EXERCISE = file("split_ms")[1]
+EXERCISE = find_exercise("split_ms")[1]
 MISTAKES = (
     ("stage_order_crossed", "train_step"),
     ("one_sided", "train_step"),
@@ -26,19 +26,19 @@ VARIANTS = (
     ("rows by chunk", "ColumnLinear"),
     ("bias on rank 0 alone", "RowLinear"),
 )
-PLANTS = {(p.name, p.target): p for p in plants("lab4") if p.file == EXERCISE.name}
+PLANTS = {(p.name, p.target): p for p in load_plants("lab4") if p.file == EXERCISE.name}
 
 
-def judged(plant: Plant | None, folder: Path, chosen: Callable[[Requirement], bool]) -> Checked:
-    text = source(EXERCISE)
+def judged(plant: Plant | None, folder: Path, chosen: Callable[[Requirement], bool]) -> CheckResult:
+    text = read_solution(EXERCISE)
     path = folder / EXERCISE.name
-    path.write_text(text if plant is None else planted(text, plant), "utf-8")
-    return check(EXERCISE, path, 5, chosen=chosen)
+    path.write_text(text if plant is None else apply_plant(text, plant), "utf-8")
+    return check(EXERCISE, path, 5, select=chosen)
 
 
 def test_our_solution_meets_everything(tmp_path: Path) -> None:
     checked = judged(None, tmp_path, lambda requirement: True)
-    assert checked.met, [j for j in checked.judgements if j.status != "met"]
+    assert checked.is_passed, [j for j in checked.judgements if j.status != "met"]
     assert len(checked.judgements) == len(EXERCISE.requirements)
 
 
@@ -53,4 +53,4 @@ def test_a_mistake_is_named(name: str, target: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "target"), VARIANTS)
 def test_what_is_right_in_another_way_is_accepted(name: str, target: str, tmp_path: Path) -> None:
     checked = judged(PLANTS[name, target], tmp_path, lambda r: r.target == target)
-    assert checked.met, [j for j in checked.judgements if j.status != "met"]
+    assert checked.is_passed, [j for j in checked.judgements if j.status != "met"]

@@ -1,4 +1,5 @@
-"""Graphs kept on disk: of the very cell, with the bits of one that is compiled, or none at all."""
+"""Graphs cached on disk belong to exactly one cell and give the bits of a compiled graph, or are
+not used."""
 
 from __future__ import annotations
 
@@ -19,14 +20,14 @@ import mindspore as ms
 import numpy as np
 from mindspore import nn, ops
 
-from dualml.model import ModelSpec, model
-from dualml.model.layers import Linear
-from dualml_ms import graphs as module
-from dualml_ms.environ import environ
-from dualml_ms.fingerprint import Unknown, fingerprint
-from dualml_ms.graphs import Graphs, graphs
-from dualml_ms.model import LOSSES, Network
-from dualml_ms.training import Gradient, LossCell
+from dualml.algorithms.model import ModelSpec, model
+from dualml.algorithms.model.layers import Linear
+from dualml_ms.algorithms.model import LOSSES, Network
+from dualml_ms.algorithms.training import LossAndGradients, LossCell
+from dualml_ms.common import graphs as module
+from dualml_ms.common.environ import environ
+from dualml_ms.common.fingerprint import UnknownContent, fingerprint
+from dualml_ms.common.graphs import GraphCache, graph_cache
 
 PROGRAM = Path(__file__).with_name("graph_cases.py")
 X = ms.Tensor(np.zeros((2, 3), np.float32))
@@ -56,7 +57,8 @@ def test_a_graph_from_disk_has_the_bits_of_a_compiled_one(tmp_path: Path) -> Non
 
 
 def test_another_cell_in_its_place_does_not_get_its_graph(tmp_path: Path) -> None:
-    """What MindSpore's own cache does: it counts compilations."""
+    """Another cell at the same place does not get its graph, unlike in MindSpore's own cache, which
+    counts compilations."""
     sums = [[2.0, 3.0, 4.0], [3.0, 4.0, 5.0]]
     assert run_case("sums", tmp_path) == {"result": sums, "graphs": [0, 2, []]}
     products = [[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [3.0, 4.0, 5.0], [4.0, 5.0, 6.0]]
@@ -83,15 +85,15 @@ def test_without_a_place_or_with_a_cache_of_the_user(
     (tmp_path / "file").touch()
     assert run_case("sums", tmp_path / "file")["graphs"] is None
     monkeypatch.setenv(module.ENABLE, "0")
-    assert graphs.__wrapped__() is None
+    assert graph_cache.__wrapped__() is None
 
 
 def test_the_oldest_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = module.api._get_compile_cache_dep_files.__globals__
     monkeypatch.setitem(program, "entry_script_path", program["entry_script_path"])
     monkeypatch.setenv(module.PATH, "")
-    monkeypatch.setattr(module, "MOST", 2)
-    store = Graphs(tmp_path)
+    monkeypatch.setattr(module, "MAX_FILES", 2)
+    store = GraphCache(tmp_path)
     left = tmp_path / "compiling-1-abc"
     left.mkdir()
     os.utime(left, (1, 1))
@@ -100,7 +102,9 @@ def test_the_oldest_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     (place / module.HASH).write_bytes(b"hash")
     for number in range(4):
         (place / "next").write_bytes(b"graph %d" % number)
-        store.take(tmp_path / f"{number}.mindir", module.NONE, place / "next", place / module.HASH)
+        store.store_graph(
+            tmp_path / f"{number}.mindir", module.NO_GRAPH, place / "next", place / module.HASH
+        )
         os.utime(tmp_path / f"{number}.mindir", (time.time() - 100 + number,) * 2)
     assert sorted(p.name for p in tmp_path.glob("*.mindir")) == ["2.mindir", "3.mindir"]
     assert not left.exists()
@@ -110,7 +114,7 @@ def test_the_oldest_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 class Scale(nn.Cell):
-    """x · factor + constant + weight."""
+    """The cell x · factor + constant + weight."""
 
     def __init__(self, factor: float = 2.0, constant: float = 1.0, size: int = 3) -> None:
         super().__init__()
@@ -125,7 +129,7 @@ class Scale(nn.Cell):
         return self.sum(self.scaled(x) + self.constant + self.weight)
 
 
-def of(cell: nn.Cell, *tensors: ms.Tensor) -> str:
+def fingerprint_of(cell: nn.Cell, *tensors: ms.Tensor) -> str:
     return fingerprint(cell, tensors or (X,))
 
 
@@ -136,15 +140,20 @@ def keeping(cell: nn.Cell) -> nn.Cell:
 
 def test_another_graph_has_another_hash(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = [
-        of(Scale()), of(Scale(factor=3.0)), of(Scale(constant=3.0)), of(Scale(size=1)),
-        of(keeping(Scale())), of(Scale().set_train()),
-        of(Scale(), ms.Tensor(np.zeros((3, 3), np.float32))),
-        of(Scale(), ms.Tensor(np.zeros((2, 3), np.int32))), of(Scale(), X, X),
-    ]  # fmt: skip
+        fingerprint_of(Scale()),
+        fingerprint_of(Scale(factor=3.0)),
+        fingerprint_of(Scale(constant=3.0)),
+        fingerprint_of(Scale(size=1)),
+        fingerprint_of(keeping(Scale())),
+        fingerprint_of(Scale().set_train()),
+        fingerprint_of(Scale(), ms.Tensor(np.zeros((3, 3), np.float32))),
+        fingerprint_of(Scale(), ms.Tensor(np.zeros((2, 3), np.int32))),
+        fingerprint_of(Scale(), X, X),
+    ]
     monkeypatch.setattr(Scale, "scaled", lambda self, x: x / self.factor)
-    seen.append(of(Scale()))
+    seen.append(fingerprint_of(Scale()))
     monkeypatch.setenv("MS_DEV_ANYTHING", "1")
-    seen.append(of(Scale()))
+    seen.append(fingerprint_of(Scale()))
     assert len(set(seen)) == len(seen)
 
 
@@ -156,7 +165,7 @@ def test_what_a_method_has_closed_over_counts(monkeypatch: pytest.MonkeyPatch) -
     seen = []
     for factor in (2.0, 3.0):
         monkeypatch.setattr(Scale, "scaled", closing_over(factor))
-        seen.append(of(Scale()))
+        seen.append(fingerprint_of(Scale()))
     assert seen[0] != seen[1]
 
 
@@ -173,11 +182,11 @@ def helper(x: Any) -> Any:
 
 def test_a_number_and_a_function_of_the_module_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Scale, "scaled", helped)
-    seen = [of(Scale())]
+    seen = [fingerprint_of(Scale())]
     monkeypatch.setitem(globals(), "FACTOR", 3.0)
-    seen.append(of(Scale()))
+    seen.append(fingerprint_of(Scale()))
     monkeypatch.setitem(globals(), "helper", lambda x: x - 1)
-    seen.append(of(Scale()))
+    seen.append(fingerprint_of(Scale()))
     assert len(set(seen)) == 3
 
 
@@ -193,14 +202,14 @@ def mode(request: pytest.FixtureRequest) -> Iterator[None]:
 def test_values_of_parameters_and_whoever_made_the_cell_do_not_count() -> None:
     changed = Scale()
     changed.weight.set_data(ms.Tensor([1.0, 2.0, 3.0], ms.float32))
-    assert of(Scale()) == of(changed)
+    assert fingerprint_of(Scale()) == fingerprint_of(changed)
     changed(X)  # compiled, or called before
-    assert of(Scale()) == of(changed)
+    assert fingerprint_of(Scale()) == fingerprint_of(changed)
 
 
-def gradient(spec: ModelSpec, loss: str = "cross_entropy") -> Gradient:
+def gradient(spec: ModelSpec, loss: str = "cross_entropy") -> LossAndGradients:
     network = Network(spec)
-    return Gradient(
+    return LossAndGradients(
         LossCell(network, LOSSES[loss]()), ms.ParameterTuple(network.trainable_params())
     )
 
@@ -213,7 +222,7 @@ def test_models_and_losses_of_trainings() -> None:
     )
     cells = [gradient(mlp), gradient(mlp), gradient(mlp, "mse"), gradient(wider)]
     cells.append(gradient(model("lenet")))
-    seen = [of(cell, *batch) for cell in cells]
+    seen = [fingerprint_of(cell, *batch) for cell in cells]
     assert seen[0] == seen[1]
     assert len(set(seen)) == 4
 
@@ -221,12 +230,13 @@ def test_models_and_losses_of_trainings() -> None:
 def test_what_is_not_understood_has_no_hash() -> None:
     cell = Scale()
     cell.thing = object()
-    with pytest.raises(Unknown, match=r"^builtins\.object$"):
-        of(cell)
+    with pytest.raises(UnknownContent, match=r"^builtins\.object$"):
+        fingerprint_of(cell)
 
 
 class Hidden(nn.Cell):
-    """Its parameters are in a function alone, where MindSpore finds none for a graph from disk."""
+    """A cell whose parameters are only in a function, where MindSpore finds none for a graph from
+    disk."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -238,5 +248,7 @@ class Hidden(nn.Cell):
 
 
 def test_parameters_that_a_cell_does_not_list() -> None:
-    with pytest.raises(Unknown, match=r"Hidden uses parameters it does not list: \['weight'\]"):
-        of(Hidden())
+    with pytest.raises(
+        UnknownContent, match=r"Hidden uses parameters it does not list: \['weight'\]"
+    ):
+        fingerprint_of(Hidden())

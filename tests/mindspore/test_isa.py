@@ -1,4 +1,4 @@
-"""The choice of oneDNN's instruction set: measured once, kept, and never in the way."""
+"""The choice of oneDNN's instruction set: measured once, cached, and never an obstacle."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from dualml import machine
-from dualml_ms import isa
-from dualml_ms.isa import CAP, VARIABLE, choice, decide
+from dualml.common import machine
+from dualml_ms.common import isa
+from dualml_ms.common.isa import CAP, VARIABLE, choose_isa, decide
 
 SLOW = {"convolution_ms": 80.0, "matmul_ms": 0.5}
 FAST = {"convolution_ms": 6.0, "matmul_ms": 0.6}
@@ -26,9 +26,9 @@ def avx512(clean_environ: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPa
     clean_environ.setenv("DUALML_CACHE", str(tmp_path / "cache"))
     clean_environ.setattr(machine, "cpu_flags", lambda: frozenset({"avx2", "avx512f"}))
     clean_environ.setattr(isa, "version", lambda name: "2.10.0")
-    choice.cache_clear()
+    choose_isa.cache_clear()
     yield clean_environ
-    choice.cache_clear()
+    choose_isa.cache_clear()
 
 
 def stub(patch: pytest.MonkeyPatch, tmp_path: Path, code: str) -> None:
@@ -38,7 +38,7 @@ def stub(patch: pytest.MonkeyPatch, tmp_path: Path, code: str) -> None:
     patch.setattr(isa, "PROBE", path)
 
 
-#: Answers like a machine with the trap, and leaves a mark for every start.
+#: A program that behaves like a machine with the slow convolution, and marks every start.
 TRAP = f"""
 import json, os, sys, tempfile
 os.close(tempfile.mkstemp(dir="MARKS")[0])
@@ -68,14 +68,14 @@ def test_the_matrix_product_counts_too() -> None:
 def test_the_users_own_setting_is_respected(avx512: pytest.MonkeyPatch) -> None:
     avx512.setenv(VARIABLE, "AVX512_CORE")
     avx512.setattr(isa, "measure", lambda: pytest.fail("measured for nothing"))
-    assert (choice().isa, choice().code) == ("AVX512_CORE", "user")
+    assert (choose_isa().isa, choose_isa().code) == ("AVX512_CORE", "user")
 
 
 @pytest.mark.parametrize("flags", [frozenset(), frozenset({"avx2"}), frozenset({"asimd"})])
 def test_no_measurement_without_avx512(avx512: pytest.MonkeyPatch, flags: frozenset[str]) -> None:
     avx512.setattr(machine, "cpu_flags", lambda: flags)
     avx512.setattr(isa, "measure", lambda: pytest.fail("measured for nothing"))
-    assert (choice().isa, choice().code) == ("", "not_needed")
+    assert (choose_isa().isa, choose_isa().code) == ("", "not_needed")
 
 
 def test_no_measurement_without_mindspore(avx512: pytest.MonkeyPatch) -> None:
@@ -83,18 +83,18 @@ def test_no_measurement_without_mindspore(avx512: pytest.MonkeyPatch) -> None:
         raise PackageNotFoundError(name)
 
     avx512.setattr(isa, "version", absent)
-    assert (choice().isa, choice().code) == ("", "not_installed")
+    assert (choose_isa().isa, choose_isa().code) == ("", "not_installed")
 
 
 def test_a_measurement_is_made_once_and_kept(avx512: pytest.MonkeyPatch, tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     marks.mkdir()
     stub(avx512, tmp_path, TRAP.replace("MARKS", str(marks)))
-    made = choice()
+    made = choose_isa()
     assert (made.isa, made.default, made.capped) == (CAP, SLOW, FAST)
     assert len(list(marks.iterdir())) == 2
-    choice.cache_clear()
-    assert choice() == made
+    choose_isa.cache_clear()
+    assert choose_isa() == made
     assert len(list(marks.iterdir())) == 2
     assert json.loads(Path(made.cache).read_text())["isa"] == CAP
     for change in (
@@ -104,8 +104,8 @@ def test_a_measurement_is_made_once_and_kept(avx512: pytest.MonkeyPatch, tmp_pat
     ):
         before = len(list(marks.iterdir()))
         change()
-        choice.cache_clear()
-        choice()
+        choose_isa.cache_clear()
+        choose_isa()
         assert len(list(marks.iterdir())) == before + 2
 
 
@@ -116,10 +116,10 @@ def test_a_damaged_record_is_measured_again(
     marks = tmp_path / "marks"
     marks.mkdir()
     stub(avx512, tmp_path, TRAP.replace("MARKS", str(marks)))
-    path = Path(choice().cache)
+    path = Path(choose_isa().cache)
     path.write_text(damage)
-    choice.cache_clear()
-    assert choice().isa == CAP
+    choose_isa.cache_clear()
+    assert choose_isa().isa == CAP
     assert len(list(marks.iterdir())) == 4
     assert json.loads(path.read_text())["isa"] == CAP
 
@@ -140,7 +140,7 @@ def test_a_failed_measurement_sets_nothing_and_says_why(
     stub(avx512, tmp_path, code)
     avx512.setattr(isa, "LIMIT", 1.0 if "sleep" in code else 25.0)
     start = time.monotonic()
-    made = choice()
+    made = choose_isa()
     assert (made.isa, made.code) == ("", "failed")
     assert said in made.reason
     assert time.monotonic() - start < 15
@@ -159,7 +159,7 @@ def test_a_cache_that_cannot_be_written_costs_only_time(
     stub(avx512, tmp_path, TRAP.replace("MARKS", str(marks)))
     (tmp_path / "file").write_text("")
     avx512.setenv("DUALML_CACHE", str(tmp_path / "file" / "cache"))
-    assert (choice().isa, choice().cache) == (CAP, "")
+    assert (choose_isa().isa, choose_isa().cache) == (CAP, "")
 
 
 def test_concurrent_processes_agree_and_leave_one_whole_file(
@@ -170,11 +170,11 @@ def test_concurrent_processes_agree_and_leave_one_whole_file(
     stub(avx512, tmp_path, TRAP.replace("MARKS", str(marks)))
     code = (
         "import sys; from pathlib import Path\n"
-        "from dualml import machine; from dualml_ms import isa\n"
+        "from dualml.common import machine; from dualml_ms.common import isa\n"
         "machine.cpu_flags = lambda: frozenset({'avx512f'})\n"
         "isa.version = lambda name: '2.10.0'\n"
         "isa.PROBE = Path(sys.argv[1])\n"
-        "print(isa.choice().isa)\n"
+        "print(isa.choose_isa().isa)\n"
     )
     started = [
         subprocess.Popen(
@@ -188,7 +188,7 @@ def test_concurrent_processes_agree_and_leave_one_whole_file(
 
 
 def test_the_real_measurement_on_this_machine(clean_environ: pytest.MonkeyPatch) -> None:
-    """MindSpore itself, timed: the choice must be the faster of the two."""
+    """The real measurement on this machine chooses the faster of the two."""
     pytest.importorskip("mindspore")
     made = isa.measure()
     assert made.code in ("measured_cap", "measured_default"), made.reason
@@ -199,7 +199,8 @@ def test_the_real_measurement_on_this_machine(clean_environ: pytest.MonkeyPatch)
 
 def test_choosing_does_not_import_mindspore() -> None:
     code = (
-        "import sys; from dualml_ms import environ, isa; isa.decide({'convolution_ms': 1.0}, "
+        "import sys; from dualml_ms.common import environ, isa; isa.decide({'convolution_ms': "
+        "1.0}, "
         "{'convolution_ms': 1.0}); assert 'mindspore' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env=dict(os.environ))

@@ -1,4 +1,4 @@
-"""Cells called as graphs, and layers written out of other kernels than MindSpore's own."""
+"""Cells run as graphs, and layers composed of other kernels than MindSpore's own."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import mindspore as ms
 import numpy as np
 from mindspore import nn, ops
 
-from dualml.finder.causes.layers import rational_tanh
-from dualml.model.layers import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Tanh
-from dualml_ms import compiled
-from dualml_ms.compiled import Compiled
-from dualml_ms.model import LOSSES, Part, modules
-from dualml_ms.split_tape import Tape
+from dualml.algorithms.model.layers import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Tanh
+from dualml.parity.finder.causes.layers import rational_tanh
+from dualml_ms.algorithms.model import LOSSES, ModelPart, modules
+from dualml_ms.common import compiled
+from dualml_ms.common.compiled import CompiledCell
+from dualml_ms.parallel.split_tape import SegmentTape
 
 
 class Slope(nn.Cell):
-    """What a cell gives, and its gradient for a gradient."""
+    """A cell's output, and its input gradient for a given output gradient."""
 
     def __init__(self, cell: nn.Cell) -> None:
         super().__init__()
@@ -47,11 +47,12 @@ def graph_mode() -> None:
 
 @pytest.mark.parametrize("private", [True, False])
 def test_a_graph_by_name_is_the_cell(private: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For every shape, with the parameters' values of the moment, also without what is private."""
+    """A named graph equals the cell for every shape, with current parameter values, also without
+    private functions."""
     if not private:
         monkeypatch.setattr(compiled, "RUN", None)
     cell = nn.Dense(3, 2)
-    fast = Compiled(cell)
+    fast = CompiledCell(cell)
     for n in (1, 4, 1, 4):
         x = ms.Tensor(np.random.default_rng(n).normal(size=(n, 3)).astype(np.float32))
         np.testing.assert_array_equal(fast(x).asnumpy(), cell(x).asnumpy())
@@ -63,7 +64,8 @@ def test_a_graph_by_name_is_the_cell(private: bool, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("size", [(6, 8), (7, 6), (6, 7)])
 @pytest.mark.parametrize("kernel", [2, 3])
 def test_pooling_has_the_bits_of_the_kernel(size: tuple[int, int], kernel: int) -> None:
-    """Also where several pixels are the largest one: the first, row by row, has the gradient."""
+    """Pooling has the kernel's bits, also on ties: the first maximum, row by row, gets the
+    gradient."""
     draw = np.random.default_rng(0)
     x = ms.Tensor(draw.integers(0, 3, (2, 3, *size)).astype(np.float32))
     own = modules.MaxPool2d(kernel, stride=kernel, padding=0)
@@ -76,7 +78,7 @@ def test_pooling_has_the_bits_of_the_kernel(size: tuple[int, int], kernel: int) 
 @pytest.mark.parametrize("shape", [(5, 4), (2, 3, 4)])
 @pytest.mark.parametrize("size", [1.0, 300.0])
 def test_cross_entropy_is_the_framework_s(shape: tuple[int, ...], size: float) -> None:
-    """Also where the probability of a label is less than a float32 can say."""
+    """Cross-entropy equals the framework's, also when a label's probability underflows float32."""
     draw = np.random.default_rng(0)
     logits = (size * draw.normal(size=shape)).astype(np.float32)
     labels = draw.integers(0, 4, shape[:-1]).astype(np.int32)
@@ -92,17 +94,25 @@ def test_cross_entropy_is_the_framework_s(shape: tuple[int, ...], size: float) -
 def test_a_tape_has_what_derivatives_need_and_no_copy_for_flatten(
     wanted: bool, kept: tuple[int, ...]
 ) -> None:
-    """Of convolution, ReLU, pooling, Flatten, Linear: Linear goes back from what Flatten took."""
-    layers = (("conv", Conv2d(1, 2, 3, 1)), ("relu", ReLU()), ("pool", MaxPool2d(2)),
-              ("flatten", Flatten()), ("fc", Linear(8, 3)))  # fmt: skip
-    tape = Tape(Part(layers), wanted)
+    """A tape of convolution, ReLU, pooling, Flatten and Linear saves what derivatives need, and no
+    copy for Flatten: Linear uses Flatten's input."""
+    layers = (
+        ("conv", Conv2d(1, 2, 3, 1)),
+        ("relu", ReLU()),
+        ("pool", MaxPool2d(2)),
+        ("flatten", Flatten()),
+        ("fc", Linear(8, 3)),
+    )
+    tape = SegmentTape(ModelPart(layers), wanted)
     assert tape.kept == kept
-    assert tape.of == [0, 2, 2, 3, 3]
+    assert tape.top_numbers == [0, 2, 2, 3, 3]
 
 
 def test_of_a_tanh_at_the_end_what_it_gave_is_kept() -> None:
-    tape = Tape(Part((("flatten", Flatten()), ("fc", Linear(4, 3)), ("tanh", Tanh()))), False)
-    assert (tape.first, tape.kept, tape.of) == (1, (0, 3), [0, 0, 3])
+    tape = SegmentTape(
+        ModelPart((("flatten", Flatten()), ("fc", Linear(4, 3)), ("tanh", Tanh()))), False
+    )
+    assert (tape.first, tape.kept, tape.top_numbers) == (1, (0, 3), [0, 0, 3])
 
 
 def test_tanh_is_the_approximation_that_the_finder_names() -> None:

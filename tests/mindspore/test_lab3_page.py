@@ -1,4 +1,4 @@
-"""What the page of lab 3 says about arms of PyTorch alone is what MindSpore lacks."""
+"""The arms that lab 3's page calls PyTorch-only are those that MindSpore cannot run."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from dualml.aggregation import NATIVE, REPLICAS
-from dualml.backend import NativeParallel, Overlapping, Replicable
+from dualml.backend import CommOverlap, DeviceReplication, FrameworkDataParallel
 from dualml.experiment.load import load
-from dualml_ms.parallel import MindSporeParallel
+from dualml.parallel.aggregation import NATIVE, REPLICAS
+from dualml_ms.parallel.parallel import MindSporeParallel
 
 ROOT = Path(__file__).parents[2]
 
 
 def lacking() -> set[str]:
-    """Arms of lab 3 that need an ability which MindSpore's training says that it lacks."""
-    lacks = MindSporeParallel.lacks
+    """Return the arms of lab 3 that need a capability which MindSpore's training lacks."""
+    lacks = MindSporeParallel.missing_reasons
     needs = {
-        Overlapping: lambda a: a.overlap,
-        Replicable: lambda a: a.strategy == REPLICAS,
-        NativeParallel: lambda a: a.strategy == NATIVE,
+        CommOverlap: lambda a: a.overlap,
+        DeviceReplication: lambda a: a.strategy == REPLICAS,
+        FrameworkDataParallel: lambda a: a.strategy == NATIVE,
     }
     arms = load("lab3", arms=["all"]).arms
     return {

@@ -1,4 +1,4 @@
-"""MindSpore's own readers deliver the neutral arrays, sample by sample, in the order asked for."""
+"""MindSpore's own readers deliver the neutral arrays, sample by sample, in the requested order."""
 
 import gzip
 import os
@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dualml.data import DATASETS, idx, normalised
-from dualml.data.registry import FILE_NAMES
-from dualml.errors import UserError
+from dualml.common.errors import UserError
+from dualml.experiment.data import DATASETS, idx, normalised
+from dualml.experiment.data.registry import FILE_NAMES
 
 if "mindspore" in os.environ.get("DUALML_REQUIRE", "").split(","):
     import mindspore
 else:
     mindspore = pytest.importorskip("mindspore")
-from dualml_ms import data as room
+from dualml_ms.experiment import data as room
 
 REAL = Path(os.environ.get("DUALML_DATA") or "nowhere") / "mnist"
 
@@ -48,7 +48,7 @@ def neutral(folder: Path, train: bool, name: str = "mnist"):
 
 
 def assert_equal_in_order(batches, folder, train, order, batch_size, name="mnist"):
-    """Every batch equals the neutral arrays at its place in the order, bit for bit."""
+    """Assert that every batch equals the neutral arrays at its place in the order, bit for bit."""
     images, labels, mean, std = neutral(folder, train, name)
     at = 0
     for x, y in batches:
@@ -130,7 +130,7 @@ def test_the_pipeline_follows_the_epoch(folder, native):
 
 
 def test_mindspores_own_normalisation_rounds_differently():
-    """Why `mindspore_mnist` maps `normalised`: if this fails, MindSpore's own would do."""
+    """MindSpore's own normalisation differs, which is why `mindspore_mnist` maps `normalised`."""
     vision = mindspore.dataset.vision
     image = np.arange(256, dtype=np.uint8).reshape(16, 16, 1)
     own = vision.Normalize([0.1307], [0.3081], is_hwc=False)(vision.ToTensor()(image))

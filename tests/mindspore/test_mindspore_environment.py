@@ -1,4 +1,4 @@
-"""What a MindSpore worker is given, resolves and records."""
+"""The environment and device of a MindSpore worker, and what is recorded of them."""
 
 from __future__ import annotations
 
@@ -10,29 +10,30 @@ from pathlib import Path
 
 import pytest
 
-from dualml.errors import Unsupported, UserError
-from dualml.machine import WAITING, default_threads
-from dualml_ms import environ as rooms
-from dualml_ms.environ import environ
-from dualml_ms.isa import TOLD, VARIABLE, Choice
+from dualml.common.errors import Unsupported, UserError
+from dualml.common.machine import WAITING, default_threads
+from dualml_ms.common import environ as rooms
+from dualml_ms.common.environ import environ
+from dualml_ms.common.isa import REASON_VARIABLE, VARIABLE, IsaChoice
 
 if "mindspore" in os.environ.get("DUALML_REQUIRE", "").split(","):
     import mindspore
 else:
     mindspore = pytest.importorskip("mindspore")
-from dualml_ms.environment import environment, onednn, resolve_device
+from dualml_ms.common.environment import environment, onednn_info, resolve_device
 
 
 @pytest.fixture
 def choose(clean_environ: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """A choice that needs no measurement."""
-    made = Choice("AVX2", "measured_cap", "because", 9.0)
-    clean_environ.setattr(rooms, "choice", lambda: made)
+    """Fix the choice of instruction set without a measurement."""
+    made = IsaChoice("AVX2", "measured_cap", "because", 9.0)
+    clean_environ.setattr(rooms, "choose_isa", lambda: made)
     return clean_environ
 
 
 def test_a_numpy_that_mindspore_cannot_use_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before a worker computes with it, whatever it is to do: its numbers would be wrong."""
+    """An incompatible NumPy is refused before a worker computes anything, because its numbers would
+    be wrong."""
     monkeypatch.setattr(rooms, "version", lambda package: "2.4.6")
     with pytest.raises(UserError, match=r"NumPy 2\.4\.6: pip install 'numpy<2'"):
         environ(1)
@@ -42,21 +43,21 @@ def test_environ_sets_threads_log_level_and_instruction_set(choose: pytest.Monke
     made = environ(3)
     assert {made[f"{k}_NUM_THREADS"] for k in ("OMP", "MKL", "OPENBLAS")} == {"3"}
     assert made["GLOG_v"] == "3"
-    assert (made[VARIABLE], made[TOLD]) == ("AVX2", "because")
+    assert (made[VARIABLE], made[REASON_VARIABLE]) == ("AVX2", "because")
     assert environ(0)["OMP_NUM_THREADS"] == str(default_threads())
 
 
 def test_environ_leaves_the_users_settings_alone(choose: pytest.MonkeyPatch) -> None:
     choose.setenv("GLOG_v", "1")
     assert environ(2)["GLOG_v"] == "1"
-    choose.setattr(rooms, "choice", lambda: Choice("", "not_needed", "no AVX-512"))
+    choose.setattr(rooms, "choose_isa", lambda: IsaChoice("", "not_needed", "no AVX-512"))
     assert VARIABLE not in environ(2)
 
 
 def test_environ_reaches_a_worker(choose: pytest.MonkeyPatch) -> None:
-    """In a fresh process: the variables must be there before the import."""
+    """The environment reaches a worker before the import; tested in a fresh process."""
     code = (
-        "import json; from dualml_ms.environment import environment, resolve_device\n"
+        "import json; from dualml_ms.common.environment import environment, resolve_device\n"
         "print(json.dumps(environment(resolve_device('auto'), 1)))"
     )
     done = subprocess.run(
@@ -93,7 +94,7 @@ def test_environment_tells_how_threads_wait_and_where(monkeypatch: pytest.Monkey
 
 
 def test_the_bundled_onednn_tells_its_version() -> None:
-    version, isa = onednn()
+    version, isa = onednn_info()
     assert int(version.partition(".")[0]) >= 2
     assert isa
 
@@ -111,10 +112,11 @@ def test_other_words_are_refused() -> None:
 
 @pytest.mark.parametrize("name", ["gpu", "cuda", "cuda:1", "ascend"])
 def test_a_device_this_build_cannot_drive_is_unsupported_with_its_reason(name: str) -> None:
-    """In a fresh process, since a process keeps its first device."""
+    """A device that this build cannot drive is reported as unsupported with its reason; tested in a
+    fresh process, because a process keeps its first device."""
     code = (
-        "import sys; from dualml.errors import Unsupported\n"
-        "from dualml_ms.environment import resolve_device\n"
+        "import sys; from dualml.common.errors import Unsupported\n"
+        "from dualml_ms.common.environment import resolve_device\n"
         "try: print(resolve_device(sys.argv[1]))\n"
         "except Unsupported as error: print('unsupported:', error)"
     )
@@ -137,7 +139,7 @@ def test_a_second_device_in_one_process_is_unsupported() -> None:
 
 def test_the_doctor_finds_mindspore_working() -> None:
     from dualml.backend import backends
-    from dualml.doctor.backends import examine_backend
+    from dualml.interface.doctor.backends import examine_backend
 
     findings, works = examine_backend(backends()["mindspore"])
     assert works, findings
@@ -148,14 +150,14 @@ def test_the_doctor_finds_mindspore_working() -> None:
 def test_the_doctor_refuses_numpy_2_for_mindspore(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """NumPy's metadata says 2.x: MindSpore counts as not working, and the remedy is named."""
+    """With NumPy 2.x installed, MindSpore is reported as broken, with the remedy."""
     meta = tmp_path / "numpy-2.1.0.dist-info"
     meta.mkdir()
     (meta / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 2.1.0\n")
     old = os.environ.get("PYTHONPATH")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep + old if old else ''}")
     from dualml.backend import backends
-    from dualml.doctor.backends import examine_backend
+    from dualml.interface.doctor.backends import examine_backend
 
     findings, works = examine_backend(backends()["mindspore"])
     assert not works

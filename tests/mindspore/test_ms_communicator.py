@@ -1,6 +1,7 @@
-"""How MindSpore's ranks find one another, and what its communicator relies on.
+"""How MindSpore's ranks connect, and what its communicator relies on.
 
-What a collective means is tested for all backends in tests/conformance/test_communicator.py.
+The semantics of collectives are tested for all backends in
+tests/conformance/test_communicator.py.
 """
 
 from __future__ import annotations
@@ -25,31 +26,31 @@ import mindspore as ms
 import numpy as np
 from mindspore import nn, ops
 
+from dualml.algorithms.communicator import MemoryStore, RankContext
 from dualml.backend import backends
-from dualml.communicator import MemoryBoard, Place
-from dualml.errors import CommunicationError, Unsupported, UserError
-from dualml_ms import rendezvous
-from dualml_ms.cluster import join
+from dualml.common.errors import CommunicationError, Unsupported, UserError
+from dualml_ms.algorithms import rendezvous
+from dualml_ms.algorithms.cluster import join
 
 LIMIT = 60.0
-#: Seconds after the end of the last rank within which all is gone; left alone a scheduler stays for
-#: half a minute.
+#: Seconds after the end of the last rank within which everything must have ended; an abandoned
+#: scheduler stays for half a minute.
 GONE = 15.0
 MARK = "DUALML_TEST_MARK"
-#: One rank: joins in a given way, does something and prints one line of JSON.
+#: The program of one rank: join in a given way, do something, print one line of JSON.
 RANK = """
 import json, os, signal, sys, time
 from pathlib import Path
 job, rank = json.loads(sys.argv[1]), int(sys.argv[2])
 import numpy as np, psutil
 import mindspore as ms
-from dualml.communicator import FileBoard, Place
-from dualml.communicator.place import exchange_notes
-from dualml_ms import cluster, communicator, rendezvous
+from dualml.algorithms.communicator import FileStore, RankContext
+from dualml.algorithms.communicator.rendezvous import all_gather_via_store
+from dualml_ms.algorithms import cluster, communicator, rendezvous
 
 ms.set_context(mode=getattr(ms, job.get("mode", "GRAPH_MODE")))
-size, board = job["size"], FileBoard(Path(job["board"]))
-place = Place(rank, size, board, job.get("rendezvous", "auto"), job["timeout"])
+size, board = job["size"], FileStore(Path(job["board"]))
+place = RankContext(rank, size, board, job.get("rendezvous", "auto"), job["timeout"])
 if rank in job.get("without_store", []):
     del rendezvous.private.TCPStore
 if rank in job.get("late", []):
@@ -60,14 +61,14 @@ if job.get("rendezvous") == "env://":
     if rank == 0:
         port = rendezvous.free_port("127.0.0.1")
         scheduler = rendezvous.start_scheduler(place, "127.0.0.1", port)
-        board.post("port", str(port))
-    port = int(cluster.wait_note(place, "port"))
-    os.environ.update(rendezvous.variables(place, "MS_WORKER", "127.0.0.1", port))
+        board.set("port", str(port))
+    port = int(cluster.wait_for_note(place, "port"))
+    os.environ.update(rendezvous.cluster_environ(place, "MS_WORKER", "127.0.0.1", port))
 start = time.monotonic()
 told = {}
 try:
     comm = communicator.connect(place)
-    told["way"] = comm.member.way
+    told["way"] = comm.member.join_method
     x = comm.tensor(np.full(3, rank + 1, np.float32))
     told["sum"] = comm.numpy(comm.all_reduce(x)).tolist()
     mine = [psutil.Process(), *psutil.Process().children(recursive=True)]
@@ -86,7 +87,9 @@ try:
     start = time.monotonic()
     if "die" in job:
         # A rank whose neighbour dies inside the barrier would fail there, not in what follows.
-        exchange_notes(board, "passed", rank, range(size), "", job["timeout"], "the barrier")
+        all_gather_via_store(
+            board, "passed", rank, range(size), "", job["timeout"], "the barrier"
+        )
         if rank in job["die"]:
             os.kill(os.getpid(), signal.SIGKILL)
         comm.all_reduce(x)
@@ -95,14 +98,15 @@ except Exception as error:
     told["error"] = f"{type(error).__name__}: {error}"
     told["after"] = time.monotonic() - start
 if scheduler is not None:
-    rendezvous.end(scheduler)
+    rendezvous.end_scheduler(scheduler)
 print(json.dumps(told), flush=True)
 os._exit(0)
 """
 
 
 def marked(mark: str) -> list[psutil.Process]:
-    """Processes started with this mark in their environment, whoever their parent is now."""
+    """Return the processes started with this mark in their environment, whatever their parent is
+    now."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -112,7 +116,8 @@ def marked(mark: str) -> list[psutil.Process]:
 
 
 def run(tmp_path: Path, size: int, start: int | None = None, **job: Any) -> list[dict[str, Any]]:
-    """What each rank printed ({} for one that was killed); none of them is left."""
+    """Run ranks; return what each printed ({} for one that was killed), and assert that none is
+    left."""
     job = {"size": size, "board": str(tmp_path / "board"), "timeout": 20.0, **job}
     mark = str(tmp_path)
     environ = {**os.environ, **backends()["mindspore"].environ(1), MARK: mark}
@@ -219,7 +224,7 @@ def test_a_rank_alone_needs_no_cluster(tmp_path: Path) -> None:
 
 @pytest.fixture
 def no_cluster() -> Iterator[None]:
-    """What a refused rank may not have changed."""
+    """Assert after the test that no MindSpore variable of the environment has changed."""
     before = {name: value for name, value in os.environ.items() if name.startswith("MS_")}
     yield
     assert {name: value for name, value in os.environ.items() if name.startswith("MS_")} == before
@@ -236,27 +241,27 @@ def no_cluster() -> Iterator[None]:
 )
 def test_a_rendezvous_that_cannot_be_is_refused(tmp_path: Path, where: str, words: str) -> None:
     with pytest.raises(UserError, match=words):
-        join(Place(0, 2, MemoryBoard(), where.format(folder=tmp_path), 1.0))
+        join(RankContext(0, 2, MemoryStore(), where.format(folder=tmp_path), 1.0))
 
 
 def test_another_device_is_refused() -> None:
     with pytest.raises(Unsupported, match="cuda"):
-        join(Place(0, 2, MemoryBoard(), timeout=1.0), "cuda")
+        join(RankContext(0, 2, MemoryStore(), timeout=1.0), "cuda")
 
 
 def test_a_free_port_is_looked_for_again_when_it_is_taken() -> None:
     tried: list[int] = []
 
-    def make(port: int) -> str:
+    def connect_on(port: int) -> str:
         tried.append(port)
         if len(tried) < 3:
             raise RuntimeError("Failure info [Failed to initialize the master node.].")
         return "made"
 
-    assert rendezvous.attempt(make, "127.0.0.1", 0) == ("made", tried[-1])
+    assert rendezvous.open_at_port(connect_on, "127.0.0.1", 0) == ("made", tried[-1])
     tried.clear()
     with pytest.raises(CommunicationError, match=r"port 5 of 127.0.0.1.*\[Failed"):
-        rendezvous.attempt(make, "127.0.0.1", 5)
+        rendezvous.open_at_port(connect_on, "127.0.0.1", 5)
 
 
 class Double(nn.Cell):
@@ -265,7 +270,8 @@ class Double(nn.Cell):
 
 
 def test_arrays_and_tensors_share_memory() -> None:
-    """What the arithmetic of the communicator relies on; elsewhere it would be silently wrong."""
+    """Arrays and tensors share memory, which the communicator's arithmetic relies on: otherwise it
+    would be silently wrong."""
     double = Double()
     array = np.arange(1000, dtype=np.float32)
     for tensor in (ms.Tensor.from_numpy(array), ms.Tensor(array), double(ms.Tensor(array))):
@@ -299,10 +305,10 @@ def test_a_parameter_is_assigned_in_its_place() -> None:
 
 
 def test_a_parameter_lies_in_the_memory_it_is_given() -> None:
-    """What shards rely on: a part of an array is the parameter's own memory, for compiled cells
-    that read it and that assign it."""
+    """A parameter shares the memory of the array part it is given, which shards rely on, also in
+    compiled cells that read and assign it."""
 
-    class Both(nn.Cell):
+    class ReadAndAdd(nn.Cell):
         def __init__(self, parameter: ms.Parameter) -> None:
             super().__init__()
             self.p = parameter
@@ -314,7 +320,7 @@ def test_a_parameter_lies_in_the_memory_it_is_given() -> None:
     memory = np.ones(10, np.float32)
     parameter = ms.Parameter(ms.Tensor(np.zeros(8, np.float32)), name="p")
     parameter.set_data(ms.Tensor.from_numpy(memory[1:9]))
-    cell, two = Both(parameter), ms.Tensor(np.full(8, 2, np.float32))
+    cell, two = ReadAndAdd(parameter), ms.Tensor(np.full(8, 2, np.float32))
     assert cell(two).asnumpy().tolist() == [2.0] * 8
     assert memory.tolist() == [1.0, *[3.0] * 8, 1.0]
     memory[:] = 5

@@ -1,4 +1,5 @@
-"""A real GeneratorDataset delivers what a partition deals; what MindSpore's own sampler does."""
+"""A real GeneratorDataset delivers the partition's samples; and the behaviour of MindSpore's own
+sampler."""
 
 from __future__ import annotations
 
@@ -14,16 +15,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.errors import UserError
-from dualml.partition import PARTITIONS, Contiguous, DistributedSampler, Partition, partition_from
-from dualml.partition.from_file import save
+from dualml.common.errors import UserError
+from dualml.parallel.partition import (
+    PARTITIONS,
+    Contiguous,
+    DistributedSampler,
+    Partition,
+    partition_from,
+)
+from dualml.parallel.partition.from_file import save_partition
 
 if "mindspore" in os.environ.get("DUALML_REQUIRE", "").split(","):
     import mindspore.dataset as ds
 else:
     ds = pytest.importorskip("mindspore.dataset")
 
-from dualml_ms.partition import PartitionSampler
+from dualml_ms.parallel.partition import PartitionSampler
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "partition.md"
 LABELS = np.arange(31) % 4
@@ -36,7 +43,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 class Numbers:
-    """Sample i is i."""
+    """A data source whose sample i is i."""
 
     def __init__(self, n: int) -> None:
         self.n = n
@@ -51,12 +58,12 @@ class Numbers:
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    save(Path("deal.npz"), Contiguous().deal(31, 3), LABELS, "some", Contiguous())
+    save_partition(Path("deal.npz"), Contiguous().partition(31, 3), LABELS, "some", Contiguous())
 
 
 @pytest.fixture
 def seeded() -> Iterator[Any]:
-    """``mindspore.dataset.config.set_seed``, undone."""
+    """Call ``mindspore.dataset.config.set_seed``, and undo it afterwards."""
     before = ds.config.get_seed()
     yield ds.config.set_seed
     ds.config.set_seed(before)
@@ -75,7 +82,7 @@ def delivered(data: Any) -> list[int]:
 
 
 def epochs(data: Any, count: int) -> list[list[int]]:
-    """What one iterator delivers in so many epochs."""
+    """Return what one iterator delivers in so many epochs."""
     rows = data.create_tuple_iterator(num_epochs=count, output_numpy=True)
     return [[int(i) for (row,) in rows for i in np.ravel(row)] for _ in range(count)]
 
@@ -88,7 +95,7 @@ def test_a_pipeline_delivers_every_list_in_every_epoch(name: str) -> None:
         data = pipeline(sampler).batch(4)
         for epoch in (0, 1):
             sampler.set_epoch(epoch)
-            want = rule.deal(LABELS, 3, 5, epoch)[rank].tolist()
+            want = rule.partition(LABELS, 3, 5, epoch)[rank].tolist()
             assert delivered(data) == want
             assert len(sampler) == sampler.num_samples == len(want)
         assert sampler.epoch == 1
@@ -101,19 +108,21 @@ def test_one_iterator_of_several_epochs_goes_on_by_itself(name: str) -> None:
     sampler.set_epoch(4)
     for _ in range(2):  # a new iterator begins where the sampler stands
         found = epochs(pipeline(sampler), 3)
-        assert found == [rule.deal(31, 3, 5, epoch)[1].tolist() for epoch in (4, 5, 6)]
+        assert found == [rule.partition(31, 3, 5, epoch)[1].tolist() for epoch in (4, 5, 6)]
     assert sampler.epoch == 4
 
 
 def test_an_epoch_is_dealt_once_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    deal = Contiguous.deal
+    deal = Contiguous.partition
 
-    def counted(self: Contiguous, samples: Any, ranks: int, seed: int, epoch: int) -> Any:
+    def counting_partition(
+        self: Contiguous, samples: Any, ranks: int, seed: int, epoch: int
+    ) -> Any:
         calls.append(epoch)
         return deal(self, samples, ranks, seed, epoch)
 
-    monkeypatch.setattr(Contiguous, "deal", counted)
+    monkeypatch.setattr(Contiguous, "partition", counting_partition)
     sampler = PartitionSampler(Contiguous(), 31, 3, 1)
     data = pipeline(sampler)
     assert calls == []
@@ -133,9 +142,11 @@ def test_the_number_of_samples_follows_the_epoch() -> None:
 
 
 class Changing(Contiguous):
-    """Rank 0 has one sample more in every epoch."""
+    """A partition that gives rank 0 one more sample in every epoch."""
 
-    def deal(self, samples: Any, ranks: int, seed: int = 0, epoch: int = 0) -> list[np.ndarray]:
+    def partition(
+        self, samples: Any, ranks: int, seed: int = 0, epoch: int = 0
+    ) -> list[np.ndarray]:
         return [np.arange(1 + epoch), np.arange(1 + epoch, samples)]
 
 
@@ -182,7 +193,7 @@ def test_the_example_of_the_page() -> None:
 # --- MindSpore's DistributedSampler --------------------------------------------------------------
 
 
-def theirs(n: int, ranks: int, rank: int, shuffle: bool) -> Any:
+def framework_sampler(n: int, ranks: int, rank: int, shuffle: bool) -> Any:
     return pipeline(ds.DistributedSampler(ranks, rank, shuffle=shuffle), n)
 
 
@@ -190,28 +201,32 @@ def theirs(n: int, ranks: int, rank: int, shuffle: bool) -> Any:
     ("n", "ranks"), [(n, ranks) for n in (1, 5, 8, 11, 31) for ranks in (1, 2, 4, 5) if ranks <= n]
 )
 def test_without_shuffle_the_lists_are_mindspores(n: int, ranks: int) -> None:
-    """Also where n does not divide: it, too, fills up from the beginning."""
-    parts = DistributedSampler(shuffle=False).deal(n, ranks)
+    """Without shuffling, the index lists are MindSpore's, also when n does not divide: both fill up
+    from the beginning."""
+    parts = DistributedSampler(shuffle=False).partition(n, ranks)
     for rank in range(ranks):
-        assert delivered(theirs(n, ranks, rank, shuffle=False)) == parts[rank].tolist()
+        assert delivered(framework_sampler(n, ranks, rank, shuffle=False)) == parts[rank].tolist()
 
 
 def test_with_shuffle_mindspores_permutation_is_another_one(seeded: Any) -> None:
-    """It is drawn from the configuration's seed when the sampler is made, and starts again with
-    every iterator; only the epochs of one iterator differ."""
+    """With shuffling, MindSpore's permutation differs: it is drawn from the configuration's seed
+    when the sampler is made, restarts with every iterator, and changes only over the epochs of one
+    iterator."""
     for unknown in ({"seed": 3}, {"drop_last": True}):
         with pytest.raises(TypeError):
             ds.DistributedSampler(2, 0, **unknown)
     seeded(3)
-    data = theirs(31, 2, 0, shuffle=True)
+    data = framework_sampler(31, 2, 0, shuffle=True)
     first = delivered(data)
     assert delivered(data) == first
     seeded(4)
     assert delivered(data) == first
-    assert delivered(theirs(31, 2, 0, shuffle=True)) != first
+    assert delivered(framework_sampler(31, 2, 0, shuffle=True)) != first
     found = epochs(data, 3)
     assert found[0] == first
     assert len({tuple(order) for order in found}) == 3
     ours = DistributedSampler()
-    near = (ours.deal(31, 2, seed, epoch)[0].tolist() for seed in range(6) for epoch in range(3))
+    near = (
+        ours.partition(31, 2, seed, epoch)[0].tolist() for seed in range(6) for epoch in range(3)
+    )
     assert first not in near

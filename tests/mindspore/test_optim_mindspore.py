@@ -1,4 +1,5 @@
-"""The MindSpore optimizers as citizens of MindSpore: modes, rates, groups, resuming."""
+"""The MindSpore optimizers follow MindSpore's conventions: modes, learning rates, groups,
+resuming."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ ms = pytest.importorskip("mindspore")
 
 from mindspore import nn, ops  # noqa: E402
 
-from dualml import optim as rules  # noqa: E402
-from dualml.errors import Unsupported, UserError  # noqa: E402
-from dualml_ms.optim import (  # noqa: E402
+from dualml.algorithms import optim as rules  # noqa: E402
+from dualml.common.errors import Unsupported, UserError  # noqa: E402
+from dualml_ms.algorithms.optim import (  # noqa: E402
     GD,
     SGD,
     Adagrad,
@@ -68,12 +69,12 @@ def values(params: list[Any]) -> list[np.ndarray]:
     return [p.asnumpy().copy() for p in params]
 
 
-def same(a: list[np.ndarray], b: list[np.ndarray]) -> bool:
+def arrays_equal(a: list[np.ndarray], b: list[np.ndarray]) -> bool:
     return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
 
 
-def reference(rule: rules.Rule, params: list[Any], rates: list[float]) -> list[np.ndarray]:
-    """Where the float64 recurrence takes ``params`` with these rates."""
+def reference(rule: rules.OptimizerSpec, params: list[Any], rates: list[float]) -> list[np.ndarray]:
+    """Return the parameters after the float64 recurrence with these learning rates."""
     now = {p.name: p.asnumpy().astype(np.float64) for p in params}
     kept = rule.init(now)
     for step, rate in enumerate(rates):
@@ -169,7 +170,7 @@ def test_named_state_round_trip_continues_bit_identically(
     load_state(fresh, kept, 6, names)
     assert fresh.global_step.asnumpy().tolist() == [6]
     train(fresh, part, 6, first=6)
-    assert same(values(whole), values(part))
+    assert arrays_equal(values(whole), values(part))
 
 
 def test_load_state_of_step_zero_is_a_fresh_start() -> None:
@@ -182,7 +183,7 @@ def test_load_state_of_step_zero_is_a_fresh_start() -> None:
         p.set_data(tensor(value))
     train(opt, params, 3)
     train(Adagrad(other, lr=0.1, initial_accumulator=0.5), other, 3)
-    assert same(values(params), values(other))
+    assert arrays_equal(values(params), values(other))
 
 
 def test_load_state_names_what_is_missing() -> None:
@@ -197,7 +198,8 @@ def test_load_state_names_what_is_missing() -> None:
 
 @pytest.mark.parametrize("name", ["bn.gamma", "bn.beta", "alphabeta"])
 def test_weight_decay_acts_on_every_name(name: str) -> None:
-    """nn.Optimizer leaves out names that contain beta or gamma; the rule knows no exception."""
+    """Weight decay applies to all parameters: nn.Optimizer skips names with beta or gamma, the rule
+    does not."""
     for kind in (SGD, Adam, AdamW, RMSprop, Adagrad):
         params = parameters(**{name: (5,)})
         expected = reference(kind.rule_type(lr=0.05, weight_decay=0.5), params, [0.05] * 5)
@@ -226,7 +228,7 @@ def test_a_list_of_rates_that_ends_is_an_error() -> None:
     before = values(params)
     with pytest.raises(RuntimeError):
         train(opt, params, 1)
-    assert same(before, values(params))
+    assert arrays_equal(before, values(params))
 
 
 def test_a_learning_rate_schedule() -> None:
@@ -249,7 +251,8 @@ def test_groups_override_decay() -> None:
 
 
 def test_a_fixed_rate_beside_a_changing_one_keeps_its_digits() -> None:
-    """MindSpore's own optimizers compute 1e-4 + 1 - 1 there, which is 1.7e-4 off."""
+    """Small values are exact: MindSpore's own optimizers compute 1e-4 + 1 − 1, an error of
+    1.7e-4."""
     a, b = parameters()
     for p in (a, b):
         p.set_data(ms.ops.zeros_like(p))
@@ -310,15 +313,15 @@ def test_factory_picks_by_the_rule_and_refuses_unknown_rules() -> None:
     assert isinstance(made, AdamW)
     assert made.rule == rules.AdamW(lr=0.1, betas=(0.8, 0.9))
 
-    class Other(rules.SGD):
+    class UnknownRule(rules.SGD):
         name = "other"
 
     with pytest.raises(Unsupported, match="'other'"):
-        optimizer(Other(lr=0.1), params)
+        optimizer(UnknownRule(lr=0.1), params)
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "rmsprop", "adagrad"])
 def test_examples_in_docstrings(name: str) -> None:
-    found = doctest.testmod(importlib.import_module(f"dualml_ms.optim.{name}"))
+    found = doctest.testmod(importlib.import_module(f"dualml_ms.algorithms.optim.{name}"))
     assert found.attempted > 0
     assert found.failed == 0

@@ -1,4 +1,4 @@
-"""MindSpore's compiler makes operators a second time where activations are computed again."""
+"""MindSpore's compiler duplicates operators where activations are recomputed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCRIPT = Path(__file__).with_name("recompute_case.py")
 
 
 def operators(setting: str, folder: Path) -> dict[str, int]:
-    """How often they stand in the graph that runs, of two blocks of attention and a head."""
+    """Return the operator counts in the executed graph of two attention blocks and a head."""
     words = [sys.executable, str(SCRIPT), setting, str(folder)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -1,4 +1,4 @@
-"""Split models on MindSpore: messages under way, and what a rank keeps for backward passes."""
+"""Split models on MindSpore: pending messages, and the bytes a rank saves for backward passes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ pytest.importorskip("mindspore")
 import mindspore as ms
 import numpy as np
 
-from dualml.backend import Recipe, Segment, Staging, backends
-from dualml.communicator import Communicator
-from dualml.errors import CommunicationError
+from dualml.algorithms.communicator import Communicator
+from dualml.algorithms.model.layers import Linear, Tanh
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.algorithms.optim import SGD
+from dualml.backend import PipelineStages, Segment, TrainingSpec, backends
+from dualml.common.errors import CommunicationError
 from dualml.launch.ranks import run_ranks
-from dualml.model.layers import Linear, Tanh
-from dualml.model.spec import ModelSpec
-from dualml.optim import SGD
 
 HERE = Path(__file__).resolve().parent
 
@@ -33,7 +33,7 @@ def ranks(function: str, timeout: float = 20) -> list[Any]:
         return run_ranks("mindspore", 2, target, timeout=timeout, limit=60)
 
 
-def told_of(call: Any) -> str:
+def error_of(call: Any) -> str:
     try:
         call()
     except CommunicationError as error:
@@ -46,7 +46,8 @@ def full(n: int, value: float) -> ms.Tensor:
 
 
 def messages(comm: Communicator, argument: Any) -> dict[str, Any]:
-    """Many of one shape and of several, both ways at once, larger than a buffer of the system."""
+    """Exchange many messages of equal and different shapes, both ways at once, larger than a socket
+    buffer."""
     peer, told = 1 - comm.rank, dict[str, Any]()
     sizes = [3, 3, 70_000, 1, 2_000_000]
     sent = [comm.isend(full(n, 10.0 * comm.rank + i), peer) for i, n in enumerate(sizes)]
@@ -55,7 +56,7 @@ def messages(comm: Communicator, argument: Any) -> dict[str, Any]:
     for pending in sent:
         pending.wait()
     told["books"] = [comm.traffic.sent, comm.traffic.received, comm.traffic.bytes_sent]
-    told["refused"] = [told_of(lambda p=p: comm.irecv(full(1, 0), p)) for p in (comm.rank, 2)]
+    told["refused"] = [error_of(lambda p=p: comm.irecv(full(1, 0), p)) for p in (comm.rank, 2)]
     return told
 
 
@@ -69,13 +70,13 @@ def test_messages_come_in_the_order_in_which_they_were_sent() -> None:
 
 
 def deserted(comm: Communicator, argument: Any) -> list[Any]:
-    """Rank 1 goes before it sends what rank 0 waits for."""
+    """Let rank 1 leave before it sends what rank 0 waits for."""
     comm.barrier()
     if comm.rank == 1:
         time.sleep(8)
         return ["", 0.0]
     begin = time.monotonic()
-    text = told_of(lambda: comm.irecv(full(1000, 0), 1).wait())
+    text = error_of(lambda: comm.irecv(full(1000, 0), 1).wait())
     return [text, time.monotonic() - begin]
 
 
@@ -88,23 +89,25 @@ def test_a_sender_that_keeps_the_others_waiting() -> None:
 
 
 def test_bytes_kept_of_a_linear_and_a_tanh() -> None:
-    """What each of the layers took: 7 and 5 numbers of a sample."""
+    """Linear and Tanh save their inputs: 7 and 5 numbers per sample."""
     x = np.random.default_rng(0).normal(size=(20, 7)).astype(np.float32)
     layers = (("fc", Linear(7, 5)), ("tanh", Tanh()))
     spec = ModelSpec("two layers", (7,), layers)
-    recipe = Recipe(
+    recipe = TrainingSpec(
         spec=spec, weights={}, rule=SGD(lr=0.1), x=x, y=np.zeros(20, np.int64), updates=1
     )
     backend = backends()["mindspore"].create("cpu", 1)
-    stage = backend.ability(Staging).stage([Segment(layers, 1, {})], recipe, first=True, last=False)
-    stage.zero()
-    stage.measuring = True
-    held = [stage.held()]
+    stage = backend.require_capability(PipelineStages).stage(
+        [Segment(layers, 1, {})], recipe, first=True, last=False
+    )
+    stage.zero_grad()
+    stage.counts_saved_bytes = True
+    held = [stage.saved_activation_bytes()]
     for micro in range(2):
         stage.forward(0, micro, (stage.samples(np.arange(4)),))
-        held.append(stage.held())
+        held.append(stage.saved_activation_bytes())
     for micro in range(2):
         stage.backward(0, micro, (full(20, 1.0).reshape(4, 5),))
-        held.append(stage.held())
+        held.append(stage.saved_activation_bytes())
     assert held == [0, 4 * 4 * 12, 2 * 4 * 4 * 12, 4 * 4 * 12, 0]
     np.testing.assert_array_equal(stage.gradients()["fc.bias"].shape, (5,))

@@ -1,4 +1,4 @@
-"""`value_and_grad` returns new gradients: there is nothing that a loop could forget to zero."""
+"""`value_and_grad` returns new gradients, so a loop cannot forget to zero them."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 from mindspore import nn, ops
 
-from dualml.optim import SGD
+from dualml.algorithms.optim import SGD
 
 STEPS, LR = 6, 0.05
 
 
 def data() -> tuple[np.ndarray, np.ndarray]:
-    """Inputs, STEPS × 8 × 3, and targets, STEPS × 8."""
+    """Return inputs (STEPS, 8, 3) and targets (STEPS, 8)."""
     draw = np.random.default_rng(0)
     x, y = draw.normal(size=(STEPS, 8, 3)), draw.normal(size=(STEPS, 8))
     return x.astype(np.float32), y.astype(np.float32)
 
 
 def train() -> list[np.ndarray]:
-    """Weights after every update of a loop that zeroes nothing."""
+    """Return the weights after every update of a loop that zeroes nothing."""
     weight = ms.Parameter(ms.Tensor([1.0, -1.0, 0.5], ms.float32), name="w")
     optimizer = nn.SGD([weight], learning_rate=LR)
     forward = ms.value_and_grad(
@@ -48,7 +48,7 @@ def by_rule(momentum: float) -> list[np.ndarray]:
 
 @pytest.fixture
 def pynative() -> Iterator[None]:
-    """Operator by operator, whatever mode an earlier test of this process has left."""
+    """Use PyNative mode, whatever mode an earlier test of this process has set."""
     before = ms.get_context("mode")
     ms.set_context(mode=ms.PYNATIVE_MODE)
     yield

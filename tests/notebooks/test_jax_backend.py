@@ -1,4 +1,4 @@
-"""The example of a third backend: found, equal to the referee, and judged by the suite."""
+"""The example of a third backend is discovered, equals the reference, and passes the suite."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENTRY = "[dualml.backends]\njax = dualml_jax:info\n"
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of a process in which `pip install -e` has been."""
+    """Return the environment of a process in which `pip install -e` was run."""
     require("jax")
     assert ENTRY.splitlines()[1].replace("dualml_jax:info", '"dualml_jax:info"') in (
         SOURCE / "pyproject.toml"
@@ -34,17 +34,35 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def python(environ: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-P", "-m", *words], cwd=ROOT, env=environ, capture_output=True,
-        text=True, timeout=600, check=False,
-    )  # fmt: skip
+        [sys.executable, "-P", "-m", *words],
+        cwd=ROOT,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
 
 
 def test_lab1_is_equal_to_the_referee(installed: dict[str, str], tmp_path: Path) -> None:
     done = python(
-        installed, "dualml", "run", "lab1", "--quick", "--backend", "jax,numpy", "--arm", "adam",
-        "--set", "arms.adam.epochs=1", "--out", str(tmp_path / "run"), "--no-report", "--no-find",
+        installed,
+        "dualml",
+        "run",
+        "lab1",
+        "--quick",
+        "--backend",
+        "jax,numpy",
+        "--arm",
+        "adam",
+        "--set",
+        "arms.adam.epochs=1",
+        "--out",
+        str(tmp_path / "run"),
+        "--no-report",
+        "--no-find",
         "--json",
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     summary = json.loads(done.stdout)
     assert [trial["status"] for trial in summary["trials"]] == ["ok", "ok"]
@@ -53,7 +71,7 @@ def test_lab1_is_equal_to_the_referee(installed: dict[str, str], tmp_path: Path)
 
 @pytest.mark.timeout(700)
 def test_rules_layers_and_updates_conform(installed: dict[str, str]) -> None:
-    """Two of the models are the MLP again, with other widths."""
+    """The suite passes; two of its models are the MLP with other widths."""
     words = "-q", "-p", "no:cacheprovider", "--timeout=600", "-k", "not wide_mlp and not deep_mlp"
     files = [f"tests/conformance/test_{name}.py" for name in ("optim", "training")]
     done = python(installed, "pytest", *words, *files)
@@ -64,9 +82,21 @@ def test_several_ranks_are_unsupported_for_a_reason(
     installed: dict[str, str], tmp_path: Path
 ) -> None:
     done = python(
-        installed, "dualml", "run", "lab3", "--quick", "--backend", "jax", "--arm", "nodes-n2",
-        "--out", str(tmp_path / "run"), "--no-report", "--no-find", "--json",
-    )  # fmt: skip
+        installed,
+        "dualml",
+        "run",
+        "lab3",
+        "--quick",
+        "--backend",
+        "jax",
+        "--arm",
+        "nodes-n2",
+        "--out",
+        str(tmp_path / "run"),
+        "--no-report",
+        "--no-find",
+        "--json",
+    )
     assert done.stdout, done.stderr[-3000:]
     (trial,) = json.loads(done.stdout)["trials"]
     assert trial["status"] == "unsupported"

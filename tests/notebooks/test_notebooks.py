@@ -1,4 +1,5 @@
-"""The notebooks of the labs: executed from their sources, alike in both languages, up to date."""
+"""The notebooks of the labs: executed from their sources, the same in both languages, up to
+date."""
 
 from __future__ import annotations
 
@@ -36,8 +37,10 @@ def test_both_languages_have_the_same_cells() -> None:
         assert english[0] == "markdown"
         texts = ["".join(c.source for c in b.cells if c.cell_type == "markdown") for b in books]
         assert [any("一" <= letter <= "鿿" for letter in text) for text in texts] == [False, True]
-        languages = [sum(f'LANG = "{lang}"' in c for c in code(b)) for lang, b in
-                     zip(build.LANGUAGES, books, strict=True)]  # fmt: skip
+        languages = [
+            sum(f'LANG = "{lang}"' in c for c in code(b))
+            for lang, b in zip(build.LANGUAGES, books, strict=True)
+        ]
         assert languages == [1, 1]
 
 

@@ -15,7 +15,7 @@ PROJECT = Path(__file__).resolve().parents[2] / "examples" / "port_under_test"
 
 @pytest.mark.timeout(450)
 def test_the_port_is_under_test(tmp_path: Path) -> None:
-    """Passes as it is, and not without one of the settings that its comments are about."""
+    """The example passes as it is, and fails without any one of the settings in its comments."""
     require("torch")
     require("mindspore")
     own = tmp_path / "project"

@@ -1,4 +1,4 @@
-"""What the tests of this folder share: the checkout, and commands with pip's settings for uv."""
+"""Helpers of the release tests: the checkout, and commands with pip's settings for uv."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 
 
 def loaded(path: str) -> ModuleType:
-    """A script of the checkout, which is in no package."""
+    """Load a script of the checkout that is in no package."""
     spec = importlib.util.spec_from_file_location(Path(path).stem + "_script", ROOT / path)
     assert spec is not None
     assert spec.loader is not None
@@ -28,20 +28,25 @@ def loaded(path: str) -> ModuleType:
 
 @cache
 def surroundings() -> dict[str, str]:
-    """This environment without the checkout's paths, with pip's indexes for uv."""
+    """Return this environment without the checkout's paths, with pip's indexes for uv."""
     kept = {key: text for key, text in os.environ.items() if key not in ("PYTHONPATH", "MAKEFLAGS")}
     return kept | loaded(".ci/tox.py").uv_settings()
 
 
 def run(*words: object, cwd: Path = ROOT, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*map(str, words)], cwd=cwd, text=True, capture_output=True, check=False, timeout=240,
+        [*map(str, words)],
+        cwd=cwd,
+        text=True,
+        capture_output=True,
+        check=False,
+        timeout=240,
         env=surroundings() | env,
-    )  # fmt: skip
+    )
 
 
 def uv(*words: object, **env: str) -> str:
-    """What uv prints; it must end well."""
+    """Run uv, which must succeed, and return its output."""
     done = run(sys.executable, "-m", "uv", *words, **env)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -49,7 +54,8 @@ def uv(*words: object, **env: str) -> str:
 
 @cache
 def tracked(folder: str) -> set[str]:
-    """Files of the checkout below a folder that are not made by a program, from its root."""
+    """Return the tracked files below a folder, relative to the checkout's root, without generated
+    ones."""
     listed = run(
         "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", folder
     )
@@ -58,7 +64,7 @@ def tracked(folder: str) -> set[str]:
 
 
 def bound(extra: str, name: str) -> str:
-    """The range pyproject.toml gives a package in an extra, without its marker."""
+    """Return the version range of a package in an extra of pyproject.toml, without its marker."""
     for line in PYPROJECT["project"]["optional-dependencies"][extra]:
         if found := re.match(rf"{name}(?![\w-])([^;]*)", line):
             return found[1]

@@ -17,7 +17,7 @@ PACKAGES = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With the source archive, and the wheel that was made of it: as a release is."""
+    """A folder with the source archive, and the wheel built from it, as in a release."""
     made = tmp_path_factory.mktemp("dist")
     done = run(sys.executable, "-m", "build", "--installer", "uv", "--outdir", made)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -42,7 +42,7 @@ def test_the_wheel_has_every_module_and_resource_and_nothing_else(wheel: zipfile
     wanted |= {f"dualml/_{name}" for name in tracked("experiments")}
     assert {
         "dualml/py.typed",
-        "dualml/words/zh/help.toml",
+        "dualml/common/words/zh/help.toml",
         "dualml/_experiments/lab1.toml",
     } <= wanted
     names = {name for name in wheel.namelist() if ".dist-info/" not in name}
@@ -55,9 +55,16 @@ def test_the_source_archive_is_what_the_wheel_is_made_of(source: set[str]) -> No
     folders = {name for name in source if "/" in name}
     assert folders == {name for f in (*PACKAGES, "experiments") for name in tracked(f)}
     assert source - folders == {
-        "PKG-INFO", "LICENSE", "pyproject.toml", ".gitignore", "README.md", "README.zh.md",
-        "CHANGELOG.md", "CITATION.cff", "SECURITY.md",
-    }  # fmt: skip
+        "PKG-INFO",
+        "LICENSE",
+        "pyproject.toml",
+        ".gitignore",
+        "README.md",
+        "README.zh.md",
+        "CHANGELOG.md",
+        "CITATION.cff",
+        "SECURITY.md",
+    }
 
 
 def test_a_wheel_of_the_checkout_is_the_one_of_the_source_archive(
@@ -80,7 +87,7 @@ def test_the_metadata_is_complete(wheel: zipfile.ZipFile) -> None:
     for label in ("Documentation", "Source", "Issues", "Changelog"):
         assert f"Project-URL: {label}, https://" in metadata
     points = wheel.read(name.replace("METADATA", "entry_points.txt")).decode()
-    assert "dualml = dualml.cli:main" in points
+    assert "dualml = dualml.interface.cli:main" in points
     for backend in ("numpy", "torch", "mindspore"):
         assert re.search(rf"^{backend} = ", points, re.MULTILINE)
     [licence] = [n for n in wheel.namelist() if n.endswith("licenses/LICENSE")]
@@ -97,21 +104,21 @@ def test_the_checkers_of_archives_find_nothing(folder: Path) -> None:
 
 
 def test_the_core_alone_runs(folder: Path, tmp_path: Path) -> None:
-    """In an environment with what the wheel asks for, and nothing else."""
+    """The core works alone, in an environment with only the wheel's requirements."""
     uv("venv", "--quiet", "--python", sys.executable, tmp_path / "venv")
     python = tmp_path / "venv/bin/python"
     uv("pip", "install", "--quiet", "--python", python, *folder.glob("*.whl"))
     dualml = tmp_path / "venv/bin/dualml"
 
-    def say(*words: object) -> str:
+    def call_dualml(*words: object) -> str:
         done = run(dualml, *words, cwd=tmp_path, DUALML_CACHE=str(tmp_path / "cache"))
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    version = run("git", "grep", "-h", "^__version__", "--", "dualml/version.py").stdout
-    assert say("--version").strip() in version.replace('__version__ = "', "dualml ")
-    assert "lab1" in say("list")
+    version = run("git", "grep", "-h", "^__version__", "--", "dualml/common/version.py").stdout
+    assert call_dualml("--version").strip() in version.replace('__version__ = "', "dualml ")
+    assert "lab1" in call_dualml("list")
     tiny = ("--quick", "--arm", "sgd", "--set", "arms.sgd.epochs=1", "--data", "digits")
     words = ("--backend", "numpy", "--no-report", "--out", "runs/x", "--json")
-    [trial] = json.loads(say("run", "lab1", *tiny, *words))["trials"]
+    [trial] = json.loads(call_dualml("run", "lab1", *tiny, *words))["trials"]
     assert trial["status"] == "ok"

@@ -1,4 +1,5 @@
-"""Files for hosts of the repository: valid by their published schemas, and of one mind."""
+"""Files for repository hosts are valid by their published schemas and consistent with each
+other."""
 
 from __future__ import annotations
 
@@ -87,14 +88,16 @@ def test_the_repository_has_one_address() -> None:
     for path in containers:
         assert ".ci/install.py" in json.loads(path.read_text("utf-8"))["postCreateCommand"]
     assert len({json.loads(path.read_text("utf-8"))["name"] for path in containers}) == 2
-    package = (ROOT / "dualml/version.py").read_text("utf-8")
+    package = (ROOT / "dualml/common/version.py").read_text("utf-8")
     assert f'__version__ = "{citation["version"]}"' in package
 
 
 def test_actions_of_others_have_one_version_and_are_kept_new() -> None:
     own = {path.parent: path for path in (GITHUB / "actions").glob("*/action.yml")}
-    used = [re.findall(r"uses: (actions/[\w-]+)[\w/-]*@(v\d+)", path.read_text("utf-8"))
-            for path in (*WORKFLOWS, *own.values())]  # fmt: skip
+    used = [
+        re.findall(r"uses: (actions/[\w-]+)[\w/-]*@(v\d+)", path.read_text("utf-8"))
+        for path in (*WORKFLOWS, *own.values())
+    ]
     versions = {pair for pairs in used for pair in pairs}
     assert len(versions) == len(dict(versions)), sorted(versions)
     for update in yaml(GITHUB / "dependabot.yml")["updates"]:
@@ -104,7 +107,7 @@ def test_actions_of_others_have_one_version_and_are_kept_new() -> None:
 
 
 def test_the_checkers_have_one_version_everywhere() -> None:
-    """pyproject's extra `dev`, tox and pre-commit."""
+    """The checkers' versions agree in pyproject's extra `dev`, tox and pre-commit."""
     dev = {
         name: version
         for name, _, version in (
@@ -112,11 +115,11 @@ def test_the_checkers_have_one_version_everywhere() -> None:
         )
         if version
     }
-    assert set(dev) == {"ruff", "mypy"}
-    for file in ("tox.ini", ".pre-commit-config.yaml"):
+    assert set(dev) == {"ruff", "mypy", "import-linter"}
+    for file, names in (("tox.ini", set(dev)), (".pre-commit-config.yaml", {"ruff", "mypy"})):
         text = (ROOT / file).read_text("utf-8")
-        pinned = re.findall(r"\b(ruff|mypy)==([\d.]+)", text)
-        assert set(pinned) == set(dev.items()), file
+        pinned = re.findall(r"\b(ruff|mypy|import-linter)==([\d.]+)", text)
+        assert set(pinned) == {(name, dev[name]) for name in names}, file
 
 
 def test_the_image_and_the_metadata_allow_the_same_pytorch() -> None:
@@ -159,27 +162,27 @@ def test_a_wrong_tag_is_one_line_and_exit_code_2() -> None:
 # --- make -----------------------------------------------------------------------------------------
 
 
-def make(*words: str) -> Any:
+def run_make(*words: str) -> Any:
     return run("make", "--no-print-directory", *words)
 
 
 def test_make_lists_its_targets() -> None:
-    told = make().stdout
+    told = run_make().stdout
     for target in ("lab1", "test", "test-all", "test-fast", "lint", "types", "bench", "clean"):
         assert re.search(rf"make {target}\s+\w", told), told
 
 
 def test_make_refuses_a_python_that_is_too_old(tmp_path: Path) -> None:
-    """A stand-in that fails every question but its version."""
+    """make refuses an old Python, here a fake one that answers only ``--version``."""
     old = tmp_path / "python3"
     old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo "Python 3.8.10"\nexit 1\n')
     old.chmod(0o755)
     for settings in ([f"PYTHON={old}"], ["PYTHON="]):
-        refused = make("lab1", f"VENV={tmp_path / 'venv'}", *settings)
+        refused = run_make("lab1", f"VENV={tmp_path / 'venv'}", *settings)
         assert refused.returncode == 2
         assert "needs Python 3.11 or 3.12" in refused.stderr
         assert not (tmp_path / "venv").exists()
-    assert "3.8.10" in make("lab1", f"VENV={tmp_path / 'venv'}", f"PYTHON={old}").stderr
+    assert "3.8.10" in run_make("lab1", f"VENV={tmp_path / 'venv'}", f"PYTHON={old}").stderr
 
 
 # --- versions that are tried ----------------------------------------------------------------------

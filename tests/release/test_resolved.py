@@ -1,4 +1,4 @@
-"""What pip and uv would install resolves, for every Python that is supported."""
+"""The packages that pip and uv would install can be resolved, for every supported Python."""
 
 from __future__ import annotations
 
@@ -9,9 +9,18 @@ from packaging.specifiers import SpecifierSet
 
 
 def resolved(python: str, *words: str) -> dict[str, str]:
-    """Package → version, in an empty environment."""
-    lines = uv("pip", "compile", "--quiet", "--no-header", "--no-annotate", "--python-version",
-               python, *words, "pyproject.toml").splitlines()  # fmt: skip
+    """Return package → version, resolved in an empty environment."""
+    lines = uv(
+        "pip",
+        "compile",
+        "--quiet",
+        "--no-header",
+        "--no-annotate",
+        "--python-version",
+        python,
+        *words,
+        "pyproject.toml",
+    ).splitlines()
     pins = (Requirement(line) for line in lines if line and line[0].isalnum())
     return {pin.name: str(pin.specifier).removeprefix("==") for pin in pins}
 

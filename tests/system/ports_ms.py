@@ -1,4 +1,4 @@
-"""Ports of ``ports_torch.py``, correct ones and wrong ones."""
+"""Correct and wrong ports of ``ports_torch.py``."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ class Mixed(nn.Cell):
 
 
 class Eps(Mixed):
-    """What `nn.LayerNorm` has if nothing is said."""
+    """The default epsilon of `nn.LayerNorm`."""
 
     eps = 1e-7
 
 
 class Tanh(Mixed):
-    """What `nn.GELU` computes if nothing is said."""
+    """The default approximation of `nn.GELU`."""
 
     tanh = True
 
 
 class Stride(Mixed):
-    """What `nn.MaxPool2d` has if nothing is said."""
+    """The default stride of `nn.MaxPool2d`."""
 
     stride = 1
 
@@ -62,19 +62,19 @@ class Image(nn.Cell):
 
 
 class NoBias(Image):
-    """What `nn.Conv2d` has if nothing is said."""
+    """The default of `nn.Conv2d`: no bias."""
 
     bias = False
 
 
 class PoolStride(Image):
-    """What `ops.avg_pool2d` does if nothing is said."""
+    """The default stride of `ops.avg_pool2d`."""
 
     stride = 1
 
 
 class Factor(Image):
-    """Raises, as `nn.Upsample` does where it shall not compute the factor anew."""
+    """Raises, as `nn.Upsample` does unless it may recompute the factor."""
 
     anew = None
 
@@ -145,12 +145,12 @@ class Noisy(Small):
 
 
 def adam(parameters: list[ms.Parameter]) -> nn.Optimizer:
-    """Epsilon where MindSpore puts it: before the bias correction."""
+    """Adam with epsilon where MindSpore puts it: before the bias correction."""
     return nn.Adam(parameters, 1e-2, eps=1e-3)
 
 
 def descent(parameters: list[ms.Parameter]):
-    """A function of the gradients, no `nn.Optimizer`."""
+    """Gradient descent as a function of the gradients, without `nn.Optimizer`."""
 
     def update(gradients):
         for parameter, gradient in zip(parameters, gradients, strict=True):

@@ -1,4 +1,4 @@
-"""Runs with several ranks, watched from outside: their processes, their moments, what is left."""
+"""Runs with several ranks, observed from outside: processes, progress, and leftovers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ sys.modules["netbed"] = netbed  # its dataclasses look themselves up there
 _spec.loader.exec_module(netbed)
 
 MARK = "DUALML_TEST_MARK"
-#: Two ranks that are soon through.
+#: An experiment with two ranks that ends quickly.
 TINY = """
 name = "tiny-machines"
 model = "softmax"
@@ -49,9 +49,9 @@ aggregation = { strategy = "ring" }
 """
 
 
-class Run:
-    """A process (``dualml run …``, a launcher) and everything it starts, found by a mark that all
-    of them inherit: also what was started in a session of its own, or has lost its parent."""
+class LaunchedRun:
+    """A process (``dualml run …``, a launcher) and everything it starts, found by an inherited
+    environment variable, also in new sessions and after the parent has gone."""
 
     def __init__(
         self, command: Sequence[object], cwd: Path, env: dict[str, str] | None = None
@@ -69,8 +69,8 @@ class Run:
                 stderr=subprocess.STDOUT,
             )
 
-    def everything(self) -> list[psutil.Process]:
-        """All living processes with the mark."""
+    def marked_processes(self) -> list[psutil.Process]:
+        """Return all living processes with the mark."""
         found = []
         for process in psutil.process_iter():
             try:
@@ -82,7 +82,7 @@ class Run:
         return found
 
     def rank(self, number: int) -> psutil.Process | None:
-        """The worker of a rank, known by the log that it writes."""
+        """Return the worker of a rank, identified by the log it writes."""
         for process in psutil.Process(self.process.pid).children(recursive=True):
             with contextlib.suppress(OSError, psutil.Error):
                 log = Path(os.readlink(f"/proc/{process.pid}/fd/2"))
@@ -100,7 +100,7 @@ class Run:
 
     def note_ports(self) -> None:
         """Remember the ports that listen now."""
-        for process in self.everything():
+        for process in self.marked_processes():
             try:
                 self.ports |= {
                     c.laddr.port for c in process.net_connections("tcp") if c.status == "LISTEN"
@@ -109,18 +109,19 @@ class Run:
                 continue
 
     def end(self, seconds: float = 120) -> int:
-        """Its exit code; nothing it started may be left a moment later."""
+        """Wait for the end and return the exit code; nothing that was started may be left a moment
+        later."""
         try:
             code = self.process.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
             self.sweep()
             raise
-        self.nothing_left()
+        self.assert_nothing_left()
         return code
 
-    def nothing_left(self, seconds: float = 5) -> None:
+    def assert_nothing_left(self, seconds: float = 5) -> None:
         deadline = time.monotonic() + seconds
-        while left := self.everything():
+        while left := self.marked_processes():
             if time.monotonic() > deadline:
                 told = [(p.pid, p.cmdline()) for p in left]
                 self.sweep()
@@ -130,8 +131,8 @@ class Run:
         assert not listening & self.ports
 
     def sweep(self) -> None:
-        """End whatever is left, so that one failure is one failure."""
-        for process in self.everything():
+        """End whatever is left, so that one failure does not cause others."""
+        for process in self.marked_processes():
             try:
                 process.send_signal(signal.SIGKILL)
             except psutil.Error:
@@ -140,7 +141,7 @@ class Run:
     def text(self) -> str:
         return self.output.read_text("utf-8", errors="replace")
 
-    def __enter__(self) -> Run:
+    def __enter__(self) -> LaunchedRun:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -151,17 +152,18 @@ class Run:
 def run_lab(
     out: Path, lab: str, arms: Sequence[str], *words: str, whole: bool = False
 ) -> dict[str, Any]:
-    """``dualml run LAB --quick`` on both frameworks; its summary.
+    """Run ``dualml run LAB --quick`` on both frameworks and return its summary.
 
     Args:
-        arms: of the lab's quick selection; ``whole`` runs all of that, with its own settings.
-        words: further words of the command for the selected arms.
+        arms: arms of the lab's quick selection; ``whole`` runs all of it, with its own settings.
+        words: further arguments of the command for the selected arms.
     """
     command = ["run", lab, "--quick", "--backend", "both", "--out", str(out), "--json"]
     if not whole:
         command += [*(word for arm in arms for word in ("--arm", arm)), *words]
-    done = subprocess.run(dualml(*command), capture_output=True, text=True, timeout=580,
-                          check=False)  # fmt: skip
+    done = subprocess.run(
+        dualml(*command), capture_output=True, text=True, timeout=580, check=False
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     summary: dict[str, Any] = json.loads(done.stdout)
     return summary
@@ -169,8 +171,8 @@ def run_lab(
 
 @contextlib.contextmanager
 def one_core() -> Iterator[None]:
-    """Within: what is started computes on one core. The cores that are busy decide which a trial is
-    bound to, and that how it rounds."""
+    """Confine what is started inside the block to one core: the busy cores decide where a trial is
+    bound, and that affects its rounding."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(before)})
     try:
@@ -181,7 +183,7 @@ def one_core() -> Iterator[None]:
 
 @contextlib.contextmanager
 def bed(*mbit: float | None) -> Iterator[list[Any]]:
-    """`netbed.bed`; where there can be none, the test is skipped with the reason."""
+    """Return `netbed.bed`, or skip the test with the reason why there can be none."""
     with contextlib.ExitStack() as stack:
         try:
             nodes = stack.enter_context(netbed.bed(*mbit))
@@ -191,7 +193,7 @@ def bed(*mbit: float | None) -> Iterator[list[Any]]:
 
 
 def settings(**values: object) -> list[str]:
-    """``--set`` for each, ``__`` for a dot."""
+    """Return a ``--set`` option for each keyword, with ``__`` for a dot."""
     return [w for k, v in values.items() for w in ("--set", f"{k.replace('__', '.')}={v}")]
 
 
@@ -200,7 +202,7 @@ def dualml(*words: object) -> list[str]:
 
 
 def trials(out: Path) -> dict[str, dict[str, Any]]:
-    """Arm → its trial, as run.json has it; nothing where there is none yet."""
+    """Return arm → trial of run.json; empty while there is none."""
     try:
         told = json.loads((out / "run.json").read_text())
     except FileNotFoundError:
@@ -215,7 +217,7 @@ def losses(out: Path, arm: str, backend: str) -> list[float]:
 
 
 class _Links(HTMLParser):
-    """What a page refers to, by the attribute that does."""
+    """An HTML parser that collects what a page refers to, by attribute."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -226,7 +228,7 @@ class _Links(HTMLParser):
 
 
 def loaded_from_elsewhere(page: str) -> list[str]:
-    """What a browser would fetch for this page: nothing, if all that it needs is inside it."""
+    """Return what a browser would fetch for a page; empty if the page is self-contained."""
     parser = _Links()
     parser.feed(page)
     inside = ("#", "data:")

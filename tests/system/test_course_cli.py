@@ -1,4 +1,4 @@
-"""``dualml new``, ``check``, ``report`` and ``grade``, as people type them."""
+"""``dualml new``, ``check``, ``report`` and ``grade`` as people type them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from conformance.backends import require
 
-from dualml.course.catalogue import planted, plants
-from dualml.course.labs import file
-from dualml.course.workspace import source
+from dualml.course.catalogue import apply_plant, load_plants
+from dualml.course.labs import find_exercise
+from dualml.course.workspace import read_solution
 
 pytestmark = pytest.mark.whole
-EXERCISE = file("optim_torch")[1]
+EXERCISE = find_exercise("optim_torch")[1]
 CALL = [sys.executable, "-m", "dualml"]
 
 
@@ -39,10 +39,10 @@ def workspace(tmp_path: Path) -> Path:
 
 
 def solve(workspace: Path, mistake: str = "") -> None:
-    text = source(EXERCISE)
-    for plant in plants("lab1"):
+    text = read_solution(EXERCISE)
+    for plant in load_plants("lab1"):
         if plant.name == mistake and plant.file == EXERCISE.name and plant.target == "Adam":
-            text = planted(text, plant)
+            text = apply_plant(text, plant)
     (workspace / EXERCISE.name).write_text(text, "utf-8")
 
 
@@ -77,13 +77,19 @@ def test_a_folder_can_be_named_from_elsewhere(workspace: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(("words", "text"), [
-    (("check", "Adm"), "did you mean 'Adam'"), (("check", "--hints", "4"), "--hints"),
-    (("new", "lab1", "."), "not empty"), (("new", "lab12", "x"), "lab1"),
-    (("grade", ".", "--secret", ""), "empty"), (("grade", "."), "--secret"),
-    (("grade", "nowhere", "--secret", "s"), "no folder"),
-    (("grade", ".", "--secret", "s", "--backend", "jax"), "--backend"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("check", "Adm"), "did you mean 'Adam'"),
+        (("check", "--hints", "4"), "--hints"),
+        (("new", "lab1", "."), "not empty"),
+        (("new", "lab12", "x"), "lab1"),
+        (("grade", ".", "--secret", ""), "empty"),
+        (("grade", "."), "--secret"),
+        (("grade", "nowhere", "--secret", "s"), "no folder"),
+        (("grade", ".", "--secret", "s", "--backend", "jax"), "--backend"),
+    ],
+)
 def test_wrong_words_are_one_line(workspace: Path, words: tuple[str, ...], text: str) -> None:
     done = dualml(*words, cwd=workspace)
     assert done.returncode == 2

@@ -5,33 +5,37 @@ from __future__ import annotations
 import pytest
 from conformance.backends import require
 
-from dualml.cli.app import app
-from dualml.diffs import load
-from dualml.diffs.compare import Found
-from dualml.diffs.load import catalogue
-from dualml.diffs.measure import frameworks, measure
+from dualml.interface.cli.app import app
+from dualml.parity.diffs import load
+from dualml.parity.diffs.compare import EntryResult
+from dualml.parity.diffs.load import catalogue
+from dualml.parity.diffs.measure import frameworks, measure_entries
 
 pytestmark = pytest.mark.system
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Found]:
-    """All of them at once: most of the time is the frameworks' start."""
+def measured_entries() -> dict[str, EntryResult]:
+    """Measure all entries at once, because starting the frameworks takes most of the time."""
     require("torch")
     require("mindspore")
-    return {one.entry.name: one for one in measure(list(catalogue().values()), frameworks())}
+    return {
+        one.entry.name: one for one in measure_entries(list(catalogue().values()), frameworks())
+    }
 
 
 @pytest.mark.parametrize("name", list(catalogue()))
-def test_it_is_as_described(name: str, found: dict[str, Found]) -> None:
-    assert found[name].plain is not None
-    assert found[name].problem is None
+def test_it_is_as_described(name: str, measured_entries: dict[str, EntryResult]) -> None:
+    assert measured_entries[name].plain is not None
+    assert measured_entries[name].problem is None
 
 
 def test_what_has_changed_is_named(
-    found: dict[str, Found], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    measured_entries: dict[str, EntryResult],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An entry that says more than is so: by its bounds, and by its kind."""
+    """An entry that overstates a difference is noticed, by its bounds and by its kind."""
     right = catalogue()["gelu"]
     wrong = right.model_copy(update={"at_least": 0.5})
     monkeypatch.setattr(load, "catalogue", lambda: {"gelu": wrong})

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from conformance.backends import require
-from running import MARK, Run
+from running import MARK, LaunchedRun
 
 pytestmark = pytest.mark.system
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
@@ -20,7 +20,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 
 @pytest.fixture(scope="module")
 def planted() -> Iterator[Any]:
-    """The benchmark, with both frameworks there."""
+    """The benchmark module, with both frameworks installed."""
     for framework in ("torch", "mindspore"):
         require(framework)
     kept = list(sys.path)
@@ -31,15 +31,22 @@ def planted() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the runs with nothing planted are, one for each arm."""
+    """A folder with a run per arm in which nothing is planted."""
     return tmp_path_factory.mktemp("planted")
 
 
-@pytest.mark.parametrize(("name", "backend", "detail"), [
-    ("ignored-class", "mindspore", {"class": 0}),
-    pytest.param("unsynchronised", "torch", {"ranks": [1]},
-                 marks=pytest.mark.slow("the same way on the other framework, half a minute")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "backend", "detail"),
+    [
+        ("ignored-class", "mindspore", {"class": 0}),
+        pytest.param(
+            "unsynchronised",
+            "torch",
+            {"ranks": [1]},
+            marks=pytest.mark.slow("the same way on the other framework, half a minute"),
+        ),
+    ],
+)
 def test_what_is_planted_is_found(
     name: str,
     backend: str,
@@ -57,5 +64,5 @@ def test_what_is_planted_is_found(
     assert row["score"] >= 0.9
     assert row["detail"] == detail
     assert f"{backend} leaves the rule at update 1" in row["text"]
-    left = Run.everything(SimpleNamespace(mark=mark))  # type: ignore[arg-type]
+    left = LaunchedRun.marked_processes(SimpleNamespace(mark=mark))  # type: ignore[arg-type]
     assert [p.cmdline() for p in left] == []

@@ -1,4 +1,4 @@
-"""Ranks over ssh: a real server of OpenSSH on the loopback interface, with keys of its own."""
+"""Ranks over ssh, with a real OpenSSH server on the loopback interface and its own keys."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from pathlib import Path
 import psutil
 import pytest
 from conformance.backends import require
-from running import Run, dualml, losses, trials
+from running import LaunchedRun, dualml, losses, trials
 from test_machines import FRAMEWORKS, LONG, SAVING, TOML, address, checkpoints
 
-from dualml.hosts.file import read
+from dualml.launch.hosts.file import read_hosts
 
 pytestmark = pytest.mark.system
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
@@ -35,7 +35,7 @@ UsePAM no
 PasswordAuthentication no
 SetEnv PYTHONPATH="{pythonpath}"
 """
-#: Of the hosts' file.
+#: The hosts file.
 TABLE = """
 [here]
 address = "127.0.0.1"
@@ -53,7 +53,8 @@ Table = Callable[..., Path]
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Table]:
-    """Makes a file of this machine and one that a server of its own gives a way to."""
+    """Return a function that writes a hosts file with this machine, and with another name for it
+    that is reached over a private ssh server."""
     if not Path(SSHD).exists() or shutil.which("ssh") is None:
         pytest.skip("OpenSSH's server is not installed (Debian: openssh-server)")
     folder = tmp_path_factory.mktemp("ssh")
@@ -82,18 +83,28 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Table]:
         time.sleep(0.05)
     # The other machine's code is what is tested here.
     python = folder / "python"
-    lines = ["#!/bin/sh", f'PYTHONPATH="{os.environ["PYTHONPATH"]}"', "export PYTHONPATH",
-             f'exec "{sys.executable}" "$@"']  # fmt: skip
+    lines = [
+        "#!/bin/sh",
+        f'PYTHONPATH="{os.environ["PYTHONPATH"]}"',
+        "export PYTHONPATH",
+        f'exec "{sys.executable}" "$@"',
+    ]
     python.write_text("\n".join(lines) + "\n")
     python.chmod(0o700)
 
-    def make(path: Path, **changed: object) -> Path:
-        settings = {"here": 1, "user": getpass.getuser(), "port": port, "python": python,
-                    "folder": folder, "data": os.environ.get("DUALML_DATA", "")}  # fmt: skip
+    def write_table(path: Path, **changed: object) -> Path:
+        settings = {
+            "here": 1,
+            "user": getpass.getuser(),
+            "port": port,
+            "python": python,
+            "folder": folder,
+            "data": os.environ.get("DUALML_DATA", ""),
+        }
         path.write_text(TABLE.format(**{**settings, **changed}))
         return path
 
-    yield make
+    yield write_table
     server.terminate()
     server.wait(20)
 
@@ -105,18 +116,18 @@ def lab(tmp_path: Path) -> Path:
     return path
 
 
-def remote(run: Run) -> list[psutil.Process]:
-    """The ranks that ssh has started: sshd hands no variables on."""
+def remote(run: LaunchedRun) -> list[psutil.Process]:
+    """Return the ranks that ssh has started (sshd does not pass variables on)."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             above = {p.name() for p in process.parents()}
-            if "dualml.hosts.remote" in process.cmdline() and "sshd" in above:
+            if "dualml.launch.hosts.remote" in process.cmdline() and "sshd" in above:
                 found.append(process)
     return found
 
 
-def none_left(run: Run) -> None:
+def wait_for_remote_end(run: LaunchedRun) -> None:
     deadline = time.monotonic() + 20
     while remote(run):
         assert time.monotonic() < deadline, run.text()
@@ -128,11 +139,13 @@ def test_a_run_on_two_machines(table: Table, lab: Path, tmp_path: Path) -> None:
         require(framework)
     out, hosts = tmp_path / "out", table(tmp_path / "hosts.toml")
     words = ["run", lab, "--backend", "both", "--no-report"]
-    with Run(dualml(*words, "--hosts", hosts, "--out", out), tmp_path) as run:
+    with LaunchedRun(dualml(*words, "--hosts", hosts, "--out", out), tmp_path) as run:
         assert run.end(180) == 0, run.text()
-    none_left(run)
+    wait_for_remote_end(run)
     assert "part of the run at tcp://127.0.0.1:" in (out / "hosts/rank1.log").read_text()
-    with Run(dualml(*words, "--arm", "ring", "--out", tmp_path / "alone"), tmp_path) as alone:
+    with LaunchedRun(
+        dualml(*words, "--arm", "ring", "--out", tmp_path / "alone"), tmp_path
+    ) as alone:
         assert alone.end() == 0, alone.text()
     for backend in FRAMEWORKS:
         mine, whole = losses(out, "ring", backend), losses(tmp_path / "alone", "ring", backend)
@@ -142,9 +155,10 @@ def test_a_run_on_two_machines(table: Table, lab: Path, tmp_path: Path) -> None:
 def test_a_hostfile(
     table: Table, lab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What its lines leave to OpenSSH stands in a configuration, here one of the test's own."""
+    """Settings that a hostfile leaves to OpenSSH come from its configuration, here the test's
+    own."""
     require("torch")
-    toml = read(table(tmp_path / "hosts.toml")).hosts[0]
+    toml = read_hosts(table(tmp_path / "hosts.toml")).hosts[0]
     lines = [f"Port {toml.port}"]
     lines += [f"IdentityFile {word}" for word in toml.options if word.endswith("/id")]
     lines += [word.replace("=", " ") for word in toml.options if "=" in word]
@@ -157,9 +171,9 @@ def test_a_hostfile(
     hosts, out = tmp_path / "hostfile", tmp_path / "out"
     hosts.write_text(f"127.0.0.1 slots=1  # here\n{getpass.getuser()}@localhost slots=2\n")
     words = ["run", lab, "--backend", "torch", "--no-report", "--arm", "ring", "--out", out]
-    with Run(dualml(*words, "--hosts", hosts), tmp_path) as run:
+    with LaunchedRun(dualml(*words, "--hosts", hosts), tmp_path) as run:
         assert run.end() == 0, run.text()
-    none_left(run)
+    wait_for_remote_end(run)
     (trial,) = trials(out).values()
     assert (trial["status"], trial["world_size"]) == ("ok", 3)
 
@@ -168,9 +182,9 @@ def test_two_ranks_here_and_one_there(table: Table, lab: Path, tmp_path: Path) -
     require("torch")
     out, hosts = tmp_path / "out", table(tmp_path / "hosts.toml", here=2)
     words = ["run", lab, "--backend", "torch", "--no-report", "--arm", "ring", "--out", out]
-    with Run(dualml(*words, "--hosts", hosts), tmp_path) as run:
+    with LaunchedRun(dualml(*words, "--hosts", hosts), tmp_path) as run:
         assert run.end() == 0, run.text()
-    none_left(run)
+    wait_for_remote_end(run)
     (trial,) = trials(out).values()
     assert (trial["status"], trial["world_size"]) == ("ok", 3)
 
@@ -181,20 +195,20 @@ def test_a_connection_that_breaks_and_a_run_that_goes_on(
     require("torch")
     out, hosts = tmp_path / "out", table(tmp_path / "hosts.toml")
     words = ["run", lab, "--backend", "torch", "--no-report", *LONG, "--out", out]
-    with Run(dualml(*words, "--hosts", hosts), tmp_path, SAVING) as run:
+    with LaunchedRun(dualml(*words, "--hosts", hosts), tmp_path, SAVING) as run:
         run.wait_for(lambda: checkpoints(out, "torch"))
-        (client,) = (p for p in run.everything() if p.name() == "ssh")
+        (client,) = (p for p in run.marked_processes() if p.name() == "ssh")
         client.kill()
         assert run.end(40) == 1, run.text()
         assert f"continue with: dualml run --resume {out}" in run.text()
-    none_left(run)
+    wait_for_remote_end(run)
     (trial,) = trials(out).values()
     assert trial["status"] == "failed"
     assert trial["reason"].startswith("rank 1 "), trial["reason"]
     again = dualml("run", "--resume", out, "--no-report", "--hosts", hosts)
-    with Run(again, tmp_path) as run:
+    with LaunchedRun(again, tmp_path) as run:
         assert run.end() == 0, run.text()
-    none_left(run)
+    wait_for_remote_end(run)
 
 
 @pytest.mark.parametrize(("sign", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
@@ -204,28 +218,31 @@ def test_nothing_is_left_there(
     require("torch")
     out, hosts = tmp_path / "out", table(tmp_path / "hosts.toml")
     words = ["run", lab, "--backend", "torch", "--no-report", *LONG, "--out", out]
-    with Run(dualml(*words, "--hosts", hosts), tmp_path) as run:
+    with LaunchedRun(dualml(*words, "--hosts", hosts), tmp_path) as run:
         records = out / "trials/ring/torch/seed0/rank0.jsonl"
         run.wait_for(lambda: records.exists() and remote(run))
         run.process.send_signal(sign)
         assert run.process.wait(30) == code, run.text()
-        none_left(run)
-        run.nothing_left(20)
+        wait_for_remote_end(run)
+        run.assert_nothing_left(20)
 
 
-@pytest.mark.parametrize(("changed", "message"), [
-    ({"user": "nobody-here"}, "Permission denied"),
-    ({"port": 1}, "Connection refused"),
-    ({"python": "/no/such/python"}, "/no/such/python"),
-    ({"python": "/usr/bin/python3 "}, "/usr/bin/python3 "),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"user": "nobody-here"}, "Permission denied"),
+        ({"port": 1}, "Connection refused"),
+        ({"python": "/no/such/python"}, "/no/such/python"),
+        ({"python": "/usr/bin/python3 "}, "/usr/bin/python3 "),
+    ],
+)
 def test_a_machine_that_cannot_take_part_is_named(
     changed: dict[str, object], message: str, table: Table, lab: Path, tmp_path: Path
 ) -> None:
     out, hosts = tmp_path / "out", table(tmp_path / "hosts.toml", **changed)
     words = ["run", lab, "--backend", "torch", "--arm", "ring", "--out", out]
     require("torch")
-    with Run(dualml(*words, "--hosts", hosts), tmp_path) as run:
+    with LaunchedRun(dualml(*words, "--hosts", hosts), tmp_path) as run:
         assert run.end(90) == 2
         (line,) = run.text().splitlines()
     assert "@127.0.0.1: " in line

@@ -1,4 +1,4 @@
-"""Lab 3 as a user runs it: dealt data on real ranks of both frameworks, and the proofs of it."""
+"""Lab 3 as a user runs it: partitioned data on real ranks of both frameworks, with verification."""
 
 from __future__ import annotations
 
@@ -16,30 +16,38 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(500)]
 Ran = tuple[Path, dict[str, Any]]
 
 
-ARMS = ["one-node", "nodes-n2", "native-n2", "skew-none", "skew-shards", "fractions",
-        "fractions-one"]  # fmt: skip
+ARMS = [
+    "one-node",
+    "nodes-n2",
+    "native-n2",
+    "skew-none",
+    "skew-shards",
+    "fractions",
+    "fractions-one",
+]
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Ran:
-    """Few arms and samples; with ``--slow`` all that ``--quick`` has."""
+def finished_run(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Ran:
+    """Run a few arms with few samples; with ``--slow`` everything in ``--quick``."""
     require("torch")
     require("mindspore")
     out = tmp_path_factory.mktemp("lab3") / "out"
-    fewer = settings(data__train=1024, data__test=100, evaluation__train_samples=100,
-                     parity__draws=2)  # fmt: skip
+    fewer = settings(
+        data__train=1024, data__test=100, evaluation__train_samples=100, parity__draws=2
+    )
     whole = request.config.getoption("--slow")
     return out, run_lab(out, "lab3", ARMS, *fewer, whole=whole)
 
 
-def test_every_trial_of_both_frameworks_succeeds(ran: Ran) -> None:
-    _, told = ran
+def test_every_trial_of_both_frameworks_succeeds(finished_run: Ran) -> None:
+    _, told = finished_run
     assert {t["status"] for t in told["trials"]} == {"ok"}
     assert {c["verdict"] for c in told["parity"]} == {"equal"}
 
 
-def test_both_frameworks_trained_on_the_same_samples(ran: Ran) -> None:
-    _, told = ran
+def test_both_frameworks_trained_on_the_same_samples(finished_run: Ran) -> None:
+    _, told = finished_run
     seen: dict[str, set[str]] = defaultdict(set)
     for trial in told["trials"]:
         seen[trial["arm"]].add(trial["samples_sha256"])
@@ -47,16 +55,16 @@ def test_both_frameworks_trained_on_the_same_samples(ran: Ran) -> None:
     assert seen["fractions"] == seen["fractions-one"]  # one node on what several had
 
 
-def test_dealt_data_and_native_training_give_what_one_node_gives(ran: Ran) -> None:
-    out, _ = ran
+def test_dealt_data_and_native_training_give_what_one_node_gives(finished_run: Ran) -> None:
+    out, _ = finished_run
     serial = json.loads((out / "parity.json").read_text())["serial"]
     found = {(c["arm"], c["backend"]): c["verdict"] for c in serial}
     for arm in ("nodes-n2", "native-n2", "fractions"):
         assert found[arm, "torch"] == found[arm, "mindspore"] == "equal", arm
 
 
-def test_a_rank_that_ends_its_epoch_earlier_loses_no_sample(ran: Ran) -> None:
-    out, told = ran
+def test_a_rank_that_ends_its_epoch_earlier_loses_no_sample(finished_run: Ran) -> None:
+    out, told = finished_run
     deals = json.loads((out / "plan" / "plan.json").read_text())["deals"]
     # One for each epoch, of which the digits that stand in for MNIST have several.
     statements = next(s for key, s in deals.items() if "fractions" in key)
@@ -70,8 +78,8 @@ def test_a_rank_that_ends_its_epoch_earlier_loses_no_sample(ran: Ran) -> None:
     assert trial["sample_gradients"] == other["sample_gradients"] == samples
 
 
-def test_ranks_that_average_parameters_are_apart(ran: Ran) -> None:
-    out, _ = ran
+def test_ranks_that_average_parameters_are_apart(finished_run: Ran) -> None:
+    out, _ = finished_run
     means = {}
     for arm in ("skew-none", "skew-shards"):
         for backend in ("torch", "mindspore"):
@@ -85,8 +93,8 @@ def test_ranks_that_average_parameters_are_apart(ran: Ran) -> None:
         assert means["skew-shards", backend, 0] > 1.5 * means["skew-none", backend, 0]
 
 
-def test_accuracy_is_told_class_by_class(ran: Ran) -> None:
-    _, told = ran
+def test_accuracy_is_told_class_by_class(finished_run: Ran) -> None:
+    _, told = finished_run
     for trial in told["trials"]:
         assert len(trial["class_accuracy"]) == 10
         assert (
@@ -94,8 +102,8 @@ def test_accuracy_is_told_class_by_class(ran: Ran) -> None:
         )
 
 
-def test_the_report_has_its_pictures(ran: Ran) -> None:
-    out, _ = ran
+def test_the_report_has_its_pictures(finished_run: Ran) -> None:
+    out, _ = finished_run
     page = (out / "report.html").read_text("utf-8")
     for name in ("partitions", "skew", "scaling"):
         assert f'<section id="{name}"' in page, name

@@ -19,7 +19,7 @@ Ran = tuple[Path, dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def lab4(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """Few updates of some arms: a lab of all takes ten minutes and has no other parts."""
+    """Run few updates of some arms: the whole lab takes ten minutes and has no other parts."""
     require("torch")
     require("mindspore")
     out = tmp_path_factory.mktemp("lab4") / "out"

@@ -1,4 +1,4 @@
-"""Ranks that a framework's own launcher starts, and ways of finding one another."""
+"""Ranks started by a framework's own launcher, and kinds of rendezvous."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 from conformance.backends import require
-from running import TINY, Run, dualml, losses, trials
+from running import TINY, LaunchedRun, dualml, losses, trials
 
 from dualml.launch.route import free_port
 
 pytestmark = pytest.mark.system
 FRAMEWORKS = ["torch", "mindspore"]
-#: Where `torchrun`, `msrun` and the `python` that msrun starts are those of this environment.
+#: Settings by which `torchrun`, `msrun` and the `python` that msrun starts are this environment's.
 PATH = {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])}
 
 
@@ -29,27 +29,50 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def launcher(backend: str, folder: Path) -> list[str]:
-    """The words before those of ``dualml``."""
+    """Return the launcher's words before those of ``dualml``."""
     if backend == "torch":
-        return [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2",
-                "--master-port", str(free_port()), "-m", "dualml"]  # fmt: skip
-    return [str(Path(sys.executable).with_name("msrun")), "--worker_num", "2",
-            "--local_worker_num", "2", "--master_port", str(free_port()), "--join", "True",
-            "--log_dir", str(folder / "msrun"), "--", "python", "-m", "dualml"]  # fmt: skip
+        return [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--nproc-per-node",
+            "2",
+            "--master-port",
+            str(free_port()),
+            "-m",
+            "dualml",
+        ]
+    return [
+        str(Path(sys.executable).with_name("msrun")),
+        "--worker_num",
+        "2",
+        "--local_worker_num",
+        "2",
+        "--master_port",
+        str(free_port()),
+        "--join",
+        "True",
+        "--log_dir",
+        str(folder / "msrun"),
+        "--",
+        "python",
+        "-m",
+        "dualml",
+    ]
 
 
 @pytest.fixture(scope="module")
-def by_itself(
+def self_launched_run(
     request: pytest.FixtureRequest, lab: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, Path]:
-    """A backend, and one of two folders of runs that started their own ranks at the same time."""
+    """Return a backend, and one of two folders of concurrent runs that started their own ranks."""
     backend = request.param
     require(backend)
     folder = tmp_path_factory.mktemp("itself")
     words = ["--backend", backend, "--no-report", "--out"]
     with (
-        Run(dualml("run", lab, *words, folder / "1"), folder) as one,
-        Run(dualml("run", lab, *words, folder / "2"), folder) as two,
+        LaunchedRun(dualml("run", lab, *words, folder / "1"), folder) as one,
+        LaunchedRun(dualml("run", lab, *words, folder / "2"), folder) as two,
     ):
         assert one.end() == 0, one.text()
         assert two.end() == 0, two.text()
@@ -57,17 +80,17 @@ def by_itself(
     return backend, folder / "1"
 
 
-EITHER = pytest.mark.parametrize("by_itself", FRAMEWORKS, indirect=True)
+EITHER = pytest.mark.parametrize("self_launched_run", FRAMEWORKS, indirect=True)
 
 
 @EITHER
 def test_a_launcher_gives_the_numbers_of_a_run_by_itself(
-    by_itself: tuple[str, Path], lab: Path, tmp_path: Path
+    self_launched_run: tuple[str, Path], lab: Path, tmp_path: Path
 ) -> None:
-    backend, alone = by_itself
+    backend, alone = self_launched_run
     out = tmp_path / "out"
     words = [*launcher(backend, tmp_path), "run", lab, "--out", out, "--no-report"]
-    with Run(words, tmp_path, PATH) as run:
+    with LaunchedRun(words, tmp_path, PATH) as run:
         assert run.end() == 0, run.text()
     (trial,) = trials(out).values()
     assert (trial["status"], trial["world_size"], trial["backend"]) == ("ok", 2, backend)
@@ -76,7 +99,7 @@ def test_a_launcher_gives_the_numbers_of_a_run_by_itself(
     assert (place / "rank1.log").exists()
     # The same command again finds the folder in use, on every rank, and leaves it as it is.
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
-    with Run([*words[:-1]], tmp_path, PATH) as again:
+    with LaunchedRun([*words[:-1]], tmp_path, PATH) as again:
         assert again.end(60) != 0
         told = again.text() + logs(tmp_path)
         assert "is not empty; choose another --out" in told, told
@@ -88,16 +111,20 @@ def logs(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("backend", FRAMEWORKS)
-@pytest.mark.parametrize(("words", "message"), [
-    (["--out", "OUT", "--arm", "rign"], "did you mean 'ring'"),  # what rank 0 alone finds out
-    ([], "name the run folder with --out"),
-], ids=["arm", "out"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--out", "OUT", "--arm", "rign"], "did you mean 'ring'"),  # what rank 0 alone finds out
+        ([], "name the run folder with --out"),
+    ],
+    ids=["arm", "out"],
+)
 def test_wrong_input_ends_the_launcher_in_time(
     backend: str, words: list[str], message: str, lab: Path, tmp_path: Path
 ) -> None:
     require(backend)
     given = [word.replace("OUT", str(tmp_path / "out")) for word in words]
-    with Run([*launcher(backend, tmp_path), "run", lab, *given], tmp_path, PATH) as run:
+    with LaunchedRun([*launcher(backend, tmp_path), "run", lab, *given], tmp_path, PATH) as run:
         assert run.end(60) != 0
         lines = (run.text() + logs(tmp_path)).splitlines()
     mine = [line for line in lines if "dualml: " in line]
@@ -111,7 +138,7 @@ def test_a_rank_of_a_launcher_that_is_killed(backend: str, lab: Path, tmp_path: 
     require(backend)
     out = tmp_path / "out"
     words = ["run", lab, "--out", out, "--no-report", "--set", "arms.ring.updates=20000"]
-    with Run([*launcher(backend, tmp_path), *words], tmp_path, PATH) as run:
+    with LaunchedRun([*launcher(backend, tmp_path), *words], tmp_path, PATH) as run:
         records = out / "trials/ring" / backend / "seed0/rank0.jsonl"
         run.wait_for(lambda: records.exists() and records.stat().st_size > 1000)
         victim = run.wait_for(lambda: run.rank(1))
@@ -124,7 +151,7 @@ def test_a_rank_of_a_launcher_that_is_killed(backend: str, lab: Path, tmp_path: 
     (trial,) = trials(out).values()
     assert (trial["status"], trial["reason"]) == ("failed", "rank 1 was ended by SIGKILL"), told
     resumed = dualml("run", "--resume", out, "--no-report")
-    with Run(resumed, tmp_path) as again:
+    with LaunchedRun(resumed, tmp_path) as again:
         again.wait_for(lambda: again.rank(1))
         again.process.send_signal(signal.SIGTERM)
         assert again.end(20) == 130, again.text()
@@ -133,13 +160,13 @@ def test_a_rank_of_a_launcher_that_is_killed(backend: str, lab: Path, tmp_path: 
 @EITHER
 @pytest.mark.parametrize("scheme", ["tcp", "file"])
 def test_a_rendezvous_of_ones_own(
-    by_itself: tuple[str, Path], scheme: str, lab: Path, tmp_path: Path
+    self_launched_run: tuple[str, Path], scheme: str, lab: Path, tmp_path: Path
 ) -> None:
-    backend, alone = by_itself
+    backend, alone = self_launched_run
     out = tmp_path / "out"
     where = {"tcp": f"tcp://127.0.0.1:{free_port()}", "file": f"file://{tmp_path}/store"}[scheme]
     words = ["run", lab, "--backend", backend, "--out", out, "--no-report", "--check"]
-    with Run(dualml(*words, "--rendezvous", where), tmp_path) as run:
+    with LaunchedRun(dualml(*words, "--rendezvous", where), tmp_path) as run:
         code = run.end()
     (trial,) = trials(out).values()
     if (backend, scheme) == ("mindspore", "file"):
@@ -159,7 +186,9 @@ def test_a_port_in_use_is_named(backend: str, lab: Path, tmp_path: Path) -> None
         taken.listen()
         port = taken.getsockname()[1]
         words = ["run", lab, "--backend", backend, "--out", tmp_path / "o", "--no-report"]
-        with Run(dualml(*words, "--rendezvous", f"tcp://127.0.0.1:{port}"), tmp_path) as run:
+        with LaunchedRun(
+            dualml(*words, "--rendezvous", f"tcp://127.0.0.1:{port}"), tmp_path
+        ) as run:
             assert run.end(60) == 1
     (trial,) = trials(tmp_path / "o").values()
     assert trial["status"] == "failed"

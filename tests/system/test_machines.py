@@ -1,4 +1,4 @@
-"""Ranks that are started by hand, each in a terminal of its own, with no folder that they share."""
+"""Ranks started by hand, each in a separate terminal, without a shared folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 from conformance.backends import require
-from running import TINY, Run, bed, dualml, losses, netbed, trials
+from running import TINY, LaunchedRun, bed, dualml, losses, netbed, trials
 
 from dualml.launch.route import free_port
 
@@ -34,7 +34,7 @@ updates = 3
 )
 TOKEN = {"DUALML_TOKEN": "known to both machines"}
 LONG = ["--arm", "ring", "--set", "arms.ring.updates=300"]
-#: Often enough that a kill finds a checkpoint behind it.
+#: Checkpoints are frequent enough that a kill comes after one.
 SAVING = {"DUALML_CHECKPOINT_S": "0.2"}
 
 
@@ -49,15 +49,15 @@ def address() -> str:
     return f"tcp://127.0.0.1:{free_port()}"
 
 
-def rank(number: int, where: str, folder: Path, *words: object, **env: str) -> Run:
-    """One terminal; what it starts looks for nothing in the others' folders."""
+def rank(number: int, where: str, folder: Path, *words: object, **env: str) -> LaunchedRun:
+    """Return the terminal of one rank, which does not look into the others' folders."""
     ranks = ["--rank", number, "--world-size", 2, "--rendezvous", where]
     at = folder / f"machine{number}"
     at.mkdir(parents=True, exist_ok=True)
     temporary = at / "tmp"
     temporary.mkdir(exist_ok=True)
     settings = {**TOKEN, "TMPDIR": str(temporary), **env}
-    return Run(dualml("run", *words, *ranks), at, settings)
+    return LaunchedRun(dualml("run", *words, *ranks), at, settings)
 
 
 def weights(out: Path, backend: str) -> bytes:
@@ -65,7 +65,7 @@ def weights(out: Path, backend: str) -> bytes:
 
 
 def facts(out: Path, backend: str) -> dict[str, Any]:
-    """What rank 0 reports of a trial, as far as no clock decides it."""
+    """Return what rank 0 reports of a trial, without anything that depends on a clock."""
     path = out / f"trials/ring/{backend}/seed0/result.json"
     told = json.loads(path.read_text())
     assert len(told["apart"]) > 1
@@ -74,8 +74,10 @@ def facts(out: Path, backend: str) -> dict[str, Any]:
 
 def checkpoints(out: Path, backend: str) -> bool:
     place = out / f"trials/ring/{backend}/seed0"
-    return all((place / name).exists()
-               for name in ("checkpoint.safetensors", "rank1.checkpoint.safetensors"))  # fmt: skip
+    return all(
+        (place / name).exists()
+        for name in ("checkpoint.safetensors", "rank1.checkpoint.safetensors")
+    )
 
 
 def test_both_frameworks_in_one_run(lab: Path, tmp_path: Path) -> None:
@@ -88,12 +90,26 @@ def test_both_frameworks_in_one_run(lab: Path, tmp_path: Path) -> None:
     ):
         assert first.end() == 0, first.text() + other.text()
         assert other.end(20) == 0, other.text()
-        assert f"start the other ranks, on any machine that reaches this one, with: dualml run " \
-            f"--rank 1 --world-size 2 --rendezvous {where}" in first.text()  # fmt: skip
+        assert (
+            f"start the other ranks, on any machine that reaches this one, with: dualml run "
+            f"--rank 1 --world-size 2 --rendezvous {where}" in first.text()
+        )
         assert f"rank 1 of 2 is part of the run at {where}" in other.text()
     assert not list((tmp_path / "machine1/tmp").glob("dualml-*"))
-    with Run(dualml("run", lab, "--out", tmp_path / "alone", "--arm", "ring", "--backend", "both",
-                    "--no-report"), tmp_path) as alone:  # fmt: skip
+    with LaunchedRun(
+        dualml(
+            "run",
+            lab,
+            "--out",
+            tmp_path / "alone",
+            "--arm",
+            "ring",
+            "--backend",
+            "both",
+            "--no-report",
+        ),
+        tmp_path,
+    ) as alone:
         assert alone.end() == 0, alone.text()
     for backend in FRAMEWORKS:
         place = out / f"trials/ring/{backend}/seed0"
@@ -109,19 +125,19 @@ def test_both_frameworks_in_one_run(lab: Path, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def uninterrupted(lab: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """A run of `LONG` by itself."""
+    """Return a function: backend → folder of an uninterrupted run of `LONG`."""
     made = dict[str, Path]()
 
-    def of(backend: str) -> Path:
+    def reference_folder(backend: str) -> Path:
         if backend not in made:
             folder = tmp_path_factory.mktemp(backend)
             words = ["--backend", backend, "--no-report", "--threads", 1, *LONG]
-            with Run(dualml("run", lab, "--out", folder / "out", *words), folder) as run:
+            with LaunchedRun(dualml("run", lab, "--out", folder / "out", *words), folder) as run:
                 assert run.end() == 0, run.text()
             made[backend] = folder / "out"
         return made[backend]
 
-    return of
+    return reference_folder
 
 
 @pytest.mark.timeout(600)
@@ -138,7 +154,7 @@ def test_a_machine_that_dies_is_named_and_the_run_goes_on(
     ):
         first.wait_for(lambda: checkpoints(out, backend))
         begin = time.monotonic()
-        for process in other.everything():  # as when the power fails
+        for process in other.marked_processes():  # as when the power fails
             with contextlib.suppress(psutil.Error):
                 process.send_signal(signal.SIGKILL)
         assert first.end(30) == 1, first.text()
@@ -195,7 +211,7 @@ def test_where_rank_0_dies_the_others_end(lab: Path, tmp_path: Path) -> None:
         first.end(20)
     # One alone takes it up again, without the other machine.
     again = dualml("run", "--resume", out, "--no-report", "--no-find")
-    with Run(again, tmp_path) as run:
+    with LaunchedRun(again, tmp_path) as run:
         assert run.end() == 0, run.text()
 
 
@@ -216,7 +232,8 @@ def test_ctrl_c_on_either_side_ends_both(
 
 
 def test_data_that_a_machine_lacks_are_named(tmp_path: Path) -> None:
-    """The others end within seconds, and rank 0 says where to put them."""
+    """A machine without the data ends the others within seconds, and rank 0 says where to put the
+    data."""
     require("torch")
     lab, text = tmp_path / "lab.toml", tmp_path / "machine0/words.txt"
     text.parent.mkdir()
@@ -228,10 +245,11 @@ def test_data_that_a_machine_lacks_are_named(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     with (
-        rank(1, where, tmp_path, DUALML_DATA=str(empty), DUALML_CACHE=str(empty),
-             DUALML_OFFLINE="1") as other,
+        rank(
+            1, where, tmp_path, DUALML_DATA=str(empty), DUALML_CACHE=str(empty), DUALML_OFFLINE="1"
+        ) as other,
         rank(0, where, tmp_path, *words) as first,
-    ):  # fmt: skip
+    ):
         assert first.end(60) == 1, first.text()
         assert other.end(20) == 1, other.text()
     (trial,) = trials(out).values()
@@ -246,11 +264,14 @@ def test_data_that_a_machine_lacks_are_named(tmp_path: Path) -> None:
     assert f"(on {socket.gethostname()})" in trial["reason"]
 
 
-@pytest.mark.parametrize(("other", "message"), [
-    (["--world-size", 3], "says --world-size 3, rank 0 2"),
-    (["--rank", 2, "--world-size", 3], "rank 2 of 2: the other ranks are 1 to 1"),
-    ({"DUALML_TOKEN": "some other secret"}, "has another DUALML_TOKEN"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (["--world-size", 3], "says --world-size 3, rank 0 2"),
+        (["--rank", 2, "--world-size", 3], "rank 2 of 2: the other ranks are 1 to 1"),
+        ({"DUALML_TOKEN": "some other secret"}, "has another DUALML_TOKEN"),
+    ],
+)
 def test_who_does_not_fit_says_so_in_one_line(
     other: Any, message: str, lab: Path, tmp_path: Path
 ) -> None:
@@ -259,9 +280,12 @@ def test_who_does_not_fit_says_so_in_one_line(
     start = [lab, "--out", tmp_path / "out", "--backend", "numpy"]
     with (
         rank(0, where, tmp_path, *start) as first,
-        Run(dualml("run", "--rank", 1, "--world-size", 2, "--rendezvous", where, *words),
-            tmp_path, {**TOKEN, **env}) as second,
-    ):  # fmt: skip
+        LaunchedRun(
+            dualml("run", "--rank", 1, "--world-size", 2, "--rendezvous", where, *words),
+            tmp_path,
+            {**TOKEN, **env},
+        ) as second,
+    ):
         assert second.end(60) == 2
         lines = [line for line in second.text().splitlines() if "waiting for rank 0" not in line]
         assert len(lines) == 1, lines
@@ -271,24 +295,40 @@ def test_who_does_not_fit_says_so_in_one_line(
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("wire", [
-    pytest.param(False, id="shared", marks=pytest.mark.slow("the wire has all of it, and more")),
-    pytest.param(True, id="wire"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "wire",
+    [
+        pytest.param(
+            False, id="shared", marks=pytest.mark.slow("the wire has all of it, and more")
+        ),
+        pytest.param(True, id="wire"),
+    ],
+)
 def test_torchrun_starts_its_ranks_again(
     wire: bool, lab: Path, tmp_path: Path, uninterrupted: Callable[[str], Path]
 ) -> None:
     require("torch")
     out, where = tmp_path / "out", ["--rendezvous", address()] if wire else []
     port = address().rpartition(":")[2]
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2",
-                "--max-restarts", "1", "--master-port", port, "-m", "dualml"]  # fmt: skip
+    launcher = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "--max-restarts",
+        "1",
+        "--master-port",
+        port,
+        "-m",
+        "dualml",
+    ]
     words = ["run", lab, "--out", out, "--no-report", "--threads", 1, *LONG, *where]
-    with Run([*launcher, *words], tmp_path, {**TOKEN, **SAVING}) as run:
+    with LaunchedRun([*launcher, *words], tmp_path, {**TOKEN, **SAVING}) as run:
         run.wait_for(lambda: checkpoints(out, "torch"))
 
         def victim() -> psutil.Process | None:
-            for process in run.everything():
+            for process in run.marked_processes():
                 with contextlib.suppress(psutil.Error):
                     if process.environ().get("RANK") == "1" and "dualml" in process.cmdline():
                         return process
@@ -310,9 +350,11 @@ def test_over_a_network(backend: str, lab: Path, tmp_path: Path) -> None:
     with bed(None, None) as (here, there):
         where, out = f"tcp://{here.address}:29500", tmp_path / "out"
 
-        def node(at: Any, number: int, *words: object, **env: str) -> Run:
+        def node(at: Any, number: int, *words: object, **env: str) -> LaunchedRun:
             ranks = ["--rank", number, "--world-size", 2, "--rendezvous", where]
-            return Run(at.command(*dualml("run", *words, *ranks)), tmp_path / str(number), env)
+            return LaunchedRun(
+                at.command(*dualml("run", *words, *ranks)), tmp_path / str(number), env
+            )
 
         start = [lab, "--out", out, "--backend", backend, "--no-report", "--arm", "ring"]
         with node(here, 0, *start) as alone:
@@ -326,24 +368,24 @@ def test_over_a_network(backend: str, lab: Path, tmp_path: Path) -> None:
         assert (trial["status"], trial["world_size"]) == ("ok", 2)
 
 
-#: A machine is lost after a moment, so that the test is short.
+#: A lost machine is noticed after a short time, to keep the test short.
 SOON = """
-import runpy, dualml.launch.wire as wire
+import runpy, dualml.launch.connection as wire
 wire.SILENT_S = 4
 runpy.run_module("dualml", None, "__main__")
 """
 
 
 def test_a_cable_that_is_pulled_ends_both_sides(lab: Path, tmp_path: Path) -> None:
-    """Nobody tells either side: no end of a connection, no answer that does not come."""
+    """Both sides notice a pulled cable, although neither receives an end of the connection."""
     require("torch")
     with bed(None, None) as (here, there):
         where, out = f"tcp://{here.address}:29500", tmp_path / "out"
 
-        def node(at: Any, number: int, *words: object) -> Run:
+        def node(at: Any, number: int, *words: object) -> LaunchedRun:
             ranks = ["--rank", number, "--world-size", 2, "--rendezvous", where]
             dualml = [sys.executable, "-P", "-c", SOON, "run", *words, *ranks]
-            return Run(at.command(*dualml), tmp_path / str(number), TOKEN)
+            return LaunchedRun(at.command(*dualml), tmp_path / str(number), TOKEN)
 
         words = [lab, "--out", out, "--backend", "torch", "--no-report", *LONG]
         words[-1] = "arms.ring.updates=20000"

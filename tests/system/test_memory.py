@@ -1,4 +1,4 @@
-"""The study of memory as a user runs it: both frameworks hold the closed form, and train alike."""
+"""The memory study as a user runs it: both frameworks match the closed form and train equally."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ ARMS = ["one", "full", "replicas-n2", "zero1-n2", "zero1-all-reduce-n2"]
 
 
 @pytest.fixture(scope="module")
-def ran(
+def finished_run(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> tuple[Path, dict[str, Any]]:
-    """Few arms, of a model of one block; with ``--slow`` all that ``--quick`` has."""
+    """Run a few arms of a one-block model; with ``--slow`` everything in ``--quick``."""
     require("torch")
     require("mindspore")
     out = tmp_path_factory.mktemp("memory") / "out"
@@ -34,8 +34,8 @@ def trials(told: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
     return {(t["arm"], t["backend"]): t for t in told["trials"]}
 
 
-def test_every_arm_trains_what_one_rank_trains(ran: tuple[Path, dict[str, Any]]) -> None:
-    out, told = ran
+def test_every_arm_trains_what_one_rank_trains(finished_run: tuple[Path, dict[str, Any]]) -> None:
+    out, told = finished_run
     assert {t["status"] for t in told["trials"]} == {"ok"}
     assert {c["verdict"] for c in told["parity"]} == {"equal"}
     serial = json.loads((out / "parity.json").read_text())["serial"]
@@ -45,8 +45,8 @@ def test_every_arm_trains_what_one_rank_trains(ran: tuple[Path, dict[str, Any]])
     assert {(arm, b) for arm in ARMS[1:] for b in ("torch", "mindspore")} <= exact.keys()
 
 
-def test_both_frameworks_hold_the_closed_form(ran: tuple[Path, dict[str, Any]]) -> None:
-    _, told = ran
+def test_both_frameworks_hold_the_closed_form(finished_run: tuple[Path, dict[str, Any]]) -> None:
+    _, told = finished_run
     found = trials(told)
     for backend in ("torch", "mindspore"):
         (one,) = found["one", backend]["device_memory"]
@@ -61,16 +61,18 @@ def test_both_frameworks_hold_the_closed_form(ran: tuple[Path, dict[str, Any]]) 
             assert rank["state"] == rank["weights"]
 
 
-def test_the_way_that_sends_more_does_on_the_wire(ran: tuple[Path, dict[str, Any]]) -> None:
-    _, told = ran
+def test_the_way_that_sends_more_does_on_the_wire(
+    finished_run: tuple[Path, dict[str, Any]],
+) -> None:
+    _, told = finished_run
     found = trials(told)
     for backend in ("torch", "mindspore"):
         good, wrong = (found[arm, backend]["sent_bytes"] for arm in ("zero1-n2", ARMS[-1]))
         assert 1.3 < wrong / good < 1.7  # MindSpore may write what is not of these updates
 
 
-def test_the_report_tells_it(ran: tuple[Path, dict[str, Any]]) -> None:
-    out, told = ran
+def test_the_report_tells_it(finished_run: tuple[Path, dict[str, Any]]) -> None:
+    out, told = finished_run
     page = (out / "report.html").read_text("utf-8")
     for chapter in ("zero", "zero_price", "recompute"):
         assert f'<section id="{chapter}"' in page

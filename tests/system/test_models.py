@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.errors import UserError
-from dualml.parity import Comparison, compare, compare_traces
-from dualml.testing import assert_parity
+from dualml.common.errors import UserError
+from dualml.parity import ModelComparison, compare, compare_traces
+from dualml.parity.testing import assert_parity
 
 pytestmark = [
     pytest.mark.system,
@@ -32,15 +32,16 @@ def draw(*shape: int) -> Any:
     return np.random.default_rng(7).normal(size=shape).astype(np.float32)
 
 
-def mixed() -> tuple[list[Any], Any]:
+def mixed_batch() -> tuple[list[Any], Any]:
     rng = np.random.default_rng(0)
     return [draw(6, 1, 4, 4), rng.integers(0, 10, (6, 7))], rng.integers(0, 3, 6)
 
 
-def judged(port: str, **options: Any) -> Comparison:
-    inputs, targets = mixed()
-    return compare(f"{TORCH}:Mixed", f"{MS}:{port}", inputs, targets=targets,
-                   loss="cross_entropy", **options)  # fmt: skip
+def judged(port: str, **options: Any) -> ModelComparison:
+    inputs, targets = mixed_batch()
+    return compare(
+        f"{TORCH}:Mixed", f"{MS}:{port}", inputs, targets=targets, loss="cross_entropy", **options
+    )
 
 
 def dualml(*words: object) -> subprocess.CompletedProcess[str]:
@@ -86,10 +87,20 @@ def test_a_default_epsilon_is_found_in_its_layer() -> None:
 
 
 def test_a_default_formula_is_found_from_the_command_line(tmp_path: Path) -> None:
-    inputs, targets = mixed()
+    inputs, targets = mixed_batch()
     np.savez(tmp_path / "in.npz", image=inputs[0], tokens=inputs[1], y=targets)
-    done = dualml("compare", f"{TORCH}:Mixed", f"{MS}:Tanh", "--inputs", tmp_path / "in.npz",
-                  "--loss", "cross_entropy", "--optimizer", "adam", "--json")  # fmt: skip
+    done = dualml(
+        "compare",
+        f"{TORCH}:Mixed",
+        f"{MS}:Tanh",
+        "--inputs",
+        tmp_path / "in.npz",
+        "--loss",
+        "cross_entropy",
+        "--optimizer",
+        "adam",
+        "--json",
+    )
     assert done.returncode == 3, done.stderr
     first = json.loads(done.stdout)["first"]
     assert (first["step"], first["phase"], first["layer"]) == (1, "forward", "act")
@@ -107,9 +118,11 @@ def test_another_shape_is_found_though_the_port_raises_later() -> None:
 
 @pytest.mark.parametrize(
     ("port", "said", "entry"),
-    [("NoBias", "conv2d without its bias", "conv-bias"),
-     ("PoolStride", "avg_pool2d with stride = 1", "avgpool-functional")],
-)  # fmt: skip
+    [
+        ("NoBias", "conv2d without its bias", "conv-bias"),
+        ("PoolStride", "avg_pool2d with stride = 1", "avgpool-functional"),
+    ],
+)
 def test_what_a_port_leaves_to_defaults_is_found_with_its_entry(
     port: str, said: str, entry: str
 ) -> None:
@@ -180,24 +193,35 @@ def test_nan_on_one_side_is_named() -> None:
 def test_the_users_own_losses_and_optimizers() -> None:
     with pytest.raises(AssertionError, match=r"different: first at step 1, update, layer"):
         assert_parity(
-            f"{TORCH}:Small", f"{MS}:Small", draw(5, 4), targets=draw(5, 2),
+            f"{TORCH}:Small",
+            f"{MS}:Small",
+            draw(5, 4),
+            targets=draw(5, 2),
             loss=(f"{TORCH}:squares", f"{MS}:squares"),
             optimizer=(f"{TORCH}:adam", f"{MS}:adam"),
-        )  # fmt: skip
+        )
 
 
 def test_any_function_of_the_gradients_is_an_optimizer() -> None:
-    found = compare(f"{TORCH}:Small", f"{MS}:Small", draw(5, 4), steps=2,
-                    optimizer=(f"{TORCH}:descent", f"{MS}:descent"))  # fmt: skip
+    found = compare(
+        f"{TORCH}:Small",
+        f"{MS}:Small",
+        draw(5, 4),
+        steps=2,
+        optimizer=(f"{TORCH}:descent", f"{MS}:descent"),
+    )
     assert found.verdict == "equal", found.paragraph()
 
 
-@pytest.mark.parametrize(("port", "options", "said"), [
-    ("broken", {}, r"torch: broken\(\) cannot be built: .*\(ports_torch.py, line \d+\)"),
-    ("slow", {"timeout": 5}, "time limit of 5 s; give it more with timeout="),
-    ("Dying", {}, "torch ended with exit code 3"),
-    ("Mixed", {}, r"without a partner: 13 of 13 in torch.*4 of 4 in mindspore.*two models"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("port", "options", "said"),
+    [
+        ("broken", {}, r"torch: broken\(\) cannot be built: .*\(ports_torch.py, line \d+\)"),
+        ("slow", {"timeout": 5}, "time limit of 5 s; give it more with timeout="),
+        ("Dying", {}, "torch ended with exit code 3"),
+        ("Mixed", {}, r"without a partner: 13 of 13 in torch.*4 of 4 in mindspore.*two models"),
+    ],
+)
 def test_what_cannot_be_compared_is_one_clear_line(
     port: str, options: dict[str, Any], said: str
 ) -> None:
@@ -277,8 +301,12 @@ def test_recorded_scripts_are_compared(tmp_path: Path) -> None:
     for text in (TORCH_SCRIPT, MS_SCRIPT):
         done = subprocess.run(
             [sys.executable, "-c", text.format(here=str(HERE))],
-            cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False,
-        )  # fmt: skip
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
     # MindSpore first: the names are PyTorch's all the same.
     found = compare_traces(tmp_path / "ms-trace", tmp_path / "torch-trace")

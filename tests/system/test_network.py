@@ -1,4 +1,4 @@
-"""A network that is one: namespaces as machines, whose links have a rate and whose bytes count."""
+"""A real network of namespaces as machines, whose links have a rate and whose bytes are counted."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import pytest
 from conformance.backends import require
 from running import TINY, bed, netbed
 
-from dualml.aggregation import strategy
+from dualml.parallel.aggregation import strategy
 
 pytestmark = pytest.mark.system
 MB = 10**6
-#: As netbed's tables have it: Ethernet, IP and TCP with time stamps.
+#: Header bytes as in netbed's tables: Ethernet, IP and TCP with time stamps.
 HEADERS = 66
 SERVER = "import socket, sys; s = socket.create_server((sys.argv[1], 5000)); c = s.accept()[0]\n"
 SERVER += "for n in eval(sys.argv[2]):\n"
@@ -32,12 +32,13 @@ CLIENT += "    print(time.perf_counter() - t)"
 
 
 def namespaces() -> str:
-    return subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, timeout=20,
-                          check=True).stdout  # fmt: skip
+    return subprocess.run(
+        ["ip", "netns", "list"], capture_output=True, text=True, timeout=20, check=True
+    ).stdout
 
 
 def transfer(to: Any, by: Any, sizes: list[int]) -> list[float]:
-    """Seconds until messages of these sizes were answered, one after the other."""
+    """Return the seconds until messages of these sizes were answered, one after the other."""
     words = ["-c", SERVER, to.address, str(sizes)]
     server = subprocess.Popen(to.command(sys.executable, *words))
     client = by.command(sys.executable, "-c", CLIENT, to.address, str(sizes))
@@ -79,8 +80,9 @@ def test_nothing_is_left_of_a_bed(how: str, tmp_path: Path) -> None:
         "    print(nodes[0].namespace, sleeper.pid, flush=True)\n"
         f"    {'1 / 0' if how == 'error' else 'time.sleep(60)'}\n"
     )
-    owner = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True,
-                             stderr=subprocess.DEVNULL)  # fmt: skip
+    owner = subprocess.Popen(
+        [sys.executable, str(script)], stdout=subprocess.PIPE, text=True, stderr=subprocess.DEVNULL
+    )
     assert owner.stdout is not None
     name, sleeper = owner.stdout.readline().split()
     assert name.startswith(f"dualml-{owner.pid}-")
@@ -113,15 +115,24 @@ def test_a_living_owners_bed_is_left_alone() -> None:
 
 
 def micro(nodes: list[Any], folder: Path, names: list[str], ranks: int) -> dict[str, Any]:
-    """Rows of a micro-benchmark by strategy, 1 MB."""
+    """Return the rows of a micro-benchmark by strategy, for 1 MB."""
     lab = folder / "lab.toml"
     lab.write_text(
         TINY.partition("[arms")[0]
         + f'[arms.micro]\nkind = "collectives"\nworld_size = {len(nodes) * ranks}\n'
         f"sizes = [1048576]\nstrategies = {json.dumps(names)}\nseconds = 0.2\n"
     )
-    words = [lab, "--backend", "torch", "--out", folder / "out", "--threads", 1, "--no-report",
-             "--no-find"]  # fmt: skip
+    words = [
+        lab,
+        "--backend",
+        "torch",
+        "--out",
+        folder / "out",
+        "--threads",
+        1,
+        "--no-report",
+        "--no-find",
+    ]
     netbed.dualml_run(nodes, words, folder, ranks=ranks, limit=200)
     (path,) = (folder / "out").glob("trials/*/*/*/collectives.json")
     record = json.loads(path.read_text())
@@ -130,21 +141,23 @@ def micro(nodes: list[Any], folder: Path, names: list[str], ranks: int) -> dict[
 
 
 def test_the_wire_sees_what_is_counted_and_two_levels_beat_a_ring(tmp_path: Path) -> None:
-    """Two nodes of two ranks: hierarchical sends S out of a node, the ring 1.5 S."""
+    """With two nodes of two ranks, hierarchical sends S out of a node, the ring 1.5 S."""
     require("torch")
     with bed(100, 100) as nodes:
         rows = micro(nodes, tmp_path, ["ring", "hierarchical"], ranks=2)
     elements = 1048576 // 4
     for name, row in rows.items():
-        way = strategy(name).on_nodes(2).schedule(4)
-        sent = [way.sent(r, elements)[1] * 4 for r in range(4)]
+        way = strategy(name).for_nodes(2).schedule(4)
+        sent = [way.sent_volume(r, elements)[1] * 4 for r in range(4)]
         assert [t["bytes_sent"] for t in row["traffic"]] == sent
         for node, port in enumerate(row["ports"][::2]):
             leaving = sum(
-                4 * (b - a) for step in way.steps for t in step
+                4 * (b - a)
+                for step in way.steps
+                for t in step
                 for a, b in [way.span(t, elements)]
                 if t.source // 2 == node != t.target // 2
-            )  # fmt: skip
+            )
             payload = port["bytes_sent"] - HEADERS * port["packets_sent"]
             assert leaving <= payload, (name, node)
             assert port["bytes_sent"] <= 1.03 * leaving, (name, node)

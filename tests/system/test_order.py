@@ -1,4 +1,4 @@
-"""Trials do not see one another: the order of the arms changes no byte of a result."""
+"""Trials are independent: the order of the arms changes no byte of a result."""
 
 from __future__ import annotations
 

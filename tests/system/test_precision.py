@@ -1,4 +1,4 @@
-"""Lower precisions as a user asks for them, on both frameworks and the referee."""
+"""Low precisions as a user requests them, on both frameworks and the reference."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ precision = "fp16"
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     require("torch")
     require("mindspore")
     folder = tmp_path_factory.mktemp("precision")
@@ -66,15 +66,15 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return {**json.loads(done.stdout), "folder": out}
 
 
-def test_backends_agree_in_both_types(ran: dict[str, Any]) -> None:
-    verdicts = {(c["arm"], c["a"], c["b"]): c["verdict"] for c in ran["parity"]}
+def test_backends_agree_in_both_types(finished_run: dict[str, Any]) -> None:
+    verdicts = {(c["arm"], c["a"], c["b"]): c["verdict"] for c in finished_run["parity"]}
     for arm in ("bf16", "fp16", "by-layer", "inside"):
         assert {v for key, v in verdicts.items() if key[0] == arm} == {"equal"}
     assert verdicts["native", "torch", "mindspore"] == "equal"
 
 
-def test_ranks_agree_with_one(ran: dict[str, Any]) -> None:
-    serial = json.loads((Path(ran["folder"]) / "parity.json").read_text())["serial"]
+def test_ranks_agree_with_one(finished_run: dict[str, Any]) -> None:
+    serial = json.loads((Path(finished_run["folder"]) / "parity.json").read_text())["serial"]
     found = {(c["arm"], c["against"], c["backend"], c["verdict"]) for c in serial}
     assert found == {
         *(("native", "fp16", name, "equal") for name in ("torch", "mindspore")),
@@ -83,8 +83,8 @@ def test_ranks_agree_with_one(ran: dict[str, Any]) -> None:
     }
 
 
-def test_it_is_said_how_numbers_are_held(ran: dict[str, Any]) -> None:
-    how = {(t["arm"], t["backend"]): t["how"].get("precision") for t in ran["trials"]}
+def test_it_is_said_how_numbers_are_held(finished_run: dict[str, Any]) -> None:
+    how = {(t["arm"], t["backend"]): t["how"].get("precision") for t in finished_run["trials"]}
     assert how["bf16", "torch"] == "native: torch.bfloat16"
     assert how["bf16", "mindspore"].startswith("composed: ")
     assert how["fp16", "mindspore"] == "native: Float16"

@@ -1,7 +1,7 @@
-"""What becomes of a run when one of its ranks is killed, stopped, errs or hangs, or its owner goes.
+"""The outcome of a run whose rank is killed, stopped, fails or hangs, or whose owner disappears.
 
-Each run here has an arm for every misfortune: a trial that fails does not keep those after it from
-running, so one run shows many.
+Each run has one arm per failure: a failed trial does not prevent the later ones, so one run shows
+many.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 from conformance.backends import require
-from running import Run, dualml, trials
+from running import LaunchedRun, dualml, trials
 
 pytestmark = pytest.mark.system
 FRAMEWORKS = ["torch", "mindspore"]
@@ -47,9 +47,9 @@ def lab(folder: Path, arms: list[str], size: int = 2, updates: int = 200, limits
     return path
 
 
-#: Arm → the signal, the rank that gets it, and when: before the ranks have met, in the middle of
-#: the updates, or when these are done. An arm without is left in peace. Between them the backends
-#: have every pair of signal and moment.
+#: Arm → signal, rank that receives it, and moment: before the rendezvous, during the updates, or
+#: after them. Other arms are not disturbed. The backends together cover every pair of signal and
+#: moment.
 MISFORTUNES = {
     "torch": {
         "start-kill-1": (signal.SIGKILL, 1, "start"),
@@ -75,7 +75,9 @@ def test_a_rank_that_is_killed_or_stopped_fails_its_trial_alone(
     out = tmp_path / "out"
     words = ["--backend", backend, "--out", out, "--no-report"]
     took = {}
-    with Run(dualml("run", lab(tmp_path, list(MISFORTUNES[backend])), *words), tmp_path) as run:
+    with LaunchedRun(
+        dualml("run", lab(tmp_path, list(MISFORTUNES[backend])), *words), tmp_path
+    ) as run:
         for arm, misfortune in MISFORTUNES[backend].items():
             place = out / "trials" / arm / backend / "seed0"
             if misfortune is None:
@@ -106,7 +108,7 @@ def test_a_rank_that_is_killed_or_stopped_fails_its_trial_alone(
     record_property("seconds", took)
     print(backend, took)
     assert max(took.values()) < WITHIN_S, took
-    with Run(dualml("run", "--resume", out, "--no-report"), tmp_path) as again:
+    with LaunchedRun(dualml("run", "--resume", out, "--no-report"), tmp_path) as again:
         assert again.end() == 0, again.text()
     assert {t["status"] for t in trials(out).values()} == {"ok"}
 
@@ -118,18 +120,18 @@ def size_of(path: Path) -> int:
         return 0
 
 
-#: Read by every worker before it begins: what goes wrong in which arm on which rank.
+#: Read by every worker at its start: the failure of each arm, and its rank.
 PLANTED = """
 import os, sys
 words = sys.orig_argv
-if "dualml.worker.main" in words:
+if "dualml.runner.worker.main" in words:
     import time
-    import dualml.store.plan as saved
-    from dualml.worker.trial import Trial
-    at = words.index("dualml.worker.main")
+    import dualml.experiment.store.plan as saved
+    from dualml.runner.worker.trial import TrialRunner
+    at = words.index("dualml.runner.worker.main")
     rank, begun = words[at + 1], words[at + 2].split(os.sep)[-3]
     faults = dict(word.split("=") for word in os.environ["DUALML_TEST_FAULTS"].split(","))
-    write_losses, hash_of = Trial.write_losses, saved.hash_of
+    write_losses, hash_parts = TrialRunner.write_losses, saved.hash_parts
 
     def planted(self, records, first, last):
         fault = faults.get(f"{self.arm_name}:{rank}")
@@ -141,9 +143,9 @@ if "dualml.worker.main" in words:
 
     def other(parts):
         changed = faults.get(f"{begun}:{rank}") == "plan"
-        return hash_of({**parts, "order": "0" * 64} if changed else parts)
+        return hash_parts({**parts, "order": "0" * 64} if changed else parts)
 
-    Trial.write_losses, saved.hash_of = planted, other
+    TrialRunner.write_losses, saved.hash_parts = planted, other
 """
 
 
@@ -163,7 +165,7 @@ def test_the_rank_at_fault_is_named_not_those_that_waited_for_it(
     out = tmp_path / "out"
     file = lab(tmp_path, ["errs", "hangs", "strays"], 3, 30, ", silence = 12")
     words = ["--backend", backend, "--out", out, "--no-report"]
-    with Run(dualml("run", file, *words), tmp_path, env) as run:
+    with LaunchedRun(dualml("run", file, *words), tmp_path, env) as run:
         assert run.end(200) == 1, run.text()
     told = {arm: (t["status"], t["reason"]) for arm, t in trials(out).items()}
     assert told["errs"] == ("failed", "rank 2: ValueError: a planted error")
@@ -185,13 +187,14 @@ def test_the_rank_at_fault_is_named_not_those_that_waited_for_it(
 def test_ranks_go_with_their_owner_and_the_run_goes_on(
     backend: str, signs: list[signal.Signals], tmp_path: Path
 ) -> None:
-    """First interrupted, then resumed and its owner killed while a rank is stopped, then ended."""
+    """A run survives three events: interruption, then (resumed, with a stopped rank) the kill of
+    its owner, then its end."""
     require(backend)
     out = tmp_path / "out"
     records = out / "trials/only" / backend / "seed0/rank0.jsonl"
     file = lab(tmp_path, ["only"], updates=1000)
     words = ["--backend", backend, "--out", out, "--no-report"]
-    with Run(dualml("run", file, *words), tmp_path) as run:
+    with LaunchedRun(dualml("run", file, *words), tmp_path) as run:
         run.wait_for(lambda: size_of(records) > 3000)
         begin = time.monotonic()
         for sign in signs:
@@ -203,15 +206,15 @@ def test_ranks_go_with_their_owner_and_the_run_goes_on(
         assert "Traceback" not in run.text()
     assert trials(out)["only"]["status"] == "interrupted"
     before = records.stat().st_mtime_ns
-    with Run(dualml("run", "--resume", out, "--no-report"), tmp_path) as again:
+    with LaunchedRun(dualml("run", "--resume", out, "--no-report"), tmp_path) as again:
         again.wait_for(lambda: records.stat().st_mtime_ns != before)
         stopped = again.rank(1)
         assert stopped is not None
         stopped.send_signal(signal.SIGSTOP)
         again.process.send_signal(signal.SIGKILL)
         again.process.wait(timeout=5)
-        again.nothing_left(WITHIN_S)
-    with Run(dualml("run", "--resume", out, "--no-report"), tmp_path) as last:
+        again.assert_nothing_left(WITHIN_S)
+    with LaunchedRun(dualml("run", "--resume", out, "--no-report"), tmp_path) as last:
         assert last.end() == 0, last.text()
     assert trials(out)["only"]["status"] == "ok"
     lines = [json.loads(line) for line in records.read_text().splitlines()]

@@ -1,4 +1,4 @@
-"""What the README shows works as it stands there, in both languages."""
+"""The commands in the README work as printed, in both languages."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ def test_the_ten_lines_train(framework: str, page: str) -> None:
     script = (
         f"{head}{FEED[framework]}{TELL[framework]}\nfor x, y in batches:{loop}{TELL[framework]}"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
-                          timeout=120, check=False)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr
     before, after = done.stdout.split()[-2:]
     assert before != after

@@ -1,4 +1,5 @@
-"""Jobs in a real Slurm: a controller and two nodes on this machine, with settings of their own."""
+"""Jobs in a real Slurm: a controller and two nodes on this machine, with a private
+configuration."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ def program(name: str) -> str | None:
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Variables by which Slurm's commands find it."""
+    """Return the variables by which Slurm's commands find the controller."""
     if missing := [name for name in PROGRAMS if program(name) is None]:
         pytest.skip(f"Slurm is not installed: no {', '.join(missing)} (Debian: slurm-wlm, munge)")
     if os.geteuid():
@@ -86,9 +87,16 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
         given, nothing = [str(word) for word in words], subprocess.DEVNULL
         started.append(subprocess.Popen(given, env=env, stdin=nothing, stdout=log, stderr=log))
 
-    munged = [program("munged"), "--foreground", "--force", f"--key-file={key}",
-              f"--socket={folder}/munge.socket", f"--pid-file={folder}/munge.pid",
-              f"--log-file={folder}/munge.log", f"--seed-file={folder}/munge.seed"]  # fmt: skip
+    munged = [
+        program("munged"),
+        "--foreground",
+        "--force",
+        f"--key-file={key}",
+        f"--socket={folder}/munge.socket",
+        f"--pid-file={folder}/munge.pid",
+        f"--log-file={folder}/munge.log",
+        f"--seed-file={folder}/munge.seed",
+    ]
     su = ["runuser", "-u", account, "--"] if account != "root" else []
     try:
         start(*su, *munged)
@@ -99,8 +107,9 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 
         def idle() -> bool:
             words = ["sinfo", "--noheader", "--format=%D %T"]
-            done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=20,
-                                  check=False)  # fmt: skip
+            done = subprocess.run(
+                words, env=env, capture_output=True, text=True, timeout=20, check=False
+            )
             return "2 idle" in done.stdout
 
         wait(idle, 60, folder)
@@ -120,7 +129,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 
 
 def steps(config: Path) -> list[psutil.Process]:
-    """What the nodes have started, a process for each step and its tasks."""
+    """Return what the nodes have started: a process for each step, and its tasks."""
     found, begin = [], config.stat().st_mtime
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -145,7 +154,7 @@ def wait(condition: Callable[[], Any], seconds: float, folder: Path) -> Any:
 def queue(
     slurm: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Any]:
-    """Commands in a folder of their own; what one prints as JSON."""
+    """Return a function that runs commands in a private folder and returns their JSON output."""
     for name, value in {
         **slurm,
         "DUALML_JOBS": str(tmp_path / "jobs"),
@@ -156,8 +165,9 @@ def queue(
 
     def run(*words: object) -> Any:
         command = dualml(words[0], "--json", *words[1:])
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120,
-                              check=False)  # fmt: skip
+        done = subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+        )
         return json.loads(done.stdout) if done.returncode == 0 else done.stderr
 
     return run
@@ -181,13 +191,19 @@ def test_ranks_on_two_nodes(queue: Callable[..., Any], tmp_path: Path) -> None:
     (trial,) = trials(Path(told["out"])).values()
     assert (trial["status"], trial["world_size"]) == ("ok", 2)
     assert "rank 1 of 2 is part of the run" in (tmp_path / "jobs/1/log").read_text()
-    assert not [p for p in (tmp_path / "jobs").rglob("*") if p.is_file() and b"DUALML_TOKEN" in
-                p.read_bytes()]  # fmt: skip
-    alone = dualml("run", "lab.toml", "--backend", "torch", "--arm", "ring", "--no-report",
-                   "--out", "alone")  # fmt: skip
+    assert not [
+        p
+        for p in (tmp_path / "jobs").rglob("*")
+        if p.is_file() and b"DUALML_TOKEN" in p.read_bytes()
+    ]
+    alone = dualml(
+        "run", "lab.toml", "--backend", "torch", "--arm", "ring", "--no-report", "--out", "alone"
+    )
     subprocess.run(alone, cwd=tmp_path, check=True, capture_output=True, timeout=120)
-    mine, whole = losses(Path(told["out"]), "ring", "torch"), losses(tmp_path / "alone", "ring",
-                                                                     "torch")  # fmt: skip
+    mine, whole = (
+        losses(Path(told["out"]), "ring", "torch"),
+        losses(tmp_path / "alone", "ring", "torch"),
+    )
     assert mine == pytest.approx(whole, rel=1e-6)
 
 
@@ -231,8 +247,8 @@ print("on node", os.environ["SLURM_NODEID"], "local rank", os.environ["LOCAL_RAN
 COMMAND = ["submit", "--on", "slurm", "--nodes", 2, "--workers", 2]
 
 
-def ended(queue: Callable[..., Any], number: int, folder: Path) -> Any:
-    """How a job stands when it has ended."""
+def wait_for_end(queue: Callable[..., Any], number: int, folder: Path) -> Any:
+    """Wait until a job has ended and return its status."""
     wait(lambda: status(queue, number) not in ("queued", "running"), 180, folder)
     return queue("status", number)
 
@@ -241,13 +257,16 @@ def test_a_command_on_two_nodes(queue: Callable[..., Any], tmp_path: Path) -> No
     (tmp_path / "run.py").write_text(MEET)
     told = queue(*COMMAND, "--name", "meeting", "--", sys.executable, "run.py")
     assert told["name"] == "meeting", told
-    row = ended(queue, 1, tmp_path)
+    row = wait_for_end(queue, 1, tmp_path)
     assert (row["status"], row["reason"]) == ("ok", None), (tmp_path / "jobs/1/log").read_text()
     logs = [queue("logs", "meeting", "--rank", rank)["lines"] for rank in (0, 1)]
     assert logs == [["heard of [1]", "on node 0 local rank 0"], ["on node 1 local rank 0"]]
     assert [(end["rank"], end["code"]) for end in row["ends"]] == [(0, 0), (1, 0)]
-    assert not [p for p in (tmp_path / "jobs").rglob("*") if p.is_file() and b"DUALML_TOKEN" in
-                p.read_bytes()]  # fmt: skip
+    assert not [
+        p
+        for p in (tmp_path / "jobs").rglob("*")
+        if p.is_file() and b"DUALML_TOKEN" in p.read_bytes()
+    ]
 
 
 def test_a_command_whose_workers_fail_or_ignore_their_rank(
@@ -257,11 +276,11 @@ def test_a_command_whose_workers_fail_or_ignore_their_rank(
     queue(*COMMAND, "--", sys.executable, "same.py")
     code = "import os, sys, time; sys.exit(7) if os.environ['RANK'] == '1' else time.sleep(600)"
     queue(*COMMAND, "--", sys.executable, "-c", code)
-    row = ended(queue, 1, tmp_path)
+    row = wait_for_end(queue, 1, tmp_path)
     assert row["status"] == "ok"
     assert "the script seems to ignore its rank" in row["reason"]
     begin = time.monotonic()
-    row = ended(queue, 2, tmp_path)
+    row = wait_for_end(queue, 2, tmp_path)
     assert time.monotonic() - begin < 120
     assert (row["status"], row["code"]) == ("failed", 7)
     assert row["reason"] == "worker 1 ended with exit code 7"
@@ -275,7 +294,7 @@ def test_a_worker_that_left_no_record_is_named(queue: Callable[..., Any], tmp_pa
         "import os, time\nif os.environ['RANK'] == '1': os.kill(os.getppid(), 9)\ntime.sleep(600)"
     )
     queue(*COMMAND, "--", sys.executable, "-c", code)
-    row = ended(queue, 1, tmp_path)
+    row = wait_for_end(queue, 1, tmp_path)
     assert (row["status"], row["code"]) == ("failed", 128 + 9)
     assert "left no record of how they ended: 1;" in row["reason"]
 
@@ -289,20 +308,22 @@ def test_a_job_that_waits_for_too_long_and_one_that_is_stopped(
     wait(lambda: status(queue, 1) == "running", 60, tmp_path)
     wait(lambda: len(marked(mark)) == 2, 60, tmp_path)
     queue(*COMMAND, "--time", "1", "--wait-at-most", 1, "--", sys.executable, "-c", "1")
-    row = ended(queue, 2, tmp_path)
+    row = wait_for_end(queue, 2, tmp_path)
     assert (row["status"], row["reason"]) == (
-        "stopped", "waited for longer than 1 s (--wait-at-most)")  # fmt: skip
+        "stopped",
+        "waited for longer than 1 s (--wait-at-most)",
+    )
     assert queue("stop", 1)["status"] == "stopped"
     wait(lambda: not marked(mark), 60, tmp_path)
 
 
 def marked(mark: str) -> list[psutil.Process]:
-    """Workers that have a word of a test on their command line."""
+    """Return the workers with a word of a test on their command line."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             found += [process] if process.cmdline()[-1:] == [mark] else []
-    return [process for process in found if "dualml.jobs.workers" not in process.cmdline()]
+    return [process for process in found if "dualml.runner.jobs.workers" not in process.cmdline()]
 
 
 def test_what_slurm_refuses_is_said_in_its_words(queue: Callable[..., Any], tmp_path: Path) -> None:
@@ -321,7 +342,8 @@ def test_without_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DUALML_JOBS", str(tmp_path / "jobs"))
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / "lab.toml").write_text(TOML)
-    done = subprocess.run(dualml(*RUN), cwd=tmp_path, capture_output=True, text=True, timeout=60,
-                          check=False)  # fmt: skip
+    done = subprocess.run(
+        dualml(*RUN), cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 2
     assert "there is no sbatch on this machine" in done.stderr

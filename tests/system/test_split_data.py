@@ -1,4 +1,4 @@
-"""Ranks that are processes read of the data what their stages take."""
+"""Ranks that are processes read only the data that their stages need."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ X, Y = (60 + 20) * 784 * 4, (60 + 20) * 8
 
 
 def test_bytes_that_each_process_has_read(tmp_path: Path) -> None:
-    """One process after the other has two arms: what it read for the first it does not show to the
-    second."""
+    """Reads are counted per arm: one process runs two arms, and the second does not see the first
+    one's reads."""
     lab = tmp_path / "tiny-data.toml"
     lab.write_text(TOML)
     words = ["run", str(lab), "--backend", "both", "--out", str(tmp_path / "out")]

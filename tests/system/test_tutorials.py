@@ -1,4 +1,4 @@
-"""The tutorials to the letter: each page is followed from top to bottom in an empty folder."""
+"""The tutorials, followed to the letter, page by page from top to bottom, in an empty folder."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ NEEDS = {
     "write-a-strategy": ("torch",),
     "run-on-a-cluster": ("torch",),
 }
-#: What of a copy of the repository is in the reader's folder.
+#: Parts of the repository that a page needs in the reader's folder.
 THERE = {"write-a-strategy": ("dualml", "dualml_torch")}
-#: Where else the tests do what these pages do.
+#: Other tests that do what these pages do.
 ELSEWHERE = {
     "first-lab": "test_lab1 runs the same lab",
     "run-on-a-cluster": "test_machines starts, kills and resumes ranks in the same way",
 }
-#: What takes long on a page, and the same with less of it.
+#: Slow commands of a page, and faster replacements.
 LESS = {
     "find-a-difference": {"dualml find wrong\n": ""},  # the run has looked already
     "first-lab": {
@@ -52,7 +52,7 @@ NOT_RUN = re.compile(r"<!-- not run: .+ -->\n```.*?^```$", re.M | re.S)
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 FILE = re.compile(r"# ([\w./-]+\.\w+)\n")
 NUMBER = re.compile(r"\d(?:[\d.,:]*\d)?(?:e[+-]?\d+|×10[⁻⁰-⁹¹²³]+)?|\binf\b")
-#: How far a run has come, as fast as the machine is.
+#: Progress lines, whose number depends on the machine's speed.
 PROGRESS = re.compile(
     r"^(?:\S+ · \S+ · (?:seed|种子)|other processes|looking for|其他进程|正在查找).*\n", re.M
 )
@@ -60,12 +60,12 @@ GONE_ON = ("cd ", "export ")
 
 
 def bare(text: str) -> str:
-    """Without white space, as a terminal breaks lines where it likes, and without numbers."""
+    """Return text without white space (terminals wrap lines) and without numbers."""
     return re.sub(r"[\s…]", "", NUMBER.sub("#", text))
 
 
-def missing(shown: str, output: str) -> str:
-    """The first piece of what a page shows, between two `…`, that does not come in turn."""
+def missing_piece(shown: str, output: str) -> str:
+    """Return the first piece of a page's output, between two `…`, that does not appear in order."""
     rest = bare(PROGRESS.sub("", output))
     for piece in filter(None, map(bare, shown.split("…"))):
         if piece not in rest:
@@ -76,7 +76,8 @@ def missing(shown: str, output: str) -> str:
 
 @dataclass
 class Reader:
-    """Somebody who writes the files of a page, changes them, runs its commands and compares."""
+    """A reader who writes the files of a page, edits them, runs its commands and compares the
+    output."""
 
     folder: Path
     less: dict[str, str]
@@ -84,7 +85,7 @@ class Reader:
     output: str = ""
 
     def follow(self, page: str) -> Iterator[str]:
-        """What is not as the page says."""
+        """Follow the page and return what differs from it."""
         for kind, text in BLOCK.findall(NOT_RUN.sub("", page)):
             if named := FILE.match(text):
                 path = self.folder / named[1]
@@ -94,7 +95,7 @@ class Reader:
                 self.change(text)
             elif kind == "bash":
                 self.run(text)
-            elif not kind and (piece := missing(text, self.output)):
+            elif not kind and (piece := missing_piece(text, self.output)):
                 yield f"not printed: {piece}\n{self.output}"
 
     def change(self, text: str) -> None:
@@ -110,10 +111,15 @@ class Reader:
             text = text.replace(long, short)
         path = f"{self.folder}/.bin:{os.environ['PATH']}"
         with subprocess.Popen(
-            ["bash", "-c", self.before + text], cwd=self.folder, text=True, start_new_session=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            ["bash", "-c", self.before + text],
+            cwd=self.folder,
+            text=True,
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             env={**os.environ, "PATH": path, "COLUMNS": "200"},
-        ) as shell:  # fmt: skip
+        ) as shell:
             try:
                 self.output, _ = shell.communicate(timeout=200)
             finally:
@@ -124,7 +130,7 @@ class Reader:
 
 
 def commands(folder: Path) -> None:
-    """The words of a shell where this Python and its packages are installed."""
+    """Write the commands ``python``, ``dualml`` and ``pytest`` of this Python into a folder."""
     place = folder / ".bin"
     place.mkdir()
     for name, words in {"python": "", "dualml": "-P -m dualml", "pytest": "-P -m pytest"}.items():
@@ -174,5 +180,5 @@ def test_a_reader_notices_what_is_not_as_the_page_says(tmp_path: Path) -> None:
     change = "```diff\n--- a.py\n-print(1, 'one')\n+print('two')\n```\n"
     again = "```bash\npython a.py\n```\n```\ntwo\n```\n"
     assert not list(Reader(tmp_path, {}).follow(page.format("one") + change + again))
-    assert not missing("a … c", "a b c")
-    assert missing("c … a", "a b c") == "a"
+    assert not missing_piece("a … c", "a b c")
+    assert missing_piece("c … a", "a b c") == "a"

@@ -1,4 +1,4 @@
-"""The worked examples do what their page says: verdicts, places, causes and repairs."""
+"""The worked examples do what their page says: verdicts, locations, causes and fixes."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ pytestmark = [
 ]
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = (DOCS / "worked-examples.md").read_text("utf-8")
-#: As the page has them, one example after the other: repairs (and one mistake), and commands.
+#: The page's repairs (and one mistake) and commands, one example after the other.
 CHANGES = re.findall(r"```diff\n- *(.*)\n\+ *(.*)\n```", PAGE)
 COMPARE = re.findall(r"^dualml (compare .*)$", PAGE, re.M)
 AT_ONCE = 2
 
 
 def short(command: str, steps: int) -> str:
-    """Fewer updates than on the page, where they say as much."""
+    """Return the script with fewer updates than on the page, where the result is the same."""
     return re.sub(r"--steps \d+", f"--steps {steps}", command)
 
 
-def ran(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run_python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,
@@ -47,8 +47,8 @@ def ran(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-class Said:
-    """What `dualml compare` printed: the verdict, the paragraph, phase → distance and ratio."""
+class CompareOutput:
+    """The output of `dualml compare`: verdict, paragraph, and phase → distance and ratio."""
 
     def __init__(self, done: subprocess.CompletedProcess[str]) -> None:
         self.paragraph, _, *rows = done.stdout.splitlines()
@@ -59,8 +59,8 @@ class Said:
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What every command of both examples says, run in copies of their folders."""
+def command_results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Run every command of both examples in copies of their folders and return the outputs."""
     assert (len(CHANGES), len(COMPARE)) == (4, 2)
     made = tmp_path_factory.mktemp("examples")
     jobs: dict[str, tuple[Path, list[str]]] = {}
@@ -82,16 +82,16 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         before = stage(f"port {number}", before or source, change, command)
     right = made / "batch"
     shutil.copytree(DOCS / "examples" / "rounding_only", right)
-    assert ran(right, "batch.py").returncode == 0
+    assert run_python(right, "batch.py").returncode == 0
     stage("rounding", right, None, short(COMPARE[1], 2))
     stage("mistake", right, CHANGES[3], short(COMPARE[1], 1))
     jobs |= {f"net_{side}": (right, [f"net_{side}.py"]) for side in ("torch", "ms")}
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        done = list(pool.map(lambda job: ran(job[0], *job[1]), jobs.values()))
+        done = list(pool.map(lambda job: run_python(job[0], *job[1]), jobs.values()))
     told: dict[str, Any] = {}
     for name, one in zip(jobs, done, strict=True):
         assert one.returncode in (0, 3), one.stderr
-        told[name] = one.stdout.splitlines() if name.startswith("net_") else Said(one)
+        told[name] = one.stdout.splitlines() if name.startswith("net_") else CompareOutput(one)
     return told
 
 
@@ -119,9 +119,9 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     ],
 )
 def test_the_wrong_port_is_wrong_where_the_page_says(
-    found: dict[str, Any], number: int, place: str, entry: str, cause: str
+    command_results: dict[str, Any], number: int, place: str, entry: str, cause: str
 ) -> None:
-    told = found[f"port {number}"]
+    told = command_results[f"port {number}"]
     assert (told.verdict, told.code) == ("different", 3)
     shown = " ".join(PAGE.split())
     for words in (f"different: first at step 1, {place}", cause):
@@ -130,30 +130,34 @@ def test_the_wrong_port_is_wrong_where_the_page_says(
     assert f"dualml diffs {entry}" in PAGE
 
 
-def test_the_wrong_epsilon_leaves_the_loss_inside(found: dict[str, Any]) -> None:
-    ratio = found["port 1"].ratio
+def test_the_wrong_epsilon_leaves_the_loss_inside(command_results: dict[str, Any]) -> None:
+    ratio = command_results["port 1"].ratio
     assert ratio["loss"] < 10 < ratio["forward"]
 
 
-def test_the_wrong_momentum_is_in_the_state_alone(found: dict[str, Any]) -> None:
-    assert [phase for phase, far in found["port 2"].ratio.items() if far > 10] == ["state"]
+def test_the_wrong_momentum_is_in_the_state_alone(command_results: dict[str, Any]) -> None:
+    assert [phase for phase, far in command_results["port 2"].ratio.items() if far > 10] == [
+        "state"
+    ]
 
 
-def test_the_repaired_port_is_equal(found: dict[str, Any]) -> None:
-    assert (found["port 3"].verdict, found["port 3"].code) == ("equal", 0)
+def test_the_repaired_port_is_equal(command_results: dict[str, Any]) -> None:
+    assert (command_results["port 3"].verdict, command_results["port 3"].code) == ("equal", 0)
 
 
-def test_losses_that_differ_in_their_last_digits_are_equal(found: dict[str, Any]) -> None:
-    a, b = ([float(line.split()[-1]) for line in found[f"net_{x}"]] for x in ("torch", "ms"))
+def test_losses_that_differ_in_their_last_digits_are_equal(command_results: dict[str, Any]) -> None:
+    a, b = (
+        [float(line.split()[-1]) for line in command_results[f"net_{x}"]] for x in ("torch", "ms")
+    )
     assert len(a) == len(b) == 4
     assert a != b
     assert a == pytest.approx(b, rel=1e-4)
-    assert found["rounding"].verdict == "equal"
+    assert command_results["rounding"].verdict == "equal"
 
 
-def test_no_fixed_tolerance_does_for_both(found: dict[str, Any]) -> None:
-    assert min(found["rounding"].distance.values()) > 1e-7
-    mistake = found["mistake"]
+def test_no_fixed_tolerance_does_for_both(command_results: dict[str, Any]) -> None:
+    assert min(command_results["rounding"].distance.values()) > 1e-7
+    mistake = command_results["mistake"]
     assert "different: first at step 1, forward, layer norm1" in mistake.paragraph
     assert max(mistake.distance.values()) < 1e-3
 

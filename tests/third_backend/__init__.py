@@ -1,17 +1,18 @@
-"""A third framework, as a package outside of dualml would add it: NumPy in single precision with
-automatic differentiation, ranks that are processes and talk over sockets.
+"""A third backend, packaged as an outside project would: float32 NumPy with automatic
+differentiation, and ranks that are processes connected by sockets.
 
-It shares nothing with the referee but NumPy, and stands in the tests so that the boundary is met by
-somebody who has seen nothing else. It trains, observes, divides, joins and stages; the rest of the
-abilities it leaves out.
+It shares nothing with the reference but NumPy. It tests the backend interface with an
+implementation that knows nothing about dualml's own backends. It implements training,
+activation capture, gradient access, process groups and pipeline stages; all other capabilities
+are left out.
 """
 
 from dualml.backend import BackendInfo
-from dualml.machine import thread_variables
+from dualml.common.machine import thread_variables
 
 
 def info() -> BackendInfo:
-    """Entry point of the group ``dualml.backends``."""
+    """Return the backend's description: the entry point of the group ``dualml.backends``."""
     return BackendInfo(
         name="single",
         framework="numpy",

@@ -1,4 +1,4 @@
-"""The backend: NumPy in single precision on the CPU."""
+"""The `Backend` class: float32 NumPy on the CPU."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from dualml.backend import Backend, Grouping, Recipe, Segment, Staging
-from dualml.communicator import Communicator, Place
+from dualml.algorithms.communicator import Communicator, RankContext
+from dualml.backend import Backend, PipelineStages, ProcessGroups, Segment, TrainingSpec
 from third_backend.communicator import connect
 from third_backend.stage import SingleStage
 from third_backend.training import SingleTraining
 
 
-class SingleBackend(Backend, Grouping, Staging):
-    """See `dualml.backend.Backend`."""
+class SingleBackend(Backend, ProcessGroups, PipelineStages):
+    """A float32 NumPy backend that implements `dualml.backend.Backend`, process groups and pipeline
+    stages."""
 
     name = "single"
     dtype = "float32"
@@ -33,19 +34,19 @@ class SingleBackend(Backend, Grouping, Staging):
             "dtype": self.dtype,
         }
 
-    def training(self, recipe: Recipe) -> SingleTraining:
+    def training(self, recipe: TrainingSpec) -> SingleTraining:
         return SingleTraining(recipe)
 
     def stage(
-        self, segments: Sequence[Segment], recipe: Recipe, *, first: bool, last: bool
+        self, segments: Sequence[Segment], recipe: TrainingSpec, *, first: bool, last: bool
     ) -> SingleStage:
         return SingleStage(segments, recipe, first=first)
 
-    def connect(self, place: Place) -> Communicator:
+    def connect(self, place: RankContext) -> Communicator:
         return connect(place)
 
-    def read(self, losses: Sequence[Any]) -> np.ndarray:
+    def materialize_losses(self, losses: Sequence[Any]) -> np.ndarray:
         return np.array(losses, np.float64)
 
     def synchronize(self) -> None:
-        """NumPy computes at once."""
+        """Do nothing: NumPy computes synchronously."""

@@ -1,4 +1,4 @@
-"""Ranks that are processes of one machine and talk over sockets."""
+"""A communicator between processes of one machine, over sockets."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dualml.communicator import Communicator, How, Place
-from dualml.communicator.place import exchange_notes
-from dualml.errors import CommunicationError
+from dualml.algorithms.communicator import Communicator, Implementation, RankContext
+from dualml.algorithms.communicator.rendezvous import all_gather_via_store
+from dualml.common.errors import CommunicationError
 
 OPS = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 
 
-class Line:
-    """The connection to another rank; a thread of its own sends, so that nobody waits to send."""
+class PeerConnection:
+    """The connection to another rank. A separate thread sends, so that `send` never blocks."""
 
     def __init__(self, peer: int, connection: Connection, timeout: float) -> None:
         self.peer, self.connection, self.timeout = peer, connection, timeout
@@ -31,6 +31,8 @@ class Line:
             self.connection.send_bytes(message)
 
     def receive(self) -> bytes:
+        """Return the next message from the peer; raise `CommunicationError` on a timeout or a
+        closed connection."""
         if not self.connection.poll(self.timeout):
             raise CommunicationError(f"nothing came from rank {self.peer} in {self.timeout:g} s")
         try:
@@ -44,45 +46,57 @@ class Line:
         self.connection.close()
 
 
-def connect(place: Place) -> SocketCommunicator:
-    """Every rank listens; those with a higher number call those with a lower one."""
+def connect(place: RankContext) -> SocketCommunicator:
+    """Connect this rank with all others: every rank listens, and each calls the ranks below its
+    own."""
     listener = Listener(None, backlog=place.size)
-    addresses = exchange_notes(
-        place.board, f"listens.{place.key}", place.rank, range(place.size), str(listener.address),
-        place.timeout, "the ranks to listen",
-    )  # fmt: skip
+    addresses = all_gather_via_store(
+        place.store,
+        f"listens.{place.key}",
+        place.rank,
+        range(place.size),
+        str(listener.address),
+        place.timeout,
+        "the ranks to listen",
+    )
     lines = {}
     for peer in range(place.rank):
         connection = Client(addresses[peer])
         connection.send(place.rank)
-        lines[peer] = Line(peer, connection, place.timeout)
+        lines[peer] = PeerConnection(peer, connection, place.timeout)
     for _ in range(place.rank + 1, place.size):
         connection = listener.accept()
         peer = connection.recv()
-        lines[peer] = Line(peer, connection, place.timeout)
+        lines[peer] = PeerConnection(peer, connection, place.timeout)
     listener.close()
     return SocketCommunicator(place, lines)
 
 
 class SocketCommunicator(Communicator):
-    """NumPy arrays between processes; every collective is made of messages."""
+    """A communicator for NumPy arrays between processes; every collective is composed of
+    messages."""
 
     backend: ClassVar[str] = "single"
 
     def __init__(
-        self, place: Place, lines: Mapping[int, Line], ranks: Sequence[int] | None = None
+        self,
+        place: RankContext,
+        lines: Mapping[int, PeerConnection],
+        ranks: Sequence[int] | None = None,
     ) -> None:
         super().__init__(place, ranks)
         self.lines = lines
 
-    def how(self, primitive: str, dtype: str = "float32", op: str = "sum") -> How:
+    def implementation_of(
+        self, primitive: str, dtype: str = "float32", op: str = "sum"
+    ) -> Implementation:
         if primitive in ("exchange", "barrier", "subgroup"):
-            return How("native", "sockets between processes")
+            return Implementation("native", "sockets between processes")
         if primitive in ("tags", "any_source"):
-            return How("unsupported", "a line has one queue for each rank")
+            return Implementation("unsupported", "a line has one queue for each rank")
         if primitive == "asynchronous":
-            return How("unsupported", "who waits cannot compute meanwhile")
-        return How("composed", "messages over sockets, added up in the order of ranks")
+            return Implementation("unsupported", "who waits cannot compute meanwhile")
+        return Implementation("composed", "messages over sockets, added up in the order of ranks")
 
     # --- tensors ----------------------------------------------------------------------------------
 
@@ -114,21 +128,22 @@ class SocketCommunicator(Communicator):
     def slice(self, x: Any, start: int, stop: int) -> Any:
         return x[start:stop]
 
-    def write(self, x: Any, start: int, value: Any, then: str) -> Any:
+    def write(self, x: Any, start: int, value: Any, op: str) -> Any:
         place = slice(start, start + len(value))
         with np.errstate(over="ignore"):
-            x[place] = x[place] + value if then == "add" else value
+            x[place] = x[place] + value if op == "add" else value
         return x
 
     def synchronize(self) -> None:
-        """NumPy computes at once."""
+        """Do nothing: NumPy computes synchronously."""
 
     # --- messages ---------------------------------------------------------------------------------
 
-    def _line(self, peer: int) -> Line:
+    def _line(self, peer: int) -> PeerConnection:
         return self.lines[self.ranks[peer]]
 
     def _exchange(self, send: Mapping[int, Any], receive: Mapping[int, Any]) -> dict[int, Any]:
+        """Send one array to each rank in ``send`` and return the arrays received, by rank."""
         for peer, x in send.items():
             self._line(peer).waiting.put(np.ascontiguousarray(x).tobytes())
         return {
@@ -137,7 +152,8 @@ class SocketCommunicator(Communicator):
         }
 
     def _native(self, primitive: str, x: Any, **options: Any) -> Any:
-        """The barrier: everybody hears of everybody."""
+        """Run a barrier, the only native primitive: exchange an empty message with every other
+        rank."""
         others = [peer for peer in range(self.size) if peer != self.rank]
         for peer in others:
             self._line(peer).waiting.put(b"")
@@ -145,7 +161,7 @@ class SocketCommunicator(Communicator):
             self._line(peer).receive()
 
     def _subgroup(self, ranks: Sequence[int]) -> Communicator:
-        return SocketCommunicator(self.place, self.lines, [self.ranks[r] for r in ranks])
+        return SocketCommunicator(self.context, self.lines, [self.ranks[r] for r in ranks])
 
     def close(self) -> None:
         for line in self.lines.values():

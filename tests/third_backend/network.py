@@ -1,4 +1,4 @@
-"""The layers of the neutral spec on `values`, and the losses."""
+"""The layers of `dualml.algorithms.model` and the losses, implemented on `values.Value`."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from typing import Any
 import numpy as np
 from scipy.special import erf
 
-from dualml.model import decoder, vision
-from dualml.model import layers as spec
-from dualml.model.spec import canonical
+from dualml.algorithms.model import decoder, vision
+from dualml.algorithms.model import layers as spec
+from dualml.algorithms.model.spec import canonical_parameter_names
 from third_backend.values import Array, Value, lift, stack
 
 Own = Mapping[str, Value]
-#: Which positions hold a token, for layers that pass over padding.
+#: Mask of the positions that hold a token, for layers that skip padding.
 HERE = "here"
-#: Whether batch normalisation takes the statistics of the batch, and moves the running ones.
+#: Whether batch normalisation uses the batch's statistics and updates the running ones.
 LEARNING = "learning"
 
 
 @singledispatch
 def apply(layer: Any, x: Any, own: Own) -> Value:
+    """Return a layer's output for the batch ``x``; ``own`` holds the layer's parameters."""
     raise NotImplementedError(f"single has no layer {type(layer).__name__}")
 
 
@@ -32,12 +33,13 @@ def _(layer: spec.Linear, x: Value, own: Own) -> Value:
 
 
 def biased(y: Value, there: bool, own: Own) -> Value:
+    """Add the bias if the layer has one."""
     return y + own["bias"] if there else y
 
 
 @apply.register
 def _(layer: spec.Conv2d, x: Value, own: Own) -> Value:
-    """A product of matrices for each place of the kernel."""
+    """Convolve with one matrix product per kernel position."""
     n, k, step = layer.padding, layer.kernel, layer.stride
     image = padded(x, n).transpose(0, 2, 3, 1)
     h, w = (side - k + 1 for side in image.shape[1:3])  # before the stride leaves places out
@@ -228,25 +230,33 @@ def _(layer: decoder.SwiGLU, x: Value, own: Own) -> Value:
 
 @apply.register
 def _(layer: decoder.GroupedAttention, x: Value, own: Own) -> Value:
-    """Head by head."""
+    """Compute causal grouped-query attention, head by head."""
     b, length, _ = x.shape
     parts = x.reshape(b, length, -1, layer.width).transpose(2, 0, 1, 3)
     later = np.triu(np.full((length, length), -1e30, np.float32), 1)
     heads = []
     for head in range(layer.heads):
-        group = head // layer.each
-        first = group * (layer.each + 2)
-        q, k, v = (parts[first + n] for n in (head % layer.each, layer.each, layer.each + 1))
+        group = head // layer.heads_per_group
+        first = group * (layer.heads_per_group + 2)
+        q, k, v = (
+            parts[first + n]
+            for n in (
+                head % layer.heads_per_group,
+                layer.heads_per_group,
+                layer.heads_per_group + 1,
+            )
+        )
         if layer.base:
-            q, k = turned(layer, q), turned(layer, k)
+            q, k = rotate_pairs(layer, q), rotate_pairs(layer, k)
         scores = q @ k.transpose(0, 2, 1) * (1 / np.sqrt(layer.width)) + later
         heads.append(softmax(scores) @ v)
     return stack(heads, 2).reshape(b, length, -1)
 
 
-def turned(layer: decoder.GroupedAttention, x: Value) -> Value:
-    """Entry i of a pair by its cosine, and by its sine with the other entry's sign."""
-    cos, sin = (np.float32(np.concatenate([a, a], 1)) for a in decoder.turns(layer))
+def rotate_pairs(layer: decoder.GroupedAttention, x: Value) -> Value:
+    """Apply rotary position embedding: entry i times its cosine, plus the paired entry times its
+    signed sine."""
+    cos, sin = (np.float32(np.concatenate([a, a], 1)) for a in decoder.rotary_cos_sin(layer))
     half = layer.width // 2
     other = np.roll(np.arange(layer.width), half)
     sign = np.float32(np.where(np.arange(layer.width) < half, -1, 1))
@@ -260,11 +270,12 @@ def forward(
     masks: Sequence[Array] = (),
     learning: bool = False,
 ) -> tuple[list[Any], dict[str, Any]]:
-    """The stack after the layers from the one before them, and the output of every layer.
+    """Run the layers on the stack of values from the layers before; return the new stack and every
+    layer's output.
 
     Args:
-        masks: of the Dropout layers, in order; without them Dropout is the identity.
-        learning: whether batch normalisation goes by the batch, and moves its running statistics.
+        masks: the masks of the Dropout layers, in order; without them Dropout is the identity.
+        learning: whether batch normalisation uses and records the batch's statistics.
     """
     *kept, x = values
     outputs, waiting, tokens = {}, iter(masks), x
@@ -278,8 +289,10 @@ def forward(
         elif isinstance(layer, spec.Dropout):
             x = x * next(waiting) if masks else x
         else:
-            given = {leaf: own[full] for leaf, full in canonical(name, layer).items()}
-            if layer.padded:
+            given = {
+                leaf: own[full] for leaf, full in canonical_parameter_names(name, layer).items()
+            }
+            if layer.needs_padding_mask:
                 given[HERE] = Value(np.float32(tokens != spec.PADDING))
             if layer.buffers():
                 given |= {leaf: own[f"{name}.{leaf}"] for leaf in layer.buffers()}
@@ -290,6 +303,7 @@ def forward(
 
 
 def cross_entropy(logits: Value, labels: Array) -> Value:
+    """Return the mean cross-entropy of ``logits`` (…, classes) for integer labels ``y``."""
     flat = logits.reshape(-1, logits.shape[-1])
     shifted = flat - flat.data.max(axis=1, keepdims=True)
     picked = shifted[np.arange(labels.size), labels.ravel()].reshape(-1, 1)
@@ -297,6 +311,7 @@ def cross_entropy(logits: Value, labels: Array) -> Value:
 
 
 def mse(logits: Value, labels: Array) -> Value:
+    """Return the mean squared error of ``logits`` (…, classes) against one-hot labels."""
     error = logits - np.eye(logits.shape[-1], dtype=np.float32)[labels]
     return (error * error).reshape(-1).mean(0).reshape()
 

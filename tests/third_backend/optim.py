@@ -1,4 +1,4 @@
-"""The update rules in single precision: each a function that changes a tensor and its state."""
+"""The update rules in float32: each function updates one tensor and its state in place."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dualml.errors import Unsupported
-from dualml.optim import Rule
+from dualml.algorithms.optim import OptimizerSpec
+from dualml.common.errors import Unsupported
 
 Arrays = dict[str, np.ndarray]
 
@@ -83,26 +83,28 @@ UPDATES = {
 
 
 class Optimizer:
-    """A rule over parameters, which it changes in place."""
+    """An optimizer that applies one rule to float32 parameters and changes them in place."""
 
-    def __init__(self, rule: Rule, own: Arrays) -> None:
+    def __init__(self, rule: OptimizerSpec, own: Arrays) -> None:
         if rule.name not in UPDATES:
             raise Unsupported(f"single does not implement the update rule {rule.name!r}")
         self.rule, self.own = rule, own
         self.load({}, 0)
 
     def update(self, gradients: Mapping[str, np.ndarray], step: int, lr: float) -> None:
+        """Apply update number ``step`` (from 1) to all parameters."""
         for name, p in self.own.items():
             slots = {slot: named[name] for slot, named in self.slots.items()}
             UPDATES[self.rule.name](self.rule, p, gradients[name], slots, step, lr)
 
     def state(self) -> dict[str, Arrays]:
+        """Return a copy of the state: state key → parameter name → array."""
         return {slot: {n: a.copy() for n, a in named.items()} for slot, named in self.slots.items()}
 
     def load(self, state: Mapping[str, Mapping[str, np.ndarray]], step: int) -> None:
-        """Go to the state after update ``step``."""
+        """Load the state after update ``step``; for step 0 start from the rule's initial state."""
         start = state if step else self.rule.init(self.own)
         self.slots = {
             slot: {name: np.array(start[slot][name], np.float32) for name in self.own}
-            for slot in self.rule.slots
+            for slot in self.rule.state_keys
         }

@@ -1,4 +1,4 @@
-"""The layers of one rank of a split model."""
+"""The pipeline stage: the layers of one rank of a split model."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from dualml.backend import Recipe, Segment
-from dualml.model.spec import parameters
+from dualml.algorithms.model.spec import parameter_shapes
+from dualml.backend import Segment, TrainingSpec
 from third_backend.network import LOSSES, forward
 from third_backend.optim import Optimizer
 from third_backend.values import Array, Value, backward
@@ -17,16 +17,16 @@ Values = tuple[Array, ...]
 
 
 class SingleStage:
-    """See `dualml.backend.Stage`."""
+    """A pipeline stage in float32 NumPy that implements `dualml.backend.Stage`."""
 
-    def __init__(self, segments: Sequence[Segment], recipe: Recipe, *, first: bool) -> None:
+    def __init__(self, segments: Sequence[Segment], recipe: TrainingSpec, *, first: bool) -> None:
         self.segments, self.recipe, self.first = segments, recipe, first
-        self.criterion, self.measuring, self.infers = LOSSES[recipe.loss], False, 0
-        shapes = parameters([layer for segment in segments for layer in segment.layers])
+        self.criterion, self.counts_saved_bytes, self.min_eval_batch = LOSSES[recipe.loss], False, 0
+        shapes = parameter_shapes([layer for segment in segments for layer in segment.layers])
         self.own = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
         self.optimizer = Optimizer(recipe.rule, self.own)
         self.kept: dict[tuple[int, int], Any] = {}
-        self.zero()
+        self.zero_grad()
 
     # --- data -------------------------------------------------------------------------------------
 
@@ -48,13 +48,13 @@ class SingleStage:
     def concat(self, parts: Sequence[Array], axis: int) -> Array:
         return np.concatenate(parts, axis)
 
-    def cut(self, x: Array, axis: int, part: int, parts: int) -> Array:
+    def take_chunk(self, x: Array, axis: int, part: int, parts: int) -> Array:
         return np.ascontiguousarray(np.split(x, parts, axis)[part])
 
     # --- one micro-batch --------------------------------------------------------------------------
 
-    def _through(self, segment: int, values: Values, masks: Sequence[Array] = ()) -> Any:
-        """What a segment computes: parameters, inputs, outputs and those of every layer."""
+    def _run_segment(self, segment: int, values: Values, masks: Sequence[Array] = ()) -> Any:
+        """Run a segment; return its parameters, inputs, outputs and the output of every layer."""
         own = {name: Value(w) for name, w in self.own.items()}
         inputs: list[Any] = [v if v.dtype.kind == "i" else Value(v) for v in values]
         outputs, layers = forward(self.segments[segment].layers, own, inputs, masks)
@@ -63,13 +63,13 @@ class SingleStage:
     def forward(
         self, segment: int, micro: int, values: Values, masks: Sequence[Array] = ()
     ) -> Values:
-        own, inputs, outputs, _ = self._through(segment, values, masks)
+        own, inputs, outputs, _ = self._run_segment(segment, values, masks)
         self.kept[segment, micro] = (own, inputs, outputs)
         return tuple(np.ascontiguousarray(y.data) for y in outputs)
 
     def loss(self, micro: int, values: Values, labels: Array, masks: Sequence[Array] = ()) -> float:
         segment = len(self.segments) - 1
-        own, inputs, outputs, _ = self._through(segment, values, masks)
+        own, inputs, outputs, _ = self._run_segment(segment, values, masks)
         value = self.criterion(outputs[-1], labels)
         self.kept[segment, micro] = (own, inputs, [value])
         return float(value.data)
@@ -86,31 +86,31 @@ class SingleStage:
     def loss_backward(self, micro: int, share: float) -> tuple[None, Values | None]:
         return None, self.backward(len(self.segments) - 1, micro, (np.float32(share),))
 
-    def lazy(self, losses: Sequence[tuple[float, float]]) -> float:
+    def combine_losses(self, losses: Sequence[tuple[float, float]]) -> float:
         return sum(loss * share for loss, share in losses)
 
-    def held(self) -> int:
+    def saved_activation_bytes(self) -> int:
         return sum(v.data.nbytes for _, i, o in self.kept.values() for v in (*i, *o))
 
     # --- evaluation -------------------------------------------------------------------------------
 
     def infer(self, segment: int, values: Values) -> tuple[Values, list[Array]]:
-        _, _, outputs, layers = self._through(segment, values)
+        _, _, outputs, layers = self._run_segment(segment, values)
         return tuple(y.data for y in outputs), [y.data for y in layers.values()]
 
-    def score(self, logits: Array, labels: Array) -> tuple[float, Array]:
+    def evaluate(self, logits: Array, labels: Array) -> tuple[float, Array]:
         return float(self.criterion(Value(logits), labels).data), logits.argmax(axis=-1)
 
     # --- gradients and parameters -----------------------------------------------------------------
 
-    def zero(self) -> None:
+    def zero_grad(self) -> None:
         self.sums = {name: np.zeros_like(w) for name, w in self.own.items()}
         self.kept.clear()
 
-    def flat(self) -> Array:
+    def flatten_gradients(self) -> Array:
         return np.concatenate([np.zeros(0, np.float32), *(g.ravel() for g in self.sums.values())])
 
-    def assign_flat(self, flat: Array) -> None:
+    def assign_flat_gradients(self, flat: Array) -> None:
         start = 0
         for total in self.sums.values():
             total[...] = flat[start : start + total.size].reshape(total.shape)
@@ -120,7 +120,7 @@ class SingleStage:
         return {name: g.copy() for name, g in self.sums.items()}
 
     def update(self, step: int) -> None:
-        self.optimizer.update(self.sums, step, self.recipe.rate(step))
+        self.optimizer.update(self.sums, step, self.recipe.learning_rate(step))
 
     def weights(self) -> dict[str, Array]:
         return {name: w.copy() for name, w in self.own.items()}

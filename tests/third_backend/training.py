@@ -1,4 +1,4 @@
-"""A trial's model, optimizer and data."""
+"""The training of one model: weights, optimizer state and data of a trial."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from dualml.algorithms.model.dropout import dropout_masks
 from dualml.backend import (
-    Divisible,
-    Observable,
-    Recipe,
-    Trace,
+    ActivationCapture,
+    BatchTrace,
+    GradientAccess,
     Training,
+    TrainingSpec,
     batch_digest,
-    chunks,
+    split_into_chunks,
 )
-from dualml.model.dropout import masks
 from third_backend.network import LOSSES, forward
 from third_backend.optim import Optimizer
 from third_backend.values import Array, Value, backward
@@ -25,28 +25,30 @@ Arrays = dict[str, Array]
 
 
 def single(named: Mapping[str, Any]) -> Arrays:
+    """Return float32 copies of named arrays."""
     return {name: np.array(a, np.float32) for name, a in named.items()}
 
 
-class SingleTraining(Training, Observable, Divisible):
-    """See `dualml.backend.Training`."""
+class SingleTraining(Training, ActivationCapture, GradientAccess):
+    """A training in float32 NumPy that implements `dualml.backend.Training`, activation capture and
+    gradient access."""
 
-    def __init__(self, recipe: Recipe) -> None:
-        self.recipe, self.now, spec = recipe, 0, recipe.spec
+    def __init__(self, recipe: TrainingSpec) -> None:
+        self.recipe, self.step_count, spec = recipe, 0, recipe.spec
         self.own = single({name: recipe.weights[name] for name in spec.parameters()})
         self.statistics = single({name: recipe.weights[name] for name in spec.buffers})
         self.optimizer, self.loss = Optimizer(recipe.rule, self.own), LOSSES[recipe.loss]
 
     def inputs(self, x: Array) -> Any:
-        return x if self.recipe.spec.tokens else Value(x)
+        return x if self.recipe.spec.takes_tokens else Value(x)
 
     def gradient(self, batch: Array) -> tuple[float, Arrays]:
-        """Mean loss and mean gradient, in chunks."""
+        """Return the mean loss and mean gradient of a batch, accumulated over its chunks."""
         loss, total = 0.0, {name: np.zeros_like(w) for name, w in self.own.items()}
-        for part, share in chunks(batch, self.recipe.chunk):
+        for part, share in split_into_chunks(batch, self.recipe.chunk):
             own = {name: Value(w) for name, w in self.own.items()}
-            drawn = masks(self.recipe.spec, self.recipe.seed, self.now + 1, part)
-            x, y = self.given(part)
+            drawn = dropout_masks(self.recipe.spec, self.recipe.seed, self.step_count + 1, part)
+            x, y = self.fetch_batch(part)
             (logits,), _ = forward(
                 self.recipe.spec.layers,
                 own | self.buffers(),
@@ -67,21 +69,23 @@ class SingleTraining(Training, Observable, Divisible):
         return loss
 
     def update(self, gradients: Mapping[str, Array], step: int) -> None:
-        self.optimizer.update(gradients, step, self.recipe.rate(step))
-        self.now = step
+        self.optimizer.update(gradients, step, self.recipe.learning_rate(step))
+        self.step_count = step
 
-    def trace(self, batch: Array, probe: Array) -> Trace:
+    def trace(self, batch: Array, probe: Array) -> BatchTrace:
         with self.preserving_statistics():
-            return Trace(*self.look(batch, probe), *self.gradient(batch))
+            return BatchTrace(*self.capture_forward(batch, probe), *self.gradient(batch))
 
-    def look(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
-        _, outputs = self.infer(self.given(probe)[0])
-        return batch_digest(*self.given(batch)), {n: y.data for n, y in outputs.items()}
+    def capture_forward(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
+        _, outputs = self.infer(self.fetch_batch(probe)[0])
+        return batch_digest(*self.fetch_batch(batch)), {n: y.data for n, y in outputs.items()}
 
-    def given(self, batch: Array) -> tuple[Array, Array]:
+    def fetch_batch(self, batch: Array) -> tuple[Array, Array]:
         return self.recipe.x[batch], self.recipe.y[batch]
 
     def infer(self, x: Array) -> tuple[Value, dict[str, Any]]:
+        """Return the logits, and the output of every layer, without moving the running
+        statistics."""
         own = {name: Value(w) for name, w in self.own.items()} | self.buffers()
         (logits,), outputs = forward(self.recipe.spec.layers, own, [self.inputs(x)])
         return logits, outputs
@@ -95,7 +99,8 @@ class SingleTraining(Training, Observable, Divisible):
         return {name: both[name] for name in self.recipe.spec.tensors()}
 
     def buffers(self) -> dict[str, Value]:
-        """Values on the arrays themselves: batch normalisation moves them in place."""
+        """Return the running statistics as values that share memory with them: batch normalisation
+        updates them in place."""
         return {name: Value(a) for name, a in self.statistics.items()}
 
     def running_statistics(self) -> Arrays:
@@ -113,14 +118,15 @@ class SingleTraining(Training, Observable, Divisible):
             w[...] = weights[name]
         self.load_running_statistics(weights)
         self.optimizer.load(state, step)
-        self.now = step
+        self.step_count = step
 
-    def pieces(self, layout: Sequence[Sequence[str]]) -> SinglePieces:
-        return SinglePieces(self, layout)
+    def make_buckets(self, layout: Sequence[Sequence[str]]) -> SingleBuckets:
+        return SingleBuckets(self, layout)
 
 
-class SinglePieces:
-    """See `dualml.backend.Pieces`."""
+class SingleBuckets:
+    """Gradient buckets that implement `dualml.backend.GradientBuckets`; ``layout`` lists the names
+    of each bucket."""
 
     def __init__(self, training: SingleTraining, layout: Sequence[Sequence[str]]) -> None:
         self.training, self.layout = training, layout
@@ -132,19 +138,19 @@ class SinglePieces:
         return loss, [np.float32(factor) * bucket for bucket in self.flat(gradients)]
 
     def update(self, gradients: Sequence[Array], step: int) -> None:
-        self.training.update(self.named(gradients), step)
+        self.training.update(self.unflatten(gradients), step)
 
     def parameters(self) -> list[Array]:
         return self.flat(self.training.own)
 
     def assign(self, parameters: Sequence[Array]) -> None:
-        for name, w in self.named(parameters).items():
+        for name, w in self.unflatten(parameters).items():
             self.training.own[name][...] = w
 
     def flat(self, named: Mapping[str, Array]) -> list[Array]:
         return [np.concatenate([named[n].ravel() for n in names]) for names in self.layout]
 
-    def named(self, tensors: Sequence[Array]) -> Arrays:
+    def unflatten(self, tensors: Sequence[Array]) -> Arrays:
         found, own = {}, self.training.own
         for names, tensor in zip(self.layout, tensors, strict=True):
             ends = np.cumsum([own[n].size for n in names])

@@ -1,4 +1,4 @@
-"""Arrays in single precision that remember how they were computed, and the way back."""
+"""Float32 arrays with reverse-mode automatic differentiation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ NUMBERS = itertools.count()
 
 
 class Value:
-    """An array, and of each value it was computed from how a gradient goes back to it."""
+    """An array and, for each value it was computed from, the function that maps its gradient to
+    theirs."""
 
     def __init__(self, data: Any, parents: Sequence[tuple[Value, Back]] = ()) -> None:
         self.data = np.asarray(data, np.float32)
@@ -54,12 +55,12 @@ class Value:
         )
 
     def __getitem__(self, key: Any) -> Value:
-        def back(g: Array) -> Array:
+        def scatter_gradient(g: Array) -> Array:
             whole = np.zeros(self.shape, np.float32)
             np.add.at(whole, key, g)
             return whole
 
-        return Value(self.data[key], [(self, back)])
+        return Value(self.data[key], [(self, scatter_gradient)])
 
     def reshape(self, *shape: int) -> Value:
         return Value(self.data.reshape(shape), [(self, lambda g: g.reshape(self.shape))])
@@ -69,7 +70,7 @@ class Value:
         return Value(self.data.transpose(axes), [(self, lambda g: g.transpose(back))])
 
     def sum(self, axis: int) -> Value:
-        """Along an axis that stays, of length 1."""
+        """Return the sum along ``axis``, which stays with length 1."""
         total = self.data.sum(axis=axis, keepdims=True)
         return Value(total, [(self, lambda g: np.broadcast_to(g, self.shape))])
 
@@ -77,7 +78,7 @@ class Value:
         return self.sum(axis) * (1 / self.shape[axis])
 
     def map(self, y: Array, slope: Array) -> Value:
-        """``y``, whose derivative is ``slope``, entry by entry."""
+        """Return the value ``y``, whose elementwise derivative is ``slope``."""
         return Value(y, [(self, lambda g: g * slope)])
 
     def tanh(self) -> Value:
@@ -104,11 +105,12 @@ class Value:
 
 
 def lift(x: Any) -> Value:
+    """Return ``x`` as a `Value`; arrays and numbers become constants."""
     return x if isinstance(x, Value) else Value(x)
 
 
 def fit(g: Array, shape: tuple[int, ...]) -> Array:
-    """A gradient of a value that was broadcast: summed over the copies."""
+    """Sum the gradient of a broadcast value over its copies, back to ``shape``."""
     extra = g.ndim - len(shape)
     g = g.sum(axis=tuple(range(extra))) if extra else g
     wide = tuple(i for i, n in enumerate(shape) if n == 1 and g.shape[i] != 1)
@@ -116,15 +118,15 @@ def fit(g: Array, shape: tuple[int, ...]) -> Array:
 
 
 def stack(parts: Sequence[Value], axis: int) -> Value:
-    def taken(i: int) -> Back:
+    def take_gradient(i: int) -> Back:
         return lambda g: np.take(g, i, axis)
 
     data = np.stack([part.data for part in parts], axis)
-    return Value(data, [(part, taken(i)) for i, part in enumerate(parts)])
+    return Value(data, [(part, take_gradient(i)) for i, part in enumerate(parts)])
 
 
 def backward(ends: Sequence[tuple[Value, Array]], wanted: Sequence[Value]) -> list[Array]:
-    """Gradients with respect to some values, from those with respect to ``ends``."""
+    """Return the gradients of the ``wanted`` values, from (value, gradient) pairs in ``ends``."""
     flows: dict[int, Array] = {}
     waiting: dict[int, Value] = {}
 

@@ -1,4 +1,5 @@
-"""A small model with what people get wrong, and the search of a cause between two such models."""
+"""A small model with parts that people often get wrong, and the search for a cause between two
+models."""
 
 from __future__ import annotations
 
@@ -12,16 +13,19 @@ from torch.nn import functional as F
 
 from dualml.parity.causes.explanation import Explanation
 from dualml.parity.causes.search import Search
+from dualml.parity.models.judge import JudgingSettings
 from dualml.parity.models.trace import Trace
-from dualml_torch.causes.explore import Explored, Explorer
 from dualml_torch.models import losses, step
-from dualml_torch.record import Recorder
+from dualml_torch.parity.causes.explore import Explorer, MutatingRecorder
+from dualml_torch.parity.recorder import Recorder
+
+JUDGING = JudgingSettings(margin=10.0, sides=("A", "B"))
 
 Named = tuple[str, str, Any, Any]
 
 
 class Net(nn.Module):
-    """A block with what people get wrong; every mistake is a change of one method or setting."""
+    """A block of typical parts; each mistake overrides one method or setting."""
 
     eps, scale, slope = 1e-5, 0.5, 0.1
 
@@ -33,25 +37,27 @@ class Net(nn.Module):
     def normed(self, x: Any) -> Any:
         return F.layer_norm(x, (6,), self.norm.weight, self.norm.bias, self.eps)
 
-    def mixed(self, x: Any) -> Any:
+    def mix(self, x: Any) -> Any:
         return torch.softmax((x @ x.transpose(1, 2)) * self.scale, -1) @ x
 
     def added(self, x: Any, y: Any) -> Any:
         return x + y
 
-    def first(self, x: Any) -> Any:
+    def first_layer(self, x: Any) -> Any:
         return self.inner(x)
 
     def forward(self, x: Any) -> Any:
-        y = self.added(x, F.leaky_relu(self.first(x), self.slope))
-        y = self.added(y, self.other(self.mixed(self.normed(y))))
+        y = self.added(x, F.leaky_relu(self.first_layer(x), self.slope))
+        y = self.added(y, self.other(self.mix(self.normed(y))))
         return self.head(y[:, 0])
 
 
 def inputs() -> list[torch.Tensor]:
     rng = np.random.default_rng(3)
-    return [torch.from_numpy(rng.standard_normal((4, 6, 6)).astype(np.float32)),
-            torch.from_numpy(rng.integers(0, 3, 4))]  # fmt: skip
+    return [
+        torch.from_numpy(rng.standard_normal((4, 6, 6)).astype(np.float32)),
+        torch.from_numpy(rng.integers(0, 3, 4)),
+    ]
 
 
 def trace(kind: type[nn.Module], optimizer: Callable[..., Any], steps: int) -> Trace:
@@ -78,12 +84,12 @@ def searched(
     a, b = trace(base, ours, steps), trace(kind, theirs, steps)
     torch.manual_seed(0)
     model = base()
-    recorder = Explored(model, None, ours(model.parameters()), steps=steps, draws=0)
+    recorder = MutatingRecorder(model, None, ours(model.parameters()), steps=steps, draws=0)
     loss = losses()["cross_entropy"]
     explorer = Explorer(recorder, lambda r: step(model, loss, r.optimizer, r), inputs(), steps)
-    return Search(a, b, explorer, margin=10.0, sides=("A", "B"), budget=60.0).explain()
+    return Search(a, b, explorer, JUDGING, budget=60.0).explain()
 
 
-def named(found: Explanation) -> list[Named]:
-    """Alterations of the first cause: kind, action, argument and value."""
+def mutation_keys(found: Explanation) -> list[Named]:
+    """Return kind, action, argument and value of the first cause's mutations."""
     return [(c.kind, c.action, c.argument, c.value) for c in found.causes[0].alterations]

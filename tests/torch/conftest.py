@@ -1,4 +1,4 @@
-"""What several of these tests need."""
+"""Fixtures that several PyTorch tests share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """As the process of a search has it."""
+    """Use one thread, as the process of a search does."""
     kept = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

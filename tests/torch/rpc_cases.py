@@ -1,4 +1,4 @@
-"""Training by remote procedure calls on the ranks of a group, and on one rank without them."""
+"""Training by remote procedure calls on the ranks of a group, and on one rank without calls."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import psutil
 import torch
 import torch.distributed.rpc as rpc
 
-from dualml.backend import Recipe, backends
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.model.zoo import rnn_lm_dropout
+from dualml.algorithms.optim import LRSchedule, rule_from
+from dualml.algorithms.precision import Precision
+from dualml.backend import TrainingSpec, backends
 from dualml.experiment.split import Split
-from dualml.model import initial_weights, model
-from dualml.model.zoo import rnn_lm_dropout
-from dualml.optim import Schedule, rule_from
-from dualml.precision import Precision
 
 STEPS, SAMPLES, BATCH = 4, 40, 17
 RULES = {"sgd": {"name": "sgd", "lr": 0.1}, "adam": {"name": "adam", "lr": 0.01}}
-FALLING = Schedule(kind="cosine")
+FALLING = LRSchedule(kind="cosine")
 
 
 def spec_of(name: str) -> Any:
@@ -31,20 +31,20 @@ def spec_of(name: str) -> Any:
 
 def data(spec: Any, enlarged: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
     draw = np.random.default_rng(1)
-    if spec.tokens:
+    if spec.takes_tokens:
         x = draw.integers(0, 11, (SAMPLES, 5)).astype(np.int32)
         return x, draw.integers(0, 11, (SAMPLES, 5))
     x = enlarged * draw.normal(size=(SAMPLES, *spec.input_shape)).astype(np.float32)
     return x, draw.integers(0, 10, SAMPLES)
 
 
-def watched(training: Any, case: dict[str, Any]) -> dict[str, Any]:
-    """Losses, a trace, an evaluation, weights and state of a few updates, as lists."""
+def observe_training(training: Any, case: dict[str, Any]) -> dict[str, Any]:
+    """Return losses, a trace, an evaluation, weights and state of a few updates, as lists."""
     spec, rule = spec_of(case["model"]), rule_from(RULES[case["rule"]])
     weights, (x, y) = initial_weights(spec, 0), data(spec, case.get("enlarged", 1.0))
     start = rule.init({name: w.astype(np.float64) for name, w in weights.items()})
     batches = [np.random.default_rng(t).permutation(SAMPLES)[:BATCH] for t in range(STEPS + 1)]
-    read = case["read"] if callable(case.get("read")) else training.read
+    read = case["read"] if callable(case.get("read")) else training.materialize_losses
     for _ in range(2):  # the second time from the start again
         training.load(weights, start, 0)
         losses = read([training.step(batches[t], t) for t in range(1, STEPS + 1)])
@@ -63,30 +63,37 @@ def watched(training: Any, case: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def recipe_of(case: dict[str, Any], spec: Any) -> Recipe:
+def recipe_of(case: dict[str, Any], spec: Any) -> TrainingSpec:
     x, y = data(spec, case.get("enlarged", 1.0))
-    return Recipe(
-        spec=spec, weights=initial_weights(spec, 0), rule=rule_from(RULES[case["rule"]]),
-        schedule=FALLING, x=x, y=y, updates=STEPS + 1, seed=5,
+    return TrainingSpec(
+        spec=spec,
+        weights=initial_weights(spec, 0),
+        rule=rule_from(RULES[case["rule"]]),
+        schedule=FALLING,
+        x=x,
+        y=y,
+        updates=STEPS + 1,
+        seed=5,
         precision=Precision(*case.get("precision", ())),
-    )  # fmt: skip
+    )
 
 
-def made(comm: Any, case: dict[str, Any]) -> tuple[Any, Any]:
+def make_training(comm: Any, case: dict[str, Any]) -> tuple[Any, Any]:
     backend, spec = backends()[comm.backend].create("cpu", 1), spec_of(case["model"])
     plan = Split(**case["split"]).plan(spec, comm.size)
     return plan, backend.rpc(plan, comm, recipe_of(case, spec))
 
 
 def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
-    """Every case by calls, where its parameters are, and how the ranks serve."""
+    """Train every case by calls; return the results, the location of parameters, and how ranks
+    serve."""
     found = []
     for case in argument["cases"]:
-        plan, training = made(comm, case)
-        told = watched(training, case)
+        plan, training = make_training(comm, case)
+        told = observe_training(training, case)
         own: dict[str, Any] = {"kinds": [row[1] for row in training.executor.timeline.rows]}
-        if training.drives:
-            every = [training.call(stage, "parameters")() for stage in training.stages]
+        if training.is_driver:
+            every = [training.call_stage(stage, "parameters")() for stage in training.stages]
             own["held"] = [(n, p.owner().id) for part in every for n, p in part.items()]
             names = [f"rank{rank}" for rank in range(comm.size)]
             own["threads"] = [rpc.rpc_sync(name, threads) for name in names]
@@ -101,37 +108,39 @@ def threads() -> int:
 
 
 def listening() -> list[str]:
-    """Where this process can be reached."""
+    """Return the addresses where this process accepts connections."""
     there = psutil.Process().net_connections("inet")
     return sorted({c.laddr.ip for c in there if c.status == psutil.CONN_LISTEN})
 
 
-def whole(case: dict[str, Any]) -> dict[str, Any]:
-    """The same on one rank, in this process."""
+def run_on_one_rank(case: dict[str, Any]) -> dict[str, Any]:
+    """Train the case on one rank, in this process."""
     backend, spec = backends()["torch"].create("cpu", 1), spec_of(case["model"])
     training = backend.training(recipe_of(case, spec))
-    return watched(training, case | {"read": backend.read})
+    return observe_training(training, case | {"read": backend.materialize_losses})
 
 
 def dies(comm: Any, argument: dict[str, Any]) -> None:
-    """One rank is killed while the driver goes on and on."""
-    _, training = made(comm, argument)
+    """Kill one rank while the driver continues calling."""
+    _, training = make_training(comm, argument)
     training.load(initial_weights(spec_of(argument["model"]), 0), {}, 0)
     comm.barrier()
     if comm.rank == argument["rank"]:
         threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGKILL)).start()
     for _ in range(100000):
         training.step(np.arange(BATCH), 1)
-        if not training.drives:
+        if not training.is_driver:
             comm.barrier()
 
 
 def fails(comm: Any, argument: dict[str, Any]) -> None:
-    """A call that cannot be served, or takes too long."""
-    _, training = made(comm, argument)
-    if training.drives:
+    """Make a call that cannot be served, or that takes too long."""
+    _, training = make_training(comm, argument)
+    if training.is_driver:
         last = training.stages[-1]
-        training.on(last, sleep)() if argument["late"] else training.call(last, "nothing")()
+        training.call_on_owner(last, sleep)() if argument["late"] else training.call_stage(
+            last, "nothing"
+        )()
     elif argument["late"]:
         time.sleep(60)  # else it would be the first to give up
     comm.barrier()

@@ -1,5 +1,5 @@
-"""Causes that one call alone does not show: what only one side drops, small numbers in many calls,
-a norm with its activation that the port has beside the original."""
+"""Causes that one call alone does not show: dropout on one side only, small numbers in many calls,
+a norm with an activation that the port has beside the original."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Dropping(Plain):
 
 
 class DroppingTwice(Dropping):
-    """Something else behind it, in two places."""
+    """A model with dropout in every block, and a ReLU before the head."""
 
     def forward(self, x: Any) -> Any:
         for one in self.linears:
@@ -44,7 +44,7 @@ class DroppingTwice(Dropping):
 
 
 class Unknown(Plain):
-    """Another activation, and in the end what nothing explains."""
+    """A model with another activation, and a last operation that nothing explains."""
 
     depth = 14
 
@@ -55,12 +55,12 @@ class Unknown(Plain):
     def forward(self, x: Any) -> Any:
         for one in self.linears:
             x = self.active(one(x)) + x
-        return self.last(self.head(x[:, 0]))
+        return self.last_operation(self.head(x[:, 0]))
 
     def active(self, x: Any) -> Any:
         return F.silu(x)
 
-    def last(self, x: Any) -> Any:
+    def last_operation(self, x: Any) -> Any:
         return x
 
 
@@ -68,7 +68,7 @@ class OtherUnknown(Unknown):
     def active(self, x: Any) -> Any:
         return F.relu(x)
 
-    def last(self, x: Any) -> Any:
+    def last_operation(self, x: Any) -> Any:
         return x * torch.linspace(0.1, 0.9, x.numel()).view_as(x).sin() + (x**3).cos()
 
 
@@ -77,7 +77,7 @@ class UnknownAlone(OtherUnknown):
 
 
 class Deep(Net):
-    """Layers whose inputs are small, so that an epsilon counts."""
+    """Layers with small inputs, so that epsilon matters."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,8 +114,8 @@ class Normed(Convolved):
     added = True
 
 
-class Settled(Deep):
-    """Two settings of one call."""
+class TwoSettings(Deep):
+    """A model with two settings of one call."""
 
     momentum = 0.1
 
@@ -129,14 +129,14 @@ class Settled(Deep):
         return self.head(x[:, 0])
 
 
-class OtherSettings(Settled):
+class OtherSettings(TwoSettings):
     eps, momentum = 1e-3, 0.01
 
 
-class Alone(Net):
-    """A softmax with the gradient that MindSpore gives after an axis of length one."""
+class DiagonalSoftmaxGradient(Net):
+    """A softmax with MindSpore's gradient for an axis of length one."""
 
-    def mixed(self, x: Any) -> Any:
+    def mix(self, x: Any) -> Any:
         scores = (x @ x.transpose(1, 2)) * self.scale
         weights = torch.softmax(scores, -1)
         slope = (weights * (1 - weights)).detach()
@@ -192,13 +192,13 @@ def test_a_norm_and_its_activation_more() -> None:
 
 
 def test_a_softmax_with_a_wrong_gradient() -> None:
-    found = searched(Alone)
+    found = searched(DiagonalSoftmaxGradient)
     assert found.equal
     assert found.causes[0].alterations[0].argument == "alone"
 
 
 def test_two_settings_of_one_call() -> None:
-    found = searched(OtherSettings, base=Settled)
+    found = searched(OtherSettings, base=TwoSettings)
     assert found.equal
     changes = [cause.alterations[0] for cause in found.causes]
     assert [(one.argument, len(one.sites)) for one in changes] == [("eps", 4), ("momentum", 4)]

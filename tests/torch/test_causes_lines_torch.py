@@ -1,4 +1,4 @@
-"""The lines of optimizers: of a user's own, and of PyTorch's rules written out."""
+"""Source lines of optimizers: of a user's own, and of PyTorch's rules written out."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from causes_cases import Net, named, searched
+from causes_cases import Net, mutation_keys, searched
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-class Own(torch.optim.Optimizer):
+class CustomAdagrad(torch.optim.Optimizer):
     """Adagrad with momentum and clipping, as users write it."""
 
     def __init__(self, parameters: Any) -> None:
@@ -20,7 +20,7 @@ class Own(torch.optim.Optimizer):
     def begin(self, p: Any) -> Any:
         return torch.zeros_like(p)
 
-    def moved(self, p: Any, g: Any, total: Any, mean: Any) -> None:
+    def update_param(self, p: Any, g: Any, total: Any, mean: Any) -> None:
         total.addcmul_(g, g)
         mean.mul_(0.9).add_(g, alpha=0.1)
         p.sub_(0.05 * mean / (total.sqrt() + 1e-3))
@@ -38,39 +38,39 @@ class Own(torch.optim.Optimizer):
                 state = self.state[p]
                 if not state:
                     state["total"], state["mean"] = torch.zeros_like(p), self.begin(p)
-                self.moved(p, p.grad * factor, state["total"], state["mean"])
+                self.update_param(p, p.grad * factor, state["total"], state["mean"])
 
 
-class AfterTheStep(Own):
-    def moved(self, p: Any, g: Any, total: Any, mean: Any) -> None:
+class AfterTheStep(CustomAdagrad):
+    def update_param(self, p: Any, g: Any, total: Any, mean: Any) -> None:
         mean.mul_(0.9).add_(g, alpha=0.1)
         p.sub_(0.05 * mean / (total.sqrt() + 1e-3))
         total.addcmul_(g, g)
 
 
-class OfTheGradient(Own):
-    def moved(self, p: Any, g: Any, total: Any, mean: Any) -> None:
+class OfTheGradient(CustomAdagrad):
+    def update_param(self, p: Any, g: Any, total: Any, mean: Any) -> None:
         total.addcmul_(g, g)
         mean.mul_(0.9).add_(g, alpha=0.1)
         p.sub_(0.05 * g / (total.sqrt() + 1e-3))
 
 
-class BeginsWithWeights(Own):
-    """A clone of the parameters that nobody has set to zero."""
+class BeginsWithWeights(CustomAdagrad):
+    """An optimizer state that is a clone of the parameters instead of zeros."""
 
     def begin(self, p: Any) -> Any:
         return p.clone()
 
 
-class Backwards(Own):
-    def moved(self, p: Any, g: Any, total: Any, mean: Any) -> None:
-        super().moved(p, g, total, mean)
+class Backwards(CustomAdagrad):
+    def update_param(self, p: Any, g: Any, total: Any, mean: Any) -> None:
+        super().update_param(p, g, total, mean)
         p.neg_()
 
 
-class EachByItself(Own):
+class PerTensorClip(CustomAdagrad):
     def factor(self, gradients: list[Any]) -> list[Any]:
-        return [super(EachByItself, self).factor([g])[0] for g in gradients]
+        return [super(PerTensorClip, self).factor([g])[0] for g in gradients]
 
 
 @pytest.mark.parametrize(
@@ -80,19 +80,19 @@ class EachByItself(Own):
         (OfTheGradient, "line:operand"),
         (BeginsWithWeights, "line:begin"),
         (Backwards, "line:output"),
-        (EachByItself, "gradient:alone"),
+        (PerTensorClip, "gradient:alone"),
     ],
 )
 def test_a_line_of_a_users_own(theirs: Any, wanted: str) -> None:
-    found = searched(Net, theirs, 2, ours=Own)
+    found = searched(Net, theirs, 2, ours=CustomAdagrad)
     assert found.equal or found.enough
     assert wanted in {
-        word for _, action, argument, _ in named(found) for word in (action, argument)
+        word for _, action, argument, _ in mutation_keys(found) for word in (action, argument)
     }
 
 
 class Adam(torch.optim.Optimizer):
-    """PyTorch's Adam by hand, as a port has it."""
+    """PyTorch's Adam written out, as a port has it."""
 
     def __init__(self, parameters: Any) -> None:
         super().__init__(parameters, {})

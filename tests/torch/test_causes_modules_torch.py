@@ -1,4 +1,4 @@
-"""Causes that are no single call of the model: outputs, tables, biases, blocks, gradients alone."""
+"""Causes beyond a single call: outputs, tables, biases, blocks, gradients alone."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 import torch
-from causes_cases import Net, inputs, named, searched, sgd, trace
+from causes_cases import JUDGING, Net, inputs, mutation_keys, searched, sgd, trace
 from torch import nn
 from torch.nn import functional as F
 
-from dualml.parity.causes.explainer import written_out
+from dualml.parity.causes.explainer import expand_fused
 from dualml.parity.causes.search import Search
-from dualml_torch.causes.explore import Explored, Explorer
 from dualml_torch.models import losses, step
+from dualml_torch.parity.causes.explore import Explorer, MutatingRecorder
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Two(Net):
-    """Two outputs, of which the loss takes the first."""
+    """A model with two outputs, of which the loss takes the first."""
 
     def forward(self, x: Any) -> Any:
         y = self.inner(x)
@@ -33,7 +33,7 @@ class Exchanged(Two):
 
 
 class Table(Net):
-    """Rows of a table by an index that nothing computes."""
+    """A table lookup by an index that nothing computes."""
 
     order = (0, 3, 1, 5, 2, 2)
 
@@ -58,7 +58,7 @@ class NoBias(Net):
         if self.bias:
             self.middle.bias = nn.Parameter(torch.linspace(0.1, 0.6, 6))
 
-    def first(self, x: Any) -> Any:
+    def first_layer(self, x: Any) -> Any:
         return self.middle(self.inner(x))
 
 
@@ -105,22 +105,22 @@ class BlocksCut(Blocks):
 
 
 class Norms(Net):
-    """Two norms with the same numbers in them, until they learn."""
+    """Two norms whose values are equal until they learn."""
 
     def __init__(self) -> None:
         super().__init__()
         self.later = nn.LayerNorm(6)
 
     def forward(self, x: Any) -> Any:
-        y = self.before(x)
+        y = self.normalise(x)
         return self.head(self.later(x + self.inner(y))[:, 0])
 
-    def before(self, x: Any) -> Any:
+    def normalise(self, x: Any) -> Any:
         return self.norm(x)
 
 
 class WrongNorm(Norms):
-    def before(self, x: Any) -> Any:
+    def normalise(self, x: Any) -> Any:
         return self.later(x)
 
 
@@ -149,7 +149,7 @@ def test_all_calls_of_a_block_and_of_its_like_in_other_stages() -> None:
 
 
 class Fused(Net):
-    """A loss of the model's own, in one call."""
+    """A model that computes its own loss in one call."""
 
     def forward(self, x: Any) -> Any:
         y = self.inner(x)
@@ -169,13 +169,13 @@ def test_inside_of_a_fused_function() -> None:
     a, b = trace(Fused, sgd, 2), trace(SquaredTwice, sgd, 2)
     torch.manual_seed(0)
     model = Fused()
-    recorder = Explored(model, None, sgd(model.parameters()), steps=2, draws=0)
+    recorder = MutatingRecorder(model, None, sgd(model.parameters()), steps=2, draws=0)
     loss = losses()["cross_entropy"]
     explorer = Explorer(recorder, lambda r: step(model, loss, r.optimizer, r), inputs(), 2)
-    parts = written_out(explorer, a)
+    parts = expand_fused(explorer, a)
     assert parts is not None
     assert {"sub", "square"} <= {one.name for one in parts.operations}
-    search = Search(parts, replace(b), explorer, margin=10.0, sides=("A", "B"), budget=60.0)
+    search = Search(parts, replace(b), explorer, JUDGING, budget=60.0)
     found = search.explain()
     assert found.equal
     change = found.causes[0].alterations[0]
@@ -183,7 +183,7 @@ def test_inside_of_a_fused_function() -> None:
 
 
 class Unbiased(Net):
-    """Without two biases, of functions of the same name."""
+    """A model without two biases, of functions with the same name."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -193,13 +193,13 @@ class Unbiased(Net):
 def test_a_bias_that_the_other_side_does_not_have() -> None:
     found = searched(Unbiased)
     assert found.equal
-    assert named(found)[0] == ("missing", "input", 2, ("neutral",))
+    assert mutation_keys(found)[0] == ("missing", "input", 2, ("neutral",))
     assert len(found.causes) == 1
     assert len(found.causes[0].alterations[0].sites) == 2
 
 
 class Strided(nn.Module):
-    """Convolutions of which 'same' padding changes only the one that moves by two."""
+    """Convolutions; 'same' padding changes only the one with stride two."""
 
     padding = 1
 

@@ -1,4 +1,4 @@
-"""Causes that are more than one setting: order, arrangement, sharing, gradients, own optimizers."""
+"""Causes beyond a single setting: order, layout, sharing, gradients, own optimizers."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from typing import Any
 
 import pytest
 import torch
-from causes_cases import Net, inputs, named, searched
+from causes_cases import Net, inputs, mutation_keys, searched
 from torch import nn
 from torch.nn import functional as F
 
-from dualml.parity.causes.alteration import Alteration, Around
-from dualml.parity.causes.alterations import alterations
+from dualml.parity.causes.mutation import Mutation, MutationContext
+from dualml.parity.causes.mutations import candidate_mutations
 from dualml.parity.models.operations import Operation
-from dualml_torch.causes.altering import altered
-from dualml_torch.causes.explore import Explored, Explorer
-from dualml_torch.causes.packed import checked
 from dualml_torch.models import losses, step
+from dualml_torch.parity.causes.call_mutations import call_mutated
+from dualml_torch.parity.causes.explore import Explorer, MutatingRecorder
+from dualml_torch.parity.causes.packed_sequences import with_size_checks
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Residual(nn.Module):
-    """Two blocks that add in place and then cut off, as ResNet's do."""
+    """Two blocks that add in place and then clip, like ResNet's."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class CarryOther(Carry):
 
 
 class Waves(Net):
-    """A table of numbers that no parameter is."""
+    """A table of numbers that is no parameter."""
 
     table = (0.0, 1.0, 0.5, 2.0, -1.0, 3.0)
 
@@ -73,18 +73,18 @@ class WavesOther(Waves):
 
 
 class Rotary(Net):
-    """Pairs of neighbours are turned; what leaves are products of queries and keys."""
+    """Rotary embedding of neighbouring pairs; only products of queries and keys are visible."""
 
     def pairs(self, x: Any) -> tuple[Any, Any]:
         return x[..., 0::2], x[..., 1::2]
 
-    def turned(self, x: Any) -> Any:
+    def rotate(self, x: Any) -> Any:
         a, b = self.pairs(x)
         angle = 0.3 * torch.arange(x.shape[1])[:, None] * torch.tensor([1.0, 0.5, 0.1])
         return torch.cat([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], -1)
 
     def forward(self, x: Any) -> Any:
-        q, k = self.turned(self.inner(x)), self.turned(self.other(x))
+        q, k = self.rotate(self.inner(x)), self.rotate(self.other(x))
         return self.head((torch.softmax(q @ k.transpose(1, 2), -1) @ x)[:, 0])
 
 
@@ -93,12 +93,12 @@ class RotaryHalves(Rotary):
         return x[..., :3], x[..., 3:]
 
 
-class Grown(Net):
+class ExpGate(Net):
     def forward(self, x: Any) -> Any:
         return self.head((self.inner(x) * torch.exp(self.other(x)))[:, 0])
 
 
-class GrownSoftly(Grown):
+class SoftplusGate(ExpGate):
     def forward(self, x: Any) -> Any:
         return self.head((self.inner(x) * F.softplus(self.other(x)))[:, 0])
 
@@ -124,7 +124,7 @@ class Unmasked(Masked):
         return self.head(F.scaled_dot_product_attention(self.inner(x), x, x)[:, 0])
 
 
-class Own(Net):
+class SharedLayer(Net):
     def __init__(self) -> None:
         super().__init__()
         self.head = nn.Linear(6, 3)
@@ -134,16 +134,16 @@ class Own(Net):
         return self.head(torch.tanh(self.last(torch.tanh(self.inner(x))))[:, 0])
 
 
-class Apart(Own):
-    """Where the other has one layer twice, two."""
+class SeparateLayers(SharedLayer):
+    """A model with two layers where the other uses one layer twice."""
 
     def __init__(self) -> None:
         super().__init__()
         self.last = nn.Linear(6, 6)
 
 
-class Often(Net):
-    """One value that two functions take, one of them often."""
+class SharedValue(Net):
+    """A value that two functions use, one of them several times."""
 
     def total(self, y: Any) -> Any:
         return sum(torch.logsumexp(y[:, i], -1) for i in range(3))
@@ -153,7 +153,7 @@ class Often(Net):
         return self.head(y[:, 0] + self.total(y)[:, None])
 
 
-class OftenCut(Often):
+class SharedValueDetached(SharedValue):
     def total(self, y: Any) -> Any:
         return super().total(y.detach())
 
@@ -178,7 +178,7 @@ class NormedCut(Normed):
     ("base", "kind", "wanted"),
     [
         (Residual, ReluBeforeAdd, ("order", "swap", 0, 1)),
-        (Grown, GrownSoftly, ("function", "instead", "", ("softplus",))),
+        (ExpGate, SoftplusGate, ("function", "instead", "", ("softplus",))),
         (Gated, GatedSilu, ("function", "form", "silu", True)),
         (Masked, Unmasked, ("missing", "operand", 0, "op:4")),
         (Normed, NormedCut, ("gradient", "form", "detached_variance", True)),
@@ -189,7 +189,7 @@ def test_the_planted_mistake_is_named(
 ) -> None:
     found = searched(kind, base=base)
     assert found.equal
-    assert wanted in named(found)
+    assert wanted in mutation_keys(found)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_the_planted_mistake_is_named(
         (Carry, CarryOther, ("extra", "input")),
         (Waves, WavesOther, ("constant", "numbers")),
         (Rotary, RotaryHalves, ("layout", "input")),
-        (Often, OftenCut, ("gradient", "detach")),
+        (SharedValue, SharedValueDetached, ("gradient", "detach")),
     ],
 )
 def test_what_is_wrong_in_several_calls_is_named(
@@ -207,20 +207,23 @@ def test_what_is_wrong_in_several_calls_is_named(
     found = searched(kind, base=base)
     assert found.equal
     (cause,) = found.causes
-    assert wanted in {one[:2] for one in named(found)}
+    assert wanted in {one[:2] for one in mutation_keys(found)}
     assert any(len(one.sites) > 1 for one in cause.alterations) or wanted[1] == "numbers"
 
 
-@pytest.mark.parametrize(("base", "kind", "action"), [(Own, Apart, "untie"), (Apart, Own, "share")])
+@pytest.mark.parametrize(
+    ("base", "kind", "action"),
+    [(SharedLayer, SeparateLayers, "untie"), (SeparateLayers, SharedLayer, "share")],
+)
 def test_one_layer_for_two_is_named(
     base: type[nn.Module], kind: type[nn.Module], action: str
 ) -> None:
     found = searched(kind, base=base)
     assert found.equal
-    assert action in {one[1] for one in named(found)}
+    assert action in {one[1] for one in mutation_keys(found)}
 
 
-class Written(torch.optim.Optimizer):
+class CustomAdam(torch.optim.Optimizer):
     """Adam as users write it."""
 
     def __init__(self, parameters: Any, weight_decay: float = 0.0) -> None:
@@ -248,12 +251,12 @@ class Written(torch.optim.Optimizer):
                 p.sub_(group["lr"] * m / self.root(v, group["eps"]))
 
 
-class EpsInside(Written):
+class EpsInside(CustomAdam):
     def root(self, v: Any, eps: float) -> Any:
         return (v + eps).sqrt()
 
 
-class Coupled(Written):
+class Coupled(CustomAdam):
     def decayed(self, p: Any, decay: float) -> Any:
         return p.grad + decay * p
 
@@ -261,8 +264,8 @@ class Coupled(Written):
 @pytest.mark.parametrize(
     ("ours", "theirs", "wanted"),
     [
-        (Written, EpsInside, ("line:swap", "add")),
-        (lambda p: Written(p, 0.5), lambda p: Coupled(p, 0.5), ("optimizer", "decay:coupled")),
+        (CustomAdam, EpsInside, ("line:swap", "add")),
+        (lambda p: CustomAdam(p, 0.5), lambda p: Coupled(p, 0.5), ("optimizer", "decay:coupled")),
     ],
 )
 def test_a_line_of_a_users_own_optimizer_is_named(
@@ -270,7 +273,7 @@ def test_a_line_of_a_users_own_optimizer_is_named(
 ) -> None:
     found = searched(Net, theirs, 2, ours=ours)
     assert found.equal
-    assert wanted in {(one[1], one[2]) for one in named(found)}
+    assert wanted in {(one[1], one[2]) for one in mutation_keys(found)}
 
 
 def test_a_first_update_of_nothing_is_a_schedule() -> None:
@@ -287,7 +290,7 @@ def test_a_first_update_of_nothing_is_a_schedule() -> None:
 
     found = searched(Net, lambda p: FromZero(p, lr=0.1), 3, ours=lambda p: Warm(p, lr=0.1))
     assert found.equal
-    ((_, _, argument, factors),) = named(found)[:1]
+    ((_, _, argument, factors),) = mutation_keys(found)[:1]
     assert argument == "lr_schedule"
     assert factors == pytest.approx((0, 0.5, 2 / 3), abs=1e-5)
 
@@ -303,7 +306,7 @@ def test_alterations_of_what_writes_leave_the_kept_values_alone() -> None:
 
     torch.manual_seed(0)
     model = Batch()
-    recorder = Explored(model, None, None, steps=1, draws=0)
+    recorder = MutatingRecorder(model, None, None, steps=1, draws=0)
     loss = losses()["cross_entropy"]
     explorer = Explorer(recorder, lambda r: step(model, loss, None, r), inputs(), 1)
     trace = explorer.run([])
@@ -312,9 +315,9 @@ def test_alterations_of_what_writes_leave_the_kept_values_alone() -> None:
     kept = {name: value.clone() for name, value in replay.values.items()}
     site = next(one for one in trace.operations if one.name == "batch_norm")
     shapes = {name: tuple(value.shape) for name, value in kept.items()}
-    around = Around((), (), shapes, {}, ())
+    around = MutationContext((), (), shapes, {}, ())
     given = [shapes[name] for name in site.inputs]
-    changes = list(alterations(site, given, around))
+    changes = list(candidate_mutations(site, given, around))
     assert {"exchange", "operand"} <= {one.action for one in changes}
     for change in changes:
         try:
@@ -329,15 +332,15 @@ def test_cut_outputs_of_a_transposed_convolution() -> None:
     given = {"stride": 2, "padding": 1, "output_padding": 1}
     whole = F.conv_transpose2d(x, weight, stride=2)  # 9 × 9
     for way, before in (("same", 0), ("same_before", 1)):
-        change = Alteration("attribute", "pad", (0,), "conv_transpose2d", "padding", way)
-        cut = altered(change, F.conv_transpose2d, "conv_transpose2d", (x, weight), given)
+        change = Mutation("attribute", "pad", (0,), "conv_transpose2d", "padding", way)
+        cut = call_mutated(change, F.conv_transpose2d, "conv_transpose2d", (x, weight), given)
         assert torch.equal(cut, whole[..., before : before + 8, before : before + 8])
 
 
 def test_shared_heads_one_after_the_other() -> None:
     k = torch.randn(2, 2, 5, 3)
-    change = Alteration("layout", "form", (0,), "repeat_interleave", "tiled", True)
-    y = altered(change, torch.Tensor.repeat_interleave, "repeat_interleave", (k, 2, 1), {})
+    change = Mutation("layout", "form", (0,), "repeat_interleave", "tiled", True)
+    y = call_mutated(change, torch.Tensor.repeat_interleave, "repeat_interleave", (k, 2, 1), {})
     assert torch.equal(y, k.repeat(1, 2, 1, 1))
 
 
@@ -365,7 +368,7 @@ def test_numbers_of_an_operation_are_read_as_settings() -> None:
     one = Operation(0, "conv1d", ("op:0",), {"dilation": [4], "padding": 8}, ((2, 3, 9),))
     pairs = {
         (c.argument, c.value)
-        for c in alterations(one, [(2, 3, 9)], Around((), (), {}, {}, ()))
+        for c in candidate_mutations(one, [(2, 3, 9)], MutationContext((), (), {}, {}, ()))
         if c.action == "settings"
     }
     assert ("dilation and padding", (("dilation", 3), ("padding", 6))) in pairs
@@ -374,7 +377,7 @@ def test_numbers_of_an_operation_are_read_as_settings() -> None:
 @pytest.mark.parametrize("sizes", [[4, 2, 1], [3, 2, 2, 1], [2, 4, 2], [8, 0], [-1, 9]])
 def test_sizes_that_torch_would_believe_are_refused(sizes: list[int]) -> None:
     data, wrong = torch.zeros(8, 4), torch.tensor(sizes)
-    unpack = checked(torch._VF._pad_packed_sequence, "_pad_packed_sequence")
+    unpack = with_size_checks(torch._VF._pad_packed_sequence, "_pad_packed_sequence")
     right = torch.tensor([3, 3, 2])
     assert unpack(data, right, False, 0.0, 3)[0].shape == (3, 3, 4)
     if sizes == [3, 2, 2, 1]:  # these are right
@@ -385,7 +388,7 @@ def test_sizes_that_torch_would_believe_are_refused(sizes: list[int]) -> None:
 
 
 def test_lengths_beyond_the_data_are_refused() -> None:
-    pack = checked(torch._VF._pack_padded_sequence, "_pack_padded_sequence")
+    pack = with_size_checks(torch._VF._pack_padded_sequence, "_pack_padded_sequence")
     assert pack(torch.zeros(5, 2, 3), torch.tensor([5, 3]), False)[0].shape == (8, 3)
     for lengths in ([6, 3], [5, 3, 1]):
         with pytest.raises(ValueError, match="at most 5"):

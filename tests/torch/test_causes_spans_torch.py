@@ -1,4 +1,4 @@
-"""Causes that move whole parts of a model, and what attention, less precision and slices hide."""
+"""Causes that move parts of a model, and those hidden by attention, low precision and slices."""
 
 from __future__ import annotations
 
@@ -7,74 +7,74 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from causes_cases import Net, inputs, named, searched
+from causes_cases import Net, inputs, mutation_keys, searched
 from torch import nn
 from torch.nn import functional as F
 
-from dualml.parity.causes.alteration import Alteration
-from dualml_torch.causes.altering import altered
-from dualml_torch.causes.update import Update, settings_of
-from dualml_torch.optim import SGD
-from dualml_torch.parts.attention import attention
-from dualml_torch.rounding import Rounding
+from dualml.parity.causes.mutation import Mutation
+from dualml_torch.algorithms.optim import SGD
+from dualml_torch.algorithms.parts.attention import attention
+from dualml_torch.parity.causes.call_mutations import call_mutated
+from dualml_torch.parity.causes.update import MutatedUpdate, describe_groups
+from dualml_torch.parity.rounding import RoundingMode
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Blocks(Net):
-    """Two blocks of a norm, an attention and a residual; then a rotation."""
+    """Two blocks of norm, attention and residual, followed by a rotation."""
 
     def __init__(self) -> None:
         super().__init__()
         self.norms = nn.ModuleList([nn.LayerNorm(6) for _ in range(2)])
         self.parts = nn.ModuleList([nn.Linear(6, 6) for _ in range(2)])
 
-    def inside(self, i: int, x: Any) -> Any:
+    def run_block(self, i: int, x: Any) -> Any:
         return x + torch.tanh(self.parts[i](self.norms[i](x)))
 
-    def turned(self, x: Any) -> Any:
+    def rotate(self, x: Any) -> Any:
         a, b = x.chunk(2, -1)
         return torch.cat([a * 0.6 - b * 0.8, a * 0.8 + b * 0.6], -1)
 
-    def looked(self, q: Any, k: Any, v: Any) -> Any:
+    def attend(self, q: Any, k: Any, v: Any) -> Any:
         return torch.softmax(q @ k.transpose(1, 2), -1) @ v
 
     def forward(self, x: Any) -> Any:
         for i in range(2):
-            x = self.inside(i, x)
-        q, k, v = self.inner(x), self.other(x), self.first(x)
-        return self.head(self.looked(self.turned(q), self.turned(k), v)[:, 0])
+            x = self.run_block(i, x)
+        q, k, v = self.inner(x), self.other(x), self.first_layer(x)
+        return self.head(self.attend(self.rotate(q), self.rotate(k), v)[:, 0])
 
 
 class NormBehind(Blocks):
-    def inside(self, i: int, x: Any) -> Any:
+    def run_block(self, i: int, x: Any) -> Any:
         return x + self.norms[i](torch.tanh(self.parts[i](x)))
 
 
 class NormAfterAll(Blocks):
-    def inside(self, i: int, x: Any) -> Any:
+    def run_block(self, i: int, x: Any) -> Any:
         return self.norms[i](x + torch.tanh(self.parts[i](x)))
 
 
 class ValuesTurned(Blocks):
-    def looked(self, q: Any, k: Any, v: Any) -> Any:
-        return super().looked(q, k, self.turned(v))
+    def attend(self, q: Any, k: Any, v: Any) -> Any:
+        return super().attend(q, k, self.rotate(v))
 
 
 class BlockTwice(Blocks):
     def forward(self, x: Any) -> Any:
         for i in (0, 1, 1):
-            x = self.inside(i, x)
-        q, k, v = self.inner(x), self.other(x), self.first(x)
-        return self.head(self.looked(self.turned(q), self.turned(k), v)[:, 0])
+            x = self.run_block(i, x)
+        q, k, v = self.inner(x), self.other(x), self.first_layer(x)
+        return self.head(self.attend(self.rotate(q), self.rotate(k), v)[:, 0])
 
 
 class OtherOrder(Blocks):
     def forward(self, x: Any) -> Any:
         for i in (1, 0):
-            x = self.inside(i, x)
-        q, k, v = self.inner(x), self.other(x), self.first(x)
-        return self.head(self.looked(self.turned(q), self.turned(k), v)[:, 0])
+            x = self.run_block(i, x)
+        q, k, v = self.inner(x), self.other(x), self.first_layer(x)
+        return self.head(self.attend(self.rotate(q), self.rotate(k), v)[:, 0])
 
 
 @pytest.mark.parametrize(
@@ -105,12 +105,12 @@ def test_two_blocks_in_the_other_order() -> None:
 class Fused(Net):
     causal, scale = True, None
 
-    def mixed(self, x: Any) -> Any:
+    def mix(self, x: Any) -> Any:
         return F.scaled_dot_product_attention(x, x, x, is_causal=self.causal, scale=self.scale)
 
 
 class OverQueries(Fused):
-    def mixed(self, x: Any) -> Any:
+    def mix(self, x: Any) -> Any:
         scores = x @ x.transpose(1, 2) / 6**0.5
         seen = torch.ones(6, 6, dtype=torch.bool).tril()
         return torch.softmax(scores.masked_fill(~seen, -1e9), 1) @ x
@@ -121,7 +121,7 @@ class MaskOff(Fused):
 
 
 class LooksAhead(Fused):
-    def mixed(self, x: Any) -> Any:
+    def mix(self, x: Any) -> Any:
         seen = torch.ones(6, 6, dtype=torch.bool).tril(1)
         return F.scaled_dot_product_attention(x, x, x, attn_mask=seen)
 
@@ -152,7 +152,7 @@ def test_attention_written_out_is_the_kernel(given: dict[str, Any]) -> None:
 
 
 class Half(Net):
-    def mixed(self, x: Any) -> Any:
+    def mix(self, x: Any) -> Any:
         scores = (x @ x.transpose(1, 2)) * self.scale
         return torch.softmax(scores.to(torch.bfloat16).float(), -1) @ x
 
@@ -165,13 +165,13 @@ def test_less_precision_as_it_stands() -> None:
 def test_a_loss_of_the_next_token() -> None:
     logits, tokens = torch.randn(3, 5, 7), torch.randint(7, (3, 5))
     wanted = F.cross_entropy(logits[:, :-1].reshape(-1, 7), tokens[:, 1:].reshape(-1))
-    change = Alteration("layout", "shifted", (0,), "cross_entropy", "", 5)
+    change = Mutation("layout", "shifted", (0,), "cross_entropy", "", 5)
     given = (logits.reshape(-1, 7), tokens.reshape(-1))
-    assert torch.equal(altered(change, F.cross_entropy, "cross_entropy", given, {}), wanted)
+    assert torch.equal(call_mutated(change, F.cross_entropy, "cross_entropy", given, {}), wanted)
 
 
-class Next(Net):
-    """A language model's loss inside of the model."""
+class NextTokenLoss(Net):
+    """A language model that computes its loss itself."""
 
     def forward(self, x: Any) -> Any:
         y, wanted = self.head(x), (x[..., 0] > 0).long()
@@ -180,7 +180,7 @@ class Next(Net):
         ).mean() * torch.ones(4, 3)
 
 
-class NotShifted(Next):
+class NotShifted(NextTokenLoss):
     def forward(self, x: Any) -> Any:
         y, wanted = self.head(x), (x[..., 0] > 0).long()
         return F.cross_entropy(
@@ -189,7 +189,7 @@ class NotShifted(Next):
 
 
 def test_both_slices_left_out() -> None:
-    found = searched(NotShifted, base=Next)
+    found = searched(NotShifted, base=NextTokenLoss)
     assert found.causes[0].alterations[0].action == "whole"
     assert found.equal
 
@@ -197,17 +197,17 @@ def test_both_slices_left_out() -> None:
 def test_a_causal_convolution_keeps_its_length() -> None:
     x, weight = torch.randn(2, 3, 9), torch.randn(4, 3, 3)
     given = {"padding": 8, "dilation": 4}
-    change = Alteration(
+    change = Mutation(
         "attribute", "settings", (0,), "conv1d", "", (("dilation", 3), ("padding", 6)), (4, 8)
     )
-    y = altered(change, F.conv1d, "conv1d", (x, weight), given)
+    y = call_mutated(change, F.conv1d, "conv1d", (x, weight), given)
     assert y.shape == F.conv1d(x, weight, **given).shape
     wanted = F.conv1d(x, weight, padding=6, dilation=3)[..., :9]
     torch.testing.assert_close(y[..., :9], wanted)
 
 
 class Limited(torch.optim.Adadelta):
-    """What a user's subclass does to weights after the rule."""
+    """A user's optimizer that changes the weights after the rule."""
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
@@ -222,8 +222,8 @@ def test_a_formula_stands_where_the_subclass_calls_its_parent() -> None:
     p.grad = torch.ones(2)
     optimizer = Limited([p], lr=1.0)
     step = torch.optim.Adadelta.step
-    change = Alteration("optimizer", "optimizer", (), "", "form:eps_outside", True, None)
-    Update(optimizer, [change], {id(p): "p"}).step(optimizer.step)
+    change = Mutation("optimizer", "optimizer", (), "", "form:eps_outside", True, None)
+    MutatedUpdate(optimizer, [change], {id(p): "p"}).step(optimizer.step)
     assert p.tolist() == pytest.approx([0.2, 0.2])  # clamped behind the formula
     assert torch.optim.Adadelta.step is step
     assert p.grad is not None
@@ -231,11 +231,11 @@ def test_a_formula_stands_where_the_subclass_calls_its_parent() -> None:
 
 def test_own_numbers_of_a_rule_are_not_tried() -> None:
     p = nn.Parameter(inputs()[0][0])
-    assert settings_of(SGD([p], lr=0.1), {id(p): "p"})[0]["own"] == {}
+    assert describe_groups(SGD([p], lr=0.1), {id(p): "p"})[0]["own"] == {}
 
 
 class Loop(Net):
-    """A state that each step makes from that of the step before."""
+    """A state that each step computes from that of the step before."""
 
     def forward(self, x: Any) -> Any:
         state, seen = torch.zeros(4, 6), []
@@ -260,22 +260,22 @@ def test_the_state_of_the_step_before() -> None:
     assert found.equal
 
 
-class Split(Net):
+class SplitNet(Net):
     def forward(self, x: Any) -> Any:
         a, b, c = self.inner(x).split([2, 2, 2], -1)
-        return self.head(torch.cat([self.parted(a, b), c, c], -1)[:, 0])
+        return self.head(torch.cat([self.combine_parts(a, b), c, c], -1)[:, 0])
 
-    def parted(self, a: Any, b: Any) -> Any:
+    def combine_parts(self, a: Any, b: Any) -> Any:
         return torch.tanh(a) * b
 
 
-class OtherPart(Split):
-    def parted(self, a: Any, b: Any) -> Any:
+class OtherPart(SplitNet):
+    def combine_parts(self, a: Any, b: Any) -> Any:
         return torch.tanh(b) * a
 
 
 def test_outputs_in_another_order() -> None:
-    found = searched(OtherPart, base=Split)
+    found = searched(OtherPart, base=SplitNet)
     actions = {one.action for cause in found.causes[:1] for one in cause.alterations}
     assert actions & {"outputs", "trade"}
     assert found.equal
@@ -293,16 +293,16 @@ class RootFirst(Root):
 
 def test_epsilon_behind_the_root() -> None:
     found = searched(RootFirst, base=Root)
-    assert ("order", "form", "eps_behind", 1e-3) in named(found)
+    assert ("order", "form", "eps_behind", 1e-3) in mutation_keys(found)
 
 
 class Gate(Net):
-    def mixed(self, x: Any) -> Any:
+    def mix(self, x: Any) -> Any:
         return x * (F.relu6(x + 3.0) / 6.0)
 
 
 class Sigmoid(Gate):
-    def mixed(self, x: Any) -> Any:
+    def mix(self, x: Any) -> Any:
         return x * torch.sigmoid(x)
 
 
@@ -315,15 +315,15 @@ def test_a_formula_in_the_place_of_a_function() -> None:
 
 class Skip(Net):
     def forward(self, x: Any) -> Any:
-        shortcut = self.other(self.taken(x))
+        shortcut = self.other(self.shortcut_input(x))
         return self.head((shortcut + torch.tanh(self.inner(torch.relu(x))))[:, 0])
 
-    def taken(self, x: Any) -> Any:
+    def shortcut_input(self, x: Any) -> Any:
         return x
 
 
 class SkipActivated(Skip):
-    def taken(self, x: Any) -> Any:
+    def shortcut_input(self, x: Any) -> Any:
         return torch.relu(x)
 
 
@@ -334,7 +334,7 @@ def test_an_operand_that_is_made_later() -> None:
 
 def test_functions_that_kernels_approximate_are_moved_as_a_whole() -> None:
     x = torch.rand(50) + 0.5
-    with Rounding(np.random.default_rng(0), 4, lambda: False):
+    with RoundingMode(np.random.default_rng(0), 4, lambda: False):
         moved, plain = torch.log(x), torch.sqrt(x)
     ratios = (moved.double() / torch.log(x).double() - 1).abs()
     assert torch.equal(plain, torch.sqrt(x))

@@ -1,4 +1,4 @@
-"""Causes between two PyTorch models: what was planted is what is named, or nothing is."""
+"""Causes between two PyTorch models: the planted cause is named, or none is."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from causes_cases import Net, inputs, named, searched, sgd
+from causes_cases import Net, inputs, mutation_keys, searched, sgd
 from torch import nn
 from torch.nn import functional as F
 
-from dualml.parity.causes.alteration import Alteration
-from dualml_torch.causes.altering import altered
-from dualml_torch.causes.update import Update
+from dualml.parity.causes.mutation import Mutation
 from dualml_torch.models import step
-from dualml_torch.record import Recorder
+from dualml_torch.parity.causes.call_mutations import call_mutated
+from dualml_torch.parity.causes.update import MutatedUpdate
+from dualml_torch.parity.recorder import Recorder
 
 
 class Eps(Net):
@@ -31,7 +31,7 @@ class Scale(Net):
 
 
 class Axis(Net):
-    def mixed(self, x: Any) -> Any:
+    def mix(self, x: Any) -> Any:
         return torch.softmax((x @ x.transpose(1, 2)) * self.scale, 1) @ x
 
 
@@ -40,8 +40,8 @@ class NoResidual(Net):
         return y
 
 
-class Other(Net):
-    def first(self, x: Any) -> Any:
+class OtherFirstLayer(Net):
+    def first_layer(self, x: Any) -> Any:
         return self.other(x)
 
 
@@ -51,35 +51,35 @@ class Detached(Net):
 
 
 class Reshaped(Net):
-    def mixed(self, x: Any) -> Any:
+    def mix(self, x: Any) -> Any:
         return torch.softmax((x @ x.reshape(x.shape[0], 6, -1)) * self.scale, -1) @ x
 
 
 class Half(Net):
-    def mixed(self, x: Any) -> Any:
+    def mix(self, x: Any) -> Any:
         return torch.softmax(((x @ x.transpose(1, 2)) * self.scale).half(), -1).float() @ x
 
 
 class Read(Net):
-    """What later classes get wrong, once more."""
+    """A model that selects an entry; later classes select another one."""
 
     def read(self, x: Any, y: Any) -> Any:
         return y.mean(1)
 
     def forward(self, x: Any) -> Any:
-        y = self.added(x, F.leaky_relu(self.first(x), self.slope))
+        y = self.added(x, F.leaky_relu(self.first_layer(x), self.slope))
         counts = (x > -9).float().sum(1)
         y = F.normalize(self.inner(y), dim=-1) * 3
         return self.head(self.read(x, y) * counts / 6)
 
 
-class Last(Read):
+class LastPosition(Read):
     def read(self, x: Any, y: Any) -> Any:
         return y[:, -1]
 
 
 class Gap(Read):
-    """Both lines take another value."""
+    """A model that combines two functions of one value; the port uses another value."""
 
     def read(self, x: Any, y: Any) -> Any:
         a = torch.tanh(y)
@@ -94,13 +94,13 @@ class GapOther(Gap):
 
 class Floor(Read):
     def forward(self, x: Any) -> Any:
-        y = self.inner(self.added(x, F.leaky_relu(self.first(x), self.slope)))
+        y = self.inner(self.added(x, F.leaky_relu(self.first_layer(x), self.slope)))
         y = y / (y.norm(dim=-1, keepdim=True) + 3e-2) * 3
         return self.head(self.read(x, y))
 
 
-class Counted(Net):
-    """A mean over what is there, and one over all places."""
+class MaskedMean(Net):
+    """A mean over the nonzero entries, and (in the subclass) over all positions."""
 
     def count(self, x: Any) -> Any:
         return (x > 0).float().sum(1)
@@ -109,13 +109,13 @@ class Counted(Net):
         return self.head(self.inner(x).sum(1) / self.count(x).clamp(min=1))
 
 
-class CountedAll(Counted):
+class PlainMean(MaskedMean):
     def forward(self, x: Any) -> Any:
         return self.head(self.inner(x).sum(1) / 6)
 
 
-class Seen(Net):
-    """Keeps a mean of its inputs by itself."""
+class RunningMean(Net):
+    """A model that keeps a running mean of its inputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,28 +130,28 @@ class Seen(Net):
         return super().forward(x)
 
 
-class SeenLargest(Seen):
+class RunningMax(RunningMean):
     def summary(self, x: Any) -> Any:
         return x.amax((0, 1))
 
 
-class Cut(Net):
-    """The same in other operations."""
+class WrittenOut(Net):
+    """The same computation written in other operations."""
 
     def normed(self, x: Any) -> Any:
         mean = x.mean(-1, keepdim=True)
         variance = ((x - mean) ** 2).mean(-1, keepdim=True)
         return (x - mean) / torch.sqrt(variance + 1e-5) * self.norm.weight + self.norm.bias
 
-    def mixed(self, x: Any) -> Any:
+    def mix(self, x: Any) -> Any:
         return F.scaled_dot_product_attention(x, x, x, scale=0.5)
 
 
 class Noise(Net):
-    """Nothing simple."""
+    """A model with an error that no simple cause explains."""
 
-    def mixed(self, x: Any) -> Any:
-        return super().mixed(x) + torch.sin(37 * x) * torch.cos(11 * x.roll(1, 0)) / 3
+    def mix(self, x: Any) -> Any:
+        return super().mix(x) + torch.sin(37 * x) * torch.cos(11 * x.roll(1, 0)) / 3
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -173,15 +173,15 @@ def test_the_planted_mistake_is_named(kind: type[nn.Module], wanted: tuple[Any, 
     found = searched(kind)
     assert found.equal
     assert len(found.causes) == 1
-    assert wanted in named(found)
+    assert wanted in mutation_keys(found)
 
 
 @pytest.mark.parametrize(
     ("base", "kind", "wanted"),
     [
         (Net, Half, ("dtype", "lower", "", "float16")),
-        (Counted, CountedAll, ("constant", "input", 1, ("fill", 6.0))),
-        (Seen, SeenLargest, ("function", "function", "", "amax")),
+        (MaskedMean, PlainMean, ("constant", "input", 1, ("fill", 6.0))),
+        (RunningMean, RunningMax, ("function", "function", "", "amax")),
         (Gap, GapOther, ("operand", "rename", "", "input:0")),
     ],
 )
@@ -190,11 +190,11 @@ def test_the_planted_mistake_of_another_model_is_named(
 ) -> None:
     found = searched(kind, base=base)
     assert found.equal
-    assert wanted in named(found)
+    assert wanted in mutation_keys(found)
 
 
 def test_a_part_of_another_value_is_named() -> None:
-    found = searched(Last, base=Read)
+    found = searched(LastPosition, base=Read)
     assert found.equal
     parts = {c.value[1:] for c in found.causes[0].alterations if c.action == "operand"}
     assert parts == {(1, -1)}
@@ -203,11 +203,11 @@ def test_a_part_of_another_value_is_named() -> None:
 def test_a_norm_with_an_epsilon_of_the_other_side_is_named() -> None:
     found = searched(Floor, base=Read)
     assert found.equal
-    assert ("form", "eps_outside", 3e-2) in {one[1:] for one in named(found)}
+    assert ("form", "eps_outside", 3e-2) in {one[1:] for one in mutation_keys(found)}
 
 
 class Clipped(torch.optim.SGD):
-    """Limits gradients by itself."""
+    """An optimizer that clips gradients itself."""
 
     def step(self, closure: Any = None) -> Any:
         for group in self.param_groups:
@@ -224,7 +224,7 @@ class ClippedEach(torch.optim.SGD):
 
 
 class Warm(torch.optim.SGD):
-    """A rate that depends on how many updates were made."""
+    """An optimizer whose learning rate depends on the number of updates."""
 
     rates: tuple[float, ...] = (1.0, 0.5, 0.25)
 
@@ -239,7 +239,7 @@ class Warm(torch.optim.SGD):
         return super().step(closure)
 
 
-class Late(Warm):
+class LateWarm(Warm):
     rates = (1.0, 0.3, 0.2)
 
 
@@ -247,7 +247,7 @@ class Late(Warm):
     ("ours", "theirs", "argument"),
     [
         (lambda p: Clipped(p, lr=0.1), lambda p: ClippedEach(p, lr=0.1), "gradient:clip_each"),
-        (lambda p: Warm(p, lr=0.1), lambda p: Late(p, lr=0.1), "lr_schedule"),
+        (lambda p: Warm(p, lr=0.1), lambda p: LateWarm(p, lr=0.1), "lr_schedule"),
         (
             lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1),
             lambda p: torch.optim.Adam(p, lr=0.01, weight_decay=0.1),
@@ -267,23 +267,23 @@ def test_a_refused_setting_is_not_left_in_the_optimizer() -> None:
     p = nn.Parameter(torch.ones(2, 2))
     optimizer = sgd([p])
     p.grad = torch.ones(2, 2)
-    change = Alteration("optimizer", "optimizer", (), "", "lr", 3.0)
+    change = Mutation("optimizer", "optimizer", (), "", "lr", 3.0)
 
     def refuse() -> None:
         assert optimizer.param_groups[0]["lr"] == 3.0
         raise ValueError("refused")
 
     with pytest.raises(ValueError, match="refused"):
-        Update(optimizer, [change], {id(p): "p"}).step(refuse)
+        MutatedUpdate(optimizer, [change], {id(p): "p"}).step(refuse)
     assert optimizer.param_groups[0]["lr"] == 0.1
 
 
 def test_a_variance_is_remembered_as_it_divides() -> None:
     x = inputs()[0].flatten(0, 1)
     mean, variance = torch.zeros(6), torch.ones(6)
-    change = Alteration("attribute", "form", (0,), "batch_norm", "unbiased_state", False)
+    change = Mutation("attribute", "form", (0,), "batch_norm", "unbiased_state", False)
     given = (x, mean, variance, None, None, True, 0.1)
-    y = altered(change, F.batch_norm, "batch_norm", given, {})
+    y = call_mutated(change, F.batch_norm, "batch_norm", given, {})
     assert torch.equal(y, F.batch_norm(x, None, None, training=True))
     assert torch.allclose(variance, 0.9 + 0.1 * x.var(0, unbiased=False))
 
@@ -298,12 +298,12 @@ def test_a_loss_that_is_a_difference_of_larger_terms_rounds_as_they_do() -> None
 
     recorder = Recorder(model, None, None, steps=1, draws=2)
     recorder.run(step(model, divergence, None, recorder, False), inputs()[0][:, 0])
-    assert recorder.trace.width("loss", 1, "loss") > 1e-4
-    assert recorder.trace.width("forward", 1, "(output)") < 1e-5
+    assert recorder.trace.envelope_width("loss", 1, "loss") > 1e-4
+    assert recorder.trace.envelope_width("forward", 1, "(output)") < 1e-5
 
 
 def test_another_modules_weights_are_named() -> None:
-    found = searched(Other)
+    found = searched(OtherFirstLayer)
     assert found.equal
     assert {(one.action, one.argument, one.value) for one in found.causes[0].alterations} & {
         ("borrow", "inner", "other")
@@ -327,7 +327,7 @@ def test_what_an_optimizer_does_otherwise_is_named(theirs: Any, argument: str) -
 
 
 def test_the_same_model_cut_otherwise_needs_no_cause() -> None:
-    found = searched(Cut)
+    found = searched(WrittenOut)
     assert found.equal
     assert found.causes == []
 
@@ -351,7 +351,7 @@ def test_the_watch_changes_nothing_and_sees_parts_of_attention() -> None:
     x = inputs()[0]
     recorder = Recorder(model, None, None, steps=1, draws=0)
 
-    class Self(nn.Module):
+    class SelfAttention(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.attention = model
@@ -359,7 +359,7 @@ def test_the_watch_changes_nothing_and_sees_parts_of_attention() -> None:
         def forward(self, x: Any) -> Any:
             return self.attention(x, x, x, need_weights=False)
 
-    whole = Self()
+    whole = SelfAttention()
     plain = whole(x)[0]
     recorder = Recorder(whole, None, None, steps=1, draws=0)
     recorder.run(step(whole, loss, None, recorder, False), x)
@@ -373,12 +373,12 @@ def test_the_watch_changes_nothing_and_sees_parts_of_attention() -> None:
 
 @pytest.mark.parametrize("decay", [2e-4, 1.5e-4, 3.7e-3])
 def test_any_weight_decay_is_found_from_the_first_update(decay: float) -> None:
-    def ours(parameters: Any) -> Any:
+    def make_sgd(parameters: Any) -> Any:
         return torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=1e-4)
 
-    def theirs(parameters: Any) -> Any:
+    def make_other_decay(parameters: Any) -> Any:
         return torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=decay)
 
-    found = searched(Net, theirs, ours=ours, steps=3)
+    found = searched(Net, make_other_decay, ours=make_sgd, steps=3)
     assert found.equal
-    assert named(found)[0] == ("optimizer", "optimizer", "weight_decay", decay)
+    assert mutation_keys(found)[0] == ("optimizer", "optimizer", "weight_decay", decay)

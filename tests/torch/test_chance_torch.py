@@ -1,4 +1,4 @@
-"""PyTorch's random functions draw from the common source."""
+"""PyTorch's random functions draw from the shared random source."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from torch import nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from dualml.parity.models.chance import Chance
-from dualml_torch.chance import Drawn
+from dualml.parity.models.rng import SharedRng
+from dualml_torch.parity.rng import SharedRngMode
 
 X = torch.randn(4, 6, 8, generator=torch.Generator().manual_seed(0))
 ATTENTION = nn.MultiheadAttention(8, 2, dropout=0.5)
 
 
 def drawn(function: Callable[[], torch.Tensor], seed: int = 0) -> torch.Tensor:
-    with Drawn(Chance(seed)):
+    with SharedRngMode(SharedRng(seed)):
         return function()
 
 
@@ -46,7 +46,7 @@ def test_the_same_seed_gives_the_same_numbers(function: Callable[[], torch.Tenso
 
 def test_a_dropout_keeps_what_the_source_says_and_scales_it() -> None:
     found = drawn(lambda: functional.dropout(X, 0.25))
-    kept = Chance(0).kept(tuple(X.shape), 0.25)
+    kept = SharedRng(0).keep_mask(tuple(X.shape), 0.25)
     np.testing.assert_allclose(found.numpy(), X.numpy() * kept / 0.75, rtol=1e-6)
     assert drawn(lambda: functional.dropout(X, 0.25, training=False)) is X
 
@@ -78,11 +78,11 @@ def test_gradients_pass_through_the_mask() -> None:
     x = X.clone().requires_grad_()
     drawn(lambda: functional.dropout(x, 0.5)).sum().backward()
     assert x.grad is not None
-    np.testing.assert_allclose(x.grad.numpy(), 2 * Chance(0).kept(tuple(X.shape), 0.5))
+    np.testing.assert_allclose(x.grad.numpy(), 2 * SharedRng(0).keep_mask(tuple(X.shape), 0.5))
 
 
 def test_a_dropout_is_one_call_under_any_number_of_modes() -> None:
-    class Seen(TorchFunctionMode):
+    class RecordCalls(TorchFunctionMode):
         def __init__(self, names: list[str]) -> None:
             super().__init__()
             self.names = names
@@ -93,6 +93,6 @@ def test_a_dropout_is_one_call_under_any_number_of_modes() -> None:
 
     outer: list[str] = []
     inner: list[str] = []
-    with Seen(outer), Seen(inner), Drawn(Chance(0)):
+    with RecordCalls(outer), RecordCalls(inner), SharedRngMode(SharedRng(0)):
         nn.Dropout(0.5)(X)
     assert outer == inner == ["dropout"]

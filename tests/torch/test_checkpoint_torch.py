@@ -1,4 +1,5 @@
-"""torch.distributed.checkpoint in safetensors, read and written; other loaders of PyTorch."""
+"""torch.distributed.checkpoint in safetensors format, read and written, and PyTorch's other
+loaders."""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ import torch
 import torch.distributed.checkpoint as dcp
 from safetensors.torch import load_file, save_file
 
-from dualml.checkpoint import Slice, opened, save
-from dualml.checkpoint.convert import convert
-from dualml.errors import UserError
+from dualml.backend.reference.communicator import run_threads
+from dualml.common.errors import UserError
 from dualml.launch.ranks import run_ranks
-from dualml.reference.communicator import run_threads
+from dualml.runner.checkpoint import Slice, open_checkpoint, save
+from dualml.runner.checkpoint.convert import convert
 
 hf = pytest.importorskip("torch.distributed.checkpoint.hf_storage")
 HERE = Path(__file__).resolve().parent
@@ -34,7 +35,7 @@ def tensors() -> dict[str, torch.Tensor]:
 
 
 def saves(comm: Any, folder: str) -> None:
-    """Every rank has some rows of ``up``, as FSDP2 has, and all of the rest."""
+    """Save on every rank: some rows of ``up``, as with FSDP2, and everything else."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Shard, distribute_tensor
 
@@ -44,9 +45,9 @@ def saves(comm: Any, folder: str) -> None:
     dcp.save(state, storage_writer=writer)
 
 
-def same(path: Path, expected: dict[str, torch.Tensor]) -> None:
-    """A checkpoint of ours has these tensors, bit for bit."""
-    found = opened(path)
+def assert_same_tensors(path: Path, expected: dict[str, torch.Tensor]) -> None:
+    """Assert that one of our checkpoints has exactly these tensors, bit for bit."""
+    found = open_checkpoint(path)
     assert set(found.tensors) == set(expected)
     for name, tensor in expected.items():
         bits = tensor.contiguous().reshape(-1).view(torch.uint8).numpy()
@@ -62,10 +63,10 @@ def test_what_torch_saved_on_several_ranks_is_read(
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), *([path] if path else [])]))
     folder = tmp_path / "dcp"
     run_ranks("torch", 3, "test_checkpoint_torch:saves", str(folder), timeout=60, limit=120)
-    found = opened(folder)
+    found = open_checkpoint(folder)
     assert found.format == "dcp"
     assert len(found.tensors["up"].shards) == 3
-    same(folder, tensors())
+    assert_same_tensors(folder, tensors())
     np.testing.assert_array_equal(
         found.read("up", [slice(2, 6), slice(1, 3)]), tensors()["up"][2:6, 1:3].numpy()
     )
@@ -78,55 +79,56 @@ def test_what_torch_saved_on_several_ranks_is_read(
 
 
 def torch_reads(folder: Path, expected: dict[str, torch.Tensor]) -> None:
-    """torch's own reader finds the same in a folder."""
+    """Assert that torch's own reader finds the tensors in a folder."""
     state = {name: torch.zeros_like(tensor) for name, tensor in expected.items()}
     dcp.load(state, storage_reader=hf.HuggingFaceStorageReader(path=str(folder)), no_dist=True)
     for name, tensor in expected.items():
         assert torch.equal(state[name], tensor), name
 
 
-def ours(folder: Path) -> None:
-    """Saved by two ranks of the referee, rows of ``up`` each."""
+def save_on_two_ranks(folder: Path) -> None:
+    """Save a checkpoint on two ranks of the reference, each with some rows of ``up``."""
     given = tensors()
     half = given["half"].view(torch.uint16).numpy()
 
-    def own(comm: Any) -> None:
+    def save_rank(comm: Any) -> None:
         first, last = [(0, 4), (4, ROWS)][comm.rank]
         up = Slice("up", (ROWS, COLUMNS), (first, 0), given["up"].numpy()[first:last])
-        rest = [Slice.whole("half", half, "BF16"), Slice.whole("step", given["step"].numpy())]
+        rest = [Slice.full("half", half, "BF16"), Slice.full("step", given["step"].numpy())]
         save(comm, [up, *rest], folder, step=3)
 
-    run_threads(2, own)
+    run_threads(2, save_rank)
 
 
 @pytest.mark.parametrize("shards", [1, 3])
 def test_torch_reads_what_is_converted(shards: int, tmp_path: Path) -> None:
-    ours(tmp_path / "ckpt")
-    convert(opened(tmp_path / "ckpt"), tmp_path / "dcp", "dcp", shards)
+    save_on_two_ranks(tmp_path / "ckpt")
+    convert(open_checkpoint(tmp_path / "ckpt"), tmp_path / "dcp", "dcp", shards)
     torch_reads(tmp_path / "dcp", tensors())
-    same(tmp_path / "dcp", tensors())
+    assert_same_tensors(tmp_path / "dcp", tensors())
 
 
 def test_torch_reads_the_folder_of_a_checkpoint_as_it_is(tmp_path: Path) -> None:
-    ours(tmp_path / "ckpt")
+    save_on_two_ranks(tmp_path / "ckpt")
     torch_reads(tmp_path / "ckpt/step00000003", tensors())
 
 
 def test_the_reader_of_torch_would_notice(tmp_path: Path) -> None:
-    ours(tmp_path / "ckpt")
+    save_on_two_ranks(tmp_path / "ckpt")
     wrong = {**tensors(), "up": tensors()["up"] + 1}
     with pytest.raises(AssertionError, match="up"):
         torch_reads(tmp_path / "ckpt/step00000003", wrong)
 
 
 def test_folders_of_the_writer_for_one_rank_and_of_the_loader(tmp_path: Path) -> None:
-    """The index of `HuggingFaceStorageWriter`, and back into two files that torch loads."""
+    """The index of `HuggingFaceStorageWriter` is read, and converted back into two files that torch
+    loads."""
     places = {"up": 1, "half": 2, "step": 2}
     writer = hf.HuggingFaceStorageWriter(path=str(tmp_path / "hf"), fqn_to_index_mapping=places)
     dcp.save(tensors(), storage_writer=writer, no_dist=True)
     assert (tmp_path / "hf/model.safetensors.index.json").exists()
-    same(tmp_path / "hf", tensors())
-    convert(opened(tmp_path / "hf"), tmp_path / "again", "safetensors", 2)
+    assert_same_tensors(tmp_path / "hf", tensors())
+    convert(open_checkpoint(tmp_path / "hf"), tmp_path / "again", "safetensors", 2)
     index = json.loads((tmp_path / "again/model.safetensors.index.json").read_text())
     read = {}
     for name in set(index["weight_map"].values()):
@@ -136,28 +138,29 @@ def test_folders_of_the_writer_for_one_rank_and_of_the_loader(tmp_path: Path) ->
 
 
 def test_what_torch_puts_together_is_whole(tmp_path: Path) -> None:
-    """`enable_consolidation` leaves the shards in a folder and the whole beside it."""
+    """With `enable_consolidation` both are read: the folder of shards and the consolidated file
+    beside it."""
     writer = hf.HuggingFaceStorageWriter(
         path=str(tmp_path / "x"), save_distributed=True, enable_consolidation=True
     )
     floats = {n: t for n, t in tensors().items() if t.is_floating_point()}  # it knows no others
     dcp.save(floats, storage_writer=writer, no_dist=True)
-    same(tmp_path / "x", floats)
-    same(tmp_path / "x/sharded", floats)
+    assert_same_tensors(tmp_path / "x", floats)
+    assert_same_tensors(tmp_path / "x/sharded", floats)
 
 
 def test_the_pickled_format_is_refused(tmp_path: Path) -> None:
     dcp.save(tensors(), checkpoint_id=str(tmp_path / "x"), no_dist=True)
     with pytest.raises(UserError, match=r"its \.metadata is a pickle, which can run code"):
-        opened(tmp_path / "x")
+        open_checkpoint(tmp_path / "x")
 
 
 def test_values_that_are_no_tensors_spoil_the_file_and_are_not_unpickled(tmp_path: Path) -> None:
-    """torch writes them as a pickle in front of the tensors: its own reader fails there, too."""
+    """Files with a leading pickle are refused; torch's own reader fails on them, too."""
     writer = hf.HuggingFaceStorageWriter(path=str(tmp_path / "x"), save_distributed=True)
     dcp.save({**tensors(), "epoch": 3}, storage_writer=writer, no_dist=True)
     with pytest.raises(UserError, match="not a safetensors file"):
-        opened(tmp_path / "x")
+        open_checkpoint(tmp_path / "x")
 
 
 def test_types_of_torch_pass_bit_for_bit(tmp_path: Path) -> None:
@@ -165,9 +168,9 @@ def test_types_of_torch_pass_bit_for_bit(tmp_path: Path) -> None:
     given = {str(kind): torch.arange(256).to(torch.uint8).view(torch.uint8) for kind in kinds}
     given = {name: a.view(kind) for (name, a), kind in zip(given.items(), kinds, strict=True)}
     save_file(given, tmp_path / "a.safetensors")
-    same(tmp_path / "a.safetensors", given)
-    convert(opened(tmp_path / "a.safetensors"), tmp_path / "b", "dualml", 3)
-    convert(opened(tmp_path / "b"), tmp_path / "c.safetensors")
+    assert_same_tensors(tmp_path / "a.safetensors", given)
+    convert(open_checkpoint(tmp_path / "a.safetensors"), tmp_path / "b", "dualml", 3)
+    convert(open_checkpoint(tmp_path / "b"), tmp_path / "c.safetensors")
     read = load_file(tmp_path / "c.safetensors")
     for name, tensor in given.items():
         assert read[name].dtype == tensor.dtype

@@ -1,4 +1,5 @@
-"""Memory format and compiling: by times that are measured once, kept, overridden and recorded."""
+"""Memory format and compilation: chosen by times that are measured once, cached, overridden and
+recorded."""
 
 from __future__ import annotations
 
@@ -9,27 +10,32 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 
 if "torch" in os.environ.get("DUALML_REQUIRE", "").split(","):
     import torch
 else:
     torch = pytest.importorskip("torch")
-from dualml.backend import Recipe
-from dualml.model import initial_weights, model
-from dualml.optim import Adam
-from dualml_torch import choice as room
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.optim import Adam
+from dualml.backend import TrainingSpec
+from dualml_torch.algorithms import kernel_choice as room
+from dualml_torch.algorithms.kernel_choice import (
+    CHANNELS_LAST,
+    CONTIGUOUS,
+    KernelChoice,
+    decide_compilation,
+)
 from dualml_torch.backend import TorchBackend
-from dualml_torch.choice import CHANNELS_LAST, CONTIGUOUS, Choice, judge
-from dualml_torch.environ import COMPILE, MEMORY_FORMAT
-from dualml_torch.parallel import TorchParallel
+from dualml_torch.common.environ import COMPILE, MEMORY_FORMAT
+from dualml_torch.parallel.parallel import TorchParallel
 
 DRAW = np.random.default_rng(0)
 
 
 @pytest.fixture
 def fresh(clean_environ: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
-    """An empty cache, and no settings of the user's."""
+    """An empty cache, and no settings of the user."""
     clean_environ.setenv("DUALML_CACHE", str(tmp_path / "cache"))
     for variable in (MEMORY_FORMAT, COMPILE):
         clean_environ.delenv(variable, raising=False)
@@ -39,22 +45,27 @@ def fresh(clean_environ: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPat
 def training(name: str = "lenet", batch: int = 4, updates: int = 10) -> TorchParallel:
     spec = model(name)
     x = DRAW.normal(size=(8, *spec.input_shape)).astype(np.float32)
-    recipe = Recipe(
-        spec=spec, weights=initial_weights(spec, 0), rule=Adam(lr=0.01),
-        x=x, y=np.arange(8) % 10, updates=updates, batch=batch,
-    )  # fmt: skip
+    recipe = TrainingSpec(
+        spec=spec,
+        weights=initial_weights(spec, 0),
+        rule=Adam(lr=0.01),
+        x=x,
+        y=np.arange(8) % 10,
+        updates=updates,
+        batch=batch,
+    )
     return TorchBackend("cpu", 1).training(recipe)
 
 
 def stub(patch: pytest.MonkeyPatch, **times: float) -> list[list[str]]:
-    """Replace the measurement of times; what was measured, call by call."""
+    """Replace the measurement of times; return the calls that were measured."""
     calls: list[list[str]] = []
 
     def by_turns(variants):  # type: ignore[no-untyped-def]
         calls.append(list(variants))
         return {name: times[name] for name in variants}
 
-    patch.setattr(room, "by_turns", by_turns)
+    patch.setattr(room, "time_in_turns", by_turns)
     return calls
 
 
@@ -98,12 +109,12 @@ def test_of_two_that_measure_at_a_time_the_first_counts(
 ) -> None:
     path = tmp_path / "times.json"
     path.write_text(json.dumps({CONTIGUOUS: 1.0, CHANNELS_LAST: 2.0}))
-    assert room.keep(path, {CONTIGUOUS: 2.0, CHANNELS_LAST: 1.0})[CONTIGUOUS] == 1.0
+    assert room.save_times(path, {CONTIGUOUS: 2.0, CHANNELS_LAST: 1.0})[CONTIGUOUS] == 1.0
 
 
 def test_nothing_is_measured_where_nothing_can_be_chosen(fresh: pytest.MonkeyPatch) -> None:
     calls = stub(fresh)
-    assert training(batch=0).choice == Choice(CONTIGUOUS, False, "nothing was measured")
+    assert training(batch=0).choice == KernelChoice(CONTIGUOUS, False, "nothing was measured")
     fresh.setenv(COMPILE, "never")
     assert not training("mlp").choice.compiled
     assert calls == []
@@ -114,7 +125,7 @@ def test_the_users_format_is_respected(fresh: pytest.MonkeyPatch) -> None:
     fresh.setenv(MEMORY_FORMAT, CONTIGUOUS)
     assert training().choice.memory_format == CONTIGUOUS
     fresh.setenv(MEMORY_FORMAT, CHANNELS_LAST)
-    assert training(batch=0).choice == Choice(CHANNELS_LAST, False, "set by the user")
+    assert training(batch=0).choice == KernelChoice(CHANNELS_LAST, False, "set by the user")
 
 
 @pytest.mark.parametrize("variable", [MEMORY_FORMAT, COMPILE])
@@ -128,16 +139,16 @@ def test_another_value_is_one_line(fresh: pytest.MonkeyPatch, variable: str) -> 
 
 def test_only_a_long_trial_compiles_to_find_out(fresh: pytest.MonkeyPatch) -> None:
     calls = stub(fresh, contiguous_format=1.0, recorded=1.0, compiled=0.5)
-    fresh.setattr(room, "compiled_against", lambda **makers: {
-        **room.by_turns(makers), "seconds": 5.0
-    })  # fmt: skip
+    fresh.setattr(
+        room, "compare_compiled", lambda **makers: {**room.time_in_turns(makers), "seconds": 5.0}
+    )
     assert not training("mlp", updates=10_000).choice.compiled
     assert len(calls) == 1
     assert training("mlp", updates=100_000).choice.compiled
     assert not training("mlp", updates=10_000).choice.compiled  # whatever is known by now
     assert calls[1:] == [["recorded", "compiled"]]
     fresh.setenv(COMPILE, "never")
-    fresh.setattr(room, "compiled_against", lambda **makers: pytest.fail("compiled"))
+    fresh.setattr(room, "compare_compiled", lambda **makers: pytest.fail("compiled"))
     stub(fresh, contiguous_format=1.0, channels_last=1.0)
     assert not training("lenet", updates=100_000).choice.compiled
 
@@ -156,7 +167,7 @@ TIMES = {"recorded": 2.0, "compiled": 1.0, "seconds": 10.0}
     ],
 )
 def test_compiling_must_pay(times: dict, updates: int, pays: bool) -> None:
-    assert judge(CONTIGUOUS, times, "2 ms", updates, always=False).compiled is pays
+    assert decide_compilation(CONTIGUOUS, times, "2 ms", updates, always=False).compiled is pays
 
 
 def test_without_a_compiler_a_trial_goes_on(fresh: pytest.MonkeyPatch) -> None:
@@ -165,7 +176,7 @@ def test_without_a_compiler_a_trial_goes_on(fresh: pytest.MonkeyPatch) -> None:
     def fails(*given: object) -> None:
         raise RuntimeError("no C++ compiler\nsecond line")
 
-    fresh.setattr("dualml_torch.recorded.compiled", fails)
+    fresh.setattr("dualml_torch.algorithms.recorded_gradient.compile_graph", fails)
     choice = training("mlp", updates=100_000).choice
     assert not choice.compiled
     assert choice.reason.endswith("compiling failed: no C++ compiler")
@@ -179,19 +190,21 @@ def test_the_choice_is_recorded(fresh: pytest.MonkeyPatch) -> None:
     fresh.setenv(COMPILE, "never")
     backend = TorchBackend("cpu", 1)
     assert "memory_format" not in backend.environment()
-    backend.trained = training()
+    backend.last_training = training()
     facts = backend.environment()
     assert facts["memory_format"] == CHANNELS_LAST
     assert facts["kernels"] == "as recorded"
     assert "channels_last 1 ms" in facts["kernels_reason"]
     assert facts[COMPILE] == "never"
-    backend.trained.flat()  # ranks share the batch: nothing is chosen any more
+    # Ranks share the batch: nothing is chosen any more.
+    backend.last_training.use_contiguous_format()
     assert "memory_format" not in backend.environment()
 
 
 @pytest.mark.parametrize("name", ["mlp", "lenet", "rnn_lm"])
 def test_compiled_updates_differ_by_rounding_alone(fresh: pytest.MonkeyPatch, name: str) -> None:
-    """Of a batch of the usual size; one of another size is as recorded."""
+    """Compiled updates differ by rounding only, for batches of the usual size; other sizes run as
+    recorded."""
     pytest.importorskip("torch._inductor")
     ended = []
     for value in ("never", "always"):
@@ -202,7 +215,7 @@ def test_compiled_updates_differ_by_rounding_alone(fresh: pytest.MonkeyPatch, na
             x = draw.integers(0, 2000, (8, 32)).astype(np.int32)
             y = draw.integers(0, 2000, (8, 32))
         weights = dict(initial_weights(spec, 0))
-        recipe = Recipe(
+        recipe = TrainingSpec(
             spec=spec, weights=weights, rule=Adam(lr=0.001), x=x, y=y, updates=9, batch=6
         )
         try:

@@ -1,17 +1,17 @@
-"""On a GPU the device's own events are the clock; on a CPU there is no queue to mark."""
+"""The clock: device events on a GPU; on a CPU there is no queue to mark."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from dualml.clock import EVENTS, WALL
+from dualml.common.clock import EVENTS, WALL
 from dualml_torch.backend import TorchBackend
-from dualml_torch.clock import start_events
+from dualml_torch.common.clock import start_events
 
 
 class Event:
-    """Stands in for `torch.cuda.Event`: notes what is done with it, in order."""
+    """A fake `torch.cuda.Event` that notes the calls in order."""
 
     made: list[str]
     done: list[str]
@@ -41,8 +41,12 @@ def test_events_mark_the_queue_of_their_device(monkeypatch: pytest.MonkeyPatch) 
     assert elapsed() == 0.25
     where = "on stream of cuda:1"
     assert Event.done == [
-        f"record begin {where}", "work", f"record end {where}", "wait for end", "begin to end",
-    ]  # fmt: skip
+        f"record begin {where}",
+        "work",
+        f"record end {where}",
+        "wait for end",
+        "begin to end",
+    ]
 
 
 def test_the_clock_of_a_device_stands_in_its_backend(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,29 +6,27 @@ from pathlib import Path
 
 import pytest
 
-from dualml.course.catalogue import Plant, planted, plants
-from dualml.course.check import Checked, check
-from dualml.course.labs import file
+from dualml.course.catalogue import Plant, apply_plant, load_plants
+from dualml.course.check import CheckResult, check
+from dualml.course.labs import find_exercise
 from dualml.course.source import examine
-from dualml.course.workspace import source
+from dualml.course.workspace import read_solution
 
-EXERCISE = file("group_torch")[1]
-PLANTS = [p for p in plants("lab2") if p.file == EXERCISE.name]
+EXERCISE = find_exercise("group_torch")[1]
+PLANTS = [p for p in load_plants("lab2") if p.file == EXERCISE.name]
 
 
-def judged(plant: Plant | None, folder: Path) -> Checked:
-    text = source(EXERCISE)
+def judged(plant: Plant | None, folder: Path) -> CheckResult:
+    text = read_solution(EXERCISE)
     path = folder / EXERCISE.name
-    path.write_text(text if plant is None else planted(text, plant), "utf-8")
-    return check(
-        EXERCISE, path, 5, chosen=lambda r: plant is None or r.target == plant.target
-    )  # fmt: skip
+    path.write_text(text if plant is None else apply_plant(text, plant), "utf-8")
+    return check(EXERCISE, path, 5, select=lambda r: plant is None or r.target == plant.target)
 
 
 @pytest.mark.parametrize("plant", [None, *(p for p in PLANTS if p.right)], ids=str)
 def test_what_is_right_is_accepted(plant: Plant | None, tmp_path: Path) -> None:
     checked = judged(plant, tmp_path)
-    assert checked.met, checked.judgements
+    assert checked.is_passed, checked.judgements
 
 
 @pytest.mark.parametrize("plant", [p for p in PLANTS if not p.right], ids=lambda p: p.title)
@@ -39,9 +37,10 @@ def test_a_mistake_is_named(plant: Plant, tmp_path: Path) -> None:
 
 
 def test_the_framework_s_communication_is_for_this_exercise_alone(tmp_path: Path) -> None:
-    """The same lines are told of in another exercise's file."""
+    """The framework's communication is allowed in this exercise only: the same lines are reported
+    in another one's file."""
     path = tmp_path / "some.py"
     path.write_text("import torch.distributed as dist\n\ndist.init_process_group('gloo')\n")
     kinds = {p.kind for p in examine(path, EXERCISE)}
     assert "communication" not in kinds
-    assert "communication" in {p.kind for p in examine(path, file("aggregate_torch")[1])}
+    assert "communication" in {p.kind for p in examine(path, find_exercise("aggregate_torch")[1])}

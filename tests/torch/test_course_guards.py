@@ -1,4 +1,4 @@
-"""What a student's code may not do, and what is said of it; real processes."""
+"""Forbidden actions of a student's code and their messages, in real processes."""
 
 from __future__ import annotations
 
@@ -12,40 +12,49 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dualml.course.check import Checked, check
+from dualml.course.check import CheckResult, check
 from dualml.course.isolation import client
-from dualml.course.labs import file
-from dualml.course.workspace import source
+from dualml.course.labs import find_exercise
+from dualml.course.workspace import read_solution
 
-EXERCISE = file("optim_torch")[1]
+EXERCISE = find_exercise("optim_torch")[1]
 LINE = 'p.sub_(group["lr"] * p.grad)'
 SECONDS = 3.0
 
 
-def judged(code: str, folder: Path, seconds: float = SECONDS) -> Checked:
-    """Gradient descent with this code in place of its update."""
-    assert source(EXERCISE).count(LINE) == 1
+def judged(code: str, folder: Path, seconds: float = SECONDS) -> CheckResult:
+    """Judge gradient descent with this code in place of its update."""
+    assert read_solution(EXERCISE).count(LINE) == 1
     path = folder / EXERCISE.name
-    path.write_text(source(EXERCISE).replace(LINE, code), "utf-8")
-    return check(EXERCISE, path, 7, chosen=lambda r: r.target == "GD", seconds=seconds)
+    path.write_text(read_solution(EXERCISE).replace(LINE, code), "utf-8")
+    return check(EXERCISE, path, 7, select=lambda r: r.target == "GD", seconds=seconds)
 
 
-@pytest.mark.parametrize(("code", "message"), [
-    ("import os; os.fork()", "os.fork"), ("import os; os.system('true')", "os.system"),
-    ("import subprocess; subprocess.run(['true'])", "subprocess.Popen"),
-    ("import os; os.kill(os.getppid(), 9)", "os.kill"), ("input('?')", "input()"),
-    ("import os; os.remove('{outside}')", "os.remove"),
-    ("import shutil; shutil.rmtree('{folder}')", "shutil.rmtree"),
-    ("open('{outside}', 'w')", "write"), ("import os; os.rename('{outside}', 'x')", "os.rename"),
-    ("import socket; socket.create_connection(('192.0.2.1', 80), 1)", "socket"),
-    ("import socket; socket.socket().bind(('0.0.0.0', 0))", "socket"),
-    ("import dualml_torch.optim", "import dualml_torch.optim"),
-    ("from dualml.optim import RULES", "import dualml.optim"),
-    ("import importlib; importlib.import_module('dualml_torch.optim')", "import dualml_torch"),
-    ("getattr(torch.optim, 'Ad' + 'am')([p], lr=1.0)", "torch.optim.Adam"),
-    ("getattr(torch, '_fused_' + 'sgd_')([p], [p.grad], [])", "torch._fused_sgd_"),
-    ("import sys; open(sys.modules['dualml'].__path__[0] + '/course/judge.py')", "read"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("import os; os.fork()", "os.fork"),
+        ("import os; os.system('true')", "os.system"),
+        ("import subprocess; subprocess.run(['true'])", "subprocess.Popen"),
+        ("import os; os.kill(os.getppid(), 9)", "os.kill"),
+        ("input('?')", "input()"),
+        ("import os; os.remove('{outside}')", "os.remove"),
+        ("import shutil; shutil.rmtree('{folder}')", "shutil.rmtree"),
+        ("open('{outside}', 'w')", "write"),
+        ("import os; os.rename('{outside}', 'x')", "os.rename"),
+        ("import socket; socket.create_connection(('192.0.2.1', 80), 1)", "socket"),
+        ("import socket; socket.socket().bind(('0.0.0.0', 0))", "socket"),
+        ("import dualml_torch.algorithms.optim", "import dualml_torch.algorithms.optim"),
+        ("from dualml.algorithms.optim import RULES", "import dualml.algorithms.optim"),
+        (
+            "import importlib; importlib.import_module('dualml_torch.algorithms.optim')",
+            "import dualml_torch",
+        ),
+        ("getattr(torch.optim, 'Ad' + 'am')([p], lr=1.0)", "torch.optim.Adam"),
+        ("getattr(torch, '_fused_' + 'sgd_')([p], [p.grad], [])", "torch._fused_sgd_"),
+        ("import sys; open(sys.modules['dualml'].__path__[0] + '/course/judge.py')", "read"),
+    ],
+)
 def test_what_is_refused_is_named_with_its_line(code: str, message: str, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.write_text("kept")
@@ -60,12 +69,16 @@ def test_what_is_refused_is_named_with_its_line(code: str, message: str, tmp_pat
     assert outside.read_text() == "kept"
 
 
-@pytest.mark.parametrize("code", [
-    "while True: pass", "import time; time.sleep(1000)",
-    "\n                    while True:\n                        try:\n"
-    "                            pass\n                        except Exception:\n"
-    "                            pass",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "code",
+    [
+        "while True: pass",
+        "import time; time.sleep(1000)",
+        "\n                    while True:\n                        try:\n"
+        "                            pass\n                        except Exception:\n"
+        "                            pass",
+    ],
+)
 def test_what_never_ends_is_ended_once(code: str, tmp_path: Path) -> None:
     began = time.monotonic()
     checked = judged(code, tmp_path, seconds=1.0)
@@ -74,14 +87,18 @@ def test_what_never_ends_is_ended_once(code: str, tmp_path: Path) -> None:
     assert time.monotonic() - began < 15.0
 
 
-@pytest.mark.parametrize(("code", "kind", "message"), [
-    ("x = torch.ones(3_000_000_000)", "RuntimeError", "allocate"),
-    ("x = [0] * 10**10", "MemoryError", ""), ("print('x' * 80_000_000)", "OSError", "large"),
-    ("raise SystemExit(0)", "SystemExit", "0"), ("(lambda f: f(f))(lambda f: f(f))",
-                                                 "RecursionError", "recursion"),
-    ("import os; os._exit(0)", "died", ""),
-    ("import ctypes; ctypes.string_at(0)", "died", "SIGSEGV"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("code", "kind", "message"),
+    [
+        ("x = torch.ones(3_000_000_000)", "RuntimeError", "allocate"),
+        ("x = [0] * 10**10", "MemoryError", ""),
+        ("print('x' * 80_000_000)", "OSError", "large"),
+        ("raise SystemExit(0)", "SystemExit", "0"),
+        ("(lambda f: f(f))(lambda f: f(f))", "RecursionError", "recursion"),
+        ("import os; os._exit(0)", "died", ""),
+        ("import ctypes; ctypes.string_at(0)", "died", "SIGSEGV"),
+    ],
+)
 def test_what_ends_the_process_ends_only_that(
     code: str, kind: str, message: str, tmp_path: Path
 ) -> None:
@@ -94,7 +111,7 @@ def test_what_ends_the_process_ends_only_that(
 
 def test_other_functions_are_judged_beside_one_that_kills_the_process(tmp_path: Path) -> None:
     path = tmp_path / EXERCISE.name
-    path.write_text(source(EXERCISE).replace(LINE, "import os; os._exit(3)"), "utf-8")
+    path.write_text(read_solution(EXERCISE).replace(LINE, "import os; os._exit(3)"), "utf-8")
     checked = check(EXERCISE, path, 7, seconds=SECONDS)
     met = {j.requirement.target for j in checked.judgements if j.status == "met"}
     assert met == {"SGD", "Adam"}
@@ -111,21 +128,35 @@ def test_nothing_of_it_is_left(tmp_path: Path) -> None:
     judged("import time; time.sleep(1000)", tmp_path, seconds=1.0)
     assert client.servers
     deadline = time.monotonic() + 5.0
-    while left := [p for s in client.servers.values()
-                   for p in psutil.Process(s.process.pid).children(recursive=True)
-                   if p.status() != psutil.STATUS_ZOMBIE]:  # fmt: skip
+    while left := [
+        p
+        for s in client.servers.values()
+        for p in psutil.Process(s.process.pid).children(recursive=True)
+        if p.status() != psutil.STATUS_ZOMBIE
+    ]:
         assert time.monotonic() < deadline, left
         time.sleep(0.05)
 
 
 def test_a_class_is_not_graded_without_walls_unless_somebody_says_so(tmp_path: Path) -> None:
     (tmp_path / "class" / "ann").mkdir(parents=True)
-    (tmp_path / "class" / "ann" / EXERCISE.name).write_text(source(EXERCISE), "utf-8")
+    (tmp_path / "class" / "ann" / EXERCISE.name).write_text(read_solution(EXERCISE), "utf-8")
     (tmp_path / "secret").write_text("a long secret of this class")
     (tmp_path / "secret").chmod(0o600)
-    grade = [sys.executable, "-P", "-m", "dualml", "grade", str(tmp_path / "class"), "--backend",
-             "torch", "--out", str(tmp_path / "out"), "--secret-file",
-             str(tmp_path / "secret")]  # fmt: skip
+    grade = [
+        sys.executable,
+        "-P",
+        "-m",
+        "dualml",
+        "grade",
+        str(tmp_path / "class"),
+        "--backend",
+        "torch",
+        "--out",
+        str(tmp_path / "out"),
+        "--secret-file",
+        str(tmp_path / "secret"),
+    ]
     none = os.environ | {"DUALML_ISOLATION": "none"}
     done = subprocess.run(grade, capture_output=True, text=True, check=False, env=none)
     assert done.returncode == 2
@@ -151,6 +182,6 @@ def test_what_was_drawn_follows_from_the_seed(tmp_path: Path) -> None:
     one, two = judged(wrong, tmp_path), judged(wrong, tmp_path)
     assert one.judgements[0].difference == two.judgements[0].difference
     path = tmp_path / EXERCISE.name
-    other = check(EXERCISE, path, 8, chosen=lambda r: r.target == "GD")
+    other = check(EXERCISE, path, 8, select=lambda r: r.target == "GD")
     assert other.judgements[0].difference != one.judgements[0].difference
     assert os.path.exists(path)

@@ -6,33 +6,39 @@ from pathlib import Path
 
 import pytest
 
-from dualml.course.catalogue import Plant, planted, plants
-from dualml.course.check import Checked, check
-from dualml.course.labs import file
-from dualml.course.workspace import source
+from dualml.course.catalogue import Plant, apply_plant, load_plants
+from dualml.course.check import CheckResult, check
+from dualml.course.labs import find_exercise
+from dualml.course.workspace import read_solution
 
-EXERCISE = file("optim_torch")[1]
-MISTAKES = ("GD nothing", "SGD lr_in_buffer", "SGD decay_decoupled", "SGD shared_state",
-            "Adam eps_before_correction", "Adam corrected_kept")  # fmt: skip
-#: Elsewhere these do more than the mistake whose name they have.
+EXERCISE = find_exercise("optim_torch")[1]
+MISTAKES = (
+    "GD nothing",
+    "SGD lr_in_buffer",
+    "SGD decay_decoupled",
+    "SGD shared_state",
+    "Adam eps_before_correction",
+    "Adam corrected_kept",
+)
+#: Mistakes that have further effects in other exercises.
 SOMEWHERE = (("SGD aliased", "sgd.momentum"), ("Adam step_global", "adam.missing"))
 ENDED = ("GD missing_as_error",)
 VARIANTS = ("GD foreach", "SGD gradient changed in place", "Adam powers kept in the state")
-PLANTS = {f"{p.target} {p.name}": p for p in plants("lab1") if p.file == EXERCISE.name}
+PLANTS = {f"{p.target} {p.name}": p for p in load_plants("lab1") if p.file == EXERCISE.name}
 
 
-def judged(plant: Plant | None, seed: int, folder: Path) -> Checked:
-    text = source(EXERCISE)
+def judged(plant: Plant | None, seed: int, folder: Path) -> CheckResult:
+    text = read_solution(EXERCISE)
     path = folder / EXERCISE.name
-    path.write_text(text if plant is None else planted(text, plant), "utf-8")
+    path.write_text(text if plant is None else apply_plant(text, plant), "utf-8")
     target = None if plant is None else plant.target
-    return check(EXERCISE, path, seed, chosen=lambda r: target in (None, r.target))
+    return check(EXERCISE, path, seed, select=lambda r: target in (None, r.target))
 
 
 @pytest.mark.parametrize("seed", [3, 11])
 def test_our_solutions_meet_everything(seed: int, tmp_path: Path) -> None:
     checked = judged(None, seed, tmp_path)
-    assert checked.met, [j for j in checked.judgements if j.status != "met"]
+    assert checked.is_passed, [j for j in checked.judgements if j.status != "met"]
     assert {j.requirement.target for j in checked.judgements} == {"GD", "SGD", "Adam"}
 
 
@@ -57,7 +63,7 @@ def test_what_is_right_in_another_way_is_accepted(title: str, tmp_path: Path) ->
     plant = PLANTS[title]
     assert plant.right
     checked = judged(plant, 5, tmp_path)
-    assert checked.met, [j for j in checked.judgements if j.status != "met"]
+    assert checked.is_passed, [j for j in checked.judgements if j.status != "met"]
 
 
 def test_the_numbers_that_a_wrong_one_is_made_of(tmp_path: Path) -> None:

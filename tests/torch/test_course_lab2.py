@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from dualml.course.catalogue import Plant, planted, plants
-from dualml.course.check import Checked, check
+from dualml.course.catalogue import Plant, apply_plant, load_plants
+from dualml.course.check import CheckResult, check
 from dualml.course.exercise import Requirement
-from dualml.course.labs import file
-from dualml.course.workspace import source
+from dualml.course.labs import find_exercise
+from dualml.course.workspace import read_solution
 
-EXERCISE = file("aggregate_torch")[1]
+EXERCISE = find_exercise("aggregate_torch")[1]
 MISTAKES = (
     ("sum_unweighted", "by_all_reduce"),
     ("crossed", "by_all_reduce"),
@@ -31,22 +31,22 @@ VARIANTS = (
     ("the other way around", "ring_all_reduce"),
     ("least of many", "measure"),
 )
-PLANTS = {(p.name, p.target): p for p in plants("lab2") if p.file == EXERCISE.name}
+PLANTS = {(p.name, p.target): p for p in load_plants("lab2") if p.file == EXERCISE.name}
 
 
 def judged(
     plant: Plant | None, folder: Path, chosen: Callable[[Requirement], bool], seed: int = 5
-) -> Checked:
-    text = source(EXERCISE)
+) -> CheckResult:
+    text = read_solution(EXERCISE)
     path = folder / EXERCISE.name
-    path.write_text(text if plant is None else planted(text, plant), "utf-8")
-    return check(EXERCISE, path, seed, chosen=chosen)
+    path.write_text(text if plant is None else apply_plant(text, plant), "utf-8")
+    return check(EXERCISE, path, seed, select=chosen)
 
 
 @pytest.mark.parametrize("seed", [5, 6])
 def test_our_solution_meets_everything(seed: int, tmp_path: Path) -> None:
     checked = judged(None, tmp_path, lambda requirement: True, seed)
-    assert checked.met, [j for j in checked.judgements if j.status != "met"]
+    assert checked.is_passed, [j for j in checked.judgements if j.status != "met"]
     assert len(checked.judgements) == len(EXERCISE.requirements)
 
 
@@ -61,4 +61,4 @@ def test_a_mistake_is_named(name: str, target: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "target"), VARIANTS)
 def test_what_is_right_in_another_way_is_accepted(name: str, target: str, tmp_path: Path) -> None:
     checked = judged(PLANTS[name, target], tmp_path, lambda r: r.target == target)
-    assert checked.met, [j for j in checked.judgements if j.status != "met"]
+    assert checked.is_passed, [j for j in checked.judgements if j.status != "met"]

@@ -1,4 +1,4 @@
-"""The exercise on ZeRO's first stage, in PyTorch: our solution, some mistakes and variants."""
+"""The exercise on ZeRO stage 1, in PyTorch: our solution, some mistakes and variants."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from pathlib import Path
 
 import pytest
 
-from dualml.course.catalogue import Plant, planted, plants
-from dualml.course.check import Checked, check
-from dualml.course.labs import file
-from dualml.course.workspace import source
+from dualml.course.catalogue import Plant, apply_plant, load_plants
+from dualml.course.check import CheckResult, check
+from dualml.course.labs import find_exercise
+from dualml.course.workspace import read_solution
 
-EXERCISE = file("zero_torch")[1]
+EXERCISE = find_exercise("zero_torch")[1]
 MISTAKES = ("summed", "gathered_backwards", "all_reduced", "not_gathered", "whole_state")
 VARIANTS = ("mean of the gradients first", "parts copied one by one")
-PLANTS = {p.name: p for p in plants("memory") if p.file == EXERCISE.name}
+PLANTS = {p.name: p for p in load_plants("memory") if p.file == EXERCISE.name}
 
 
-def judged(plant: Plant | None, seed: int, folder: Path) -> Checked:
-    text = source(EXERCISE)
+def judged(plant: Plant | None, seed: int, folder: Path) -> CheckResult:
+    text = read_solution(EXERCISE)
     path = folder / EXERCISE.name
-    path.write_text(text if plant is None else planted(text, plant), "utf-8")
+    path.write_text(text if plant is None else apply_plant(text, plant), "utf-8")
     return check(EXERCISE, path, seed)
 
 
 @pytest.mark.parametrize("seed", [3, 11])
 def test_our_solution_meets_everything(seed: int, tmp_path: Path) -> None:
     checked = judged(None, seed, tmp_path)
-    assert checked.met, [j for j in checked.judgements if j.status != "met"]
+    assert checked.is_passed, [j for j in checked.judgements if j.status != "met"]
 
 
 @pytest.mark.parametrize("name", MISTAKES)
@@ -41,4 +41,4 @@ def test_a_mistake_is_named(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", VARIANTS)
 def test_what_is_right_in_another_way_is_accepted(name: str, tmp_path: Path) -> None:
     checked = judged(PLANTS[name], 5, tmp_path)
-    assert checked.met, [j for j in checked.judgements if j.status != "met"]
+    assert checked.is_passed, [j for j in checked.judgements if j.status != "met"]

@@ -13,12 +13,12 @@ torch = pytest.importorskip("torch")
 import devices_cases  # noqa: E402
 from conformance import split  # noqa: E402
 
-from dualml.errors import Unsupported  # noqa: E402
+from dualml.common.errors import Unsupported  # noqa: E402
 from dualml.experiment.split import Split  # noqa: E402
 from dualml.launch.ranks import run_ranks  # noqa: E402
-from dualml.worker.join import alone  # noqa: E402
+from dualml.runner.worker.join import single_rank_group  # noqa: E402
 from dualml_torch.backend import TorchBackend  # noqa: E402
-from dualml_torch.devices import torch_devices  # noqa: E402
+from dualml_torch.parallel.devices import resolve_devices  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 
@@ -42,11 +42,12 @@ def test_gradients_that_are_not_added_up_are_seen() -> None:
 
 
 def test_logical_devices_do_not_share_memory() -> None:
-    """``Tensor.to`` hands on the same memory where the device is the same one."""
+    """Transfers between logical devices copy, although ``Tensor.to`` returns the same memory for
+    the same device."""
     case = {**devices_cases.CASE, "split": {"engine": "devices", "devices": ["cpu:0", "cpu:1"]}}
     backend = TorchBackend("cpu", 1)
     plan = Split(**case["split"]).plan(split.spec_of(case), 1)
-    stage: Any = split.made(alone(backend), backend, case, plan).stage
+    stage: Any = split.make_training(single_rank_group(backend), backend, case, plan).stage
     x = torch.ones(3, requires_grad=True)
     moved = stage.transfer(x, 1)
     assert moved.data_ptr() != x.data_ptr()
@@ -56,9 +57,9 @@ def test_logical_devices_do_not_share_memory() -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there are GPUs")
 def test_devices_that_are_not_there() -> None:
     with pytest.raises(Unsupported, match=r"split\.devices: cuda:1 is not there \(torch .* there"):
-        torch_devices(["cpu:0", "cuda:1"])
+        resolve_devices(["cpu:0", "cuda:1"])
     with pytest.raises(Unsupported, match=r"ascend:0 is not there .*torch_npu"):
-        torch_devices(["ascend:0"])
+        resolve_devices(["ascend:0"])
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="two GPUs are not here")
@@ -66,7 +67,10 @@ def test_stages_on_two_gpus_are_the_whole_model() -> None:
     case = {**devices_cases.CASE, "split": {"engine": "devices", "devices": ["cuda:0", "cuda:1"]}}
     backend = TorchBackend("cpu", 1)
     plan = Split(**case["split"]).plan(split.spec_of(case), 1)
-    training = split.made(alone(backend), backend, case, plan)
-    found, want = split.found_by(training, case, training.read), split.expected(case)
+    training = split.make_training(single_rank_group(backend), backend, case, plan)
+    found, want = (
+        split.collect_results(training, case, training.materialize_losses),
+        split.expected(case),
+    )
     for name, value in want.items():
         assert abs(found[name] - value).max() < 1e-4, name

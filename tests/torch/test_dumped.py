@@ -1,4 +1,4 @@
-"""Tensors of msprobe as .npy files."""
+"""Conversion of msprobe's tensors to .npy files."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from dualml.errors import UserError
-from dualml_torch.dumped import convert
+from dualml.common.errors import UserError
+from dualml_torch.parity.dumped import convert
 
 
-class Call:
+class PrintOnLoad:
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return print, ("owned",)
 
@@ -36,7 +36,7 @@ def test_a_pickle_that_calls_something_is_refused(
 ) -> None:
     folder = tmp_path / "dump_tensor_data"
     folder.mkdir()
-    (folder / "a.pt").write_bytes(pickle.dumps(Call(), protocol=2))
+    (folder / "a.pt").write_bytes(pickle.dumps(PrintOnLoad(), protocol=2))
     with pytest.raises(UserError, match=r"a\.pt: no tensor that torch opens with weights_only"):
         convert(tmp_path)
     assert "owned" not in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Messages by host memory: the copies at both ends, and what each primitive gives."""
+"""Messages staged in host memory: the copies at both ends, and the results of each primitive."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ torch = pytest.importorskip("torch")
 from dualml.launch.ranks import run_ranks  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
-#: Before fc3 there are 12 numbers, of 4 bytes, of each of 8 + 7 samples: what a rank sends to the
-#: other one, and what it gets from there.
+#: Bytes that a rank sends to the other one and receives from it: before fc3 there are 12 numbers of
+#: 4 bytes for each of 8 + 7 samples.
 BYTES = 12 * 4 * (8 + 7)
 
 

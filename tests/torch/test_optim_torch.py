@@ -1,4 +1,5 @@
-"""The torch optimizers as citizens of PyTorch: references, groups, schedulers, state, closures."""
+"""The torch optimizers follow PyTorch's conventions: references, groups, schedulers, state,
+closures."""
 
 from __future__ import annotations
 
@@ -14,9 +15,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from dualml import optim as rules  # noqa: E402
-from dualml.errors import Unsupported, UserError  # noqa: E402
-from dualml_torch.optim import (  # noqa: E402
+from dualml.algorithms import optim as rules  # noqa: E402
+from dualml.common.errors import Unsupported, UserError  # noqa: E402
+from dualml_torch.algorithms.optim import (  # noqa: E402
     GD,
     SGD,
     Adagrad,
@@ -78,7 +79,7 @@ def equal(a: list[np.ndarray], b: list[np.ndarray]) -> bool:
     ],
 )
 def test_float64_equals_torch_optim(ours: Any, theirs: Any, fields: dict[str, Any]) -> None:
-    """The rules are PyTorch's where the hyperparameters are: rounding apart, the same numbers."""
+    """With PyTorch's hyperparameters the rules give PyTorch's numbers, except for rounding."""
     a, b = model().double(), model().double()
     one, two = ours(a.parameters(), **fields), theirs(b.parameters(), **fields)
     for step in range(25):
@@ -125,7 +126,7 @@ def test_named_state_round_trip_continues_bit_identically(
     train(whole, kind(whole.parameters(), **fields), 12)
     names = [name for name, _ in part.named_parameters()]
     opt = kind(part.parameters(), **fields)
-    assert state(opt, names).keys() == set(opt.rule_of(opt.param_groups[0]).slots)
+    assert state(opt, names).keys() == set(opt.spec_of_group(opt.param_groups[0]).state_keys)
     train(part, opt, 6)
     kept = state(opt, names)
     assert all(list(slot) == names for slot in kept.values())
@@ -253,7 +254,8 @@ def test_closure_is_evaluated_with_gradients_and_its_loss_returned() -> None:
 
 
 def test_a_parameter_without_gradient_is_skipped_and_counts_its_own_steps() -> None:
-    """The undampened first buffer and Adam's bias correction belong to a parameter's own step 1."""
+    """The undampened first buffer and Adam's bias correction refer to a parameter's own first
+    step."""
     early, late = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
     opt = Adam([early, late], lr=0.1, eps=0.0)
     early.grad = torch.ones(3)
@@ -296,8 +298,8 @@ def test_non_contiguous_parameters_and_the_gradient_is_left_alone(
 def test_large_tensors_take_the_same_steps_as_small_ones(
     kind: Any, fields: dict[str, Any], eps: float
 ) -> None:
-    """Above the cache size a tensor is updated alone, block by block, with reused scratch; the root
-    of the zeros in its state is rounded away where eps hides it."""
+    """Tensors above the cache size are updated one by one, in blocks with reused scratch memory;
+    the root of the state's zeros is rounded away where eps hides it."""
     fields = fields if kind is GD else {**fields, "weight_decay": 0.1}
     if eps == 0.0 and "eps" not in kind.rule_type.__dataclass_fields__:
         pytest.skip("a rule without eps")
@@ -351,22 +353,23 @@ def test_factory_picks_by_the_rule_and_refuses_unknown_rules() -> None:
     assert isinstance(made, torch.optim.Optimizer)
     assert made.param_groups[0]["betas"] == (0.8, 0.9)
 
-    class Other(rules.SGD):
+    class UnknownRule(rules.SGD):
         name = "other"
 
     with pytest.raises(Unsupported, match="'other'"):
-        optimizer(Other(lr=0.1), p)
+        optimizer(UnknownRule(lr=0.1), p)
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "rmsprop", "adagrad"])
 def test_examples_in_docstrings(name: str) -> None:
-    found = doctest.testmod(importlib.import_module(f"dualml_torch.optim.{name}"))
+    found = doctest.testmod(importlib.import_module(f"dualml_torch.algorithms.optim.{name}"))
     assert found.attempted > 0
     assert found.failed == 0
 
 
 def test_a_large_shard_of_a_tensor_is_updated(tmp_path: Path) -> None:
-    """FSDP2's parameters are DTensors: no scratch of their shape can be cut out of another."""
+    """Parameters of FSDP2 are DTensors, for which no scratch of their shape can be taken from
+    another."""
     from torch.distributed import destroy_process_group, init_process_group
     from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
 

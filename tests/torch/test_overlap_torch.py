@@ -1,4 +1,4 @@
-"""PyTorch: which bucket is sent when, and replicas of a network."""
+"""Overlapped communication in PyTorch: the send time of each bucket, and replicas of a network."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def training_of() -> Any:
     return backends()["torch"].create("cpu", 1).training(native.recipe())
 
 
-class Told:
-    """A communicator of one rank that writes down what is asked of it, and when."""
+class RecordingCommunicator:
+    """A communicator of one rank that notes the calls made to it, in order."""
 
     def __init__(self, events: list[str]) -> None:
         self.events = events
@@ -35,10 +35,10 @@ class Told:
 
 @pytest.fixture
 def hooked() -> tuple[Training, Any, list[str]]:
-    """A training, its overlapping pieces, and the events of both."""
+    """Return a training, its overlapping buckets, and the events of both."""
     events: list[str] = []
     training = training_of()
-    pieces = training.overlapping(native.BUCKETS, Told(events))
+    pieces = training.make_reducing_buckets(native.BUCKETS, RecordingCommunicator(events))
     inner = training.backward
 
     def backward(part: Any, share: float) -> Any:
@@ -59,7 +59,7 @@ def test_buckets_are_sent_before_the_backward_pass_returns(hooked: Any) -> None:
     _, pieces, events = hooked
     _, gradients = pieces.gradient(np.arange(4), 1.0)
     assert events == [*SENT, "4 done"]
-    pieces.settle(gradients)
+    pieces.wait_reduction(gradients)
     assert events == [*SENT, "4 done", *WAITED]
 
 
@@ -73,14 +73,14 @@ def test_a_rank_without_samples_sends_the_same_in_the_same_order(hooked: Any) ->
     _, pieces, events = hooked
     _, gradients = pieces.gradient(np.arange(0), 1.0)
     assert events == SENT
-    assert not any(g.any() for g in pieces.settle(gradients))
+    assert not any(g.any() for g in pieces.wait_reduction(gradients))
 
 
 def test_nothing_is_sent_for_others(hooked: Any) -> None:
     training, _, events = hooked
     training.step(np.arange(4), 1)
     training.trace(np.arange(4), np.arange(2))
-    training.pieces(native.BUCKETS).gradient(np.arange(4), 1.0)
+    training.make_buckets(native.BUCKETS).gradient(np.arange(4), 1.0)
     assert not [e for e in events if "done" not in e]
 
 
@@ -93,7 +93,7 @@ def test_the_first_layer_is_still_computed_when_the_last_is_sent(hooked: Any) ->
 
 
 def test_a_sum_that_nobody_asked_for_is_waited_for(hooked: Any) -> None:
-    """It would still write into the buckets."""
+    """A sum that nobody asked for is waited for: it would still write into the buckets."""
     _, pieces, events = hooked
     pieces.gradient(np.arange(4), 1.0)
     pieces.gradient(np.arange(4), 1.0)
@@ -123,8 +123,9 @@ def test_a_failed_gradient_leaves_nobody_listening(hooked: Any) -> None:
 
 
 def test_replicas_are_the_network_in_all_else() -> None:
-    """Without a GPU `DataParallel` calls the network it is made of."""
-    from dualml_torch.native import Replicas
+    """Replicas equal the network otherwise: without a GPU `DataParallel` calls the wrapped
+    network."""
+    from dualml_torch.parallel.data_parallel import Replicas
 
     training = training_of()
     before, plain = training.weights(), training.network

@@ -1,4 +1,4 @@
-"""Fused functions written out compute what PyTorch's kernels do, call by call."""
+"""Fused functions, written out, compute what PyTorch's kernels do, call by call."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves
 
 from dualml.parity.models.operations import Tape
-from dualml_torch.operations import Watch
-from dualml_torch.parts import FUSED
+from dualml_torch.algorithms.parts import FUSED
+from dualml_torch.parity.operations import OperationTracer
 
 
-def watched(function: Callable[[], Any]) -> tuple[Any, list[str]]:
-    """What a function gives when its parts are watched, and the calls that were seen."""
+def watch_calls(function: Callable[[], Any]) -> tuple[Any, list[str]]:
+    """Return a function's result when its parts are recorded, and the names of the recorded
+    calls."""
     tape = Tape(lambda one: one.detach().numpy().copy(), ())
-    with Watch(tape, FUSED):
+    with OperationTracer(tape, FUSED):
         result = function()
     return result, [one.name for one in tape.calls]
 
@@ -83,7 +84,7 @@ STATE = torch.randn(4, 5)
     ],
 )
 def test_the_parts_compute_what_the_whole_does(function: Callable[[], Any], inside: str) -> None:
-    found, calls = watched(function)
+    found, calls = watch_calls(function)
     assert inside in calls
     for own, wanted in zip(tree_leaves(found), tree_leaves(function()), strict=True):
         torch.testing.assert_close(own, wanted, rtol=1e-5, atol=1e-6)
@@ -91,7 +92,7 @@ def test_the_parts_compute_what_the_whole_does(function: Callable[[], Any], insi
 
 def test_a_norm_of_batches_remembers_as_the_kernel_does() -> None:
     ours, theirs = nn.BatchNorm2d(8), nn.BatchNorm2d(8)
-    watched(lambda: ours(IMAGES))
+    watch_calls(lambda: ours(IMAGES))
     theirs(IMAGES)
     torch.testing.assert_close(ours.running_mean, theirs.running_mean)
     torch.testing.assert_close(ours.running_var, theirs.running_var)
@@ -109,6 +110,6 @@ def test_a_norm_of_batches_remembers_as_the_kernel_does() -> None:
     ],
 )
 def test_what_is_not_written_out_stays_whole(function: Callable[[], Any], name: str) -> None:
-    found, calls = watched(function)
+    found, calls = watch_calls(function)
     assert name in calls
     assert torch.equal(found, function())

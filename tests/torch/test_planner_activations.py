@@ -1,4 +1,4 @@
-"""What a layer keeps by the planner's formula, against what PyTorch's autograd keeps."""
+"""Saved activations of a layer by the planner's formula, against what PyTorch's autograd saves."""
 
 from __future__ import annotations
 
@@ -9,23 +9,36 @@ import torch
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from dualml.planner.layouts import Layouts
-from dualml.planner.memory import PRECISIONS, layer_activations
-from dualml.planner.shape import Shape
+from dualml.planning.planner.layouts import Layouts
+from dualml.planning.planner.memory import PRECISIONS, layer_activations
+from dualml.planning.planner.shape import Shape
 
 GPT = Shape("gpt", 1, 64, 4, 4, 256, 1, 48)
-LLAMA = Shape("llama", 1, 64, 8, 8, 224, 1, 48, gated=True, biased=False,
-              learned_positions=False, dropout=False)  # fmt: skip
+LLAMA = Shape(
+    "llama",
+    1,
+    64,
+    8,
+    8,
+    224,
+    1,
+    48,
+    gated=True,
+    biased=False,
+    learned_positions=False,
+    dropout=False,
+)
 MICRO = 2
 
 
 def dropout(x: torch.Tensor) -> torch.Tensor:
-    """With a mask of bytes, as on accelerators; `F.dropout` on a CPU keeps one of floats."""
+    """Apply dropout with a byte mask, as on accelerators; `F.dropout` on a CPU saves a float
+    mask."""
     return torch.native_dropout(x, 0.1, True)[0]
 
 
 def attention(x: torch.Tensor, shape: Shape, weights: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Scores as a tensor of their own, as the formula has them."""
+    """Compute attention with the scores as a separate tensor, as in the formula."""
     q, k, v = (
         F.linear(x, weights[key]).view(MICRO, -1, shape.heads, shape.width).transpose(1, 2)
         for key in "qkv"
@@ -52,16 +65,22 @@ def layer(x: torch.Tensor, shape: Shape, weights: dict[str, torch.Tensor]) -> to
 
 
 def gated(up: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
-    """SwiGLU as fused kernels do it: its inputs are kept and the rest is computed again."""
+    """Compute SwiGLU as fused kernels do: save its inputs and recompute the rest."""
     return checkpoint(lambda a, b: a * F.silu(b), up, gate, use_reentrant=False)
 
 
-def kept(shape: Shape) -> int:
-    """Bytes of what the way back needs, without the weights; each storage once."""
+def saved_bytes(shape: Shape) -> int:
+    """Return the bytes saved for the backward pass, without weights; each storage is counted
+    once."""
     torch.manual_seed(0)
     h, f = shape.hidden, shape.ffn
-    sizes = {**dict.fromkeys(("q", "k", "v", "out"), (h, h)), "norm": (h,), "up": (f, h),
-             "gate": (f, h), "down": (h, f)}  # fmt: skip
+    sizes = {
+        **dict.fromkeys(("q", "k", "v", "out"), (h, h)),
+        "norm": (h,),
+        "up": (f, h),
+        "gate": (f, h),
+        "down": (h, f),
+    }
     weights = {key: torch.randn(size).requires_grad_() for key, size in sizes.items()}
     own = {w.untyped_storage().data_ptr() for w in weights.values()}
     storages: dict[int, int] = {}
@@ -81,11 +100,12 @@ def kept(shape: Shape) -> int:
 
 
 def test_a_layer_of_gpt_keeps_what_the_formula_says() -> None:
-    """sbh(34 + 5as/h) with four bytes for an element and one for a mask: to the byte."""
-    formula, _ = layer_activations(GPT, Layouts.one(MICRO, micro=MICRO), PRECISIONS["fp32"])
-    assert kept(GPT) == formula[0]
+    """Saved bytes equal sbh(34 + 5as/h), with four bytes per element and one per mask entry,
+    exactly."""
+    formula, _ = layer_activations(GPT, Layouts.from_axes(MICRO, micro=MICRO), PRECISIONS["fp32"])
+    assert saved_bytes(GPT) == formula[0]
 
 
 def test_a_layer_of_llama_keeps_what_the_formula_says() -> None:
-    formula, _ = layer_activations(LLAMA, Layouts.one(MICRO, micro=MICRO), PRECISIONS["fp32"])
-    assert kept(LLAMA) == pytest.approx(formula[0], rel=0.02)
+    formula, _ = layer_activations(LLAMA, Layouts.from_axes(MICRO, micro=MICRO), PRECISIONS["fp32"])
+    assert saved_bytes(LLAMA) == pytest.approx(formula[0], rel=0.02)

@@ -1,4 +1,4 @@
-"""What PyTorch keeps where activations are computed again: to the byte, and really let go."""
+"""The memory that PyTorch saves with recomputation: to the byte, and really freed."""
 
 from __future__ import annotations
 
@@ -10,25 +10,34 @@ import pytest
 import torch
 from conformance.recompute import BATCH, CHUNK, SIZES, recipe, spec_of
 
-from dualml.backend import Weighable, backends
-from dualml.model.recompute import recomputed
-from dualml_torch.model import LOSSES, Network
-from dualml_torch.model.kept import kept_of
-from dualml_torch.recorded import Recorded, record
+from dualml.algorithms.model.recompute import recompute_groups
+from dualml.backend import MemoryReport, backends
+from dualml_torch.algorithms.model import LOSSES, Network
+from dualml_torch.algorithms.model.saved_activations import saved_activation_bytes
+from dualml_torch.algorithms.recorded_gradient import RecordedGradient, record_gradient
 
 CASES: list[tuple[str, list[Any]]] = [
     ("softmax", ["none"]),
     ("mlp", ["none", ["fc2", "tanh2"], ["tanh1"], ["flatten", "fc1"]]),
     ("lenet", ["none", ["relu1", "pool1"], ["conv2", "relu2", "pool2", "flatten"]]),
-    ("vit", ["none", "selective", "full", ["rows", "embed"], ["relu", "down", "merge2", "ln3"],
-             ["qkv", "attention", "proj", "merge1", "branch2", "ln2"]]),
+    (
+        "vit",
+        [
+            "none",
+            "selective",
+            "full",
+            ["rows", "embed"],
+            ["relu", "down", "merge2", "ln3"],
+            ["qkv", "attention", "proj", "merge1", "branch2", "ln2"],
+        ],
+    ),
     ("text_classifier", ["none", "selective", "full", ["pool"], ["embedding"], ["up1", "gelu1"]]),
     *((name, ["none", "selective", "full", ["up1"]]) for name in SIZES),
     ("rnn_lm_dropout", [["lstm"], ["dropout1", "lstm", "dropout2"]]),
-]  # fmt: skip
+]
 
 
-def made(name: str, setting: Any, **options: Any) -> Any:
+def make_training(name: str, setting: Any, **options: Any) -> Any:
     return backends()["torch"].create("cpu", 1).training(recipe(name, setting, **options))
 
 
@@ -37,12 +46,17 @@ def made(name: str, setting: Any, **options: Any) -> Any:
 )
 def test_autograd_keeps_the_closed_form_to_the_byte(name: str, setting: Any) -> None:
     spec = spec_of(name)
-    counted = made(name, setting).ability(Weighable).memory(BATCH).activations
-    assert counted == kept_of(spec, CHUNK, recomputed(spec, setting))
+    counted = (
+        make_training(name, setting)
+        .require_capability(MemoryReport)
+        .measure_memory(BATCH)
+        .activations
+    )
+    assert counted == saved_activation_bytes(spec, CHUNK, recompute_groups(spec, setting))
 
 
 def test_what_a_kernel_of_onednn_keeps_is_not_known() -> None:
-    assert kept_of(spec_of("rnn_lm_dropout"), CHUNK) is None
+    assert saved_activation_bytes(spec_of("rnn_lm_dropout"), CHUNK) is None
 
 
 def recorded(name: str, setting: Any, times: int = 1) -> tuple[Any, Any, Any]:
@@ -55,7 +69,7 @@ def recorded(name: str, setting: Any, times: int = 1) -> tuple[Any, Any, Any]:
 
 
 def live(graph: Any) -> int:
-    """Most bytes of results at once, if each is let go after its last reader."""
+    """Return the most bytes of results alive at once, if each is freed after its last reader."""
     nodes = list(graph.graph.nodes)
     last = {used: n for n, node in enumerate(nodes) for used in node.all_input_nodes}
     sizes: dict[Any, int] = {}
@@ -74,12 +88,12 @@ def live(graph: Any) -> int:
 
 
 def test_the_recorded_calls_are_made_again() -> None:
-    """What is inside of every block twice; and what was kept between is free. Of many samples, for
-    gradients take memory, too."""
+    """Recorded calls are repeated: those inside every block run twice, and what is between is
+    freed; with many samples, because gradients take memory, too."""
     found = {}
     for setting in ("none", "full"):
         network, loss, (x, y) = recorded("text_classifier", setting, times=16)
-        graph = record(network, loss, torch.ones(()), y, (x,))
+        graph = record_gradient(network, loss, torch.ones(()), y, (x,))
         assert not [node for node in graph.graph.nodes if node.op == "get_attr"]
         targets = [str(node.target) for node in graph.graph.nodes]
         found[setting] = sum("gelu.default" in t for t in targets), live(graph)
@@ -90,16 +104,16 @@ def test_the_recorded_calls_are_made_again() -> None:
 
 def test_a_recorded_gradient_has_the_bits_of_autograd() -> None:
     network, loss, (x, y) = recorded("text_classifier", "full")
-    _, *gradients = Recorded(network, loss).gradient((x,), y)
+    _, *gradients = RecordedGradient(network, loss).gradient((x,), y)
     loss(network(x), y).backward()
     for parameter, gradient in zip(network.parameters(), gradients, strict=True):
         assert torch.equal(parameter.grad, gradient)
 
 
 def test_parameters_of_the_day_are_used_in_both_passes() -> None:
-    """The recorded calls after an update, against a network that was never recorded."""
+    """Recorded calls after an update equal those of a network that was never recorded."""
     network, loss, (x, y) = recorded("text_classifier", "full")
-    call = Recorded(network, loss)
+    call = RecordedGradient(network, loss)
     call.gradient((x,), y)
     with torch.no_grad():
         for parameter in network.parameters():
@@ -112,18 +126,18 @@ def test_parameters_of_the_day_are_used_in_both_passes() -> None:
 
 def test_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DUALML_TORCH_COMPILE", "always")
-    again = made("vit", "full", batch=CHUNK)
+    again = make_training("vit", "full", batch=CHUNK)
     assert not again.choice.compiled
 
 
 def test_an_update_overlapped_with_messages_has_every_gradient_once() -> None:
-    """Hooks of parameters come once, though their layers are computed twice."""
-    again = made("text_classifier", "full")
-    again.flat()
+    """Parameter hooks run once, although their layers are computed twice."""
+    again = make_training("text_classifier", "full")
+    again.use_contiguous_format()
     again.recorded = None
     seen: list[str] = []
     for name, parameter in again.parameters.items():
         parameter.register_post_accumulate_grad_hook(lambda _, name=name: seen.append(name))
-    again.clear()
+    again.zero_grad()
     again.backward(np.arange(CHUNK), 1.0)
     assert sorted(seen) == sorted(again.parameters)

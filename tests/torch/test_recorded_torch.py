@@ -1,4 +1,4 @@
-"""The recorded gradient is autograd's, bit for bit, and forgets nothing that autograd does."""
+"""The recorded gradient equals autograd's bit for bit, and covers everything that autograd does."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ else:
     torch = pytest.importorskip("torch")
 from torch import nn
 
-from dualml.backend import Recipe
-from dualml.backend.shard import Vectors
-from dualml.model import initial_weights, model
-from dualml.optim import SGD, Adam
-from dualml.zero.units import segments_of
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.optim import SGD, Adam
+from dualml.backend import TrainingSpec
+from dualml.backend.shard import FlatLayout
+from dualml.parallel.zero.units import make_segments
+from dualml_torch.algorithms.model import LOSSES, Network
+from dualml_torch.algorithms.recorded_gradient import (
+    INPLACE_VARIANTS,
+    RecordedGradient,
+    record_gradient,
+)
 from dualml_torch.backend import TorchBackend
-from dualml_torch.model import LOSSES, Network
-from dualml_torch.recorded import INTO, Recorded, record
 
 DRAW = np.random.default_rng(0)
 FORMATS = ("contiguous_format", "channels_last")
@@ -29,7 +33,7 @@ NAMES = ("lenet", "mlp", "softmax", "vit", "rnn_lm", "rnn_lm_dropout", "gpt", "g
 
 def batch_of(name: str, size: int) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
     spec = model(name)
-    if spec.tokens:
+    if spec.takes_tokens:
         tokens = torch.from_numpy(DRAW.integers(0, 2000, (size, 33)))
         masks = [
             torch.from_numpy(DRAW.integers(0, 2, (size, *spec.shapes()[layer])).astype(np.float32))
@@ -55,11 +59,11 @@ def by_autograd(network: nn.Module, loss: str, parts: list) -> tuple[list, list]
 @pytest.mark.parametrize("loss", ["cross_entropy", "mse"])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_bit_is_that_of_autograd(name: str, loss: str, memory: str) -> None:
-    if model(name).tokens and loss == "mse":
+    if model(name).takes_tokens and loss == "mse":
         pytest.skip("a text has a loss of its own")
     network = Network(model(name)).to(memory_format=getattr(torch, memory))
     network.load(initial_weights(model(name), 0))
-    recorded = Recorded(network, LOSSES[loss])
+    recorded = RecordedGradient(network, LOSSES[loss])
     for shares in ((1.0,), (0.75, 0.25), (1.0,)):
         parts = [(batch_of(name, 5 - number), share) for number, share in enumerate(shares)]
         values, expected = by_autograd(network, loss, parts)
@@ -72,7 +76,8 @@ def test_every_bit_is_that_of_autograd(name: str, loss: str, memory: str) -> Non
 
 @pytest.mark.parametrize("name", ["lenet", "vit", "gpt", "rnn_lm_dropout"])
 def test_gradients_are_added_where_they_lie(name: str) -> None:
-    """In one vector, as those of a sharded model; of a tied table, too."""
+    """Gradients are added in place, in one flat vector as in a sharded model, also for a tied
+    table."""
     network = Network(model(name))
     network.load(initial_weights(model(name), 0))
     parts = [(batch_of(name, 5), 0.75), (batch_of(name, 3), 0.25)]
@@ -81,7 +86,7 @@ def test_gradients_are_added_where_they_lie(name: str) -> None:
     vector = torch.zeros(sum(p.numel() for p in own))
     for parameter, part in zip(own, vector.split([p.numel() for p in own]), strict=True):
         parameter.grad = part.view_as(parameter)
-    recorded = Recorded(network, LOSSES["cross_entropy"], added=True)
+    recorded = RecordedGradient(network, LOSSES["cross_entropy"], accumulate=True)
     for _ in range(2):
         vector.zero_()
         assert [recorded(*part, share) for part, share in parts] == values
@@ -90,9 +95,10 @@ def test_gradients_are_added_where_they_lie(name: str) -> None:
 
 
 def test_a_whole_model_in_flat_vectors_is_computed_from_the_list() -> None:
-    """As a stage it is; without its list autograd makes the same gradients."""
+    """A whole model in flat vectors runs from the recorded list, as a stage does; without the list
+    autograd gives the same gradients."""
     spec, x = model("lenet"), DRAW.normal(size=(8, 1, 28, 28)).astype(np.float32)
-    recipe = Recipe(
+    recipe = TrainingSpec(
         spec=spec,
         weights=initial_weights(spec, 0),
         rule=SGD(lr=0.1),
@@ -100,9 +106,9 @@ def test_a_whole_model_in_flat_vectors_is_computed_from_the_list() -> None:
         y=np.arange(8),
         updates=1,
     )
-    (segment,) = segments_of(spec, [slice(0, None)], lower=False)
+    (segment,) = make_segments(spec, [slice(0, None)], lower=False)
     names = list(spec.parameters())
-    vectors, made = Vectors([names], [spec.nbytes() // 4]), []
+    vectors, made = FlatLayout([names], [spec.nbytes() // 4]), []
     for by_list in (True, False):
         stage = TorchBackend("cpu", 1).stage([segment], recipe, first=True, last=True)
         _, (gradients,) = stage.flatten(vectors, vectors)
@@ -125,7 +131,7 @@ def test_a_training_takes_the_same_steps_by_autograd() -> None:
     weights, y = dict(initial_weights(spec, 0)), np.arange(64) % 10
     ended = []
     for recorded in (True, False):
-        recipe = Recipe(
+        recipe = TrainingSpec(
             spec=spec, weights=weights, rule=Adam(lr=0.01), x=x, y=y, updates=4, chunk=12
         )
         training = TorchBackend("cpu", 1).training(recipe)
@@ -139,9 +145,10 @@ def test_a_training_takes_the_same_steps_by_autograd() -> None:
 
 
 def test_memory_that_is_still_read_is_not_overwritten() -> None:
-    """x + relu(x) and relu(x)·x read x after the operation that could have overwritten it."""
+    """Memory that is still read is not overwritten: x + relu(x) and relu(x)·x read x after the
+    operation that could overwrite it."""
 
-    class Kept(nn.Module):
+    class ReusedActivation(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 3)
@@ -153,32 +160,33 @@ def test_memory_that_is_still_read_is_not_overwritten() -> None:
             return self.two(y * x + view.flatten(1) + torch.tanh(y))
 
     torch.manual_seed(0)
-    network, batch = Kept(), ((torch.randn(5, 4),), torch.arange(5) % 3)
+    network, batch = ReusedActivation(), ((torch.randn(5, 4),), torch.arange(5) % 3)
     loss = LOSSES["cross_entropy"]
     values, expected = by_autograd(network, "cross_entropy", [(batch, 1.0)])
     network.zero_grad()
-    assert Recorded(network, loss)(*batch, 1.0) == values[0]
+    assert RecordedGradient(network, loss)(*batch, 1.0) == values[0]
     assert all(map(torch.equal, [p.grad for p in network.parameters()], expected))
 
 
 def test_what_is_read_no_more_is_overwritten() -> None:
     network, (inputs, labels) = Network(model("lenet")), batch_of("lenet", 2)
-    graph = record(network, LOSSES["cross_entropy"], torch.ones(()), labels, inputs)
+    graph = record_gradient(network, LOSSES["cross_entropy"], torch.ones(()), labels, inputs)
     targets = [node.target for node in graph.graph.nodes]
     # Three layers and the logarithm of softmax, and their way back.
-    assert sum(target in INTO.values() for target in targets) == 8
-    assert not any(target in INTO for target in targets)
+    assert sum(target in INPLACE_VARIANTS.values() for target in targets) == 8
+    assert not any(target in INPLACE_VARIANTS for target in targets)
     assert torch.ops.aten.detach.default not in targets
 
 
 def test_the_parameters_of_the_day_are_used() -> None:
-    """After `load`, and after a change of the memory format that is said."""
+    """Current parameters are used, after `load` and after a change of the memory format that is
+    announced."""
     network, batch = Network(model("lenet")), batch_of("lenet", 3)
-    recorded = Recorded(network, LOSSES["cross_entropy"])
+    recorded = RecordedGradient(network, LOSSES["cross_entropy"])
     recorded(*batch, 1.0)
     network.load(initial_weights(model("lenet"), 1))
     network.to(memory_format=torch.channels_last)
-    recorded.forget()
+    recorded.clear()
     values, expected = by_autograd(network, "cross_entropy", [(batch, 1.0)])
     network.zero_grad()
     assert recorded(*batch, 1.0) == values[0]
@@ -187,11 +195,16 @@ def test_the_parameters_of_the_day_are_used() -> None:
 
 def test_hooks_are_called_where_ranks_need_them() -> None:
     spec = model("softmax")
-    recipe = Recipe(
-        spec=spec, weights=initial_weights(spec, 0), rule=SGD(lr=0.1), updates=1,
-        x=np.zeros((4, 1, 28, 28), np.float32), y=np.zeros(4, np.int64), batch=4,
-    )  # fmt: skip
+    recipe = TrainingSpec(
+        spec=spec,
+        weights=initial_weights(spec, 0),
+        rule=SGD(lr=0.1),
+        updates=1,
+        x=np.zeros((4, 1, 28, 28), np.float32),
+        y=np.zeros(4, np.int64),
+        batch=4,
+    )
     training = TorchBackend("cpu", 1).training(recipe)
-    training.overlapping([["fc.weight", "fc.bias"]], comm=None)
+    training.make_reducing_buckets([["fc.weight", "fc.bias"]], comm=None)
     assert training.recorded is None
     assert training.choice is None

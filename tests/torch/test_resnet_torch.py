@@ -1,4 +1,4 @@
-"""ResNet-18 against torchvision's: of the same weights the same outputs and gradients."""
+"""ResNet-18 against torchvision's: equal outputs and gradients for equal weights."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch.nn import functional
 
-from dualml.backend import Recipe, backends
-from dualml.distance import distance
-from dualml.errors import Unsupported
-from dualml.model import initial_weights, model
-from dualml.model.resnet import resnet18
-from dualml.optim import SGD
-from dualml_torch.data import import_torchvision
-from dualml_torch.model import Network
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.model.resnet import resnet18
+from dualml.algorithms.optim import SGD
+from dualml.backend import TrainingSpec, backends
+from dualml.common.distance import distance
+from dualml.common.errors import Unsupported
+from dualml_torch.algorithms.model import Network
+from dualml_torch.experiment.data import import_torchvision
 
 CLASSES, SIDE, BATCH = 5, 64, 4
 SPEC = resnet18((3, SIDE, SIDE), CLASSES)
@@ -24,7 +24,7 @@ RATE, UPDATES = 0.05, 2
 
 
 @pytest.fixture(scope="module")
-def theirs() -> torch.nn.Module:
+def torchvision_net() -> torch.nn.Module:
     try:
         vision = import_torchvision()
     except Unsupported as error:
@@ -34,16 +34,20 @@ def theirs() -> torch.nn.Module:
 
 
 @pytest.fixture(scope="module")
-def weights(theirs: torch.nn.Module) -> dict[str, np.ndarray]:
-    """Theirs, of the names that we have; running statistics that are not those at the start."""
+def weights(torchvision_net: torch.nn.Module) -> dict[str, np.ndarray]:
+    """Return torchvision's weights by our names, with running statistics that are not the initial
+    ones."""
     with torch.no_grad():
-        for name, buffer in theirs.named_buffers():
+        for name, buffer in torchvision_net.named_buffers():
             if name.endswith("running_mean"):
                 buffer.uniform_(-0.2, 0.2)
             elif name.endswith("running_var"):
                 buffer.uniform_(0.5, 2)
-    return {n: t.numpy().copy() for n, t in theirs.state_dict().items()
-            if not n.endswith("num_batches_tracked")}  # fmt: skip
+    return {
+        n: t.numpy().copy()
+        for n, t in torchvision_net.state_dict().items()
+        if not n.endswith("num_batches_tracked")
+    }
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +58,9 @@ def samples() -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def expected(theirs: torch.nn.Module, weights: Any, samples: Any) -> dict[str, Any]:
-    """What torchvision's network computes in float64, then two updates of it by SGD."""
-    network = theirs.double()
+def expected(torchvision_net: torch.nn.Module, weights: Any, samples: Any) -> dict[str, Any]:
+    """Return what torchvision's network computes in float64, then after two updates by SGD."""
+    network = torchvision_net.double()
     network.load_state_dict({n: torch.from_numpy(w).double() for n, w in weights.items()})
     x, y = torch.from_numpy(samples[0]).double(), torch.from_numpy(samples[1])
     network.eval()
@@ -76,11 +80,11 @@ def expected(theirs: torch.nn.Module, weights: Any, samples: Any) -> dict[str, A
     return found
 
 
-def test_names_and_shapes_are_torchvisions(theirs: torch.nn.Module, weights: Any) -> None:
+def test_names_and_shapes_are_torchvisions(torchvision_net: torch.nn.Module, weights: Any) -> None:
     ours = SPEC.tensors()
     assert list(ours) == list(weights)
     assert ours == {name: tuple(w.shape) for name, w in weights.items()}
-    assert list(SPEC.parameters()) == [name for name, _ in theirs.named_parameters()]
+    assert list(SPEC.parameters()) == [name for name, _ in torchvision_net.named_parameters()]
     thousand = resnet18((3, 224, 224), 1000).parameters().values()
     assert sum(int(np.prod(shape)) for shape in thousand) == 11_689_512
 
@@ -88,30 +92,38 @@ def test_names_and_shapes_are_torchvisions(theirs: torch.nn.Module, weights: Any
 def test_outputs_gradients_and_updates_of_the_referee(
     weights: Any, samples: Any, expected: dict[str, Any]
 ) -> None:
-    """In float64. In float32 some unit of half a million crosses the kink of ReLU in most runs, and
-    that alone moves the gradient of a bias by a hundredth: there bits are compared instead."""
+    """Outputs, gradients and updates equal the reference's in float64. In float32 one of half a
+    million units usually crosses the kink of ReLU, which alone moves a bias gradient by a
+    hundredth: there bits are compared instead."""
     x, y = samples
     near, far = 1e-12, 1e-11
     rule = SGD(lr=RATE, momentum=0.9)
-    recipe = Recipe(spec=SPEC, weights=weights, rule=rule, x=x, y=y, updates=UPDATES)
+    recipe = TrainingSpec(spec=SPEC, weights=weights, rule=rule, x=x, y=y, updates=UPDATES)
     training = backends()["numpy"].create("cpu").training(recipe)
     everything = np.arange(BATCH)
     trace = training.trace(everything, everything)
     assert trace.loss == pytest.approx(expected["loss"], rel=near)
     assert distance(trace.activations["fc"], expected["evaluated"]) <= near
     gradients = expected["gradients"]
-    assert {n: distance(trace.gradients[n], gradients[n]) for n in gradients
-            if distance(trace.gradients[n], gradients[n]) > far} == {}  # fmt: skip
+    assert {
+        n: distance(trace.gradients[n], gradients[n])
+        for n in gradients
+        if distance(trace.gradients[n], gradients[n]) > far
+    } == {}
     for step in range(1, UPDATES + 1):
         training.step(everything, step)
     after = training.weights()
     assert list(after) == list(SPEC.tensors())
-    assert {n: distance(after[n], expected["after"][n]) for n in after
-            if distance(after[n], expected["after"][n]) > far} == {}  # fmt: skip
+    assert {
+        n: distance(after[n], expected["after"][n])
+        for n in after
+        if distance(after[n], expected["after"][n]) > far
+    } == {}
 
 
 def test_float32_has_the_bits_of_torchvision(weights: Any, samples: Any) -> None:
-    """The same kernels in the same order, forward and backward."""
+    """Float32 results have torchvision's bits: the same kernels in the same order, forward and
+    backward."""
     theirs = import_torchvision().models.resnet18(num_classes=CLASSES).train()
     theirs.load_state_dict({n: torch.from_numpy(w) for n, w in weights.items()}, strict=False)
     ours = Network(SPEC).train()
@@ -123,11 +135,12 @@ def test_float32_has_the_bits_of_torchvision(weights: Any, samples: Any) -> None
     for name, parameter in theirs.named_parameters():
         assert torch.equal(parameter.grad, own[name].grad), name
     for name, buffer in theirs.named_buffers():
-        assert name.endswith("num_batches_tracked") or torch.equal(buffer, ours.running()[name])
+        assert name.endswith("num_batches_tracked") or torch.equal(buffer, ours.statistics()[name])
 
 
 def test_a_checkpoint_of_torchvision_has_our_names(weights: Any) -> None:
-    """What is not ours counts batches; it decides nothing with a momentum."""
+    """A checkpoint of torchvision has our names, plus batch counters, which have no effect with a
+    momentum."""
     missing, unexpected = Network(SPEC).load_state_dict(
         {n: torch.from_numpy(w) for n, w in weights.items()}, strict=False
     )

@@ -1,4 +1,4 @@
-"""A model split by `torch.distributed.rpc` computes what the whole one computes."""
+"""A model split by `torch.distributed.rpc` computes what the unsplit model computes."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ pytest.importorskip("torch")
 
 import rpc_cases
 
-from dualml.errors import TrialError
+from dualml.common.errors import TrialError
 from dualml.launch.ranks import run_ranks
-from dualml.split.timeline import KINDS
+from dualml.parallel.split.timeline import KINDS
 
 HERE = Path(__file__).resolve().parent
 pytestmark = pytest.mark.system
 RPC = {"engine": "rpc"}
 CUT = {**RPC, "cut": ["flatten"]}
 SERVER = {**RPC, "place": [0, 1, 0]}
-#: One update in three or so is skipped.
+#: A loss scale at which about one update in three is skipped.
 OVERFLOWS = {"precision": ["fp16", "dynamic"], "enlarged": 10.0}
 CASES: dict[int, list[dict[str, Any]]] = {
     2: [
@@ -46,7 +46,7 @@ CLOSE = {"rtol": 2e-5, "atol": 2e-6}
 
 @pytest.fixture(scope="module", autouse=True)
 def path() -> Iterator[None]:
-    """The ranks import what they run from this folder."""
+    """Let the ranks import what they run from this folder."""
     with pytest.MonkeyPatch.context() as patch:
         before = os.environ.get("PYTHONPATH")
         patch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), *([before] if before else [])]))
@@ -54,8 +54,8 @@ def path() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module", params=CASES)
-def trained(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Any:
-    """(cases, what every rank found for each, all that the ranks' logs say)."""
+def training_results(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Any:
+    """Return the cases, the results of every rank for each, and the text of all logs."""
     size, folder = request.param, tmp_path_factory.mktemp("rpc")
     found = run_ranks(
         "torch", size, "rpc_cases:train", {"cases": CASES[size]}, folder=folder, timeout=30
@@ -64,10 +64,10 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Any:
     return CASES[size], found, logs
 
 
-def test_it_computes_what_the_whole_model_computes(trained: Any) -> None:
-    cases, found, _ = trained
+def test_it_computes_what_the_whole_model_computes(training_results: Any) -> None:
+    cases, found, _ = training_results
     for number, case in enumerate(cases):
-        want, got = rpc_cases.whole(case), found[0][number]
+        want, got = rpc_cases.run_on_one_rank(case), found[0][number]
         assert got["trace"][0] == want["trace"][0]
         for part in ("losses", "evaluation"):
             for a, b in zip(got[part], want[part], strict=True):
@@ -87,9 +87,10 @@ def compare(got: dict[str, Any], want: dict[str, Any]) -> None:
         assert np.linalg.norm(a - b) <= 1e-5 * np.linalg.norm(b) + 1e-12, name
 
 
-def test_an_update_that_overflows_is_skipped(trained: Any) -> None:
-    """As it is of the whole model, with which the state has been compared."""
-    cases, found, _ = trained
+def test_an_update_that_overflows_is_skipped(training_results: Any) -> None:
+    """An update that overflows is skipped, as for the unsplit model, whose state is compared
+    elsewhere."""
+    cases, found, _ = training_results
     for number, case in enumerate(cases):
         scaling = found[0][number]["state"].get("loss_scale")
         assert (scaling is not None) == ("enlarged" in case)
@@ -97,25 +98,25 @@ def test_an_update_that_overflows_is_skipped(trained: Any) -> None:
             assert 1 <= scaling["skipped"] < rpc_cases.STEPS
 
 
-def test_all_ranks_are_told_the_same(trained: Any) -> None:
-    _, found, _ = trained
+def test_all_ranks_are_told_the_same(training_results: Any) -> None:
+    _, found, _ = training_results
     first, *others = ([{**case, "own": None} for case in rank] for rank in found)
     assert all(other == first for other in others)
 
 
-def test_the_parameters_are_where_the_plan_says(trained: Any) -> None:
-    cases, found, _ = trained
+def test_the_parameters_are_where_the_plan_says(training_results: Any) -> None:
+    cases, found, _ = training_results
     for number, case in enumerate(cases):
         plan = rpc_cases.Split(**case["split"]).plan(rpc_cases.spec_of(case["model"]), len(found))
         told = found[plan.driver][number]["own"]
-        ranks = [(rank, plan.views(rank)[1]) for rank in range(len(found))]
+        ranks = [(rank, plan.rank_stages(rank)[1]) for rank in range(len(found))]
         want = {name: rank for rank, pieces in ranks for name in pieces}
         assert dict(told["held"]) == want
         assert told["optimizers"] == len(set(want.values()))
 
 
-def test_the_driver_notes_what_it_does(trained: Any) -> None:
-    cases, found, _ = trained
+def test_the_driver_notes_what_it_does(training_results: Any) -> None:
+    cases, found, _ = training_results
     for number, _ in enumerate(cases):
         driver = found[0][number]["driver"]
         one = [KINDS.index(kind) for kind in ("F", "B", "update")]
@@ -124,8 +125,8 @@ def test_the_driver_notes_what_it_does(trained: Any) -> None:
             assert told[number]["own"]["kinds"] == wanted
 
 
-def test_ranks_serve_quietly_on_the_loopback_with_their_threads(trained: Any) -> None:
-    _, found, logs = trained
+def test_ranks_serve_quietly_on_the_loopback_with_their_threads(training_results: Any) -> None:
+    _, found, logs = training_results
     assert logs == ""
     for told in (case for rank in found for case in rank):
         assert told["listening"] == ["127.0.0.1"]
@@ -141,10 +142,13 @@ def test_a_rank_that_dies_ends_all_and_is_named(rank: int) -> None:
     assert time.monotonic() - begin < 40
 
 
-@pytest.mark.parametrize(("late", "why"), [
-    (False, "rank 2 failed: .*nothing"),
-    (True, "no answer within 8 s"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("late", "why"),
+    [
+        (False, "rank 2 failed: .*nothing"),
+        (True, "no answer within 8 s"),
+    ],
+)
 def test_a_call_that_fails_is_told_in_one_line(late: bool, why: str) -> None:
     case = {"model": "lenet", "rule": "sgd", "split": CUT, "late": late}
     with pytest.raises(TrialError, match=rf"rank 0 of 3, calling rank 2 by rpc: {why}") as told:

@@ -1,5 +1,5 @@
-"""What a rank keeps of a decoder whose positions ranks share out, in closed form; blocks of
-attention as they are written out for devices without the kernel."""
+"""Closed forms of what a rank saves for a decoder with sequence-sharded positions; and attention
+blocks written out for devices without the kernel."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 import torch
 from conformance.backends import on_ranks
 
-from dualml.model.decoder import GroupedAttention
-from dualml.reference.ring import NumpyBlockAttention
-from dualml_torch import ring
+from dualml.algorithms.model.decoder import GroupedAttention
+from dualml.backend.reference.ring import NumpyBlockAttention
+from dualml_torch.parallel import ring
 
 SAMPLES, LENGTH, WIDTH, HEADS, BLOCKS, RANKS = 6, 12, 8, 4, 2, 2
 CASE = {"model": "longer gpt", "optimizer": "sgd", "loss": "cross_entropy", "sizes": [SAMPLES]}
@@ -24,9 +24,10 @@ SETTINGS: list[dict[str, Any]] = [
 ]
 
 
-def closed(t: int, *, shared: bool, collected: int) -> int:
-    """Of a sample: what is whole on every rank, of which they keep one's own positions if they are
-    ``shared``; what is collected for `Linear`, in ``collected`` parts of a whole; what is split."""
+def expected_bytes(t: int, *, shared: bool, collected: int) -> int:
+    """Return the bytes saved per sample: tensors that are whole on every rank, of which a rank
+    saves only its own positions if ``shared``; inputs gathered for `Linear`, saved in
+    1/``collected``; and tensors that are split."""
     sh, s = LENGTH * WIDTH, LENGTH
     norm, mask = 4 * sh + 8 * s, 4 * sh
     outside = BLOCKS * (2 * norm + 2 * mask) + 5 * s + mask + norm + 4 * sh  # embedding, head
@@ -37,10 +38,10 @@ def closed(t: int, *, shared: bool, collected: int) -> int:
 
 def test_bytes_kept_are_those_of_the_closed_form() -> None:
     wanted = [
-        closed(RANKS, shared=False, collected=1),
-        closed(RANKS, shared=True, collected=1),
-        closed(RANKS, shared=True, collected=RANKS),
-        closed(RANKS, shared=True, collected=RANKS),
+        expected_bytes(RANKS, shared=False, collected=1),
+        expected_bytes(RANKS, shared=True, collected=1),
+        expected_bytes(RANKS, shared=True, collected=RANKS),
+        expected_bytes(RANKS, shared=True, collected=RANKS),
     ]
     argument = [{**CASE, "split": one} for one in SETTINGS]
     found = on_ranks("torch", RANKS, "conformance.split:count_kept", argument, timeout=60)
@@ -51,12 +52,13 @@ def test_bytes_kept_are_those_of_the_closed_form() -> None:
 @pytest.mark.parametrize("groups", [4, 2, 1])
 @pytest.mark.parametrize("base", [0.0, 10_000.0])
 def test_blocks_are_those_of_the_referee(written: bool, groups: int, base: float) -> None:
-    """Every block after one's own, with gradients of all it gives."""
+    """Attention to a rank's own block and to each further one equals the reference's, with all
+    gradients."""
     layer = GroupedAttention(4, groups, 8, 16, base)
     places = np.array([2, 3, 4, 5, 10, 11, 12, 13])
     ours = ring.TorchBlockAttention(layer, places, torch.device("cpu"))
     if written:
-        ours.forward, ours.backward = ring.written_forward, ring.written_backward
+        ours.forward, ours.backward = ring.forward_fallback, ring.backward_fallback
     theirs = NumpyBlockAttention(layer, places)
     draw = np.random.default_rng(0)
     features = (4 + 2 * groups) * 8
@@ -65,14 +67,16 @@ def test_blocks_are_those_of_the_referee(written: bool, groups: int, base: float
     for block in ("own", "early", "late"):
         results = []
         for attention, array in ((ours, torch.from_numpy), (theirs, np.float64)):
-            q, kv = attention.split(array(x))
-            more = attention.split(array(other))[1]
+            q, kv = attention.split_qkv(array(x))
+            more = attention.split_qkv(array(other))[1]
             y, lse = attention.attend(q, kv, "own", None)
             if block != "own":
                 y, lse = attention.attend(q, more, block, (y, lse))
-            joined = attention.joined(y)
-            heads, back = attention.heads(joined), attention.heads(array(flow))
-            dq, dkv = attention.back(q, more if block != "own" else kv, block, back, heads, lse)
-            results.append((np.asarray(joined), np.asarray(attention.whole(dq, dkv))))
+            joined = attention.merge_heads(y)
+            heads, back = attention.split_heads(joined), attention.split_heads(array(flow))
+            dq, dkv = attention.backward_block(
+                q, more if block != "own" else kv, block, back, heads, lse
+            )
+            results.append((np.asarray(joined), np.asarray(attention.merge_qkv_gradients(dq, dkv))))
         for mine, referee in zip(*results, strict=True):
             np.testing.assert_allclose(mine, referee, rtol=0, atol=3e-6)

@@ -1,4 +1,4 @@
-"""Split models on torch: messages under way, what a stage keeps, and a stage that dies."""
+"""Split models on torch: pending messages, the memory of a stage, and a stage that dies."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
 
-from dualml.backend import Recipe, Segment, Staging, backends  # noqa: E402
-from dualml.communicator import Communicator  # noqa: E402
-from dualml.errors import CommunicationError  # noqa: E402
+from dualml.algorithms.communicator import Communicator  # noqa: E402
+from dualml.algorithms.model.layers import Linear, Tanh  # noqa: E402
+from dualml.algorithms.model.spec import ModelSpec  # noqa: E402
+from dualml.algorithms.optim import SGD  # noqa: E402
+from dualml.backend import PipelineStages, Segment, TrainingSpec, backends  # noqa: E402
+from dualml.common.errors import CommunicationError  # noqa: E402
 from dualml.launch.ranks import run_ranks  # noqa: E402
-from dualml.model.layers import Linear, Tanh  # noqa: E402
-from dualml.model.spec import ModelSpec  # noqa: E402
-from dualml.optim import SGD  # noqa: E402
-from dualml_torch.cluster import leave  # noqa: E402
+from dualml_torch.algorithms.cluster import leave  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 MARK = "DUALML_TEST_MARK"
@@ -45,7 +45,7 @@ def ranks(function: str, size: int = 2, timeout: float = 20) -> list[Any]:
 # --- messages -----------------------------------------------------------------------------------
 
 
-def told_of(call: Any) -> str:
+def error_of(call: Any) -> str:
     try:
         call()
     except CommunicationError as error:
@@ -54,7 +54,8 @@ def told_of(call: Any) -> str:
 
 
 def messages(comm: Communicator, argument: Any) -> dict[str, Any]:
-    """Many of one shape and of several, waited for in any order; both ways at once."""
+    """Exchange many messages of equal and different shapes, waited for in any order, both ways at
+    once."""
     peer, told = 1 - comm.rank, dict[str, Any]()
     sizes = [3, 3, 3, 70_000, 1]
     sent = [comm.isend(torch.full((n,), 10.0 * comm.rank + i), peer) for i, n in enumerate(sizes)]
@@ -68,7 +69,7 @@ def messages(comm: Communicator, argument: Any) -> dict[str, Any]:
     told["big"] = comm.irecv(torch.empty_like(big), peer).wait().unique().tolist()
     first.wait()
     told["books"] = [comm.traffic.sent, comm.traffic.received, comm.traffic.bytes_sent]
-    told["refused"] = [told_of(lambda p=p: comm.isend(big, p)) for p in (comm.rank, 2, -1)]
+    told["refused"] = [error_of(lambda p=p: comm.isend(big, p)) for p in (comm.rank, 2, -1)]
     return told
 
 
@@ -103,7 +104,7 @@ def deserted(comm: Communicator, argument: Any) -> list[Any]:
         dist.destroy_process_group()
         return ["", 0.0]
     begin = time.monotonic()
-    text = told_of(pending.wait)
+    text = error_of(pending.wait)
     took = time.monotonic() - begin
     leave(comm.member)
     return [text, took]
@@ -121,7 +122,7 @@ def kept_waiting(comm: Communicator, argument: Any) -> str:
     if comm.rank == 1:
         time.sleep(3)
         return ""
-    text = told_of(lambda: comm.irecv(torch.empty(3), 1).wait())
+    text = error_of(lambda: comm.irecv(torch.empty(3), 1).wait())
     leave(comm.member)
     return text
 
@@ -136,46 +137,46 @@ def test_a_sender_that_keeps_the_others_waiting() -> None:
 
 @pytest.mark.parametrize("first", [True, False])
 def test_bytes_kept_of_a_linear_and_a_tanh(first: bool) -> None:
-    """The input, for the gradient of the weight, and the output, from which tanh's derivative
-    follows; the weight itself is a parameter, and counted elsewhere."""
+    """A stage saves the input (for the weight's gradient) and the output (for tanh's derivative);
+    the weight is a parameter, and counted elsewhere."""
     x = np.random.default_rng(0).normal(size=(20, 7)).astype(np.float32)
     layers = (("fc", Linear(7, 5)), ("tanh", Tanh()))
     spec = ModelSpec("two layers", (7,), layers)
-    recipe = Recipe(
+    recipe = TrainingSpec(
         spec=spec, weights={}, rule=SGD(lr=0.1), x=x, y=np.zeros(20, np.int64), updates=1
     )
     backend = backends()["torch"].create("cpu", 1)
-    stage = backend.ability(Staging).stage(
+    stage = backend.require_capability(PipelineStages).stage(
         [Segment(layers, 1, {})], recipe, first=first, last=False
     )
-    stage.zero()
-    stage.measuring = True
-    held = [stage.held()]
+    stage.zero_grad()
+    stage.counts_saved_bytes = True
+    held = [stage.saved_activation_bytes()]
     for micro, size in enumerate((4, 3)):
         out = stage.forward(0, micro, (stage.samples(np.arange(size)),))
-        held.append(stage.held())
+        held.append(stage.saved_activation_bytes())
         assert out[0].shape == (size, 5)
     for micro, size in enumerate((4, 3)):
         stage.backward(0, micro, (torch.ones(size, 5),))
-        held.append(stage.held())
+        held.append(stage.saved_activation_bytes())
     assert held == [0, 4 * 4 * 12, 7 * 4 * 12, 3 * 4 * 12, 0]
-    stage.measuring = False
+    stage.counts_saved_bytes = False
     stage.forward(0, 0, (stage.samples(np.arange(4)),))
-    assert stage.held() == 0
+    assert stage.saved_activation_bytes() == 0
 
 
 # --- a stage that dies --------------------------------------------------------------------------
 
-#: Read by every worker before it begins: what becomes of which rank in its 30th action.
+#: Read by every worker at its start: what happens to which rank in its 30th action.
 PLANTED = """
 import os, signal, sys
 words = sys.orig_argv
-if "dualml.worker.main" in words:
-    from dualml.split.executor import Executor
-    at = words.index("dualml.worker.main")
+if "dualml.runner.worker.main" in words:
+    from dualml.parallel.split.executor import Executor
+    at = words.index("dualml.runner.worker.main")
     rank, arm = int(words[at + 1]), words[at + 2].split(os.sep)[-3]
     fate = dict(word.split("=") for word in os.environ["DUALML_TEST_FATES"].split(","))
-    act, done = Executor.act, []
+    run_action, done = Executor.run_action, []
 
     def planted(self, action):
         done.append(action)
@@ -185,9 +186,9 @@ if "dualml.worker.main" in words:
             os.kill(os.getpid(), signal.SIGKILL)
         if len(done) == 30 and fate.get(f"{arm}:{rank}") == "raise":
             raise ValueError("a planted error")
-        return act(self, action)
+        return run_action(self, action)
 
-    Executor.act = planted
+    Executor.run_action = planted
 """
 HEAD = """
 name = "fates"
@@ -206,7 +207,7 @@ updates = 30
 world_size = {size}
 split = {{ {split} }}
 """
-#: Arm → ranks, split, what becomes of rank 1, and how that is told.
+#: Arm → ranks, split, what happens to rank 1, and how it is reported.
 FATES = {
     "leaves": (3, "micro_batches = 4", "exit", "rank 1 ended with exit code 9"),
     "dies": (2, 'schedule = "gpipe", micro_batches = 4', "kill", "rank 1 was ended by SIGKILL"),

@@ -1,4 +1,4 @@
-"""The Python API with a framework: trained in processes of its own, judged against the referee."""
+"""The Python API with a framework: trained in separate processes, judged against the reference."""
 
 from __future__ import annotations
 
@@ -27,9 +27,13 @@ def test_a_run_from_python(tmp_path: Path) -> None:
     lab.write_text(TOML)
     before = "torch" in sys.modules
     run = dualml.run(
-        lab, backend=["numpy", "torch"], out=tmp_path / "run", settings={"arms.adam.epochs": 1},
-        report=False, progress=False,
-    )  # fmt: skip
+        lab,
+        backend=["numpy", "torch"],
+        out=tmp_path / "run",
+        settings={"arms.adam.epochs": 1},
+        report=False,
+        progress=False,
+    )
     assert ("torch" in sys.modules) == before
     assert (run.verdict, run.backends) == ("equal", ["numpy", "torch"])
     ours, referee = (run.curve(backend=backend).value for backend in ("torch", "numpy"))

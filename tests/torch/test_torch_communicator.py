@@ -1,4 +1,5 @@
-"""What is torch's own about joining, leaving and failing; the semantics are in conformance."""
+"""Joining, leaving and failing with torch's communicator; its semantics are tested in
+conformance."""
 
 from __future__ import annotations
 
@@ -19,13 +20,13 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
 
-from dualml.communicator import Communicator, FileBoard, MemoryBoard, Place  # noqa: E402
-from dualml.errors import CommunicationError, Unsupported, UserError  # noqa: E402
+from dualml.algorithms.communicator import Communicator, FileStore, MemoryStore, RankContext  # noqa: E402
+from dualml.common.errors import CommunicationError, Unsupported, UserError  # noqa: E402
 from dualml.launch.ranks import run_ranks  # noqa: E402
 from dualml.launch.route import free_port  # noqa: E402
-from dualml_torch import gloo  # noqa: E402
-from dualml_torch.cluster import FAREWELL_S, leave  # noqa: E402
-from dualml_torch.communicator import connect  # noqa: E402
+from dualml_torch.algorithms import gloo  # noqa: E402
+from dualml_torch.algorithms.cluster import FAREWELL_S, leave  # noqa: E402
+from dualml_torch.algorithms.communicator import connect  # noqa: E402
 
 pytestmark = pytest.mark.system
 HERE = Path(__file__).resolve().parent
@@ -62,7 +63,9 @@ def policies(comm: Communicator, argument: Any) -> list[list[bool]]:
     found = []
     for group in (comm, comm.subgroup([0, 1])):
         assert group is not None
-        found.append([os.sched_getscheduler(thread) == os.SCHED_BATCH for thread in gloo.loops()])
+        found.append(
+            [os.sched_getscheduler(thread) == os.SCHED_BATCH for thread in gloo.loop_thread_ids()]
+        )
     return found
 
 
@@ -92,12 +95,12 @@ def test_nothing_listens_beyond_the_loopback() -> None:
 SCRIPT = """
 import os, sys, torch
 from pathlib import Path
-from dualml.communicator import FileBoard, Place
-from dualml_torch.communicator import connect
+from dualml.algorithms.communicator import FileStore, RankContext
+from dualml_torch.algorithms.communicator import connect
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 for key in ("a", "b"):
-    board = FileBoard(Path(sys.argv[1]))
-    comm = connect(Place(rank, size, board, "env://", timeout=20, key=key))
+    board = FileStore(Path(sys.argv[1]))
+    comm = connect(RankContext(rank, size, board, "env://", timeout=20, key=key))
     assert comm.all_reduce(torch.ones(2)).tolist() == [2.0, 2.0]
     comm.close()
 Path(sys.argv[1], f"well{rank}").touch()
@@ -124,7 +127,7 @@ def test_two_groups_one_after_the_other_under_torchrun(tmp_path: Path) -> None:
 def test_a_rank_that_never_comes_is_named(tmp_path: Path) -> None:
     begin = time.monotonic()
     with pytest.raises(CommunicationError, match=r"rank 1 waited 0\.5 s .* missing: ranks 0, 2 of"):
-        connect(Place(1, 3, FileBoard(tmp_path), timeout=0.5))
+        connect(RankContext(1, 3, FileStore(tmp_path), timeout=0.5))
     assert time.monotonic() - begin < 5
     assert "GLOO_SOCKET_IFNAME" not in os.environ
 
@@ -134,7 +137,7 @@ def test_a_port_in_use_is_told_to_every_rank(tmp_path: Path) -> None:
 
     def run(rank: int) -> None:
         try:
-            connect(Place(rank, 2, FileBoard(tmp_path), where, timeout=10))
+            connect(RankContext(rank, 2, FileStore(tmp_path), where, timeout=10))
         except CommunicationError as error:
             told[rank] = str(error)
 
@@ -178,18 +181,18 @@ def test_a_rendezvous_that_cannot_be_meant(
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(UserError, match=words):
-        connect(Place(0, 2, FileBoard(tmp_path), rendezvous, timeout=1))
+        connect(RankContext(0, 2, FileStore(tmp_path), rendezvous, timeout=1))
 
 
 def test_more_ranks_than_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(Unsupported, match="2 ranks, 1 GPUs"):
-        connect(Place(0, 2, FileBoard(tmp_path)), "cuda")
+        connect(RankContext(0, 2, FileStore(tmp_path)), "cuda")
 
 
 def test_one_rank_needs_no_group() -> None:
-    comm = connect(Place(0, 1, MemoryBoard()))
+    comm = connect(RankContext(0, 1, MemoryStore()))
     x = torch.arange(6.0)
     assert not dist.is_initialized()
     assert comm.all_reduce(x, "mean").equal(x)
@@ -209,7 +212,7 @@ def test_one_rank_needs_no_group() -> None:
 # --- failing ------------------------------------------------------------------------------------
 
 
-def told_of(call: Any) -> str:
+def error_of(call: Any) -> str:
     try:
         call()
     except CommunicationError as error:
@@ -218,13 +221,13 @@ def told_of(call: Any) -> str:
 
 
 def deserted(comm: Communicator, argument: Any) -> list[Any]:
-    """Rank 1 leaves without a word; what rank 0 is told, and how long taking leave takes."""
+    """Let rank 1 leave silently; return rank 0's error, and how long leaving takes."""
     x = torch.ones(1000)
     comm.all_reduce(x)
     if comm.rank == 1:
         dist.destroy_process_group()
         return ["", 0.0]
-    text = told_of(lambda: comm.all_reduce(x))
+    text = error_of(lambda: comm.all_reduce(x))
     begin = time.monotonic()
     leave(comm.member)
     return [text, time.monotonic() - begin]
@@ -242,7 +245,7 @@ def kept_waiting(comm: Communicator, argument: Any) -> list[Any]:
     if comm.rank == 1:
         time.sleep(3)
         return ["", 0.0]
-    text = told_of(lambda: comm.all_reduce(torch.ones(3)))
+    text = error_of(lambda: comm.all_reduce(torch.ones(3)))
     begin = time.monotonic()
     leave(comm.member)
     return [text, time.monotonic() - begin]
@@ -254,16 +257,16 @@ def test_a_rank_that_keeps_the_others_waiting() -> None:
     assert took < FAREWELL_S + 1
 
 
-def twice(comm: Communicator, argument: Any) -> str:
+def connect_twice(comm: Communicator, argument: Any) -> str:
     try:
-        connect(comm.place)
+        connect(comm.context)
     except UserError as error:
         return str(error)
     return ""
 
 
 def test_joining_twice_is_refused() -> None:
-    assert all("already" in told for told in ranks("twice"))
+    assert all("already" in told for told in ranks("connect_twice"))
 
 
 # --- copies -------------------------------------------------------------------------------------
@@ -289,7 +292,7 @@ def test_no_copies_where_none_are_needed() -> None:
 
 
 def test_slices_are_views_and_a_view_is_written_nowhere() -> None:
-    comm = connect(Place(0, 1, MemoryBoard()))
+    comm = connect(RankContext(0, 1, MemoryStore()))
     x = torch.arange(6.0)
     part = comm.slice(x, 2, 4)
     assert part.data_ptr() == x[2:].data_ptr()
@@ -301,7 +304,7 @@ def test_slices_are_views_and_a_view_is_written_nowhere() -> None:
 
 
 def test_arrays_are_copied_both_ways() -> None:
-    comm = connect(Place(0, 1, MemoryBoard()))
+    comm = connect(RankContext(0, 1, MemoryStore()))
     a = np.arange(6.0)[::-1]
     x = comm.tensor(a)
     b = comm.numpy(x)

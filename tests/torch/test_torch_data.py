@@ -1,4 +1,4 @@
-"""PyTorch's own readers deliver the neutral arrays, sample by sample, in the order asked for."""
+"""PyTorch's own readers deliver the neutral arrays, sample by sample, in the requested order."""
 
 import importlib
 import os
@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dualml.data import DATASETS, idx, normalised
-from dualml.data.registry import FILE_NAMES
-from dualml.errors import Unsupported, UserError
+from dualml.common.errors import Unsupported, UserError
+from dualml.experiment.data import DATASETS, idx, normalised
+from dualml.experiment.data.registry import FILE_NAMES
 
 if "torch" in os.environ.get("DUALML_REQUIRE", "").split(","):
     import torch
 else:
     torch = pytest.importorskip("torch")
-from dualml_torch import data as room
+from dualml_torch.experiment import data as room
 
 REAL = Path(os.environ.get("DUALML_DATA") or "nowhere") / "mnist"
 
@@ -64,7 +64,7 @@ def neutral(folder: Path, train: bool, name: str = "mnist"):
 
 
 def assert_equal_in_order(batches, folder, train, order, batch_size, name="mnist"):
-    """Every batch equals the neutral arrays at its place in the order, bit for bit."""
+    """Assert that every batch equals the neutral arrays at its place in the order, bit for bit."""
     images, labels, mean, std = neutral(folder, train, name)
     at = 0
     for x, y in batches:
@@ -151,7 +151,7 @@ def test_other_datasets_are_refused(folder):
 
 @pytest.fixture
 def importing(monkeypatch):
-    """``importing(error)``: the next import of torchvision raises it."""
+    """Return ``importing(error)``: the next import of torchvision raises that error."""
     real = importlib.import_module
 
     def arrange(error):
@@ -180,7 +180,7 @@ def test_torchvision_that_cannot_be_loaded(importing):
 
 
 FRESH = """
-from dualml_torch.data import _schemas, import_torchvision
+from dualml_torch.experiment.data import _schemas, import_torchvision
 vision = import_torchvision()
 vision.transforms.ToTensor(), vision.datasets.MNIST
 if _schemas:  # the operators are not there, and say so
@@ -203,7 +203,7 @@ def test_a_build_for_another_torch_works_in_a_fresh_process():
 def test_the_room_imports_without_torchvision():
     code = (
         "import sys; sys.modules['torchvision'] = None\n"
-        "import dualml_torch.data as d\n"
+        "import dualml_torch.experiment.data as d\n"
         "try:\n    d.import_torchvision()\n"
         "except d.Unsupported as error:\n    print(error)"
     )

@@ -1,4 +1,4 @@
-"""What a PyTorch worker is given, resolves and records."""
+"""The environment and device of a PyTorch worker, and what is recorded of them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import sys
 
 import pytest
 
-from dualml.errors import Unsupported, UserError
-from dualml.machine import WAITING, Gpu, default_threads
-from dualml_torch.environ import environ
+from dualml.common.errors import Unsupported, UserError
+from dualml.common.machine import WAITING, Gpu, default_threads
+from dualml_torch.common.environ import environ
 
 if "torch" in os.environ.get("DUALML_REQUIRE", "").split(","):
     import torch
 else:
     torch = pytest.importorskip("torch")
-from dualml_torch import environment as room
-from dualml_torch.environment import environment, resolve_device
+from dualml_torch.common import environment as environment_module
+from dualml_torch.common.environment import environment, resolve_device
 
 
 def test_environ_sets_threads_and_determinism(clean_environ: pytest.MonkeyPatch) -> None:
@@ -37,9 +37,10 @@ def test_environ_leaves_the_users_settings_alone(clean_environ: pytest.MonkeyPat
 
 
 def test_environ_reaches_a_worker() -> None:
-    """In a fresh process: the variables must be there before the import."""
+    """The environment reaches a worker before the import; tested in a fresh process."""
     code = (
-        "import json, torch; from dualml_torch.environment import environment, resolve_device\n"
+        "import json, torch; from dualml_torch.common.environment import environment, "
+        "resolve_device\n"
         "torch.use_deterministic_algorithms(True)\n"
         "print(json.dumps(environment(resolve_device('cpu'), 0)))"
     )
@@ -111,7 +112,9 @@ def test_a_gpu_that_is_not_there_is_one_line_with_the_remedy(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.version, "cuda", cuda)
-    monkeypatch.setattr(room.machine, "nvidia", lambda: (gpus, "12.4" if gpus else ""))
+    monkeypatch.setattr(
+        environment_module.machine, "query_gpus", lambda: (gpus, "12.4" if gpus else "")
+    )
     with pytest.raises(UserError, match=r"^no CUDA device: ") as caught:
         resolve_device(name)
     assert said in str(caught.value)
@@ -129,7 +132,7 @@ def test_a_gpu_index_beyond_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_doctor_finds_torch_working() -> None:
     from dualml.backend import backends
-    from dualml.doctor.backends import examine_backend
+    from dualml.interface.doctor.backends import examine_backend
 
     findings, works = examine_backend(backends()["torch"])
     assert works, findings

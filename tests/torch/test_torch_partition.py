@@ -1,4 +1,5 @@
-"""A real DataLoader delivers what a partition deals; PyTorch's own sampler, index for index."""
+"""A real DataLoader delivers the partition's samples; PyTorch's own sampler agrees index for
+index."""
 
 from __future__ import annotations
 
@@ -12,10 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.errors import UserError
-from dualml.partition import PARTITIONS, Contiguous, DistributedSampler, Partition, partition_from
-from dualml.partition.distributed_sampler import torch_permutation
-from dualml.partition.from_file import save
+from dualml.common.errors import UserError
+from dualml.parallel.partition import (
+    PARTITIONS,
+    Contiguous,
+    DistributedSampler,
+    Partition,
+    partition_from,
+)
+from dualml.parallel.partition.distributed_sampler import torch_permutation
+from dualml.parallel.partition.from_file import save_partition
 
 if "torch" in os.environ.get("DUALML_REQUIRE", "").split(","):
     import torch
@@ -24,7 +31,7 @@ else:
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data import DistributedSampler as Theirs
 
-from dualml_torch.partition import PartitionSampler
+from dualml_torch.parallel.partition import PartitionSampler
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "partition.md"
 LABELS = np.arange(31) % 4
@@ -39,7 +46,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    save(Path("deal.npz"), Contiguous().deal(31, 3), LABELS, "some", Contiguous())
+    save_partition(Path("deal.npz"), Contiguous().partition(31, 3), LABELS, "some", Contiguous())
 
 
 def rule_of(name: str) -> Partition:
@@ -60,7 +67,7 @@ def test_a_loader_delivers_every_list_in_every_epoch(name: str, workers: int) ->
         loader = DataLoader(data, batch_size=4, sampler=sampler, num_workers=workers)
         for epoch in (0, 1):
             sampler.set_epoch(epoch)
-            want = rule.deal(LABELS, 3, 5, epoch)[rank].tolist()
+            want = rule.partition(LABELS, 3, 5, epoch)[rank].tolist()
             assert delivered(loader) == want
             assert len(sampler) == len(want)
             assert len(loader) == -(-len(want) // 4)
@@ -68,13 +75,15 @@ def test_a_loader_delivers_every_list_in_every_epoch(name: str, workers: int) ->
 
 def test_an_epoch_is_dealt_once_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    deal = Contiguous.deal
+    deal = Contiguous.partition
 
-    def counted(self: Contiguous, samples: Any, ranks: int, seed: int, epoch: int) -> Any:
+    def counting_partition(
+        self: Contiguous, samples: Any, ranks: int, seed: int, epoch: int
+    ) -> Any:
         calls.append(epoch)
         return deal(self, samples, ranks, seed, epoch)
 
-    monkeypatch.setattr(Contiguous, "deal", counted)
+    monkeypatch.setattr(Contiguous, "partition", counting_partition)
     sampler = PartitionSampler(Contiguous(), 31, 3, 1)
     assert calls == []
     for epoch in (0, 2):
@@ -141,7 +150,7 @@ def test_the_permutation_is_randperms(n: int, seed: int) -> None:
 
 
 def test_more_ranks_than_samples_is_where_pytorch_goes_on() -> None:
-    """PyTorch repeats samples until every rank has one; dualml refuses."""
+    """A partition with fewer samples than ranks is refused; PyTorch would repeat samples."""
     assert [list(Theirs(range(2), 5, rank, shuffle=False)) for rank in (0, 4)] == [[0], [0]]
     with pytest.raises(UserError, match="5 ranks cannot share 2 samples"):
-        DistributedSampler().deal(2, 5)
+        DistributedSampler().partition(2, 5)

@@ -1,4 +1,4 @@
-"""What only a PyTorch `Training` can meet: a parameter that the loss does not reach."""
+"""A case that only a PyTorch `Training` meets: a parameter that the loss does not reach."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import numpy as np
 from torch import nn
 from torch.nn import functional
 
-from dualml.backend import Recipe
-from dualml.model import initial_weights, model
-from dualml.optim import SGD
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.optim import SGD
+from dualml.backend import TrainingSpec
 from dualml_torch.backend import TorchBackend
 
 
@@ -18,13 +18,14 @@ class NoBias(nn.Linear):
 
 
 def test_a_parameter_that_the_loss_does_not_reach_has_a_gradient_of_zeros() -> None:
-    """As in MindSpore; `.grad` is None here, and the optimizer leaves the parameter as it is."""
+    """A parameter that the loss does not reach has a zero gradient, as in MindSpore; `.grad` is
+    None, and the optimizer leaves the parameter unchanged."""
     spec = model("softmax")
     x = np.random.default_rng(0).normal(size=(16, 1, 28, 28)).astype(np.float32)
     y = np.arange(16) % 10
     weights = dict(initial_weights(spec, 0))
     training = TorchBackend().training(
-        Recipe(spec=spec, weights=weights, rule=SGD(lr=0.05), x=x, y=y, updates=1)
+        TrainingSpec(spec=spec, weights=weights, rule=SGD(lr=0.05), x=x, y=y, updates=1)
     )
     (layer,) = (m for m in training.network.modules() if isinstance(m, nn.Linear))
     layer.__class__ = NoBias

@@ -1,4 +1,4 @@
-"""The trap of lab 1: a loop of PyTorch without ``zero_grad()`` computes momentum 1."""
+"""The trap of lab 1: a PyTorch loop without ``zero_grad()`` behaves like momentum 1."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import pytest
 import torch
 from torch import nn
 
-from dualml.optim import SGD
+from dualml.algorithms.optim import SGD
 
 STEPS, LR = 12, 0.05
 
 
 def train(zero: bool) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Weights after every update of a small regression, with or without ``zero_grad()``.
+    """Return the weights after every update of a small regression, with or without
+    ``zero_grad()``.
 
     Returns:
         The first weights, and those after each of the `STEPS` updates; arrays of shape (3,).
@@ -33,7 +34,7 @@ def train(zero: bool) -> tuple[np.ndarray, list[np.ndarray]]:
 
 
 def by_rule(momentum: float) -> list[np.ndarray]:
-    """The same training with the float64 rule of the project."""
+    """Return the weights of the same training by the project's float64 rule."""
     draw = torch.Generator().manual_seed(0)
     x, y = torch.randn(STEPS, 8, 3, generator=draw), torch.randn(STEPS, 8, generator=draw)
     rule, w = SGD(lr=LR, momentum=momentum), np.array([1.0, -1.0, 0.5])

@@ -1,6 +1,7 @@
-"""Loaded by Python itself in the processes of a planted trial: changes a backend once it is there.
+"""Loaded by Python itself in the processes of a planted trial: patches a backend after its import.
 
-``DUALML_PLANTED=BACKEND:PLANT`` says which; every other process with this variable stays as it is.
+``DUALML_PLANTED=BACKEND:PLANT`` selects backend and plant; processes of other backends are
+unchanged.
 """
 
 import importlib.abc
@@ -14,7 +15,7 @@ SIDES = {"torch": "in_torch", "mindspore": "in_mindspore"}
 
 
 class Changed(importlib.abc.MetaPathFinder):
-    """Runs the plant right after ``PACKAGE.backend`` was imported."""
+    """An import finder that runs the plant right after ``PACKAGE.backend`` was imported."""
 
     def __init__(self, backend: str, plant: str) -> None:
         self.target, self.side, self.plant = f"{PACKAGES[backend]}.backend", SIDES[backend], plant

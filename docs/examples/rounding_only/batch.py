@@ -1,4 +1,4 @@
-"""What both scripts train on (real digits, 8 rows of 8 pixels) and the weights they start from.
+"""The training data of both scripts (real digits, 8 rows of 8 pixels) and their initial weights.
 
 ``python batch.py`` writes ``batch.npz`` for ``dualml compare``.
 """
@@ -12,7 +12,7 @@ y = digits.target[:64].astype(np.int64)
 
 
 def start(shapes):
-    """One array per parameter: matrices are drawn, biases 0, the scales of LayerNorm 1."""
+    """Return one array per parameter: matrices are random, biases 0, LayerNorm scales 1."""
     rng = np.random.default_rng(0)
     for name, shape in shapes:
         if len(shape) > 1:

@@ -1,4 +1,4 @@
-"""The port of net_torch.py, and the same script."""
+"""The MindSpore port of net_torch.py, with the same training script."""
 
 import mindspore as ms
 from mindspore import nn, ops

@@ -1,8 +1,8 @@
-"""Typical mistakes as data: the changes of our solutions that make them; and correct variants.
+"""Typical mistakes as data: the mutations of our solutions that produce them, and correct variants.
 
 ``LAB.toml`` has a table for each mistake, ``[[sign]]``: ``in``, file and class or function
-(``optim_torch.py:GD``), and ``edits``, pairs of old and new text; and ``[[variants]]`` with a
-``name``, likewise. What is said of a mistake is in ``words/LANG/course_LAB.toml``.
+(``optim_torch.py:GD``), and ``edits``, pairs of old and new text; ``[[variants]]`` has the same
+keys and a ``name``. The messages about a mistake are in ``words/LANG/course_LAB.toml``.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-#: The table of what is right although it looks otherwise.
+#: Table of correct variants.
 VARIANTS = "variants"
 
 
 @dataclass(frozen=True)
 class Plant:
-    """One change of one of our solutions.
+    """One mutation of one of our solutions.
 
     Attributes:
-        name: of the mistake, or of the variant.
+        name: name of the mistake or the variant.
         right: whether it is a correct variant.
-        file, target: ``optim_torch.py``, ``GD``.
+        file, target: solution file and class or function, as ``optim_torch.py`` and ``GD``.
         edits: (old, new), each once in the target.
     """
 
@@ -37,12 +37,13 @@ class Plant:
 
     @property
     def title(self) -> str:
+        """Name, file and target of the mutation."""
         return f"{self.name} {self.file}:{self.target}"
 
 
 @cache
-def plants(lab: str) -> tuple[Plant, ...]:
-    """All changes that are known of a lab."""
+def load_plants(lab: str) -> tuple[Plant, ...]:
+    """Return all known mutations of a lab's solutions: typical mistakes and correct variants."""
     text = (files(__name__) / f"{lab}.toml").read_text("utf-8")
     found = []
     for name, entries in tomllib.loads(text).items():
@@ -54,11 +55,11 @@ def plants(lab: str) -> tuple[Plant, ...]:
     return tuple(found)
 
 
-def planted(source: str, plant: Plant) -> str:
-    """The file with the change.
+def apply_plant(source: str, plant: Plant) -> str:
+    """Return the source of a file with a mutation applied inside its target.
 
     Raises:
-        ValueError: an old text is not there exactly once.
+        ValueError: the file has no such target, or an old text does not occur exactly once in it.
     """
     lines = source.splitlines(keepends=True)
     node = next(

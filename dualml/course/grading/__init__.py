@@ -1,1 +1,2 @@
-"""Grades: submissions judged with secret draws, points by a rubric, a page for each student."""
+"""Grading: submissions judged with secret random draws, points by a rubric, and a page per
+student."""

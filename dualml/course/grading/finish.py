@@ -1,4 +1,4 @@
-"""What is written once everybody is graded."""
+"""Output that is written when all submissions are graded."""
 
 from __future__ import annotations
 
@@ -6,29 +6,30 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from math import comb
 from pathlib import Path
-from typing import Any
 
-from dualml.course.grading.alike import pairs, remarkable
+from dualml.common.words import Messages
 from dualml.course.grading.pages import write_overview, write_student
-from dualml.course.grading.request import Request
-from dualml.course.grading.results import reason_of
+from dualml.course.grading.request import GradingRequest
+from dualml.course.grading.results import SubmissionResult, reason_of
+from dualml.course.grading.similarity import compare_files, select_suspicious
 from dualml.course.grading.tables import write_autograders, write_csv
-from dualml.course.workspace import skeleton_of
-from dualml.words import Words
+from dualml.course.workspace import read_skeleton
 
 
 def finish(
-    request: Request, results: Mapping[str, Mapping[str, Any]], words: Words
+    request: GradingRequest, results: Mapping[str, SubmissionResult], words: Messages
 ) -> tuple[list[Path], dict[str, str]]:
     """Write the class's table and overview, each student's page and files.
 
     Returns:
-        the paths of the first two, where they were written; and what could not be, with the
-        reason. The next call writes all of them again.
+        the paths of ``grades.csv`` and ``overview.html``, if they were written; and (file name of
+        one of these, or student) → reason, for what could not be written. The next call writes all
+        of them again.
     """
     out, failures = request.out, dict[str, str]()
 
     def attempt(name: str, write: Callable[[], None]) -> None:
+        """Write one output, and record the reason if it fails."""
         try:
             write()
         except Exception as error:  # the others' pages do not depend on it
@@ -43,19 +44,19 @@ def finish(
     return [path for path in (table, overview) if path.name not in failures], failures
 
 
-def write_files(result: Mapping[str, Any], folder: Path, words: Words) -> None:
-    """Write one student's page, and what autograders read."""
+def write_files(result: SubmissionResult, folder: Path, words: Messages) -> None:
+    """Write one student's page and the files for autograders."""
     folder.mkdir(parents=True, exist_ok=True)
     write_student(result, folder / "index.html", words)
     write_autograders(result, folder, words)
 
 
 def write_class(
-    request: Request, results: Mapping[str, Mapping[str, Any]], path: Path, words: Words
+    request: GradingRequest, results: Mapping[str, SubmissionResult], path: Path, words: Messages
 ) -> None:
-    """Write the overview of the class, with the pairs that are alike."""
+    """Write the overview of the class, with the similar pairs."""
     sources = {student: result["sources"] for student, result in results.items()}
-    given = {f.name: skeleton_of(f, request.lab.name, "en") for f in request.files}
+    given = {f.name: read_skeleton(f, request.lab.name, "en") for f in request.files}
     handed = [sum(name in files for files in sources.values()) for name in given]
-    alike = remarkable(pairs(sources, given), sum(comb(n, 2) for n in handed))
+    alike = select_suspicious(compare_files(sources, given), sum(comb(n, 2) for n in handed))
     write_overview(results, alike, path, request.lab.name, words)

@@ -1,4 +1,4 @@
-"""Names of students, as they are shown and as folders of results are called."""
+"""Displayed names of students, and names of their result folders."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 
+from dualml.common.errors import escape_unprintable
 from dualml.course.encoding import decode_names
-from dualml.errors import plain
 
-#: Bytes of a folder's name, and of what is left of one that is no plain name.
-LONGEST, CUT = 150, 80
-#: Characters that some file system has no name with.
+#: Maximum bytes of a folder's name, and of the part kept of a name that is not plain.
+MAX_NAME_BYTES, MAX_KEPT_BYTES = 150, 80
+#: Characters that some file system forbids in names.
 RESERVED = re.compile(r'[/\\:*?"<>|]')
-#: How names of `with_hash` end; and names of devices on Windows.
+#: Ending of the names from `with_hash`, and names of devices on Windows.
 HASHED = re.compile(r" [0-9a-f]{12}$")
 DEVICES = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")
 
 
 def readable_names(raw: Sequence[bytes]) -> list[str]:
-    """Return the names that are shown for these of files: all different, without control
-    characters. ``unzip`` leaves names as Chinese Windows wrote them, in GBK or Big5."""
-    shown = [plain(name) for name in decode_names(raw)]
+    """Return the displayed names for these file names: all different, without control characters.
+    ``unzip`` leaves names as Chinese Windows wrote them, in GBK or Big5."""
+    shown = [escape_unprintable(name) for name in decode_names(raw)]
     times = Counter(shown)
     taken = {name for name in shown if times[name] == 1}
     names = []
@@ -38,24 +38,26 @@ def readable_names(raw: Sequence[bytes]) -> list[str]:
 
 
 def folder_names(students: Sequence[str]) -> list[str]:
-    """Return a folder's name for each student. No two are equal on any file system: of names that
-    differ in case or composition only, each has a hash."""
-    same = Counter(alike(student) for student in students)
+    """Return a folder name for each student: the student's name, or `with_hash` if it is not
+    `is_plain` or differs from another one only in case or composition, so that no two are equal on
+    any file system."""
+    same = Counter(filesystem_key(student) for student in students)
     return [
-        student if same[alike(student)] == 1 and is_plain(student) else with_hash(student)
+        student if same[filesystem_key(student)] == 1 and is_plain(student) else with_hash(student)
         for student in students
     ]
 
 
-def alike(name: str) -> str:
-    """Return what a file system may take for the same name."""
+def filesystem_key(name: str) -> str:
+    """Return a key that is equal for names which a file system may confuse."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
 
 def is_plain(name: str) -> bool:
-    """Whether a name can be a folder's on every file system and in every command."""
+    """Return whether a name can be a folder's on every file system and in every command, with at
+    most `MAX_NAME_BYTES`, and does not end like the names of `with_hash`."""
     return (
-        0 < len(name.encode()) <= LONGEST
+        0 < len(name.encode()) <= MAX_NAME_BYTES
         and name.isprintable()
         and not RESERVED.search(name)
         and name[0] not in "-.~ "
@@ -66,11 +68,13 @@ def is_plain(name: str) -> bool:
 
 
 def with_hash(name: str) -> str:
-    """Return what is left of a name, with a hash of all of it."""
+    """Return a name with ``_`` for all but letters and digits, cut to `MAX_KEPT_BYTES`, and 12
+    hexadecimal digits of the full name's hash."""
     kept = "".join(letter if letter.isalnum() else "_" for letter in name)
-    cut = kept.encode(errors="ignore")[:CUT].decode(errors="ignore")
+    cut = kept.encode(errors="ignore")[:MAX_KEPT_BYTES].decode(errors="ignore")
     return f"{cut} {digest(name.encode(errors='surrogatepass'))[:12]}"
 
 
 def digest(text: bytes) -> str:
+    """Return the SHA-256 of a name as hexadecimal text."""
     return hashlib.sha256(text).hexdigest()

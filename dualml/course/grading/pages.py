@@ -1,4 +1,4 @@
-"""Pages: one for each student, one of the class."""
+"""HTML pages of grading: one for each student, one for the class."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from dualml.course.grading.alike import Pair
-from dualml.course.grading.results import entries
+from dualml.common.files import write_text
+from dualml.common.words import Messages
+from dualml.course.grading.results import SubmissionResult, iter_entries
+from dualml.course.grading.similarity import SimilarPair
 from dualml.course.grading.tables import (
     CELL,
     Results,
     notes,
     numbers_of,
-    spared,
+    partial_credit_text,
     state_of,
     trouble_of,
 )
-from dualml.course.shown import DEPTHS, problem_text
+from dualml.course.rendering import DEPTHS, problem_text
 from dualml.course.source import Problem
-from dualml.files import write_text
 from dualml.report.blocks import (
     Block,
     Bullets,
@@ -35,50 +36,61 @@ from dualml.report.blocks import (
     Notice,
     Page,
     Prose,
-    Row,
-    Section,
+    RowBlock,
+    SectionBlock,
     Table,
     Tone,
-    Verdict,
+    VerdictBlock,
 )
-from dualml.report.figure import Axis, Bar, Figure, Owner, Panel
-from dualml.report.page.html import html
-from dualml.words import Words
+from dualml.report.figure import Axis, Bar, Figure, Panel, SeriesId
+from dualml.report.page.html import render_html
 
-TONES: Mapping[str, Tone] = {"met": "good", "not met": "bad", "unwritten": "near",
-                             "not judged": "muted"}  # fmt: skip
+TONES: Mapping[str, Tone] = {
+    "met": "good",
+    "not met": "bad",
+    "unwritten": "near",
+    "not judged": "muted",
+}
 
 
-def write_student(result: Mapping[str, Any], path: Path, words: Words) -> None:
-    """The page that a student gets."""
+def write_student(result: SubmissionResult, path: Path, words: Messages) -> None:
+    """Write the page for a student: points and each file; of a refused or ungraded submission only
+    points and reason."""
     blocks: list[Block] = []
     if result["points"] is not None:
         points = words("grade.points", points=result["points"], most=result["most"])
-        blocks.append(Verdict(points, "good" if result["points"] == result["most"] else ""))
+        blocks.append(VerdictBlock(points, "good" if result["points"] == result["most"] else ""))
     if result.get("isolation") == "none":
         blocks.append(Notice(words("grade.unisolated")))
     if said := state_of(result, words):
         blocks.append(Notice(said))
     else:
         for file in result["files"]:
-            blocks.append(Section(file["task"], file["file"], list(of_file(file, words))))
-    write_text(path, html(page_of(result, blocks, words)))
+            blocks.append(SectionBlock(file["task"], file["file"], list(file_blocks(file, words))))
+    write_text(path, render_html(page_of(result, blocks, words)))
 
 
-def page_of(result: Mapping[str, Any], blocks: Sequence[Block], words: Words) -> Page:
+def page_of(result: SubmissionResult, blocks: Sequence[Block], words: Messages) -> Page:
+    """Make a student's page with these blocks and a title of student and lab."""
     title = words("grade.student", student=result["student"], lab=result["lab"])
     return Page(words.lang, title, "", blocks)
 
 
-def of_file(file: Mapping[str, Any], words: Words) -> Iterator[Block]:
-    notes = [Problem(p["kind"], p["what"], p["line"], p["text"], p["target"])
-             for p in file["problems"]]  # fmt: skip
+def file_blocks(file: Mapping[str, Any], words: Messages) -> Iterator[Block]:
+    """Yield the blocks about one file: its problems, the points taken off, a table of its
+    requirements, and a card for each one that is not met."""
+    notes = [
+        Problem(p["kind"], p["what"], p["line"], p["text"], p["target"]) for p in file["problems"]
+    ]
     yield from (Notice(problem_text(note, words)) for note in notes)
     if file["taken"]:
         yield Notice(words("grade.taken", points=file["taken"]))
-    heads = [Column("requirement", words("grade.requirement")), Column("for", words("grade.for"),
-             show="code"), Column("status", words("grade.status")),
-             Column("points", words("grade.points_head"), show="number")]  # fmt: skip
+    heads = [
+        Column("requirement", words("grade.requirement")),
+        Column("for", words("grade.for"), show="code"),
+        Column("status", words("grade.status")),
+        Column("points", words("grade.points_head"), show="number"),
+    ]
     rows: list[Cells] = [
         [
             e["title"],
@@ -92,11 +104,14 @@ def of_file(file: Mapping[str, Any], words: Words) -> Iterator[Block]:
     told: dict[str, str] = {}
     for entry in file["requirements"]:
         if entry["status"] == "not met":
-            yield Card(entry["title"], list(why(entry, words, told)))
+            yield Card(entry["title"], list(explanation_blocks(entry, words, told)))
 
 
-def why(entry: Mapping[str, Any], words: Words, told: dict[str, str]) -> Iterator[Block]:
-    """Numbers, and what is said of the mistakes; each is explained once on a page."""
+def explanation_blocks(
+    entry: Mapping[str, Any], words: Messages, told: dict[str, str]
+) -> Iterator[Block]:
+    """Yield the numbers and the explanations of the mistakes, each explained once per page;
+    ``told``, mistake → title of the requirement with its explanation, is extended in place."""
     if entry["call"]:
         yield Prose(f"`{entry['call']}`", small=True)
     if entry["trouble"]:
@@ -111,38 +126,49 @@ def why(entry: Mapping[str, Any], words: Words, told: dict[str, str]) -> Iterato
         yield Bullets([Item(f"{words(f'course.depth.{d}')} {mistake[d]}") for d in DEPTHS])
     if not entry["mistakes"] and entry["difference"]:
         yield Prose(words("course.unknown"), small=True)
-    if said := spared(entry, words):
+    if said := partial_credit_text(entry, words):
         yield Prose(said, small=True)
 
 
 def write_overview(
-    results: Results, alike: Sequence[Pair], path: Path, lab: str, words: Words
+    results: Results, alike: Sequence[SimilarPair], path: Path, lab: str, words: Messages
 ) -> None:
-    """The class: points, what was met, which mistake how often, who is alike."""
+    """Write the overview of the class: points, met requirements, frequent mistakes, similar
+    submissions."""
     bare = any(result.get("isolation") == "none" for result in results.values())
     blocks: list[Block] = [
         *([Notice(words("grade.unisolated"))] if bare else []),
-        Section("points", words("grade.overview.points"), list(points(results, words))),
-        Section("requirements", words("grade.overview.requirements"), [met(results, words)]),
-        Section("mistakes", words("grade.overview.mistakes"), [mistakes(results, words)]),
-        Section("alike", words("grade.overview.alike"), list(pairs(results, alike, words))),
+        SectionBlock("points", words("grade.overview.points"), list(points_blocks(results, words))),
+        SectionBlock(
+            "requirements",
+            words("grade.overview.requirements"),
+            [requirement_table(results, words)],
+        ),
+        SectionBlock("mistakes", words("grade.overview.mistakes"), [mistake_table(results, words)]),
+        SectionBlock(
+            "alike", words("grade.overview.alike"), list(pair_blocks(results, alike, words))
+        ),
     ]
     title = words("grade.overview.title", lab=lab, n=len(results))
-    write_text(path, html(Page(words.lang, title, "", blocks)))
+    write_text(path, render_html(Page(words.lang, title, "", blocks)))
 
 
-def points(results: Results, words: Words) -> Iterator[Block]:
-    graded = [r for r in results.values() if r["points"] is not None]
-    shares = [r["points"] / r["most"] if r["most"] else 0.0 for r in graded]
+def points_blocks(results: Results, words: Messages) -> Iterator[Block]:
+    """Yield a histogram of the points of graded submissions, and a table of all students'
+    points."""
+    graded = [(p, r["most"]) for r in results.values() if (p := r["points"]) is not None]
+    shares = [points / most if most else 0.0 for points, most in graded]
     tenths = Counter(min(9, int(share * 10)) for share in shares)
-    bars = [Bar(t, tenths[t], Owner(), text=str(tenths[t])) for t in range(10)]
+    bars = [Bar(t, tenths[t], SeriesId(), text=str(tenths[t])) for t in range(10)]
     names = [f"{10 * t} – {10 * t + 10} %" for t in range(10)]
     x, y = Axis(words("grade.students"), low=0, whole=True), Axis(names=names, grid=False)
     caption = words("grade.overview.points_caption")
     yield Figure("points", caption, caption, [Panel(bars, x, y, height=230)], width=620)
-    heads = [Column("student", words("grade.student_head")),
-             Column("points", words("grade.points_head"), show="number"),
-             Column("note", words("grade.note"))]  # fmt: skip
+    heads = [
+        Column("student", words("grade.student_head")),
+        Column("points", words("grade.points_head"), show="number"),
+        Column("note", words("grade.note")),
+    ]
     rows: list[Cells] = [
         [
             Cell(s, href=f"students/{quote(r['folder'])}/index.html"),
@@ -154,56 +180,67 @@ def points(results: Results, words: Words) -> Iterator[Block]:
     yield Fold(words("grade.overview.everybody"), [Table("students", "", heads, rows)])
 
 
-def met(results: Results, words: Words) -> Table:
+def requirement_table(results: Results, words: Messages) -> Table:
+    """Make a table of how many of the graded students met each requirement."""
     counts: Counter[tuple[str, str]] = Counter()
     titles: dict[tuple[str, str], tuple[str, str]] = {}
     for result in results.values():
-        for file, entry in entries(dict(result)):
+        for file, entry in iter_entries(result):
             counts[file, entry["name"]] += entry["status"] == "met"
             titles[file, entry["name"]] = entry["title"], entry["target"]
-    heads = [Column("requirement", words("grade.requirement")),
-             Column("for", words("grade.for"), show="code"),
-             Column("file", words("grade.file"), show="code"),
-             Column("met", words("grade.met_by"), show="number")]  # fmt: skip
+    heads = [
+        Column("requirement", words("grade.requirement")),
+        Column("for", words("grade.for"), show="code"),
+        Column("file", words("grade.file"), show="code"),
+        Column("met", words("grade.met_by"), show="number"),
+    ]
     graded = sum(r["points"] is not None for r in results.values())
-    rows: list[Cells] = [[*titles[key], key[0], f"{n} / {graded}"]
-                         for key, n in counts.items()]  # fmt: skip
+    rows: list[Cells] = [[*titles[key], key[0], f"{n} / {graded}"] for key, n in counts.items()]
     return Table("requirements", "", heads, rows)
 
 
-def mistakes(results: Results, words: Words) -> Table:
-    """Which mistake how many students made, the most frequent first."""
+def mistake_table(results: Results, words: Messages) -> Table:
+    """Make a table of the mistakes by number of students, the most frequent first."""
     who: dict[str, set[str]] = {}
     for student, result in results.items():
-        for _, entry in entries(dict(result)):
+        for _, entry in iter_entries(result):
             for mistake in entry["mistakes"]:
                 who.setdefault(mistake["name"], set()).add(student)
-    heads = [Column("mistake", words("grade.mistake"), show="code"),
-             Column("students", words("grade.students"), show="number"),
-             Column("cause", words("grade.cause"))]  # fmt: skip
+    heads = [
+        Column("mistake", words("grade.mistake"), show="code"),
+        Column("students", words("grade.students"), show="number"),
+        Column("cause", words("grade.cause")),
+    ]
     rows: list[Cells] = [
-        [name, str(len(students)), words.either(f"mistake.{name}.cause", "")]
+        [name, str(len(students)), words.get(f"mistake.{name}.cause", "")]
         for name, students in sorted(who.items(), key=lambda pair: (-len(pair[1]), pair[0]))
     ]
     return Table("mistakes", "", heads, rows)
 
 
-def pairs(results: Results, alike: Sequence[Pair], words: Words) -> Iterator[Block]:
-    """Pairs side by side, with the caveat first."""
+def pair_blocks(results: Results, alike: Sequence[SimilarPair], words: Messages) -> Iterator[Block]:
+    """Yield similar pairs side by side, with a caveat first."""
     yield Notice(words("grade.alike.caveat"))
     if not alike:
         yield Prose(words("grade.alike.none"))
     for pair in alike:
         listings = [
-            Code(marked(results[s]["sources"].get(pair.file, ""), lines), f"{s}: {pair.file}")
+            Code(mark_lines(results[s]["sources"].get(pair.file, ""), lines), f"{s}: {pair.file}")
             for s, lines in zip((pair.a, pair.b), pair.lines, strict=True)
         ]
-        head = words("grade.alike.pair", a=pair.a, b=pair.b, file=pair.file, names=pair.names,
-                     share=pair.share)  # fmt: skip
-        yield Fold(head, [Row(listings)])
+        head = words(
+            "grade.alike.pair",
+            a=pair.a,
+            b=pair.b,
+            file=pair.file,
+            names=pair.names,
+            share=pair.share,
+        )
+        yield Fold(head, [RowBlock(listings)])
 
 
-def marked(source: str, lines: frozenset[int]) -> str:
-    """The source, with a bar beside what both have."""
+def mark_lines(source: str, lines: frozenset[int]) -> str:
+    """Return the source with a bar before the ``lines`` (numbers from 1) and spaces before the
+    others; form feeds become spaces."""
     numbered = enumerate(source.replace("\f", " ").split("\n"), 1)
     return "\n".join(("┃ " if n in lines else "  ") + line for n, line in numbered)

@@ -1,4 +1,4 @@
-"""The secret from which everything that is drawn for a class follows: read without showing it."""
+"""The secret seed of a class, read without exposing it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from dualml.errors import UserError
-from dualml.files import read_bytes
+from dualml.common.errors import UserError
+from dualml.common.files import read_bytes
 
 VARIABLE, OPTION = "DUALML_SECRET", "--secret"
-#: Bytes of a file that holds one.
-MOST = 1 << 16
-#: Numbers of ``/proc/self/stat``, from 0: where arguments and variables begin and end in memory.
+#: Maximum bytes of a secret file.
+MAX_SECRET_BYTES = 1 << 16
+#: Fields of ``/proc/self/stat``, from 0, with the addresses at which arguments and variables begin
+#: and end.
 PLACES = (47, 48, 49, 50)
 
 
@@ -24,17 +25,19 @@ def read_secret(
     ask: Callable[[], str],
     warn: Callable[[str, str], None] = lambda kind, what: None,
 ) -> str:
-    """Return the secret of an option, a file, a variable or a prompt, the first that there is.
+    """Return the secret of an option or a file, else of a variable, else of a prompt on a terminal.
 
-    The variable leaves this process' environment, which other processes inherit.
+    The variable is removed from this process' environment, which other processes inherit, and the
+    secret masked where the system shows it (`hide_secret`).
 
     Args:
-        ask: prompts for it, where there is a terminal.
-        warn: told of a secret that others can see: ``seen`` in the list of processes, or ``open``
-            in a file, with its path.
+        ask: function that prompts for it on a terminal.
+        warn: function called for a secret that others can see: ``seen`` in the list of processes,
+            or ``open`` in a file, with its path.
 
     Raises:
-        UserError: none is given, both options are, it is empty or no text.
+        UserError: no secret is given, both options are, the file cannot be read, or the secret is
+            empty or not one line of text.
     """
     variable = os.environ.pop(VARIABLE, None)
     if option is not None and file is not None:
@@ -43,7 +46,7 @@ def read_secret(
         warn("seen", "")
         secret = option
     elif file is not None:
-        secret = secret_in(file, warn)
+        secret = read_secret_file(file, warn)
     elif variable is not None:
         secret = variable
     elif sys.stdin.isatty() and sys.stderr.isatty():
@@ -61,10 +64,11 @@ def read_secret(
     return secret
 
 
-def secret_in(path: Path, warn: Callable[[str, str], None]) -> str:
-    """Return the text of a file without the line break at its end."""
+def read_secret_file(path: Path, warn: Callable[[str, str], None]) -> str:
+    """Read a file's text without the line break at its end; warn if others can read the file. Raise
+    `UserError` if the file cannot be read or is not UTF-8."""
     try:
-        secret = read_bytes(path, MOST).decode()
+        secret = read_bytes(path, MAX_SECRET_BYTES).decode()
         mode = path.stat().st_mode
     except UnicodeDecodeError:
         raise UserError(f"--secret-file {path}: no text in UTF-8") from None
@@ -76,9 +80,9 @@ def secret_in(path: Path, warn: Callable[[str, str], None]) -> str:
 
 
 def hide_secret() -> None:
-    """Overwrite the secret where the system shows other processes the arguments and variables that
-    this one began with, which later changes do not reach. On systems without ``/proc``, and where
-    it is not allowed, nothing happens."""
+    """Overwrite the secret in the arguments and variables that the system shows to other processes,
+    which later changes of the environment do not reach. Do nothing without ``/proc``, or where it
+    is not allowed."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         stat = Path("/proc/self/stat").read_bytes()
         numbers = stat[stat.rindex(b")") + 2 :].split()
@@ -88,14 +92,15 @@ def hide_secret() -> None:
                 memory.seek(begin)
                 texts = memory.read(size).split(b"\0")
                 for before, text in zip([b"", *texts], texts, strict=False):
-                    hidden = hidden_text(before, text)
+                    hidden = masked_text(before, text)
                     memory.seek(begin + len(text) - len(hidden))
                     memory.write(hidden)
                     begin += len(text) + 1
 
 
-def hidden_text(before: bytes, text: bytes) -> bytes:
-    """Return what replaces the end of an argument or a variable; ``before`` stands before it."""
+def masked_text(before: bytes, text: bytes) -> bytes:
+    """Return asterisks in place of the secret at the end of an argument or a variable ``text``, or
+    no bytes if it has none; ``before`` is the preceding one."""
     if before == OPTION.encode():
         return b"*" * len(text)
     for name in (f"{OPTION}=", f"{VARIABLE}="):

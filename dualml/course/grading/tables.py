@@ -1,4 +1,4 @@
-"""Results for other programs: a table of the class, and what autograders read."""
+"""Results for other programs: a table of the class, and files for autograders."""
 
 from __future__ import annotations
 
@@ -8,52 +8,58 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dualml.common.files import write_json, write_text
+from dualml.common.words import Messages
 from dualml.course.exercise import Difference, Trouble
-from dualml.course.grading.results import entries
-from dualml.course.shown import DEPTHS, numbers_text, problem_text, trouble_text
+from dualml.course.grading.results import SubmissionResult, iter_entries
+from dualml.course.rendering import DEPTHS, numbers_text, problem_text, trouble_text
 from dualml.course.source import Problem
-from dualml.files import write_json, write_text
-from dualml.words import Words
 
-Results = Mapping[str, Mapping[str, Any]]
-#: A cell that begins with one of these is taken for a formula by spreadsheets.
+Results = Mapping[str, SubmissionResult]
+#: Characters at the beginning of a cell that spreadsheets take for a formula.
 FORMULA = tuple("=+-@\t\r\n＝＋－＠")
-#: Characters of a cell, which spreadsheets take 32,767 of.
+#: Largest number of characters of a cell; spreadsheets allow 32,767.
 CELL = 30_000
 
 
-def write_csv(results: Results, path: Path, words: Words) -> None:
-    """One row for each student; UTF-8 with a mark, so that spreadsheets read Chinese names."""
-    names = list(dict.fromkeys(
-        column(file, entry) for r in results.values() for file, entry in entries(dict(r))
-    ))  # fmt: skip
+def write_csv(results: Results, path: Path, words: Messages) -> None:
+    """Write a header and one row per student (points, possible points, points taken off, notes,
+    points of each requirement), in UTF-8 with a byte-order mark, so that spreadsheets read Chinese
+    names."""
+    names = list(
+        dict.fromkeys(
+            column_name(file, entry) for r in results.values() for file, entry in iter_entries(r)
+        )
+    )
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(["student", "points", "of", "taken", "note", *names])
     for student, result in results.items():
-        points = {column(file, e): e["points"] for file, e in entries(dict(result))}
+        points = {column_name(file, e): e["points"] for file, e in iter_entries(result)}
         taken = sum(file["taken"] for file in result["files"])
         note = "; ".join(notes(result, words))
         points_of = "" if result["points"] is None else result["points"]
         row = [student, points_of, result["most"], taken, note]
-        writer.writerow([safe(v) for v in (*row, *(points.get(n, "") for n in names))])
+        writer.writerow([safe_cell(v) for v in (*row, *(points.get(n, "") for n in names))])
     write_text(path, "\ufeff" + text.getvalue())
 
 
-def column(file: str, entry: Mapping[str, Any]) -> str:
-    """As a rubric names it: ``optim_torch:adam.update``."""
+def column_name(file: str, entry: Mapping[str, Any]) -> str:
+    """Return a requirement's name as in a rubric: ``optim_torch:adam.update``."""
     return f"{file.removesuffix('.py')}:{entry['name']}"
 
 
-def safe(value: Any) -> Any:
-    """Return what stands in a cell: no text of it is a formula, or longer than a cell may be."""
+def safe_cell(value: Any) -> Any:
+    """Return a value for a cell: a text that a spreadsheet would take for a formula gets an
+    apostrophe in front, and a long one is truncated; other values stay."""
     if not isinstance(value, str):
         return value
     return f"{chr(39) if value.lstrip().startswith(FORMULA) else ''}{value[:CELL]}"
 
 
-def explained(entry: Mapping[str, Any], words: Words) -> str:
-    """What a student reads of one requirement."""
+def explanation_text(entry: Mapping[str, Any], words: Messages) -> str:
+    """Return the explanation of one requirement for the student, one line per fact; empty if there
+    is nothing to explain."""
     lines = [entry["call"] or ""]
     if entry["trouble"]:
         lines.append(trouble_of(entry, words))
@@ -61,32 +67,34 @@ def explained(entry: Mapping[str, Any], words: Words) -> str:
         lines.append(numbers_of(entry, words))
     for mistake in entry["mistakes"]:
         lines += [f"{words(f'course.depth.{d}')} {mistake[d]}" for d in DEPTHS if d in mistake]
-    lines.append(spared(entry, words))
+    lines.append(partial_credit_text(entry, words))
     return "\n".join(line for line in lines if line)
 
 
-def numbers_of(entry: Mapping[str, Any], words: Words) -> str:
+def numbers_of(entry: Mapping[str, Any], words: Messages) -> str:
+    """Return the description of the number that differs."""
     return numbers_text(Difference(**entry["difference"]), entry["ranks"], words)
 
 
-def trouble_of(entry: Mapping[str, Any], words: Words) -> str:
+def trouble_of(entry: Mapping[str, Any], words: Messages) -> str:
+    """Return the description of the error."""
     return trouble_text(Trouble(**entry["trouble"]), entry["target"], entry["ranks"], words)
 
 
-def spared(entry: Mapping[str, Any], words: Words) -> str:
-    """Why there are points for what is not met."""
+def partial_credit_text(entry: Mapping[str, Any], words: Messages) -> str:
+    """Return why an unmet requirement earns points; empty if it earns none."""
     return words(f"grade.{entry['spared']}") if entry["spared"] else ""
 
 
-def state_of(result: Mapping[str, Any], words: Words) -> str:
-    """Return why a submission was refused or not graded; of one that was judged nothing."""
+def state_of(result: SubmissionResult, words: Messages) -> str:
+    """Return why a submission was refused or not graded; empty if it was judged."""
     if result.get("not_graded"):
         return words("grade.not_graded", why=result["not_graded"])
     return words("grade.refused", why=result["refused"]) if result["refused"] else ""
 
 
-def notes(result: Mapping[str, Any], words: Words) -> list[str]:
-    """What is texts of a submission as a whole, and of each of its files."""
+def notes(result: SubmissionResult, words: Messages) -> list[str]:
+    """Return the notes about a submission and about each of its files."""
     texts = [said] if (said := state_of(result, words)) else []
     texts += [words("grade.unisolated")] if result.get("isolation") == "none" else []
     for file in result["files"]:
@@ -99,25 +107,27 @@ def notes(result: Mapping[str, Any], words: Words) -> list[str]:
     return texts
 
 
-def name(file: str, entry: Mapping[str, Any]) -> str:
+def test_name(file: str, entry: Mapping[str, Any]) -> str:
+    """Return the name of a requirement's test."""
     return f"{file} {entry['target']}: {entry['title']}"
 
 
-def gradescope(result: Mapping[str, Any], words: Words) -> dict[str, Any]:
-    """``results.json`` of a Gradescope autograder: points of each test, status, output."""
+def gradescope(result: SubmissionResult, words: Messages) -> dict[str, Any]:
+    """Return ``results.json`` of a Gradescope autograder: points, status and output of each
+    requirement; without a ``score`` if the submission was not graded."""
     tests = [
         {
-            "name": name(file, entry),
+            "name": test_name(file, entry),
             "score": entry["points"],
             "max_score": entry["most"],
             "status": "passed" if entry["status"] == "met" else "failed",
-            "output": explained(entry, words),
+            "output": explanation_text(entry, words),
             "visibility": "visible",
         }
-        for file, entry in entries(dict(result))
+        for file, entry in iter_entries(result)
     ]
     return {
-        # Without a score Gradescope shows that the autograder failed, which is no grade.
+        # Without a score Gradescope reports a failed autograder instead of a grade.
         **({} if result["points"] is None else {"score": result["points"]}),
         "output": "\n".join(notes(result, words)),
         "visibility": "visible",
@@ -125,17 +135,18 @@ def gradescope(result: Mapping[str, Any], words: Words) -> dict[str, Any]:
     }
 
 
-def prairielearn(result: Mapping[str, Any], words: Words) -> dict[str, Any]:
-    """``results.json`` of PrairieLearn's external graders: a share from 0 to 1, and the tests."""
+def prairielearn(result: SubmissionResult, words: Messages) -> dict[str, Any]:
+    """Return ``results.json`` of PrairieLearn's external graders: a score from 0 to 1 and each
+    requirement; without a score if not graded, and not ``gradable`` if not graded or refused."""
     tests = [
         {
-            "name": name(file, entry),
+            "name": test_name(file, entry),
             "description": entry["name"],
             "points": entry["points"],
             "max_points": entry["most"],
-            "output": explained(entry, words),
+            "output": explanation_text(entry, words),
         }
-        for file, entry in entries(dict(result))
+        for file, entry in iter_entries(result)
     ]
     most, texts, points = result["most"], notes(result, words), result["points"]
     readable = result["refused"] is None and points is not None
@@ -148,8 +159,9 @@ def prairielearn(result: Mapping[str, Any], words: Words) -> dict[str, Any]:
     }
 
 
-def write_autograders(result: Mapping[str, Any], folder: Path, words: Words) -> None:
-    """Write what autograders read beside a student's page."""
+def write_autograders(result: SubmissionResult, folder: Path, words: Messages) -> None:
+    """Write ``gradescope/results.json`` and ``prairielearn/results.json`` into a student's folder;
+    their folders are made."""
     for name, made in (("gradescope", gradescope), ("prairielearn", prairielearn)):
         (folder / name).mkdir(parents=True, exist_ok=True)
         write_json(folder / name / "results.json", made(result, words))

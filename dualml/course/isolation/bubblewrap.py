@@ -1,9 +1,9 @@
-"""Walls by bubblewrap, for systems on which it alone may make namespaces.
+"""Isolation by bubblewrap, for systems on which only that program may make namespaces.
 
-Everything that works on a check is inside of them: a server that is started for it, and imports the
-framework first. Of dualml nothing is there but the files that this server has to import, which are
-no solutions. The files of the framework's own optimizers are needed for that, too, so that here a
-student's code can read them, and copy what stands there.
+All processes of a check run inside, including a server that is started for it and first imports the
+framework. Of dualml only the files that this server imports are visible, which are no solutions.
+The files of the framework's own optimizers are needed, too, so that a student's code can read and
+copy them here.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 
+from dualml.common.machine import python_argv
 from dualml.course.isolation.root import HOME, QUOTA, Contents
 from dualml.launch.process import IMPORT_S
-from dualml.machine import python
 
-#: Prints what `contents` finds and the files of dualml that are imported, as JSON.
+#: Program that prints, as JSON, the result of `find_contents` and the imported files of dualml.
 DESCRIBE = """
 import importlib, json, os, sys
 from dualml.course.isolation import server
 for module in sys.argv[1:]:
     importlib.import_module(module)
-from dualml.course.isolation.root import HIDDEN, contents
+from dualml.course.isolation.root import HIDDEN_PACKAGES, find_contents
 ours = [m.__file__ for n, m in sys.modules.items() if n.split(".")[0].startswith("dualml")]
-whole = contents()
-hidden = [path for path in whole.hidden if HIDDEN.fullmatch(os.path.basename(path))]
+whole = find_contents()
+hidden = [path for path in whole.hidden if HIDDEN_PACKAGES.fullmatch(os.path.basename(path))]
 print(json.dumps([whole.shown, whole.links, hidden, sorted(filter(None, ours))]))
 """
 
 
 def command(modules: Sequence[str], environ: Mapping[str, str]) -> list[str]:
-    """Return the words of bubblewrap before those of the server.
+    """Return the bubblewrap command that precedes the server's command.
 
     Raises:
-        OSError: bubblewrap is not installed, or its contents cannot be found out.
+        OSError: bubblewrap is not installed, or the contents of the root cannot be determined.
     """
     program = shutil.which("bwrap")
     if program is None:
@@ -64,12 +64,18 @@ def command(modules: Sequence[str], environ: Mapping[str, str]) -> list[str]:
 def describe(
     modules: tuple[str, ...], environ: tuple[tuple[str, str], ...]
 ) -> tuple[Contents, list[str]]:
-    """Return the contents of the root, and the files of dualml that the server imports."""
+    """Return the contents of the root, and the files of dualml that the server imports, as a
+    process with these modules and variables finds them, started once for each of these; raise
+    `OSError` if it fails."""
     try:
         done = subprocess.run(
-            [*python("-c", DESCRIBE), *modules], env=dict(environ), stdin=subprocess.DEVNULL,
-            capture_output=True, timeout=IMPORT_S, check=True,
-        )  # fmt: skip
+            [*python_argv("-c", DESCRIBE), *modules],
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=IMPORT_S,
+            check=True,
+        )
         shown, links, hidden, ours = json.loads(done.stdout.splitlines()[-1])
     except (subprocess.SubprocessError, ValueError, IndexError) as error:
         raise OSError(f"what a check needs cannot be found out: {error}") from None

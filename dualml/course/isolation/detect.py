@@ -1,4 +1,4 @@
-"""What a machine allows of walls around students' code."""
+"""Kinds of isolation that a machine may support."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ import sys
 from dataclasses import dataclass
 from typing import Literal
 
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 
 Kind = Literal["namespaces", "bubblewrap", "none"]
-#: Names the kind of walls, or ``auto``, the default: namespaces, else bubblewrap, else none.
+#: Variable with the kind of isolation, or ``auto``, the default: namespaces, else bubblewrap, else
+#: none.
 SWITCH = "DUALML_ISOLATION"
 
 
 @dataclass(frozen=True)
 class Isolation:
-    """What is around students' code.
+    """The isolation of students' code.
 
     Attributes:
-        kind: who puts the walls up: ``namespaces``, we ourselves, by system calls, which takes
-            milliseconds; ``bubblewrap``, that program, where the system lets nobody else, which
-            starts the framework anew for every check; ``none``.
-        why: why there are none.
+        kind: ``namespaces``: dualml makes namespaces by system calls, which takes milliseconds;
+            ``bubblewrap``: that program makes them, where the system allows nobody else to, and the
+            framework starts anew for every check; or ``none``.
+        why: why there is no isolation.
     """
 
     kind: Kind
@@ -30,6 +31,7 @@ class Isolation:
 
     @property
     def walls(self) -> bool:
+        """Whether there is any isolation."""
         return self.kind != "none"
 
 
@@ -37,10 +39,11 @@ WALLS = Isolation("namespaces")
 
 
 def candidates() -> list[Isolation]:
-    """Return what is to be tried, the best first, unless a variable names the kind.
+    """Return the kinds of isolation to try, the best first, or only the one that `SWITCH` names; on
+    other systems than Linux only ``none``.
 
     Raises:
-        UserError: the variable has another value.
+        UserError: on Linux, the variable has another value.
     """
     wanted = os.environ.get(SWITCH) or "auto"
     if wanted == "none":
@@ -53,6 +56,7 @@ def candidates() -> list[Isolation]:
         "auto": [WALLS, Isolation("bubblewrap")],
     }
     if wanted not in kinds:
-        raise UserError(f"{SWITCH} must be auto, none, {' or '.join(list(kinds)[:2])}; "
-                        f"received {wanted!r}")  # fmt: skip
+        raise UserError(
+            f"{SWITCH} must be auto, none, {' or '.join(list(kinds)[:2])}; received {wanted!r}"
+        )
     return kinds[wanted]

@@ -1,7 +1,7 @@
-"""What the kernel refuses to a student's process: system calls (seccomp), files (landlock).
+"""Kernel restrictions of a student's process: system calls (seccomp) and files (landlock).
 
-Namespaces decide what there is to be reached; these two make what is left smaller. A kernel without
-one of them does without it.
+Namespaces limit what is reachable, and these two restrict the rest further. On a kernel without one
+of them it is skipped.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from dualml.course.isolation.syscalls import (
     syscall,
 )
 
-#: Name → number on x86-64 and on 64-bit Arm (-1: there is none): processes, other processes'
-#: memory, mounts, modules, keys, tracing, and what has often had faults of its own.
-REFUSED: dict[str, tuple[int, int]] = {
+#: System calls that are refused: name → number on x86-64 and on 64-bit Arm (-1: missing). They
+#: concern processes, other processes' memory, mounts, modules, keys, tracing, and calls that often
+#: had security faults.
+REFUSED_SYSCALLS: dict[str, tuple[int, int]] = {
     "fork": (57, -1), "vfork": (58, -1), "execve": (59, 221), "execveat": (322, 281),
     "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271),
     "pidfd_open": (434, 434), "pidfd_getfd": (438, 438), "pidfd_send_signal": (424, 424),
@@ -52,39 +53,46 @@ REFUSED: dict[str, tuple[int, int]] = {
     "semget": (64, 190), "mq_open": (240, 180), "flock": (73, 32), "inotify_init1": (294, 26),
     "io_setup": (206, 0), "modify_ldt": (154, -1),
 }  # fmt: skip
-#: The C library takes `clone` where there is no `clone3`, whose flags a filter cannot read.
+#: The C library falls back to `clone` without `clone3`, whose flags a filter cannot read.
 CLONE, CLONE3 = (56, 220), (435, 435)
-#: Calls about a process, which may be this one alone; for some of them 0 is this one.
-OWN = {"kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131),
-       "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240),
-       "prlimit64": (302, 261)}  # fmt: skip
+#: System calls that act on a process and are allowed only for this process itself; for some of them
+#: 0 means itself.
+SELF_ONLY_SYSCALLS = {
+    "kill": (62, 129),
+    "tkill": (200, 130),
+    "tgkill": (234, 131),
+    "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240),
+    "prlimit64": (302, 261),
+}
 THREAD = 0x00010000  # CLONE_THREAD
 SOCKET = (41, 198)
-#: Families of sockets that ranks with a network of their own need: IPv4, IPv6, and the one by which
-#: interfaces are listed.
+#: Socket families that ranks with a network need: IPv4, IPv6, and netlink, which lists interfaces.
 FAMILIES = (2, 10, 16)
 ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-#: Of a filter's program: load a word, jump on equality, on a set bit, and on at least; return.
-LOAD, EQUAL, BITS, LEAST, RETURN = 0x20, 0x15, 0x45, 0x35, 0x06
+#: Opcodes of a BPF program: load a word; jump on equality, on a set bit, and on greater or equal;
+#: return.
+BPF_LOAD, BPF_JEQ, BPF_JSET, BPF_JGE, BPF_RETURN = 0x20, 0x15, 0x45, 0x35, 0x06
 ALLOW, ERRNO, KILL = 0x7FFF0000, 0x00050000, 0x80000000
 NUMBER_AT, ARCHITECTURE_AT, ARGUMENT_AT = 0, 4, 16
-#: Numbers of the x32 calls of x86-64 begin here.
+#: First number of the x32 calls of x86-64.
 X32 = 0x40000000
-#: Rights of landlock's first version: all, and those by which a folder is read and run.
-EVERYTHING, READING = 0x1FFF, 0b1101
-#: Those of them that a file can have: run, write, read.
-OF_FILES = 0b111
-BENEATH = 1  # LANDLOCK_RULE_PATH_BENEATH
+#: Access rights of landlock's first version: all of them, and those to read and run a folder.
+ALL_RIGHTS, READ_RIGHTS = 0x1FFF, 0b1101
+#: Access rights that apply to a file: run, write, read.
+FILE_RIGHTS = 0b111
+LANDLOCK_PATH_BENEATH = 1  # LANDLOCK_RULE_PATH_BENEATH
 
 
 def filter_system_calls(network: bool) -> bool:
-    """Refuse this process and its threads what a student's code does not need: calls of `REFUSED`,
-    processes (not threads), and sockets, but those of `FAMILIES` where there is a ``network``.
+    """Refuse system calls that a student's code does not need, for this process and its threads:
+    the calls of `REFUSED_SYSCALLS`, new processes (not threads), signals to and limits of other
+    processes, and sockets except those of `FAMILIES` with a ``network``.
 
     Needs ``NO_NEW_PRIVS``.
 
     Returns:
-        whether the kernel can: not on other processors than x86-64 and 64-bit Arm.
+        whether the kernel supports it; only x86-64 and 64-bit Arm are supported.
     """
     if MACHINE not in ARCHITECTURES:
         return False
@@ -103,55 +111,69 @@ def filter_system_calls(network: bool) -> bool:
 
 
 def compile_filter(network: bool, own: int) -> list[bytes]:
-    """Return the program of the filter for the process ``own``, instructions of eight bytes."""
+    """Return the filter program for the process ``own``, instructions of eight bytes."""
     column, architecture = ARCHITECTURES[MACHINE]
     refuse, absent = ERRNO | errno.EPERM, ERRNO | errno.ENOSYS
     program = [
-        bpf(LOAD, ARCHITECTURE_AT), bpf(EQUAL, architecture, 1, 0), bpf(RETURN, KILL),
-        bpf(LOAD, NUMBER_AT), bpf(LEAST, X32, 0, 1), bpf(RETURN, refuse),
-    ]  # fmt: skip
-    for numbers in REFUSED.values():
+        bpf(BPF_LOAD, ARCHITECTURE_AT),
+        bpf(BPF_JEQ, architecture, 1, 0),
+        bpf(BPF_RETURN, KILL),
+        bpf(BPF_LOAD, NUMBER_AT),
+        bpf(BPF_JGE, X32, 0, 1),
+        bpf(BPF_RETURN, refuse),
+    ]
+    for numbers in REFUSED_SYSCALLS.values():
         if numbers[column] >= 0:
-            program += [bpf(EQUAL, numbers[column], 0, 1), bpf(RETURN, refuse)]
-    for name, numbers in OWN.items():
+            program += [bpf(BPF_JEQ, numbers[column], 0, 1), bpf(BPF_RETURN, refuse)]
+    for name, numbers in SELF_ONLY_SYSCALLS.items():
         whom = own if name != "tkill" else -1  # of a thread nobody knows whose it is
         zero = 0 if name == "prlimit64" else whom
         program += [
-            bpf(EQUAL, numbers[column], 0, 5), bpf(LOAD, ARGUMENT_AT), bpf(EQUAL, whom, 2, 0),
-            bpf(EQUAL, zero, 1, 0), bpf(RETURN, refuse), bpf(RETURN, ALLOW),
-        ]  # fmt: skip
-    program += [bpf(EQUAL, CLONE3[column], 0, 1), bpf(RETURN, absent)]
+            bpf(BPF_JEQ, numbers[column], 0, 5),
+            bpf(BPF_LOAD, ARGUMENT_AT),
+            bpf(BPF_JEQ, whom, 2, 0),
+            bpf(BPF_JEQ, zero, 1, 0),
+            bpf(BPF_RETURN, refuse),
+            bpf(BPF_RETURN, ALLOW),
+        ]
+    program += [bpf(BPF_JEQ, CLONE3[column], 0, 1), bpf(BPF_RETURN, absent)]
     program += [
-        bpf(EQUAL, CLONE[column], 0, 4), bpf(LOAD, ARGUMENT_AT), bpf(BITS, THREAD, 1, 0),
-        bpf(RETURN, refuse), bpf(RETURN, ALLOW),
-    ]  # fmt: skip
+        bpf(BPF_JEQ, CLONE[column], 0, 4),
+        bpf(BPF_LOAD, ARGUMENT_AT),
+        bpf(BPF_JSET, THREAD, 1, 0),
+        bpf(BPF_RETURN, refuse),
+        bpf(BPF_RETURN, ALLOW),
+    ]
     families = FAMILIES if network else ()
     program += [
-        bpf(EQUAL, SOCKET[column], 0, 2 + 2 * len(families)),
-        bpf(LOAD, ARGUMENT_AT),
+        bpf(BPF_JEQ, SOCKET[column], 0, 2 + 2 * len(families)),
+        bpf(BPF_LOAD, ARGUMENT_AT),
     ]
     for family in families:
-        program += [bpf(EQUAL, family, 0, 1), bpf(RETURN, ALLOW)]
-    return [*program, bpf(RETURN, refuse), bpf(RETURN, ALLOW)]
+        program += [bpf(BPF_JEQ, family, 0, 1), bpf(BPF_RETURN, ALLOW)]
+    return [*program, bpf(BPF_RETURN, refuse), bpf(BPF_RETURN, ALLOW)]
 
 
 def bpf(code: int, value: int, then: int = 0, otherwise: int = 0) -> bytes:
+    """Encode one BPF instruction; ``then`` and ``otherwise`` are the instructions to skip after a
+    comparison that holds or does not."""
     return struct.pack("HBBI", code, then, otherwise, value & 0xFFFFFFFF)
 
 
 def confine_files(own: Sequence[str], shown: Sequence[str]) -> bool:
-    """Let this process read what is ``shown`` and change what is its ``own``, and nothing else
-    (landlock); needs ``NO_NEW_PRIVS``.
+    """Let this process only read the paths ``shown`` and change its ``own`` paths (landlock); it
+    needs ``NO_NEW_PRIVS``.
 
     Returns:
-        whether the kernel can, since Linux 5.13 where it is switched on.
+        whether it is done; False without landlock (Linux 5.13, where it is enabled), or if a path
+        does not exist.
     """
     with contextlib.suppress(OSError):
-        rights = (ctypes.c_uint64 * 1)(EVERYTHING)
+        rights = (ctypes.c_uint64 * 1)(ALL_RIGHTS)
         rules = syscall("landlock_create_ruleset", LANDLOCK_CREATE, ctypes.byref(rights), 8, 0)
         try:
             for path in (*own, *shown):
-                allow_beneath(rules, path, EVERYTHING if path in own else READING)
+                allow_beneath(rules, path, ALL_RIGHTS if path in own else READ_RIGHTS)
             syscall("landlock_restrict_self", LANDLOCK_RESTRICT, rules, 0)
         finally:
             os.close(rules)
@@ -160,11 +182,13 @@ def confine_files(own: Sequence[str], shown: Sequence[str]) -> bool:
 
 
 def allow_beneath(rules: int, path: str, rights: int) -> None:
-    """Add a path to the rules of landlock."""
+    """Allow rights below a path in landlock rules."""
     place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
-        rights &= EVERYTHING if os.path.isdir(path) else OF_FILES
+        rights &= ALL_RIGHTS if os.path.isdir(path) else FILE_RIGHTS
         rule = ctypes.create_string_buffer(struct.pack("=Qi", rights, place))
-        syscall("landlock_add_rule", LANDLOCK_ADD, rules, BENEATH, ctypes.byref(rule), 0)
+        syscall(
+            "landlock_add_rule", LANDLOCK_ADD, rules, LANDLOCK_PATH_BENEATH, ctypes.byref(rule), 0
+        )
     finally:
         os.close(place)

@@ -1,4 +1,4 @@
-"""What a process may use, as hard limits, which it cannot raise again."""
+"""Hard resource limits of a process, which it cannot raise again."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import os
 import resource
 from pathlib import Path
 
-#: Bytes of memory beyond what the framework has taken, of one file, and of all that is printed.
+#: Limits in bytes: memory beyond what the framework uses, size of one file, and all output.
 MEMORY, FILE = 2 << 30, 32 << 20
-#: Threads, open files, bytes of locked memory, queued signals.
+#: Limits of threads, open files, bytes of locked memory, and queued signals.
 THREADS, FILES, LOCKED, SIGNALS = 128, 256, 1 << 20, 256
 
 
 def address_space() -> int:
-    """Bytes of address space that this process has taken; 0 where the system does not tell."""
+    """Return the bytes of address space that this process uses; 0 if the system does not tell."""
     try:
         pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
     except (OSError, ValueError):
@@ -21,14 +21,15 @@ def address_space() -> int:
     return pages * resource.getpagesize()
 
 
-def limit(seconds: float, taken: int, memory: int = MEMORY, walls: bool = False) -> None:
-    """Bound what the system gives this process from now on.
+def apply_limits(seconds: float, taken: int, memory: int = MEMORY, walls: bool = False) -> None:
+    """Limit the resources of this process from now on.
 
     Args:
-        seconds: of wall time that all of its work may take; its processor time follows from it.
-        taken: bytes of address space that it has already, see `address_space`.
-        walls: whether the user of this process runs nothing else, so that its processes, threads
-            and open files can be counted, too.
+        seconds: wall time of all of its work, from which the limit of processor time follows.
+        taken: bytes of address space that it already uses, see `address_space`; 0: memory is not
+            limited.
+        walls: whether the user of this process runs nothing else, so that processes, threads and
+            open files can be limited, too.
     """
     spent = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
     processor = int(spent + seconds * (os.cpu_count() or 1)) + 5
@@ -44,12 +45,12 @@ def limit(seconds: float, taken: int, memory: int = MEMORY, walls: bool = False)
             (resource.RLIMIT_MSGQUEUE, 0),
         ]
     for kind, most in limits:
-        lower(kind, most, most)
-    lower(resource.RLIMIT_CPU, processor, processor + 2)  # SIGXCPU first, which has a name
+        lower_limit(kind, most, most)
+    lower_limit(resource.RLIMIT_CPU, processor, processor + 2)  # SIGXCPU first, which has a name
 
 
-def lower(kind: int, soft: int, hard: int) -> None:
-    """Set a limit, but never above what holds already."""
+def lower_limit(kind: int, soft: int, hard: int) -> None:
+    """Set the soft and the hard limit of a resource, but neither above the current hard one."""
     _, before = resource.getrlimit(kind)
     if before != resource.RLIM_INFINITY:
         soft, hard = min(soft, before), min(hard, before)

@@ -1,8 +1,9 @@
-"""The file system that students' code sees: interpreter and packages, read-only, without dualml.
+"""The root file system that students' code sees: interpreter and packages, read-only, without
+dualml.
 
-Nothing of what the machine holds is there unless it is listed here: no home folders, no
-submissions, no ``/proc``, none of dualml's own files, which are the solutions. Every rank has a
-temporary file system of its own at `HOME`, with a quota.
+Only the paths listed here are visible: no home folders, no submissions, no ``/proc``, and none of
+dualml's own files, which are the solutions. Every rank has its own temporary file system at `HOME`,
+with a quota.
 """
 
 from __future__ import annotations
@@ -30,30 +31,42 @@ from dualml.course.isolation.syscalls import (
     mount,
 )
 
-#: Where a student's files are and where they may write: bytes and files of each rank.
+#: Folder of a student's files, where they may write: bytes and files per rank.
 HOME, QUOTA, INODES = "/home/student", 64 << 20, 4096
-#: What programs find on every Linux, where it is there.
-SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/etc/ld.so.cache",
-          "/etc/localtime", "/etc/alternatives", "/sys/devices/system/cpu", "/proc/cpuinfo",
-          "/proc/meminfo", "/nix/store", "/gnu/store")  # fmt: skip
+#: Paths that programs expect on every Linux, visible if they exist.
+SYSTEM = (
+    "/usr",
+    "/lib",
+    "/lib64",
+    "/lib32",
+    "/bin",
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    "/etc/alternatives",
+    "/sys/devices/system/cpu",
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/nix/store",
+    "/gnu/store",
+)
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 #: Modules of a framework's operators.
 OPERATORS = re.compile(r"mindspore\.ops(\.|$)|torch(\._C.*)?$|^$")
-#: Packages that are hidden: whose solutions an exercise asks for.
-HIDDEN = re.compile(r"dualml(_torch|_ms)?([-_.].*)?", re.IGNORECASE)
+#: Packages that are hidden because exercises ask for their solutions.
+HIDDEN_PACKAGES = re.compile(r"dualml(_torch|_ms)?([-_.].*)?", re.IGNORECASE)
 ACCOUNTS = "student:x:{uid}:{gid}::{home}:/nowhere\n"
-#: The folder that the root is put together on; it is any that every system has.
+#: Mount point on which the root is assembled, any folder that every system has.
 STAGE = "/tmp"
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What the root is made of.
+    """Contents of the root file system.
 
     Attributes:
-        shown: paths of the machine that are there, read-only.
+        shown: paths of the machine that are visible, read-only.
         links: (path, target) of symbolic links among them.
-        hidden: folders and files below them that are empty instead.
+        hidden: folders and files below them that appear empty.
     """
 
     shown: Sequence[str]
@@ -61,9 +74,9 @@ class Contents:
     hidden: Sequence[str]
 
 
-def contents() -> Contents:
-    """What this interpreter needs, with the modules that it has imported."""
-    wanted = [*SYSTEM, sys.prefix, sys.base_prefix, sys.exec_prefix, *libraries()]
+def find_contents() -> Contents:
+    """Return the contents that this interpreter needs, with the modules that it has imported."""
+    wanted = [*SYSTEM, sys.prefix, sys.base_prefix, sys.exec_prefix, *loaded_library_folders()]
     wanted += [path for path in sysconfig.get_paths().values() if os.path.isdir(path)]
     packages = [path for path in sys.path if os.path.isabs(path) and os.path.isdir(path)]
     for path in packages:
@@ -79,12 +92,12 @@ def contents() -> Contents:
         if os.path.exists(path) and not inside:
             shown = [there for there in shown if not there.startswith(f"{path}/")]
             shown.append(path)
-    hidden = {*hidden_below(packages, shown), *ready_made_files()}
+    hidden = {*own_packages(packages, shown), *ready_made_files()}
     return Contents(shown, links, sorted(hidden))
 
 
-def libraries() -> set[str]:
-    """Folders of the shared libraries that this process has loaded."""
+def loaded_library_folders() -> set[str]:
+    """Return the folders of the shared libraries that this process has loaded."""
     with contextlib.suppress(OSError):
         lines = Path("/proc/self/maps").read_text("utf-8", "replace").splitlines()
         paths = (line.partition("/")[2] for line in lines)
@@ -98,36 +111,39 @@ def is_installed(path: str) -> bool:
 
 
 def modules_in(path: str) -> Iterable[str]:
-    """Yield the packages and modules in a folder that may hold other things, too: of a checkout
-    (``pyproject.toml``) nothing, since it holds solutions."""
+    """Yield the packages and modules in a folder that may also hold other files, without dualml's
+    own; nothing of a checkout (``pyproject.toml``), since it holds solutions."""
     if os.path.exists(f"{path}/pyproject.toml"):
         return
     for name in os.listdir(path):
         whole = f"{path}/{name}"
         package = os.path.isfile(f"{whole}/__init__.py") or name.endswith((".libs", ".dist-info"))
-        if not HIDDEN.fullmatch(name) and (package or name.endswith((".py", ".so"))):
+        if not HIDDEN_PACKAGES.fullmatch(name) and (package or name.endswith((".py", ".so"))):
             yield whole
 
 
-def hidden_below(packages: Iterable[str], shown: Sequence[str]) -> Iterable[str]:
-    """Our own packages in the folders that are shown."""
+def own_packages(packages: Iterable[str], shown: Sequence[str]) -> Iterable[str]:
+    """Yield the paths of dualml's own packages in the visible folders."""
     for folder in packages:
         real = os.path.realpath(folder)
         if any(real == there or real.startswith(f"{there}/") for there in shown):
-            yield from (f"{real}/{name}" for name in os.listdir(real) if HIDDEN.fullmatch(name))
+            yield from (
+                f"{real}/{name}" for name in os.listdir(real) if HIDDEN_PACKAGES.fullmatch(name)
+            )
 
 
 def ready_made_files() -> Iterable[str]:
-    """Yield the files in which the frameworks' own solutions stand; modules of operators, in which
-    much else stands, are not hidden."""
+    """Yield the files of the frameworks' ready-made solutions, as far as this process has imported
+    them; modules of operators, which contain much else, are not hidden."""
     for name, module in list(sys.modules.items()):
-        if OWN_MODULE.fullmatch(name) or name in holders():
+        if OWN_MODULE.fullmatch(name) or name in defining_modules():
             yield from filter(None, (module.__file__, module.__cached__))
 
 
 @functools.cache
-def holders() -> frozenset[str]:
-    """Return the modules that define what `READY_MADE` names."""
+def defining_modules() -> frozenset[str]:
+    """Return the names of the imported modules that define the names of `READY_MADE`, without
+    modules of operators."""
     found = set()
     for dotted in (name for names in READY_MADE.values() for name in names):
         parent, _, name = dotted.rpartition(".")
@@ -136,8 +152,8 @@ def holders() -> frozenset[str]:
     return frozenset(name for name in found if not OPERATORS.match(name))
 
 
-def build(files: Contents, uid: int, gid: int) -> None:
-    """Make the root of this process's mount namespace, and go into it."""
+def build_root(files: Contents, uid: int, gid: int) -> None:
+    """Build the root of this process's mount namespace, and change into it."""
     os.umask(0o022)  # what is made here is for somebody else
     mount("none", "/", "", MS_REC | MS_SLAVE)
     sources = []
@@ -168,14 +184,14 @@ def build(files: Contents, uid: int, gid: int) -> None:
 
 
 def make_mount_point(target: str, folder: bool) -> None:
-    """Make an empty folder or file to mount something on."""
+    """Make an empty folder or file as a mount point."""
     os.makedirs(target if folder else os.path.dirname(target), exist_ok=True)
     if not folder and not os.path.exists(target):
         os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
 
 
 def hide_path(target: str) -> None:
-    """Put nothing in the place of a folder or file."""
+    """Cover a folder or file by an empty one; do nothing if it is missing."""
     if os.path.isdir(target):
         mount("tmpfs", target, "tmpfs", MS_NOSUID | MS_NODEV, "size=4k,nr_inodes=2,mode=555")
     elif os.path.exists(target):
@@ -183,6 +199,6 @@ def hide_path(target: str) -> None:
 
 
 def make_home(size: int = QUOTA, inodes: int = INODES) -> None:
-    """Mount this process's own temporary file system at `HOME`, in a mount namespace of its own."""
+    """Mount this process's own temporary file system at `HOME`, in its own mount namespace."""
     flags = MS_NOSUID | MS_NODEV
     mount("tmpfs", HOME, "tmpfs", flags, f"size={size},nr_inodes={inodes},mode=700")

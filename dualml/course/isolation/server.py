@@ -1,12 +1,13 @@
-"""Where checks come from: ``python -m dualml.course.isolation.server FD BACKEND KIND DRIVE …``.
+"""The server from which checks are forked: ``python -m dualml.course.isolation.server FD BACKEND
+KIND DRIVE …``.
 
-It imports a framework once, and nothing that an exercise asks for; takes away the frameworks' own
-solutions; and forks a warden for every request on the Unix socket FD. KIND is that of the walls; a
-server of ``bubblewrap`` is inside of them already. A request is a JSON object
-with ``walls`` and ``network``, and the descriptors of a connection to the judge and of
-one file for each rank, for what it prints. The answer has the warden's process number.
+The server imports a framework once, and nothing that an exercise asks for, disables the framework's
+own solutions, and forks a warden for every request on the Unix socket FD. KIND is the kind of
+isolation; a server of ``bubblewrap`` is already isolated. A request is a JSON object with ``walls``
+and ``network``, and the descriptors of a connection to the judge and of one output file per rank.
+The answer has the warden's process number.
 
-The server is started with few variables and holds no secret: what is forked from it holds none.
+The server is started with few variables and without the secret, so that no forked process has it.
 """
 
 from __future__ import annotations
@@ -25,24 +26,25 @@ from pathlib import Path
 
 from dualml.course.forbidden import READY_MADE
 from dualml.course.guards import disable_ready_made
-from dualml.course.isolation.root import Contents, contents
+from dualml.course.isolation.root import Contents, find_contents
 from dualml.course.isolation.walls import NOBODY, Walls
 from dualml.course.isolation.warden import run_warden
 from dualml.launch.child import on_death_of_parent
 
-#: Bytes of a request, and descriptors with it.
-LONGEST, MOST = 4096, 66
-#: Modules in which, or beside which, something stands that an exercise asks for.
+#: Maximum bytes of a request, and maximum number of descriptors sent with it.
+MAX_REQUEST_BYTES, MAX_DESCRIPTORS = 4096, 66
+#: Modules that contain, or lie beside, solutions of exercises.
 SOLUTION = re.compile(
     r"dualml\.(optim|precision|model|backend|reference|aggregation|partition|split|zero|parity)\b"
     r"|dualml\.course\.(lab\d|memory|methods|solutions|judge|catalogue|grading|workspace)\b"
     r"|dualml_(torch|ms)\.(?!course)"
 )
-#: The root of a warden is put together within so many seconds.
-ASKED_S = 10.0
+#: Time limit in seconds for assembling a warden's root.
+ROOT_S = 10.0
 
 
 def main() -> None:
+    """Start the server as its command-line arguments say."""
     channel = socket.socket(fileno=int(sys.argv[1]))
     backend, kind, drive, *modules = sys.argv[2:]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner decides
@@ -53,7 +55,7 @@ def main() -> None:
     disable_ready_made(READY_MADE.get(backend, ()))
     with contextlib.suppress(AttributeError):
         sys.modules[drive].seal()
-    shown_files = contents()
+    shown_files = find_contents()
     gc.collect()
     gc.freeze()  # nothing of it becomes garbage: no child needs to go through it
     channel.send(json.dumps({"ready": True}).encode())
@@ -61,7 +63,8 @@ def main() -> None:
 
 
 def serve(channel: socket.socket, shown_files: Contents, in_bubblewrap: bool) -> None:
-    """Fork a warden for every request, until the owner is gone."""
+    """Fork a warden for every request and answer with its process number, until the owner closes
+    the connection or ends."""
     owner = os.getppid()
     while os.getppid() == owner:  # a channel of datagrams does not tell that its end is closed
         with contextlib.suppress(ChildProcessError):
@@ -69,7 +72,7 @@ def serve(channel: socket.socket, shown_files: Contents, in_bubblewrap: bool) ->
                 pass
         if not select.select([channel], [], [], 1.0)[0]:
             continue
-        message, descriptors, *_ = socket.recv_fds(channel, LONGEST, MOST)
+        message, descriptors, *_ = socket.recv_fds(channel, MAX_REQUEST_BYTES, MAX_DESCRIPTORS)
         if not message:
             return
         request = json.loads(message)
@@ -96,8 +99,9 @@ def serve(channel: socket.socket, shown_files: Contents, in_bubblewrap: bool) ->
 
 
 def map_users(pid: int, asked: int, done: int) -> None:
-    """Map the users of a warden's new namespace, once it asks: only root outside of it may."""
-    if select.select([asked], [], [], ASKED_S)[0] and os.read(asked, 1):
+    """Map the users of a warden's new namespace when it asks, which only root outside of it may
+    do."""
+    if select.select([asked], [], [], ROOT_S)[0] and os.read(asked, 1):
         with contextlib.suppress(OSError):
             for kind in ("uid", "gid"):
                 Path(f"/proc/{pid}/{kind}_map").write_text(f"{NOBODY} {NOBODY} 1", "ascii")

@@ -1,4 +1,4 @@
-"""System calls of Linux that Python 3.11 has no function for."""
+"""Linux system calls for which Python 3.11 has no function."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ NEWUSER, NEWPID, NEWNET = 0x10000000, 0x20000000, 0x40000000
 #: Flags of `mount` and of `umount2`.
 MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_SLAVE = 2, 4, 8, 4096, 16384, 1 << 19
 MNT_DETACH = 2
-#: Of `mount_setattr`, Linux 5.12.
+#: Constants of `mount_setattr`, Linux 5.12.
 MOUNT_SETATTR, AT_EMPTY_PATH, AT_RECURSIVE = 442, 0x1000, 0x8000
 ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV = 1, 2, 4
-#: Of `prctl`.
+#: Options of `prctl`.
 PDEATHSIG, DUMPABLE, CAPBSET_DROP, NO_NEW_PRIVS, SECCOMP, AMBIENT = 1, 4, 24, 38, 22, 47
 AMBIENT_CLEAR_ALL, SECCOMP_FILTER = 4, 2
 LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
@@ -32,7 +32,7 @@ def call_libc(name: str, *arguments: Any) -> int:
     """Call a function of the C library.
 
     Raises:
-        OSError: it failed; its text names the function.
+        OSError: the function failed; the text names it.
     """
     return check_result(name, getattr(LIBC, name)(*arguments))
 
@@ -41,13 +41,14 @@ def syscall(name: str, number: int, *arguments: Any) -> int:
     """Make a system call by number.
 
     Raises:
-        OSError: it failed; its text names ``name``.
+        OSError: the call failed; the text has ``name``.
     """
     whole = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
     return check_result(name, LIBC.syscall(ctypes.c_long(number), *whole))
 
 
 def check_result(name: str, result: int) -> int:
+    """Return a result; raise `OSError` with the current error number if it is negative."""
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{name}: {os.strerror(number)}")
@@ -61,15 +62,28 @@ def unshare(flags: int) -> None:
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
     """Mount a file system, or a part of one at another place (`MS_BIND`)."""
-    call_libc("mount", source.encode(), os.fsencode(target), kind.encode() or None,
-           ctypes.c_ulong(flags), options.encode() or None)  # fmt: skip
+    call_libc(
+        "mount",
+        source.encode(),
+        os.fsencode(target),
+        kind.encode() or None,
+        ctypes.c_ulong(flags),
+        options.encode() or None,
+    )
 
 
 def make_read_only(path: str) -> None:
-    """Let nothing below a mount be changed, whatever else is mounted there."""
+    """Make everything below a mount read-only, whatever else is mounted there."""
     attributes = (ctypes.c_uint64 * 4)(ATTR_RDONLY | ATTR_NOSUID, 0, 0, 0)
-    syscall("mount_setattr", MOUNT_SETATTR, -100, ctypes.c_char_p(os.fsencode(path)),
-            AT_RECURSIVE, ctypes.byref(attributes), ctypes.sizeof(attributes))  # fmt: skip
+    syscall(
+        "mount_setattr",
+        MOUNT_SETATTR,
+        -100,
+        ctypes.c_char_p(os.fsencode(path)),
+        AT_RECURSIVE,
+        ctypes.byref(attributes),
+        ctypes.sizeof(attributes),
+    )
 
 
 def change_root(path: str) -> None:
@@ -97,12 +111,13 @@ def drop_capabilities() -> None:
 
 
 def last_capability() -> int:
+    """Return the highest capability number of this kernel; 40 if the system does not tell."""
     try:
         return int(Path("/proc/sys/kernel/cap_last_cap").read_text("ascii"))
     except (OSError, ValueError):
         return 40
 
 
-#: Read at the import: there is no /proc behind the walls.
+#: Read at import time, because there is no /proc inside the isolation.
 LAST_CAPABILITY = last_capability()
 MACHINE = platform.machine()

@@ -1,4 +1,4 @@
-"""The walls of one check: how they are put up, and how a rank is confined behind them."""
+"""The isolation of one check: its setup, and the confinement of a rank."""
 
 from __future__ import annotations
 
@@ -14,21 +14,27 @@ from pathlib import Path
 from dualml.course.isolation import filters, limits, root, syscalls
 from dualml.launch.child import on_death_of_parent
 
-#: Inside and outside, the user of students' code where the judge is root: nobody.
+#: User of students' code, inside and outside, if the judge is root: nobody.
 NOBODY = 65534
-NAMESPACES = (syscalls.NEWNS | syscalls.NEWPID | syscalls.NEWNET | syscalls.NEWIPC
-              | syscalls.NEWUTS | syscalls.NEWCGROUP)  # fmt: skip
+NAMESPACES = (
+    syscalls.NEWNS
+    | syscalls.NEWPID
+    | syscalls.NEWNET
+    | syscalls.NEWIPC
+    | syscalls.NEWUTS
+    | syscalls.NEWCGROUP
+)
 
 
 class Walls:
-    """What is around the ranks of one check.
+    """The isolation ("walls") around the ranks of one check.
 
     Args:
-        contents: what their root is made of; None: there are no walls.
+        contents: contents of their root file system; None: no isolation.
         network: whether the ranks can reach one another over a loopback interface of their own.
-        in_bubblewrap: whether bubblewrap has put them up around this process already.
-        mapped: a pipe over which the server is asked to map the users of the new namespace: a byte
-            is written, a byte is read.
+        in_bubblewrap: whether bubblewrap has already isolated this process.
+        mapped: a pair of pipe ends through which the server is asked to map the users of the new
+            namespace: one byte is written, one is read.
     """
 
     def __init__(
@@ -44,7 +50,8 @@ class Walls:
         self.baseline_bytes = limits.address_space()  # behind the walls nothing tells
 
     def enter_namespaces(self) -> None:
-        """Put this process into new namespaces with a root of its own; its children, too.
+        """Move this process and its future children into new namespaces with their own root;
+        without isolation only make a temporary home, and in bubblewrap do nothing.
 
         Raises:
             OSError: the system does not allow it.
@@ -57,7 +64,7 @@ class Walls:
         if uid == 0:  # root builds the root as it is, and is nobody afterwards
             syscalls.unshare(NAMESPACES)
             bring_up_loopback(self.network)
-            root.build(self.contents, NOBODY, NOBODY)
+            root.build_root(self.contents, NOBODY, NOBODY)
             os.setgroups([])
             syscalls.unshare(syscalls.NEWUSER)
             os.write(self.mapped[1], b"m")
@@ -71,28 +78,31 @@ class Walls:
             Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1", "ascii")
             Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1", "ascii")
             bring_up_loopback(self.network)
-            root.build(self.contents, uid, gid)
+            root.build_root(self.contents, uid, gid)
         on_death_of_parent(signal.SIGKILL)  # which was lost with the change of users
 
     def confine_rank(self, seconds: float) -> None:
-        """Confine this process, a rank whose calls may take so many seconds, for good."""
+        """Confine this process for good, as a rank whose calls may take ``seconds`` together;
+        without isolation only limit its resources."""
         if not self.is_up:
-            limits.limit(seconds, self.baseline_bytes)
+            limits.apply_limits(seconds, self.baseline_bytes)
             return
         if not self.in_bubblewrap:
             alone = syscalls.NEWNS | syscalls.NEWIPC
             syscalls.unshare(alone | (0 if self.network else syscalls.NEWNET))
             root.make_home()
-        limits.limit(seconds, self.baseline_bytes, walls=True)
+        limits.apply_limits(seconds, self.baseline_bytes, walls=True)
         syscalls.drop_capabilities()
         syscalls.prctl(syscalls.NO_NEW_PRIVS, 1)
 
     def home_of(self, rank: int) -> Path:
-        """Return the working folder of a rank."""
+        """Return the working folder of a rank; in namespaces of dualml's own the path is the same
+        for every rank, each in its own file system."""
         return self.home if self.is_up and not self.in_bubblewrap else self.home / str(rank)
 
     def seal(self, home: Path) -> None:
-        """Refuse this process what is left to be refused; its files are in ``home``."""
+        """Apply the last restrictions to this process, whose files are in ``home``: files and
+        system calls; nothing without isolation."""
         if self.contents is None:
             return
         shown = [path for path in self.contents.shown if os.path.exists(path)]
@@ -100,12 +110,14 @@ class Walls:
         filters.filter_system_calls(self.network)
 
     def remove(self) -> None:
+        """Remove the temporary folder of a process without isolation."""
         if not self.is_up:
             shutil.rmtree(self.home, ignore_errors=True)
 
 
 def bring_up_loopback(network: bool) -> None:
-    """Give the loopback interface of this network namespace its address, where it is needed."""
+    """Bring up the loopback interface of this network namespace; do nothing without a
+    ``network``."""
     if not network:
         return
     call, flags = syscalls.LOOPBACK_UP

@@ -1,9 +1,9 @@
-"""The warden of one check: outside of the walls, it puts them up, starts the ranks behind them,
-stands between them, and ends them.
+"""The warden of one check: it sets up the isolation, starts the ranks in it, mediates between them,
+and ends them.
 
-Processes: the warden, forked from the server; behind the walls a first process, which only waits
-for the others, and the ranks. When the first process is killed, the kernel ends all of its pid
-namespace; it is killed when the warden ends, however that comes about.
+There are three kinds of processes: the warden, forked from the server; inside the isolation a first
+process, which only waits for the others; and the ranks. When the first process is killed, the
+kernel ends its whole pid namespace. It is killed when the warden ends, for whatever reason.
 """
 
 from __future__ import annotations
@@ -19,25 +19,26 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any, NoReturn
 
+from dualml.common.json_types import JsonMapping
 from dualml.course.frames import join_ranks, plain_text, receive, send, split_by_rank
 from dualml.course.isolation import syscalls
 from dualml.course.isolation.walls import Walls
 from dualml.course.mediator import Mediator
 from dualml.course.member import Member
 from dualml.course.student import RANKS_S, Student
-from dualml.launch.child import died, on_death_of_parent
+from dualml.launch.child import describe_exit, on_death_of_parent
 
-#: Seconds in which the judge says what is to be done, and a rank that was late may still answer.
+#: Time limits in seconds: for the judge's job, and for the late answer of a rank.
 JOB_S, LATE_S = 60.0, 3.0
-#: The judge may need so long between two calls: it waits for a core.
+#: Seconds between two calls of the judge, which may wait for a core.
 CALL_S = 120.0
-#: The ranks of a busy machine may take so long to load the student's file beyond its own limit.
+#: Extra seconds for loading the student's file on a busy machine.
 LOAD_S = 30.0
 END = struct.Struct("=ii")
 
 
 def run_warden(control: socket.socket, printed: Sequence[int], walls: Walls) -> NoReturn:
-    """Do one job: the judge's messages in, what came of them out; never returns."""
+    """Do one job: receive the judge's messages and send the results; never return."""
     code = 0
     try:
         try:
@@ -63,15 +64,16 @@ def run_warden(control: socket.socket, printed: Sequence[int], walls: Walls) -> 
 
 def run_job(
     control: socket.socket,
-    job: Mapping[str, Any],
+    job: JsonMapping,
     files: Mapping[str, bytes],
     printed: Sequence[int],
     walls: Walls,
 ) -> None:
     """Start the ranks, make the calls, and end the ranks.
 
-    The calls are received after the ranks were forked: nothing of them is in a rank's memory before
-    it is sent there, and what other ranks get never is.
+    The calls are received after the ranks were forked, so that a rank's memory never contains calls
+    that were not yet sent to it, nor the inputs of other ranks. Return after a call that ends this
+    group of ranks, or at once if the ranks' preparation fails.
     """
     size = int(job["size"])
     pairs = [socket.socketpair() for _ in range(size)]
@@ -109,9 +111,11 @@ def run_job(
 
 
 def send_outcome(control: socket.socket, members: Sequence[Member], mediator: Mediator) -> bool:
-    """Send the judge what came of a call; whether it was the last one of this group of ranks."""
-    troubles = [[m.rank, m.trouble.kind, m.trouble.message, m.trouble.line]
-                for m in members if m.trouble]  # fmt: skip
+    """Send the result of a call to the judge, without arrays if a rank had trouble; return whether
+    it was the last one of this group of ranks."""
+    troubles = [
+        [m.rank, m.trouble.kind, m.trouble.message, m.trouble.line] for m in members if m.trouble
+    ]
     last = any(m.is_gone or (m.trouble and m.trouble.kind == "timeout") for m in members)
     seconds = max(m.seconds for m in members)
     header = {"event": "over", "troubles": troubles, "seconds": seconds, "last": last}
@@ -121,21 +125,22 @@ def send_outcome(control: socket.socket, members: Sequence[Member], mediator: Me
 
 
 def close_all(descriptors: Sequence[int]) -> None:
-    """Close descriptors, whether they are open or not."""
+    """Close descriptors, open or not."""
     for descriptor in descriptors:
         with contextlib.suppress(OSError):
             os.close(descriptor)
 
 
 class ExitCodes:
-    """How the ranks have ended, as the first process behind the walls reports it."""
+    """Exit states of the ranks, as the first process of the namespace reports them."""
 
     def __init__(self, pipe: int, size: int) -> None:
         self.pipe, self.codes = pipe, dict[int, int]()
         os.set_blocking(pipe, False)
 
     def __call__(self, rank: int) -> str:
-        """Return how a rank that closed its socket has ended."""
+        """Return how a rank that closed its socket has ended, as text; wait up to two seconds for
+        the report."""
         deadline = time.monotonic() + 2.0
         while rank not in self.codes and time.monotonic() < deadline:
             with contextlib.suppress(BlockingIOError):
@@ -146,7 +151,7 @@ class ExitCodes:
                 continue
             time.sleep(0.005)
         code = self.codes.get(rank)
-        return "closed its connection" if code is None else died(code)
+        return "closed its connection" if code is None else describe_exit(code)
 
 
 def run_first_process(
@@ -157,7 +162,7 @@ def run_first_process(
     printed: Sequence[int],
     walls: Walls,
 ) -> NoReturn:
-    """The first process: fork the ranks, wait for their ends and report them."""
+    """Run the first process: fork the ranks, wait for their ends and report them; never return."""
     on_death_of_parent(signal.SIGKILL)
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)
@@ -187,13 +192,14 @@ def run_first_process(
 
 
 def run_rank(
-    job: Mapping[str, Any],
+    job: JsonMapping,
     files: Mapping[str, bytes],
     door: socket.socket,
     printed: Sequence[int],
     walls: Walls,
 ) -> NoReturn:
-    """Become one rank: confined, with the student's files in place."""
+    """Run one rank: confine the process, and serve calls with the student's files in place; never
+    return."""
     on_death_of_parent(signal.SIGKILL)
     try:
         walls.confine_rank(float(job["total"]))
@@ -204,7 +210,7 @@ def run_rank(
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(content)
         os.chdir(home)
-        redirect(printed[int(job["rank"])], door)
+        redirect_output(printed[int(job["rank"])], door)
         walls.seal(home)
         student = Student(job, home, door)
         student.prepare()
@@ -221,8 +227,9 @@ def run_rank(
     os._exit(0)
 
 
-def redirect(printed: int, door: socket.socket) -> None:
-    """Let what Python prints go to ``printed``, what libraries print nowhere; close all else."""
+def redirect_output(printed: int, door: socket.socket) -> None:
+    """Redirect Python's output to ``printed`` and libraries' output to nowhere; close all other
+    descriptors but that of ``door``."""
     for descriptor, flags in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY)):
         nothing = os.open(os.devnull, flags)
         os.dup2(nothing, descriptor)

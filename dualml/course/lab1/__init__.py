@@ -1,12 +1,22 @@
 """Lab 1: GD, SGD and Adam."""
 
-from dualml.course.exercise import File, Lab
-from dualml.course.lab1.requirements import of
+from dualml.course.exercise import ExerciseFile, Lab
+from dualml.course.lab1.requirements import optimizer_requirements
 
 LAB = Lab(
     "lab1",
     (
-        File("optim_torch.py", "torch", "dualml_torch.course:optim_torch.py", of("torch")),
-        File("optim_ms.py", "mindspore", "dualml_ms.course:optim_ms.py", of("mindspore")),
+        ExerciseFile(
+            "optim_torch.py",
+            "torch",
+            "dualml_torch.course:optim_torch.py",
+            optimizer_requirements("torch"),
+        ),
+        ExerciseFile(
+            "optim_ms.py",
+            "mindspore",
+            "dualml_ms.course:optim_ms.py",
+            optimizer_requirements("mindspore"),
+        ),
     ),
 )

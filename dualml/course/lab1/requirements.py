@@ -1,4 +1,4 @@
-"""What the optimizers of Lab 1 have to do: steps with drawn values."""
+"""Requirements on the optimizers of Lab 1: steps with random values."""
 
 from __future__ import annotations
 
@@ -8,75 +8,141 @@ from typing import Any
 
 import numpy as np
 
-from dualml.course.exercise import RIGHT, Answer, Arrays, Call, Difference, Flags, Requirement
+from dualml.course.exercise import (
+    RIGHT,
+    Answer,
+    Arrays,
+    Difference,
+    ExerciseCall,
+    Flags,
+    Requirement,
+)
 from dualml.course.lab1.rules import trajectory
 
-#: Two of one shape, for state that is shared by mistake; a name that MindSpore's own optimizers
-#: exempt from decay; one number (of shape (1,): of shape () MindSpore's step counter makes (1,)).
+#: Shapes of the parameters: two equal ones, for state that is shared by mistake; a name that
+#: MindSpore's own optimizers exempt from decay; one number (of shape (1,), because MindSpore's step
+#: counter turns shape () into (1,)).
 SHAPES: dict[str, tuple[int, ...]] = {"weight": (2, 3), "twin": (2, 3), "beta": (3,), "scale": (1,)}
 STEPS = 5
-#: A right answer may be so many times as far from the rule as the rule in float32 is, and so many
-#: units in the last place of the largest number.
+#: Tolerance of a right answer: this multiple of the float32 rule's own error, and this many units
+#: in the last place of the largest number.
 MARGIN, PLACES = 16, 8
-#: Whatever is farther than this share of the largest number is another update, not rounding.
+#: Difference, as a fraction of the largest number, beyond which an update is wrong and not rounded.
 COARSE = 1e-2
 
 COMMON = ("sign", "nothing", "no_lr", "twice", "first_parameter", "last_parameter")
 DECAY = ("decay_ignored", "decay_sign", "decay_double", "decay_l1", "decay_exempt", "decay_alone")
-OF_SGD_DECAY = (*DECAY, "decay_decoupled", "decay_no_lr", "decay_afterwards")
-MOMENTUM = ("momentum_ignored", "dampened", "lr_in_buffer", "buffer_of_parameter", "aliased",
-            "first_skipped", "first_lost", "aliased#2", "shared_state")  # fmt: skip
-NESTEROV = ("nesterov_ignored", "nesterov_alone", "nesterov_twice", "nesterov_kept",
-            "nesterov_again")  # fmt: skip
+#: Mistakes in SGD with weight decay.
+SGD_DECAY = (*DECAY, "decay_decoupled", "decay_no_lr", "decay_afterwards")
+MOMENTUM = (
+    "momentum_ignored",
+    "dampened",
+    "lr_in_buffer",
+    "buffer_of_parameter",
+    "aliased",
+    "first_skipped",
+    "first_lost",
+    "aliased#2",
+    "shared_state",
+)
+NESTEROV = (
+    "nesterov_ignored",
+    "nesterov_alone",
+    "nesterov_twice",
+    "nesterov_kept",
+    "nesterov_again",
+)
 MOMENTS = (
-    "first_no_complement", "first_complement_swapped", "second_no_complement",
-    "second_complement_swapped", "betas_swapped", "v_not_squared", "v_of_absolute", "v_of_first",
-    "v_maximum", "old_moments", "first_missing", "root_missing", "eps_inside",
-    "eps_ignored", "shared_state", "moments_shared", "betas_fixed",
-    "moments_forgotten", "moments_forgotten#2", "moments_forgotten#3", "second_weight_squared",
-)  # fmt: skip
+    "first_no_complement",
+    "first_complement_swapped",
+    "second_no_complement",
+    "second_complement_swapped",
+    "betas_swapped",
+    "v_not_squared",
+    "v_of_absolute",
+    "v_of_first",
+    "v_maximum",
+    "old_moments",
+    "first_missing",
+    "root_missing",
+    "eps_inside",
+    "eps_ignored",
+    "shared_state",
+    "moments_shared",
+    "betas_fixed",
+    "moments_forgotten",
+    "moments_forgotten#2",
+    "moments_forgotten#3",
+    "second_weight_squared",
+)
 CORRECTION = (
-    "never_corrected", "first_uncorrected", "second_uncorrected", "power_missing",
-    "power_missing#2", "step_from_zero", "step_late",
-    "step_frozen", "step_per_parameter", "power_as_product", "correction_multiplied",
-    "corrected_kept", "eps_before_correction", "corrected_after_root", "correction_betas",
-    "correction_betas#2", "correction_betas#3", "correction_root_missing",
-)  # fmt: skip
+    "never_corrected",
+    "first_uncorrected",
+    "second_uncorrected",
+    "power_missing",
+    "power_missing#2",
+    "step_from_zero",
+    "step_late",
+    "step_frozen",
+    "step_per_parameter",
+    "power_as_product",
+    "correction_multiplied",
+    "corrected_kept",
+    "eps_before_correction",
+    "corrected_after_root",
+    "correction_betas",
+    "correction_betas#2",
+    "correction_betas#3",
+    "correction_root_missing",
+)
 Draw = np.random.Generator
 
 
-def lr(draw: Draw) -> float:
-    return rounded(draw.uniform(0.02, 0.2))
+def draw_lr(draw: Draw) -> float:
+    """Draw a learning rate from 0.02 to 0.2, with three decimals."""
+    return round_for_display(draw.uniform(0.02, 0.2))
 
 
-def rounded(value: float) -> float:
-    """A number that a person can calculate with."""
+def round_for_display(value: float) -> float:
+    """Round a number to three decimals, so that a person can calculate with it."""
     return float(round(value, 3))
 
 
-def gd(draw: Draw) -> dict[str, Any]:
-    return {"lr": lr(draw)}
+def draw_gd(draw: Draw) -> dict[str, Any]:
+    """Draw the hyperparameters of GD."""
+    return {"lr": draw_lr(draw)}
 
 
-def sgd(momentum: bool = False, decay: bool = False, nesterov: bool = False) -> Any:
+def make_sgd_draw(momentum: bool = False, decay: bool = False, nesterov: bool = False) -> Any:
+    """Make a function that draws hyperparameters of SGD; ``momentum`` and ``decay`` say whether
+    these are drawn or 0."""
+
     def hyper(draw: Draw) -> dict[str, Any]:
+        """Draw hyperparameters of SGD."""
         return {
-            "lr": lr(draw),
-            "momentum": rounded(draw.uniform(0.5, 0.9)) if momentum else 0.0,
-            "weight_decay": rounded(draw.uniform(0.1, 0.4)) if decay else 0.0,
+            "lr": draw_lr(draw),
+            "momentum": round_for_display(draw.uniform(0.5, 0.9)) if momentum else 0.0,
+            "weight_decay": round_for_display(draw.uniform(0.1, 0.4)) if decay else 0.0,
             "nesterov": nesterov,
         }
 
     return hyper
 
 
-def adam(decay: bool = False, decoupled: bool = False, corrected: bool = True) -> Any:
+def make_adam_draw(decay: bool = False, decoupled: bool = False, corrected: bool = True) -> Any:
+    """Make a function that draws hyperparameters of Adam; weight decay is 0 unless ``decay``, and
+    ``corrected`` says whether there is bias correction."""
+
     def hyper(draw: Draw) -> dict[str, Any]:
+        """Draw hyperparameters of Adam."""
         return {
-            "lr": lr(draw),
-            "betas": [rounded(draw.uniform(0.6, 0.8)), rounded(draw.uniform(0.85, 0.98))],
-            "eps": rounded(draw.uniform(0.01, 0.2)),
-            "weight_decay": rounded(draw.uniform(0.1, 0.4)) if decay else 0.0,
+            "lr": draw_lr(draw),
+            "betas": [
+                round_for_display(draw.uniform(0.6, 0.8)),
+                round_for_display(draw.uniform(0.85, 0.98)),
+            ],
+            "eps": round_for_display(draw.uniform(0.01, 0.2)),
+            "weight_decay": round_for_display(draw.uniform(0.1, 0.4)) if decay else 0.0,
             "decoupled": decoupled,
             "bias_correction": corrected,
         }
@@ -85,17 +151,17 @@ def adam(decay: bool = False, decoupled: bool = False, corrected: bool = True) -
 
 
 @dataclass
-class Steps(Requirement):
-    """Some updates of four parameters.
+class OptimizerRequirement(Requirement):
+    """Requirement on some updates of four parameters.
 
     Attributes:
-        hyper: draws the hyperparameters.
-        rates: every update has a step size of its own.
-        groups: two parameters have a step size of their own.
-        missing: a parameter has no gradient in every other update.
-        zero: a parameter's gradient is 0 in every other update.
-        rewritten: gradients stay in one piece of memory that is written anew.
-        mode: of MindSpore: ``pynative`` or ``graph``.
+        hyper: function that draws the hyperparameters.
+        rates: whether every update has its own learning rate.
+        groups: whether two parameters have their own learning rate.
+        missing: whether a parameter has no gradient in every other update.
+        zero: whether a parameter's gradient is 0 in every other update.
+        rewritten: whether all gradients are written into the same memory.
+        mode: MindSpore's mode: ``pynative`` or ``graph``.
     """
 
     name: str
@@ -112,13 +178,15 @@ class Steps(Requirement):
     errors: Sequence[tuple[str, str]] = ()
     otherwise: str = ""
 
-    def calls(self, draw: Draw) -> list[Call]:
+    def calls(self, draw: Draw) -> list[ExerciseCall]:
+        """Make one call of `STEPS` updates with random hyperparameters, parameters and gradients,
+        float32 of two decimals; gradients are missing or zero as the attributes say."""
         options: dict[str, Any] = {"hyper": self.hyper(draw), "steps": STEPS, "mode": self.mode}
         if self.rates:
-            options["rates"] = [lr(draw) for _ in range(STEPS)]
+            options["rates"] = [draw_lr(draw) for _ in range(STEPS)]
             options["hyper"]["lr"] = options["rates"][0]
         if self.groups:
-            own = {"lr": rounded(options["hyper"]["lr"] * 3)}
+            own = {"lr": round_for_display(options["hyper"]["lr"] * 3)}
             options["groups"] = dict.fromkeys(("beta", "scale"), own)
         options["rewritten"] = self.rewritten
         arrays: dict[str, Any] = {f"p/{n}": draw.normal(size=s) for n, s in SHAPES.items()}
@@ -130,26 +198,31 @@ class Steps(Requirement):
         for name in ("twin", "beta") if self.zero else ():
             for step in range(2, STEPS + 1, 2):
                 arrays[f"g/{step}/{name}"] *= 0
-        # A gradient of exactly 0 would tell an epsilon that is left out from one that is tiny.
-        drawn = {n: np.where((a.round(2) == 0) & (a != 0), 0.05, a.round(2))
-                 for n, a in arrays.items()}  # fmt: skip
+        # A gradient of exactly 0 would distinguish a missing epsilon from a tiny one.
+        drawn = {
+            n: np.where((a.round(2) == 0) & (a != 0), 0.05, a.round(2)) for n, a in arrays.items()
+        }
         rounded_arrays = {n: a.astype(np.float32) for n, a in drawn.items()}
-        return [Call("optimizer", self.target, options, [rounded_arrays])]
+        return [ExerciseCall("optimizer", self.target, options, [rounded_arrays])]
 
-    def expected(self, call: Call, flags: Flags = RIGHT) -> list[Arrays]:
+    def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
+        """Compute the parameters after every update in float64, with the mistakes ``flags``."""
         return [trajectory(self.target, call.options, call.arrays[0], flags)]
 
-    def tolerance(self, call: Call, flags: Flags = RIGHT) -> list[Arrays]:
+    def tolerance(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
+        """Return one number for all arrays: the float32 rule's own largest error times `MARGIN`,
+        plus `PLACES` units in the last place of the largest number."""
         exact = trajectory(self.target, call.options, call.arrays[0], flags)
         single = trajectory(self.target, call.options, call.arrays[0], flags, np.float32)
         with np.errstate(all="ignore"):
             off = [np.abs(single[key] - exact[key]) for key in exact]
-            largest = max((finite_most(a) for a in exact.values()), default=0.0)
-        most = MARGIN * max(map(finite_most, off)) + PLACES * np.spacing(np.float32(largest))
+            largest = max((max_finite(a) for a in exact.values()), default=0.0)
+        most = MARGIN * max(map(max_finite, off)) + PLACES * np.spacing(np.float32(largest))
         return [dict.fromkeys(exact, np.asarray(most))]
 
-    def rules_out(self, call: Call, answer: Answer, flags: Flags) -> bool:
-        """Whether the first update is already another one."""
+    def rules_out(self, call: ExerciseCall, answer: Answer, flags: Flags) -> bool:
+        """Return whether the answer differs by more than rounding (`COARSE`) from the rule with
+        these mistakes in the first update already."""
         options = {**call.options, "steps": 1}
         for key, expected in trajectory(self.target, options, call.arrays[0], flags).items():
             found = answer.arrays[0].get(key)
@@ -159,7 +232,9 @@ class Steps(Requirement):
                 return True
         return False
 
-    def inputs(self, call: Call, difference: Difference) -> dict[str, Any]:
+    def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
+        """Return the hyperparameters, the parameter's element before the wrong update, and its
+        gradients so far; empty if the difference has no element."""
         step, _, name = difference.key.partition("/")
         arrays, index = call.arrays[0], difference.index
         if index is None:
@@ -174,79 +249,137 @@ class Steps(Requirement):
         return {**call.options["hyper"], **numbers}
 
 
-def finite_most(a: Any) -> float:
-    """The largest size of a finite number."""
+def max_finite(a: Any) -> float:
+    """Return the largest absolute value of the finite numbers; 0 if there are none."""
     sizes = np.abs(np.asarray(a, np.float64))
     return float(np.max(sizes, where=np.isfinite(sizes), initial=0.0))
 
 
-def of(backend: str) -> list[Requirement]:
-    """The requirements of one framework's file, in the order in which they are worked on."""
+def optimizer_requirements(backend: str) -> list[Requirement]:
+    """Return the requirements of one framework's file, in the order in which a student works on
+    them."""
     torch = backend == "torch"
-    m, md = sgd(momentum=True), sgd(momentum=True, decay=True)
-    every = sgd(momentum=True, decay=True, nesterov=True)
-    # MindSpore looks the rate up by the number of the update; there are as many as updates.
+    m, md = make_sgd_draw(momentum=True), make_sgd_draw(momentum=True, decay=True)
+    every = make_sgd_draw(momentum=True, decay=True, nesterov=True)
+    # MindSpore looks up the rate by the update's number, so there is one rate per update.
     ahead = () if torch else (("Gather.*input_indices", "counter_ahead"),)
     found: list[Requirement] = [
-        Steps("gd.update", "GD", gd, (*COMMON, "accumulated")),
-        Steps("gd.rates", "GD", gd, ("initial_lr",), rates=True, errors=ahead),
-        Steps("sgd.plain", "SGD", sgd(), COMMON),
-        Steps("sgd.momentum", "SGD", m, (*COMMON, *MOMENTUM), rewritten=True),
-        Steps("sgd.decay", "SGD", sgd(decay=True), OF_SGD_DECAY),
-        Steps("sgd.nesterov", "SGD", sgd(momentum=True, nesterov=True), (*MOMENTUM, *NESTEROV),
-              rewritten=True),
-        Steps("sgd.all", "SGD", every, (*MOMENTUM, *NESTEROV, "nesterov_undecayed", *OF_SGD_DECAY)),
-        Steps("sgd.rates", "SGD", md, ("initial_lr", "lr_in_buffer"), rates=True, errors=ahead),
-        Steps("adam.biased", "Adam", adam(corrected=False),
-              (*COMMON, *MOMENTS, "always_corrected", "always_corrected#2")),
-        Steps("adam.update", "Adam", adam(), (*COMMON, *MOMENTS, *CORRECTION)),
-        Steps("adam.decay", "Adam", adam(decay=True),
-              (*DECAY, "always_decoupled", "second_undecayed")),
-        Steps("adam.decoupled", "Adam", adam(decay=True, decoupled=True),
-              ("decay_ignored", "always_coupled", "decoupled_no_lr", "decoupled_late",
-               "decoupled_twice", "decoupled_twice#2")),
-        Steps("adam.rates", "Adam", adam(decay=True), ("initial_lr",), rates=True,
-              errors=ahead),
-        Steps("sgd.zero", "SGD", md, ("zero_as_missing",), zero=True),
-        Steps("adam.zero", "Adam", adam(decay=True), ("zero_as_missing",), zero=True),
-    ]  # fmt: skip
-    if torch:
-        grouped: Sequence[tuple[str, Any, Sequence[str]]] = (
-            ("GD", gd, ()),
-            ("SGD", md, ()),
-            ("Adam", adam(decay=True), ("step_global", "step_per_parameter")),
-        )
-        for target, hyper, more in grouped:
-            low = target.lower()
-            found += [
-                Steps(
-                    f"{low}.groups",
-                    target,
-                    hyper,
-                    ("first_group", "first_group_alone"),
-                    groups=True,
-                    errors=(("shape|size of tensor", "shared_state"),),
-                ),
-                Steps(
-                    f"{low}.missing",
-                    target,
-                    hyper,
-                    ("missing_as_zero", "missing_ends", *more),
-                    missing=True,
-                    errors=((r"Error: .*None", "missing_as_error"),),
-                ),
-            ]
-    else:
-        compiled: Sequence[tuple[str, Any, Sequence[str]]] = (
-            ("GD", gd, ()),
-            ("SGD", every, ("momentum_ignored",)),
-            ("Adam", adam(decay=True), ("compiled_constant", "never_corrected")),
-        )
-        for target, hyper, more in compiled:
-            # A Python number that counts in construct is one of 64 bits once it is compiled.
-            errors = (("Data type conversion", "compiled_constant"),) if target == "Adam" else ()
-            name = f"{target.lower()}.graph"
-            found.append(Steps(name, target, hyper, more, mode="graph", errors=errors,
-                               otherwise="compiled_apart"))  # fmt: skip
+        OptimizerRequirement("gd.update", "GD", draw_gd, (*COMMON, "accumulated")),
+        OptimizerRequirement("gd.rates", "GD", draw_gd, ("initial_lr",), rates=True, errors=ahead),
+        OptimizerRequirement("sgd.plain", "SGD", make_sgd_draw(), COMMON),
+        OptimizerRequirement("sgd.momentum", "SGD", m, (*COMMON, *MOMENTUM), rewritten=True),
+        OptimizerRequirement("sgd.decay", "SGD", make_sgd_draw(decay=True), SGD_DECAY),
+        OptimizerRequirement(
+            "sgd.nesterov",
+            "SGD",
+            make_sgd_draw(momentum=True, nesterov=True),
+            (*MOMENTUM, *NESTEROV),
+            rewritten=True,
+        ),
+        OptimizerRequirement(
+            "sgd.all", "SGD", every, (*MOMENTUM, *NESTEROV, "nesterov_undecayed", *SGD_DECAY)
+        ),
+        OptimizerRequirement(
+            "sgd.rates", "SGD", md, ("initial_lr", "lr_in_buffer"), rates=True, errors=ahead
+        ),
+        OptimizerRequirement(
+            "adam.biased",
+            "Adam",
+            make_adam_draw(corrected=False),
+            (*COMMON, *MOMENTS, "always_corrected", "always_corrected#2"),
+        ),
+        OptimizerRequirement(
+            "adam.update", "Adam", make_adam_draw(), (*COMMON, *MOMENTS, *CORRECTION)
+        ),
+        OptimizerRequirement(
+            "adam.decay",
+            "Adam",
+            make_adam_draw(decay=True),
+            (*DECAY, "always_decoupled", "second_undecayed"),
+        ),
+        OptimizerRequirement(
+            "adam.decoupled",
+            "Adam",
+            make_adam_draw(decay=True, decoupled=True),
+            (
+                "decay_ignored",
+                "always_coupled",
+                "decoupled_no_lr",
+                "decoupled_late",
+                "decoupled_twice",
+                "decoupled_twice#2",
+            ),
+        ),
+        OptimizerRequirement(
+            "adam.rates",
+            "Adam",
+            make_adam_draw(decay=True),
+            ("initial_lr",),
+            rates=True,
+            errors=ahead,
+        ),
+        OptimizerRequirement("sgd.zero", "SGD", md, ("zero_as_missing",), zero=True),
+        OptimizerRequirement(
+            "adam.zero", "Adam", make_adam_draw(decay=True), ("zero_as_missing",), zero=True
+        ),
+    ]
+    found += _group_requirements() if torch else _graph_requirements()
     order = ["GD", "SGD", "Adam"]
     return sorted(found, key=lambda requirement: order.index(requirement.target))
+
+
+def _group_requirements() -> list[Requirement]:
+    """Return the requirements on parameter groups and missing gradients, which PyTorch has."""
+    found: list[Requirement] = []
+    grouped: Sequence[tuple[str, Any, Sequence[str]]] = (
+        ("GD", draw_gd, ()),
+        ("SGD", make_sgd_draw(momentum=True, decay=True), ()),
+        ("Adam", make_adam_draw(decay=True), ("step_global", "step_per_parameter")),
+    )
+    for target, hyper, more in grouped:
+        low = target.lower()
+        found += [
+            OptimizerRequirement(
+                f"{low}.groups",
+                target,
+                hyper,
+                ("first_group", "first_group_alone"),
+                groups=True,
+                errors=(("shape|size of tensor", "shared_state"),),
+            ),
+            OptimizerRequirement(
+                f"{low}.missing",
+                target,
+                hyper,
+                ("missing_as_zero", "missing_ends", *more),
+                missing=True,
+                errors=((r"Error: .*None", "missing_as_error"),),
+            ),
+        ]
+    return found
+
+
+def _graph_requirements() -> list[Requirement]:
+    """Return the requirements on optimizers that MindSpore compiles as graphs."""
+    found: list[Requirement] = []
+    compiled: Sequence[tuple[str, Any, Sequence[str]]] = (
+        ("GD", draw_gd, ()),
+        ("SGD", make_sgd_draw(momentum=True, decay=True, nesterov=True), ("momentum_ignored",)),
+        ("Adam", make_adam_draw(decay=True), ("compiled_constant", "never_corrected")),
+    )
+    for target, hyper, more in compiled:
+        # A Python number that counts in construct has 64 bits once it is compiled.
+        errors = (("Data type conversion", "compiled_constant"),) if target == "Adam" else ()
+        name = f"{target.lower()}.graph"
+        found.append(
+            OptimizerRequirement(
+                name,
+                target,
+                hyper,
+                more,
+                mode="graph",
+                errors=errors,
+                otherwise="compiled_apart",
+            )
+        )
+    return found

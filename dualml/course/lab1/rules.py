@@ -1,9 +1,9 @@
-"""GD, SGD and Adam with the typical mistakes as options: `dualml.optim`, altered.
+"""GD, SGD and Adam with typical mistakes as options: mutations of `dualml.algorithms.optim`.
 
-A rule is a function of one parameter ``p``, its gradient ``g``, its state ``s`` (changed in
-place), its number of updates ``t`` (from 1), the hyperparameters ``h`` and the mistakes ``f``; it
-returns the new parameter. Without mistakes it is the rule of `dualml.optim`, which the tests see
-to. Every number is of the type of ``p``: what float32 does to a rule is how its tolerance is found.
+A rule is a function of one parameter ``p``, its gradient ``g``, its state ``s`` (changed in place),
+its number of updates ``t`` (from 1), the hyperparameters ``h`` and the mistakes ``f``; it returns
+the new parameter. Without mistakes it equals the rule of `dualml.algorithms.optim`, as the tests
+check. Every number has the dtype of ``p``: tolerances are derived from the effect of float32.
 """
 
 from __future__ import annotations
@@ -20,18 +20,21 @@ Rule = Callable[[Any, Any, State, int, Mapping[str, Any], Flags], Any]
 
 
 def gd(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Any:
+    """Return parameter ``p`` after gradient descent by gradient ``g``, with hyperparameters ``h``
+    and the mistakes ``f``; ``s`` is the state, changed in place."""
     if "accumulated" in f:
         s["sum"] = g = g + s.get("sum", 0)
-    return p - way(h["lr"], f) * g
+    return p - signed_step_size(h["lr"], f) * g
 
 
-def way(lr: Any, f: Flags) -> Any:
-    """How far and in which direction a step goes."""
+def signed_step_size(lr: Any, f: Flags) -> Any:
+    """Return the factor of the step, the learning rate ``lr``, as these mistakes change it: 1
+    without the rate, negative with the wrong sign."""
     return (-1 if "sign" in f else 1) * (1 if "no_lr" in f else lr)
 
 
-def coupled(p: Any, g: Any, decay: Any, f: Flags) -> Any:
-    """The gradient with the decay in it."""
+def add_weight_decay(p: Any, g: Any, decay: Any, f: Flags) -> Any:
+    """Return the gradient ``g`` plus ``decay`` · ``p``, as the mistakes ``f`` change it."""
     if "decay_ignored" in f:
         return g
     if "decay_sign" in f:
@@ -44,6 +47,8 @@ def coupled(p: Any, g: Any, decay: Any, f: Flags) -> Any:
 
 
 def sgd(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Any:
+    """Return parameter ``p`` after update ``t`` (from 1) of SGD with momentum by gradient ``g``,
+    with hyperparameters ``h`` and the mistakes ``f``; ``s`` is the state, changed in place."""
     lr, mu, decay = h["lr"], h["momentum"], h["weight_decay"]
     raw = g
     if "decay_decoupled" in f:
@@ -53,7 +58,7 @@ def sgd(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Any
     elif "decay_no_lr" in f:
         p = p * (1 - decay)
     else:
-        g = coupled(p, g, decay, f)
+        g = add_weight_decay(p, g, decay, f)
     d = g
     if mu:
         start = p if "buffer_of_parameter" in f else g * 0
@@ -88,11 +93,13 @@ def sgd(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Any
                 s["b"] = d
         if "lr_in_buffer" in f:
             lr = 1
-    p = p - way(lr, f) * d
+    p = p - signed_step_size(lr, f) * d
     return p * (1 - h["lr"] * decay) if "decay_afterwards" in f else p
 
 
 def adam(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Any:
+    """Return parameter ``p`` after update ``t`` (from 1) of Adam by gradient ``g``, with
+    hyperparameters ``h`` and the mistakes ``f``; ``s`` is the state, changed in place."""
     lr, eps, decay, kind = h["lr"], h["eps"], h["weight_decay"], type(h["lr"])
     b1, b2 = h["betas"][::-1] if "betas_swapped" in f else h["betas"]
     if "betas_fixed" in f:
@@ -108,11 +115,11 @@ def adam(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> An
     if decoupled and not late and "decay_ignored" not in f:
         p = p * (1 - (decay if "decoupled_no_lr" in f else lr * decay))
     if not decoupled or "decoupled_twice" in f:
-        g = coupled(p, g, decay, f)
+        g = add_weight_decay(p, g, decay, f)
     elif "decoupled_twice#2" in f:
-        g = coupled(before, g, decay, f)
+        g = add_weight_decay(before, g, decay, f)
     old_m, old_v = s.get("m", g * 0), s.get("v", g * 0)
-    m = moment(old_m, g, b1, f, "first")
+    m = update_moment(old_m, g, b1, f, "first")
     power = {
         "second_undecayed": raw * raw,
         "v_not_squared": g,
@@ -122,7 +129,7 @@ def adam(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> An
     square = next((v for flag, v in power.items() if flag in f), g * g)
     if "moments_shared" in f:
         old_v = m
-    v = moment(old_v, square, b2, f, "second")
+    v = update_moment(old_v, square, b2, f, "second")
     if "moments_shared" in f:
         m = v
     if "v_maximum" in f:
@@ -172,14 +179,15 @@ def adam(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> An
         d = g / (np.sqrt(v_hat) + eps)
     else:
         d = m_hat / (np.sqrt(v_hat) + eps)
-    p = p - way(lr, f) * d
+    p = p - signed_step_size(lr, f) * d
     if late:
         p = p * (1 - lr * decay)
     return p
 
 
-def moment(old: Any, new: Any, beta: Any, f: Flags, which: str) -> Any:
-    """A running average."""
+def update_moment(old: Any, new: Any, beta: Any, f: Flags, which: str) -> Any:
+    """Return beta · ``old`` + (1 − beta) · ``new``, as the mistakes ``f`` change it; ``which``
+    moment is ``first`` or ``second``."""
     forgotten = {"first": "moments_forgotten#2", "second": "moments_forgotten#3"}
     if "moments_forgotten" in f or forgotten[which] in f:
         old = old * 0
@@ -202,17 +210,18 @@ def trajectory(
     flags: Flags = RIGHT,
     number: type[np.floating[Any]] = np.float64,
 ) -> dict[str, Array]:
-    """``3/w``: parameter w after update 3; of updates that never come about, nothing.
+    """Compute ``3/w``, parameter w after update 3, for all parameters and updates; a parameter that
+    an update leaves out keeps its value.
 
     Args:
-        options: ``hyper``; ``steps``; ``groups``, name → hyperparameters of its own; ``rates``,
-            the step size of each update.
+        options: ``hyper``; ``steps``; ``groups``, parameter → its own hyperparameters; ``rates``,
+            the learning rate of each update.
         arrays: ``p/w`` parameters, ``g/3/w`` gradients; a parameter may have none.
-        number: the type that is computed in.
+        number: dtype of the computation.
     """
     rule = RULES[target]
     now = {key[2:]: a.astype(number) for key, a in arrays.items() if key.startswith("p/")}
-    # Of state that is shared by mistake, parameters of one shape have the same.
+    # With state shared by mistake, parameters of one shape have the same state.
     owner = {n: str(a.shape) if "shared_state" in flags else n for n, a in now.items()}
     states: dict[str, State] = {key: {} for key in owner.values()}
     counts, calls, out = dict.fromkeys(states, 0), 0, dict[str, Array]()
@@ -225,7 +234,7 @@ def trajectory(
             g = arrays.get(f"g/{step}/{name}")
             if g is not None and "zero_as_missing" in flags and not np.any(g):
                 g = None
-            # The parameters of a group of its own are the only ones in it.
+            # A group's own parameters are the only ones in it.
             alone = name in groups
             ended = ended or (g is None and not alone and "missing_ends" in flags)
             last = alone or name == [*there, *(n for n in there if n not in groups)][-1]
@@ -245,7 +254,9 @@ def trajectory(
             counts[owner[name]] += 1
             calls += 1
             own = groups.get(name, {})
-            h = typed({**options["hyper"], **({} if "first_group" in flags else own)}, number)
+            h = cast_hyperparameters(
+                {**options["hyper"], **({} if "first_group" in flags else own)}, number
+            )
             if "rates" in options and "initial_lr" not in flags:
                 h["lr"] = number(options["rates"][step - 1])
             if "decay_exempt" in flags and ("beta" in name or "gamma" in name):
@@ -260,12 +271,14 @@ def trajectory(
     return out
 
 
-def typed(h: Mapping[str, Any], number: type[np.floating[Any]]) -> dict[str, Any]:
-    """Hyperparameters, numbers in this type."""
+def cast_hyperparameters(h: Mapping[str, Any], number: type[np.floating[Any]]) -> dict[str, Any]:
+    """Return a copy of the hyperparameters with numbers of this dtype; lists become tuples,
+    booleans stay."""
 
-    def one(value: Any) -> Any:
+    def cast_value(value: Any) -> Any:
+        """Convert one value; leave booleans unchanged."""
         if isinstance(value, list | tuple):
             return tuple(number(v) for v in value)
         return value if isinstance(value, bool) else number(value)
 
-    return {name: one(value) for name, value in h.items()}
+    return {name: cast_value(value) for name, value in h.items()}

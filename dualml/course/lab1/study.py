@@ -1,4 +1,5 @@
-"""Curves of a student's optimizers, both frameworks in one figure, with the rule."""
+"""Study of Lab 1: curves of a student's optimizers, both frameworks in one figure, with the
+rule."""
 
 from __future__ import annotations
 
@@ -6,67 +7,86 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dualml.course.exercise import Array, Call, File
-from dualml.course.lab1.curves import UPDATES, calls, losses, seen, tolerance
+from dualml.common.words import Messages
+from dualml.course.exercise import Array, ExerciseCall, ExerciseFile
+from dualml.course.lab1.curves import (
+    UPDATES,
+    loss_tolerance,
+    make_calls,
+    observed_losses,
+    reference_losses,
+)
 from dualml.course.study import Run, Study
 from dualml.report.blocks import Block, Cell, Cells, Column, Table, Tone
-from dualml.report.figure import Axis, Figure, Key, Line, Owner, Panel
-from dualml.words import Words
+from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Panel, SeriesId
 
 COLOURS = {"GD": "blue", "SGD": "vermilion", "Adam": "green"}
 STROKES = {"torch": "wide", "mindspore": "dashes"}
-#: Updates whose mean tells where a curve has come to.
-LAST = 10
+#: Number of updates at the end of a curve whose mean is its final loss.
+FINAL_UPDATES = 10
 
 
-def study(files: Sequence[File], run: Run, words: Words) -> Study:
-    asked, data = calls()
+def study(files: Sequence[ExerciseFile], run: Run, words: Messages) -> Study:
+    """Train by the student's optimizers; return figure, table and questions about those that
+    returned a loss for every update."""
+    asked, data = make_calls()
     curves: dict[tuple[str, str], Array] = {}
     for file in files:
         for call, answer in zip(asked, run(file, asked), strict=True):
             if answer.trouble is None and "losses" in answer.arrays[0]:
-                curve = seen(answer.arrays[0])
+                curve = observed_losses(answer.arrays[0])
                 if curve.shape == (UPDATES,):
                     curves[call.target, file.backend] = curve
-    rules = {call.target: losses(call) for call in asked}
+    rules = {call.target: reference_losses(call) for call in asked}
     blocks: list[Block] = [figure(curves, rules, data, words), table(asked, curves, rules, words)]
     return Study(blocks, questions(curves, words))
 
 
 def figure(
-    curves: Mapping[tuple[str, str], Array], rules: Mapping[str, Array], data: str, words: Words
+    curves: Mapping[tuple[str, str], Array], rules: Mapping[str, Array], data: str, words: Messages
 ) -> Figure:
+    """Make the figure of the losses by update: the student's by optimizer and backend, and the
+    rule's."""
     updates = np.arange(1, UPDATES + 1, dtype=np.float64)
-    lines = [Line(updates, rule, Owner(arm=target, series="rule"))
-             for target, rule in rules.items()]  # fmt: skip
-    lines += [Line(updates, curve, Owner(arm=target, backend=backend))
-              for (target, backend), curve in curves.items()]  # fmt: skip
-    keys = [Key("arm", target, color=COLOURS[target]) for target in rules]
-    keys += [Key("backend", b, stroke=s) for b, s in STROKES.items()
-             if any(backend == b for _, backend in curves)]  # fmt: skip
-    keys.append(Key("series", "rule", label=words("study.rule"), stroke="hair"))
+    lines = [
+        LineMark(updates, rule, SeriesId(arm=target, series="rule"))
+        for target, rule in rules.items()
+    ]
+    lines += [
+        LineMark(updates, curve, SeriesId(arm=target, backend=backend))
+        for (target, backend), curve in curves.items()
+    ]
+    keys = [LegendEntry("arm", target, color=COLOURS[target]) for target in rules]
+    keys += [
+        LegendEntry("backend", b, stroke=s)
+        for b, s in STROKES.items()
+        if any(backend == b for _, backend in curves)
+    ]
+    keys.append(LegendEntry("series", "rule", label=words("study.rule"), stroke="hair"))
     x, y = Axis(words("study.update")), Axis(words("study.loss"), scale="auto")
     caption = words("study.lab1.caption", data=data)
     return Figure("curves", caption, caption, [Panel(lines, x, y, height=330)], keys)
 
 
 def table(
-    asked: Sequence[Call],
+    asked: Sequence[ExerciseCall],
     curves: Mapping[tuple[str, str], Array],
     rules: Mapping[str, Array],
-    words: Words,
+    words: Messages,
 ) -> Table:
+    """Make the table of each optimizer's and backend's final loss, distance from the rule (the
+    largest relative to the allowed one), that allowed one and verdict."""
     heads = [
         Column("optimizer", words("study.optimizer"), show="code"),
         Column("framework", words("study.framework")),
-        Column("last", words("study.lab1.last", n=LAST), show="number"),
+        Column("last", words("study.lab1.last", n=FINAL_UPDATES), show="number"),
         Column("away", words("study.away"), show="number"),
         Column("allowed", words("study.allowed"), show="number"),
         Column("verdict", words("study.verdict")),
     ]
     rows: list[Cells] = []
     for call in asked:
-        allowed = tolerance(call, rules[call.target])
+        allowed = loss_tolerance(call, rules[call.target])
         for (target, backend), curve in curves.items():
             if target != call.target:
                 continue
@@ -75,26 +95,37 @@ def table(
             equal = bool(off[worst] <= allowed[worst])
             tone: Tone = "good" if equal else "bad"
             verdict = words("verdict.equal" if equal else "verdict.different")
-            rows.append([target, backend, f"{curve[-LAST:].mean():.4f}", f"{off[worst]:.1e}",
-                         f"{allowed[worst]:.1e}", Cell(verdict, tone)])  # fmt: skip
+            rows.append(
+                [
+                    target,
+                    backend,
+                    f"{curve[-FINAL_UPDATES:].mean():.4f}",
+                    f"{off[worst]:.1e}",
+                    f"{allowed[worst]:.1e}",
+                    Cell(verdict, tone),
+                ]
+            )
     return Table("curves", words("study.lab1.table"), heads, rows)
 
 
-def questions(curves: Mapping[tuple[str, str], Array], words: Words) -> list[str]:
-    """What a student should explain, with the student's own numbers."""
+def questions(curves: Mapping[tuple[str, str], Array], words: Messages) -> list[str]:
+    """Return the questions to the student, with the student's own numbers: about the optimizers, in
+    the first framework with two to compare, and about the frameworks' distance."""
     asked = []
     for backend in ("torch", "mindspore"):
         own = {target: c for (target, b), c in curves.items() if b == backend}
         if {"SGD", "Adam"} <= own.keys():
-            goal = float(own["SGD"][-LAST:].mean())
+            goal = float(own["SGD"][-FINAL_UPDATES:].mean())
             first = next((n for n, v in enumerate(own["Adam"], 1) if v <= goal), None)
             if first is not None:
-                asked.append(words("study.lab1.sooner", backend=backend, n=first, loss=goal,
-                                   of=UPDATES))  # fmt: skip
+                asked.append(
+                    words("study.lab1.sooner", backend=backend, n=first, loss=goal, of=UPDATES)
+                )
         if {"GD", "SGD"} <= own.keys():
             rough = {t: float(np.abs(np.diff(own[t])).mean()) for t in ("GD", "SGD")}
-            asked.append(words("study.lab1.rough", backend=backend, gd=rough["GD"],
-                               sgd=rough["SGD"]))  # fmt: skip
+            asked.append(
+                words("study.lab1.rough", backend=backend, gd=rough["GD"], sgd=rough["SGD"])
+            )
         if asked:
             break
     for target in ("GD", "SGD", "Adam"):

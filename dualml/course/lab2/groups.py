@@ -1,4 +1,4 @@
-"""What has to come of a group of ranks, and of agents for remote calls, that a student starts."""
+"""Requirements on process groups and RPC agents that a student starts."""
 
 from __future__ import annotations
 
@@ -7,28 +7,30 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dualml.course.exercise import RIGHT, Arrays, Call, Flags, Requirement
+from dualml.course.exercise import RIGHT, Arrays, ExerciseCall, Flags, Requirement
 
-#: How a start that went wrong ends; the numbers are in the message.
+#: Errors of a wrong start, by message, and the mistake.
 STARTS = (
     (r"is started for \d+ ranks", "group_world_size"),
     (r"calls itself rank", "group_same_rank"),
     (r"(MASTER_ADDR|MASTER_PORT|MS_\w+) expected, but not set", "group_no_address"),
 )
-BEFORE_GROUP = (r"(?i)process group has not been init|Communication has not been init",
-                "group_before_start")  # fmt: skip
+BEFORE_GROUP = (
+    r"(?i)process group has not been init|Communication has not been init",
+    "group_before_start",
+)
 BEFORE_RPC = (r"(?i)rpc.* not.* init|init_rpc", "rpc_before_start")
 
 
 @dataclass
-class Started(Requirement):
-    """A group that is started, worked in, and ended.
+class GroupStartRequirement(Requirement):
+    """Requirement on a group that is started, used, and ended.
 
     Attributes:
-        sizes: numbers of ranks that it is tried with.
-        kind: how it is called: ``group``, on ranks that reach one another; ``cluster``, on ranks
-            that find no scheduler, with a stand-in for it.
-        remote: whether the work is a call to the next rank, not a sum over all.
+        sizes: numbers of ranks to try.
+        kind: kind of the call: ``group``, on ranks that reach one another; ``cluster``, on ranks
+            without a scheduler, with a stand-in for it.
+        remote: whether the work is a remote call to the next rank instead of a sum over all ranks.
     """
 
     name: str
@@ -40,36 +42,50 @@ class Started(Requirement):
     remote: bool = False
     points: float = 1.0
 
-    def calls(self, draw: np.random.Generator) -> list[Call]:
+    def calls(self, draw: np.random.Generator) -> list[ExerciseCall]:
+        """Make a call for each number of ranks in ``sizes``, with a random integer on every
+        rank."""
         return [
-            Call(self.kind, self.target, {"comm": True, "hyper": {}}, [
-                {"value": np.asarray(float(draw.integers(1, 50)))} for _ in range(size)
-            ])
+            ExerciseCall(
+                self.kind,
+                self.target,
+                {"comm": True, "hyper": {}},
+                [{"value": np.asarray(float(draw.integers(1, 50)))} for _ in range(size)],
+            )
             for size in self.sizes
-        ]  # fmt: skip
+        ]
 
-    def expected(self, call: Call, flags: Flags = RIGHT) -> list[Arrays]:
+    def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
+        """Return for each rank ``sum``, the sum of all ranks' values (its own value + 1 if
+        ``remote``), and ``left``, 1 if the group is left open, with the mistakes ``flags``."""
         values = [float(own["value"]) for own in call.arrays]
         left = 1.0 if flags & {"group_left", "rpc_left"} else 0.0
 
-        def found(value: float) -> float:
+        def expected_sum(value: float) -> float:
+            """Return a rank's result."""
             if "group_unreturned" in flags:
                 return -1.0
             return value + 1.0 if self.remote else sum(values)
 
-        return [{"sum": np.asarray(found(v)), "left": np.asarray(left)} for v in values]
+        return [{"sum": np.asarray(expected_sum(v)), "left": np.asarray(left)} for v in values]
 
-    def tolerance(self, call: Call, flags: Flags = RIGHT) -> list[Arrays]:
+    def tolerance(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
+        """Return a tolerance of 1e-3 for both numbers of every rank."""
         return [dict.fromkeys(("sum", "left"), np.asarray(1e-3)) for _ in call.arrays]
 
 
-def of_groups(rpc: bool) -> list[Requirement]:
-    """The requirements; those about remote calls where the framework has them."""
+def group_requirements(rpc: bool) -> list[Requirement]:
+    """Return the requirements, including those on remote calls if the framework has them."""
     flags = ("group_left", "group_unreturned")
     kind = "group" if rpc else "cluster"
-    group = Started("group.sum", "run_group", (2, 3), flags, (*STARTS, BEFORE_GROUP), kind)
+    group = GroupStartRequirement(
+        "group.sum", "run_group", (2, 3), flags, (*STARTS, BEFORE_GROUP), kind
+    )
     if not rpc:
         return [group]
     flags = ("rpc_left", "group_unreturned")
     errors = (*STARTS, BEFORE_RPC)
-    return [group, Started("agents.call", "run_rpc", (3,), flags, errors, remote=True)]
+    return [
+        group,
+        GroupStartRequirement("agents.call", "run_rpc", (3,), flags, errors, remote=True),
+    ]

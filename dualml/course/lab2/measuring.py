@@ -1,4 +1,4 @@
-"""What a measurement of an all-reduce has to give, on a communicator whose times are known."""
+"""Requirements on the measurement of an all-reduce, on a communicator whose times are known."""
 
 from __future__ import annotations
 
@@ -13,29 +13,30 @@ from dualml.course.exercise import (
     Answer,
     Array,
     Arrays,
-    Call,
     Difference,
+    ExerciseCall,
     Flags,
     Requirement,
 )
 from dualml.course.judge import WIDER
-from dualml.course.lab2.rules import seconds
+from dualml.course.lab2.rules import all_reduce_seconds
 
 SIZES = (200_000, 1_600_000)
-#: A measurement may be so far off: a share of the time, and seconds in which a busy machine wakes a
-#: sleeping process. What the mistakes add is several times as much.
+#: Tolerance of a measurement: a fraction of the time, and seconds in which a busy machine wakes a
+#: sleeping process. The mistakes add several times as much.
 SHARE, WAKING_S = 0.25, 0.006
 FIRST_S, DISTURBED_S, LATE_S = 0.2, 0.12, 0.06
-#: How it ends where a method of the communicator is called that the exercise does not have.
-OTHER = ("AttributeError: comm has no .* in this exercise", "other_collective")
+#: Pattern of the error if a solution calls a collective that the exercise does not have, and the
+#: mistake that it shows.
+WRONG_COLLECTIVE = ("AttributeError: comm has no .* in this exercise", "other_collective")
 
 
 @dataclass
-class Measured(Requirement):
-    """Seconds of each size on two ranks.
+class TimingRequirement(Requirement):
+    """Requirement on the measured seconds of each size, on two ranks.
 
     Attributes:
-        late: seconds that the other rank comes too late.
+        late: seconds by which the other rank is late.
     """
 
     name: str
@@ -44,11 +45,13 @@ class Measured(Requirement):
     flags: Sequence[str] = ("measure_milliseconds", "measure_elements")
     points: float = 1.0
     follows: bool = True
-    #: Beside a busy program a right measurement can be disturbed: it is believed the third time.
+    #: A busy program may disturb a right measurement, so that it has three attempts.
     tries: int = 3
-    errors: Sequence[tuple[str, str]] = (("ranks disagree", "crossed"), OTHER)
+    errors: Sequence[tuple[str, str]] = (("ranks disagree", "crossed"), WRONG_COLLECTIVE)
 
-    def calls(self, draw: np.random.Generator) -> list[Call]:
+    def calls(self, draw: np.random.Generator) -> list[ExerciseCall]:
+        """Make one call on two ranks, with a random latency (s), a random time per byte (s), and
+        disturbances of fixed lengths."""
         options = {
             "comm": True,
             "alpha": float(draw.uniform(0.015, 0.022)),
@@ -59,40 +62,50 @@ class Measured(Requirement):
             "sizes": list(SIZES),
             "hyper": {},
         }
-        return [Call("measured", self.target, options, [{}, {}])]
+        return [ExerciseCall("measured", self.target, options, [{}, {}])]
 
-    def expected(self, call: Call, flags: Flags = RIGHT) -> list[Arrays]:
+    def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
+        """Return the seconds of an all-reduce of each size in `SIZES`, on both ranks; in ms, or for
+        four times the bytes, by the mistakes ``flags``."""
         size = 4 if "measure_elements" in flags else 1
         unit = 1000.0 if "measure_milliseconds" in flags else 1.0
-        times = np.array([unit * seconds(call.options, size * s) for s in SIZES])
+        times = np.array([unit * all_reduce_seconds(call.options, size * s) for s in SIZES])
         return [{"seconds": times}, {"seconds": times}]
 
-    def tolerance(self, call: Call, flags: Flags = RIGHT) -> list[Arrays]:
+    def tolerance(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
+        """Return `SHARE` of the expected times plus `WAKING_S`; for mistakes, of times divided by
+        `WIDER`."""
         times = self.expected(call, flags)[0]["seconds"]
         if flags:  # what a mistake explains may be `WIDER` times as far off
             times = times / WIDER
         waking = 0.0 if "measure_milliseconds" in flags else WAKING_S
         return [{"seconds": SHARE * times + waking} for _ in range(2)]
 
-    def problem(self, call: Call, answer: Answer) -> tuple[Difference, tuple[str, ...]] | None:
+    def problem(
+        self, call: ExerciseCall, answer: Answer
+    ) -> tuple[Difference, tuple[str, ...]] | None:
+        """Return the first wrong time, and the mistake that explains all times; None if they are
+        right."""
         found = super().problem(call, answer)
         if found is None or found[0].index is None:
             return found
         right = self.expected(call)[0]["seconds"]
-        return found[0], self.mistake(np.asarray(answer.arrays[0]["seconds"], np.float64), right)
+        return found[0], self.diagnose(np.asarray(answer.arrays[0]["seconds"], np.float64), right)
 
-    def mistake(self, seen: Array, right: Array) -> tuple[str, ...]:
-        """What the times that are too long have in common."""
+    def diagnose(self, seen: Array, right: Array) -> tuple[str, ...]:
+        """Return the typical mistake that explains measured times ``seen`` which are longer than
+        the ``right`` ones, in a tuple; empty if none does."""
         more, ratio = seen - right, seen / right
 
-        def about(extra: float, within: float) -> bool:
+        def is_near(extra: float, within: float) -> bool:
+            """Return whether all times are too long by about ``extra`` seconds."""
             return bool(np.all(np.abs(more - extra) < within))
 
-        if self.late and about(self.late, 0.02):
+        if self.late and is_near(self.late, 0.02):
             return ("measure_unsynchronised",)
-        if about(DISTURBED_S, 0.03):
+        if is_near(DISTURBED_S, 0.03):
             return ("measure_maximum",)
-        if about(FIRST_S, 0.04):
+        if is_near(FIRST_S, 0.04):
             return ("measure_first",)
         if np.all((more > 0.01) & (more < FIRST_S)) and np.ptp(more) < 0.03:
             return ("measure_mean",)
@@ -100,6 +113,7 @@ class Measured(Requirement):
             return ("measure_total",)
         return ()
 
-    def inputs(self, call: Call, difference: Difference) -> dict[str, Any]:
+    def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
+        """Return latency α, time per byte β, and the bytes of the size whose time is wrong."""
         o = call.options
         return {"α": o["alpha"], "β": o["beta"], "bytes": SIZES[(difference.index or (0,))[0]]}

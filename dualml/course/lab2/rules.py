@@ -1,4 +1,4 @@
-"""Sums over ranks with typical mistakes as options, all ranks at once, in NumPy."""
+"""Reductions over ranks with typical mistakes as options, for all ranks at once, in NumPy."""
 
 from __future__ import annotations
 
@@ -12,28 +12,34 @@ from dualml.course.exercise import RIGHT, Arrays, Flags
 Number = type[np.floating[Any]]
 
 
-def gradients(
+def average_gradients(
     ranks: Sequence[Arrays], flags: Flags = RIGHT, number: Number = np.float64
 ) -> list[dict[str, Any]]:
-    """The weighted mean of every tensor, as each rank has it."""
+    """Compute on each rank the mean of every tensor ``t/NAME``, as ``0``, ``1``, …, weighted by the
+    ranks' numbers of samples, with the mistakes ``flags``, in the dtype ``number``."""
     names = [key for key in ranks[0] if key[0] == "t"]
     counts = [number(a["samples"]) for a in ranks]
-    total = sum(counts)
     out: list[dict[str, Any]] = [{} for _ in ranks]
     for i, name in enumerate(names):
         own = [a[name].astype(number) for a in ranks]
-        weighted = [n * g for n, g in zip(counts, own, strict=True)]
         for r, made in enumerate(out):
-            made[str(i)] = combined(r, i, own, weighted, counts, total, flags, number)
+            made[str(i)] = combine_tensor(r, i, own, counts, flags)
     return out
 
 
-def combined(
-    rank: int, tensor: int, own: Sequence[Any], weighted: Sequence[Any], counts: Sequence[Any],
-    total: Any, f: Flags, number: Number,
-) -> Any:  # fmt: skip
-    """One tensor on one rank."""
-    n = number(len(own))
+def combine_tensor(
+    rank: int, tensor: int, own: Sequence[Any], counts: Sequence[Any], f: Flags
+) -> Any:
+    """Combine one tensor on one rank.
+
+    Args:
+        rank, tensor: numbers of the rank and of the tensor.
+        own: each rank's tensor.
+        counts: each rank's number of samples, in the type of the computation.
+        f: mistakes.
+    """
+    n, total = type(counts[0])(len(own)), sum(counts)
+    weighted = [c * g for c, g in zip(counts, own, strict=True)]
     if ("sum_root_only" in f and rank) or ("sum_first_tensor" in f and tensor):
         return own[rank]
     if "sum_wrong_root" in f:
@@ -60,10 +66,11 @@ def combined(
     return mean / n if "sum_divided_twice" in f else mean
 
 
-def parameters(
+def average_parameters(
     ranks: Sequence[Arrays], flags: Flags = RIGHT, number: Number = np.float64
 ) -> list[dict[str, Any]]:
-    """The mean of every parameter, as each rank has it."""
+    """Compute on each rank the unweighted mean of every tensor ``t/NAME``, as ``0``, ``1``, …, with
+    the mistakes ``flags``, in the dtype ``number``."""
     names = [key for key in ranks[0] if key[0] == "t"]
     n = number(len(ranks))
     out: list[dict[str, Any]] = [{} for _ in ranks]
@@ -83,10 +90,12 @@ def parameters(
     return out
 
 
-def ring(
+def ring_all_reduce(
     ranks: Sequence[Arrays], flags: Flags = RIGHT, number: Number = np.float64
 ) -> list[dict[str, Any]]:
-    """What a ring leaves on every rank, messages and elements that it sends."""
+    """Compute for each rank ``sum``, its result of a ring all-reduce, ``messages`` and
+    ``elements``, the numbers that it sends, and ``before``, its input; with the mistakes ``flags``,
+    in the dtype ``number``."""
     n, shape = len(ranks), ranks[0]["t"].shape
     flat = [a["t"].astype(number).reshape(-1) for a in ranks]
     even = flat[0].size // n * n
@@ -113,8 +122,13 @@ def ring(
     whole = "ring_everything" in flags or "ring_whole" in flags
     out = []
     for r in range(n):
-        total: Any = sum(flat) if whole else np.concatenate([*chunks[r], flat[r][even:]]
-                if "ring_remainder" in flags else chunks[r])  # fmt: skip
+        total: Any = (
+            sum(flat)
+            if whole
+            else np.concatenate(
+                [*chunks[r], flat[r][even:]] if "ring_remainder" in flags else chunks[r]
+            )
+        )
         total = total / number(n) if "ring_mean" in flags else total
         sent = (n - 1) * flat[r].size if whole else elements[r]
         messages = n - 1 if whole else first + second
@@ -129,6 +143,6 @@ def ring(
     return out
 
 
-def seconds(options: Mapping[str, Any], size: int) -> float:
-    """What one undisturbed all-reduce of so many bytes takes."""
+def all_reduce_seconds(options: Mapping[str, Any], size: int) -> float:
+    """Return the seconds of one undisturbed all-reduce of ``size`` bytes."""
     return float(options["alpha"] + options["beta"] * size)

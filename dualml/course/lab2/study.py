@@ -1,4 +1,5 @@
-"""What the student's `measure` finds on this machine, and the line α + βS through it."""
+"""Study of Lab 2: times that the student's `measure` finds on this machine, and a fitted line α +
+βS."""
 
 from __future__ import annotations
 
@@ -6,20 +7,22 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dualml.course.exercise import Array, Call, File
+from dualml.common.words import Messages
+from dualml.course.exercise import Array, ExerciseCall, ExerciseFile
 from dualml.course.study import Run, Study
 from dualml.report.blocks import Block, Cells, Column, Table
-from dualml.report.figure import Axis, Figure, Key, Line, Owner, Panel
-from dualml.words import Words
+from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Panel, SeriesId
 
 SIZES = tuple(4 * 4**n for n in range(1, 11))
 RANKS = 2
 COLOURS = {"torch": "blue", "mindspore": "vermilion"}
 
 
-def study(files: Sequence[File], run: Run, words: Words) -> Study:
+def study(files: Sequence[ExerciseFile], run: Run, words: Messages) -> Study:
+    """Let each of the student's files measure an all-reduce on `RANKS` ranks; return figure, table
+    and questions about the valid times, or an empty study."""
     options = {"comm": True, "hyper": {}, "sizes": list(SIZES), "unchecked": True}
-    call = Call("measured", "measure", options, [{} for _ in range(RANKS)])
+    call = ExerciseCall("measured", "measure", options, [{} for _ in range(RANKS)])
     times: dict[str, Array] = {}
     for file in files:
         (answer,) = run(file, [call])
@@ -29,13 +32,14 @@ def study(files: Sequence[File], run: Run, words: Words) -> Study:
                 times[file.backend] = seen
     if not times:
         return Study()
-    fits = {backend: fit(seen) for backend, seen in times.items()}
+    fits = {backend: fit_alpha_beta(seen) for backend, seen in times.items()}
     blocks: list[Block] = [figure(times, fits, words), table(times, fits, words)]
     return Study(blocks, questions(times, fits, words))
 
 
-def fit(seen: Array) -> tuple[float, float]:
-    """α and β of T = α + βS with the least squares of relative errors; neither below 0."""
+def fit_alpha_beta(seen: Array) -> tuple[float, float]:
+    """Fit α (s) and β (s per byte) of T = α + βS to the seconds ``seen`` of all `SIZES`, by least
+    squares of relative errors, neither below 0."""
     from scipy.optimize import nnls
 
     sizes = np.array(SIZES, np.float64)
@@ -44,24 +48,27 @@ def fit(seen: Array) -> tuple[float, float]:
 
 
 def figure(
-    times: Mapping[str, Array], fits: Mapping[str, tuple[float, float]], words: Words
+    times: Mapping[str, Array], fits: Mapping[str, tuple[float, float]], words: Messages
 ) -> Figure:
+    """Make the figure of the measured times in ms over the bytes, with the fitted lines."""
     sizes = np.array(SIZES, np.float64)
     lines = []
     for backend, seen in times.items():
         alpha, beta = fits[backend]
-        owner = Owner(backend=backend)
-        lines.append(Line(sizes, 1e3 * seen, owner, joined=False, marker="circle"))
-        lines.append(Line(sizes, 1e3 * (alpha + beta * sizes), owner, weight="thin"))
-    keys = [Key("backend", backend, color=COLOURS[backend]) for backend in times]
+        owner = SeriesId(backend=backend)
+        lines.append(LineMark(sizes, 1e3 * seen, owner, joined=False, marker="circle"))
+        lines.append(LineMark(sizes, 1e3 * (alpha + beta * sizes), owner, weight="thin"))
+    keys = [LegendEntry("backend", backend, color=COLOURS[backend]) for backend in times]
     x, y = Axis(words("study.lab2.size"), scale="log"), Axis(words("study.lab2.ms"), scale="log")
     caption = words("study.lab2.caption", n=RANKS)
     return Figure("measured", caption, caption, [Panel(lines, x, y, height=300)], keys)
 
 
 def table(
-    times: Mapping[str, Array], fits: Mapping[str, tuple[float, float]], words: Words
+    times: Mapping[str, Array], fits: Mapping[str, tuple[float, float]], words: Messages
 ) -> Table:
+    """Make the table of each backend's times (ms) for the smallest and the largest size, and its
+    fitted α (µs) and 1/β (GB/s)."""
     heads = [
         Column("framework", words("study.framework")),
         Column("small", words("study.lab2.of", size=f"{SIZES[0]} B"), show="number"),
@@ -73,14 +80,16 @@ def table(
     for backend, seen in times.items():
         alpha, beta = fits[backend]
         speed = "" if beta == 0 else f"{1e-9 / beta:.3g}"
-        rows.append([backend, f"{1e3 * seen[0]:.3g}", f"{1e3 * seen[-1]:.3g}",
-                     f"{1e6 * alpha:,.0f}", speed])  # fmt: skip
+        rows.append(
+            [backend, f"{1e3 * seen[0]:.3g}", f"{1e3 * seen[-1]:.3g}", f"{1e6 * alpha:,.0f}", speed]
+        )
     return Table("measured", words("study.lab2.table"), heads, rows)
 
 
 def questions(
-    times: Mapping[str, Array], fits: Mapping[str, tuple[float, float]], words: Words
+    times: Mapping[str, Array], fits: Mapping[str, tuple[float, float]], words: Messages
 ) -> list[str]:
+    """Return the questions to the student, with the student's own numbers."""
     asked = []
     for backend in times:
         alpha, beta = fits[backend]

@@ -1,19 +1,34 @@
-"""Lab 3: which samples each rank trains on, and data parallel training."""
+"""Lab 3: partitioning the samples over ranks, and data parallel training."""
 
-from dualml.course.exercise import File, Lab
-from dualml.course.lab3.dealt import of_functions
-from dualml.course.lab3.samplers import of_sampler
-from dualml.course.lab3.skew import of_skew
-from dualml.course.lab3.training import of_training
+from dualml.course.exercise import ExerciseFile, Lab
+from dualml.course.lab3.partitioning import function_requirements
+from dualml.course.lab3.samplers import sampler_requirements
+from dualml.course.lab3.skew import skew_requirements
+from dualml.course.lab3.training import training_requirements
 
 LAB = Lab(
     "lab3",
     (
-        File("partition.py", "", "dualml.course.solutions:partition.py",
-             [*of_functions(), *of_skew()]),
-        File("sampler_torch.py", "torch", "dualml_torch.course:sampler_torch.py", of_sampler()),
-        File("sampler_ms.py", "mindspore", "dualml_ms.course:sampler_ms.py", of_sampler()),
-        File("train_torch.py", "torch", "dualml_torch.course:train_torch.py", of_training()),
-        File("train_ms.py", "mindspore", "dualml_ms.course:train_ms.py", of_training()),
+        ExerciseFile(
+            "partition.py",
+            "",
+            "dualml.course.solutions:partition.py",
+            [*function_requirements(), *skew_requirements()],
+        ),
+        ExerciseFile(
+            "sampler_torch.py",
+            "torch",
+            "dualml_torch.course:sampler_torch.py",
+            sampler_requirements(),
+        ),
+        ExerciseFile(
+            "sampler_ms.py", "mindspore", "dualml_ms.course:sampler_ms.py", sampler_requirements()
+        ),
+        ExerciseFile(
+            "train_torch.py", "torch", "dualml_torch.course:train_torch.py", training_requirements()
+        ),
+        ExerciseFile(
+            "train_ms.py", "mindspore", "dualml_ms.course:train_ms.py", training_requirements()
+        ),
     ),
-)  # fmt: skip
+)

@@ -1,7 +1,7 @@
-"""How far chance may lead a right answer: bounds that it passes about once in `ONCE_IN` times.
+"""Statistical bounds: a right answer exceeds one about once in `TESTS_PER_FALSE_ALARM` times.
 
-A judgement makes fewer than fifty of these tests, so that a right solution is refused by chance
-with a probability below 50 / ONCE_IN = 5e-8.
+A judgement makes fewer than fifty of these tests, so that the probability of refusing a right
+solution by chance is below 50 / TESTS_PER_FALSE_ALARM = 5e-8.
 """
 
 from __future__ import annotations
@@ -11,22 +11,24 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-ONCE_IN = 1e9
-LOG = math.log(2 * ONCE_IN)
+#: Number of tests of right answers per false alarm.
+TESTS_PER_FALSE_ALARM = 1e9
+LOG = math.log(2 * TESTS_PER_FALSE_ALARM)
 
 
-def chi_square_most(freedom: int) -> float:
-    """What a χ² variable of this many degrees of freedom passes with probability 1 / ONCE_IN at
-    most (Laurent & Massart 2000, "Adaptive estimation of a quadratic functional", lemma 1)."""
+def chi_square_bound(freedom: int) -> float:
+    """Return a bound that a χ² variable with this many degrees of freedom exceeds with probability
+    1 / TESTS_PER_FALSE_ALARM at most (Laurent & Massart 2000, "Adaptive estimation of a quadratic
+    functional", lemma 1)."""
     return freedom + 2 * math.sqrt(freedom * LOG) + 2 * LOG
 
 
-def even(counts: NDArray[np.int64], share: float | None = None, draws: int = 0) -> float:
-    """χ² of counts that should all be alike.
+def chi_square(counts: NDArray[np.int64], share: float | None = None, draws: int = 0) -> float:
+    """Return χ² of counts that should all be equal; infinity if all are 0.
 
     Args:
-        share, draws: where every one of so many draws takes this share of all, each once; else
-            every draw takes one, with replacement.
+        share, draws: for ``draws`` draws of this fraction of all items without replacement; without
+            ``share`` every draw takes one item, with replacement.
     """
     n = len(counts)
     if not counts.any():
@@ -38,15 +40,17 @@ def even(counts: NDArray[np.int64], share: float | None = None, draws: int = 0) 
     return float(((counts - draws * share) ** 2).sum() / variance * (n - 1) / n)
 
 
-def mean_most(variance: float, draws: int) -> float:
-    """How far the mean of so many independent numbers from [0, 1] may be from what is expected
-    (Bernstein's inequality)."""
+def mean_bound(variance: float, draws: int) -> float:
+    """Return the largest plausible deviation of a mean from its expectation (Bernstein's
+    inequality): ``draws`` independent numbers from [0, 1] with this ``variance`` exceed it with
+    probability 1 / TESTS_PER_FALSE_ALARM at most."""
     third = LOG / (3 * draws)
     return third + math.sqrt(third**2 + 2 * variance * LOG / draws)
 
 
-def concentration(alpha: float, ranks: int) -> tuple[float, float]:
-    """Mean and variance of Σ p_r² for p ~ Dir(α, …, α): (α + 1)/(rα + 1), and by fourth moments."""
+def square_sum_moments(alpha: float, ranks: int) -> tuple[float, float]:
+    """Return mean and variance of Σ p_r² for p ~ Dir(α, …, α): (α + 1)/(rα + 1), and by fourth
+    moments."""
     a, n = alpha, ranks
     mean = (a + 1) / (n * a + 1)
     whole = math.prod(n * a + k for k in range(4))
@@ -56,6 +60,6 @@ def concentration(alpha: float, ranks: int) -> tuple[float, float]:
 
 
 def share_variance(alpha: float, ranks: int) -> float:
-    """Variance of one share p_r."""
+    """Return the variance of one share p_r for p ~ Dir(α, …, α) over ``ranks`` ranks."""
     mean = 1 / ranks
     return mean * (1 - mean) / (ranks * alpha + 1)

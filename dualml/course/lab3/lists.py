@@ -1,4 +1,4 @@
-"""Lists of sample numbers that a student's code gave: read, and what has to hold of them."""
+"""Lists of sample numbers that a student's code returned, and comparisons of them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import numpy as np
 
 from dualml.course.exercise import Array, Arrays
 
-#: Lists of one answer, far more than are asked for.
-MOST = 10_000
+#: Maximum number of lists in an answer, far more than are requested.
+MAX_LISTS = 10_000
 #: (rank, seed, epoch).
 Ask = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A property that does not hold: an expression of the student's functions, what it is and what
-    it should be."""
+class Violation:
+    """A violated property: an expression of the student's functions, its value, and the expected
+    value."""
 
     what: str
     value: Any
@@ -28,15 +28,15 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Lists:
-    """What a function or a sampler gave.
+class SampleLists:
+    """Lists that a function or a sampler returned.
 
     Attributes:
-        first, again: (rank, seed, epoch) → the list, as asked for at first and a second time.
-        loaded, fresh, lengths: of a sampler: through the loader, from another one that is made for
-            the epoch, and what ``len`` says.
-        touched: whether NumPy's global generator is another one than before.
-        title: how a list is called.
+        first, again: (rank, seed, epoch) → the list of the first and of the second request.
+        loaded, fresh, lengths: for a sampler: the lists through the loader, those of a sampler made
+            for the epoch, and the values of ``len``.
+        touched: whether NumPy's global generator was changed.
+        title: function that returns the call of a list as text.
     """
 
     n: int
@@ -53,36 +53,41 @@ class Lists:
 
     @property
     def seeds(self) -> list[int]:
+        """Seeds that were requested."""
         return list(dict.fromkeys(seed for _, seed, _ in self.first))
 
     @property
     def epochs(self) -> list[int]:
+        """Epochs that were requested."""
         return list(dict.fromkeys(epoch for _, _, epoch in self.first))
 
     @property
-    def own(self) -> list[int]:
-        """The ranks that were asked."""
+    def asked_ranks(self) -> list[int]:
+        """Ranks that were requested."""
         return list(dict.fromkeys(rank for rank, _, _ in self.first))
 
-    def times(self) -> list[tuple[int, int]]:
-        """Seeds with epochs."""
+    def seed_epoch_pairs(self) -> list[tuple[int, int]]:
+        """Return all pairs of seed and epoch."""
         return list(product(self.seeds, self.epochs))
 
-    def of_ranks(self, seed: int, epoch: int) -> list[Array]:
-        return [self.first[rank, seed, epoch] for rank in self.own]
+    def rank_lists(self, seed: int, epoch: int) -> list[Array]:
+        """Return the lists of all requested ranks in one epoch, of the first request."""
+        return [self.first[rank, seed, epoch] for rank in self.asked_ranks]
 
-    def of_epochs(self, rank: int, seed: int) -> list[Array]:
+    def epoch_lists(self, rank: int, seed: int) -> list[Array]:
+        """Return a rank's lists of all requested epochs, of the first request."""
         return [self.first[rank, seed, epoch] for epoch in self.epochs]
 
 
-def unpacked(arrays: Arrays, prefix: str = "") -> list[Array]:
-    """The lists that `dualml.course.drive_lab3.packed` has packed, as integers.
+def unpack_lists(arrays: Arrays, prefix: str = "") -> list[Array]:
+    """Unpack the lists that `dualml.course.drive_lab3.pack_lists` has packed, as integers, other
+    numbers rounded down.
 
     Raises:
-        ValueError: so many that nobody asked for them, or sizes that do not add up.
+        ValueError: there are too many lists, or their sizes do not add up.
     """
     values, sizes = arrays[f"{prefix}values"], arrays[f"{prefix}sizes"]
-    if values.ndim != 1 or sizes.ndim != 1 or len(sizes) > MOST:
+    if values.ndim != 1 or sizes.ndim != 1 or len(sizes) > MAX_LISTS:
         raise ValueError(f"{sizes.size:,} lists")
     if np.any(sizes < 0) or int(sizes.sum()) != len(values):
         raise ValueError("lists of sizes that do not add up")
@@ -90,17 +95,18 @@ def unpacked(arrays: Arrays, prefix: str = "") -> list[Array]:
         return np.split(np.floor(values).astype(np.int64), np.cumsum(sizes)[:-1])
 
 
-def kinds(arrays: Arrays, prefix: str = "") -> tuple[list[str], list[int]]:
-    """Letters of the lists' types, and how many dimensions they have."""
+def list_types(arrays: Arrays, prefix: str = "") -> tuple[list[str], list[int]]:
+    """Return the letter of each list's dtype, and its number of dimensions."""
     return [chr(k) for k in arrays[f"{prefix}kinds"]], [int(d) for d in arrays[f"{prefix}dims"]]
 
 
-def same(a: Array, b: Array) -> bool:
-    """Whether one list is the beginning of the other; ranks' sizes may differ by one."""
+def is_same_list(a: Array, b: Array) -> bool:
+    """Return whether one list, not empty, is the beginning of the other and at most one sample
+    shorter; ranks' sizes may differ by one."""
     shorter = min(len(a), len(b))
     return shorter > 0 and abs(len(a) - len(b)) < 2 and bool((a[:shorter] == b[:shorter]).all())
 
 
-def alike(a: Array, b: Array) -> bool:
-    """Whether they have the same samples, in whatever order."""
+def has_same_samples(a: Array, b: Array) -> bool:
+    """Return whether two lists have the same samples, each equally often, in any order."""
     return np.array_equal(np.sort(a), np.sort(b))

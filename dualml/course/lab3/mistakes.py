@@ -1,5 +1,5 @@
-"""Typical mistakes as they are seen in lists of sample numbers: which one it was that made a
-property fail."""
+"""Detectors of typical mistakes in lists of sample numbers, to find out why a property is
+violated."""
 
 from __future__ import annotations
 
@@ -9,201 +9,221 @@ from itertools import combinations, product
 import numpy as np
 
 from dualml.course.exercise import Array
-from dualml.course.lab3.lists import Lists, alike, same
-from dualml.course.lab3.properties import repeatable
+from dualml.course.lab3.lists import SampleLists, has_same_samples, is_same_list
+from dualml.course.lab3.properties import check_repeatable
 
-Detector = Callable[[Lists], bool]
+Detector = Callable[[SampleLists], bool]
 
 
-def no_integers(lists: Lists) -> bool:
+def has_non_integers(lists: SampleLists) -> bool:
+    """Return whether a list has another dtype than integers."""
     return any(kind not in "iu" for kind in lists.kinds)
 
 
-def from_one(lists: Lists) -> bool:
-    """They go from 1 to n."""
+def starts_at_one(lists: SampleLists) -> bool:
+    """Return whether the samples seem to go from 1 to n: the largest is n and none is 0."""
     every = np.concatenate(list(lists.first.values()))
     return len(every) > 0 and int(every.max()) == lists.n and int(every.min()) > 0
 
 
-def not_repeatable(lists: Lists) -> bool:
-    """The same arguments give another list; of a sampler, another one has another list already in
-    the first epoch."""
+def is_unrepeatable(lists: SampleLists) -> bool:
+    """Return whether equal arguments give different lists; for samplers, whether another one
+    differs already in the first epoch."""
     if lists.fresh:
-        return any(not np.array_equal(a, lists.fresh[ask])
-                   for ask, a in lists.first.items() if ask[2] == lists.epochs[0])  # fmt: skip
-    return repeatable(lists) is not None
+        return any(
+            not np.array_equal(a, lists.fresh[ask])
+            for ask, a in lists.first.items()
+            if ask[2] == lists.epochs[0]
+        )
+    return check_repeatable(lists) is not None
 
 
-def exhausted(lists: Lists) -> bool:
-    """The second loop has nothing to go over."""
+def second_pass_is_empty(lists: SampleLists) -> bool:
+    """Return whether some second loop over a sampler is empty although the first is not."""
     return any(len(a) > 0 and not len(lists.again[ask]) for ask, a in lists.first.items())
 
 
-def sizes(lists: Lists) -> list[int]:
-    """Of the ranks, where they are always the same; else nothing."""
-    every = {tuple(len(a) for a in lists.of_ranks(*time)) for time in lists.times()}
+def rank_sizes(lists: SampleLists) -> list[int]:
+    """Return the list sizes of the ranks if they are always the same; else an empty list."""
+    every = {tuple(len(a) for a in lists.rank_lists(*time)) for time in lists.seed_epoch_pairs()}
     return list(every.pop()) if len(every) == 1 else []
 
 
-def whole(lists: Lists) -> bool:
-    """Every rank has as many as there are."""
-    return lists.ranks > 1 and set(sizes(lists)) == {lists.n}
+def is_replicated(lists: SampleLists) -> bool:
+    """Return whether each of several ranks always has as many samples as there are."""
+    return lists.ranks > 1 and set(rank_sizes(lists)) == {lists.n}
 
 
-def dropped(lists: Lists) -> bool:
-    """The remainder of n/ranks is missing."""
-    return set(sizes(lists)) == {lists.n // lists.ranks} and lists.n % lists.ranks > 0
+def drops_remainder(lists: SampleLists) -> bool:
+    """Return whether every rank has ⌊n/ranks⌋ samples although there is a remainder."""
+    return set(rank_sizes(lists)) == {lists.n // lists.ranks} and lists.n % lists.ranks > 0
 
 
-def padded(lists: Lists) -> bool:
-    """Some samples fill up what is missing to equal sizes."""
-    return set(sizes(lists)) == {-(-lists.n // lists.ranks)} and lists.n % lists.ranks > 0
+def pads_remainder(lists: SampleLists) -> bool:
+    """Return whether every rank has ⌈n/ranks⌉ samples although there is a remainder, so that some
+    are repeated."""
+    return set(rank_sizes(lists)) == {-(-lists.n // lists.ranks)} and lists.n % lists.ranks > 0
 
 
-def uneven(lists: Lists) -> bool:
-    """Nothing is lost, but the remainder is with one rank."""
-    found = sizes(lists)
+def piles_remainder(lists: SampleLists) -> bool:
+    """Return whether the ranks' sizes add up to n but differ by more than one, as with the whole
+    remainder on one rank."""
+    found = rank_sizes(lists)
     return sum(found) == lists.n and max(found) - min(found) > 1
 
 
-def rank_ignored(lists: Lists) -> bool:
-    """All ranks have the same samples, in whatever order; one of them perhaps one more."""
+def ignores_rank(lists: SampleLists) -> bool:
+    """Return whether all ranks have the same samples in any order, apart from one more on some."""
     return lists.ranks > 1 and all(
-        abs(len(a) - len(b)) < 2 and (within(a, b) or within(b, a))
-        for time in lists.times()
-        for a, b in combinations(lists.of_ranks(*time), 2)
+        abs(len(a) - len(b)) < 2 and (is_subset(a, b) or is_subset(b, a))
+        for time in lists.seed_epoch_pairs()
+        for a, b in combinations(lists.rank_lists(*time), 2)
     )
 
 
-def within(a: Array, b: Array) -> bool:
+def is_subset(a: Array, b: Array) -> bool:
+    """Return whether all elements of one list are in the other."""
     return bool(np.isin(a, b).all())
 
 
-def epoch_ignored(lists: Lists) -> bool:
-    """All epochs are the same."""
+def ignores_epoch(lists: SampleLists) -> bool:
+    """Return whether every rank has the same list in all epochs, of which the first four are
+    compared."""
     return len(lists.epochs) > 1 and all(
         np.array_equal(a, b)
-        for rank, seed in product(lists.own, lists.seeds)
-        for a, b in combinations(lists.of_epochs(rank, seed)[:4], 2)
+        for rank, seed in product(lists.asked_ranks, lists.seeds)
+        for a, b in combinations(lists.epoch_lists(rank, seed)[:4], 2)
     )
 
 
-def seed_ignored(lists: Lists) -> bool:
-    """All seeds give a rank the same samples."""
+def ignores_seed(lists: SampleLists) -> bool:
+    """Return whether all seeds (at most 20 are compared) give a rank the same samples, in any
+    order."""
     return len(lists.seeds) > 1 and all(
-        alike(lists.first[rank, lists.seeds[0], epoch], lists.first[rank, seed, epoch])
-        for rank, seed, epoch in product(lists.own, lists.seeds[1:20], lists.epochs)
+        has_same_samples(lists.first[rank, lists.seeds[0], epoch], lists.first[rank, seed, epoch])
+        for rank, seed, epoch in product(lists.asked_ranks, lists.seeds[1:20], lists.epochs)
     )
 
 
-def seeds_added(lists: Lists) -> bool:
-    """A rank has in one epoch what another one has in another epoch, but not everything is one."""
+def adds_seeds(lists: SampleLists) -> bool:
+    """Return whether a rank has in one epoch the list of another rank in another epoch, of the
+    first four."""
     return any(
-        same(lists.first[a, seed, e], lists.first[b, seed, f])
+        is_same_list(lists.first[a, seed, e], lists.first[b, seed, f])
         for seed in lists.seeds
-        for a, b in combinations(lists.own, 2)
+        for a, b in combinations(lists.asked_ranks, 2)
         for e, f in product(lists.epochs[:4], repeat=2)
         if e != f
     )
 
 
-def replaced(lists: Lists) -> bool:
-    """A list has a sample twice."""
+def has_duplicates(lists: SampleLists) -> bool:
+    """Return whether some list has a sample twice."""
     return any(len(np.unique(a)) < len(a) for a in lists.first.values())
 
 
-def never_twice(lists: Lists) -> bool:
-    return not replaced(lists)
+def has_no_duplicates(lists: SampleLists) -> bool:
+    """Return whether no list has a sample twice."""
+    return not has_duplicates(lists)
 
 
-def overlap(lists: Lists) -> bool:
-    """No list has a sample twice, but two ranks have the same one."""
-    return not replaced(lists) and any(
+def ranks_overlap(lists: SampleLists) -> bool:
+    """Return whether no list has a sample twice, but two ranks share one."""
+    return not has_duplicates(lists) and any(
         len(np.intersect1d(a, b)) > 0
-        for time in lists.times()
-        for a, b in combinations(lists.of_ranks(*time), 2)
+        for time in lists.seed_epoch_pairs()
+        for a, b in combinations(lists.rank_lists(*time), 2)
     )
 
 
-def own_part(lists: Lists) -> bool:
-    """In many epochs no rank sees a sample that another one sees."""
-    seen = [np.unique(np.concatenate(lists.of_epochs(rank, seed)))
-            for seed in lists.seeds for rank in lists.own]  # fmt: skip
+def draws_from_own_part(lists: SampleLists) -> bool:
+    """Return whether, of several ranks, the numbers of different samples that they have in all
+    epochs add up to n at most (mean over the seeds), so that no two ranks share one."""
+    seen = [
+        np.unique(np.concatenate(lists.epoch_lists(rank, seed)))
+        for seed in lists.seeds
+        for rank in lists.asked_ranks
+    ]
     return lists.ranks > 1 and sum(map(len, seen)) <= lists.n * len(lists.seeds)
 
 
-def ends_missing(lists: Lists) -> bool:
-    """The first or the last sample never comes."""
+def misses_ends(lists: SampleLists) -> bool:
+    """Return whether at most two samples never occur, among them the first or the last one."""
     seen = np.unique(np.concatenate(list(lists.first.values())))
     return 0 < lists.n - len(seen) <= 2 and not {0, lists.n - 1} <= set(seen.tolist())
 
 
-def redealt(lists: Lists) -> bool:
-    """In another epoch a rank has other samples, and every one is dealt all the same."""
+def repartitions_each_epoch(lists: SampleLists) -> bool:
+    """Return whether a rank has other samples, not only another order, in one of the first four
+    epochs."""
     return any(
-        not alike(*pair)
-        for rank, seed in product(lists.own, lists.seeds)
-        for pair in combinations(lists.of_epochs(rank, seed)[:4], 2)
+        not has_same_samples(*pair)
+        for rank, seed in product(lists.asked_ranks, lists.seeds)
+        for pair in combinations(lists.epoch_lists(rank, seed)[:4], 2)
     )
 
 
-def rising(lists: Lists) -> bool:
+def is_sorted(lists: SampleLists) -> bool:
+    """Return whether all lists are sorted."""
     return all((np.diff(a) >= 0).all() for a in lists.first.values())
 
 
-def strided(lists: Lists) -> bool:
-    """Rank r has r, r + ranks, r + 2 ranks, …"""
+def is_strided(lists: SampleLists) -> bool:
+    """Return whether rank r has the samples r, r + ranks, r + 2 ranks, … of n, in any order."""
     return all(
         np.array_equal(np.sort(a), np.arange(rank, lists.n, lists.ranks))
         for (rank, _, _), a in lists.first.items()
     )
 
 
-def blocks(lists: Lists) -> bool:
-    """Every rank has consecutive samples."""
+def is_contiguous(lists: SampleLists) -> bool:
+    """Return whether every rank has consecutive samples, in any order."""
     return all((np.diff(np.sort(a)) == 1).all() for a in lists.first.values())
 
 
-def goes_on(lists: Lists) -> bool:
-    """The second loop goes over something else."""
-    return not exhausted(lists) and repeatable(lists) is not None
+def second_pass_differs(lists: SampleLists) -> bool:
+    """Return whether a second loop over a sampler gives something else, and none is empty after one
+    that was not."""
+    return not second_pass_is_empty(lists) and check_repeatable(lists) is not None
 
 
-def wrong_length(lists: Lists) -> bool:
+def has_wrong_length(lists: SampleLists) -> bool:
+    """Return whether ``len`` of some sampler is not the number of its samples."""
     return any(len(a) != lists.lengths[ask] for ask, a in lists.first.items())
 
 
-def first_found(flags: Sequence[str], lists: Lists) -> tuple[str, ...]:
-    """The first of these mistakes that is seen."""
+def find_mistake(flags: Sequence[str], lists: SampleLists) -> tuple[str, ...]:
+    """Return the first of the mistakes ``flags`` that is detected, in a tuple; an empty tuple if
+    none is."""
     return next(((name,) for name in flags if DETECTORS[name](lists)), ())
 
 
 DETECTORS: dict[str, Detector] = {
-    "draw_no_integers": no_integers,
-    "draw_from_one": from_one,
-    "draw_not_repeatable": not_repeatable,
+    "draw_no_integers": has_non_integers,
+    "draw_from_one": starts_at_one,
+    "draw_not_repeatable": is_unrepeatable,
     "draw_global": lambda lists: lists.touched,
-    "draw_rank_ignored": rank_ignored,
-    "draw_epoch_ignored": epoch_ignored,
-    "draw_seed_ignored": seed_ignored,
-    "draw_seeds_added": seeds_added,
-    "draw_never_twice": never_twice,
-    "draw_own_part": own_part,
-    "draw_ends_missing": ends_missing,
-    "deal_whole": whole,
-    "deal_dropped": dropped,
-    "deal_padded": padded,
-    "deal_uneven": uneven,
-    "deal_overlap": overlap,
-    "deal_replaced": replaced,
-    "deal_each_epoch": redealt,
-    "deal_order_fixed": epoch_ignored,
-    "deal_sorted": rising,
-    "deal_strided": strided,
-    "deal_blocks": blocks,
-    "sampler_exhausted": exhausted,
-    "sampler_goes_on": goes_on,
-    "sampler_length": wrong_length,
-    "sampler_epoch_ignored": epoch_ignored,
-    "sampler_kind_ignored": never_twice,
+    "draw_rank_ignored": ignores_rank,
+    "draw_epoch_ignored": ignores_epoch,
+    "draw_seed_ignored": ignores_seed,
+    "draw_seeds_added": adds_seeds,
+    "draw_never_twice": has_no_duplicates,
+    "draw_own_part": draws_from_own_part,
+    "draw_ends_missing": misses_ends,
+    "deal_whole": is_replicated,
+    "deal_dropped": drops_remainder,
+    "deal_padded": pads_remainder,
+    "deal_uneven": piles_remainder,
+    "deal_overlap": ranks_overlap,
+    "deal_replaced": has_duplicates,
+    "deal_each_epoch": repartitions_each_epoch,
+    "deal_order_fixed": ignores_epoch,
+    "deal_sorted": is_sorted,
+    "deal_strided": is_strided,
+    "deal_blocks": is_contiguous,
+    "sampler_exhausted": second_pass_is_empty,
+    "sampler_goes_on": second_pass_differs,
+    "sampler_length": has_wrong_length,
+    "sampler_epoch_ignored": ignores_epoch,
+    "sampler_kind_ignored": has_no_duplicates,
 }

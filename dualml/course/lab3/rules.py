@@ -1,7 +1,7 @@
-"""Data parallel training with the typical mistakes as options, in NumPy: a network with one hidden
+"""Data parallel training with typical mistakes as options, in NumPy: a network with one hidden
 layer, its gradient, plain gradient descent and AdaGrad.
 
-Every number is of the type ``number``: what float32 does is how the tolerance is found.
+Every number has the dtype ``number``: tolerances are derived from the effect of float32.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ Weights = dict[str, Any]
 
 
 def loss_and_gradient(p: Weights, shift: Array, x: Array, y: Array) -> tuple[Any, Weights]:
-    """Mean squared error of s((x − shift)·w1 + b1)·w2 + b2 with s(z) = z / (1 + |z|), and its
-    gradient; of no samples NaN and 0, as the frameworks have it. All of it is sums, products and
-    quotients, so that the frameworks' own functions add no error of theirs."""
+    """Compute the mean squared error of s((x − shift)·w1 + b1)·w2 + b2 with s(z) = z / (1 + |z|),
+    and its gradient; NaN and 0 without samples, as in the frameworks. It has only sums, products
+    and quotients, so that the frameworks' functions add no error of their own."""
     if not len(x):
         return x.dtype.type(np.nan), {name: np.zeros_like(w) for name, w in p.items()}
     moved = x - shift
@@ -33,8 +33,9 @@ def loss_and_gradient(p: Weights, shift: Array, x: Array, y: Array) -> tuple[Any
     return (off**2).mean(), gradient
 
 
-def same_start(ranks: Sequence[Arrays], f: Flags, number: Any) -> list[Arrays]:
-    """What every rank begins with."""
+def broadcast_start(ranks: Sequence[Arrays], f: Flags, number: Any) -> list[Arrays]:
+    """Return the parameters of every rank after rank 0's were broadcast, as the mistakes ``f``
+    change it, in the dtype ``number``."""
     every = [{name[2:]: a.astype(number) for name, a in own.items()} for own in ranks]
     root = every[-1 if "start_other_root" in f else 0]
     out: list[Arrays] = []
@@ -50,9 +51,11 @@ def same_start(ranks: Sequence[Arrays], f: Flags, number: Any) -> list[Arrays]:
     return out
 
 
-def combined(name: str, gradients: Sequence[Weights], sizes: Sequence[int], rank: int,
-             f: Flags, number: Any) -> Any:  # fmt: skip
-    """The gradient of one parameter that a rank makes its update with."""
+def combine_gradient(
+    name: str, gradients: Sequence[Weights], sizes: Sequence[int], rank: int, f: Flags, number: Any
+) -> Any:
+    """Return the gradient of parameter ``name`` by which ``rank`` updates: the mean of all ranks'
+    ``gradients`` weighted by ``sizes``, as the mistakes ``f`` change it."""
     own, count, total = gradients[rank][name], len(sizes), sum(sizes)
     shares = [number(size) / number(total) for size in sizes]
     alone = ("update_first_alone" in f and name != WEIGHTS[0]) or (
@@ -72,10 +75,15 @@ def combined(name: str, gradients: Sequence[Weights], sizes: Sequence[int], rank
     return mean / number(count) if "update_divided_twice" in f else mean
 
 
-def reported(losses: Sequence[Any], sizes: Sequence[int], rank: int, f: Flags, number: Any) -> Any:
-    """The loss that a rank returns."""
-    seen = [number(0) if not size and "update_loss_nan" not in f else loss
-            for loss, size in zip(losses, sizes, strict=True)]  # fmt: skip
+def reported_loss(
+    losses: Sequence[Any], sizes: Sequence[int], rank: int, f: Flags, number: Any
+) -> Any:
+    """Return the loss that ``rank`` reports: the mean of all ranks' ``losses`` weighted by
+    ``sizes``, as the mistakes ``f`` change it."""
+    seen = [
+        number(0) if not size and "update_loss_nan" not in f else loss
+        for loss, size in zip(losses, sizes, strict=True)
+    ]
     if "update_loss_local" in f:
         return seen[rank]
     if "update_loss_unweighted" in f:
@@ -88,7 +96,8 @@ def reported(losses: Sequence[Any], sizes: Sequence[int], rank: int, f: Flags, n
 def trajectory(
     options: Mapping[str, Any], ranks: Sequence[Arrays], f: Flags, number: Any = np.float64
 ) -> list[Arrays]:
-    """``3/w1``: parameters after update 3, of each rank; ``3/loss`` where it is asked for."""
+    """Compute on each rank ``3/w1``, the parameter after update 3, for all parameters and updates;
+    and ``3/loss``, the loss that it reports in update 3, if ``options`` asks for it."""
     h = options["hyper"]
     lr, eps = number(h["lr"]), number(h["eps"])
     weights = [{name: own[f"p/{name}"].astype(number) for name in WEIGHTS} for own in ranks]
@@ -97,8 +106,10 @@ def trajectory(
     out: list[dict[str, Any]] = [{} for _ in ranks]
     for step in range(1, options["steps"] + 1):
         sizes = [len(own[f"y/{step}"]) for own in ranks]
-        given = [[own[key].astype(number) for key in ("p/shift", f"x/{step}", f"y/{step}")]
-                 for own in ranks]  # fmt: skip
+        given = [
+            [own[key].astype(number) for key in ("p/shift", f"x/{step}", f"y/{step}")]
+            for own in ranks
+        ]
         found = [loss_and_gradient(p, *own) for p, own in zip(weights, given, strict=True)]
         gradients = [gradient for _, gradient in found]
         if "update_accumulated" in f:
@@ -106,10 +117,10 @@ def trajectory(
                 gradient |= {name: gradient[name] + before[name] for name in WEIGHTS}
         for rank, p in enumerate(weights):
             if options["loss"]:
-                loss = reported([loss for loss, _ in found], sizes, rank, f, number)
+                loss = reported_loss([loss for loss, _ in found], sizes, rank, f, number)
                 out[rank][f"{step}/loss"] = np.asarray(loss)
             for name in WEIGHTS:
-                g = combined(name, gradients, sizes, rank, f, number)
+                g = combine_gradient(name, gradients, sizes, rank, f, number)
                 if "update_accumulated#2" in f:  # every rank adds what all of them have kept
                     g = g + number(len(ranks)) * kept[rank][name]
                 kept[rank][name] = g
@@ -120,17 +131,22 @@ def trajectory(
                     g = g / (np.sqrt(sums[rank][name]) + eps)
                 p[name] = p[name] - lr * g
         if "update_parameters" in f:
-            weights = averaged(weights, sizes, f, number)
+            weights = average_parameters(weights, sizes, f, number)
         for own, p in zip(out, weights, strict=True):
             own |= {f"{step}/{name}": p[name] for name in WEIGHTS}
     return [dict(own) for own in out]
 
 
-def averaged(weights: Sequence[Weights], sizes: Sequence[int], f: Flags, number: Any) -> list[Any]:
-    """Every rank with the mean of the parameters."""
+def average_parameters(
+    weights: Sequence[Weights], sizes: Sequence[int], f: Flags, number: Any
+) -> list[Any]:
+    """Return the mean of all ranks' ``weights``, weighted by ``sizes`` or, by mistake, equally; a
+    dict of its own for every rank."""
     even = "update_unweighted" in f
-    shares = [number(1) / number(len(sizes)) if even else number(s) / number(sum(sizes))
-              for s in sizes]  # fmt: skip
-    mean = {name: sum(p[name] * s for p, s in zip(weights, shares, strict=True))
-            for name in WEIGHTS}  # fmt: skip
+    shares = [
+        number(1) / number(len(sizes)) if even else number(s) / number(sum(sizes)) for s in sizes
+    ]
+    mean = {
+        name: sum(p[name] * s for p, s in zip(weights, shares, strict=True)) for name in WEIGHTS
+    }
     return [dict(mean) for _ in weights]

@@ -1,4 +1,4 @@
-"""What a `Sampler` has to do, by itself and in the framework's own loader."""
+"""Requirements on a `Sampler`, by itself and in the framework's own loader."""
 
 from __future__ import annotations
 
@@ -9,79 +9,99 @@ from typing import Any
 
 import numpy as np
 
-from dualml.course.exercise import Arrays, Call, Requirement
+from dualml.course.exercise import Arrays, ExerciseCall, Requirement
 from dualml.course.lab3 import properties as p
-from dualml.course.lab3.dealt import PARTS, SIZES, Draw, Open, situations, two_seeds
-from dualml.course.lab3.lists import Ask, Lists, Seen, kinds, unpacked
+from dualml.course.lab3.lists import Ask, SampleLists, Violation, list_types, unpack_lists
+from dualml.course.lab3.partitioning import (
+    PARTS,
+    SIZES,
+    Draw,
+    PropertyRequirement,
+    draw_cases,
+    draw_two_seeds,
+)
 
-#: Epoch 1 comes twice: a sampler has to come back to it.
+#: Epoch 1 occurs twice, because a sampler must be able to return to it.
 EPOCHS = (0, 1, 2, 1)
 #: Samples of a mini-batch of the loader; the last one has fewer.
 BATCH = 4
 
 
-def loaded_alike(lists: Lists) -> Seen | None:
-    """The framework's loader hands out what a loop over the sampler gives."""
+def check_loader(lists: SampleLists) -> Violation | None:
+    """Check that the framework's loader returns the samples of a loop over the sampler."""
     for ask, a in lists.first.items():
         if not np.array_equal(a, lists.loaded[ask]):
-            shown = short(lists.loaded[ask]), short(a)
-            return Seen(f"loader({lists.title(ask)})", *shown)
+            shown = format_samples(lists.loaded[ask]), format_samples(a)
+            return Violation(f"loader({lists.title(ask)})", *shown)
     return None
 
 
-def fresh_alike(lists: Lists) -> Seen | None:
-    """One that is made for this epoch gives what one gives that has been there before."""
+def check_fresh_sampler(lists: SampleLists) -> Violation | None:
+    """Check that a sampler made for this epoch gives the same samples as an older one."""
     for ask, a in lists.first.items():
         if not np.array_equal(a, lists.fresh[ask]):
-            return Seen(lists.title(ask), short(a), short(lists.fresh[ask]))
+            return Violation(lists.title(ask), format_samples(a), format_samples(lists.fresh[ask]))
     return None
 
 
-def short(a: Any) -> str:
+def format_samples(a: Any) -> str:
+    """Format the first six samples of a list, with an ellipsis if there are more."""
     return "[" + ", ".join(str(int(i)) for i in a[:6]) + (", …]" if len(a) > 6 else "]")
 
 
-def length(lists: Lists) -> Seen | None:
-    """``len`` is the number of samples."""
+def check_length(lists: SampleLists) -> Violation | None:
+    """Check that ``len`` is the number of samples."""
     for ask, a in lists.first.items():
         if lists.lengths[ask] != len(a):
-            return Seen(f"len({lists.title(ask)})", lists.lengths[ask], len(a))
+            return Violation(f"len({lists.title(ask)})", lists.lengths[ask], len(a))
     return None
 
 
 @dataclass
-class Sampled(Open):
-    """Samplers of all ranks, of two seeds, in some epochs.
+class SamplerRequirement(PropertyRequirement):
+    """Requirement on samplers of all ranks, with two seeds, in some epochs.
 
     Attributes:
         kind: ``partition`` or ``sampling``.
-        load: whether they are put into the framework's loader.
+        load: whether they are used in the framework's loader.
     """
 
     kind: str = "partition"
     load: bool = False
 
-    def calls(self, draw: Draw) -> list[Call]:
-        case = situations(draw)[int(draw.integers(2))]
+    def calls(self, draw: Draw) -> list[ExerciseCall]:
+        """Make one call with samplers of all ranks and two seeds, each used in the `EPOCHS`."""
+        case = draw_cases(draw)[int(draw.integers(2))]
         hyper = {**case, "kind": self.kind}
-        asks = [list(ask) for ask in product(range(case["ranks"]), two_seeds(draw))]
-        options = {"hyper": hyper, "asks": asks, "epochs": list(EPOCHS),
-                   "batch": BATCH, "load": self.load}  # fmt: skip
-        return [Call("sampler", self.target, options, [{}])]
+        asks = [list(ask) for ask in product(range(case["ranks"]), draw_two_seeds(draw))]
+        options = {
+            "hyper": hyper,
+            "asks": asks,
+            "epochs": list(EPOCHS),
+            "batch": BATCH,
+            "load": self.load,
+        }
+        return [ExerciseCall("sampler", self.target, options, [{}])]
 
-    def lists(self, call: Call, arrays: Arrays) -> Lists:
+    def read_lists(self, call: ExerciseCall, arrays: Arrays) -> SampleLists:
+        """Unpack the lists by (rank, seed, epoch): of two loops, of a fresh sampler and of the
+        loader, with their lengths. If both loops gave the same, the repetition of an epoch replaces
+        the second one."""
         case = call.options["hyper"]
         asks = [(rank, seed, epoch) for rank, seed in call.options["asks"] for epoch in EPOCHS]
         found = {
-            name: unpacked(arrays, f"{name}/") for name in ("first", "again", "fresh", "loaded")
+            name: unpack_lists(arrays, f"{name}/") for name in ("first", "again", "fresh", "loaded")
         }
 
         def title(ask: Ask) -> str:
+            """Return a sampler as the student would write it."""
             rank, seed, epoch = ask
-            return (f"Sampler({case['n']}, {case['ranks']}, {rank=}, {seed=}, kind={self.kind!r})"
-                    f".set_epoch({epoch})")  # fmt: skip
+            return (
+                f"Sampler({case['n']}, {case['ranks']}, {rank=}, {seed=}, kind={self.kind!r})"
+                f".set_epoch({epoch})"
+            )
 
-        # An epoch that comes a second time has to be as it was.
+        # A repeated epoch must give the same list.
         back = len(EPOCHS) - 1
         first: dict[Ask, Any] = {}
         again, loaded, fresh = dict(first), dict(first), dict(first)
@@ -93,27 +113,62 @@ class Sampled(Open):
                 first[ask], again[ask] = found["first"][number], found["again"][number]
                 loaded[ask], fresh[ask] = found["loaded"][number], found["fresh"][number]
                 lengths[ask] = int(arrays["lengths"][number])
-        return Lists(case["n"], case["ranks"], first, again, *kinds(arrays, "first/"),
-                     bool(arrays["touched"]), title, loaded, fresh, lengths)  # fmt: skip
+        return SampleLists(
+            case["n"],
+            case["ranks"],
+            first,
+            again,
+            *list_types(arrays, "first/"),
+            bool(arrays["touched"]),
+            title,
+            loaded,
+            fresh,
+            lengths,
+        )
 
 
-def of_sampler() -> list[Requirement]:
+def sampler_requirements() -> list[Requirement]:
+    """Return the requirements on `Sampler`."""
     target, spent, on = "Sampler", "sampler_exhausted", "sampler_goes_on"
     unsteady: Sequence[str] = (spent, "draw_not_repeatable", on)
     return [
-        Sampled("sampler.parts", target, [p.even_sizes, p.every_once],
-                [*unsteady, *PARTS]),
-        Sampled("sampler.epochs", target, [p.kept, p.unsorted, p.epochs_differ],
-                [*unsteady, "deal_each_epoch", "deal_sorted", "sampler_epoch_ignored"]),
-        Sampled("sampler.seeds", target, [p.seeds_deal_otherwise],
-                [spent, "deal_strided", "deal_blocks", "draw_seed_ignored"]),
-        Sampled("sampler.sampling", target, [p.even_sizes, p.repeated, p.ranks_differ,
-                                             p.epochs_differ],
-                [spent, "sampler_kind_ignored", *SIZES, "draw_rank_ignored",
-                 "sampler_epoch_ignored", "draw_seeds_added"], kind="sampling"),
-        Sampled("sampler.again", target, [p.repeatable, fresh_alike, p.untouched],
-                [*unsteady, "draw_global"]),
-        Sampled("sampler.length", target, [length], [spent, "sampler_length"]),
-        Sampled("sampler.loader", target, [loaded_alike],
-                [*unsteady, "sampler_length"], load=True),
-    ]  # fmt: skip
+        SamplerRequirement(
+            "sampler.parts", target, [p.check_sizes, p.check_coverage], [*unsteady, *PARTS]
+        ),
+        SamplerRequirement(
+            "sampler.epochs",
+            target,
+            [p.check_same_samples, p.check_unsorted, p.check_epochs_differ],
+            [*unsteady, "deal_each_epoch", "deal_sorted", "sampler_epoch_ignored"],
+        ),
+        SamplerRequirement(
+            "sampler.seeds",
+            target,
+            [p.check_seeds_repartition],
+            [spent, "deal_strided", "deal_blocks", "draw_seed_ignored"],
+        ),
+        SamplerRequirement(
+            "sampler.sampling",
+            target,
+            [p.check_sizes, p.check_replacement, p.check_ranks_differ, p.check_epochs_differ],
+            [
+                spent,
+                "sampler_kind_ignored",
+                *SIZES,
+                "draw_rank_ignored",
+                "sampler_epoch_ignored",
+                "draw_seeds_added",
+            ],
+            kind="sampling",
+        ),
+        SamplerRequirement(
+            "sampler.again",
+            target,
+            [p.check_repeatable, check_fresh_sampler, p.check_global_rng],
+            [*unsteady, "draw_global"],
+        ),
+        SamplerRequirement("sampler.length", target, [check_length], [spent, "sampler_length"]),
+        SamplerRequirement(
+            "sampler.loader", target, [check_loader], [*unsteady, "sampler_length"], load=True
+        ),
+    ]

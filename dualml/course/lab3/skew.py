@@ -1,4 +1,4 @@
-"""What `label_skew` has to do: every sample once, and shares that are drawn from Dir(α)."""
+"""Requirements on `label_skew`: every sample once, and shares drawn from Dir(α)."""
 
 from __future__ import annotations
 
@@ -7,64 +7,108 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dualml.course.exercise import Answer, Arrays, Call, Difference
+from dualml.course.exercise import Answer, Arrays, Difference, ExerciseCall
 from dualml.course.lab3 import shares as s
-from dualml.course.lab3.dealt import Draw, Open, two_seeds
-from dualml.course.lab3.lists import kinds, unpacked
+from dualml.course.lab3.lists import list_types, unpack_lists
+from dualml.course.lab3.partitioning import Draw, PropertyRequirement, draw_two_seeds
 
-#: Seeds of each α over which is counted.
-MANY = 120
+#: Number of seeds per α that are drawn to test statistical properties.
+SEEDS_PER_ALPHA = 120
 
 
 @dataclass
-class Skewed(Open):
-    """Parts of a function of (labels, ranks, alpha, seed).
+class LabelSkewRequirement(PropertyRequirement):
+    """Requirement on the parts of a function of (labels, ranks, alpha, seed).
 
     Attributes:
-        tests: what has to hold.
+        properties: properties that must hold.
     """
 
-    holds: Sequence[s.Holds]  # type: ignore[assignment]
+    properties: Sequence[s.Holds]  # type: ignore[assignment]
 
-    def calls(self, draw: Draw) -> list[Call]:
-        # Labels that are not 0, 1, 2, …, of several sizes, in random order.
+    def calls(self, draw: Draw) -> list[ExerciseCall]:
+        """Make one call of `SEEDS_PER_ALPHA` seeds for each α, with 4 ranks and random labels of
+        five classes."""
+        # The labels are not 0, 1, 2, …, have several sizes, and are in random order.
         names = np.array([0, *np.sort(draw.choice(np.arange(5, 30), 4, replace=False))])
         labels = np.repeat(names, draw.integers(50, 80, size=5))
-        seed = two_seeds(draw)[0]
-        asks = [[alpha, seed + k] for alpha in s.ALPHAS for k in range(MANY)]
+        seed = draw_two_seeds(draw)[0]
+        asks = [[alpha, seed + k] for alpha in s.ALPHAS for k in range(SEEDS_PER_ALPHA)]
         options = {"hyper": {"ranks": 4}, "asks": asks}
-        return [Call("label_parts", self.target, options, [{"labels": draw.permutation(labels)}])]
+        return [
+            ExerciseCall(
+                "label_parts", self.target, options, [{"labels": draw.permutation(labels)}]
+            )
+        ]
 
-    def problem(self, call: Call, answer: Answer) -> tuple[Difference, tuple[str, ...]] | None:
+    def problem(
+        self, call: ExerciseCall, answer: Answer
+    ) -> tuple[Difference, tuple[str, ...]] | None:
+        """Return the first violated property as a difference, and the mistake that explains it;
+        None if all hold."""
         arrays = answer.arrays[0]
-        parts = read(call, arrays)
-        for holds in (s.usable, *self.holds):
+        parts = read_parts(call, arrays)
+        for holds in (s.check_indices, *self.properties):
             seen = holds(parts)
             if seen is not None:
                 difference = Difference(0, seen.what, None, seen.value, seen.expected)
-                found = [f for f in self.flags if holds is not s.usable and s.DETECTORS[f](parts)]
+                found = [
+                    f for f in self.flags if holds is not s.check_indices and s.DETECTORS[f](parts)
+                ]
                 return difference, tuple(found[:1])
         return None
 
 
-def read(call: Call, arrays: Arrays) -> s.Parts:
-    found, ends = unpacked(arrays), np.cumsum(arrays["counts"])
+def read_parts(call: ExerciseCall, arrays: Arrays) -> s.LabelParts:
+    """Unpack the arrays of an answer to the parts of each call (α, seed) and of its repetition."""
+    found, ends = unpack_lists(arrays), np.cumsum(arrays["counts"])
     grouped = [found[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]
     asks = [(float(a), int(s)) for a, s in call.options["asks"]]
-    return s.Parts(call.arrays[0]["labels"], call.options["hyper"]["ranks"], asks,
-                 grouped[: len(asks)], grouped[len(asks) :], *kinds(arrays),
-                 bool(arrays["touched"]))  # fmt: skip
+    return s.LabelParts(
+        call.arrays[0]["labels"],
+        call.options["hyper"]["ranks"],
+        asks,
+        grouped[: len(asks)],
+        grouped[len(asks) :],
+        *list_types(arrays),
+        bool(arrays["touched"]),
+    )
 
 
-def of_skew() -> list[Skewed]:
+def skew_requirements() -> list[LabelSkewRequirement]:
+    """Return the requirements on `label_skew`."""
     target, unsteady = "label_skew", "draw_not_repeatable"
     return [
-        Skewed("skew.once", target, [s.every_once],
-               [unsteady, "skew_label_numbers", "skew_twice", "skew_lost"]),
-        Skewed("skew.repeatable", target, [s.repeatable, s.untouched], [unsteady, "draw_global"]),
-        Skewed("skew.random", target, [s.seeds_differ, s.mixed],
-               ["draw_seed_ignored", "skew_in_order"]),
-        Skewed("skew.shares", target, [s.drawn_for_each_label, s.concentrated],
-               ["draw_seed_ignored", "skew_same_shares", "skew_label_whole", "skew_even",
-                "skew_alpha_ignored", "skew_alpha_inverted", "skew_alpha_divided"]),
-    ]  # fmt: skip
+        LabelSkewRequirement(
+            "skew.once",
+            target,
+            [s.check_coverage],
+            [unsteady, "skew_label_numbers", "skew_twice", "skew_lost"],
+        ),
+        LabelSkewRequirement(
+            "skew.repeatable",
+            target,
+            [s.check_repeatable, s.check_global_rng],
+            [unsteady, "draw_global"],
+        ),
+        LabelSkewRequirement(
+            "skew.random",
+            target,
+            [s.check_seeds_differ, s.check_shuffled],
+            ["draw_seed_ignored", "skew_in_order"],
+        ),
+        LabelSkewRequirement(
+            "skew.shares",
+            target,
+            [s.check_label_shares, s.check_concentration],
+            [
+                "draw_seed_ignored",
+                "skew_same_shares",
+                "skew_label_whole",
+                "skew_even",
+                "skew_alpha_ignored",
+                "skew_alpha_inverted",
+                "skew_alpha_divided",
+            ],
+        ),
+    ]

@@ -1,4 +1,4 @@
-"""The student's training on 1, 2 and 4 ranks, beside one node that sees all samples."""
+"""Study of Lab 3: the student's training on 1, 2 and 4 ranks, beside one node with all samples."""
 
 from __future__ import annotations
 
@@ -7,42 +7,45 @@ from typing import Any
 
 import numpy as np
 
-from dualml.course.exercise import Array, Call, File
+from dualml.common.seeds import make_generator
+from dualml.common.words import Messages
+from dualml.course.exercise import Array, ExerciseCall, ExerciseFile
 from dualml.course.lab3.rules import trajectory
-from dualml.course.lab3.training import FEATURES, OUTPUTS, parameters
+from dualml.course.lab3.training import FEATURES, OUTPUTS, draw_parameters
 from dualml.course.study import Run, Study
 from dualml.report.blocks import Block, Cell, Cells, Column, Table, Tone
-from dualml.report.figure import Axis, Figure, Key, Line, Owner, Panel
-from dualml.seeds import generator
-from dualml.words import Words
+from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Panel, SeriesId
 
 RANKS, UPDATES, BATCH = (1, 2, 4), 60, 24
 COLOURS = {1: "blue", 2: "vermilion", 4: "green"}
 STROKES = {"torch": "wide", "mindspore": "dashes"}
-#: A right answer may be so far from the rule, after all updates of float32.
+#: Largest distance of a right answer from the rule after all updates in float32.
 ALLOWED = 1e-4
 
 
-def study(files: Sequence[File], run: Run, words: Words) -> Study:
-    asked = [call(ranks) for ranks in RANKS]
-    rule = losses(trajectory(asked[0].options, asked[0].arrays, frozenset())[0])
+def study(files: Sequence[ExerciseFile], run: Run, words: Messages) -> Study:
+    """Train by the student's ``train`` files on 1, 2 and 4 ranks; return figure, table and
+    questions about the trainings without an error, or an empty study."""
+    asked = [make_call(ranks) for ranks in RANKS]
+    rule = losses_by_update(trajectory(asked[0].options, asked[0].arrays, frozenset())[0])
     curves: dict[tuple[int, str], Array] = {}
     for file in files:
         if not file.task.startswith("train"):
             continue
         for one, answer in zip(asked, run(file, asked), strict=True):
             if answer.trouble is None:
-                curves[one.ranks, file.backend] = losses(answer.arrays[0])
+                curves[one.ranks, file.backend] = losses_by_update(answer.arrays[0])
     if not curves:
         return Study()
     blocks: list[Block] = [figure(curves, rule, words), table(curves, rule, words)]
     return Study(blocks, questions(curves, rule, words))
 
 
-def call(ranks: int) -> Call:
-    """The same samples, dealt out evenly."""
-    draw = generator(0, "exercise", "lab3 curves")
-    start = parameters(draw)
+def make_call(ranks: int) -> ExerciseCall:
+    """Make a call of `UPDATES` updates on ``ranks`` ranks, which divide evenly samples that are the
+    same for any number of ranks."""
+    draw = make_generator(0, "exercise", "lab3 curves")
+    start = draw_parameters(draw)
     teacher = draw.normal(size=(FEATURES, OUTPUTS))
     arrays: list[dict[str, Any]] = [dict(start) for _ in range(ranks)]
     for step in range(1, UPDATES + 1):
@@ -52,31 +55,42 @@ def call(ranks: int) -> Call:
             own |= {f"x/{step}": x[part], f"y/{step}": y[part]}
     hyper = {"lr": 0.2, "adaptive": False, "eps": 0.1}
     options = {"comm": True, "hyper": hyper, "steps": UPDATES, "loss": True}
-    return Call("train_steps", "train_step", options, arrays)
+    return ExerciseCall("train_steps", "train_step", options, arrays)
 
 
-def losses(arrays: Mapping[str, Any]) -> Array:
+def losses_by_update(arrays: Mapping[str, Any]) -> Array:
+    """Return the loss of each update, shape (UPDATES,)."""
     return np.array([float(arrays[f"{s}/loss"]) for s in range(1, UPDATES + 1)])
 
 
-def figure(curves: Mapping[tuple[int, str], Array], rule: Array, words: Words) -> Figure:
+def figure(curves: Mapping[tuple[int, str], Array], rule: Array, words: Messages) -> Figure:
+    """Make the figure of the losses by update: the student's by number of ranks and backend, and
+    the rule's."""
     updates = np.arange(1, UPDATES + 1, dtype=np.float64)
-    lines = [Line(updates, rule, Owner(series="rule"), weight="faint")]
+    lines = [LineMark(updates, rule, SeriesId(series="rule"), weight="faint")]
     lines += [
-        Line(updates, curve, Owner(arm=str(n), backend=b)) for (n, b), curve in curves.items()
+        LineMark(updates, curve, SeriesId(arm=str(n), backend=b))
+        for (n, b), curve in curves.items()
     ]
-    keys = [Key("arm", str(n), label=words.count("rank", n), color=COLOURS[n]) for n in RANKS
-            if any(ranks == n for ranks, _ in curves)]  # fmt: skip
+    keys = [
+        LegendEntry("arm", str(n), label=words.count("rank", n), color=COLOURS[n])
+        for n in RANKS
+        if any(ranks == n for ranks, _ in curves)
+    ]
     keys += [
-        Key("backend", b, stroke=s) for b, s in STROKES.items() if any(c == b for _, c in curves)
+        LegendEntry("backend", b, stroke=s)
+        for b, s in STROKES.items()
+        if any(c == b for _, c in curves)
     ]
-    keys.append(Key("series", "rule", label=words("study.rule"), stroke="hair"))
+    keys.append(LegendEntry("series", "rule", label=words("study.rule"), stroke="hair"))
     caption = words("study.lab3.caption", batch=BATCH)
     panel = Panel(lines, Axis(words("study.update")), Axis(words("study.loss")), height=300)
     return Figure("curves", caption, caption, [panel], keys)
 
 
-def table(curves: Mapping[tuple[int, str], Array], rule: Array, words: Words) -> Table:
+def table(curves: Mapping[tuple[int, str], Array], rule: Array, words: Messages) -> Table:
+    """Make the table of each training's final loss (mean of ten updates), largest distance from the
+    rule and verdict."""
     heads = [
         Column("ranks", words("study.lab3.ranks"), show="number"),
         Column("framework", words("study.framework")),
@@ -90,12 +104,14 @@ def table(curves: Mapping[tuple[int, str], Array], rule: Array, words: Words) ->
         equal = away <= ALLOWED
         tone: Tone = "good" if equal else "bad"
         verdict = words("verdict.equal" if equal else "verdict.different")
-        rows.append([str(ranks), backend, f"{curve[-10:].mean():.4f}", f"{away:.1e}",
-                     Cell(verdict, tone)])  # fmt: skip
+        rows.append(
+            [str(ranks), backend, f"{curve[-10:].mean():.4f}", f"{away:.1e}", Cell(verdict, tone)]
+        )
     return Table("curves", words("study.lab3.table", allowed=ALLOWED), heads, rows)
 
 
-def questions(curves: Mapping[tuple[int, str], Array], rule: Array, words: Words) -> list[str]:
+def questions(curves: Mapping[tuple[int, str], Array], rule: Array, words: Messages) -> list[str]:
+    """Return the questions to the student, with the student's own numbers."""
     away = {key: float(np.max(np.abs(curve - rule))) for key, curve in curves.items()}
     most = max(away, key=lambda key: away[key])
     return [

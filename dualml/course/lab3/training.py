@@ -1,5 +1,5 @@
-"""What data parallel training has to do: after every update each rank has the parameters that one
-node has that trains on all ranks' samples."""
+"""Requirements on data parallel training: after every update each rank has the parameters of one
+node that trains on all ranks' samples."""
 
 from __future__ import annotations
 
@@ -9,20 +9,31 @@ from typing import Any
 
 import numpy as np
 
-from dualml.course.exercise import RIGHT, Arrays, Call, Difference, Flags, Requirement
-from dualml.course.lab3.rules import WEIGHTS, loss_and_gradient, same_start, trajectory
+from dualml.course.exercise import RIGHT, Arrays, Difference, ExerciseCall, Flags, Requirement
+from dualml.course.lab3.rules import WEIGHTS, broadcast_start, loss_and_gradient, trajectory
 
-FEATURES, HIDDEN, OUTPUTS, STEPS = 4, 3, 2, 3
-SHAPES = {"w1": (FEATURES, HIDDEN), "b1": (HIDDEN,), "w2": (HIDDEN, OUTPUTS), "b2": (OUTPUTS,),
-          "shift": (FEATURES,)}  # fmt: skip
-#: A right answer may be so many times as far from the rule as the rule in float32 is, and so many
-#: units in the last place of the largest number.
+#: Sizes of the network's layers, and number of updates.
+FEATURES, HIDDEN_SIZE, OUTPUTS, STEPS = 4, 3, 2, 3
+SHAPES = {
+    "w1": (FEATURES, HIDDEN_SIZE),
+    "b1": (HIDDEN_SIZE,),
+    "w2": (HIDDEN_SIZE, OUTPUTS),
+    "b2": (OUTPUTS,),
+    "shift": (FEATURES,),
+}
+#: Tolerance of a right answer: this multiple of the float32 rule's own error, and this many units
+#: in the last place of the largest number.
 MARGIN, PLACES = 16, 8
 Draw = np.random.Generator
 Sizes = Callable[[Draw, int], list[int]]
 
-LOCAL = ("update_local", "update_result_unused", "update_first_alone", "update_last_alone",
-         "update_root_only")  # fmt: skip
+LOCAL = (
+    "update_local",
+    "update_result_unused",
+    "update_first_alone",
+    "update_last_alone",
+    "update_root_only",
+)
 SCALED = (
     "update_summed",
     "update_divided_twice",
@@ -31,37 +42,39 @@ SCALED = (
     "update_accumulated#2",
 )
 LOSS = ("update_loss_local", "update_loss_unweighted", "update_loss_summed")
-#: How it ends where one rank does not take part.
-APART = r"CommunicationError: (rank \d+ waited|the ranks disagree)"
+#: Pattern of the errors that occur if one rank does not take part.
+RANK_MISMATCH = r"CommunicationError: (rank \d+ waited|the ranks disagree)"
 
 
-def even(draw: Draw, ranks: int) -> list[int]:
+def draw_even_sizes(draw: Draw, ranks: int) -> list[int]:
+    """Draw one number of samples, 3 to 5, and return it for every rank."""
     return [int(draw.integers(3, 6))] * ranks
 
 
-def uneven(draw: Draw, ranks: int) -> list[int]:
-    """No two alike."""
+def draw_uneven_sizes(draw: Draw, ranks: int) -> list[int]:
+    """Draw different numbers of samples for all ranks."""
     return [int(n) for n in draw.choice(np.arange(1, 9), ranks, replace=False)]
 
 
-def empty(draw: Draw, ranks: int) -> list[int]:
-    """One rank, not always the same, has no samples left."""
-    sizes = uneven(draw, ranks)
+def draw_sizes_with_empty_rank(draw: Draw, ranks: int) -> list[int]:
+    """Draw numbers of samples with none on one random rank other than rank 0."""
+    sizes = draw_uneven_sizes(draw, ranks)
     sizes[int(draw.integers(1, ranks))] = 0
     return sizes
 
 
-def parameters(draw: Draw) -> dict[str, Any]:
+def draw_parameters(draw: Draw) -> dict[str, Any]:
+    """Draw initial parameters: ``p/NAME`` → float32 with two decimals."""
     drawn = {f"p/{name}": draw.normal(size=shape) for name, shape in SHAPES.items()}
     return {name: a.round(2).astype(np.float32) for name, a in drawn.items()}
 
 
 @dataclass
-class Numbers(Requirement):
-    """What has one right answer for every rank.
+class RankResultRequirement(Requirement):
+    """Requirement with one right answer for every rank.
 
     Attributes:
-        ranks: one call for each of these numbers of ranks.
+        ranks: numbers of ranks, with one call for each.
     """
 
     name: str
@@ -71,76 +84,100 @@ class Numbers(Requirement):
     points: float = 1.0
     errors: Sequence[tuple[str, str]] = ()
 
-    def rule(self, call: Call, flags: Flags, number: Any) -> list[Arrays]:
+    def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
+        """Compute each rank's results in the dtype ``number``, with the mistakes ``flags``."""
         raise NotImplementedError
 
-    def expected(self, call: Call, flags: Flags = RIGHT) -> list[Arrays]:
-        return self.rule(call, flags, np.float64)
+    def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
+        """Compute each rank's results in float64, with the mistakes ``flags``."""
+        return self.compute(call, flags, np.float64)
 
-    def tolerance(self, call: Call, flags: Flags = RIGHT) -> list[Arrays]:
-        exact, single = self.rule(call, flags, np.float64), self.rule(call, flags, np.float32)
+    def tolerance(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
+        """Return one number for all results: the float32 rule's own largest error times `MARGIN`,
+        plus `PLACES` units in the last place of the largest number."""
+        exact, single = self.compute(call, flags, np.float64), self.compute(call, flags, np.float32)
         off, largest = 0.0, 0.0
         with np.errstate(all="ignore"):
             for one, other in zip(exact, single, strict=True):
-                off = max([off, *(most(other[key] - a) for key, a in one.items())])
-                largest = max([largest, *map(most, one.values())])
+                off = max([off, *(max_finite(other[key] - a) for key, a in one.items())])
+                largest = max([largest, *map(max_finite, one.values())])
         allowed = np.asarray(MARGIN * off + PLACES * np.spacing(np.float32(largest)))
         return [dict.fromkeys(one, allowed) for one in exact]
 
 
-def most(a: Any) -> float:
-    """The largest size of a finite number."""
+def max_finite(a: Any) -> float:
+    """Return the largest absolute value of the finite numbers; 0 if there are none."""
     sizes = np.abs(np.asarray(a, np.float64))
     return float(np.max(sizes, where=np.isfinite(sizes), initial=0.0))
 
 
 @dataclass
-class Start(Numbers):
-    """Every rank has drawn parameters of its own before."""
+class SameStartRequirement(RankResultRequirement):
+    """Requirement on equal initial parameters, from different ones on every rank."""
 
-    def calls(self, draw: Draw) -> list[Call]:
-        return [Call("same_start", self.target, {"comm": True, "hyper": {}},
-                     [parameters(draw) for _ in range(ranks)])
-                for ranks in self.ranks]  # fmt: skip
+    def calls(self, draw: Draw) -> list[ExerciseCall]:
+        """Make a call for each number of ranks in ``ranks``, with other parameters on every
+        rank."""
+        return [
+            ExerciseCall(
+                "same_start",
+                self.target,
+                {"comm": True, "hyper": {}},
+                [draw_parameters(draw) for _ in range(ranks)],
+            )
+            for ranks in self.ranks
+        ]
 
-    def rule(self, call: Call, flags: Flags, number: Any) -> list[Arrays]:
-        return same_start(call.arrays, flags, number)
+    def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
+        """Compute the parameters of every rank after the broadcast, in the dtype ``number``."""
+        return broadcast_start(call.arrays, flags, number)
 
 
 @dataclass
-class Updates(Numbers):
-    """Some updates.
+class UpdateRequirement(RankResultRequirement):
+    """Requirement on some updates.
 
     Attributes:
-        sizes: draws how many samples each rank has, in each update.
-        adaptive: by AdaGrad, in which a mean of updates is not the update of a mean.
-        loss: whether the loss that is returned counts, too.
+        sizes: function that draws each rank's number of samples in an update.
+        adaptive: whether to use AdaGrad, for which the mean of updates is not the update of the
+            mean.
+        loss: whether the returned loss counts, too.
     """
 
-    sizes: Sizes = uneven
+    sizes: Sizes = draw_uneven_sizes
     adaptive: bool = False
     loss: bool = False
 
-    def calls(self, draw: Draw) -> list[Call]:
-        return [self.call(draw, ranks) for ranks in self.ranks]
+    def calls(self, draw: Draw) -> list[ExerciseCall]:
+        """Make a call for each number of ranks in ``ranks``."""
+        return [self.make_call(draw, ranks) for ranks in self.ranks]
 
-    def call(self, draw: Draw, ranks: int) -> Call:
-        hyper = {"lr": round(float(draw.uniform(0.1, 0.3)), 2), "adaptive": self.adaptive,
-                 "eps": 0.1}  # fmt: skip
+    def make_call(self, draw: Draw, ranks: int) -> ExerciseCall:
+        """Make a call of `STEPS` updates on this number of ranks, with equal random parameters and
+        other random samples on each."""
+        hyper = {
+            "lr": round(float(draw.uniform(0.1, 0.3)), 2),
+            "adaptive": self.adaptive,
+            "eps": 0.1,
+        }
         options = {"comm": True, "hyper": hyper, "steps": STEPS, "loss": self.loss}
-        start = parameters(draw)
+        start = draw_parameters(draw)
         arrays: list[dict[str, Any]] = [dict(start) for _ in range(ranks)]
         for step in range(1, STEPS + 1):
             for own, n in zip(arrays, self.sizes(draw, ranks), strict=True):
                 for name, width in (("x", FEATURES), ("y", OUTPUTS)):
                     drawn = draw.normal(size=(n, width)).round(2)
                     own[f"{name}/{step}"] = drawn.astype(np.float32)
-        return Call("train_steps", self.target, options, arrays)
+        return ExerciseCall("train_steps", self.target, options, arrays)
 
-    def rule(self, call: Call, flags: Flags, number: Any) -> list[Arrays]:
+    def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
+        """Compute each rank's parameters after every update, and its losses if they count, in the
+        dtype ``number``."""
         return trajectory(call.options, call.arrays, flags, number)
 
-    def inputs(self, call: Call, difference: Difference) -> dict[str, Any]:
+    def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
+        """Return the parameter's element before the wrong update, and each rank's number of samples
+        and gradient (or loss) in it; empty if the difference has no element."""
         step, _, name = difference.key.partition("/")
         if difference.index is None:
             return {}
@@ -158,22 +195,46 @@ class Updates(Numbers):
         return shown
 
 
-def of_training() -> list[Requirement]:
+def training_requirements() -> list[Requirement]:
+    """Return the requirements on data parallel training."""
     start, step = "same_start", "train_step"
     return [
-        Start("train.start", start,
-              ("start_not_broadcast", "start_averaged", "start_other_root", "start_first_alone",
-               "start_buffers_left"),
-              ranks=(1, 3),
-              errors=(("ranks disagree.*broadcast.*root=1", "start_own_root"),
-                      (APART, "start_root_alone"))),
-        Updates("train.alone", step, ("update_accumulated",), sizes=even),
-        Updates("train.even", step, (*LOCAL, *SCALED), (2, 3), sizes=even),
-        Updates("train.uneven", step, ("update_unweighted", *LOCAL, *SCALED), (2, 4)),
-        Updates("train.adaptive", step, ("update_parameters", "update_unweighted", *LOCAL, *SCALED),
-                (3,), adaptive=True),
-        Updates("train.loss", step, (*LOSS, "update_unweighted", *LOCAL, *SCALED), (3,), loss=True),
-        Updates("train.empty", step,
-                ("update_loss_nan", *LOSS, "update_unweighted", *LOCAL, *SCALED), (3,),
-                sizes=empty, loss=True, errors=((APART, "update_empty_leaves"),)),
-    ]  # fmt: skip
+        SameStartRequirement(
+            "train.start",
+            start,
+            (
+                "start_not_broadcast",
+                "start_averaged",
+                "start_other_root",
+                "start_first_alone",
+                "start_buffers_left",
+            ),
+            ranks=(1, 3),
+            errors=(
+                ("ranks disagree.*broadcast.*root=1", "start_own_root"),
+                (RANK_MISMATCH, "start_root_alone"),
+            ),
+        ),
+        UpdateRequirement("train.alone", step, ("update_accumulated",), sizes=draw_even_sizes),
+        UpdateRequirement("train.even", step, (*LOCAL, *SCALED), (2, 3), sizes=draw_even_sizes),
+        UpdateRequirement("train.uneven", step, ("update_unweighted", *LOCAL, *SCALED), (2, 4)),
+        UpdateRequirement(
+            "train.adaptive",
+            step,
+            ("update_parameters", "update_unweighted", *LOCAL, *SCALED),
+            (3,),
+            adaptive=True,
+        ),
+        UpdateRequirement(
+            "train.loss", step, (*LOSS, "update_unweighted", *LOCAL, *SCALED), (3,), loss=True
+        ),
+        UpdateRequirement(
+            "train.empty",
+            step,
+            ("update_loss_nan", *LOSS, "update_unweighted", *LOCAL, *SCALED),
+            (3,),
+            sizes=draw_sizes_with_empty_rank,
+            loss=True,
+            errors=((RANK_MISMATCH, "update_empty_leaves"),),
+        ),
+    ]

@@ -1,16 +1,22 @@
-"""Lab 4: the order of a pipeline's passes, two stages, and layers cut across ranks."""
+"""Lab 4: a pipeline schedule, two pipeline stages, and tensor parallel layers."""
 
-from dualml.course.exercise import File, Lab
-from dualml.course.lab4.orders import of_schedule
-from dualml.course.lab4.remote import of_rpc
+from dualml.course.exercise import ExerciseFile, Lab
+from dualml.course.lab4.orders import schedule_requirements
+from dualml.course.lab4.remote import rpc_requirements
 from dualml.course.lab4.requirements import requirements
 
 LAB = Lab(
     "lab4",
     (
-        File("schedule.py", "", "dualml.course.solutions:schedule.py", of_schedule()),
-        File("split_torch.py", "torch", "dualml_torch.course:split_torch.py", requirements()),
-        File("rpc_torch.py", "torch", "dualml_torch.course:rpc_torch.py", of_rpc()),
-        File("split_ms.py", "mindspore", "dualml_ms.course:split_ms.py", requirements()),
+        ExerciseFile(
+            "schedule.py", "", "dualml.course.solutions:schedule.py", schedule_requirements()
+        ),
+        ExerciseFile(
+            "split_torch.py", "torch", "dualml_torch.course:split_torch.py", requirements()
+        ),
+        ExerciseFile(
+            "rpc_torch.py", "torch", "dualml_torch.course:rpc_torch.py", rpc_requirements()
+        ),
+        ExerciseFile("split_ms.py", "mindspore", "dualml_ms.course:split_ms.py", requirements()),
     ),
 )

@@ -1,4 +1,4 @@
-"""What the schedule of a pipeline has to be: complete, possible, quick, and sparing."""
+"""Requirements on a pipeline schedule: complete, possible, fast, and saving memory."""
 
 from __future__ import annotations
 
@@ -8,19 +8,32 @@ from typing import Any
 
 import numpy as np
 
-from dualml.course.exercise import Answer, Call, Difference, Requirement
+from dualml.course.exercise import Answer, Difference, ExerciseCall, Requirement
 
 #: Time units of a forward and of a backward pass.
 FORWARD, BACKWARD = 1, 2
 Order = list[tuple[int, int]]
-FLAGS = ("order_gpipe_for_1f1b", "order_1f1b_for_gpipe", "warm_up_long", "warm_up_short",
-         "warm_up_reversed", "order_last_missing", "order_backward_reversed", "order_naive",
-         "order_incomplete", "order_twice", "order_impossible", "order_kept_too_long",
-         "order_slow")  # fmt: skip
+FLAGS = (
+    "order_gpipe_for_1f1b",
+    "order_1f1b_for_gpipe",
+    "warm_up_long",
+    "warm_up_short",
+    "warm_up_reversed",
+    "order_last_missing",
+    "order_backward_reversed",
+    "order_naive",
+    "order_incomplete",
+    "order_twice",
+    "order_impossible",
+    "order_kept_too_long",
+    "order_slow",
+)
 
 
-def schedule(stages: int, count: int, kind: str, flag: str = "") -> list[Order]:
-    """The passes of every stage, (0 forward or 1 backward, micro-batch), with one mistake."""
+def make_schedule(stages: int, count: int, kind: str, flag: str = "") -> list[Order]:
+    """Return the passes of every stage, (0 forward or 1 backward, micro-batch), for ``count``
+    micro-batches, with the mistake ``flag`` or none; a flag that makes no such schedule changes
+    nothing."""
     if flag == "order_gpipe_for_1f1b":
         kind = "gpipe"
     if flag == "order_1f1b_for_gpipe":
@@ -30,8 +43,11 @@ def schedule(stages: int, count: int, kind: str, flag: str = "") -> list[Order]:
     orders = []
     for stage in range(stages):
         ahead = stages - stage - 1
-        ahead = {"warm_up_long": ahead + 1, "warm_up_short": max(0, ahead - 1),
-                 "warm_up_reversed": stage}.get(flag, ahead)  # fmt: skip
+        ahead = {
+            "warm_up_long": ahead + 1,
+            "warm_up_short": max(0, ahead - 1),
+            "warm_up_reversed": stage,
+        }.get(flag, ahead)
         ahead = count if kind == "gpipe" else min(ahead, count)
         order = [(0, m) for m in range(ahead)]
         back = range(count)[::-1] if flag == "order_backward_reversed" else range(count)
@@ -43,17 +59,17 @@ def schedule(stages: int, count: int, kind: str, flag: str = "") -> list[Order]:
     return orders
 
 
-def seconds(orders: Sequence[Order]) -> int | None:
-    """Time units until the last pass is over; None where they wait for one another for ever."""
-    begun = starts(orders)
+def makespan(orders: Sequence[Order]) -> int | None:
+    """Return the time units until the last pass has ended; None for a deadlock."""
+    begun = start_times(orders)
     if begun is None:
         return None
     return max(time + (BACKWARD if way else FORWARD) for (way, _, _), time in begun.items())
 
 
-def starts(orders: Sequence[Order]) -> dict[tuple[int, int, int], int] | None:
-    """(way, stage, micro-batch) → when the pass begins, each as early as it can; None where the
-    stages wait for one another for ever."""
+def start_times(orders: Sequence[Order]) -> dict[tuple[int, int, int], int] | None:
+    """Return (way, stage, micro-batch) → start time of the pass, each as early as possible; None
+    for a deadlock."""
     begun: dict[tuple[int, int, int], int] = {}
     done: dict[tuple[int, int, int], int] = {}
     at, free = [0] * len(orders), [0] * len(orders)
@@ -79,8 +95,8 @@ def starts(orders: Sequence[Order]) -> dict[tuple[int, int, int], int] | None:
     return begun if all(n == len(o) for n, o in zip(at, orders, strict=True)) else None
 
 
-def kept(order: Order) -> int:
-    """The most micro-batches whose activations a stage has at a time."""
+def max_in_flight(order: Order) -> int:
+    """Return the largest number of micro-batches whose activations a stage keeps at a time."""
     now = most = 0
     for way, _ in order:
         now += 1 if way == 0 else -1
@@ -89,50 +105,64 @@ def kept(order: Order) -> int:
 
 
 @dataclass
-class Orders(Requirement):
-    """Schedules of several sizes.
+class ScheduleRequirement(Requirement):
+    """Requirement on schedules of several sizes.
 
     Attributes:
         kind: ``gpipe`` or ``1f1b``.
-        looks: ``complete``, ``possible``, ``shape`` (gpipe: forwards first; 1f1b: what is kept) or
-            ``time``.
+        aspect: ``complete``, ``possible``, ``shape`` (gpipe: all forward passes first; 1f1b:
+            micro-batches in flight) or ``time``.
     """
 
     name: str
     kind: str
-    looks: str
+    aspect: str
     target: str = "schedule"
     flags: Sequence[str] = FLAGS
     points: float = 1.0
     errors: Sequence[tuple[str, str]] = ()
 
-    def calls(self, draw: np.random.Generator) -> list[Call]:
+    def calls(self, draw: np.random.Generator) -> list[ExerciseCall]:
+        """Make three calls with more micro-batches than stages, one with fewer, and one with a
+        single stage."""
         sizes = []
         for _ in range(3):
             stages = int(draw.integers(2, 6))
             sizes.append((stages, stages + int(draw.integers(1, 5))))
         sizes += [(4, 2), (1, int(draw.integers(1, 5)))]
-        return [Call("orders", self.target, {"stages": p, "micro_batches": m, "kind": self.kind},
-                     [{}]) for p, m in sizes]  # fmt: skip
+        return [
+            ExerciseCall(
+                "orders", self.target, {"stages": p, "micro_batches": m, "kind": self.kind}, [{}]
+            )
+            for p, m in sizes
+        ]
 
-    def problem(self, call: Call, answer: Answer) -> tuple[Difference, tuple[str, ...]] | None:
+    def problem(
+        self, call: ExerciseCall, answer: Answer
+    ) -> tuple[Difference, tuple[str, ...]] | None:
+        """Return the first violation, and the mistake whose schedule the answer is, else the kind
+        of violation; None if there is none."""
         p, count = call.options["stages"], call.options["micro_batches"]
         arrays = answer.arrays[0]
         if int(arrays["stages"]) != p:
             return Difference(0, "stages", None, int(arrays["stages"]), p), ("order_stages",)
         orders = [[(int(a), int(b)) for a, b in arrays[str(s)]] for s in range(p)]
-        found = self.wrong(orders, p, count)
+        found = self.find_violation(orders, p, count)
         if found is None:
             return None
         difference, general = found
         # What it is named by must tell it apart: with one stage all orders are alike.
         for flag in self.flags if p > 1 else ():
-            if schedule(p, count, self.kind, flag) == orders:
+            if make_schedule(p, count, self.kind, flag) == orders:
                 return difference, (flag,)
         return difference, (general,)
 
-    def wrong(self, orders: list[Order], p: int, count: int) -> tuple[Difference, str] | None:
-        """The first thing that is wrong, and what that is in general."""
+    def find_violation(
+        self, orders: list[Order], p: int, count: int
+    ) -> tuple[Difference, str] | None:
+        """Return the first violation in the orders of ``p`` stages and ``count`` micro-batches, and
+        the kind of mistake; None if there is none. Completeness is always checked, then
+        possibility, then ``shape`` or ``time``, as far as ``aspect`` asks."""
         every = {(way, m) for way in (0, 1) for m in range(count)}
         for s, order in enumerate(orders):
             if set(order) != every:
@@ -143,31 +173,33 @@ class Orders(Requirement):
                 return Difference(0, where, None, seen, 1 - seen), "order_incomplete"
             if len(order) != len(every):
                 return Difference(0, f"stage {s}", None, len(order), len(every)), "order_twice"
-        if self.looks == "complete":
+        if self.aspect == "complete":
             return None
-        time = seconds(orders)
+        time = makespan(orders)
         if time is None:
             return Difference(0, "passes", None, "deadlock", "end"), "order_impossible"
-        if self.looks == "possible":
+        if self.aspect == "possible":
             return None
-        if self.looks == "shape":
+        if self.aspect == "shape":
             for s, order in enumerate(orders):
                 most = count if self.kind == "gpipe" else min(p - s, count)
                 early = self.kind == "gpipe" and any(way for way, _ in order[:count])
-                off = Difference(0, f"stage {s}", None, kept(order), most)
-                if kept(order) > most or early:
+                off = Difference(0, f"stage {s}", None, max_in_flight(order), most)
+                if max_in_flight(order) > most or early:
                     return off, "order_1f1b_for_gpipe" if early else "order_kept_too_long"
             return None
         best = (count + p - 1) * (FORWARD + BACKWARD)
         return None if time <= best else (Difference(0, "time", None, time, best), "order_slow")
 
-    def inputs(self, call: Call, difference: Difference) -> dict[str, Any]:
+    def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
+        """Return the numbers of stages p and of micro-batches m."""
         return {"p": call.options["stages"], "m": call.options["micro_batches"]}
 
 
-def of_schedule() -> list[Requirement]:
+def schedule_requirements() -> list[Requirement]:
+    """Return the requirements on `schedule`."""
     return [
-        Orders(f"schedule.{kind}.{looks}", kind, looks)
+        ScheduleRequirement(f"schedule.{kind}.{looks}", kind, looks)
         for kind in ("gpipe", "1f1b")
         for looks in ("complete", "possible", "shape", "time")
     ]

@@ -1,4 +1,4 @@
-"""What stages and cut layers have to do."""
+"""Requirements on pipeline stages and tensor parallel layers."""
 
 from __future__ import annotations
 
@@ -8,39 +8,73 @@ from typing import Any
 
 import numpy as np
 
-from dualml.course.exercise import RIGHT, Answer, Arrays, Call, Difference, Flags, Requirement
-from dualml.course.lab1.requirements import MARGIN, PLACES, finite_most, rounded
+from dualml.course.exercise import (
+    RIGHT,
+    Answer,
+    Arrays,
+    Difference,
+    ExerciseCall,
+    Flags,
+    Requirement,
+)
+from dualml.course.lab1.requirements import MARGIN, PLACES, max_finite, round_for_display
 from dualml.course.lab4 import rules
 
 Draw = np.random.Generator
 FEATURES, WIDTH, OUTPUTS, STEPS = 4, 3, 2, 3
-#: Features that 1, 2, 3 and 4 ranks can share.
+#: Numbers of features divisible by 1, 2, 3 and 4 ranks.
 WIDE, NARROW, SAMPLES = 12, 5, 4
-STAGES = ("stage_undivided", "stage_divided_twice", "stage_last_alone", "stage_first_micro_batch",
-          "stage_first_frozen", "stage_second_frozen", "stage_order_crossed",
-          "stage_last_gradient", "stage_accumulated")  # fmt: skip
-COLUMN = ("column_reversed", "column_bias_missing", "column_gradient_local",
-          "column_gradient_mean", "bias_gradient_mean", "weight_gradient_mean")  # fmt: skip
-ROW = ("row_not_reduced", "row_bias_every_rank", "row_bias_missing", "row_mean", "row_reversed",
-       "row_gradient_reduced", "bias_gradient_mean", "weight_gradient_mean")  # fmt: skip
-APART = (
+STAGES = (
+    "stage_undivided",
+    "stage_divided_twice",
+    "stage_last_alone",
+    "stage_first_micro_batch",
+    "stage_first_frozen",
+    "stage_second_frozen",
+    "stage_order_crossed",
+    "stage_last_gradient",
+    "stage_accumulated",
+)
+COLUMN = (
+    "column_reversed",
+    "column_bias_missing",
+    "column_gradient_local",
+    "column_gradient_mean",
+    "bias_gradient_mean",
+    "weight_gradient_mean",
+)
+ROW = (
+    "row_not_reduced",
+    "row_bias_every_rank",
+    "row_bias_missing",
+    "row_mean",
+    "row_reversed",
+    "row_gradient_reduced",
+    "bias_gradient_mean",
+    "weight_gradient_mean",
+)
+#: Patterns of errors if ranks make different requests or one makes none, and the mistakes that they
+#: show.
+RANK_MISMATCH = (
     ("ranks disagree", "crossed"),
     ("CommunicationError: .*(waited|missing|no answer|failed on rank|is gone)", "one_sided"),
 )
 Rule = Callable[..., list[dict[str, Any]]]
 
 
-def drawn(draw: Draw, *shape: int) -> Any:
+def draw_array(draw: Draw, *shape: int) -> Any:
+    """Draw a float32 array with two decimals."""
     return np.asarray(draw.normal(size=shape).round(2), np.float32)
 
 
 @dataclass
-class Split(Requirement):
-    """What has one right answer for every rank.
+class ModelParallelRequirement(Requirement):
+    """Requirement on a split model with one right answer for every rank.
 
     Attributes:
-        rule: options, all ranks' arrays, mistakes, type → what each of them returns.
-        looks: keys of the results that count; all where none is named.
+        rule: function of options, all ranks' arrays, mistakes and dtype that returns each rank's
+            results.
+        result_keys: keys of the results that count; empty: all.
     """
 
     name: str
@@ -48,68 +82,90 @@ class Split(Requirement):
     rule: Rule
     flags: Sequence[str] = ()
     ranks: Sequence[int] = (2,)
-    looks: Sequence[str] = ()
+    result_keys: Sequence[str] = ()
     micro_batches: int = 1
     points: float = 1.0
-    errors: Sequence[tuple[str, str]] = APART
+    errors: Sequence[tuple[str, str]] = RANK_MISMATCH
 
-    def calls(self, draw: Draw) -> list[Call]:
-        make = self.staged if self.rule is rules.stages else self.cut
+    def calls(self, draw: Draw) -> list[ExerciseCall]:
+        """Make a call for each number of ranks in ``ranks``, of pipeline stages or of a layer."""
+        make = self.make_stage_call if self.rule is rules.train_stages else self.make_layer_call
         return [make(draw, n) for n in self.ranks]
 
-    def staged(self, draw: Draw, ranks: int) -> Call:
-        options = {"comm": True, "hyper": {}, "lr": rounded(draw.uniform(0.1, 0.4)),
-                   "steps": STEPS, "micro_batches": self.micro_batches, "width": WIDTH}  # fmt: skip
+    def make_stage_call(self, draw: Draw, ranks: int) -> ExerciseCall:
+        """Make a call of two pipeline stages, each with its own layer, over `STEPS` updates with
+        random samples; ``ranks`` does not matter."""
+        options = {
+            "comm": True,
+            "hyper": {},
+            "lr": round_for_display(draw.uniform(0.1, 0.4)),
+            "steps": STEPS,
+            "micro_batches": self.micro_batches,
+            "width": WIDTH,
+        }
         samples = 2 * self.micro_batches
         arrays: list[dict[str, Any]] = [
-            {"weight": drawn(draw, WIDTH, FEATURES), "bias": drawn(draw, WIDTH)},
-            {"weight": drawn(draw, OUTPUTS, WIDTH), "bias": drawn(draw, OUTPUTS)},
+            {"weight": draw_array(draw, WIDTH, FEATURES), "bias": draw_array(draw, WIDTH)},
+            {"weight": draw_array(draw, OUTPUTS, WIDTH), "bias": draw_array(draw, OUTPUTS)},
         ]
         for step in range(1, STEPS + 1):
-            arrays[0][f"x/{step}"] = drawn(draw, samples, FEATURES)
-            arrays[1][f"y/{step}"] = drawn(draw, samples, OUTPUTS)
-        return Call("stages", self.target, options, arrays)
+            arrays[0][f"x/{step}"] = draw_array(draw, samples, FEATURES)
+            arrays[1][f"y/{step}"] = draw_array(draw, samples, OUTPUTS)
+        return ExerciseCall("stages", self.target, options, arrays)
 
-    def cut(self, draw: Draw, ranks: int) -> Call:
-        rows = self.rule is rules.row
+    def make_layer_call(self, draw: Draw, ranks: int) -> ExerciseCall:
+        """Make a call of one tensor parallel layer: each rank has the whole weights, and its part
+        of the inputs (row) or of the output gradients (column)."""
+        rows = self.rule is rules.row_layer
         out, wide = (NARROW, WIDE) if rows else (WIDE, NARROW)
-        w, b = drawn(draw, out, wide), drawn(draw, out)
-        x, g = drawn(draw, SAMPLES, wide), drawn(draw, SAMPLES, out)
+        w, b = draw_array(draw, out, wide), draw_array(draw, out)
+        x, g = draw_array(draw, SAMPLES, wide), draw_array(draw, SAMPLES, out)
         each = WIDE // ranks
         arrays = []
         for r in range(ranks):
             part = slice(r * each, (r + 1) * each)
             own = {"x": x[:, part], "g": g} if rows else {"x": x, "g": g[:, part]}
             arrays.append({"w": w, "b": b, **{k: np.ascontiguousarray(a) for k, a in own.items()}})
-        return Call("layer", self.target, {"comm": True, "hyper": {}}, arrays)
+        return ExerciseCall("layer", self.target, {"comm": True, "hyper": {}}, arrays)
 
-    def expected(self, call: Call, flags: Flags = RIGHT) -> list[Arrays]:
-        return self.computed(call, flags, np.float64)
+    def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
+        """Compute each rank's results that count in float64, with the mistakes ``flags``."""
+        return self.compute(call, flags, np.float64)
 
-    def computed(self, call: Call, flags: Flags, number: Any) -> list[Arrays]:
+    def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
+        """Compute each rank's results that count in the dtype ``number``, with the mistakes
+        ``flags``."""
         made = self.rule(call.options, call.arrays, flags, number)
-        return [{k: a for k, a in own.items() if not self.looks or k in self.looks} for own in made]
+        return [
+            {k: a for k, a in own.items() if not self.result_keys or k in self.result_keys}
+            for own in made
+        ]
 
-    def tolerance(self, call: Call, flags: Flags = RIGHT) -> list[Arrays]:
-        exact, single = (self.computed(call, flags, n) for n in (np.float64, np.float32))
+    def tolerance(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
+        """Return one number for all results, from the float32 rule's own error."""
+        exact, single = (self.compute(call, flags, n) for n in (np.float64, np.float32))
         off = [np.abs(s[k] - e[k]) for s, e in zip(single, exact, strict=True) for k in e]
-        largest = max(finite_most(a) for e in exact for a in e.values())
-        most = MARGIN * max(map(finite_most, off)) + PLACES * np.spacing(np.float32(largest))
+        largest = max(max_finite(a) for e in exact for a in e.values())
+        most = MARGIN * max(map(max_finite, off)) + PLACES * np.spacing(np.float32(largest))
         return [dict.fromkeys(e, np.asarray(most)) for e in exact]
 
 
 @dataclass
-class Traffic(Split):
-    """How often a layer adds up over the ranks: forwards and backwards.
+class AllReduceCountRequirement(ModelParallelRequirement):
+    """Requirement on the number of all-reduces of a layer, forward and backward.
 
     Attributes:
-        forward, backward: all-reduces that it needs.
+        forward, backward: number of all-reduces that it needs.
     """
 
     forward: int = 0
     backward: int = 0
 
-    def problem(self, call: Call, answer: Answer) -> tuple[Difference, tuple[str, ...]] | None:
+    def problem(
+        self, call: ExerciseCall, answer: Answer
+    ) -> tuple[Difference, tuple[str, ...]] | None:
+        """Return the first rank and pass with more all-reduces than it needs; None if there is
+        none."""
         for rank, arrays in enumerate(answer.arrays):
             for key, most in (("forward", self.forward), ("backward", self.backward)):
                 made = len(arrays[key])
@@ -119,13 +175,31 @@ class Traffic(Split):
 
 
 def requirements() -> list[Requirement]:
+    """Return the requirements on stages and layers."""
     return [
-        Split("stages.whole", "train_step", rules.stages, STAGES),
-        Split("stages.micro", "train_step", rules.stages, STAGES, micro_batches=4),
-        Split("column.forward", "ColumnLinear", rules.column, COLUMN, (2, 3, 1), looks=("y",)),
-        Split("column.backward", "ColumnLinear", rules.column, COLUMN, (2, 4)),
-        Traffic("column.sums", "ColumnLinear", rules.column, ("too_many_sums",), (2,), backward=1),
-        Split("row.forward", "RowLinear", rules.row, ROW, (2, 3, 1), looks=("y",)),
-        Split("row.backward", "RowLinear", rules.row, ROW, (2, 4)),
-        Traffic("row.sums", "RowLinear", rules.row, ("too_many_sums",), (2,), forward=1),
+        ModelParallelRequirement("stages.whole", "train_step", rules.train_stages, STAGES),
+        ModelParallelRequirement(
+            "stages.micro", "train_step", rules.train_stages, STAGES, micro_batches=4
+        ),
+        ModelParallelRequirement(
+            "column.forward",
+            "ColumnLinear",
+            rules.column_layer,
+            COLUMN,
+            (2, 3, 1),
+            result_keys=("y",),
+        ),
+        ModelParallelRequirement(
+            "column.backward", "ColumnLinear", rules.column_layer, COLUMN, (2, 4)
+        ),
+        AllReduceCountRequirement(
+            "column.sums", "ColumnLinear", rules.column_layer, ("too_many_sums",), (2,), backward=1
+        ),
+        ModelParallelRequirement(
+            "row.forward", "RowLinear", rules.row_layer, ROW, (2, 3, 1), result_keys=("y",)
+        ),
+        ModelParallelRequirement("row.backward", "RowLinear", rules.row_layer, ROW, (2, 4)),
+        AllReduceCountRequirement(
+            "row.sums", "RowLinear", rules.row_layer, ("too_many_sums",), (2,), forward=1
+        ),
     ]

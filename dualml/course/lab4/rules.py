@@ -1,4 +1,4 @@
-"""Two stages and layers cut across ranks, with typical mistakes as options, in NumPy."""
+"""Two pipeline stages and tensor parallel layers with typical mistakes as options, in NumPy."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from dualml.course.exercise import RIGHT, Arrays, Flags
 Number = type[np.floating[Any]]
 
 
-def stages(
+def train_stages(
     options: Mapping[str, Any],
     ranks: Sequence[Arrays],
     flags: Flags = RIGHT,
     number: Number = np.float64,
 ) -> list[dict[str, Any]]:
-    """Weights of both stages after each update, and the loss on the second one.
+    """Compute ``3/weight`` and ``3/bias`` of both stages after update 3, and ``3/loss`` on the
+    second stage, for all updates.
 
     Stage 0 is h = s(x·Wᵀ + b) with s(z) = z/(1 + |z|), stage 1 is h·Wᵀ + b, and the loss is the
     mean squared error.
@@ -69,23 +70,26 @@ def stages(
     return out
 
 
-def spans(length: int, n: int, reverse: bool) -> list[slice]:
+def rank_slices(length: int, n: int, reverse: bool) -> list[slice]:
+    """Return each rank's slice of ``length`` elements, all of ``length`` // n; in reverse order of
+    ranks if ``reverse``."""
     each = length // n
     parts = [slice(r * each, (r + 1) * each) for r in range(n)]
     return parts[::-1] if reverse else parts
 
 
-def column(
+def column_layer(
     options: Mapping[str, Any],
     ranks: Sequence[Arrays],
     f: Flags = RIGHT,
     number: Number = np.float64,
 ) -> list[dict[str, Any]]:
-    """What a column-parallel layer gives on every rank."""
+    """Compute output, input gradient and parameter gradients on every rank of a layer whose output
+    features are split over the ranks."""
     n = len(ranks)
     w, b = ranks[0]["w"].astype(number), ranks[0]["b"].astype(number)
     x = ranks[0]["x"].astype(number)
-    own = spans(len(w), n, "column_reversed" in f)
+    own = rank_slices(len(w), n, "column_reversed" in f)
     backs = [a["g"].astype(number) @ w[s] for a, s in zip(ranks, own, strict=True)]
     out = []
     for r, (a, s) in enumerate(zip(ranks, own, strict=True)):
@@ -93,20 +97,21 @@ def column(
         y = x @ w[s].T + (0 if "column_bias_missing" in f else b[s])
         back: Any = backs[r] if "column_gradient_local" in f else sum(backs)
         back = back / number(n) if "column_gradient_mean" in f else back
-        out.append(common(y, back, g, x, f, number))
+        out.append(add_parameter_gradients(y, back, g, x, f, number))
     return out
 
 
-def row(
+def row_layer(
     options: Mapping[str, Any],
     ranks: Sequence[Arrays],
     f: Flags = RIGHT,
     number: Number = np.float64,
 ) -> list[dict[str, Any]]:
-    """What a row-parallel layer gives on every rank."""
+    """Compute output, input gradient and parameter gradients on every rank of a layer whose input
+    features are split over the ranks."""
     n = len(ranks)
     w, b = ranks[0]["w"].astype(number), ranks[0]["b"].astype(number)
-    own = spans(w.shape[1], n, "row_reversed" in f)
+    own = rank_slices(w.shape[1], n, "row_reversed" in f)
     xs = [a["x"].astype(number) for a in ranks]
     products = [x @ w[:, s].T for x, s in zip(xs, own, strict=True)]
     times = {"row_bias_every_rank": number(n), "row_bias_missing": number(0)}
@@ -117,12 +122,18 @@ def row(
         y: Any = products[r] if "row_not_reduced" in f else sum(products)
         y = y / number(n) if "row_mean" in f else y
         back = sum(backs) if "row_gradient_reduced" in f else backs[r]
-        out.append(common(y + bias, back, ranks[r]["g"].astype(number), x, f, number))
+        out.append(
+            add_parameter_gradients(y + bias, back, ranks[r]["g"].astype(number), x, f, number)
+        )
     return out
 
 
-def common(y: Any, back: Any, g: Any, x: Any, f: Flags, number: Number) -> dict[str, Any]:
-    """With the gradients of the parameters, which need no other rank."""
+def add_parameter_gradients(
+    y: Any, back: Any, g: Any, x: Any, f: Flags, number: Number
+) -> dict[str, Any]:
+    """Return a layer's results: output ``y``, input gradient ``x`` (``back``), and the gradients
+    ``weight`` and ``bias`` computed from the output gradient ``g`` and the input ``x``, which need
+    no other rank."""
     bias = g.mean(0) if "bias_gradient_mean" in f else g.sum(0)
     weight = g.T @ x / number(len(x)) if "weight_gradient_mean" in f else g.T @ x
     return {"y": y, "x": back, "weight": weight, "bias": bias}

@@ -1,23 +1,27 @@
-"""The student's schedules, drawn: when each stage does what, what it waits, what it keeps."""
+"""Study of Lab 4: the student's schedules as a drawing, with waiting times and memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dualml.course.exercise import Call, File
-from dualml.course.lab4.orders import BACKWARD, FORWARD, Order, kept, starts
+from dualml.common.words import Messages
+from dualml.course.exercise import ExerciseCall, ExerciseFile
+from dualml.course.lab4.orders import BACKWARD, FORWARD, Order, max_in_flight, start_times
 from dualml.course.study import Run, Study
 from dualml.report.blocks import Block, Cells, Column, Table
-from dualml.report.figure import Axis, Box, Figure, Key, Owner, Panel
-from dualml.words import Words
+from dualml.report.figure import Axis, BoxMark, Figure, LegendEntry, Panel, SeriesId
 
 STAGES, COUNT = 4, 8
 KINDS = ("gpipe", "1f1b")
 
 
-def study(files: Sequence[File], run: Run, words: Words) -> Study:
+def study(files: Sequence[ExerciseFile], run: Run, words: Messages) -> Study:
+    """Ask the student's ``schedule`` for an order of each kind; return figure, table and questions
+    about those that can run, or an empty study."""
     asked = [
-        Call("orders", "schedule", {"stages": STAGES, "micro_batches": COUNT, "kind": kind}, [{}])
+        ExerciseCall(
+            "orders", "schedule", {"stages": STAGES, "micro_batches": COUNT, "kind": kind}, [{}]
+        )
         for kind in KINDS
     ]
     orders: dict[str, list[Order]] = {}
@@ -25,43 +29,53 @@ def study(files: Sequence[File], run: Run, words: Words) -> Study:
         if file.task == "schedule":
             for kind, answer in zip(KINDS, run(file, asked), strict=True):
                 arrays = answer.arrays[0] if answer.trouble is None else {}
-                made = [[(int(a), int(b)) for a, b in arrays[str(s)]] for s in range(STAGES)
-                        if str(s) in arrays]  # fmt: skip
-                if len(made) == STAGES and starts(made) is not None:
+                made = [
+                    [(int(a), int(b)) for a, b in arrays[str(s)]]
+                    for s in range(STAGES)
+                    if str(s) in arrays
+                ]
+                if len(made) == STAGES and start_times(made) is not None:
                     orders[kind] = made
     if not orders:
         return Study()
     return Study([figure(orders, words), table(orders, words)], questions(orders, words))
 
 
-def figure(orders: dict[str, list[Order]], words: Words) -> Block:
+def figure(orders: dict[str, list[Order]], words: Messages) -> Block:
+    """Make the figure of the schedules, one panel per kind with a row per stage."""
     names = [words("study.lab4.stage", s=s) for s in range(STAGES)]
     panels = []
     for kind, made in orders.items():
         x, y = Axis(words("study.lab4.time"), low=0), Axis(names=names, grid=False)
         panels.append(Panel(list(boxes(made)), x, y, title=kind, height=130))
-    keys = [Key("series", "F", label=words("study.lab4.forward"), color="forward"),
-            Key("series", "B", label=words("study.lab4.backward"), color="backward")]  # fmt: skip
+    keys = [
+        LegendEntry("series", "F", label=words("study.lab4.forward"), color="forward"),
+        LegendEntry("series", "B", label=words("study.lab4.backward"), color="backward"),
+    ]
     caption = words("study.lab4.caption", p=STAGES, m=COUNT, f=FORWARD, b=BACKWARD)
     return Figure("schedules", caption, caption, panels, keys, share_x="all")
 
 
-def boxes(orders: list[Order]) -> Iterator[Box]:
-    begun = starts(orders)
+def boxes(orders: list[Order]) -> Iterator[BoxMark]:
+    """Yield a box for each pass of a schedule."""
+    begun = start_times(orders)
     assert begun is not None
     for (way, stage, m), time in begun.items():
         width = BACKWARD if way else FORWARD
-        owner = Owner(series="B" if way else "F")
-        yield Box(time, stage - 0.4, width, 0.8, owner, str(m))
+        owner = SeriesId(series="B" if way else "F")
+        yield BoxMark(time, stage - 0.4, width, 0.8, owner, str(m))
 
 
-def end(orders: list[Order]) -> int:
-    begun = starts(orders)
+def last_end(orders: list[Order]) -> int:
+    """Return the time units at which the last pass of a schedule without a deadlock ends."""
+    begun = start_times(orders)
     assert begun is not None
     return max(time + (BACKWARD if way else FORWARD) for (way, _, _), time in begun.items())
 
 
-def table(orders: dict[str, list[Order]], words: Words) -> Table:
+def table(orders: dict[str, list[Order]], words: Messages) -> Table:
+    """Make the table of each schedule's time units, bubble (percent) and most micro-batches in
+    flight, stage by stage."""
     heads = [
         Column("kind", words("study.lab4.kind"), show="code"),
         Column("time", words("study.lab4.units"), show="number"),
@@ -70,18 +84,21 @@ def table(orders: dict[str, list[Order]], words: Words) -> Table:
     ]
     rows: list[Cells] = []
     for kind, made in orders.items():
-        time = end(made)
+        time = last_end(made)
         idle = 1 - COUNT * (FORWARD + BACKWARD) / time
-        rows.append([kind, str(time), f"{100 * idle:.1f}", " · ".join(str(kept(o)) for o in made)])
+        rows.append(
+            [kind, str(time), f"{100 * idle:.1f}", " · ".join(str(max_in_flight(o)) for o in made)]
+        )
     return Table("schedules", words("study.lab4.table"), heads, rows)
 
 
-def questions(orders: dict[str, list[Order]], words: Words) -> list[str]:
+def questions(orders: dict[str, list[Order]], words: Messages) -> list[str]:
+    """Return the questions to the student, with the student's own numbers."""
     asked = []
     if "gpipe" in orders:
-        idle = 1 - COUNT * (FORWARD + BACKWARD) / end(orders["gpipe"])
+        idle = 1 - COUNT * (FORWARD + BACKWARD) / last_end(orders["gpipe"])
         asked.append(words("study.lab4.closed", p=STAGES, m=COUNT, idle=100 * idle))
     if len(orders) == 2:
-        most = [max(kept(order) for order in orders[kind]) for kind in KINDS]
+        most = [max(max_in_flight(order) for order in orders[kind]) for kind in KINDS]
         asked.append(words("study.lab4.why", gpipe=most[0], other=most[1]))
     return asked

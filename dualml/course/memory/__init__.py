@@ -1,16 +1,16 @@
-"""Memory, an optional exercise: the state of Adam shared out to the ranks (ZeRO, stage 1).
+"""Optional exercise "memory": the state of Adam sharded over the ranks (ZeRO, stage 1).
 
 Source: Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter
 Models", section 5.1.
 """
 
-from dualml.course.exercise import File, Lab
+from dualml.course.exercise import ExerciseFile, Lab
 from dualml.course.memory.requirements import REQUIREMENTS
 
 LAB = Lab(
     "memory",
     (
-        File("zero_torch.py", "torch", "dualml_torch.course:zero_torch.py", REQUIREMENTS),
-        File("zero_ms.py", "mindspore", "dualml_ms.course:zero_ms.py", REQUIREMENTS),
+        ExerciseFile("zero_torch.py", "torch", "dualml_torch.course:zero_torch.py", REQUIREMENTS),
+        ExerciseFile("zero_ms.py", "mindspore", "dualml_ms.course:zero_ms.py", REQUIREMENTS),
     ),
 )

@@ -1,4 +1,4 @@
-"""ZeRO's first stage with typical mistakes as options, all ranks at once."""
+"""ZeRO stage 1 with typical mistakes as options, for all ranks at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def zero_adam(
     flags: Flags = RIGHT,
     number: type[np.floating[Any]] = np.float64,
 ) -> list[Arrays]:
-    """What each rank has: ``3/parameters`` after update 3, ``m`` and ``v`` at the end, and
+    """Compute each rank's ``3/parameters`` after update 3, ``m`` and ``v`` at the end, and
     ``sent/NAME``, the elements of the last update's collectives."""
     n, h = len(arrays), options["hyper"]
     b1, b2 = (number(b) for b in h["betas"])
@@ -50,15 +50,18 @@ def zero_adam(
                 change = lr * (m[r] / c1) / (np.sqrt(v[r] / c2) + eps)
             parts.append(now[r][spans[r]] - change)
         for r in range(n):
-            now[r] = gathered(now[r], parts, r, spans, flags)
+            now[r] = gather_parameters(now[r], parts, r, spans, flags)
             out[r][f"{step}/parameters"] = now[r]
     for r in range(n):
-        out[r] |= {"m": m[r], "v": v[r], **traffic(n, length, flags)}
+        out[r] |= {"m": m[r], "v": v[r], **collective_sizes(n, length, flags)}
     return list(out)
 
 
-def gathered(now: Any, parts: Sequence[Any], rank: int, spans: Sequence[slice], f: Flags) -> Any:
-    """The parameters of a rank after its part and the others' are there."""
+def gather_parameters(
+    now: Any, parts: Sequence[Any], rank: int, spans: Sequence[slice], f: Flags
+) -> Any:
+    """Return the parameters of ``rank`` after the all-gather of the new ``parts``; the mistakes
+    ``f`` keep some or all of the old ones, ``now``, or reverse the parts."""
     if "not_gathered" in f:
         new = now.copy()
         new[spans[rank]] = parts[rank]
@@ -70,11 +73,15 @@ def gathered(now: Any, parts: Sequence[Any], rank: int, spans: Sequence[slice], 
     return np.concatenate(parts)
 
 
-def traffic(n: int, length: int, flags: Flags) -> dict[str, Any]:
-    """The elements that one update hands to each collective: N to the reduce-scatter, N/n to the
-    all-gather, nothing to the others."""
-    sent = {"reduce_scatter": [n * length], "all_gather": [length], "all_reduce": [],
-            "broadcast": []}  # fmt: skip
+def collective_sizes(n: int, length: int, flags: Flags) -> dict[str, Any]:
+    """Return the elements that one update passes to each collective: N to the reduce-scatter, N/n
+    to the all-gather, none to the others."""
+    sent = {
+        "reduce_scatter": [n * length],
+        "all_gather": [length],
+        "all_reduce": [],
+        "broadcast": [],
+    }
     if "all_reduced" in flags:
         sent |= {"all_reduce": [n * length], "reduce_scatter": []}
     if "not_gathered" in flags:

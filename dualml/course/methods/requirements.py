@@ -1,4 +1,4 @@
-"""What a loss scaler has to do."""
+"""Requirements on a loss scaler."""
 
 from __future__ import annotations
 
@@ -8,52 +8,63 @@ from typing import Any
 
 import numpy as np
 
-from dualml.course.exercise import RIGHT, Arrays, Call, Difference, Flags, Requirement
-from dualml.course.lab1.requirements import MARGIN, PLACES, finite_most, rounded
-from dualml.course.methods.rules import scaling
+from dualml.course.exercise import RIGHT, Arrays, Difference, ExerciseCall, Flags, Requirement
+from dualml.course.lab1.requirements import MARGIN, PLACES, max_finite, round_for_display
+from dualml.course.methods.rules import scaled_training
 
 SHAPES: dict[str, tuple[int, ...]] = {"a": (3,), "b": (2, 2), "c": ()}
-#: The largest gradient is about so large before it is scaled: float16 ends at 6e-8.
+#: Approximate size of the largest gradient before scaling; the smallest float16 number is 6e-8.
 SMALL = 2e-6
 UNSCALING = ("not_unscaled", "unscaled_in_half", "multiplied_again")
-OVERFLOW = ("overflow_unseen", "nan_unseen", "infinity_unseen", "minus_unseen",
-            "first_gradient_alone", "updated_anyway", "updated_until", "never_falls")  # fmt: skip
-GROWTH = ("never_grows", "grows_always", "count_kept", "count_not_begun_anew",
-          "factors_swapped")  # fmt: skip
-#: Kinds of overflow, and the weight in whose gradient it is.
+OVERFLOW = (
+    "overflow_unseen",
+    "nan_unseen",
+    "infinity_unseen",
+    "minus_unseen",
+    "first_gradient_alone",
+    "updated_anyway",
+    "updated_until",
+    "never_falls",
+)
+GROWTH = ("never_grows", "grows_always", "count_kept", "count_not_begun_anew", "factors_swapped")
+#: Kinds of overflow, and the weight whose gradient overflows.
 KINDS = ((np.inf, "a"), (np.nan, "b"), (-np.inf, "c"))
 
 
 @dataclass
-class Scaled(Requirement):
-    """Some steps of gradient descent.
+class LossScalerRequirement(Requirement):
+    """Requirement on some steps of gradient descent.
 
     Attributes:
-        over: steps (from 1) whose gradients overflow.
-        interval: updates after which the scale rises.
-        steps: how many.
+        overflow_steps: steps (from 1) whose gradients overflow.
+        interval: number of updates after which the scale grows.
+        steps: number of steps.
     """
 
     name: str
     flags: Sequence[str]
-    over: Sequence[int] = ()
+    overflow_steps: Sequence[int] = ()
     interval: int = 1000
     steps: int = 5
     target: str = "LossScaler"
     points: float = 1.0
     errors: Sequence[tuple[str, str]] = ()
 
-    def calls(self, draw: np.random.Generator) -> list[Call]:
+    def calls(self, draw: np.random.Generator) -> list[ExerciseCall]:
+        """Make one call with a random scale, factors and weights, and float16 gradients that
+        overflow in ``overflow_steps``."""
         scale = float(2 ** draw.integers(11, 14))
         hyper = {
             "scale": scale,
-            # Every scale that comes of them is one of float16, too.
+            # Every scale that can occur is exact in float16.
             "growth": float(draw.choice([1.5, 2.5, 3.0])),
             "backoff": float(draw.choice([0.25, 0.375, 0.625])),
             "interval": self.interval,
         }
         options = {"hyper": hyper, "steps": self.steps, "lr": float(draw.integers(2000, 9000))}
-        arrays: dict[str, Any] = {"loss": np.asarray(rounded(draw.uniform(0.5, 3.0)), np.float32)}
+        arrays: dict[str, Any] = {
+            "loss": np.asarray(round_for_display(draw.uniform(0.5, 3.0)), np.float32)
+        }
         for name, shape in SHAPES.items():
             arrays[f"p/{name}"] = np.asarray(draw.normal(size=shape).round(2), np.float32)
         kinds = draw.permutation(len(KINDS))
@@ -61,28 +72,34 @@ class Scaled(Requirement):
             for name, shape in SHAPES.items():
                 g = scale * SMALL * draw.uniform(0.3, 1.0, shape) * draw.choice([-1, 1], shape)
                 arrays[f"g/{step}/{name}"] = np.asarray(g, np.float16)
-            if step in self.over:
-                value, name = KINDS[kinds[self.over.index(step) % len(KINDS)]]
+            if step in self.overflow_steps:
+                value, name = KINDS[kinds[self.overflow_steps.index(step) % len(KINDS)]]
                 g = arrays[f"g/{step}/{name}"].copy()
                 g.reshape(-1)[-1] = value
                 arrays[f"g/{step}/{name}"] = g
-        return [Call("scaler", self.target, options, [arrays])]
+        return [ExerciseCall("scaler", self.target, options, [arrays])]
 
-    def expected(self, call: Call, flags: Flags = RIGHT) -> list[Arrays]:
-        return [scaling(call.options, call.arrays[0], flags)]
+    def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
+        """Compute loss, weights and scale of every step in float64, with the mistakes ``flags``."""
+        return [scaled_training(call.options, call.arrays[0], flags)]
 
-    def tolerance(self, call: Call, flags: Flags = RIGHT) -> list[Arrays]:
-        exact = scaling(call.options, call.arrays[0], flags)
-        single = scaling(call.options, call.arrays[0], flags, np.float32)
+    def tolerance(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
+        """Return the float32 rule's own error, with a margin, for weights, and 1e-5 of their size
+        for loss and scales."""
+        exact = scaled_training(call.options, call.arrays[0], flags)
+        single = scaled_training(call.options, call.arrays[0], flags, np.float32)
         with np.errstate(all="ignore"):
             off = [np.abs(single[k] - exact[k]) for k in exact if "scale" not in k]
         weights = [a for k, a in exact.items() if k[-1] in SHAPES]
-        largest = max(map(finite_most, weights))
-        most = MARGIN * max(map(finite_most, off)) + PLACES * np.spacing(np.float32(largest))
-        return [{k: np.asarray(1e-5 * finite_most(a) if "s" in k else most)
-                 for k, a in exact.items()}]  # fmt: skip
+        largest = max(map(max_finite, weights))
+        most = MARGIN * max(map(max_finite, off)) + PLACES * np.spacing(np.float32(largest))
+        return [
+            {k: np.asarray(1e-5 * max_finite(a) if "s" in k else most) for k, a in exact.items()}
+        ]
 
-    def inputs(self, call: Call, difference: Difference) -> dict[str, Any]:
+    def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
+        """Return scale and learning rate η of the wrong step, and the gradient's element if one is
+        wrong; only the loss if that is."""
         step, _, name = difference.key.partition("/")
         if not name:
             return {"loss": float(call.arrays[0]["loss"])}
@@ -96,7 +113,7 @@ class Scaled(Requirement):
 
 
 REQUIREMENTS: Sequence[Requirement] = (
-    Scaled("scaling.update", ("loss_divided", *UNSCALING)),
-    Scaled("scaling.overflow", OVERFLOW, over=(2, 4, 5, 7), steps=8),
-    Scaled("scaling.growth", GROWTH, over=(6, 12), interval=3, steps=14),
+    LossScalerRequirement("scaling.update", ("loss_divided", *UNSCALING)),
+    LossScalerRequirement("scaling.overflow", OVERFLOW, overflow_steps=(2, 4, 5, 7), steps=8),
+    LossScalerRequirement("scaling.growth", GROWTH, overflow_steps=(6, 12), interval=3, steps=14),
 )

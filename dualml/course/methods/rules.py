@@ -9,27 +9,31 @@ import numpy as np
 
 from dualml.course.exercise import RIGHT, Arrays, Flags
 
-#: What makes an overflow: all of them are one; a mistake may see some of them only.
-SEEN: Mapping[str, Any] = {"nan_unseen": np.isinf, "infinity_unseen": np.isnan}
+#: Mistake → test for the overflow that it still detects; the right rule detects infinity and NaN.
+DETECTED_OVERFLOW: Mapping[str, Any] = {"nan_unseen": np.isinf, "infinity_unseen": np.isnan}
 
 
-def overflowed(gradients: Sequence[Any], f: Flags) -> bool:
+def has_overflow(gradients: Sequence[Any], f: Flags) -> bool:
+    """Return whether a gradient is infinite or NaN, as the mistakes ``f`` see it."""
     looked = gradients[:1] if "first_gradient_alone" in f else gradients
     if "overflow_unseen" in f:
         return False
     if "minus_unseen" in f:
         return any(bool(np.any(np.isnan(g) | (g == np.inf))) for g in looked)
-    bad = next((test for flag, test in SEEN.items() if flag in f), lambda g: ~np.isfinite(g))
+    bad = next(
+        (test for flag, test in DETECTED_OVERFLOW.items() if flag in f), lambda g: ~np.isfinite(g)
+    )
     return any(bool(np.any(bad(g))) for g in looked)
 
 
-def scaling(
+def scaled_training(
     options: Mapping[str, Any],
     arrays: Arrays,
     flags: Flags = RIGHT,
     number: type[np.floating[Any]] = np.float64,
 ) -> dict[str, Any]:
-    """``3/a``: weight a after step 3; ``3/scale``, ``3/done``; ``loss``: what a loss becomes."""
+    """Compute ``3/a``, weight a after step 3, ``3/scale``, the scale after it, and ``3/done``, 0 if
+    its gradients overflow and else 1, for all steps; and ``loss``, the scaled loss."""
     h = options["hyper"]
     scale, good, lr = float(h["scale"]), 0, number(options["lr"])
     names = [key[2:] for key in arrays if key.startswith("p/")]
@@ -44,13 +48,13 @@ def scaling(
         growth, backoff = backoff, growth
     for step in range(1, options["steps"] + 1):
         gradients = [arrays[f"g/{step}/{n}"] for n in names]
-        over = overflowed(gradients, flags)
+        over = has_overflow(gradients, flags)
         with np.errstate(all="ignore"):
             for n, g in zip(names, gradients, strict=True):
                 until = "updated_until" not in flags or not np.all(np.isfinite(g))
                 if over and "updated_anyway" not in flags and until:
                     break
-                now[n] = now[n] - lr * unscaled(g, scale, number, flags)
+                now[n] = now[n] - lr * unscale(g, scale, number, flags)
         good = 0 if over and "count_kept" not in flags else good + (not over)
         if over:
             scale *= backoff
@@ -64,7 +68,9 @@ def scaling(
     return out
 
 
-def unscaled(g: Any, scale: float, number: Any, f: Flags) -> Any:
+def unscale(g: Any, scale: float, number: Any, f: Flags) -> Any:
+    """Return the float16 gradient ``g`` divided by ``scale``, in the dtype ``number``, as the
+    mistakes ``f`` change it."""
     if "not_unscaled" in f:
         return g.astype(number)
     if "unscaled_in_half" in f:

@@ -1,11 +1,15 @@
-"""Two runs held against one another: before and after a change of code, settings, layout, machine.
+"""Compare two runs: before and after a change of code, settings, layout or machine.
 
-The judge is the one that compares backends inside a run. What the plan freezes for a trial (data,
-initial weights, samples) must be the same on both sides; every other setting may differ, is named,
-and is what the verdict is about. Speed and memory are reported; they decide where a limit is given.
+The same judge also compares backends within one run. What the plan freezes for a trial (data,
+initial weights, samples) must be the same on both sides. Every other setting may differ and is
+reported with the verdict. Time and memory are reported, and count as failures only where a limit is
+given.
 """
 
-from dualml.parity.against.outcome import Against
+from dualml.common.former_members import former_names
+from dualml.parity.against.outcome import RunComparison
 from dualml.parity.against.runs import compare_runs
 
-__all__ = ["Against", "compare_runs"]
+__all__ = ["RunComparison", "compare_runs"]
+
+__getattr__ = former_names(__name__, {"Against": "RunComparison"})

@@ -1,4 +1,4 @@
-"""What the comparison of two runs comes to: for scripts, for people, and as JSON."""
+"""The result of comparing two runs: for scripts, for people, and as JSON."""
 
 from __future__ import annotations
 
@@ -6,42 +6,45 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dualml.files import finite
+from dualml.common.files import nonfinite_to_none
+from dualml.common.json_types import JsonObject
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.manifest import RunRecord
+from dualml.experiment.store.verdicts import VERDICTS
 from dualml.parity.against.changes import Change
 from dualml.parity.against.pair import RunPair
-from dualml.parity.against.say import farthest, name_of, said
-from dualml.store.manifest import RunRecord
-from dualml.store.verdicts import VERDICTS
-from dualml.words import Words, numbers
+from dualml.parity.against.sentences import describe_divergence, describe_worst, trial_name
 
 KIND, FORMAT = "dualml-against", 1
-#: Pairs, settings and parts of the environment that a paragraph names; the table has the others.
-MOST = 3
-#: What a limit is about.
+#: Maximum number of pairs, settings and environment changes that a paragraph names; the table has
+#: all of them.
+MAX_NAMED_ITEMS = 3
+#: The cost that each limit applies to.
 COSTS = {"slower": "time", "more_memory": "memory"}
 
 
 @dataclass(frozen=True)
-class Failure:
-    """A limit that a pair does not keep."""
+class ExceededLimit:
+    """A limit on time or memory that a pair of trials exceeds."""
 
     limit: str
     pair: RunPair
     ratio: float
-    most: float
+    max_ratio: float
 
 
 @dataclass(frozen=True)
-class Against:
+class RunComparison:
     """The verdict on two runs.
 
     Attributes:
-        folders: as they were named; ``runs``: what their ``run.json`` says.
+        folders: paths as the user gave them.
+        runs: their ``run.json`` records.
         margin: a distance is outside when it exceeds ``margin`` × the rounding envelope.
-        pairs: every trial of A that was asked for, with its partner in B.
-        environment: versions, machines and threads that are others in B.
-        unmet: training arms of B that nothing in A is held against.
-        limits: ``slower`` and ``more_memory``, as far as they were given.
+        pairs: every selected trial of A, with its partner in B.
+        environment: versions, machine properties and thread counts that differ in B.
+        unmet: training arms of B that are compared with nothing in A; empty if arms were selected.
+        limits: the limits ``slower`` and ``more_memory`` that were given.
     """
 
     folders: tuple[str, str]
@@ -54,14 +57,15 @@ class Against:
 
     @property
     def verdict(self) -> str:
-        """The worst of all pairs."""
+        """The worst verdict of all pairs; ``different`` is worse than ``not comparable``."""
         return max((pair.verdict for pair in self.pairs), key=VERDICTS.index)
 
     @property
-    def failures(self) -> list[Failure]:
-        """Limits that are not kept."""
+    def failures(self) -> list[ExceededLimit]:
+        """One entry for each pair whose ratio B / A exceeds a limit on time or memory that was
+        given; a pair without recorded costs exceeds none."""
         return [
-            Failure(name, pair, cost.ratio, most)
+            ExceededLimit(name, pair, cost.ratio, most)
             for name, most in self.limits.items()
             for pair in self.pairs
             if (cost := pair.costs.get(COSTS[name])) and cost.ratio > most
@@ -69,17 +73,19 @@ class Against:
 
     @property
     def passed(self) -> bool:
-        """Whether every pair is equal and every limit is kept."""
+        """Whether every pair is equal or statistically equal, and none exceeds a limit on time or
+        memory."""
         return self.verdict in ("equal", "statistically equal") and not self.failures
 
     @property
     def worst(self) -> RunPair | None:
-        """The pair with the largest distance over its envelope."""
+        """The pair with the largest ratio of distance to envelope; None if none was judged."""
         judged = [pair for pair in self.pairs if pair.ratio is not None]
         return max(judged, key=lambda pair: pair.ratio or 0.0, default=None)
 
     def settings(self) -> dict[str, list[Change]]:
-        """Arm → what is set otherwise in B; what all arms share stands under an empty name."""
+        """Return the changed settings by arm; changes that all arms share stand under an empty name
+        alone. Arms without own changes are left out."""
         by_arm = {pair.arm: list(pair.settings) for pair in self.pairs}
         shared = [
             c for c in next(iter(by_arm.values())) if all(c in own for own in by_arm.values())
@@ -87,13 +93,19 @@ class Against:
         rest = {arm: [c for c in own if c not in shared] for arm, own in by_arm.items()}
         return {arm: own for arm, own in {"": shared, **rest}.items() if own}
 
-    def describe(self) -> dict[str, Any]:
-        """Everything, as JSON holds it; ``kind`` and ``format`` say how to read it."""
+    def describe(self) -> JsonObject:
+        """Return the whole result as a JSON object, with the paragraph in both languages; ``kind``
+        and ``format`` identify the schema. Numbers that are not finite become None."""
         sides = [
-            {"folder": folder, "dualml": run.dualml, "git": run.git, "created": run.created,
-             "plan_hash": run.plan_hash}
+            {
+                "folder": folder,
+                "dualml": run.dualml,
+                "git": run.git,
+                "created": run.created,
+                "plan_hash": run.plan_hash,
+            }
             for folder, run in zip(self.folders, self.runs, strict=True)
-        ]  # fmt: skip
+        ]
         whole = {
             "kind": KIND,
             "format": FORMAT,
@@ -107,48 +119,67 @@ class Against:
             "unmet": list(self.unmet),
             "limits": dict(self.limits),
             "failures": [
-                {"limit": f.limit, "arm": list(f.pair.arms), "backend": list(f.pair.backends),
-                 "seed": f.pair.seed, "ratio": f.ratio, "most": f.most}
+                {
+                    "limit": f.limit,
+                    "arm": list(f.pair.arms),
+                    "backend": list(f.pair.backends),
+                    "seed": f.pair.seed,
+                    "ratio": f.ratio,
+                    "most": f.max_ratio,
+                }
                 for f in self.failures
             ],
             "text": {lang: self.paragraph(lang) for lang in ("en", "zh")},
-        }  # fmt: skip
-        kept: dict[str, Any] = finite(whole)
+        }
+        kept: dict[str, Any] = nonfinite_to_none(whole)
         return kept
 
     def paragraph(self, lang: str = "en") -> str:
-        """The verdict and its evidence in a few sentences; ``en`` or ``zh``."""
-        words = Words(lang)
-        return words.sentences(self.paragraphs(words))
+        """Describe the verdict and its evidence in a few sentences; ``en`` or ``zh``."""
+        words = Messages(lang)
+        return words.join_sentences(self.paragraphs(words))
 
-    def paragraphs(self, words: Words) -> list[str]:
-        """The same, sentence by sentence, the verdict first."""
+    def paragraphs(self, words: Messages) -> list[str]:
+        """Return the sentences of `paragraph` as a list, the verdict first."""
         return [*self._verdict(words), *self._changes(words)]
 
-    def _verdict(self, words: Words) -> Iterator[str]:
+    def _verdict(self, words: Messages) -> Iterator[str]:
+        """Yield the sentences about the verdict, its evidence and exceeded limits."""
         counts = {v: sum(p.verdict == v for p in self.pairs) for v in VERDICTS}
         n = len(self.pairs)
-        yield words.plural(f"against.{self.verdict.replace(' ', '_')}", n,
-                           n=n, k=counts[self.verdict])  # fmt: skip
+        yield words.plural(
+            f"against.{self.verdict.replace(' ', '_')}", n, n=n, k=counts[self.verdict]
+        )
         worst = self.worst
         if self.verdict in ("equal", "statistically equal") and worst is not None:
-            yield farthest(worst, self.margin, words)
+            yield describe_worst(worst, self.margin, words)
         telling = [p for p in self.pairs if p.verdict == self.verdict]
         if self.verdict in ("different", "not comparable"):
-            yield from (said(pair, words) for pair in telling[:MOST])
-        for failure in self.failures[:MOST]:
-            yield words(f"against.failure.{failure.limit}", trial=name_of(failure.pair, words),
-                        ratio=numbers.factor(failure.ratio), most=f"{failure.most:g}")  # fmt: skip
+            yield from (describe_divergence(pair, words) for pair in telling[:MAX_NAMED_ITEMS])
+        for failure in self.failures[:MAX_NAMED_ITEMS]:
+            yield words(
+                f"against.failure.{failure.limit}",
+                trial=trial_name(failure.pair, words),
+                ratio=numbers.factor(failure.ratio),
+                most=f"{failure.max_ratio:g}",
+            )
 
-    def _changes(self, words: Words) -> Iterator[str]:
+    def _changes(self, words: Messages) -> Iterator[str]:
+        """Yield the sentences about changed settings and environment."""
         for arm, changes in self.settings().items():
-            listed = words.semicolons([f"`{change}`" for change in changes[:MOST]])
+            listed = words.semicolons([f"`{change}`" for change in changes[:MAX_NAMED_ITEMS]])
             key = "against.settings.arm" if arm else "against.settings.all"
-            more = words("against.more", n=len(changes) - MOST) if len(changes) > MOST else ""
+            more = (
+                words("against.more", n=len(changes) - MAX_NAMED_ITEMS)
+                if len(changes) > MAX_NAMED_ITEMS
+                else ""
+            )
             yield words(key, arm=arm, changes=listed + more)
         if self.environment:
-            listed = words.semicolons([f"`{change}`" for change in self.environment[:MOST]])
-            left = len(self.environment) - MOST
+            listed = words.semicolons(
+                [f"`{change}`" for change in self.environment[:MAX_NAMED_ITEMS]]
+            )
+            left = len(self.environment) - MAX_NAMED_ITEMS
             more = words("against.more", n=left) if left > 0 else ""
             yield words("against.environment", changes=listed + more)
         if self.unmet:

@@ -1,30 +1,37 @@
-"""Every trial of a run against its partner in another."""
+"""Compare every trial of a run with its partner in another run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from dualml.errors import UserError, nearest
-from dualml.parity.against.changes import environment_of, settings_of
-from dualml.parity.against.names import Names, names_of
-from dualml.parity.against.outcome import Against
+from dualml.common.errors import UserError, did_you_mean
+from dualml.common.strict_model import clip_text
+from dualml.experiment.store.baseline import fold_trajectory
+from dualml.experiment.store.envelope import Envelope
+from dualml.experiment.store.manifest import Key, TrialRecord
+from dualml.experiment.store.run_operand import RunOperand, read_run_operand
+from dualml.experiment.store.trajectory import PHASES, Trajectory
+from dualml.experiment.store.verdicts import ComparisonContent
+from dualml.parity.against.changes import diff_environments, diff_settings
+from dualml.parity.against.matching import TrialMatch, match_trials
+from dualml.parity.against.outcome import RunComparison
 from dualml.parity.against.pair import RunPair
-from dualml.parity.judge import lower_of, other_samples, other_skips, refused, settle_by_seeds
-from dualml.parity.pairs import Lower, compare
-from dualml.store.baseline import folded
-from dualml.store.envelope import Envelope
-from dualml.store.manifest import Key, TrialRecord
-from dualml.store.side import Side, read_side
-from dualml.store.trajectory import PHASES, Trajectory
-from dualml.strict import shortened
+from dualml.parity.judge import (
+    has_other_samples,
+    has_other_skips,
+    low_precision_of,
+    other_samples_verdict,
+    resolve_by_seeds,
+)
+from dualml.parity.pairs import LowPrecision, compare_trajectories
 
 MARGIN = 10.0
-#: What may be left out of a comparison; batches and losses always count.
+#: Phases that a comparison may leave out; batches and losses always count.
 METRICS = tuple(phase for phase in PHASES if phase != "data")
-Judged = dict[str, Any]
+Judged = ComparisonContent
 
 
 def compare_runs(
@@ -39,79 +46,91 @@ def compare_runs(
     metrics: Sequence[str] | None = None,
     slower: float | None = None,
     more_memory: float | None = None,
-) -> Against:
+) -> RunComparison:
     """Judge run B against run A, trial by trial.
 
     Args:
         a, b: run folders, or baselines that `dualml baseline` wrote.
         margin: a distance is outside when it exceeds ``margin`` × the rounding envelope.
         arms: only these arms of A.
-        pairs: arm of A → arm of B, where the two have other names; these arms alone are compared,
-            and ``arms`` beside them.
-        backends: only these, or backend of A → backend of B.
-        seeds: only these.
+        pairs: arm of A → arm of B, where the names differ; only these arms are compared, together
+            with ``arms``.
+        backends: only these backends, or backend of A → backend of B.
+        seeds: only these seeds.
         metrics: only these of forward, loss, gradient, update and state; losses always count.
-        slower: how many times as long as in A an update may take in B; None: any.
-        more_memory: how many times as much memory as in A a trial may take in B; None: any.
+        slower: the largest allowed ratio of B's time per update to A's; a larger one is no error,
+            but one of `RunComparison.failures`. None: any.
+        more_memory: the largest allowed ratio of B's memory per trial to A's; None: any.
 
     Raises:
-        UserError: no run folder, one of another version, a changed plan, unknown names, or
-            nothing that could be compared.
+        UserError: not a run folder, one of another version, a changed plan, unknown names, a margin
+            or limit that is not a finite number above 0, or nothing that could be compared.
     """
-    _check(margin, metrics, {"slower": slower, "more_memory": more_memory})
-    sides = read_side(Path(a)), read_side(Path(b))
-    chosen = list(names_of(*sides, arms, pairs, backends, seeds))
+    _check_options(margin, metrics, {"slower": slower, "more_memory": more_memory})
+    sides = read_run_operand(Path(a)), read_run_operand(Path(b))
+    chosen = list(match_trials(*sides, arms, pairs, backends, seeds))
     if not chosen:
         raise UserError(f"nothing to compare: {a} has no training arm that was asked for")
     kept = METRICS if metrics is None else tuple(metrics)
-    found = list(_judged(sides, chosen, margin, kept))
-    _settle(sides, found)
+    found = list(_judge_pairs(sides, chosen, margin, kept))
+    _resolve_by_seeds(sides, found)
     trained = {arm for arm, s in sides[1].experiment.arms.items() if s.kind == "train"}
     met = {names.arms[1] for names in chosen}
     whole = arms is None and pairs is None
-    return Against(
+    return RunComparison(
         folders=(str(a), str(b)),
         runs=(sides[0].run, sides[1].run),
         margin=margin,
-        pairs=tuple(_pair(sides, names, judged) for names, judged in found),
-        environment=tuple(environment_of(sides, [names.backends for names in chosen])),
+        pairs=tuple(_make_pair(sides, names, judged) for names, judged in found),
+        environment=tuple(diff_environments(sides, [names.backends for names in chosen])),
         unmet=tuple(sorted(trained - met)) if whole else (),
-        limits={name: limit for name, limit in (("slower", slower), ("more_memory", more_memory))
-                if limit is not None},
-    )  # fmt: skip
+        limits={
+            name: limit
+            for name, limit in (("slower", slower), ("more_memory", more_memory))
+            if limit is not None
+        },
+    )
 
 
-def _check(
+def _check_options(
     margin: float, metrics: Sequence[str] | None, limits: Mapping[str, float | None]
 ) -> None:
+    """Raise `UserError` for a margin or limit that is not a finite number above 0, or an unknown
+    metric."""
     for name, value in {"margin": margin, **limits}.items():
         if value is not None and not 0 < value < float("inf"):
             raise UserError(f"{name} must be a finite number above 0; received {value}")
     for metric in metrics or ():
         if metric not in METRICS:
-            raise UserError(f"unknown metric {shortened(metric)!r}{nearest(metric, METRICS)}")
+            raise UserError(f"unknown metric {clip_text(metric)!r}{did_you_mean(metric, METRICS)}")
 
 
-def _judged(
-    sides: tuple[Side, Side], chosen: Sequence[Names], margin: float, metrics: Sequence[str]
-) -> Iterator[tuple[Names, Judged]]:
-    """Every pair with its verdict; the trajectories of one arm and seed are in memory at a time."""
-    groups: dict[tuple[tuple[str, str], int], list[Names]] = {}
+def _judge_pairs(
+    sides: tuple[RunOperand, RunOperand],
+    chosen: Sequence[TrialMatch],
+    margin: float,
+    metrics: Sequence[str],
+) -> Iterator[tuple[TrialMatch, Judged]]:
+    """Yield every pair with its verdict, grouped by arm and seed; only the trajectories of one arm
+    and seed are in memory at once."""
+    groups: dict[tuple[tuple[str, str], int], list[TrialMatch]] = {}
     for names in chosen:
         groups.setdefault((names.arms, names.seed), []).append(names)
     for (arms, seed), group in groups.items():
-        read = [_read(side, arm, seed) for side, arm in zip(sides, arms, strict=True)]
+        read = [_read_trajectories(side, arm, seed) for side, arm in zip(sides, arms, strict=True)]
         if any(side.folded for side in sides):
-            read = [{b: _as_folded(s, t) for b, t in each.items()}
-                    for s, each in zip(sides, read, strict=True)]  # fmt: skip
+            read = [
+                {b: _fold(s, t) for b, t in each.items()}
+                for s, each in zip(sides, read, strict=True)
+            ]
         envelopes = [t.envelope for each in read for t in each.values() if t.envelope]
         for names in group:
             two = [each.get(name) for each, name in zip(read, names.backends, strict=True)]
-            yield names, _one(sides, names, two, envelopes, margin, metrics)
+            yield names, _judge_pair(sides, names, two, envelopes, margin, metrics)
 
 
-def _read(side: Side, arm: str, seed: int) -> dict[str, Trajectory]:
-    """What the backends that ended well left."""
+def _read_trajectories(side: RunOperand, arm: str, seed: int) -> dict[str, Trajectory]:
+    """Return the trajectories of one arm and seed by backend, of trials that succeeded."""
     return {
         key[1]: side.trajectory(key)
         for key, trial in side.trials.items()
@@ -119,80 +138,105 @@ def _read(side: Side, arm: str, seed: int) -> dict[str, Trajectory]:
     }
 
 
-def _as_folded(side: Side, trajectory: Trajectory) -> Trajectory:
-    return trajectory if side.folded else folded(trajectory)
+def _fold(side: RunOperand, trajectory: Trajectory) -> Trajectory:
+    """Return the trajectory in the folded form of a baseline; unchanged if the run is a
+    baseline."""
+    return trajectory if side.folded else fold_trajectory(trajectory)
 
 
-def _one(
-    sides: tuple[Side, Side],
-    names: Names,
+def _judge_pair(
+    sides: tuple[RunOperand, RunOperand],
+    names: TrialMatch,
     read: Sequence[Trajectory | None],
     envelopes: list[Envelope],
     margin: float,
     metrics: Sequence[str],
 ) -> Judged:
+    """Judge one pair of trials; trials that cannot be compared get the verdict ``not comparable``
+    with a reason.
+
+    Args:
+        read: the trajectories of A and B; None for a trial that is missing or failed.
+        metrics: phases of tensors that count; losses always do.
+    """
     trials = [side.trials.get(key) for side, key in zip(sides, names.keys, strict=True)]
     a, b = trials
     left, right = read
     if a is None or b is None or left is None or right is None:
-        statuses = {side: trial.status if trial else "missing"
-                    for side, trial in zip("AB", trials, strict=True)
-                    if trial is None or trial.status != "ok"}  # fmt: skip
+        statuses = {
+            side: trial.status if trial else "missing"
+            for side, trial in zip("AB", trials, strict=True)
+            if trial is None or trial.status != "ok"
+        }
         reasons = [trial.reason for trial in trials if trial and trial.reason]
         evidence = {**statuses, **({"said": reasons[-1]} if reasons else {})}
-        return _none("trial_missing", evidence)
-    if reason := _not_frozen_alike(sides, names, a, b):
-        return refused(a, b) if reason == "other_samples" else _none(reason, {})
+        return _not_comparable("trial_missing", evidence)
+    if reason := _input_mismatch(sides, names, a, b):
+        return (
+            cast(Judged, other_samples_verdict(a, b))
+            if reason == "other_samples"
+            else _not_comparable(reason, {})
+        )
     settings = [side.experiment.arms[arm] for side, arm in zip(sides, names.arms, strict=True)]
     if any(setting.aggregation.arrival == "free" for setting in settings):
-        return _none("free_order", {})
-    if other_skips(left, right):
-        return _none("other_skips", {})
+        return _not_comparable("free_order", {})
+    if has_other_skips(left, right):
+        return _not_comparable("other_skips", {})
     precisions = {setting.precision for setting in settings}
     specs = {**sides[0].plan.models, "": sides[0].plan.model}
-    lower = lower_of(settings[0], specs) if len(precisions) == 1 else None
-    if lower and any(side.folded for side in sides):  # sums of numbers of a lower type are none
-        lower = Lower(lower.precision, ())
-    only = restricted_to(metrics)
+    lower = low_precision_of(settings[0], specs) if len(precisions) == 1 else None
+    if lower and any(side.folded for side in sides):  # sums are not low precision
+        lower = LowPrecision(lower.precision, ())
+    only = phase_filter(metrics)
     try:
-        return compare(only(left), only(right), margin, envelopes, lower)
-    except UserError as error:  # tensors of other shapes
-        return _none("other_shapes", {"said": str(error)})
+        judged = compare_trajectories(only(left), only(right), margin, envelopes, lower)
+        return cast(Judged, judged)  # its key is added where seeds are compared
+    except UserError as error:  # tensors have different shapes
+        return _not_comparable("other_shapes", {"said": str(error)})
 
 
-def _none(reason: str, evidence: Mapping[str, Any]) -> Judged:
+def _not_comparable(reason: str, evidence: Mapping[str, Any]) -> Judged:
+    """Make the verdict ``not comparable`` with its reason."""
     return {"verdict": "not comparable", "reason": reason, "evidence": dict(evidence)}
 
 
-def _not_frozen_alike(
-    sides: tuple[Side, Side], names: Names, a: TrialRecord, b: TrialRecord
+def _input_mismatch(
+    sides: tuple[RunOperand, RunOperand], names: TrialMatch, a: TrialRecord, b: TrialRecord
 ) -> str | None:
-    """What of the frozen inputs of two trials differs; None where nothing does.
+    """Return which frozen input of two trials differs: ``other_data``, ``other_weights`` or
+    ``other_samples``; None if none does.
 
-    Of trials with other numbers of ranks or updates the traced batches say whether the samples are
-    the same: the fingerprint is of all that each rank saw.
+    Where the numbers of ranks or updates differ, samples are not checked here, because their
+    fingerprint covers what each rank saw separately; the traced batches are compared later.
     """
     parts = [side.run.plan_parts.get("data") for side in sides]
     if parts[0] != parts[1]:
         return "other_data"
-    starts = [side.start(key) for side, key in zip(sides, names.keys, strict=True)]
+    starts = [side.initial_sha256(key) for side, key in zip(sides, names.keys, strict=True)]
     if starts[0] != starts[1]:
         return "other_weights"
-    if (a.world_size, a.updates) == (b.world_size, b.updates) and other_samples(a, b):
+    if (a.world_size, a.updates) == (b.world_size, b.updates) and has_other_samples(a, b):
         return "other_samples"
     return None
 
 
-def restricted_to(metrics: Sequence[str]) -> Callable[[Trajectory], Trajectory]:
-    """A trajectory with the tensors of these phases alone."""
+def phase_filter(metrics: Sequence[str]) -> Callable[[Trajectory], Trajectory]:
+    """Return a function that returns a trajectory with only the tensors of these phases; its losses
+    and batches stay."""
     starts = tuple(f"{metric}/" for metric in metrics)
     return lambda t: replace(
         t, tensors={k: v for k, v in t.tensors.items() if k.startswith(starts)}
     )
 
 
-def _settle(sides: tuple[Side, Side], found: Sequence[tuple[Names, Judged]]) -> None:
-    """Trajectories too chaotic to compare may still reach the same result over the seeds."""
+def _resolve_by_seeds(
+    sides: tuple[RunOperand, RunOperand], found: Sequence[tuple[TrialMatch, Judged]]
+) -> None:
+    """Judge trajectories that are chaotic or nondeterministic by their test accuracies over all
+    seeds.
+
+    Changes the verdicts in ``found``, and adds ``arm``, ``a``, ``b`` and ``seed`` to each.
+    """
     trials: dict[Key, TrialRecord] = {}
     for names, judged in found:
         pair = "/".join((*names.arms, *names.backends))
@@ -200,10 +244,12 @@ def _settle(sides: tuple[Side, Side], found: Sequence[tuple[Names, Judged]]) -> 
         for label, side, key in zip("AB", sides, names.keys, strict=True):
             if key in side.trials:
                 trials[pair, label, names.seed] = side.trials[key]
-    settle_by_seeds([judged for _, judged in found], trials)
+    resolve_by_seeds([judged for _, judged in found], trials)
 
 
-def _pair(sides: tuple[Side, Side], names: Names, judged: Judged) -> RunPair:
-    settings = settings_of(sides, names.arms) if names.arms[1] in sides[1].experiment.arms else ()
+def _make_pair(sides: tuple[RunOperand, RunOperand], names: TrialMatch, judged: Judged) -> RunPair:
+    """Make the result of one pair from its verdict, settings and trials; without settings if B has
+    no such arm."""
+    settings = diff_settings(sides, names.arms) if names.arms[1] in sides[1].experiment.arms else ()
     trials = [side.trials.get(key) for side, key in zip(sides, names.keys, strict=True)]
     return RunPair(names.arms, names.backends, names.seed, judged, tuple(settings), tuple(trials))

@@ -1,1 +1,1 @@
-"""Causes of a difference between two models: alterations that are tested, never guessed."""
+"""Search for the cause of a difference between two models by testing mutations of one of them."""

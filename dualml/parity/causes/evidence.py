@@ -1,4 +1,4 @@
-"""Where no alteration explains a difference: the simple relations that hold between two arrays."""
+"""Find simple relations between two arrays whose difference no mutation explains."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from numpy.typing import NDArray
 from dualml.parity.models.gap import gap
 
 Array = NDArray[Any]
-#: A relation holds when it leaves so much of the difference.
-HOLDS = 0.01
-#: A share of elements that differ, small enough to say where they are.
-FEW = 0.5
+#: A relation holds if it leaves at most this share of the difference.
+MAX_RESIDUAL_SHARE = 0.01
+#: Maximum share of differing elements whose positions are reported.
+MAX_DIFFERING_SHARE = 0.5
 
 
-def relations(a: Array, b: Array) -> list[dict[str, Any]]:
-    """What holds between two arrays of one size, the strongest first.
+def find_relations(a: Array, b: Array) -> list[dict[str, Any]]:
+    """Return the relations that hold between two float arrays of the same size, in the order of the
+    list below; none for other arrays, a single element or numbers that are not finite.
 
     Returns:
-        Rows ``{"key", …}``: ``permuted`` (the same numbers in another order), ``negative``,
-        ``ratio`` and ``offset`` (one number), ``shifted`` (``axis``, ``by``), ``some`` (only part
-        of the elements differs: ``share``, and ``axis`` and ``indices`` where they stand together).
+        Rows ``{"key", …}``: ``negative``, ``ratio`` (b = value · a), ``offset`` (b = a + value),
+            ``shifted`` (``axis``, ``by``), ``permuted`` (the same numbers in another order),
+            ``some`` (only part of the elements differs: ``share``, and ``axis`` and ``indices`` if
+            they are adjacent).
     """
     rows: list[dict[str, Any]] = []
     if a.size != b.size or a.dtype.kind != "f" or b.dtype.kind != "f" or a.size < 2:
@@ -31,7 +33,7 @@ def relations(a: Array, b: Array) -> list[dict[str, Any]]:
     y = b.astype(np.float64).reshape(a.shape)
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         return rows
-    allowed = HOLDS * gap(x, y)
+    allowed = MAX_RESIDUAL_SHARE * gap(x, y)
     size = float((x * x).sum())
     c = float((x * y).sum()) / size if size else 0.0
     if gap(-x, y) < allowed:
@@ -43,27 +45,37 @@ def relations(a: Array, b: Array) -> list[dict[str, Any]]:
         rows.append({"key": "offset", "value": offset})
     for axis, length in enumerate(x.shape):
         for by in (1, -1):
-            if length > 2 and part_equal(x, y, axis, by, allowed):
+            if length > 2 and is_shifted(x, y, axis, by, allowed):
                 rows.append({"key": "shifted", "axis": axis, "by": by})
     if not rows and gap(np.sort(x.ravel()), np.sort(y.ravel())) < allowed:
         rows.append({"key": "permuted"})
-    return rows + some(x, y)
+    return rows + partial_difference(x, y)
 
 
-def part_equal(x: Array, y: Array, axis: int, by: int, allowed: float) -> bool:
-    """Equal when moved along an axis, but for what moves in from outside."""
+def is_shifted(x: Array, y: Array, axis: int, by: int, allowed: float) -> bool:
+    """Return whether ``y`` is ``x`` shifted by one along an axis (towards higher indices if ``by``
+    > 0), ignoring the border.
+
+    Args:
+        allowed: relative distance below which they count as equal.
+    """
     n = x.shape[axis]
     left = np.take(x, range(n - 1) if by > 0 else range(1, n), axis)
     right = np.take(y, range(1, n) if by > 0 else range(n - 1), axis)
     return gap(left, right) < allowed
 
 
-def some(x: Array, y: Array) -> list[dict[str, Any]]:
-    """Which elements differ, where it is not most of them."""
+def partial_difference(x: Array, y: Array) -> list[dict[str, Any]]:
+    """Return one row ``some`` that says which elements differ by more than a hundredth of the
+    largest difference, if fewer than half of them do; else an empty list.
+
+    ``axis`` and the first eight ``indices`` name an axis of which at most half the indices differ;
+    None and empty if there is none.
+    """
     off = np.abs(x - y)
-    off = off > HOLDS * off.max()
+    off = off > MAX_RESIDUAL_SHARE * off.max()
     share = float(off.mean())
-    if not 0 < share < FEW:
+    if not 0 < share < MAX_DIFFERING_SHARE:
         return []
     for axis in range(x.ndim):
         others = tuple(i for i in range(x.ndim) if i != axis)

@@ -1,7 +1,7 @@
-"""The process of a search: ``python -m dualml.parity.causes.explainer FOLDER``.
+"""Process that searches for causes: ``python -m dualml.parity.causes.explainer FOLDER``.
 
-``job.json`` and the two traces are those of a comparison; the first side's model is built again
-with the weights that its trace began with. The result is ``FOLDER/explanation.json``.
+``job.json`` and both traces are those of the comparison. The first side's model is rebuilt with the
+initial weights of its trace. The result is ``FOLDER/explanation.json``.
 """
 
 from __future__ import annotations
@@ -16,41 +16,48 @@ from typing import Any
 
 import numpy as np
 
-from dualml.files import read_json, write_json
-from dualml.launch.child import Emitter, serve
-from dualml.parity.causes.alteration import Alteration
+from dualml.common.files import read_json, write_json
+from dualml.launch.child import Emitter, run_child
 from dualml.parity.causes.explanation import Explanation
+from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.search import Search
-from dualml.parity.models.operations import Operation, number_of
+from dualml.parity.models.judge import JudgingSettings
+from dualml.parity.models.operations import Operation, call_number
 from dualml.parity.models.run import FATAL, RESULT, TRYING
-from dualml.parity.models.say import NAME
+from dualml.parity.models.sentences import NAME
 from dualml.parity.models.trace import Trace, read_trace
-from dualml.parity.models.worker import build, loss_of, optimizer_of
+from dualml.parity.models.worker import build_model, make_loss, make_optimizer
 
-#: Share of the time for calls as they are; then functions are written out that have parts.
-WHOLE = 0.6
-#: Code of a value that is shown; longer one gives way to the function's name.
-WIDEST = 60
+#: Share of the time budget for mutations of whole calls; afterwards fused functions are split into
+#: their parts.
+WHOLE_CALL_TIME_SHARE = 0.6
+#: Maximum characters of the code that is shown for a value; beyond it the function's name is shown.
+MAX_CODE_CHARS = 60
 
 
-def perform(emit: Emitter) -> dict[str, Any]:
+def run_search(emit: Emitter) -> dict[str, Any]:
+    """Search for the causes of the difference in the folder given on the command line.
+
+    Writes ``explanation.json`` there and returns an empty result. A second search, with fused
+    functions split, uses the time that is left if the first finds no cause.
+    """
     folder = Path(sys.argv[1])
     job = read_json(folder / "job.json")
     own = job["sides"]["a"]
     sys.path[:] = job["path"]
     emit(phase="import", done=0, total=2)
     room: Any = importlib.import_module(f"{own['package']}.models")
-    explore: Any = importlib.import_module(f"{own['package']}.causes.explore")
+    explore: Any = importlib.import_module(f"{own['package']}.parity.causes.explore")
     a, b = (read_trace(folder / side) for side in "ab")
     room.prepare(job["seed"])
-    model = build(own["model"])
+    model = build_model(own["model"])
     room.train(model, job["train"])
-    recorder = explore.Explored(model, None, steps=job["steps"], draws=0, seed=job["seed"])
-    recorder.load(a.initial())
-    recorder.optimizer = optimizer_of(room, model, own["optimizer"])
+    recorder = explore.MutatingRecorder(model, None, steps=job["steps"], draws=0, seed=job["seed"])
+    recorder.load(a.initial_parameters())
+    recorder.optimizer = make_optimizer(room, model, own["optimizer"])
     with np.load(folder / "inputs.npz", allow_pickle=False) as file:
         tensors = [room.tensor(file[name]) for name in sorted(file.files)]
-    loss = loss_of(room, own["loss"])
+    loss = make_loss(room, own["loss"])
     explorer = explore.Explorer(
         recorder,
         lambda r: room.step(model, loss, r.optimizer, r, job["targets"]),
@@ -61,32 +68,36 @@ def perform(emit: Emitter) -> dict[str, Any]:
     fatal = folder / FATAL
 
     def search(a: Trace, budget: float) -> Search:
+        """Return a search on trace ``a`` that takes at most ``budget`` seconds."""
+        sides = own["label"], job["sides"]["b"]["label"]
         return Search(
             a,
             b,
             explorer,
+            JudgingSettings(job["margin"], job["map"], sides),
             fatal=fatal.read_text().splitlines() if fatal.exists() else (),
-            trying=(folder / TRYING).write_text,
-            margin=job["margin"],
-            asked=job["map"],
-            sides=(own["label"], job["sides"]["b"]["label"]),
+            on_try=(folder / TRYING).write_text,
             budget=budget,
         )
 
     limit_memory()
     until = time.monotonic() + job["budget"]
-    found = search(a, WHOLE * job["budget"]).explain()
+    found = search(a, WHOLE_CALL_TIME_SHARE * job["budget"]).explain()
     if found.computed and not (found.causes or found.equal) and time.monotonic() < until:
-        parts = written_out(explorer, a)
+        parts = expand_fused(explorer, a)
         again = None if parts is None else search(parts, until - time.monotonic()).explain()
         if parts is not None and again is not None and again.causes:
             found, a = again, parts
-    write_json(folder / RESULT, described(found, a, b))
+    write_json(folder / RESULT, describe_explanation(found, a, b))
     return {}
 
 
 def limit_memory() -> None:
-    """An alteration that asks for more than half of what is free is refused; nothing else ends."""
+    """Limit this process's address space to its present size plus half of the free memory.
+
+    Mutations that need more are refused; otherwise the operating system might kill other processes.
+    Does nothing where such limits do not exist.
+    """
     import psutil
 
     free = psutil.virtual_memory().available // 2
@@ -97,8 +108,12 @@ def limit_memory() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (most, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
 
-def written_out(explorer: Any, a: Trace) -> Trace | None:
-    """The same with the parts of fused functions; None where there are none."""
+def expand_fused(explorer: Any, a: Trace) -> Trace | None:
+    """Run the first side again with fused functions split into their parts, and return the trace.
+
+    None if that gives no more operations, or if the run fails. ``explorer`` keeps splitting
+    afterwards.
+    """
     explorer.recorder.fused = False
     try:
         trace: Trace = explorer.run([])
@@ -109,28 +124,32 @@ def written_out(explorer: Any, a: Trace) -> Trace | None:
     return replace(trace, envelope=a.envelope, draws=a.draws, built=a.built, roles=a.roles)
 
 
-def names(change: Alteration, trace: Trace) -> dict[str, str]:
-    """What its values are called in the user's code."""
+def code_names(change: Mutation, trace: Trace) -> dict[str, str]:
+    """Map the values that a mutation mentions to the user's code that computed them; the function's
+    name stands for code that is unknown or too long, parameters and inputs for themselves."""
 
     def code(name: str) -> str:
-        number = number_of(name)
+        """Return the code that computed a value, quoted."""
+        number = call_number(name)
         if number is None:
             kind, _, rest = name.partition(":")
             return f"`{rest}`" if kind == "parameter" else f"{kind} {rest}"
-        if number >= len(trace.operations):  # of a call that an alteration before has made
+        if number >= len(trace.operations):  # made by an earlier mutation
             return name
         made = trace.operations[number]
         line = "" if made.place is None else made.place.code
-        return f"`{line}`" if 0 < len(line) <= WIDEST else f"`{made.name}`"
+        return f"`{line}`" if 0 < len(line) <= MAX_CODE_CHARS else f"`{made.name}`"
 
     said = f"{change.value} {change.old} {change.argument}"
     return {name: code(name) for name in NAME.findall(said)}
 
 
-def described(explanation: Explanation, a: Trace, b: Trace) -> dict[str, Any]:
-    """As JSON holds it; with every operation where its layer was built."""
+def describe_explanation(explanation: Explanation, a: Trace, b: Trace) -> dict[str, Any]:
+    """Return an explanation as JSON; every operation also gets the line that built its layer, if
+    known."""
 
-    def shown(one: Operation | None, side: Trace) -> dict[str, Any] | None:
+    def describe_operation(one: Operation | None, side: Trace) -> dict[str, Any] | None:
+        """Return an operation as JSON, with the place where its layer was built."""
         if one is None:
             return None
         line = side.built.get(one.module)
@@ -142,15 +161,15 @@ def described(explanation: Explanation, a: Trace, b: Trace) -> dict[str, Any]:
         "tried": explanation.tried,
         "late": explanation.late,
         "evidence": explanation.evidence,
-        "place": shown(explanation.place, a),
-        "other": shown(explanation.other, b),
+        "place": describe_operation(explanation.place, a),
+        "other": describe_operation(explanation.other, b),
         "causes": [
             {
                 "alterations": [
-                    asdict(one) | {"names": names(one, a)} for one in cause.alterations
+                    asdict(one) | {"names": code_names(one, a)} for one in cause.alterations
                 ],
-                "place": shown(cause.place, a),
-                "other": shown(cause.other, b),
+                "place": describe_operation(cause.place, a),
+                "other": describe_operation(cause.other, b),
             }
             for cause in explanation.causes
         ],
@@ -158,4 +177,4 @@ def described(explanation: Explanation, a: Trace, b: Trace) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    serve(perform)
+    run_child(run_search)

@@ -1,4 +1,4 @@
-"""What a search needs, and what it finds."""
+"""The interface that a cause search needs, and its result."""
 
 from __future__ import annotations
 
@@ -8,59 +8,70 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from dualml.parity.causes.alteration import Alteration
-from dualml.parity.causes.quick import Stepper
-from dualml.parity.causes.screen import Prober
+from dualml.common.json_types import JsonObject
+from dualml.parity.causes.candidate_filter import Prober
+from dualml.parity.causes.mutation import Mutation
+from dualml.parity.causes.prefilter import Stepper
 from dualml.parity.models.operations import Operation
 from dualml.parity.models.trace import Trace
 
 
 class Explorer(Prober, Stepper, Protocol):
-    """A model that can be run with alterations: `dualml_torch.causes.explore.Explorer`."""
+    """A model that can be run with mutations, see `dualml_torch.parity.causes.explore.Explorer`."""
 
-    def run(self, changes: Sequence[Alteration], steps: int | None = None) -> Trace: ...
+    def run(self, changes: Sequence[Mutation], steps: int | None = None) -> Trace:
+        """Run all steps, or the first ``steps``, under the mutations from the initial weights and
+        return the trace."""
+        ...
 
-    def lines(self, gradients: Mapping[str, NDArray[Any]]) -> list[Operation]:
-        """What an update of a user's own optimizer calls."""
+    def trace_update(self, gradients: Mapping[str, NDArray[Any]]) -> list[Operation]:
+        """Return the operations of one update of the user's own optimizer, from these gradients."""
 
-    def settings(self) -> list[dict[str, Any]]: ...
+    def settings(self) -> list[JsonObject]:
+        """Return for each parameter group of the optimizer its numbers and flags by name, parameter
+        ``names``, rule (``form``) and numbers of a user's own class (``own``)."""
+        ...
 
     def places(self) -> dict[str, dict[str, tuple[int, ...]]]:
-        """Every further name of a module or parameter that stands in several places → the
-        parameters below it, with their shapes."""
+        """Return the alias names of modules and parameters that are used in several places.
 
-    def numbers(self, values: Mapping[str, NDArray[Any]]) -> None:
-        """Constants of the other side, by its names, that ``numbers`` puts in the place of own."""
+        Each maps to the parameters below it, with their shapes. Modules and parameters used in one
+        place are left out.
+        """
 
-    def begin(self, values: Mapping[str, NDArray[Any]]) -> None:
-        """What parameters begin with that only an alteration makes."""
+    def set_constants(self, values: Mapping[str, NDArray[Any]]) -> None:
+        """Register arrays of the other side, by its names, for mutations with the action
+        ``numbers``."""
+
+    def set_initial_values(self, values: Mapping[str, NDArray[Any]]) -> None:
+        """Set the initial values of parameters that only a mutation creates."""
 
 
 @dataclass(frozen=True)
-class Cause:
-    """One cause: alterations that explain equally well, the likeliest first."""
+class DivergenceCause:
+    """One cause: mutations that explain the difference equally well, the likeliest first."""
 
-    alterations: tuple[Alteration, ...]
+    alterations: tuple[Mutation, ...]
     place: Operation | None
     other: Operation | None
 
 
 @dataclass
 class Explanation:
-    """What a search found.
+    """The result of a cause search.
 
     Attributes:
-        causes: one after the other; each begins where the one before it ends.
-        equal: whether the two sides are equal with all of them, or fail alike.
-        enough: whether nowhere more than a hundredth of the difference is left with them.
-        tried: how many alterations were tried, in replays and in whole runs.
-        place, other: the first operations that no longer share their values, without a cause.
-        evidence: what holds between their values, see `dualml.parity.causes.evidence`.
+        causes: in order; each begins where the preceding one ends.
+        equal: whether the two sides are equal with all causes applied, or fail in the same way.
+        enough: whether the causes leave at most a hundredth of the difference anywhere.
+        tried: number of mutations that were tried in replays and in whole runs.
+        place, other: the first operations of either side with unmatched values and without a cause.
+        evidence: relations between their values, see `dualml.parity.causes.evidence`.
         computed: whether the difference begins in what is computed from the weights.
         late: whether time ran out before everything was tried.
     """
 
-    causes: list[Cause] = field(default_factory=list)
+    causes: list[DivergenceCause] = field(default_factory=list)
     equal: bool = False
     enough: bool = False
     tried: list[int] = field(default_factory=lambda: [0, 0])

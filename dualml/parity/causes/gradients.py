@@ -1,4 +1,4 @@
-"""What is tried where the forward pass agrees and a gradient does not."""
+"""Enumerate mutations for gradients that differ although the forward pass agrees."""
 
 from __future__ import annotations
 
@@ -7,86 +7,104 @@ from typing import Any
 
 import numpy as np
 
-from dualml.parity.causes.alteration import Alteration, Around
-from dualml.parity.causes.moves import ONE_RATIO, Array, pairs, ratio
-from dualml.parity.causes.settings import settings
+from dualml.parity.causes.mutation import Mutation, MutationContext
+from dualml.parity.causes.ratios import ONE_RATIO, Array, common_ratio, paired_arrays
+from dualml.parity.causes.settings import setting_values
 from dualml.parity.causes.tables import FORMS
-from dualml.parity.models.comparison import Comparison
-from dualml.parity.models.flow import Side
-from dualml.parity.models.operations import Operation, number_of
+from dualml.parity.models.comparison import ModelComparison
+from dualml.parity.models.operations import Operation, call_number
 from dualml.parity.models.trace import Trace
+from dualml.parity.models.value_matching import TraceOperand
 
-#: In the place of a function's name: a value, wherever some calls take it.
+#: Stands for a value instead of a function, wherever some calls take it.
 VALUE = "value"
 
 
-def gradients(
-    a: Trace, b: Trace, here: Side, comparison: Comparison, names: Mapping[str, str]
-) -> list[Alteration]:
-    """Settings that only a gradient sees, and edges through which less of it flows."""
+def gradient_mutations(
+    a: Trace, b: Trace, here: TraceOperand, comparison: ModelComparison, names: Mapping[str, str]
+) -> list[Mutation]:
+    """Return mutations that affect only gradients, for the first step at which gradients differ.
+
+    They scale or clip all gradients, set ``padding_idx`` or ``scale_grad_by_freq`` of calls that a
+    wrong gradient flows through, change the backward pass of any softmax or norm, undo a detach, or
+    cut edges (`edge_mutations`).
+
+    Args:
+        names: the second side's parameter names → the first side's, with the prefix ``parameter:``.
+    """
     step = 1 if comparison.first is None else max(comparison.first.step, 1)
-    rows = pairs(a, b, "gradient", step, names)
+    rows = paired_arrays(a, b, "gradient", step, names)
     wrong = {t for s, phase, t in comparison.outside if (s, phase) == (step, "gradient")}
-    candidates: list[Alteration] = []
-    ratios = [c for name in wrong & set(rows) if (c := ratio(*rows[name])) is not None]
+    candidates: list[Mutation] = []
+    ratios = [c for name in wrong & set(rows) if (c := common_ratio(*rows[name])) is not None]
     if len(ratios) == len(rows) and ratios and np.ptp(ratios) < ONE_RATIO * abs(ratios[0]):
-        candidates.append(Alteration("gradient", "optimizer", (), "", "gradient:scale", ratios[0]))
-    # A gradient flows through a call to whatever lies before it.
-    before = ancestors(here.operations)
+        candidates.append(Mutation("gradient", "optimizer", (), "", "gradient:scale", ratios[0]))
+    # A gradient flows through a call to everything that the call depends on.
+    before = value_ancestors(here.operations)
     for one in here.operations:
-        if not wrong & parameters(before[one.number]):
+        if not wrong & parameter_names(before[one.number]):
             continue
-        around = Around((), (), {}, {}, ())
+        around = MutationContext((), (), {}, {}, ())
         for argument, old in one.attributes.items():
             if argument in ("padding_idx", "scale_grad_by_freq"):
                 size = (
                     range(one.outputs[0][-1]) if argument == "padding_idx" and old is None else ()
                 )
                 values = (
-                    list(size) if old is None else [None, *settings(argument, old, one, around)]
+                    list(size)
+                    if old is None
+                    else [None, *setting_values(argument, old, one, around)]
                 )
                 candidates += [
-                    Alteration("attribute", "set", (one.number,), one.name, argument, v, old)
+                    Mutation("attribute", "set", (one.number,), one.name, argument, v, old)
                     for v in values
                 ]
-    # MindSpore's own, see `softmax-gradient` in the catalogue.
+    # Specific to MindSpore, see `softmax-gradient` in the catalogue.
     softmaxes = {len(o.outputs[0]): o for o in reversed(here.operations) if o.name == "softmax"}
     candidates += [
-        Alteration("gradient", "form", (one.number,), one.name, "alone", True)
+        Mutation("gradient", "form", (one.number,), one.name, "alone", True)
         for one in softmaxes.values()
     ]
     candidates += [
-        Alteration("gradient", "form", (one.number,), one.name, form, True)
+        Mutation("gradient", "form", (one.number,), one.name, form, True)
         for one in here.operations
         if one.name in FORMS and one.name.endswith("_norm")
         for form in ("detached_variance", "detached_mean", "detached")
     ]
     candidates += [
-        Alteration("gradient", "attach", (one.number,), one.name)
+        Mutation("gradient", "attach", (one.number,), one.name)
         for one in here.operations
         if one.name in ("detach", "detach_")
     ]
-    return candidates + edges(here.operations, before, wrong) + clipped(rows)
+    return candidates + edge_mutations(here.operations, before, wrong) + clipping_mutations(rows)
 
 
-def edges(
+def edge_mutations(
     operations: Sequence[Operation], before: Mapping[int | None, set[str]], wrong: set[str]
-) -> list[Alteration]:
-    """Inputs and outputs of calls through which all wrong gradients come, those first through which
-    few others come; the same input of the same line counts as one."""
+) -> list[Mutation]:
+    """Return mutations that cut edges through which all wrong gradients flow.
+
+    An edge is an input of a call, of all calls of a source line, a value that several calls take,
+    or a call's output. Edges through which few gradients flow come first; the same input of the
+    same calls counts once.
+
+    Args:
+        before: number of a call → all values it depends on.
+        wrong: names of parameters whose gradients differ.
+    """
     groups: dict[Any, tuple[list[int], set[str]]] = {}
     sites: Sequence[int]
     for one in operations:
         for at, given in enumerate(one.inputs):
-            reached = parameters(before.get(number_of(given), set()) | {given})
+            reached = parameter_names(before.get(call_number(given), set()) | {given})
             for key in ((one.number, at), (one.name, one.place, at)):
                 sites, all_reached = groups.setdefault((*key, one.name, at), ([], set()))
                 sites.append(one.number)
                 all_reached |= reached
-        groups[one.number, "", one.name, ""] = ([one.number], parameters(before[one.number]))
-    for given, takers in taken(operations).items():
-        reached = parameters(before.get(number_of(given), set()) | {given})
-        for sites in windows(takers):
+        groups[one.number, "", one.name, ""] = ([one.number], parameter_names(before[one.number]))
+    for given, takers in shared_values(operations).items():
+        reached = parameter_names(before.get(call_number(given), set()) | {given})
+        for sites in prefixes_and_suffixes(takers):
             groups[given, sites, VALUE, given] = (list(sites), reached)
     rows = [
         (len(reached), len(sites), key, sites)
@@ -96,15 +114,16 @@ def edges(
     rows.sort(key=lambda row: row[:2])
     unique = {(tuple(sites), key[-1]): key for _, _, key, sites in rows}
     return [
-        Alteration("gradient", "cut", sites, "", at)
+        Mutation("gradient", "cut", sites, "", at)
         if key[-2] == VALUE
-        else Alteration("gradient", "detach", sites, key[-2], at)
+        else Mutation("gradient", "detach", sites, key[-2], at)
         for (sites, at), key in unique.items()
     ]
 
 
-def taken(operations: Sequence[Operation]) -> dict[str, list[int]]:
-    """Values that several calls take, and these calls."""
+def shared_values(operations: Sequence[Operation]) -> dict[str, list[int]]:
+    """Return the computed values that several calls take, with the numbers of these calls;
+    parameters and inputs are left out."""
     takers: dict[str, list[int]] = {}
     for one in operations:
         for given in dict.fromkeys(one.inputs):
@@ -113,37 +132,45 @@ def taken(operations: Sequence[Operation]) -> dict[str, list[int]]:
     return {name: numbers for name, numbers in takers.items() if len(numbers) > 1}
 
 
-def windows(takers: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """The first so many, and the last so many: one function of a model takes the value often."""
+def prefixes_and_suffixes(takers: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Yield every prefix and suffix of the calls, and all of them: one function may use a value
+    often."""
     for n in range(1, len(takers)):
         yield tuple(takers[:n])
         yield tuple(takers[n:])
     yield tuple(takers)
 
 
-def parameters(names: Iterable[str]) -> set[str]:
+def parameter_names(names: Iterable[str]) -> set[str]:
+    """Return the names among these that are parameters, without their prefix ``parameter:``."""
     return {n.removeprefix("parameter:") for n in names if n.startswith("parameter:")}
 
 
-def clipped(rows: Mapping[str, tuple[Array, Array]]) -> list[Alteration]:
-    """Gradients that were limited or scaled before they are seen."""
+def clipping_mutations(rows: Mapping[str, tuple[Array, Array]]) -> list[Mutation]:
+    """Return mutations that clip the gradients before they are recorded, by their norm and by
+    value, at the largest that the other side has.
+
+    Args:
+        rows: parameter → gradients of this side and of the other.
+    """
     candidates = []
     largest = max((float(np.abs(y).max(initial=0)) for _, y in rows.values()), default=0.0)
     norm = float(np.sqrt(sum(float((y.astype(np.float64) ** 2).sum()) for _, y in rows.values())))
     for word, value in (("gradient:norm", norm), ("gradient:clamp", largest)):
         if value:
             candidates.append(
-                Alteration("gradient", "optimizer", (), "", word, float(f"{value:.4g}"))
+                Mutation("gradient", "optimizer", (), "", word, float(f"{value:.4g}"))
             )
     return candidates
 
 
-def ancestors(operations: Sequence[Operation]) -> dict[int | None, set[str]]:
-    """Call → every value that it depends on."""
+def value_ancestors(operations: Sequence[Operation]) -> dict[int | None, set[str]]:
+    """Map the number of each call to the names of all values that it depends on, also
+    indirectly."""
     rows: dict[int | None, set[str]] = {}
     for one in operations:
         names = set(one.inputs)
         for given in one.inputs:
-            names |= rows.get(number_of(given), set())
+            names |= rows.get(call_number(given), set())
         rows[one.number] = names
     return rows

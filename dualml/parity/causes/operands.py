@@ -1,50 +1,64 @@
-"""Other values in the place of an operand: of its shape, a part of a larger one, a number."""
+"""Enumerate replacements of an operand: a value of its shape, a slice of another, a number."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dualml.parity.causes.alteration import Alteration, Around, Shape
+from dualml.parity.causes.mutation import Mutation, MutationContext, Shape
 from dualml.parity.models.operations import Operation
 
-#: Of values with one more axis, how many are looked at.
+#: Number of values with one more axis that are examined.
 LARGER = 12
-#: How many lines that follow one another take the other value together.
+#: Largest number of consecutive lines that take the other value together.
 LINES = 4
 
 
-def other_operands(one: Operation, shapes: Sequence[Shape], around: Around) -> Iterator[Alteration]:
-    """Another value for one operand of a call; and for all calls behind it that take it."""
+def operand_mutations(
+    one: Operation, shapes: Sequence[Shape], around: MutationContext
+) -> Iterator[Mutation]:
+    """Yield mutations that replace an operand of one call, or of several calls that take it.
 
-    def alter(
+    Args:
+        shapes: shapes of the call's tensor inputs.
+    """
+
+    def mutate(
         kind: str, action: str, argument: str | int, value: object = None, old: object = None
-    ) -> Alteration:
-        return Alteration(kind, action, (one.number,), one.name, argument, value, old)
+    ) -> Mutation:
+        """Return a mutation of this operation alone."""
+        return Mutation(kind, action, (one.number,), one.name, argument, value, old)
 
     for i, given in enumerate(one.inputs):
-        lines = around.takers.get(given, ())
-        for other in operands(given, shapes[i], around):
-            skipped = other in around.made_of.get(given, ())
-            # What it was computed from, but for a table: that is another operand.
+        lines = around.consumers.get(given, ())
+        for other in operand_candidates(given, shapes[i], around):
+            skipped = other in around.made_from.get(given, ())
+            # The value it was computed from; a table counts as another operand instead.
             skipped = skipped and other not in around.buffers
             alone = skipped and sum(map(len, lines)) == 1
-            yield alter("missing" if alone else "operand", "operand", i, other, given)
-            for sites in windows(one.number, lines):
+            yield mutate("missing" if alone else "operand", "operand", i, other, given)
+            for sites in call_windows(one.number, lines):
                 whole = skipped and len(sites) == sum(map(len, lines))
-                yield alter("missing" if whole else "operand", "rename", "", other, given).at(sites)
+                yield mutate(
+                    "missing" if whole else "operand", "rename", "", other, given
+                ).with_sites(sites)
         if not given.startswith("parameter:"):
-            for part in parts(given, shapes[i], around):
-                yield alter("operand", "operand", i, part, given)
+            for part in slice_candidates(given, shapes[i], around):
+                yield mutate("operand", "operand", i, part, given)
             continue
-        for module in neighbours(given, shapes[i], around, one.name == "embedding"):
-            yield alter("operand", "borrow", *module)
-        yield alter("missing", "input", i, ("neutral",))
-        for other in same_shape(given, shapes[i], around):
-            yield alter("operand", "parameters", i, other, given)
+        for module in similar_modules(given, shapes[i], around, one.name == "embedding"):
+            yield mutate("operand", "borrow", *module)
+        yield mutate("missing", "input", i, ("neutral",))
+        for other in same_shape_parameters(given, shapes[i], around):
+            yield mutate("operand", "parameters", i, other, given)
 
 
-def windows(number: int, lines: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """All calls of a line and of those that follow it, of the lines that take a value."""
+def call_windows(number: int, lines: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+    """Yield groups of two or more calls that take a value: those of the line of call ``number``
+    with those of all later lines, or of the next up to three, if that call is the first.
+
+    Args:
+        lines: the calls that take the value, one list per source line.
+    """
     at = next((i for i, calls in enumerate(lines) if number in calls), None)
     if at is None:
         return
@@ -54,8 +68,11 @@ def windows(number: int, lines: Sequence[Sequence[int]]) -> Iterator[list[int]]:
             yield sites
 
 
-def parts(given: str, shape: Shape, around: Around) -> Iterator[tuple[str, int, int]]:
-    """The first and the last element along an axis of a larger value: (name, axis, index)."""
+def slice_candidates(
+    given: str, shape: Shape, around: MutationContext
+) -> Iterator[tuple[str, int, int]]:
+    """Yield the last and first slice of earlier values with one more axis, as (name, axis, index)
+    with index −1 or 0, if the slice has this shape. Parameters are left out."""
     larger = [
         name
         for name in reversed(list(around.shapes))
@@ -69,16 +86,26 @@ def parts(given: str, shape: Shape, around: Around) -> Iterator[tuple[str, int, 
                 yield from ((name, axis, index) for index in (-1, 0))
 
 
-def filled(name: str, shapes: Sequence[Shape], around: Around) -> list[tuple[int, float]]:
-    """A number of the other side's own call, or a length, for an operand that was computed."""
+def constant_fills(
+    name: str, shapes: Sequence[Shape], around: MutationContext
+) -> list[tuple[int, float]]:
+    """Return (input, number) pairs: numbers to put in place of an operand of a product or quotient
+    of two tensors; empty for other functions.
+
+    The numbers are constants of the other side and axis lengths, without 0 and ±1.
+    """
     if name not in ("mul", "div") or len(shapes) != 2:
         return []
     numbers = dict.fromkeys([*around.numbers, *map(float, around.sizes)])
     return [(i, c) for c in numbers if abs(c) not in (0.0, 1.0) for i in (1, 0)]
 
 
-def operands(given: str, shape: Shape, around: Around) -> list[str]:
-    """Other values of the same shape, those that the other side took first, then the nearest."""
+def operand_candidates(given: str, shape: Shape, around: MutationContext) -> list[str]:
+    """Return other values of the same shape: those that the other side took first, then up to 24
+    nearest.
+
+    For a parameter these are parameters, otherwise computed values, inputs and buffers.
+    """
     same = [
         name
         for name in reversed(list(around.shapes))
@@ -86,23 +113,24 @@ def operands(given: str, shape: Shape, around: Around) -> list[str]:
         and (name in around.buffers or not name.startswith("parameter:"))
     ]
     if given.startswith("parameter:"):
-        same = same_shape(given, shape, around)
+        same = same_shape_parameters(given, shape, around)
     first = [name for name in around.operands if around.shapes.get(name) == shape]
     return [name for name in dict.fromkeys([*first, *same[:24]]) if name != given]
 
 
-def neighbours(
-    given: str, shape: Shape, around: Around, rows: bool = False
+def similar_modules(
+    given: str, shape: Shape, around: MutationContext, rows: bool = False
 ) -> list[tuple[str, str, str]]:
-    """Modules that hold a parameter of the same shape under the same last name: (prefix, other's
-    prefix, prefix).
+    """Return modules that have a parameter of the same shape and last name, as (prefix of
+    ``given``, prefix of the other module, prefix of ``given``).
 
     Args:
-        rows: they may have another number of rows, as tables have.
+        rows: allow another number of rows, as tables have, and any shape for parameters that the
+            other side used at this operation.
     """
     parts = given.removeprefix("parameter:").split(".")
     prefixes = []
-    for other in [*around.operands, *same_shape(given, shape, around, rows)]:
+    for other in [*around.operands, *same_shape_parameters(given, shape, around, rows)]:
         names = other.removeprefix("parameter:").split(".")
         if (
             not other.startswith("parameter:")
@@ -119,7 +147,11 @@ def neighbours(
     return list(dict.fromkeys(prefixes))
 
 
-def same_shape(given: str, shape: Shape, around: Around, rows: bool = False) -> list[str]:
+def same_shape_parameters(
+    given: str, shape: Shape, around: MutationContext, rows: bool = False
+) -> list[str]:
+    """Return up to 16 other parameters of the same shape; with ``rows`` also of another first
+    axis."""
     return [
         name
         for name, other in around.shapes.items()

@@ -1,4 +1,4 @@
-"""Whole runs under alterations: which are believed, and which is the simplest."""
+"""Judge whole runs under mutations: which are accepted as an explanation, which is simplest."""
 
 from __future__ import annotations
 
@@ -10,58 +10,63 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.parity.causes.alteration import Alteration
-from dualml.parity.models.comparison import Comparison
+from dualml.parity.causes.mutation import Mutation
+from dualml.parity.models.comparison import ModelComparison
 from dualml.parity.models.gap import gap
 from dualml.parity.models.trace import Trace
 
-#: Of a difference, what an explanation may leave.
+#: Share of a difference that an explanation may leave.
 REST = 0.01
-#: Of an array with NaNs, how much are numbers that tell whether it is the other side's.
+#: Share of finite elements from which an array with NaNs can be compared.
 NUMBERS = 0.1
-#: Of the lost values, what leaves so few explains nearly all; what leaves half of them, or fewer,
-#: is no chance; nor is that so many further modules agree.
-ALMOST, SHARED, GAINED = 0.05, 0.5, 10
-#: In the place of an old value: one number that was made to turn a lone number into the other's.
+#: Shares of unmatched values: a run that leaves at most NEARLY_EXPLAINED_SHARE explains nearly all;
+#: one that leaves at most PARTLY_EXPLAINED_SHARE, or makes MIN_GAINED_MODULES further modules
+#: agree, is no coincidence.
+NEARLY_EXPLAINED_SHARE, PARTLY_EXPLAINED_SHARE, MIN_GAINED_MODULES = 0.05, 0.5, 10
+#: Marks, as the old value, a factor that was fitted to a single number.
 FITTED = "fitted"
-#: What is computed from the weights, and what becomes of them.
+#: Phases in order of causality: computed from the weights, gradients, updated weights.
 GROUPS = {"parameters": 0, "forward": 0, "loss": 0, "gradient": 1, "update": 2, "state": 2}
 
 
 @dataclass(frozen=True)
-class Run:
-    """A whole run under some alterations, judged.
+class MutatedRun:
+    """A whole run under some mutations, with its comparison.
 
     Attributes:
-        enough: whether nowhere more than `REST` of the difference is left. What is left may be
-            outside of the rounding measured before: Adam makes a step of any small gradient.
+        enough: whether at most `REST` of the difference remains anywhere. The remainder may exceed
+            the rounding measured before, because Adam turns any small gradient into a full step.
     """
 
-    changes: tuple[Alteration, ...]
+    changes: tuple[Mutation, ...]
     trace: Trace
-    comparison: Comparison
+    comparison: ModelComparison
     enough: bool = False
 
     @property
     def reach(self) -> tuple[float, float]:
-        """How far both sides go together; infinite for equal ones."""
-        return (float("inf"), 0) if self.alike else self.comparison.reach
+        """The point up to which both sides agree, see `ModelComparison`; infinite if they are
+        equal."""
+        return (float("inf"), 0) if self.is_resolved else self.comparison.reach
 
     @property
-    def alike(self) -> bool:
-        """Equal, or the same failure on both sides, or enough of the difference explained."""
+    def is_resolved(self) -> bool:
+        """Whether both sides are equal, fail in the same way, or enough of the difference is
+        explained."""
         return self.enough or self.comparison.equal or self.comparison.reason == "both_raised"
 
-    def leaves(self, share: float, now: Run) -> bool:
-        """Whether both sides are alike, or at most a share of what was lost before still is."""
-        return self.alike or self.comparison.lost <= share * now.comparison.lost
+    def leaves_at_most(self, share: float, now: MutatedRun) -> bool:
+        """Return whether the run is resolved, or leaves at most this share of the values unmatched
+        in ``now``."""
+        return self.is_resolved or self.comparison.lost <= share * now.comparison.lost
 
 
-def explains(now: Run, run: Run) -> bool:
-    """Whether nowhere more than a hundredth of the difference is left, in any step.
+def explains(now: MutatedRun, run: MutatedRun) -> bool:
+    """Return whether ``run`` is still different, but leaves at most a hundredth of the difference
+    anywhere, in any step.
 
-    What is left in an array is set against how far its own phase was apart: a smaller difference
-    beside the one that is explained may have a cause of its own.
+    What remains in an array is compared with how far its own phase diverged in ``now``, because a
+    smaller difference beside the explained one may have a cause of its own.
     """
     before, after = now.comparison.distances, run.comparison.distances
     worst: dict[tuple[int, str], float] = {}
@@ -74,38 +79,46 @@ def explains(now: Run, run: Run) -> bool:
     )
 
 
-def same_gaps(x: NDArray[Any], y: NDArray[Any]) -> bool:
-    """Whether two arrays have their NaNs in the same places, and the same numbers in the others;
-    of no numbers at all nothing can be said."""
+def has_same_nans(x: NDArray[Any], y: NDArray[Any]) -> bool:
+    """Return whether two arrays have non-finite elements in the same places and elsewhere numbers
+    that are equal up to a relative distance of REST.
+
+    False if there are too few finite numbers to tell.
+    """
     there = np.isfinite(x)
     some = x.shape == y.shape and bool(np.array_equal(there, np.isfinite(y)))
     return some and bool(there.mean() > NUMBERS) and gap(x[there], y[there]) <= REST
 
 
-def believed(now: Run, run: Run) -> bool:
-    """Whether an alteration explains its place whole: in every update, in every parameter.
+def is_accepted(now: MutatedRun, run: MutatedRun) -> bool:
+    """Return whether the last mutation of ``run`` counts as an explanation of the difference in
+    ``now``.
 
-    The first update alone is not enough: a dampened first gradient and a wrong step counter look
-    alike there. What differs afterwards may only be something else.
+    A resolved run always does, one whose number was fitted to the difference only then. A
+    difference in computed values must leave fewer of them unmatched. One in gradients or updates
+    must be gone in every update and every parameter: whatever differs afterwards must belong to a
+    later phase. The first update alone is not enough, because a dampened first gradient and a wrong
+    step counter look the same there.
     """
     first, then = now.comparison.first, run.comparison.first
-    if run.alike:
+    if run.is_resolved:
         return True
-    if fitted(run.changes[-1]):
+    if is_fitted(run.changes[-1]):
         return False
     if first is None or then is None or run.comparison.verdict != "different":
         return False
     same = GROUPS[first.phase] == GROUPS[then.phase]
     if GROUPS[first.phase] == 0:
-        # What takes a value that both sides have is no longer lost, and explains nothing.
-        # Where a mean over all hides what was wrong before it, nothing was.
+        # Taking a value that both sides have makes it match, but explains nothing.
+        # If a mean over everything hides an error before it, nothing was explained.
         fewer = run.comparison.lost < max(now.comparison.lost, 1)
         return fewer and (then.step == first.step or not same)
     return not same and (then.step, GROUPS[then.phase]) > (first.step, GROUPS[first.phase])
 
 
-def explaining(now: Run, runs: Sequence[Run]) -> list[Run]:
-    """Those that leave at most a hundredth of the difference, or as little as the best does."""
+def select_explaining(now: MutatedRun, runs: Sequence[MutatedRun]) -> list[MutatedRun]:
+    """Return the runs that leave at most a hundredth of the first difference of ``now``, or at most
+    twice as much as the best run does."""
     first = now.comparison.first
     assert first is not None
     where = (first.step, first.phase, first.tensor)
@@ -114,23 +127,29 @@ def explaining(now: Run, runs: Sequence[Run]) -> list[Run]:
     return [run for run, rest in zip(runs, rests, strict=True) if rest <= allowed]
 
 
-def firm(change: Alteration) -> bool:
-    """Whether an alteration is believed where the two sides are not equal with it: one that can do
-    anything to the numbers is not; numbers of less precision, and what chance drops, are found as
-    they stand."""
+def is_firm(change: Mutation) -> bool:
+    """Return whether a mutation is accepted even if the two sides are not equal under it.
+
+    Mutations that can produce arbitrary numbers are not. Inserted low-precision numbers and Dropout
+    are, because they can only be verified as they are.
+    """
     if change.action == "dropout" or (change.kind == "dtype" and change.action == "numbers"):
         return True
     return change.kind not in ("extra", "function", "constant", "dtype", "gradient", "optimizer")
 
 
-def fitted(change: Alteration) -> bool:
-    """Whether its number was made from the difference itself: it has to explain all of it."""
+def is_fitted(change: Mutation) -> bool:
+    """Return whether the mutation's number was fitted to the difference, so that it must explain
+    all of it."""
     word = str(change.argument)
     return word in ("lr_factor", "lr_schedule", "gradient:scale") or change.old == FITTED
 
 
-def computed(trace: Trace) -> dict[str, NDArray[Any]]:
-    """What a run comes to: loss, gradients and weights of every step."""
+def run_results(trace: Trace) -> dict[str, NDArray[Any]]:
+    """Return the results of a run by name: loss, gradients, weights and state of every step.
+
+    Falls back to the forward outputs if there are none.
+    """
     kept = ("loss", "gradient", "update", "state")
     outputs = {n: a for n, a in trace.arrays.items() if n.partition("/")[0] in kept}
     return outputs or {n: a for n, a in trace.arrays.items() if n.startswith("forward/")}

@@ -1,4 +1,4 @@
-"""Functions and settings that are tried in each other's place."""
+"""Tables of functions and settings that are tried in place of each other."""
 
 from __future__ import annotations
 
@@ -13,13 +13,23 @@ FILLS = (0.0, -1.0, -100.0, -1e3, -1e4, -1e5, -1e9, float("-inf"))
 WORDS: Mapping[str, tuple[str, ...]] = {
     "reduction": ("mean", "sum"),
     "approximate": ("none", "tanh"),
-    "mode": ("nearest", "nearest-exact", "bilinear", "bicubic", "linear", "area", "constant",
-             "reflect", "replicate", "circular"),
+    "mode": (
+        "nearest",
+        "nearest-exact",
+        "bilinear",
+        "bicubic",
+        "linear",
+        "area",
+        "constant",
+        "reflect",
+        "replicate",
+        "circular",
+    ),
     "padding_mode": ("zeros", "border", "reflection", "reflect", "replicate", "circular"),
     "padding": ("same", "valid"),
     "rounding_mode": ("floor", "trunc"),
-}  # fmt: skip
-#: Settings whose None may be something else.
+}
+#: Values to try for settings that are None.
 UNSET: Mapping[str, tuple[Any, ...]] = {
     "align_corners": (True,),
     "attn_mask": (),
@@ -31,20 +41,38 @@ UNSET: Mapping[str, tuple[Any, ...]] = {
     "max": (1.0, 6.0),
     "min": (0.0, -1.0),
 }
-#: Settings that change nothing, or only how a thing is computed.
+#: Settings that do not change the result.
 IDLE = frozenset({"inplace", "dtype", "layout", "device", "pin_memory", "memory_format", "sparse",
                   "out", "requires_grad", "return_indices", "generator", "size_average", "reduce",
                   "copy", "non_blocking", "enable_gqa", "cudnn_enable", "has_biases",
                   "train"})  # fmt: skip
-#: How many parameters there are: a kernel believes it and reads what is not there.
+#: Settings that tell a kernel how many parameters there are: it would read invalid memory.
 COUNTS = dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), ("num_layers", "bidirectional"))
 AXES = frozenset({"dim", "dim0", "dim1", "start_dim", "end_dim", "axis", "dims"})
 ACTIVATIONS: tuple[Transform, ...] = (
-    ("relu",), ("relu6",), ("gelu",), ("gelu_tanh",), ("silu",), ("sigmoid",), ("tanh",),
-    ("softplus",), ("elu",), ("selu",), ("mish",), ("hardswish",), ("hardsigmoid",),
-    ("leaky_relu", 0.01), ("leaky_relu", 0.1), ("leaky_relu", 0.2), ("quick_gelu",),
-    ("softsign",), ("logsigmoid",), ("hardtanh",), ("abs",), ("identity",),
-)  # fmt: skip
+    ("relu",),
+    ("relu6",),
+    ("gelu",),
+    ("gelu_tanh",),
+    ("silu",),
+    ("sigmoid",),
+    ("tanh",),
+    ("softplus",),
+    ("elu",),
+    ("selu",),
+    ("mish",),
+    ("hardswish",),
+    ("hardsigmoid",),
+    ("leaky_relu", 0.01),
+    ("leaky_relu", 0.1),
+    ("leaky_relu", 0.2),
+    ("quick_gelu",),
+    ("softsign",),
+    ("logsigmoid",),
+    ("hardtanh",),
+    ("abs",),
+    ("identity",),
+)
 EXTRAS: tuple[Transform, ...] = (
     *ACTIVATIONS[:-1], ("softmax", -1), ("softmax", 1), ("softmax", 0), ("log_softmax", -1),
     ("log_softmax", 1), ("normalize", -1), ("normalize", 1), ("standardize", -1), ("exp",),
@@ -69,8 +97,8 @@ FAMILIES: tuple[tuple[str, ...], ...] = (
     ("argmax", "argmin"),
     ("all", "any"),
     ("gt", "ge", "lt", "le", "eq", "ne"),
-)  # fmt: skip
-#: Other ways to write a normalisation.
+)
+#: Variants of functions, mainly of normalisations.
 FORMS: Mapping[str, tuple[str, ...]] = {
     "batch_norm": ("unbiased", "eps_outside", "eps_outside_unbiased", "uncentred", "eps_floor"),
     "layer_norm": ("unbiased", "eps_outside", "eps_outside_unbiased", "uncentred", "eps_floor"),
@@ -79,30 +107,78 @@ FORMS: Mapping[str, tuple[str, ...]] = {
     "mean": ("unbiased",),
     "cross_entropy": ("over_all",),
     "nll_loss": ("over_all",),
-    # Heads of keys and values that several heads of queries share, in the other order.
+    # Grouped-query attention: repeated key and value heads in the other order.
     "repeat_interleave": ("tiled",),
     "glu": ("halves", "silu", "gelu", "tanh", "relu"),
     "rms_norm": ("eps_outside", "centred"),
     "normalize": ("eps_outside", "eps_inside", "no_root"),
 }
-#: They take a row by its number.
+#: Functions that select rows by index.
 INDEXED = frozenset({"embedding", "gather", "index_select", "take", "one_hot", "__getitem__"})
-PADDED = frozenset({"conv2d", "conv1d", "conv_transpose2d", "conv_transpose1d", "max_pool2d",
-                    "avg_pool2d", "max_pool1d", "avg_pool1d"})  # fmt: skip
+PADDED = frozenset(
+    {
+        "conv2d",
+        "conv1d",
+        "conv_transpose2d",
+        "conv_transpose1d",
+        "max_pool2d",
+        "avg_pool2d",
+        "max_pool1d",
+        "avg_pool1d",
+    }
+)
 UNARY = frozenset(one[0] for one in ACTIVATIONS) | {"leaky_relu", "prelu", "celu", "gelu"}
-#: Functions of one number that are no activations.
+#: Elementwise functions that are no activations.
 PLAIN: tuple[Transform, ...] = (
-    ("exp",), ("log",), ("log1p",), ("expm1",), ("sqrt",), ("square",), ("abs",), ("sin",),
-    ("cos",), ("reciprocal",), ("sigmoid",), ("tanh",), ("softplus",), ("relu",),
-)  # fmt: skip
-REDUCTIONS = frozenset({"mean", "sum", "amax", "amin", "max", "min", "var", "std", "prod", "norm",
-                        "logsumexp"})  # fmt: skip
-#: The operators' own names.
-SAME = {"__add__": "add", "__radd__": "add", "__iadd__": "add", "add_": "add", "__sub__": "sub",
-        "__rsub__": "rsub", "__isub__": "sub", "sub_": "sub", "__mul__": "mul", "__rmul__": "mul",
-        "mul_": "mul", "__truediv__": "div", "true_divide": "div", "div_": "div", "__gt__": "gt",
-        "greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le", "__ge__": "ge",
-        "__lt__": "lt", "__le__": "le", "__eq__": "eq", "__ne__": "ne", "relu_": "relu",
-        "multiply": "mul", "divide": "div", "subtract": "sub"}  # fmt: skip
-MASKS = frozenset({"masked_fill", "masked_fill_", "where", "tril", "triu",
-                   "eq", "ne", "gt", "ge", "lt", "le"})  # fmt: skip
+    ("exp",),
+    ("log",),
+    ("log1p",),
+    ("expm1",),
+    ("sqrt",),
+    ("square",),
+    ("abs",),
+    ("sin",),
+    ("cos",),
+    ("reciprocal",),
+    ("sigmoid",),
+    ("tanh",),
+    ("softplus",),
+    ("relu",),
+)
+REDUCTIONS = frozenset(
+    {"mean", "sum", "amax", "amin", "max", "min", "var", "std", "prod", "norm", "logsumexp"}
+)
+#: Name of an operator or alias → the function that it stands for.
+OPERATOR_FUNCTIONS = {
+    "__add__": "add",
+    "__radd__": "add",
+    "__iadd__": "add",
+    "add_": "add",
+    "__sub__": "sub",
+    "__rsub__": "rsub",
+    "__isub__": "sub",
+    "sub_": "sub",
+    "__mul__": "mul",
+    "__rmul__": "mul",
+    "mul_": "mul",
+    "__truediv__": "div",
+    "true_divide": "div",
+    "div_": "div",
+    "__gt__": "gt",
+    "greater": "gt",
+    "greater_equal": "ge",
+    "less": "lt",
+    "less_equal": "le",
+    "__ge__": "ge",
+    "__lt__": "lt",
+    "__le__": "le",
+    "__eq__": "eq",
+    "__ne__": "ne",
+    "relu_": "relu",
+    "multiply": "mul",
+    "divide": "div",
+    "subtract": "sub",
+}
+MASKS = frozenset(
+    {"masked_fill", "masked_fill_", "where", "tril", "triu", "eq", "ne", "gt", "ge", "lt", "le"}
+)

@@ -1,4 +1,5 @@
-"""Parameters that one side does not train, and buffers that a model writes by itself."""
+"""Mutations of parameters that only one side trains, and outputs for buffers that a model
+writes."""
 
 from __future__ import annotations
 
@@ -6,34 +7,41 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dualml.parity.causes.alteration import Alteration
-from dualml.parity.causes.runs import Run
-from dualml.parity.models.flow import Side
+from dualml.parity.causes.mutation import Mutation
+from dualml.parity.causes.runs import MutatedRun
 from dualml.parity.models.trace import Trace
+from dualml.parity.models.value_matching import TraceOperand
 
 
-def end_at_buffers(now: Run, b: Trace, here: Side, there: Side, names: Mapping[str, str]) -> None:
-    """Buffers that differ after the first step are ends of its calls, too."""
-    back = {v.removeprefix("parameter:"): k.removeprefix("parameter:")
-            for k, v in names.items()}  # fmt: skip
+def add_buffer_outputs(
+    now: MutatedRun, b: Trace, here: TraceOperand, there: TraceOperand, names: Mapping[str, str]
+) -> None:
+    """Add the values written to buffers that differ after the first step to ``final_values`` of
+    ``here`` and ``there``."""
+    back = {v.removeprefix("parameter:"): k.removeprefix("parameter:") for k, v in names.items()}
     for step, phase, name in now.comparison.outside:
         tensor = name.removeprefix("buffer/")
         if (step, phase) != (1, "state") or tensor == name:
             continue
-        for side, trace, own in (
-            (here, now.trace, tensor), (there, b, back.get(tensor, tensor))
-        ):  # fmt: skip
-            array = trace.get("state", 1, f"buffer/{own}")
-            same = [] if array is None else [
-                n for n, v in side.arrays.items()
-                if n.startswith("op:") and v.size == array.size
-                and np.array_equal(v.ravel(), array.ravel())
-            ]  # fmt: skip
-            side.ends |= frozenset(same[-1:])
+        for side, trace, own in ((here, now.trace, tensor), (there, b, back.get(tensor, tensor))):
+            array = trace.find_array("state", 1, f"buffer/{own}")
+            same = (
+                []
+                if array is None
+                else [
+                    n
+                    for n, v in side.arrays.items()
+                    if n.startswith("op:")
+                    and v.size == array.size
+                    and np.array_equal(v.ravel(), array.ravel())
+                ]
+            )
+            side.final_values |= frozenset(same[-1:])
 
 
-def trained(a: Trace, b: Trace, names: Mapping[str, str]) -> list[Alteration]:
-    """What the first side trains and the second does not, left alone; and the other way round."""
+def training_mutations(a: Trace, b: Trace, names: Mapping[str, str]) -> list[Mutation]:
+    """Return up to two mutations: one that freezes all parameters that only the first side trains,
+    one that trains all that only the second does; parameters without a partner are left out."""
     there = {t.name: t.trained for t in b.tensors}
     back = {v: k for k, v in names.items()}
     found: dict[bool, list[str]] = {True: [], False: []}
@@ -42,6 +50,4 @@ def trained(a: Trace, b: Trace, names: Mapping[str, str]) -> list[Alteration]:
         if one.trained != there.get(partner, one.trained):
             found[one.trained].append(one.name)
     changes = [("freeze", tuple(found[True])), ("train", tuple(found[False]))]
-    return [
-        Alteration("parameters", action, (), "", "", value) for action, value in changes if value
-    ]
+    return [Mutation("parameters", action, (), "", "", value) for action, value in changes if value]

@@ -1,4 +1,4 @@
-"""Whole runs of a model under alterations, judged against the other side."""
+"""Run a model under mutations and compare the runs with the other side."""
 
 from __future__ import annotations
 
@@ -6,48 +6,51 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from dualml.errors import UserError
-from dualml.parity.causes.alteration import Alteration
+from dualml.common.errors import UserError
 from dualml.parity.causes.explanation import Explanation, Explorer
-from dualml.parity.causes.preference import Calls
-from dualml.parity.causes.quick import Quick
+from dualml.parity.causes.mutation import Mutation
+from dualml.parity.causes.prefilter import Prefilter
+from dualml.parity.causes.ranking_key import CallCounts
 from dualml.parity.causes.runs import (
-    ALMOST,
     GROUPS,
-    Run,
-    believed,
+    NEARLY_EXPLAINED_SHARE,
+    MutatedRun,
     explains,
-    fitted,
-    same_gaps,
+    has_same_nans,
+    is_accepted,
+    is_fitted,
 )
-from dualml.parity.causes.scopes import scopes
-from dualml.parity.causes.spans import within
-from dualml.parity.models.judge import judge
-from dualml.parity.models.mapping import Asked, match
-from dualml.parity.models.pieces import in_same_pieces
+from dualml.parity.causes.scopes import widen_scopes
+from dualml.parity.causes.spans import relocated_modules
+from dualml.parity.models.judge import JudgingSettings, judge_traces
+from dualml.parity.models.mapping import match_tensors
+from dualml.parity.models.pieces import align_pieces
 from dualml.parity.models.trace import Trace
 
-#: Alterations that are tried in whole runs, of those that the replay lets through.
+#: Largest number of mutations that are tried in whole runs after the replay.
 RUNS = 40
-#: The same for settings of an optimizer, which no replay can try.
+#: Largest number of optimizer mutations in whole runs, because no replay can try these.
 ALL_RUNS = 3000
-#: Seconds that whole runs have in any case, when the search before them took all of its time.
+#: Seconds for whole runs even if the search used up all of its time.
 LAST_S = 5.0
-#: After the first that makes the sides equal, or nearly, whole runs look so long for others.
+#: Seconds for finding other explanations after the first one.
 TIES_S = 2.0
-#: In any case whole runs go on for so long.
+#: Seconds that whole runs take at least, if there are further candidates.
 RUNS_S = 1.5
-#: The same where most of them are made by halves only, see `quick`.
+#: Seconds that whole runs take at least if most are cut short, see `prefilter`.
 QUICK_S = 20.0
 
 
-class Trials:
-    """Runs of one side again, which end in time.
+class MutationTrials:
+    """Repeated runs of one side under mutations, within a time budget.
 
     Args:
         a: the side that can be run again with ``explorer``.
-        fatal: alterations that ended the process of an earlier search, as `repr` writes them.
-        trying: is told each before it is tried in a whole run.
+        b: the other side.
+        fatal: mutations that killed the process of an earlier search, as `repr` writes them.
+        on_try: called with the `repr` of each mutation before it is tried in a whole run.
+        settings: how the two sides are compared.
+        budget: seconds.
     """
 
     def __init__(
@@ -55,35 +58,46 @@ class Trials:
         a: Trace,
         b: Trace,
         explorer: Explorer,
+        settings: JudgingSettings,
         *,
         fatal: Collection[str] = (),
-        trying: Callable[[str], object] = str,
-        margin: float,
-        asked: Asked | None = None,
-        sides: tuple[str, str] = ("torch", "mindspore"),
+        on_try: Callable[[str], object] = str,
         budget: float,
     ) -> None:
-        self.a, self.b, self.explorer = a, b, explorer
-        self.margin, self.asked, self.sides = margin, asked, sides
+        self.a, self.b, self.explorer, self.settings = a, b, explorer, settings
         self.until = time.monotonic() + budget
-        self.fatal, self.trying = fatal, trying
+        self.fatal, self.on_try = fatal, on_try
         self.result = Explanation()
-        ours, theirs = in_same_pieces(a, b)
-        self.pairing = match(ours.tensors, theirs.tensors, asked, sides, b.roles, b.guesses)
+        ours, theirs = align_pieces(a, b)
+        self.pairing = match_tensors(
+            ours.tensors,
+            theirs.tensors,
+            settings.user_map,
+            settings.sides,
+            b.roles,
+            b.guesses,
+        )
         pairs = self.pairing.pairs
-        self.calls = Calls(a.operations, b.operations)
+        self.calls = CallCounts(a.operations, b.operations)
         self.names = {f"parameter:{pair.b}": f"parameter:{pair.a}" for pair in pairs}
 
-    def run(self, changes: Sequence[Alteration], steps: int | None = None) -> Run | None:
-        """None where the alteration cannot be done.
+    def run_mutated(
+        self, changes: Sequence[Mutation], steps: int | None = None
+    ) -> MutatedRun | None:
+        """Run the model under mutations, and compare the run with the other side.
 
         Args:
-            steps: how many are made; None for all.
+            steps: number of steps; None for all.
+
+        Returns:
+            The judged run; None if the mutation cannot be applied, makes the model raise although
+            the other side does not, leaves inputs or parameters that no longer match, or killed an
+            earlier search.
         """
         if changes:
             if (what := repr(changes[-1])) in self.fatal:
                 return None
-            self.trying(what)
+            self.on_try(what)
         try:
             trace = self.explorer.run(changes, steps)
         except Exception:
@@ -91,44 +105,44 @@ class Trials:
         if trace.raised and not self.b.raised:
             return None
         trace.envelope, trace.draws = self.a.envelope, self.a.draws
-        trace.elsewhere = within(self.a.operations, changes)
+        trace.moved_modules = relocated_modules(self.a.operations, changes)
         try:
-            comparison = judge(
-                trace,
-                self.b,
-                margin=self.margin,
-                asked=self.asked,
-                sides=self.sides,
-                structure=False,
-            )
-        except UserError:  # no longer the same inputs, or other parameters
+            comparison = judge_traces(trace, self.b, self.settings, structure=False)
+        except UserError:  # inputs or parameters no longer match
             return None
         enough = False
         if comparison.reason == "both_nan" and (first := comparison.first) is not None:
             where = first.phase, first.step
-            x, y = trace.get(*where, first.tensor), self.b.get(*where, first.other)
-            enough = x is not None and y is not None and same_gaps(x, y)
-        return Run(tuple(changes), trace, comparison, enough)
+            x, y = trace.find_array(*where, first.tensor), self.b.find_array(*where, first.other)
+            enough = x is not None and y is not None and has_same_nans(x, y)
+        return MutatedRun(tuple(changes), trace, comparison, enough)
 
-    def tried(self) -> None:
+    def count_tried(self) -> None:
+        """Count one mutation that was tried in a replay."""
         self.result.tried[0] += 1
 
     @property
-    def late(self) -> bool:
+    def is_late(self) -> bool:
+        """Whether the time budget is used up."""
         return time.monotonic() > self.until
 
-    def farther(self, now: Run, candidates: Sequence[Alteration], scoped: bool = True) -> list[Run]:
-        """Whole runs that carry the two sides farther together.
+    def improving(
+        self, now: MutatedRun, candidates: Sequence[Mutation], scoped: bool = True
+    ) -> list[MutatedRun]:
+        """Return whole runs in which one candidate, added to those of ``now``, is accepted as
+        improving agreement of the two sides.
+
+        Candidates are tried in order until the time or the number of runs is used up.
 
         Args:
-            scoped: whether each alteration is tried in every scope.
+            scoped: whether each mutation is tried in every scope, see `widen_scopes`.
         """
-        runs: list[Run] = []
+        runs: list[MutatedRun] = []
         first = now.comparison.first
         assert first is not None
         start, ends = time.monotonic(), False
         done: set[str] = set()
-        quick = Quick(now, self.b, self.pairing, self.explorer)
+        quick = Prefilter(now, self.b, self.pairing, self.explorer)
         least = RUNS_S if GROUPS[first.phase] == 0 else QUICK_S
         until = max(self.until, start + LAST_S)
         for number, change in enumerate(candidates):
@@ -136,24 +150,24 @@ class Trials:
             now_s = time.monotonic()
             if (number >= limit and now_s - start > least) or now_s > until:
                 break
-            if not ends and any(run.leaves(ALMOST, now) for run in runs):
+            if not ends and any(run.leaves_at_most(NEARLY_EXPLAINED_SHARE, now) for run in runs):
                 ends = True
                 until = min(until, now_s + TIES_S)
-            for scope in scopes(change, now.trace.operations) if scoped else [change]:
+            for scope in widen_scopes(change, now.trace.operations) if scoped else [change]:
                 self.result.tried[1] += 1
-                if (what := repr(scope)) in done or quick.hopeless(scope):
+                if (what := repr(scope)) in done or quick.is_hopeless(scope):
                     continue
                 done.add(what)
                 changes = [*now.changes, scope]
                 if first.step == 1 < now.comparison.steps and GROUPS[first.phase] < 2:
-                    of_first = self.run(changes, 1)
+                    of_first = self.run_mutated(changes, 1)
                     if of_first is None or not (
                         of_first.reach > now.reach or explains(now, of_first)
                     ):
                         continue
-                run = self.run(changes)
-                if run is not None and not fitted(scope) and explains(now, run):
+                run = self.run_mutated(changes)
+                if run is not None and not is_fitted(scope) and explains(now, run):
                     run = replace(run, enough=True)
-                if run is not None and run.reach > now.reach and believed(now, run):
+                if run is not None and run.reach > now.reach and is_accepted(now, run):
                     runs.append(run)
         return runs

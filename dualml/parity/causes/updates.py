@@ -1,4 +1,4 @@
-"""What is tried where gradients agree and the update or a state does not."""
+"""Enumerate mutations for updates or states that differ although gradients agree."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from dualml.parity.causes.alteration import Alteration, Around
-from dualml.parity.causes.moves import Array, pairs, ratio, was, written
-from dualml.parity.causes.settings import settings
-from dualml.parity.models.comparison import Comparison
+from dualml.parity.causes.mutation import Mutation, MutationContext
+from dualml.parity.causes.ratios import (
+    Array,
+    common_ratio,
+    is_plausible_factor,
+    paired_arrays,
+    weight_before,
+)
+from dualml.parity.causes.settings import setting_values
+from dualml.parity.models.comparison import ModelComparison
 from dualml.parity.models.trace import Trace
 
-#: Settings of optimizers and the values that people use.
+#: Settings of optimizers and their common values.
 USUAL: Mapping[str, tuple[float, ...]] = {
     "beta1": (0.0, 0.5, 0.8, 0.9, 0.95, 0.99),
     "beta2": (0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9999),
@@ -27,7 +33,7 @@ USUAL: Mapping[str, tuple[float, ...]] = {
     "lr_decay": (0.0, 1e-3, 1e-2),
     "initial_accumulator_value": (0.0, 0.1, 1.0),
 }
-#: What people write in the lines of an optimizer.
+#: Common constants in the source of optimizers.
 NUMBERS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999)
 FORMS: Mapping[str, tuple[str, ...]] = {
     "adam": (
@@ -58,71 +64,86 @@ FORMS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-#: Gradients changed before the update, and how far.
+#: Ways to limit gradients before the update, and common limits.
 LIMITS: Mapping[str, tuple[float, ...]] = {
     "norm": (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0),
     "each_norm": (0.1, 0.5, 1.0, 5.0),
     "clamp": (0.01, 0.1, 0.5, 1.0, 5.0),
 }
-#: A difference is tried as a multiple of the weights where no larger share of it is anything else,
-#: as rounding: whole runs decide.
+#: A difference is tried as a multiple of the weights if at most this share of it is not one; whole
+#: runs decide.
 UNEXPLAINED = 0.5
-#: Names of parameters; None is all of them.
+#: Names of parameters; None means all of them.
 Scope = tuple[str, ...] | None
 Moves = Mapping[str, tuple[Array, Array]]
 
 
-def updates(
+def update_mutations(
     a: Trace,
     b: Trace,
-    comparison: Comparison,
+    comparison: ModelComparison,
     groups: Sequence[Mapping[str, Any]],
     names: Mapping[str, str],
-) -> list[Alteration]:
-    """Settings of the optimizer and forms of its rule, for all parameters and for some; and
-    settings of operations that keep a state."""
-    candidates: list[Alteration] = []
+) -> list[Mutation]:
+    """Return mutations of the optimizer's settings and rule, for all parameters and for some.
+
+    Settings of operations that keep a state, such as batch norm, are included if a buffer differs.
+    """
+    candidates: list[Mutation] = []
     first = comparison.first
     step = 1 if first is None else max(first.step, 1)
     if first is not None and first.phase == "state" and first.tensor.startswith("buffer/"):
-        candidates += buffers(a, b, first.tensor) + everywhere(a, b)
-    rows = pairs(a, b, "update", step, names)
-    before = {n: v for n in rows if (v := was(a, step, n)) is not None}
+        candidates += buffer_mutations(a, b, first.tensor) + constant_replacements(a, b)
+    rows = paired_arrays(a, b, "update", step, names)
+    before = {n: v for n in rows if (v := weight_before(a, step, n)) is not None}
     moves = {n: (rows[n][0] - before[n], rows[n][1] - before[n]) for n in before}
     still = tuple(n for n, (x, y) in moves.items() if x.any() and not y.any())
     if still:
-        candidates += [alter(word, True, still, kind="parameters") for word in ("skip", "hold")]
+        candidates += [
+            make_mutation(word, True, still, kind="parameters") for word in ("skip", "hold")
+        ]
     if groups:
-        candidates += decays(a, b, groups[0], names)
-    candidates += own_numbers(groups)
+        candidates += decay_mutations(a, b, groups[0], names)
+    candidates += custom_number_mutations(groups)
     outside = {t for s, phase, t in comparison.outside if (s, phase) == (step, "update")}
     candidates += [
-        alter(f"gradient:clip_{way}", True, None) for way in ("each", "none", "value", "squared")
+        make_mutation(f"gradient:clip_{way}", True, None)
+        for way in ("each", "none", "value", "squared")
     ]
-    candidates += [alter("gradient:clip_limit", v, None) for v in LIMITS["norm"]]
-    candidates += [alter("gradient:clip_eps", v, None) for v in USUAL["eps"]]
-    candidates.append(alter("gradient:alone", True, None))
-    for scope in scopes(moves, outside, groups):
-        candidates += factors(moves, scope, step)
+    candidates += [make_mutation("gradient:clip_limit", v, None) for v in LIMITS["norm"]]
+    candidates += [make_mutation("gradient:clip_eps", v, None) for v in USUAL["eps"]]
+    candidates.append(make_mutation("gradient:alone", True, None))
+    for scope in parameter_scopes(moves, outside, groups):
+        candidates += factor_mutations(moves, scope, step)
         for group in groups[:1] if scope is None else groups[:2]:
-            candidates += in_group(group, groups, scope)
+            candidates += group_mutations(group, groups, scope)
         candidates += [
-            alter(f"gradient:{word}", v, scope) for word, values in LIMITS.items() for v in values
+            make_mutation(f"gradient:{word}", v, scope)
+            for word, values in LIMITS.items()
+            for v in values
         ]
         candidates += [
-            alter(word, True, scope) for word in ("gradient:centralize", "gradient:sign", "twice")
+            make_mutation(word, True, scope)
+            for word in ("gradient:centralize", "gradient:sign", "twice")
         ]
     return candidates
 
 
-def alter(
+def make_mutation(
     argument: str, value: Any, scope: Scope, old: Any = None, kind: str = "optimizer"
-) -> Alteration:
-    return Alteration(kind, "optimizer", (), str(old), argument, value, scope)
+) -> Mutation:
+    """Return a mutation of the optimizer for the parameters in ``scope``; None: for all.
+
+    The mutation holds ``scope`` in its field ``old``, and ``old`` as text in ``operation``.
+    """
+    return Mutation(kind, "optimizer", (), str(old), argument, value, scope)
 
 
-def scopes(moves: Moves, outside: set[str], groups: Sequence[Mapping[str, Any]]) -> list[Scope]:
-    """Those that differ, all, vectors, matrices, and each group of the optimizer."""
+def parameter_scopes(
+    moves: Moves, outside: set[str], groups: Sequence[Mapping[str, Any]]
+) -> list[Scope]:
+    """Return the sets of parameters to try, None for all: those that differ, all, vectors (fewer
+    than two axes), matrices (all others), and several optimizer groups."""
     wrong = tuple(n for n in moves if n in outside)
     vectors = tuple(n for n, (x, _) in moves.items() if x.ndim < 2)
     matrices = tuple(n for n in moves if n not in vectors)
@@ -132,43 +153,51 @@ def scopes(moves: Moves, outside: set[str], groups: Sequence[Mapping[str, Any]])
     return list(dict.fromkeys(chosen))
 
 
-def own_numbers(groups: Sequence[Mapping[str, Any]]) -> list[Alteration]:
-    """Numbers that a user's own class keeps beside its groups: a limit, a peak, a warm-up."""
+def custom_number_mutations(groups: Sequence[Mapping[str, Any]]) -> list[Mutation]:
+    """Return mutations of numbers that a user's optimizer class keeps beside its parameter groups.
+
+    Examples are a limit, a peak or a number of warm-up steps.
+    """
     candidates = []
     for name, value in (groups[0]["own"] if groups else {}).items():
         near = (2 * value, value / 2, value * 10, value / 10, -value, value + 1, value - 1)
         others = {float("inf"), 0.0, 1.0, not value, *near} - {value}
-        candidates += [alter(f"own:{name}", v, None, value) for v in sorted(others, key=float)]
+        candidates += [
+            make_mutation(f"own:{name}", v, None, value) for v in sorted(others, key=float)
+        ]
     return candidates
 
 
-def factors(moves: Moves, scope: Scope, step: int) -> list[Alteration]:
-    """One number between all moves."""
+def factor_mutations(moves: Moves, scope: Scope, step: int) -> list[Mutation]:
+    """Return mutations that scale gradients or learning rate by the one factor between all weight
+    updates of ``scope``; empty if there is none; the learning rate only by a factor that people
+    would choose."""
     chosen = [moves[n] for n in (scope or moves) if n in moves]
-    ratios = [c for x, y in chosen if (c := ratio(x, y)) is not None]
+    ratios = [c for x, y in chosen if (c := common_ratio(x, y)) is not None]
     if not ratios or len(ratios) < len(chosen) or np.ptp(ratios) >= 1e-2 * abs(ratios[0]):
         return []
     factor = float(f"{np.median(ratios):.9g}")
-    candidates = [alter("gradient:scale", factor, scope)]
-    if written(factor):
-        candidates.insert(0, alter("lr_factor", factor, scope))
-    if written(factor) and step > 1:
-        candidates.append(alter("lr_schedule", tuple([1.0] * (step - 1) + [factor]), scope))
+    candidates = [make_mutation("gradient:scale", factor, scope)]
+    if is_plausible_factor(factor):
+        candidates.insert(0, make_mutation("lr_factor", factor, scope))
+    if is_plausible_factor(factor) and step > 1:
+        candidates.append(make_mutation("lr_schedule", tuple([1.0] * (step - 1) + [factor]), scope))
     return candidates
 
 
-def decays(
+def decay_mutations(
     a: Trace, b: Trace, group: Mapping[str, Any], names: Mapping[str, str]
-) -> list[Alteration]:
-    """Another weight decay, made from what the first update differs by: a multiple of the weights.
+) -> list[Mutation]:
+    """Return mutations to another weight decay, estimated from the first update; empty if no decay
+    above 0 fits.
 
-    It is what remains of p − lr·(g + λ·p) when g is the same; a later update has it in its state,
-    too.
+    In p − lr·(g + λ·p) with equal g the two sides differ by a multiple of the weights. Later
+    updates also have the decay in their state.
     """
     rate, old = group.get("lr"), group.get("weight_decay")
     if not isinstance(rate, int | float) or not isinstance(old, int | float) or not rate:
         return []
-    start, rows = a.initial(), pairs(a, b, "update", 1, names)
+    start, rows = a.initial_parameters(), paired_arrays(a, b, "update", 1, names)
     shared = [n for n in rows if n in start and start[n].any()]
     if not shared:
         return []
@@ -179,30 +208,34 @@ def decays(
         return []
     decay = old - shrink / rate
     values = dict.fromkeys(float(f"{decay:.{digits}g}") for digits in (1, 2, 3))
-    return [alter("weight_decay", value, None, old) for value in values if value > 0]
+    return [make_mutation("weight_decay", value, None, old) for value in values if value > 0]
 
 
-def in_group(
+def group_mutations(
     group: Mapping[str, Any], groups: Sequence[Mapping[str, Any]], scope: Scope
-) -> list[Alteration]:
-    """Settings, flags and forms of the rule of one group."""
+) -> list[Mutation]:
+    """Return mutations of the settings, flags and rule variants of one parameter group."""
     candidates = []
     for name, values in (*USUAL.items(), ("lr", ())):
         if name in group:
             others = dict.fromkeys([*values, *(g[name] for g in groups if name in g)])
-            candidates += [alter(name, v, scope, group[name]) for v in others if v != group[name]]
+            candidates += [
+                make_mutation(name, v, scope, group[name]) for v in others if v != group[name]
+            ]
     flags = [name for name, value in group.items() if isinstance(value, bool)]
-    candidates += [alter(flag, not group[flag], scope, group[flag]) for flag in flags]
+    candidates += [make_mutation(flag, not group[flag], scope, group[flag]) for flag in flags]
     if group.get("weight_decay"):
         candidates += [
-            alter(word, group["weight_decay"], scope) for word in ("decay:coupled", "decay:after")
+            make_mutation(word, group["weight_decay"], scope)
+            for word in ("decay:coupled", "decay:after")
         ]
     forms = FORMS.get(str(group.get("form")), ())
-    return candidates + [alter(f"form:{form}", True, scope) for form in forms]
+    return candidates + [make_mutation(f"form:{form}", True, scope) for form in forms]
 
 
-def everywhere(a: Trace, b: Trace) -> list[Alteration]:
-    """A constant of the first side replaced by one of the second wherever it stands."""
+def constant_replacements(a: Trace, b: Trace) -> list[Mutation]:
+    """Return mutations that replace a float setting of the first side, wherever it occurs, by one
+    of the second; 0 and 1 are left out."""
     ours, theirs = (
         {
             v
@@ -213,32 +246,33 @@ def everywhere(a: Trace, b: Trace) -> list[Alteration]:
         for side in (a, b)
     )
     return [
-        Alteration("constant", "everywhere", (), "", old, new, old)
+        Mutation("constant", "everywhere", (), "", old, new, old)
         for old in sorted(ours)
         for new in sorted(theirs - {1 - v for v in ours})
         if new != old
     ]
 
 
-def buffers(a: Trace, b: Trace, buffer: str) -> list[Alteration]:
-    """Settings of the operations that keep a state: how fast it moves; those of the first buffer
-    that is wrong before others."""
+def buffer_mutations(a: Trace, b: Trace, buffer: str) -> list[Mutation]:
+    """Return mutations of how operations such as batch norm update their state: how fast, whether
+    at all, how often.
+
+    Operations that own the first differing buffer come first.
+    """
     theirs = {v for one in b.operations for v in one.attributes.values() if isinstance(v, float)}
-    numbers = sorted({*theirs, *(1 - v for v in theirs)})  # of the old value, or of the new one
-    around = Around(tuple(numbers), (), {}, {}, ())
+    numbers = sorted({*theirs, *(1 - v for v in theirs)})  # factor of the old or new value
+    around = MutationContext(tuple(numbers), (), {}, {}, ())
     keeping = [one for one in a.operations if {"momentum", "use_input_stats"} & set(one.attributes)]
     keeping.sort(key=lambda one: not buffer.startswith(f"buffer/{one.module}."))
-    candidates: dict[tuple[str, str, Any, Any], Alteration] = {}
+    candidates: dict[tuple[str, str, Any, Any], Mutation] = {}
     for one in keeping:
         if one.name == "batch_norm":
             for kind, word in (("attribute", "unbiased_state"), ("extra", "twice_state")):
-                form = Alteration(kind, "form", (one.number,), one.name, word, False)
+                form = Mutation(kind, "form", (one.number,), one.name, word, False)
                 candidates.setdefault((one.name, word, None, None), form)
         for argument, old in one.attributes.items():
             if argument in ("momentum", "training", "use_input_stats"):
-                for v in settings(argument, old, one, around):
-                    change = Alteration(
-                        "attribute", "set", (one.number,), one.name, argument, v, old
-                    )
+                for v in setting_values(argument, old, one, around):
+                    change = Mutation("attribute", "set", (one.number,), one.name, argument, v, old)
                     candidates.setdefault((one.name, argument, old, v), change)
     return list(candidates.values())

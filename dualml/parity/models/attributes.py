@@ -1,4 +1,5 @@
-"""What an object remembers in plain Python: the counters and schedules of users' own optimizers."""
+"""Capture and restore the plain Python state of an object, such as counters of a user's
+optimizer."""
 
 from __future__ import annotations
 
@@ -6,28 +7,34 @@ import copy
 from collections.abc import Callable, MutableMapping, MutableSequence
 from typing import Any
 
-#: How far objects inside objects are followed.
+#: Depth to which nested objects are followed.
 DEPTH = 4
-#: Of torch's optimizers, what a state dict holds.
-KNOWN = ("state", "param_groups")
+#: Attributes of torch optimizers that a state dict contains.
+STATE_DICT_ATTRIBUTES = ("state", "param_groups")
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
-#: A place and what stood there.
-Kept = tuple[Any, Any, Any]
-#: In the place of a name: the value is the names that there were.
+#: Container, name and saved value of a place in an object.
+SavedValue = tuple[Any, Any, Any]
+#: Used as the name: the value is the set of attribute names that existed.
 NAMES = object()
 
 
-def remembered(owner: Any, tensor: Callable[[Any], Any], skip: Callable[[Any], bool]) -> list[Kept]:
-    """Places inside of an object with copies of their plain values.
+def capture_attributes(
+    owner: Any, tensor: Callable[[Any], Any], skip: Callable[[Any], bool]
+) -> list[SavedValue]:
+    """Return copies of the plain values and tensors inside an object, each with its place.
+
+    Nested objects, dicts and lists are followed to a depth of 4; ``state`` and ``param_groups`` are
+    left out, as a state dict contains them.
 
     Args:
-        tensor: a copy of a tensor, or None for what is no tensor.
-        skip: what is kept by other means: parameters, modules.
+        tensor: returns a copy of a tensor, or None for anything else.
+        skip: whether a value is saved by other means, such as parameters and modules.
     """
-    kept: list[Kept] = []
+    kept: list[SavedValue] = []
     seen: set[int] = set()
 
     def visit(value: Any, depth: int) -> None:
+        """Save the plain values inside a value, and follow the objects inside."""
         if id(value) in seen or depth > DEPTH or skip(value):
             return
         seen.add(id(value))
@@ -44,7 +51,7 @@ def remembered(owner: Any, tensor: Callable[[Any], Any], skip: Callable[[Any], b
         else:
             return
         for name, one in rows:
-            if name in KNOWN:
+            if name in STATE_DICT_ATTRIBUTES:
                 continue
             if isinstance(one, (*PLAIN, tuple)):
                 kept.append((value, name, copy.copy(one)))
@@ -54,19 +61,23 @@ def remembered(owner: Any, tensor: Callable[[Any], Any], skip: Callable[[Any], b
                 kept.append((value, name, same))
             else:
                 if isinstance(one, MutableMapping | MutableSequence):
-                    kept.append((value, name, one))  # another may be put in its place
+                    kept.append((value, name, one))  # the step may replace it by another
                 visit(one, depth + 1)
 
     visit(owner, 0)
     return kept
 
 
-def remind(kept: list[Kept], tensor: Callable[[Any], Any]) -> None:
-    """Put everything back."""
+def restore_attributes(kept: list[SavedValue], tensor: Callable[[Any], Any]) -> None:
+    """Put all captured values back in place; plain attributes that were added since are deleted.
+
+    Args:
+        tensor: as in `capture_attributes`.
+    """
     for place, name, value in kept:
         if name is NAMES:
             for new in [one for one in place if one not in value]:
-                # What is counted in a class stands in the object from its first change on.
+                # A counter of the class becomes an attribute of the object when it changes.
                 if isinstance(place[new], PLAIN):
                     del place[new]
         elif name is None and isinstance(place, MutableMapping):

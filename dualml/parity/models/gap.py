@@ -1,4 +1,4 @@
-"""Distances between what two models computed, where infinite and missing numbers are allowed."""
+"""Distances between two models' results, which may contain infinities and NaNs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.distance import distance
+from dualml.common.distance import distance
 
-#: Below it float32 has fewer digits: a head of zeros moved by a unit in the last place gives such.
+#: Subnormal float32 numbers lie below; moving zero weights by one unit produces such numbers.
 TINY = float(np.finfo(np.float32).tiny)
 
 
 def gap(a: NDArray[Any], b: NDArray[Any]) -> float:
-    """`distance`, where the same infinity on both sides (a mask) is no difference."""
+    """Return the relative `distance`, treating equal infinities on both sides (masks) as no
+    difference.
+
+    Infinite for different shapes; 0 if all numbers on both sides are subnormal.
+    """
     if a.shape != b.shape:
         return float("inf")
     if a.dtype.kind == "b" or b.dtype.kind == "b":
@@ -29,15 +33,21 @@ def gap(a: NDArray[Any], b: NDArray[Any]) -> float:
         return distance(a, b)
 
 
-def lost(array: NDArray[Any]) -> bool:
-    """Whether a NaN is in it."""
+def has_nan(array: NDArray[Any]) -> bool:
+    """Return whether an array contains a NaN."""
     return array.dtype.kind == "f" and bool(np.isnan(array).any())
 
 
-def farthest(
+def largest_differences(
     a: NDArray[Any], b: NDArray[Any], sides: tuple[str, str] = ("a", "b"), count: int = 4
 ) -> list[dict[str, Any]]:
-    """The elements that differ most, with their index and both values; none of other shapes."""
+    """Return the elements that differ most, with index and both values; empty for different shapes.
+    Equal elements are left out.
+
+    Args:
+        sides: keys for the two values.
+        count: the largest number of elements.
+    """
     if a.shape != b.shape:
         return []
     with np.errstate(invalid="ignore", over="ignore"):

@@ -1,23 +1,24 @@
-"""Two traces against the rounding that was measured: equal, different (and first where), or not
-comparable (and why)."""
+"""Judge two traces against measured rounding: equal, different (and where first), or not
+comparable."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from dualml.diffs.lookup import by_error
-from dualml.errors import UserError
-from dualml.parity.models.comparison import Comparison, Note
-from dualml.parity.models.mapping import Asked, match
-from dualml.parity.models.partners import Pairing, changed
-from dualml.parity.models.pieces import in_same_pieces
-from dualml.parity.models.spots import Both, Spot
+from dualml.common.errors import UserError
+from dualml.parity.diffs.lookup import entries_for_error
+from dualml.parity.models.comparison import ModelComparison, Note
+from dualml.parity.models.mapping import ParameterMap, match_tensors
+from dualml.parity.models.partners import Pairing, apply_change
+from dualml.parity.models.pieces import align_pieces
 from dualml.parity.models.trace import Trace
+from dualml.parity.models.trace_comparison import TensorDistance, TraceComparison
 from dualml.parity.pairs import is_lone_kink
 
 #: In the order of execution.
@@ -25,51 +26,63 @@ PHASES = ("parameters", "forward", "loss", "gradient", "update", "state")
 MARGIN = 10.0
 
 
-def judge(
-    a: Trace,
-    b: Trace,
-    *,
-    margin: float = MARGIN,
-    asked: Asked | None = None,
-    sides: tuple[str, str] = ("torch", "mindspore"),
-    structure: bool = True,
-) -> Comparison:
-    """Judge two traces of one plan.
+@dataclass(frozen=True)
+class JudgingSettings:
+    """Settings of a comparison of two traces.
 
     Args:
         margin: a distance is outside when it exceeds ``margin`` × max(envelope, 2⁻²³).
-        asked: see `dualml.parity.models.mapping.match`.
-        structure: whether a parameter that only one side has is a difference by itself.
+        user_map: the user's map of parameters, see `dualml.parity.models.mapping.match_tensors`.
+        sides: names of the two sides.
+    """
+
+    margin: float = MARGIN
+    user_map: ParameterMap | None = None
+    sides: tuple[str, str] = ("torch", "mindspore")
+
+
+DEFAULT_JUDGING = JudgingSettings()
+
+
+def judge_traces(
+    a: Trace, b: Trace, settings: JudgingSettings = DEFAULT_JUDGING, *, structure: bool = True
+) -> ModelComparison:
+    """Judge two traces of one plan.
+
+    Args:
+        structure: whether a trained parameter that only one side has counts as a difference, if
+            its gradient in step 1 was recorded and is not zero; others are only noted.
 
     Raises:
-        UserError: parameters without a partner, other inputs, other initial weights.
+        UserError: too many parameters without a partner, other inputs, other initial weights.
     """
-    a, b = in_same_pieces(a, b)
-    pairing = match(a.tensors, b.tensors, asked, sides, b.roles, b.guesses)
-    same_plan(a, b, pairing, sides)
+    margin, sides = settings.margin, settings.sides
+    a, b = align_pieces(a, b)
+    pairing = match_tensors(a.tensors, b.tensors, settings.user_map, sides, b.roles, b.guesses)
+    check_same_plan(a, b, pairing, sides)
     steps = min(a.steps, b.steps)
-    pair = Both(a, b, pairing, sides, margin)
+    pair = TraceComparison(a, b, pairing, sides, margin)
     guessed = [p for p in pairing.pairs if p.how == "order"]
     values = {"n": len(guessed), "all": len(pairing.pairs)}
     notes = [Note("by_order", values)] if guessed else []
     notes += [
         Note("left", {"side": side, "names": ", ".join(names)})
-        for side, names in zip(sides, pairing.left, strict=True)
+        for side, names in zip(sides, pairing.unpaired_buffers, strict=True)
         if names
     ]
     notes += [
         Note("alone", {"side": side, "n": len(names), "names": ", ".join(names[:4])})
-        for side, names in zip(sides, pairing.alone, strict=True)
+        for side, names in zip(sides, pairing.unpaired_parameters, strict=True)
         if names
     ]
     spots = [
-        *pair.frozen(),
-        *(pair.alone(pairing) if structure else ()),
-        *(s for step in range(1, pair.last + 1) for s in pair.step(step)),
+        *pair.training_differences(),
+        *(pair.one_sided_parameters(pairing) if structure else ()),
+        *(s for step in range(1, pair.last_step + 1) for s in pair.step_distances(step)),
     ]
     notes += pair.notes
     whole = partial(
-        Comparison,
+        ModelComparison,
         sides=sides,
         margin=margin,
         tolerance=pair.tolerance,
@@ -84,24 +97,28 @@ def judge(
     ]
     if rolled:
         return whole("not comparable", "random", notes=(*rolled, *notes))
-    chaos = pair.chaotic_from(steps)
+    chaos = pair.first_chaotic_step(steps)
     judged = [s for s in spots if chaos is None or s.step < chaos]
-    outside = [s for s in judged if s.ratio > margin and not s.wild]
-    wild = [s for s in judged if s.ratio > margin and s.wild]
+    outside = [s for s in judged if s.ratio > margin and not s.is_unstable]
+    wild = [s for s in judged if s.ratio > margin and s.is_unstable]
     if wild and not outside:
         moved = {"tensor": wild[0].tensor, "width": f"{wild[0].envelope:.1e}"}
         notes.append(Note("wild", {"n": len(wild), **moved}))
     raised = [(side, t.raised) for side, t in zip(sides, (a, b), strict=True) if t.raised]
     notes += [Note("raised", {"side": side, "text": text}) for side, text in raised]
-    notes += [Note("entry", {"entry": one}) for one in (entries(pair) if raised else ())]
-    # A module may give its output in another shape where what leaves the step agrees.
-    apart = {s.step for s in outside if s.hard and s.phase in ("parameters", "forward", "loss")}
-    strays = [s for s in outside if s.hard or raised or s.step in apart]
-    notes += [pair.layout(s) for s in outside if s not in strays]
+    notes += [
+        Note("entry", {"entry": one}) for one in (entries_about_error(pair) if raised else ())
+    ]
+    # A module may return another shape as long as the results of the step agree.
+    apart = {s.step for s in outside if s.is_hard and s.phase in ("parameters", "forward", "loss")}
+    strays = [s for s in outside if s.is_hard or raised or s.step in apart]
+    notes += [pair.layout_note(s) for s in outside if s not in strays]
     if not raised and is_lone_kink(list(strays), pair.output_layer()):
         notes, strays = [*notes, Note("kink", {"step": strays[0].step})] if strays else notes, []
-    first = pair.first(onset(judged, strays[0], margin), strays[0]) if strays else None
-    reach = (judged.index(strays[0]) if strays else len(judged), pair.shared_until())
+    first = (
+        pair.make_divergence(find_onset(judged, strays[0], margin), strays[0]) if strays else None
+    )
+    reach = (judged.index(strays[0]) if strays else len(judged), pair.first_unmatched_operation())
     verdict, reason = "equal", "inside_envelope"
     if len(raised) == 2:
         verdict, reason = "not comparable", "both_raised"
@@ -112,7 +129,7 @@ def judge(
     elif any(lacks_operator(text) for _, text in raised):
         verdict, reason = "not comparable", "lacks_operator"
     elif raised:
-        verdict, reason, first = "different", "raised", pair.where_raised()
+        verdict, reason, first = "different", "raised", pair.locate_error()
     elif chaos is not None:
         verdict, reason = "not comparable", "chaotic"
         notes.append(Note("chaotic", {"step": chaos}))
@@ -122,25 +139,27 @@ def judge(
         verdict,
         reason,
         first=first,
-        phases=table([s for s in judged if not s.wild]),
+        phases=worst_by_phase([s for s in judged if not s.is_unstable]),
         notes=tuple(notes),
         reach=reach,
-        lost=len(pair.lost[1]),
+        lost=len(pair.unmatched[1]),
         distances={(s.step, s.phase, s.tensor): s.distance for s in judged},
         outside=frozenset((s.step, s.phase, s.tensor) for s in strays),
     )
 
 
-def entries(pair: Both) -> list[str]:
-    """Of the catalogue, about what the side calls that raised, or builds there."""
+def entries_about_error(pair: TraceComparison) -> list[str]:
+    """Return the names of catalogue entries about the line that raised, or the layer built
+    there."""
     failed = pair.a if pair.a.raised else pair.b
-    where = pair.where_raised()
+    where = pair.locate_error()
     built = failed.built.get(where.layer if failed is pair.a else where.other)
-    return by_error(f"{failed.raised} {'' if built is None else built.code}")
+    return entries_for_error(f"{failed.raised} {'' if built is None else built.code}")
 
 
 def lacks_operator(raised: str) -> bool:
-    """Whether the device has no kernel for it: nothing that a port could have done otherwise."""
+    """Return whether an error says that the device has no such kernel, which no change of the port
+    can fix."""
     return (
         re.search(
             r"Unsupported op|kernel \S+ unregistered|not (currently )?implemented for|"
@@ -152,13 +171,15 @@ def lacks_operator(raised: str) -> bool:
     )
 
 
-def onset(spots: Sequence[Spot], stray: Spot, margin: float) -> Spot:
-    """Where the distance that passes the margin at ``stray`` begins.
+def find_onset(
+    spots: Sequence[TensorDistance], stray: TensorDistance, margin: float
+) -> TensorDistance:
+    """Return the distance at which a divergence begins that exceeds the margin at ``stray``.
 
-    Of the spots right before it in its step those above a third of the margin: a wrong epsilon may
-    reach nine times the rounding in its own layer and eleven in the next. In the forward
-    pass of correct ports no array was seen above one and a half; a loss, one number that two
-    kernels round, was at 4.5, so it begins nothing.
+    It goes back over the directly preceding distances of the same step that exceed a third of the
+    margin: a wrong epsilon may reach nine times the rounding in its own layer and eleven in the
+    next. In forward passes of correct ports no array exceeded 1.5 times; a loss, a single number
+    that two kernels round, reached 4.5, so a divergence never begins at the loss.
     """
     if stray.kind != "value":
         return stray
@@ -168,8 +189,9 @@ def onset(spots: Sequence[Spot], stray: Spot, margin: float) -> Spot:
     return spots[at] if spots[at].phase != "loss" or stray is spots[at] else spots[at + 1]
 
 
-def same_plan(a: Trace, b: Trace, pairing: Pairing, sides: tuple[str, str]) -> None:
-    """Raises: UserError where the two sides began or trained with something else."""
+def check_same_plan(a: Trace, b: Trace, pairing: Pairing, sides: tuple[str, str]) -> None:
+    """Raise `UserError` if the two sides have other inputs or other initial weights, or if one
+    lacks the initial value of a paired parameter."""
     same = "both must be trained on the same batches to be compared"
     for step, (xs, ys) in enumerate(zip(a.inputs, b.inputs, strict=False), 1):
         if len(xs) != len(ys):
@@ -183,12 +205,14 @@ def same_plan(a: Trace, b: Trace, pairing: Pairing, sides: tuple[str, str]) -> N
                     f"other inputs: step {step}, tensor {i} (SHA-256 {x[:12]}… in {sides[0]}, "
                     f"{y[:12]}… in {sides[1]}); {same}"
                 )
-    start_a, start_b, off = a.initial(), b.initial(), []
+    start_a, start_b, off = a.initial_parameters(), b.initial_parameters(), []
     for pair in pairing.pairs:
         u, v = start_a.get(pair.a), start_b.get(pair.b)
         if u is None or v is None:
             raise UserError(f"the initial value of {pair.a} is not in both traces")
-        if not np.array_equal(u, changed(v, pair.change, u.shape), equal_nan=u.dtype.kind == "f"):
+        if not np.array_equal(
+            u, apply_change(v, pair.change, u.shape), equal_nan=u.dtype.kind == "f"
+        ):
             off.append(pair.a)
     if off:
         raise UserError(
@@ -198,8 +222,9 @@ def same_plan(a: Trace, b: Trace, pairing: Pairing, sides: tuple[str, str]) -> N
         )
 
 
-def table(spots: Sequence[Spot]) -> dict[str, dict[str, Any]]:
-    """Phase → how many arrays, and the one that lies farthest outside of its rounding."""
+def worst_by_phase(spots: Sequence[TensorDistance]) -> dict[str, dict[str, Any]]:
+    """Return for each phase that occurs the number of distances, over all steps, and the array with
+    the largest ratio to its rounding."""
     rows = {}
     for phase in PHASES:
         of_phase = [s for s in spots if s.phase == phase]

@@ -1,12 +1,12 @@
-"""Which parameter of one model is which parameter of the other.
+"""Pair the parameters of two models.
 
-Pairs are found in this order, each way only where it leaves no choice: as the user says; what the
-two models do with them (`dualml.parity.models.roles`), where names alone do not pair all; equal
-names; equal names once both frameworks' words are one (``gamma`` → ``weight``); equal endings
-(``layers.0.weight`` and ``0.weight``); equal contents of a module that is called otherwise
+Pairs are found in this order, each rule only where it is unambiguous: the user's map; the role in
+the computation (`dualml.parity.models.graph_roles`), if names alone do not pair all; equal names;
+equal names after translating both frameworks' terms (``gamma`` → ``weight``); equal endings
+(``layers.0.weight`` and ``0.weight``); equal contents of a module with another name
 (``head.weight``, ``head.bias`` and ``fc.weight``, ``fc.bias``); and last, among equal shapes, the
-same order of their use, or of the lists. Within each way a shape may also be transposed (a matrix
-stored as (in, out)), have more axes of length one (MindSpore's Conv1d) or several axes in one.
+same order of use, or of listing. Under each rule a shape may also be transposed (a matrix stored as
+(in, out)), have additional axes of length one (MindSpore's Conv1d) or several axes merged into one.
 """
 
 from __future__ import annotations
@@ -21,135 +21,165 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.errors import UserError, nearest
-from dualml.parity.models.partners import Change, Pair, Pairing, Tensor, canonical, fit
-from dualml.parity.models.ways import Rest
+from dualml.common.errors import UserError, did_you_mean
+from dualml.parity.models.matchers import UnmatchedParameters
+from dualml.parity.models.partners import (
+    Change,
+    Pairing,
+    Tensor,
+    TensorPair,
+    canonical_name,
+    find_change,
+)
 
-#: What a user may write for a partner.
-Asked = Mapping[str, "str | Sequence[str]"]
-#: Of torch's buffers: a counter that MindSpore does not keep.
+#: The user's map of parameters: name → partner, or (partner, "transpose").
+ParameterMap = Mapping[str, "str | Sequence[str]"]
+#: PyTorch buffers that MindSpore does not have.
 COUNTERS = ("num_batches_tracked",)
-#: Share of the trained parameters of the smaller model that must have partners.
-LEAST = 0.5
+#: Minimum share of the smaller model's trained parameters that must have partners.
+MIN_PAIRED_SHARE = 0.5
 NEAREST = 3  # shapes of the other side that an error names
 
 
-def match(
+def match_tensors(
     a: Sequence[Tensor],
     b: Sequence[Tensor],
-    asked: Asked | None = None,
+    user_map: ParameterMap | None = None,
     sides: tuple[str, str] = ("torch", "mindspore"),
     roles: Mapping[str, str] | None = None,
     guesses: Mapping[str, str] | None = None,
 ) -> Pairing:
     """Pair the tensors of two models.
 
+    Trained parameters and buffers of one side alone are listed in the result.
+
     Args:
-        roles: name in ``a`` → name in ``b``, of tensors with which the two do the same.
-        guesses: the same of tensors that are used in the same order.
-        asked: name in ``a`` → name in ``b``, or ``(name, "transpose")``; goes before everything.
+        user_map: name in ``a`` → name in ``b``, or ``(name, "transpose")``; takes precedence.
+        sides: names of the two sides, for error messages.
+        roles: name in ``a`` → name in ``b``, of tensors with the same role in the computation.
+        guesses: name in ``a`` → name in ``b``, of tensors that are used in the same order.
 
     Raises:
-        UserError: a name in ``asked`` that is not there or has another shape; trained parameters
-            left over, with their shapes and the nearest on the other side.
+        UserError: a name in ``user_map`` that does not exist or has another shape; fewer than half
+            of the smaller model's trained parameters have partners, or those left over hold equally
+            many numbers; with their shapes and the nearest.
     """
     a = [one for one in a if one.name.rpartition(".")[2] not in COUNTERS]
     b = [one for one in b if one.name.rpartition(".")[2] not in COUNTERS]
-    rest = Rest(a, b, explicit(a, b, asked or {}, sides))
+    rest = UnmatchedParameters(a, b, pairs_from_user_map(a, b, user_map or {}, sides))
     ways: list[list[Change]] = [["", "reshape"], ["transpose"]]
     for allowed in ways:
-        rest.as_told("role", roles or {}, allowed)
+        rest.by_mapping("role", roles or {}, allowed)
     for allowed in ways:
         rest.by_key("name", lambda one: one.name, allowed)
-        rest.by_key("word", lambda one: canonical(one.name), allowed)
+        rest.by_key("word", lambda one: canonical_name(one.name), allowed)
     for way in (rest.by_ending, rest.by_block):
         for allowed in ways:
             way(allowed)
     for allowed in ways:
-        rest.as_told("order", guesses or {}, allowed)
+        rest.by_mapping("order", guesses or {}, allowed)
     for allowed in ways:
-        rest.by_order(lambda one: canonical(one.name).rpartition(".")[2], allowed)
+        rest.by_order(lambda one: canonical_name(one.name).rpartition(".")[2], allowed)
         rest.by_order(lambda one: one.trained, allowed)
-    if all(any(one.trained for one in side) for side in rest.left()):
+    if all(any(one.trained for one in side) for side in rest.remaining()):
         rest.by_sequence()
-    left = rest.left()
+    left = rest.remaining()
     trained = [[one for one in side if one.trained] for side in left]
-    # A difference of the models, as long as most of one of them has partners.
+    # Unpaired parameters are a difference, not an error, if most of one model has partners.
     paired = sum(one.trained for one in a if one.name in rest.pairs)
     fewest = paired + min(map(len, trained))
     pieces = [sum(one.size for one in side) for side in trained]
-    # The same numbers in other pieces: three matrices and one that holds all of them.
-    if any(trained) and (paired < fewest * LEAST or pieces[0] == pieces[1]):
-        raise UserError(leftovers(left, (a, b), sides))
+    # Equal total sizes: probably the same numbers in other pieces, such as a fused matrix.
+    if any(trained) and (paired < fewest * MIN_PAIRED_SHARE or pieces[0] == pieces[1]):
+        raise UserError(describe_leftovers(left, (a, b), sides))
     order = {one.name: i for i, one in enumerate(a)}
-    found = squares(list(rest.pairs.values()), a, b)
+    found = transpose_squares(list(rest.pairs.values()), a, b)
     pairs = tuple(sorted(found, key=lambda pair: order[pair.a]))
     buffers = [tuple(x.name for x in side if not x.trained) for side in left]
     alone = [tuple(x.name for x in side) for side in trained]
     return Pairing(pairs, (buffers[0], buffers[1]), (alone[0], alone[1]))
 
 
-def squares(pairs: list[Pair], a: Sequence[Tensor], b: Sequence[Tensor]) -> list[Pair]:
-    """With square matrices transposed where all others under the same last name are: their shape
-    does not say it."""
+def transpose_squares(
+    pairs: list[TensorPair], a: Sequence[Tensor], b: Sequence[Tensor]
+) -> list[TensorPair]:
+    """Return the pairs, with those of square matrices transposed if all other matrices with the
+    same last name are.
+
+    The shape of a square matrix does not tell whether it is. Pairs of the user's map stay.
+    """
     shapes = {one.name: one.shape for one in a}, {one.name: one.shape for one in b}
 
-    def last(name: str) -> str:
+    def last_part(name: str) -> str:
+        """Return the last part of a name, without digits."""
         return re.sub(r"\d+", "", name.rpartition(".")[2])
 
     ways = defaultdict(set)
     for pair in pairs:
         x, y = shapes[0][pair.a], shapes[1][pair.b]
         if len(x) == len(y) == 2 and x != x[::-1]:
-            ways[last(pair.b)].add(pair.change)
+            ways[last_part(pair.b)].add(pair.change)
     return [
         replace(pair, change="transpose")
         if pair.how != "asked"
         and len(shapes[0][pair.a]) == 2
         and shapes[0][pair.a] == shapes[0][pair.a][::-1] == shapes[1][pair.b]
-        and ways.get(last(pair.b)) == {"transpose"}
+        and ways.get(last_part(pair.b)) == {"transpose"}
         else pair
         for pair in pairs
     ]
 
 
-def named(a: Sequence[Tensor], b: Sequence[Tensor], asked: Asked | None = None) -> bool:
-    """Whether names alone pair everything that one side trains: then no other way is asked."""
+def is_paired_by_names(
+    a: Sequence[Tensor], b: Sequence[Tensor], asked: ParameterMap | None = None
+) -> bool:
+    """Return whether equal names in PyTorch's terms, with shapes that fit, pair all trained
+    parameters of the side that has fewer, so that no other rule is needed; those in the user's map
+    do not count."""
     asked = asked or {}
     taken = {value if isinstance(value, str) else value[0] for value in asked.values()}
     left = (
-        {canonical(one.name): one.shape for one in a if one.trained and one.name not in asked},
-        {canonical(one.name): one.shape for one in b if one.trained and one.name not in taken},
+        {canonical_name(one.name): one.shape for one in a if one.trained and one.name not in asked},
+        {canonical_name(one.name): one.shape for one in b if one.trained and one.name not in taken},
     )
     fewer, more = sorted(left, key=len)
     return bool(fewer or not more) and all(
-        name in more and fit(shape, more[name]) is not None for name, shape in fewer.items()
+        name in more and find_change(shape, more[name]) is not None for name, shape in fewer.items()
     )
 
 
-def likeliest(
+def guess_initial_value(
     one: Tensor, a: Sequence[Tensor], arrays: Mapping[str, NDArray[Any]]
 ) -> NDArray[Any] | None:
-    """What to start a parameter with that only the second side has: a table that is tied on the
-    first side has the same shape. None if nothing has: it keeps what its own side gave it."""
+    """Return an initial value for a parameter that only the second side has.
+
+    This is a trained parameter of the same shape on the first side, where the two may be tied. None
+    if there is none, or for fewer than two axes, so that the parameter keeps its own value.
+    """
     if len(one.shape) < 2:
         return None
     return next((arrays[x.name] for x in a if x.trained and x.shape == one.shape), None)
 
 
-def explicit(
-    a: Sequence[Tensor], b: Sequence[Tensor], asked: Asked, sides: tuple[str, str]
-) -> dict[str, Pair]:
+def pairs_from_user_map(
+    a: Sequence[Tensor], b: Sequence[Tensor], asked: ParameterMap, sides: tuple[str, str]
+) -> dict[str, TensorPair]:
+    """Return the pairs of the user's map, by name in ``a``.
+
+    Raises:
+        UserError: a name that does not exist, a name used twice, another word than ``transpose``
+            behind a name, or shapes that do not fit.
+    """
     shapes = [{one.name: one.shape for one in side} for side in (a, b)]
-    pairs: dict[str, Pair] = {}
+    pairs: dict[str, TensorPair] = {}
     for name, partner in asked.items():
         other, *how = [partner] if isinstance(partner, str) else list(partner)
         for word, known, side in ((name, shapes[0], sides[0]), (other, shapes[1], sides[1])):
             if word not in known:
-                raise UserError(f"map: {side} has no parameter {word!r}{nearest(word, known)}")
+                raise UserError(f"map: {side} has no parameter {word!r}{did_you_mean(word, known)}")
         if how not in ([], ["transpose"]):
             raise UserError(f"map: after the name only 'transpose'; received {how} for {name!r}")
-        change: Change | None = fit(shapes[0][name], shapes[1][other])
+        change: Change | None = find_change(shapes[0][name], shapes[1][other])
         if how and shapes[0][name] == shapes[1][other][::-1]:
             change = "transpose"  # also of a square matrix, which fits both ways
         if change is None or (how and change != "transpose"):
@@ -159,22 +189,23 @@ def explicit(
             )
         if other in {pair.b for pair in pairs.values()}:
             raise UserError(f"map: {other!r} is named twice")
-        pairs[name] = Pair(name, other, "asked", change)
+        pairs[name] = TensorPair(name, other, "asked", change)
     return pairs
 
 
-def leftovers(
+def describe_leftovers(
     left: tuple[Sequence[Tensor], Sequence[Tensor]],
     all_: tuple[Sequence[Tensor], Sequence[Tensor]],
     sides: tuple[str, str],
 ) -> str:
-    """Everything without a partner, with shapes, and what is nearest on the other side."""
+    """Describe all trained parameters without a partner, with their shapes and the nearest on the
+    other side."""
     parts = []
     for i, side in enumerate(sides):
         other = left[1 - i] or all_[1 - i]
         alone = []
         for one in (x for x in left[i] if x.trained):
-            near = sorted(other, key=partial(apart, one))[:NEAREST]
+            near = sorted(other, key=partial(shape_distance, one))[:NEAREST]
             shown = ", ".join(f"{y.name} {y.shape}" for y in near) or "none"
             alone.append(f"{one.name} {one.shape} (nearest: {shown})")
         total = sum(one.trained for one in all_[i])
@@ -186,8 +217,9 @@ def leftovers(
     )
 
 
-def apart(x: Tensor, y: Tensor) -> tuple[float, int]:
-    """How unlike two shapes are: another number of axes first, then the ratio of their lengths."""
+def shape_distance(x: Tensor, y: Tensor) -> tuple[float, int]:
+    """Return a sort key for the distance of two shapes: number of axes first, then ratio of
+    lengths, in the given order of axes or reversed."""
     if len(x.shape) != len(y.shape):
         return 1e9, abs(len(x.shape) - len(y.shape))
     ways = (y.shape, y.shape[::-1])

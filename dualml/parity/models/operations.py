@@ -1,9 +1,9 @@
-"""Operations: what a model computed, call by call, with the line of the source that asked for it.
+"""Operations: what a model computed, call by call, with the source line of each call.
 
-A backend watches its framework's dispatch (`dualml_torch.operations`, `dualml_ms.operations`) and
-tells a `Tape` every call; the tape numbers the calls, knows where each input came from, and keeps
-copies of the outputs. Modules do not matter here: two ports that cut the same computation
-differently share most of these values.
+A backend intercepts its framework's dispatch (`dualml_torch.parity.operations`,
+`dualml_ms.parity.operations`) and reports every call to a `Tape`. The tape numbers the calls, knows
+where each input came from, and keeps copies of the outputs. Modules do not matter here: two ports
+that divide the same computation differently share most of these values.
 """
 
 from __future__ import annotations
@@ -19,22 +19,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.common.json_types import JsonMapping, JsonObject
+
 Array = NDArray[Any]
-#: What the arrays of one side may take: enough for a ResNet on small images.
+#: Memory limit for the arrays of one side: enough for a ResNet on small images.
 LIMIT_BYTES = 1 << 30
-#: Calls of one step; more are a loop that no reader follows.
+#: Limit for the calls of one step; more come from a loop that no reader follows.
 LIMIT_CALLS = 20_000
-#: Numbers of a table that no call has made (positions, indices, masks) and that is kept.
+#: Largest number of elements of a kept table (an array that no call computed, such as a mask).
 LIMIT_TABLE = 1 << 16
-#: Name of such a table.
+#: Prefix of the names of such tables.
 TABLE = "table:"
-#: An attribute with more numbers than this is data, not a setting.
+#: An attribute with more elements than this is data, not a setting.
 LIMIT_ITEMS = 16
 
 
 @dataclass(frozen=True)
-class Place:
-    """A line of a user's source, and the text of the call on it."""
+class SourceLocation:
+    """A line of the user's source, with the text of the call on it."""
 
     file: str
     line: int
@@ -47,11 +49,12 @@ class Operation:
 
     Attributes:
         number: position among the calls of the step, from 0.
-        name: as the framework calls it: ``conv2d``, ``Conv2D``.
+        name: the framework's name: ``conv2d``, ``Conv2D``.
         inputs: where each tensor came from: ``op:12``, ``op:12[1]``, ``parameter:fc.weight``,
-            ``input:0``, ``table:7`` or ``?`` for what was not computed under watch.
-        attributes: everything else that was passed, by name where the framework has names.
+            ``input:0``, ``table:7``, or ``?`` if it was not computed while recording.
+        attributes: all other arguments, by name if the framework names them.
         outputs: shape of each output.
+        place: the user's line that made the call; None if unknown.
         module: dotted name of the innermost module that was running; empty for the model itself.
     """
 
@@ -60,19 +63,24 @@ class Operation:
     inputs: tuple[str, ...]
     attributes: Mapping[str, Any]
     outputs: tuple[tuple[int, ...], ...]
-    place: Place | None = None
+    place: SourceLocation | None = None
     module: str = ""
 
-    def names(self) -> list[str]:
-        """Names of its outputs among the arrays of a trace."""
-        return [name_of(self.number, i) for i in range(len(self.outputs))]
+    def output_names(self) -> list[str]:
+        """Return the names of the call's outputs among the arrays of a trace."""
+        return [value_name(self.number, i) for i in range(len(self.outputs))]
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
+        """Return the operation as JSON."""
         return asdict(self)
 
     @classmethod
-    def restore(cls, row: Mapping[str, Any]) -> Operation:
-        """Raises: KeyError, TypeError or ValueError for anything but what `describe` gives."""
+    def restore(cls, row: JsonMapping) -> Operation:
+        """Return the operation that `describe` returned as JSON.
+
+        Raises:
+            KeyError, TypeError, ValueError: anything else than what `describe` returns.
+        """
         place = row["place"]
         return cls(
             int(row["number"]),
@@ -82,29 +90,33 @@ class Operation:
             tuple(tuple(map(int, shape)) for shape in row["outputs"]),
             None
             if place is None
-            else Place(str(place["file"]), int(place["line"]), str(place["code"])),
+            else SourceLocation(str(place["file"]), int(place["line"]), str(place["code"])),
             str(row["module"]),
         )
 
 
-def name_of(number: int, output: int = 0) -> str:
-    """``op:12``, ``op:12[1]``."""
+def value_name(number: int, output: int = 0) -> str:
+    """Return the name of a call's output, such as ``op:12`` or ``op:12[1]``."""
     return f"op:{number}" + (f"[{output}]" if output else "")
 
 
-def number_of(name: str) -> int | None:
-    """The call that a name of `name_of` belongs to."""
+def call_number(name: str) -> int | None:
+    """Return the number of the call whose output has this name; None for other values."""
     return int(name[3:].partition("[")[0]) if name.startswith("op:") else None
 
 
 @dataclass
 class Tape:
-    """The calls of one step.
+    """The recorded calls of one step.
 
     Attributes:
-        array: a copy of a tensor on the host.
+        array: copies a tensor to a NumPy array on the host.
         skip: folders of packages whose lines are not the user's.
         modules: ``id`` of a module → its name.
+        calls: the calls recorded so far.
+        arrays: name of a value → its copy.
+        parameters: name of a parameter or input → the key of its contents.
+        size: bytes of the copied outputs.
     """
 
     array: Callable[[Any], Array]
@@ -114,36 +126,41 @@ class Tape:
     arrays: dict[str, Array] = field(default_factory=dict)
     parameters: dict[str, str] = field(default_factory=dict)
     size: int = 0
-    # id of a tensor → its name, and the tensor: an id is free again when its tensor is gone.
+    # id of a tensor → its name, and the tensor itself, which keeps the id from being reused.
     sources: dict[int, tuple[str, Any]] = field(default_factory=dict)
     contents: dict[str, list[str]] = field(default_factory=dict)
 
-    def known(self, tensor: Any, name: str) -> None:
-        """A parameter or an input, before the first call."""
+    def register(self, tensor: Any, name: str) -> None:
+        """Register a parameter or an input before the first call."""
         value = self.array(tensor)
         self.sources[id(tensor)] = (name, tensor)
-        self.contents.setdefault(content(value), []).append(name)
-        self.parameters[name] = content(value)
+        self.contents.setdefault(content_key(value), []).append(name)
+        self.parameters[name] = content_key(value)
         if name.startswith("input:"):
             self.arrays[name] = value
 
-    def source(self, tensor: Any) -> str:
-        """Where a tensor came from: by identity, else by its bytes (a view, a slice)."""
+    def find_source(self, tensor: Any) -> str:
+        """Return the name of the value a tensor came from: by identity, or else by equal contents
+        (a view, a slice); it is remembered under this name.
+
+        A single number that nothing computed, or a common one, is ``constant:NUMBER``; another
+        array that nothing computed is kept as ``table:…``, or is ``?`` if it is too large.
+        """
         if (known := self.sources.get(id(tensor))) is not None:
             return known[0]
         value = self.array(tensor)
-        names = self.contents.get(content(value))
+        names = self.contents.get(content_key(value))
         name = names[-1] if names else "?"
-        if value.size <= 1 and (not names or common(value)):
+        if value.size <= 1 and (not names or is_common(value)):
             name = f"constant:{value.reshape(-1)[0]:.9g}" if value.size else "?"
         if name == "?" and 1 < value.size <= LIMIT_TABLE:
             name = f"{TABLE}{len(self.arrays)}"
-            self.contents.setdefault(content(value), []).append(name)
+            self.contents.setdefault(content_key(value), []).append(name)
             self.arrays[name] = value
         self.sources[id(tensor)] = (name, tensor)
         return name
 
-    def note(
+    def record_call(
         self,
         name: str,
         inputs: Sequence[Any],
@@ -152,29 +169,40 @@ class Tape:
         frame: FrameType | None,
         sources: Sequence[str] | None = None,
     ) -> None:
-        """One call; ``sources`` where an input was overwritten by it."""
+        """Record one call; ignored without outputs, or after LIMIT_CALLS calls. Outputs beyond
+        LIMIT_BYTES are not copied.
+
+        Args:
+            frame: the frame that made the call, to find the user's line.
+            sources: names of the inputs, if the call overwrote one of them.
+        """
         if len(self.calls) >= LIMIT_CALLS or not outputs:
             return
-        place, module = self.where(frame)
-        sources = sources if sources is None else [self.nearest(one, module) for one in sources]
+        place, module = self.locate(frame)
+        sources = (
+            sources if sources is None else [self.own_parameter(one, module) for one in sources]
+        )
         number = len(self.calls)
         arrays = [self.array(one) for one in outputs]
         if sources is None:
-            sources = [self.source(one) for one in inputs]
+            sources = [self.find_source(one) for one in inputs]
         shapes = tuple(tuple(int(n) for n in one.shape) for one in arrays)
         self.calls.append(
-            Operation(number, name, tuple(sources), settings(attributes), shapes, place, module)
+            Operation(
+                number, name, tuple(sources), jsonable_settings(attributes), shapes, place, module
+            )
         )
         for i, (tensor, value) in enumerate(zip(outputs, arrays, strict=True)):
-            key = name_of(number, i)
+            key = value_name(number, i)
             self.sources[id(tensor)] = (key, tensor)
-            self.contents.setdefault(content(value), []).append(key)
+            self.contents.setdefault(content_key(value), []).append(key)
             if self.size + value.nbytes <= LIMIT_BYTES:
                 self.size += value.nbytes
                 self.arrays[key] = value
 
-    def nearest(self, source: str, module: str) -> str:
-        """Of several parameters with the same numbers (scales of one), the module's own."""
+    def own_parameter(self, source: str, module: str) -> str:
+        """Return the module's own parameter among several with the same numbers, such as scales of
+        one; ``source`` itself if there is none."""
         if not source.startswith("parameter:") or source.startswith(f"parameter:{module}."):
             return source
         value = self.parameters.get(source)
@@ -183,8 +211,9 @@ class Tape:
                 return name
         return source
 
-    def where(self, frame: FrameType | None) -> tuple[Place | None, str]:
-        """The user's line that is being run, and the innermost module."""
+    def locate(self, frame: FrameType | None) -> tuple[SourceLocation | None, str]:
+        """Return the user's line that is running (None if unknown), and the name of the innermost
+        module (empty for the model itself or none)."""
         place, module = None, None
         while frame is not None and (place is None or module is None):
             code = frame.f_code
@@ -192,13 +221,16 @@ class Tape:
                 owner = frame.f_locals.get(code.co_varnames[0])
                 module = self.modules.get(id(owner))
             if place is None and not code.co_filename.startswith((*self.skip, "<")):
-                place = Place(code.co_filename, frame.f_lineno, snippet(code, frame.f_lasti))
+                place = SourceLocation(
+                    code.co_filename, frame.f_lineno, expression_text(code, frame.f_lasti)
+                )
             frame = frame.f_back
         return place, module or ""
 
 
-def snippet(code: CodeType, instruction: int) -> str:
-    """The text of the expression that is being run, in one line."""
+def expression_text(code: CodeType, instruction: int) -> str:
+    """Return the source text of the expression that is running, in one line of at most 160
+    characters; empty if unknown."""
     positions = list(code.co_positions())
     line, last, start, end = positions[instruction // 2]
     if line is None or last is None:
@@ -214,34 +246,38 @@ def snippet(code: CodeType, instruction: int) -> str:
     return text if len(text) <= 160 else text[:157] + "..."
 
 
-def unknown(name: str) -> bool:
-    """Whether a value was not computed under watch."""
+def is_unknown(name: str) -> bool:
+    """Return whether a name is that of a value that was not computed while recording: ``?`` or a
+    table."""
     return name == "?" or name.startswith(TABLE)
 
 
-def content(array: Array) -> str:
-    """A name for shape-free contents: a reshaped tensor is the same numbers."""
+def content_key(array: Array) -> str:
+    """Return a hash of an array's kind of dtype, size and contents, regardless of its shape."""
     kind = f"{array.dtype.kind}{array.size}:".encode()
     return hashlib.blake2b(kind + np.ascontiguousarray(array).tobytes(), digest_size=16).hexdigest()
 
 
-def common(value: Array) -> bool:
-    """A lone number that is nobody's: it may have come from anywhere."""
+def is_common(value: Array) -> bool:
+    """Return whether a single number is so common (0, ±1, 2, 0.5) that its origin cannot be told by
+    its value; True for an empty array."""
     return float(value.reshape(-1)[0]) in (0.0, 1.0, -1.0, 2.0, 0.5) if value.size else True
 
 
-def settings(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes as JSON holds them."""
-    return {name: plain(value) for name, value in attributes.items()}
+def jsonable_settings(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return attributes as JSON."""
+    return {name: jsonable(value) for name, value in attributes.items()}
 
 
-def plain(value: Any) -> Any:
+def jsonable(value: Any) -> Any:
+    """Return a value as JSON; long strings and lists are cut; slices, floats that are not finite
+    and anything else become text."""
     if value is None or isinstance(value, bool | int | str):
         return value if not isinstance(value, str) or len(value) < 200 else value[:200]
     if isinstance(value, float):
         return value if np.isfinite(value) else str(value)
     if isinstance(value, list | tuple):
-        return [plain(one) for one in value[:LIMIT_ITEMS]]
+        return [jsonable(one) for one in value[:LIMIT_ITEMS]]
     if isinstance(value, slice):
         return ":".join(
             "" if one is None else str(one) for one in (value.start, value.stop, value.step)
@@ -249,6 +285,7 @@ def plain(value: Any) -> Any:
     return str(value)[:80]
 
 
-def caller(depth: int = 1) -> FrameType:
-    """The frame that called."""
+def caller_frame(depth: int = 1) -> FrameType:
+    """Return the frame that called the function which calls this, or, with a larger ``depth``, one
+    further out."""
     return sys._getframe(depth + 1)

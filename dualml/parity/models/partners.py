@@ -1,4 +1,4 @@
-"""Tensors of two models as their frameworks list them, and what makes two of them one."""
+"""Tensors of two models as their frameworks list them, and how one is converted to the other."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.common.json_types import JsonObject
+
 Shape = tuple[int, ...]
 Change = Literal["", "transpose", "reshape"]
-#: MindSpore's words for what PyTorch calls otherwise; the last part of a name.
+#: Last part of a name in MindSpore → PyTorch's term.
 WORDS = {
     "gamma": "weight",
     "beta": "bias",
@@ -24,11 +26,12 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Tensor:
-    """A parameter or buffer as its framework lists it.
+    """A parameter or buffer, as its framework lists it.
 
     Attributes:
-        name: dotted, as the framework calls it.
-        trained: whether the optimizer changes it; running statistics and constants are not.
+        name: the framework's dotted name.
+        shape: shape of the tensor.
+        trained: whether the optimizer changes it; False for running statistics and constants.
     """
 
     name: str
@@ -37,19 +40,22 @@ class Tensor:
 
     @property
     def size(self) -> int:
+        """Number of elements of the tensor."""
         return math.prod(self.shape)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
+        """Return the tensor as JSON."""
         return {"name": self.name, "shape": list(self.shape), "trained": self.trained}
 
 
 @dataclass(frozen=True)
-class Pair:
-    """Two names of one tensor.
+class TensorPair:
+    """One tensor under its names on both sides.
 
     Attributes:
-        how: ``asked``, ``role``, ``name``, ``word``, ``ending``, ``block`` or ``order``.
-        change: what turns ``b``'s array into ``a``'s, and back.
+        how: the rule that paired them: ``asked``, ``role``, ``name``, ``word``, ``ending``,
+            ``block`` or ``order``.
+        change: the conversion of ``b``'s array to ``a``'s layout, and back.
     """
 
     a: str
@@ -58,45 +64,55 @@ class Pair:
     change: Change = ""
 
     def describe(self) -> dict[str, str]:
+        """Return the pair as JSON."""
         return dict(vars(self))
 
 
 @dataclass(frozen=True)
 class Pairing:
-    """All pairs, in the order of ``a``, and what has no partner and needs none.
+    """All pairs, in the order of ``a``, and the tensors that only one side has.
 
     Attributes:
-        left: names of buffers that only one side has (a mask, a table of positions), by side.
-        alone: names of trained parameters that only one side has (a bias, an untied head), by side.
+        unpaired_buffers: names of buffers that only one side has (a mask, a table of positions), by
+            side.
+        unpaired_parameters: names of trained parameters that only one side has (a bias, an untied
+            head), by side.
     """
 
-    pairs: tuple[Pair, ...]
-    left: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
-    alone: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    pairs: tuple[TensorPair, ...]
+    unpaired_buffers: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    unpaired_parameters: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
 
-def canonical(name: str) -> str:
-    """The name with PyTorch's word at its end: ``norm.gamma`` → ``norm.weight``."""
+def canonical_name(name: str) -> str:
+    """Return the name with PyTorch's term at its end: ``norm.gamma`` → ``norm.weight``."""
     head, dot, last = name.rpartition(".")
     return head + dot + WORDS.get(last, last)
 
 
-def fit(a: Shape, b: Shape) -> Change | None:
-    """How an array of shape ``b`` becomes one of shape ``a``; None if it cannot.
+def find_change(a: Shape, b: Shape) -> Change | None:
+    """Return how an array of shape ``b`` becomes one of shape ``a``; None if it cannot.
 
     Example:
-        >>> fit((8, 4), (4, 8)), fit((6, 6, 3), (6, 6, 1, 3)), fit((2, 6), (12,)), fit((2,), (3,))
-        ('transpose', 'reshape', 'reshape', None)
+        >>> find_change((8, 4), (4, 8)), find_change((6, 6, 3), (6, 6, 1, 3))
+        ('transpose', 'reshape')
+        >>> find_change((2, 6), (12,)), find_change((2,), (3,))
+        ('reshape', None)
     """
     if a == b:
         return ""
     if len(a) == len(b) == 2 and a == b[::-1]:
         return "transpose"
-    return "reshape" if math.prod(a) == math.prod(b) and (merged(a, b) or merged(b, a)) else None
+    return (
+        "reshape"
+        if math.prod(a) == math.prod(b) and (is_merge_of(a, b) or is_merge_of(b, a))
+        else None
+    )
 
 
-def merged(whole: Shape, parts: Shape) -> bool:
-    """Whether every axis of one shape is a product of neighbouring axes of the other."""
+def is_merge_of(whole: Shape, parts: Shape) -> bool:
+    """Return whether every axis of ``whole`` is a product of neighbouring axes of ``parts``, in
+    order and with none left; axes of length one do not count."""
     rest = [n for n in parts if n != 1]
     for length in (n for n in whole if n != 1):
         product = 1
@@ -107,8 +123,9 @@ def merged(whole: Shape, parts: Shape) -> bool:
     return not rest
 
 
-def changed(array: NDArray[Any], change: Change, shape: Shape) -> NDArray[Any]:
-    """An array in the other side's ``shape``; every change is its own way back."""
+def apply_change(array: NDArray[Any], change: Change, shape: Shape) -> NDArray[Any]:
+    """Return an array converted to the other side's ``shape``, the array itself if ``change`` is
+    empty; every change is its own inverse."""
     if change == "transpose":
         return np.ascontiguousarray(array.T)
     return array.reshape(shape) if change == "reshape" else array

@@ -1,9 +1,10 @@
-"""One tensor here, several there: a matrix that holds those of queries, keys and values, a table
-that holds those of users and of items.
+"""Split fused tensors: one side may store a single tensor where the other has several.
 
-Where one side has tensors of k times the length and the other k times as many more of the rest, or
-tensors that lie side by side in its list and are as long together, the long ones are cut along
-their first axis, and their pieces are compared as tensors of their own.
+Examples are a matrix that holds those of queries, keys and values, and a table of users and items.
+
+If one side has a tensor of k times the length and the other has k tensors for it, or consecutive
+tensors in the other's list are together as long, the long tensor is cut along its first axis and
+its pieces are compared as separate tensors.
 """
 
 from __future__ import annotations
@@ -19,38 +20,41 @@ from numpy.typing import NDArray
 from dualml.parity.models.partners import Tensor
 from dualml.parity.models.trace import Arrays, Trace
 
-#: Into so many pieces at most: the gates of an LSTM.
-MOST = 4
+#: Maximum number of pieces of a parameter: the gates of an LSTM.
+MAX_PIECES = 4
 #: Phases whose arrays are named like parameters, alone or behind a slot.
 PHASES = ("parameters", "gradient", "update", "state")
 #: Name → lengths of its pieces.
 Cuts = Mapping[str, tuple[int, ...]]
 
 
-def cuts(
+def find_cuts(
     a: Sequence[Tensor], b: Sequence[Tensor]
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
-    """For each side, name → lengths of its pieces.
+    """Return for each side: name of a tensor to cut → lengths of its pieces.
 
     Example:
         >>> names = "q", "k", "v"
-        >>> cuts([Tensor("qkv", (12, 4))], [Tensor(name, (4, 4)) for name in names])
+        >>> find_cuts([Tensor("qkv", (12, 4))], [Tensor(name, (4, 4)) for name in names])
         ({'qkv': (4, 4, 4)}, {})
-        >>> cuts([Tensor("all", (7, 4))], [Tensor("users", (5, 4)), Tensor("items", (2, 4))])
+        >>> find_cuts([Tensor("all", (7, 4))], [Tensor("users", (5, 4)), Tensor("items", (2, 4))])
         ({'all': (5, 2)}, {})
     """
-    return one_side(a, b), one_side(b, a)
+    return cuts_of_side(a, b), cuts_of_side(b, a)
 
 
-def counted(side: Sequence[Tensor]) -> Counter[tuple[int, ...]]:
+def count_shapes(side: Sequence[Tensor]) -> Counter[tuple[int, ...]]:
+    """Count the trained tensors of each shape."""
     return Counter(one.shape for one in side if one.trained and one.shape)
 
 
-def one_side(a: Sequence[Tensor], b: Sequence[Tensor]) -> dict[str, tuple[int, ...]]:
-    of_a, of_b = counted(a), counted(b)
+def cuts_of_side(a: Sequence[Tensor], b: Sequence[Tensor]) -> dict[str, tuple[int, ...]]:
+    """Return name → lengths of the pieces, of the tensors of ``a`` to cut so that they match those
+    of ``b``; tensors that stay whole are left out."""
+    of_a, of_b = count_shapes(a), count_shapes(b)
     parts: dict[str, tuple[int, ...]] = {}
     for shape, n in of_a.items():
-        for k in range(2, MOST + 1):
+        for k in range(2, MAX_PIECES + 1):
             piece = (shape[0] // k, *shape[1:])
             if shape[0] % k or of_b[shape] or of_b[piece] - of_a[piece] != k * n:
                 continue
@@ -64,16 +68,20 @@ def one_side(a: Sequence[Tensor], b: Sequence[Tensor]) -> dict[str, tuple[int, .
     for one in b:
         taken[one.shape] -= 1
         left += [one] if taken[one.shape] < 0 else []
-    return parts | uneven(rest, left)
+    return parts | uneven_cuts(rest, left)
 
 
-def uneven(a: Sequence[Tensor], b: Sequence[Tensor]) -> dict[str, tuple[int, ...]]:
-    """Long tensors that the other side does not have, and runs of its tensors that this side does
-    not have, each as long together as the next of the long ones."""
-    of_a, of_b = counted(a), counted(b)
+def uneven_cuts(a: Sequence[Tensor], b: Sequence[Tensor]) -> dict[str, tuple[int, ...]]:
+    """Return name → lengths of the pieces, of tensors of ``a`` to cut into pieces of different
+    lengths.
+
+    These are long tensors that the other side does not have, each with a run of the other side's
+    tensors that has the same total length.
+    """
+    of_a, of_b = count_shapes(a), count_shapes(b)
     parts: dict[str, tuple[int, ...]] = {}
-    long = [one for one in without(a, of_a, of_b) if len(one.shape) > 1]
-    lone = without(b, of_b, of_a)
+    long = [one for one in tensors_of_other_shapes(a, of_a, of_b) if len(one.shape) > 1]
+    lone = tensors_of_other_shapes(b, of_b, of_a)
     for tail in dict.fromkeys(one.shape[1:] for one in long):
         waiting = [one for one in long if one.shape[1:] == tail]
         short = [one.shape[0] for one in lone if one.shape[1:] == tail]
@@ -81,7 +89,7 @@ def uneven(a: Sequence[Tensor], b: Sequence[Tensor]) -> dict[str, tuple[int, ...
             runs = (
                 (start, end)
                 for start in range(len(short))
-                for end in range(start + 2, min(start + MOST, len(short)) + 1)
+                for end in range(start + 2, min(start + MAX_PIECES, len(short)) + 1)
                 if sum(short[start:end]) == one.shape[0]
             )
             if (run := next(runs, None)) is not None:
@@ -90,12 +98,14 @@ def uneven(a: Sequence[Tensor], b: Sequence[Tensor]) -> dict[str, tuple[int, ...
     return parts
 
 
-def without(
+def tensors_of_other_shapes(
     side: Sequence[Tensor], own: Counter[tuple[int, ...]], other: Counter[tuple[int, ...]]
 ) -> list[Tensor]:
-    """Trained tensors of shapes that the other side does not have, stored either way."""
+    """Return trained tensors of shapes that the other side does not have, transposed shapes
+    included."""
 
-    def either(shapes: Counter[tuple[int, ...]], shape: tuple[int, ...]) -> int:
+    def count_either_way(shapes: Counter[tuple[int, ...]], shape: tuple[int, ...]) -> int:
+        """Return how many tensors have this shape or its transpose."""
         return shapes[shape] + (shapes[shape[::-1]] if shape != shape[::-1] else 0)
 
     return [
@@ -104,74 +114,95 @@ def without(
         if one.trained
         and one.shape
         and not other[one.shape]
-        and either(own, one.shape) - either(other, one.shape) >= own[one.shape]
+        and count_either_way(own, one.shape) - count_either_way(other, one.shape) >= own[one.shape]
     ]
 
 
-def pieces(name: str, lengths: Sequence[int]) -> list[str]:
+def piece_names(name: str, lengths: Sequence[int]) -> list[str]:
+    """Return the names of a tensor's pieces, ``NAME[0]``, ``NAME[1]``, …"""
     return [f"{name}[{i}]" for i in range(len(lengths))]
 
 
-def cut_tensors(tensors: Sequence[Tensor], of: Cuts) -> list[Tensor]:
+def cut_tensors(tensors: Sequence[Tensor], cuts_by_name: Cuts) -> list[Tensor]:
+    """Return the list with each fused tensor replaced by its pieces."""
     return [
         part
         for one in tensors
         for part in (
             [
                 replace(one, name=name, shape=(length, *one.shape[1:]))
-                for name, length in zip(pieces(one.name, of[one.name]), of[one.name], strict=True)
+                for name, length in zip(
+                    piece_names(one.name, cuts_by_name[one.name]),
+                    cuts_by_name[one.name],
+                    strict=True,
+                )
             ]
-            if one.name in of
+            if one.name in cuts_by_name
             else [one]
         )
     ]
 
 
-def cut_arrays(arrays: Mapping[str, NDArray[Any]], of: Cuts) -> Arrays:
-    """Of arrays by name, ``SLOT/NAME`` or ``PHASE/STEP/NAME``."""
+def cut_arrays(arrays: Mapping[str, NDArray[Any]], cuts_by_name: Cuts) -> Arrays:
+    """Return the arrays with each fused tensor split; names are ``SLOT/NAME`` or
+    ``PHASE/STEP/NAME``. An array of another length goes whole to every piece."""
     result: Arrays = {}
     for key, value in arrays.items():
         head, slash, name = key.rpartition("/")
-        if name not in of or not value.ndim or (head and head.partition("/")[0] not in PHASES):
+        if (
+            name not in cuts_by_name
+            or not value.ndim
+            or (head and head.partition("/")[0] not in PHASES)
+        ):
             result[key] = value
             continue
-        lengths = of[name]
+        lengths = cuts_by_name[name]
         whole = value.shape[0] == sum(lengths)
         parts = np.split(value, np.cumsum(lengths)[:-1]) if whole else [value] * len(lengths)
-        result |= dict(zip((head + slash + n for n in pieces(name, of[name])), parts, strict=True))
+        result |= dict(
+            zip(
+                (head + slash + n for n in piece_names(name, cuts_by_name[name])),
+                parts,
+                strict=True,
+            )
+        )
     return result
 
 
-def joined(arrays: Mapping[str, NDArray[Any]], of: Cuts) -> Arrays:
-    """The way back, where all pieces are there."""
+def join_pieces(arrays: Mapping[str, NDArray[Any]], cuts_by_name: Cuts) -> Arrays:
+    """Return the arrays with pieces joined to fused tensors; a tensor without all of its pieces is
+    left out, with those it has."""
     result = dict(arrays)
-    for name, lengths in of.items():
-        parts = [result.pop(part, None) for part in pieces(name, lengths)]
+    for name, lengths in cuts_by_name.items():
+        parts = [result.pop(part, None) for part in piece_names(name, lengths)]
         whole = [part for part in parts if part is not None]
         if len(whole) == len(lengths):
             result[name] = np.concatenate(whole)
     return result
 
 
-def in_same_pieces(a: Trace, b: Trace) -> tuple[Trace, Trace]:
-    """Both traces with the same tensors, as far as cutting goes."""
-    of_a, of_b = cuts(a.tensors, b.tensors)
+def align_pieces(a: Trace, b: Trace) -> tuple[Trace, Trace]:
+    """Return both traces with fused tensors cut so that they match."""
+    of_a, of_b = find_cuts(a.tensors, b.tensors)
     return cut_trace(a, of_a), cut_trace(b, of_b)
 
 
-def cut_trace(trace: Trace, of: Cuts) -> Trace:
-    if not of:
+def cut_trace(trace: Trace, cuts_by_name: Cuts) -> Trace:
+    """Return a trace with its fused tensors cut, including arrays and envelope."""
+    if not cuts_by_name:
         return trace
     widths = trace.envelope
     if widths is not None:
         widths = dict(widths)
         for key, width in (trace.envelope or {}).items():
             head, slash, name = key.rpartition("/")
-            if name in of and key.partition("/")[0] in PHASES:
-                widths |= {head + slash + part: width for part in pieces(name, of[name])}
+            if name in cuts_by_name and key.partition("/")[0] in PHASES:
+                widths |= {
+                    head + slash + part: width for part in piece_names(name, cuts_by_name[name])
+                }
     return replace(
         trace,
-        tensors=cut_tensors(trace.tensors, of),
-        arrays=cut_arrays(trace.arrays, of),
+        tensors=cut_tensors(trace.tensors, cuts_by_name),
+        arrays=cut_arrays(trace.arrays, cuts_by_name),
         envelope=widths,
     )

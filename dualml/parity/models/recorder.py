@@ -1,9 +1,9 @@
-"""The recorder's neutral half: what is noted in a step, how it is repeated, when it is written.
+"""The framework-neutral part of a recorder: what is recorded in a step, how steps are repeated.
 
-`dualml_torch.record.Recorder` and `dualml_ms.record.Recorder` say how their framework lists,
-hooks, copies and restores. A recorder does not decide how a step is made: it watches one
-(`Recorder.step`), or it is given a function that makes one and calls it again with weights moved
-by units in the last place (`Recorder.run`): only then is the width of rounding measured.
+`dualml_torch.record.Recorder` and `dualml_ms.record.Recorder` implement how their framework lists,
+hooks, copies and restores. A recorder does not decide how a step is made. It either watches one
+(`Recorder.step`), or calls a function that makes one, and calls it again with weights moved by
+units in the last place (`Recorder.run`). Only the latter measures the width of rounding.
 """
 
 from __future__ import annotations
@@ -16,33 +16,36 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.distance import PART
-from dualml.errors import UserError
+from dualml.common.distance import BLOCK_ELEMENTS
+from dualml.common.errors import UserError
+from dualml.common.former_members import keep_former_members
 from dualml.parity.envelope import perturb
-from dualml.parity.models.gap import gap, lost
+from dualml.parity.models.gap import gap, has_nan
+from dualml.parity.models.model_ref import error_reason, user_line
 from dualml.parity.models.operations import Operation, Tape
 from dualml.parity.models.partners import Tensor
-from dualml.parity.models.subject import line_of, reason
-from dualml.parity.models.trace import OUTPUT, Arrays, Trace, digest, key, leaves
+from dualml.parity.models.trace import OUTPUT, Arrays, Trace, array_key, hash_array, iter_tensors
 
 #: Draws: weights moved by 1, 2 and 4 units in the last place.
 DRAWS = 3
-#: Relative; what two runs of a step may differ by and still be the same: other kernels, no chance.
-SAME = 1e-5
-#: How far weights are moved that shall be unlike each other.
+#: Maximum relative distance of two runs of one step that still counts as reproducible.
+REPRODUCIBLE_RTOL = 1e-5
+#: Size of the random offsets that make weights distinguishable.
 UNLIKE = 1e-3
 
 
+@keep_former_members
 class Recorder:
-    """Writes the first steps of a training script into a folder, see `dualml.parity.models.trace`.
+    """A recorder of the first steps of a training script, see `dualml.parity.models.trace`.
 
     Args:
-        model: the whole model; its outputs and those of all its modules are noted.
-        folder: for ``trace.safetensors`` and ``trace.json``, written anew after every step; None
-            keeps the trace in memory.
-        optimizer: whose state is noted after every update.
-        steps: how many are recorded; later ones pass untouched.
+        model: the whole model; its outputs and those of all its modules are recorded.
+        folder: for ``trace.safetensors`` and ``trace.json``, rewritten after every step; None keeps
+            the trace in memory.
+        optimizer: the optimizer whose state is recorded after every update.
+        steps: number of steps to record; later ones run unchanged.
         draws: how often `run` repeats each step with moved weights; 0 measures no rounding.
+        seed: seed of the draws.
 
     Raises:
         UserError: not a model of this framework.
@@ -68,140 +71,158 @@ class Recorder:
         self.model, self.optimizer, self.folder = model, optimizer, folder and Path(folder)
         self.limit, self.draws, self.seed = steps, draws, seed
         self.trace = Trace(self.framework, self.environment(), self.tensors(), self.modules())
-        self.drawn: dict[int, Any] = {}
-        self.now: Arrays | None = None
+        self.draw_states: dict[int, Any] = {}
+        self.step_arrays: Arrays | None = None
         self.tape: Tape | None = None
-        #: In a draw: random numbers and units for the rounding of what comes behind the outputs.
+        #: In a draw: generator and units for the rounding of what is computed from the outputs.
         self.rounding: tuple[np.random.Generator, int] | None = None
-        self.answered = False
+        self.output_seen = False
 
-    # What a framework says.
+    # Implemented for each framework.
     def check(self, model: Any) -> None:
-        """Look at the model, whether it can be recorded.
+        """Check whether the model can be recorded.
 
         Raises:
-            UserError: not a model of this framework, or of a mode that cannot be watched.
+            UserError: not a model of this framework, or in a mode that cannot be watched.
         """
 
     def environment(self) -> dict[str, str]:
-        """Versions, device and threads."""
+        """Return versions, device and number of threads."""
         raise NotImplementedError
 
-    def named(self) -> dict[str, Any]:
-        """Parameters, then buffers, by name; one that has two names once."""
+    def named_tensors(self) -> dict[str, Any]:
+        """Return parameters, then buffers, by name; one that has two names appears once."""
         raise NotImplementedError
 
     def tensors(self) -> list[Tensor]:
-        """Parameters and buffers, in the order of the framework."""
+        """Return the parameters and buffers, in the framework's order."""
         raise NotImplementedError
 
     def modules(self) -> dict[str, str]:
-        """Name → type of every submodule; not the model itself."""
+        """Return name → type of every submodule, without the model itself."""
         raise NotImplementedError
 
     def weights(self) -> Arrays:
-        """Copies of all `tensors`."""
+        """Return copies of all `tensors` by name, each of its tensor's shape."""
         raise NotImplementedError
 
     def load(self, weights: Mapping[str, NDArray[Any]]) -> None:
-        """Put these values in their place, each of its tensor's shape."""
+        """Copy these values into the model's tensors, each of its tensor's shape."""
         raise NotImplementedError
 
     def gradients(self) -> Arrays:
-        """Those that the framework keeps; none where it does not."""
+        """Return the parameters' gradients by name, of the parameters' shapes; empty if the
+        framework keeps none."""
         return {}
 
-    def named_gradients(self, gradients: Any) -> Arrays:
-        """What the script passed to `saw`, by name.
+    def gradients_by_name(self, gradients: Any) -> Arrays:
+        """Return the gradients that the script passed to `saw` by name, of the parameters' shapes.
 
         Raises:
             UserError: not one for each trained parameter.
         """
         raise NotImplementedError
 
-    def slots(self) -> dict[str, Arrays]:
-        """Slot → name → copy of the optimizer's state."""
+    def optimizer_state(self) -> dict[str, Arrays]:
+        """Return the optimizer's state: slot → name → copy, of the parameter's shape."""
         raise NotImplementedError
 
     def snapshot(self) -> Any:
-        """Weights, buffers, optimizer: all that a step changes."""
+        """Return a copy of all that a step changes: weights, buffers, optimizer."""
         raise NotImplementedError
 
     def restore(self, kept: Any) -> None:
-        """Go back to a `snapshot`."""
+        """Restore weights, buffers and optimizer from a `snapshot`."""
         raise NotImplementedError
 
     def is_tensor(self, value: Any) -> bool:
-        """Whether it is a tensor of the framework."""
+        """Return whether a value is a tensor of the framework."""
         raise NotImplementedError
 
     def array(self, tensor: Any) -> NDArray[Any]:
-        """A copy on the host."""
+        """Return a copy of a tensor on the host, of the same shape."""
         raise NotImplementedError
 
-    def like(self, array: NDArray[Any], tensor: Any) -> Any:
-        """A tensor with the values of ``array``, of the type and on the device of ``tensor``."""
+    def tensor_like(self, array: NDArray[Any], tensor: Any) -> Any:
+        """Return a tensor with the values and shape of ``array``, and the dtype and device of
+        ``tensor``."""
         raise NotImplementedError
 
-    def hooked(self, tell: Callable[[str, Any], None]) -> contextlib.AbstractContextManager[None]:
-        """Inside, every module's output is told by name; the model's own as ``""``."""
-        raise NotImplementedError
-
-    def tape_of_step(self) -> Tape:
-        """An empty tape that knows this model's parameters and modules."""
-        raise NotImplementedError
-
-    def watching(self) -> contextlib.AbstractContextManager[Any]:
-        """Inside, random numbers are those of both sides, and every operation is told to `tape`."""
-        return contextlib.nullcontext()
-
-    # What a script calls.
-    @contextlib.contextmanager
-    def step(self, *inputs: Any) -> Iterator[Recorder]:
-        """Note what happens inside: one forward, one backward, one update.
+    def hook_modules(
+        self, tell: Callable[[str, Any], None]
+    ) -> contextlib.AbstractContextManager[None]:
+        """Report every module's output within the context.
 
         Args:
-            inputs: what the step trains on, targets too; only their digests are kept.
+            tell: called with the module's name (``""`` for the model itself) and its output.
         """
-        if self.done:
+        raise NotImplementedError
+
+    def make_tape(self) -> Tape:
+        """Return an empty tape that knows this model's parameters and modules."""
+        raise NotImplementedError
+
+    def watch_operations(self) -> contextlib.AbstractContextManager[Any]:
+        """Within the context, draw shared random numbers and report every operation to `tape`. Does
+        nothing unless a framework overrides it."""
+        return contextlib.nullcontext()
+
+    # Called by a script.
+    @contextlib.contextmanager
+    def step(self, *inputs: Any) -> Iterator[Recorder]:
+        """Record what happens within the context: one forward, one backward, one update.
+
+        The trace is then written to the folder. A step that raises is recorded up to there, and the
+        error passes. After the last step to record, nothing is recorded.
+
+        Args:
+            inputs: the tensors that the step trains on, targets included; only their digests are
+                kept.
+        """
+        if self.is_done:
             yield self
             return
-        self.begin(inputs)
+        self.begin_step(inputs)
         try:
-            with self.noting(inputs) as noted:
+            with self.record_arrays(inputs) as noted:
                 yield self
-        except Exception as error:  # what was seen until then shows where it went wrong
-            self.trace.raised = reason(error) + line_of(error, self.skip)
-            self.keep(noted)
+        except Exception as error:  # the arrays recorded so far show where it failed
+            self.trace.raised = error_reason(error) + user_line(error, self.skip)
+            self.store_step(noted)
             raise
-        self.keep(noted)
+        self.store_step(noted)
         self.trace.steps += 1
         self.write()
 
     def saw(self, *, loss: Any = None, gradients: Any = None) -> None:
-        """Note what hooks do not see.
+        """Record values that hooks cannot see; ignored outside of a recorded step.
 
         Args:
-            loss: the mean loss of this step.
-            gradients: one per trained parameter, in their order, or by name; PyTorch keeps them.
+            loss: the mean loss of this step, a scalar.
+            gradients: one per trained parameter, of its shape, in their order or by name; PyTorch
+                keeps them.
         """
-        if self.now is None:
+        if self.step_arrays is None:
             return  # after the last recorded step
         if loss is not None:
             value = self.array(loss) if self.is_tensor(loss) else np.asarray(loss)
-            self.now["loss/loss"] = value.astype(np.float64).reshape(())
+            self.step_arrays["loss/loss"] = value.astype(np.float64).reshape(())
         if gradients is not None:
-            self.note_gradients(self.named_gradients(gradients))
+            self.note_gradients(self.gradients_by_name(gradients))
 
     def run(self, function: Callable[..., Any], *inputs: Any) -> Any:
-        """Make one step by calling ``function(*inputs)``, and know what rounding does to it.
+        """Make one step by calling ``function(*inputs)``, and measure how rounding affects it.
 
-        The function makes one whole update and says its loss with `saw`. It is called once for the
-        script, once more in the first step (does it repeat?), and once for each draw; afterwards
-        everything is as the first call left it. Changes outside of model and optimizer (a
-        schedule, a counter) belong outside of the function.
+        The function makes one whole update and reports its loss with `saw`. It is called once for
+        the script, once more in the first step (to check that it is reproducible), and, if it is,
+        once for each draw. Afterwards everything is as the first call left it. Changes outside of
+        model and optimizer (a schedule, a counter) must be made outside of the function. After the
+        last step to record, the function is only called.
+
+        Returns:
+            What the first call returned.
         """
-        if self.done:
+        if self.is_done:
             return function(*inputs)
         start = self.snapshot()
         with self.step(*inputs):
@@ -211,43 +232,51 @@ class Recorder:
         try:
             if step == 1:
                 self.restore(start)
-                self.trace.random = self.differing(base, self.again(function, inputs))
+                self.trace.random = self.find_nondeterminism(
+                    base, self.repeat_step(function, inputs)
+                )
                 self.trace.repeated = True
             if self.trace.random is None:
                 for draw in range(self.draws):
-                    self.draw(draw, self.drawn.get(draw, start), function, inputs, base)
+                    self.run_draw(draw, self.draw_states.get(draw, start), function, inputs, base)
         finally:
             self.restore(end)
         self.write()
         return result
 
     def write(self) -> None:
+        """Write the trace to the folder, if there is one."""
         if self.folder:
             self.trace.write(Path(self.folder))
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
+        """Whether all steps are recorded."""
         return self.trace.steps >= self.limit
 
-    def calls(self, forward: Callable[..., Any], inputs: Sequence[Any]) -> list[Operation]:
-        """The operations of a forward pass; none where it fails. Everything is as it was after it.
+    def trace_forward(self, forward: Callable[..., Any], inputs: Sequence[Any]) -> list[Operation]:
+        """Return the operations of a forward pass, and restore the model; empty if the pass fails.
 
-        Its weights are moved, each otherwise: scales of one would all be known as the same tensor.
+        The weights are moved by different amounts for this pass, because otherwise scales that are
+        all 1 would look like the same tensor.
+
+        Args:
+            forward: runs the forward pass on ``inputs``.
         """
         start, rng = self.snapshot(), np.random.default_rng(self.seed)
         self.load(
             {
                 name: (value + UNLIKE * rng.standard_normal(value.shape)).astype(value.dtype)
                 for name, value in self.weights().items()
-                if finite(value)
+                if is_finite_float(value)
             }
         )
-        self.tape = tape = self.tape_of_step()
+        self.tape = tape = self.make_tape()
         try:
             for i, one in enumerate(inputs):
                 if self.is_tensor(one):
-                    tape.known(one, f"input:{i}")
-            with contextlib.suppress(Exception):  # the first step will say it
+                    tape.register(one, f"input:{i}")
+            with contextlib.suppress(Exception):  # the first step reports it
                 forward(*inputs)
                 return tape.calls
             return []
@@ -255,88 +284,105 @@ class Recorder:
             self.tape = None
             self.restore(start)
 
-    # How it is noted.
-    def begin(self, inputs: Sequence[Any]) -> None:
+    # Recording.
+    def begin_step(self, inputs: Sequence[Any]) -> None:
+        """Record the initial weights before the first step, and the digests of a step's inputs."""
         if not self.trace.inputs:
             for name, value in self.weights().items():
-                self.trace.arrays[key("parameters", 0, name)] = value
+                self.trace.arrays[array_key("parameters", 0, name)] = value
         arrays = [self.as_array(one) for one in inputs]
-        self.trace.inputs.append([digest(one) for one in arrays if one is not None])
+        self.trace.inputs.append([hash_array(one) for one in arrays if one is not None])
 
     def as_array(self, value: Any) -> NDArray[Any] | None:
+        """Return a tensor, array or number as an array of its shape; None for anything else."""
         if self.is_tensor(value):
             return self.array(value)
         return np.asarray(value) if isinstance(value, np.ndarray | int | float) else None
 
     @contextlib.contextmanager
-    def noting(self, inputs: Sequence[Any]) -> Iterator[Arrays]:
-        """Fill one step's arrays, as ``PHASE/NAME``, in the order of execution."""
+    def record_arrays(self, inputs: Sequence[Any]) -> Iterator[Arrays]:
+        """Record one step's arrays within the context, as ``PHASE/NAME`` in execution order."""
         noted: Arrays = {}
         calls: dict[str, int] = {}
-        self.now, self.answered = noted, False
+        self.step_arrays, self.output_seen = noted, False
         # Operations of the first step: later ones are the same calls with other numbers.
-        self.tape = self.tape_of_step() if len(self.trace.inputs) == 1 else None
+        self.tape = self.make_tape() if len(self.trace.inputs) == 1 else None
         if self.tape is not None:
             for i, one in enumerate(inputs):
                 if self.is_tensor(one):
-                    self.tape.known(one, f"input:{i}")
+                    self.tape.register(one, f"input:{i}")
 
-        def tell(module: str, output: Any) -> None:
+        def record_output(module: str, output: Any) -> None:
+            """Record the output of a module, with a number from its second call on."""
             calls[module] = count = calls.get(module, 0) + 1
-            self.answered = self.answered or not module
+            self.output_seen = self.output_seen or not module
             name = (module or OUTPUT) + (f"#{count}" if count > 1 else "")
-            for tail, tensor in leaves(output, self.is_tensor, name):
+            for tail, tensor in iter_tensors(output, self.is_tensor, name):
                 noted[f"forward/{tail}"] = self.array(tensor)
 
         try:
-            with self.hooked(tell):
+            with self.hook_modules(record_output):
                 yield noted
             if not any(name.startswith("gradient/") for name in noted):
                 self.note_gradients(self.gradients())
             trained = {one.name for one in self.trace.tensors if one.trained}
             for name, value in self.weights().items():
                 noted[f"update/{name}" if name in trained else f"state/buffer/{name}"] = value
-            for slot, values in self.slots().items() if self.optimizer is not None else ():
+            for slot, values in (
+                self.optimizer_state().items() if self.optimizer is not None else ()
+            ):
                 for name, value in values.items():
                     noted[f"state/{slot}/{name}"] = value
         finally:
-            self.now = None
+            self.step_arrays = None
             if self.tape is not None:
                 noted |= {f"operation/{name}": value for name, value in self.tape.arrays.items()}
 
     def note_gradients(self, gradients: Mapping[str, NDArray[Any]]) -> None:
-        if self.now is not None:
-            self.now |= {f"gradient/{name}": value for name, value in gradients.items()}
+        """Record gradients by name, of the parameters' shapes, unless no step is recorded."""
+        if self.step_arrays is not None:
+            self.step_arrays |= {f"gradient/{name}": value for name, value in gradients.items()}
 
-    def keep(self, noted: Arrays) -> None:
-        """Take a step's arrays into the trace; written at once where the step ended badly."""
-        self.trace.arrays |= at_step(len(self.trace.inputs), noted)
+    def store_step(self, noted: Arrays) -> None:
+        """Add a step's arrays to the trace, and write it at once if the step raised."""
+        self.trace.arrays |= key_by_step(len(self.trace.inputs), noted)
         if self.tape is not None:
             self.trace.operations = list(self.tape.calls)
         self.trace.order.append([n.partition("/")[2] for n in noted if n.startswith("forward/")])
         if self.trace.raised:
             self.write()
 
-    # How it is repeated.
-    def again(self, function: Callable[..., Any], inputs: Sequence[Any]) -> Arrays:
-        """The step once more, from the state that is there, keyed like the trace."""
-        with self.noting(inputs) as noted:
+    # Repeating.
+    def repeat_step(self, function: Callable[..., Any], inputs: Sequence[Any]) -> Arrays:
+        """Run the step again from the current state, and return its arrays, keyed as in the trace.
+
+        Args:
+            function: makes one step on ``inputs``.
+        """
+        with self.record_arrays(inputs) as noted:
             function(*inputs)
-        return at_step(self.trace.steps, noted)
+        return key_by_step(self.trace.steps, noted)
 
-    def differing(self, base: Arrays, repeated: Arrays) -> dict[str, str] | None:
-        """The first array in which two runs of the same step differ by more than rounding.
+    def find_nondeterminism(self, base: Arrays, repeated: Arrays) -> dict[str, str] | None:
+        """Return the first array in which two runs of the same step differ by more than rounding;
+        outputs of single operations do not count.
 
-        A kernel may round by where its memory lies, or by which thread was faster: what two runs
-        differ by counts as rounding then.
+        A kernel may round by memory alignment or thread timing; such differences are added to the
+        envelope.
+
+        Args:
+            base, repeated: the arrays of the two runs.
+
+        Returns:
+            ``{"phase", "name", "type"}``; None if the step is reproducible.
         """
         widths: dict[str, float] = {}
         for name, value in base.items():
             other = repeated.get(name)
-            if other is not None and same_bits(value, other):
+            if other is not None and is_bit_identical(value, other):
                 continue
             far = float("inf") if other is None else gap(value, other)
-            if far <= SAME:
+            if far <= REPRODUCIBLE_RTOL:
                 widths[name] = far
             elif not name.startswith("operation/"):
                 phase, _, rest = name.split("/", 2)
@@ -347,7 +393,7 @@ class Recorder:
             self.trace.envelope = {**(self.trace.envelope or {}), **widths}
         return None
 
-    def draw(
+    def run_draw(
         self,
         number: int,
         start: Any,
@@ -355,55 +401,75 @@ class Recorder:
         inputs: Sequence[Any],
         base: Arrays,
     ) -> None:
-        """One more run of the step with weights and inputs moved, from where this draw was."""
+        """Run the step again with moved weights and inputs, from where this draw was, and widen the
+        envelope. The model is left as this draw leaves it.
+
+        Args:
+            number: number of the draw, from 0; weights are moved by 2^number units.
+            start: the snapshot to start from.
+            function: makes one step on ``inputs``.
+            base: the arrays of the unperturbed step.
+        """
         self.restore(start)
         step, seed = self.trace.steps, self.seed
         trained = {one.name for one in self.trace.tensors if one.trained}
-        weights = {n: w for n, w in self.weights().items() if n in trained and finite(w)}
+        weights = {n: w for n, w in self.weights().items() if n in trained and is_finite_float(w)}
         self.load(perturb(weights, seed, number, step))
-        moved = [self.moved(one, f"input {i}", number) for i, one in enumerate(inputs)]
+        moved = [self.perturb_input(one, f"input {i}", number) for i, one in enumerate(inputs)]
         self.rounding = (np.random.default_rng([seed, number, step]), 2**number)
         try:
-            repeated = self.again(function, moved)
+            repeated = self.repeat_step(function, moved)
         finally:
             self.rounding = None
-        if step < self.limit:  # where the next step of this draw begins
-            self.drawn[number] = self.snapshot()
+        if step < self.limit:  # the next step of this draw starts here
+            self.draw_states[number] = self.snapshot()
         widths = self.trace.envelope = self.trace.envelope or {}
         for name, value in repeated.items():
-            if name in base and not lost(base[name]):
+            if name in base and not has_nan(base[name]):
                 widths[name] = max(widths.get(name, 0.0), gap(base[name], value))
         self.trace.draws = max(self.trace.draws, number + 1)
 
-    def moved(self, value: Any, name: str, number: int) -> Any:
-        """An input moved like a weight: layers before the first weight round, too.
+    def perturb_input(self, value: Any, name: str, number: int) -> Any:
+        """Return an input moved like a weight, because layers before the first weight round, too.
 
-        Not numbers that are all whole: tokens, labels, masks, pixels that were counted.
+        Inputs that are all integers (tokens, labels, masks, pixel values), not finite or no tensors
+        are returned unchanged, and zeros stay zero.
+
+        Args:
+            value: the input.
+            name: seed of its perturbation.
+            number: number of the draw, from 0.
         """
         if not self.is_tensor(value):
             return value
         array = self.array(value)
-        if array.dtype.kind != "f" or not finite(array) or (array == np.round(array)).all():
+        if (
+            array.dtype.kind != "f"
+            or not is_finite_float(array)
+            or (array == np.round(array)).all()
+        ):
             return value
         near = perturb({name: array}, self.seed, number, self.trace.steps)[name]
-        return self.like(np.where(array == 0, 0, near).astype(array.dtype), value)
+        return self.tensor_like(np.where(array == 0, 0, near).astype(array.dtype), value)
 
 
-def at_step(step: int, noted: Arrays) -> Arrays:
-    """``PHASE/NAME`` keyed like a trace."""
+def key_by_step(step: int, noted: Arrays) -> Arrays:
+    """Return arrays ``PHASE/NAME`` of one step, keyed as in a trace."""
     parts = {name: name.partition("/") for name in noted}
-    return {key(parts[name][0], step, parts[name][2]): value for name, value in noted.items()}
+    return {array_key(parts[name][0], step, parts[name][2]): value for name, value in noted.items()}
 
 
-def same_bits(a: NDArray[Any], b: NDArray[Any]) -> bool:
-    """Whether two arrays are one, bit for bit; the same NaN is the same."""
+def is_bit_identical(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    """Return whether two arrays have the same shape, dtype and bits, NaNs included."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     a, b = (np.ascontiguousarray(one).reshape(-1).view(np.uint8) for one in (a, b))
     return all(
-        np.array_equal(a[at : at + PART], b[at : at + PART]) for at in range(0, a.size, PART)
+        np.array_equal(a[at : at + BLOCK_ELEMENTS], b[at : at + BLOCK_ELEMENTS])
+        for at in range(0, a.size, BLOCK_ELEMENTS)
     )
 
 
-def finite(array: NDArray[Any]) -> bool:
+def is_finite_float(array: NDArray[Any]) -> bool:
+    """Return whether an array holds real floating-point numbers, all of them finite."""
     return array.dtype.kind == "f" and bool(np.isfinite(array).all())

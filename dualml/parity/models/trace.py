@@ -1,8 +1,8 @@
-"""A trace: what one framework did in a few steps, as two files that any machine can read.
+"""Traces: what one framework computed in a few steps, as two files that any machine can read.
 
-``trace.safetensors`` holds the arrays under ``PHASE/STEP/NAME`` with the names of the framework
-that ran; ``trace.json`` says which framework, which parameters and modules, in which order the
-modules ran, and of which plan (inputs and initial weights) this is.
+``trace.safetensors`` holds the arrays under ``PHASE/STEP/NAME``, with the names of the framework
+that ran. ``trace.json`` holds the framework, its parameters and modules, the order in which the
+modules ran, and digests of the inputs and initial weights.
 """
 
 from __future__ import annotations
@@ -18,61 +18,75 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
-from dualml.arrays import Arrays as Arrays
-from dualml.arrays import read_tensors
-from dualml.errors import UserError, plain
-from dualml.files import MOST_TEXT, read_bytes, readable, write_bytes, write_json
-from dualml.parity.models.operations import Operation, Place
+from dualml.common.arrays import Arrays as Arrays
+from dualml.common.arrays import read_tensors
+from dualml.common.errors import UserError, escape_unprintable
+from dualml.common.files import (
+    MAX_TEXT_BYTES,
+    convert_read_errors,
+    read_bytes,
+    write_bytes,
+    write_json,
+)
+from dualml.common.parse import from_json
+from dualml.common.strict_model import clip_text, describe_validation_error
+from dualml.experiment.store.jsonfile import Count, Number, Record
+from dualml.parity.models.operations import Operation, SourceLocation
 from dualml.parity.models.partners import Tensor
-from dualml.parse import from_json
-from dualml.store.jsonfile import Count, Number, Record
-from dualml.strict import explain, shortened
 
 FORMAT = 1
 KIND = "dualml-trace"
 ARRAYS, HEAD = "trace.safetensors", "trace.json"
-#: The model's own output among those of its modules.
+#: Name of the model's own output among those of its modules.
 OUTPUT = "(output)"
 
 
-def key(phase: str, step: int, name: str) -> str:
+def array_key(phase: str, step: int, name: str) -> str:
+    """Return the key of an array in a trace, such as ``gradient/00000001/fc.weight``."""
     return f"{phase}/{step:08d}/{name}"
 
 
-def digest(array: NDArray[Any]) -> str:
-    """SHA-256 of shape and values; numbers as float32 and int64, whatever the framework held."""
+def hash_array(array: NDArray[Any]) -> str:
+    """Return the SHA-256 of an array's shape and values, as float32 or int64 for any framework's
+    dtype."""
     kind = np.float32 if array.dtype.kind == "f" else np.int64
     values = np.ascontiguousarray(array, kind).tobytes()
     return hashlib.sha256(repr(array.shape).encode() + values).hexdigest()
 
 
-def digests(arrays: Arrays) -> str:
-    """One SHA-256 for named arrays, in the order of their names."""
-    text = "".join(f"{name}={digest(arrays[name])};" for name in sorted(arrays))
+def hash_arrays(arrays: Arrays) -> str:
+    """Return one SHA-256 of named arrays, in the order of their names."""
+    text = "".join(f"{name}={hash_array(arrays[name])};" for name in sorted(arrays))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass
 class Trace:
-    """What one side left.
+    """The recorded steps of one side.
 
     Attributes:
+        framework: ``torch`` or ``mindspore``.
+        environment: versions, device and threads.
         tensors, modules: as the framework lists them; modules by name with their type.
+        steps: number of completed steps.
         inputs: for each step the digests of its inputs, in order.
-        order: for each step the modules' outputs in the order in which they were there.
-        envelope: ``PHASE/STEP/NAME`` → largest distance of a draw; None where none was made.
-        random: what differed between two runs of the first step, None if nothing did:
-            ``{"phase", "name", "type"}``.
-        repeated: whether the first step was run twice to know that.
-        raised: what ended the last step, None if nothing did.
-        operations: the calls of the first step; none where nobody watched.
-        built: name of a module of the framework's own → the user's line that built it.
-        roles: of the second side: the other's name → its own, where both do the same with it.
-        guesses: the same where both only use them in the same order.
-        listed: the same where both list them in the same order.
-        longest: longest axis but the batch's, where no parameters say what is summed: of dumps.
-        elsewhere: modules whose calls are made elsewhere under an alteration; what they gave in
-            their own place does not count.
+        order: for each step the names of module outputs, in the order in which they were computed.
+        envelope: ``PHASE/STEP/NAME`` → largest distance of a draw; None if no draw was made.
+        draws: number of draws.
+        random: the array that differed between two runs of the first step, ``{"phase", "name",
+            "type"}``; None if the step is reproducible.
+        repeated: whether the first step was run twice to check that.
+        raised: the error that ended the last step; None if none did.
+        operations: the calls of the first step; empty if operations were not recorded.
+        built: name of a framework layer → the user's line that built it.
+        roles: of the second side: the other's name → its own, of tensors with the same role in the
+            computation.
+        guesses: of the second side: the other's name → its own, of tensors used in the same order.
+        listed: of the second side: the other's name → its own, of tensors listed in the same order.
+        longest_axis: longest axis except the batch's, for dumps without parameters; it bounds the
+            length of sums.
+        moved_modules: modules whose calls a mutation moves; their outputs in the original place do
+            not count.
         arrays: ``PHASE/STEP/NAME`` → array.
     """
 
@@ -89,33 +103,36 @@ class Trace:
     repeated: bool = False
     raised: str | None = None
     operations: list[Operation] = field(default_factory=list)
-    built: dict[str, Place] = field(default_factory=dict)
+    built: dict[str, SourceLocation] = field(default_factory=dict)
     roles: dict[str, str] = field(default_factory=dict)
     guesses: dict[str, str] = field(default_factory=dict)
     listed: dict[str, str] = field(default_factory=dict)
-    longest: int = 1
-    elsewhere: frozenset[str] = frozenset()
+    longest_axis: int = 1
+    moved_modules: frozenset[str] = frozenset()
     arrays: Arrays = field(default_factory=dict)
 
     def names(self, phase: str, step: int) -> list[str]:
-        """Names of a phase; of ``forward`` in the order of execution."""
+        """Return the array names of a phase; for ``forward`` in execution order. Initial parameters
+        have step 0."""
         if phase == "forward":
             return list(self.order[step - 1]) if step <= len(self.order) else []
         start = f"{phase}/{step:08d}/"
         return [name.removeprefix(start) for name in self.arrays if name.startswith(start)]
 
-    def get(self, phase: str, step: int, name: str) -> NDArray[Any] | None:
-        return self.arrays.get(key(phase, step, name))
+    def find_array(self, phase: str, step: int, name: str) -> NDArray[Any] | None:
+        """Return an array; None if it was not recorded."""
+        return self.arrays.get(array_key(phase, step, name))
 
-    def width(self, phase: str, step: int, name: str) -> float:
-        """Of the envelope; 0 where it has none."""
-        return (self.envelope or {}).get(key(phase, step, name), 0.0)
+    def envelope_width(self, phase: str, step: int, name: str) -> float:
+        """Return the relative envelope width of an array; 0 if it has none."""
+        return (self.envelope or {}).get(array_key(phase, step, name), 0.0)
 
-    def initial(self) -> Arrays:
-        return {n: self.arrays[key("parameters", 0, n)] for n in self.names("parameters", 0)}
+    def initial_parameters(self) -> Arrays:
+        """Return the initial parameters and buffers by name."""
+        return {n: self.arrays[array_key("parameters", 0, n)] for n in self.names("parameters", 0)}
 
     def write(self, folder: Path) -> None:
-        """Both files, whole or not at all."""
+        """Write both files into the folder, which is made if needed, each of them atomically."""
         from safetensors.numpy import save
 
         folder.mkdir(parents=True, exist_ok=True)
@@ -131,7 +148,7 @@ class Trace:
                 "framework": self.framework,
                 "environment": self.environment,
                 "steps": self.steps,
-                "plan": {"weights": digests(self.initial()), "inputs": self.inputs},
+                "plan": {"weights": hash_arrays(self.initial_parameters()), "inputs": self.inputs},
                 "parameters": [one.describe() for one in self.tensors],
                 "modules": self.modules,
                 "order": self.order,
@@ -149,98 +166,111 @@ class Trace:
         )
 
 
-class Parameter(Record):
+class ParameterRecord(Record):
+    """A parameter or buffer in ``trace.json``."""
+
     name: str
     shape: list[Count]
     trained: bool
 
 
-class Start(Record):
-    """Of the plan: the digest of the weights, and for each step those of its inputs."""
+class TracePlan(Record):
+    """Digests of the plan in ``trace.json``: of the weights, and of each step's inputs."""
 
     weights: str
     inputs: list[list[str]]
 
 
-class Draws(Record):
+class DrawsRecord(Record):
+    """The envelope in ``trace.json``: number of draws, and relative width by ``PHASE/STEP/NAME``.
+
+    A width of None is infinite.
+    """
+
     draws: Count
     width: dict[str, Annotated[Number, Field(ge=0)] | None]
 
 
-class Line(Record):
+class LocationRecord(Record):
+    """A source line in ``trace.json``."""
+
     file: str
     line: Count
     code: str
 
 
-class Call(Record):
-    """One of the ``operations``, see `dualml.parity.models.operations.Operation`."""
+class CallRecord(Record):
+    """An operation in ``trace.json``, see `dualml.parity.models.operations.Operation`."""
 
     number: Count
     name: str
     inputs: list[str]
     attributes: dict[str, Any]
     outputs: list[list[Count]]
-    place: Line | None
+    place: LocationRecord | None
     module: str
 
 
-class Head(Record):
-    """``trace.json``, see `Trace`."""
+class TraceHeader(Record):
+    """The schema of ``trace.json``, see `Trace`."""
 
     framework: str
     environment: dict[str, str]
     steps: Count
-    plan: Start
-    parameters: list[Parameter]
+    plan: TracePlan
+    parameters: list[ParameterRecord]
     modules: dict[str, str]
     order: list[list[str]]
     names: list[str]
-    envelope: Draws | None
+    envelope: DrawsRecord | None
     repeated: bool
     random: dict[str, str] | None
     raised: str | None
-    operations: list[Call] = Field(default_factory=list)  # of traces that nobody watched
-    built: dict[str, Line] = Field(default_factory=dict)
+    operations: list[CallRecord] = Field(default_factory=list)  # absent if not recorded
+    built: dict[str, LocationRecord] = Field(default_factory=dict)
     roles: dict[str, str] = Field(default_factory=dict)
     guesses: dict[str, str] = Field(default_factory=dict)
     listed: dict[str, str] = Field(default_factory=dict)
 
 
-def checked(value: Any) -> Head:
+def validate_header(value: Any) -> TraceHeader:
+    """Validate the content of a ``trace.json``; raise `ValueError` if it is invalid."""
     try:
-        return Head.model_validate(value)
-    except ValidationError as error:  # the file is named by who reads it
-        raise ValueError(explain(error, Head)) from None
+        return TraceHeader.model_validate(value)
+    except ValidationError as error:  # the reader adds the file's name
+        raise ValueError(describe_validation_error(error, TraceHeader)) from None
 
 
 def read_trace(folder: Path) -> Trace:
-    """Read what a `Trace.write` left.
+    """Read a trace that `Trace.write` wrote.
 
     Raises:
-        UserError: no trace, of another format, cut short or changed.
+        UserError: no trace, one of another format, truncated or changed.
     """
     folder = Path(folder)
     if not (folder / HEAD).is_file():
         raise UserError(f"{folder}: no trace here ({HEAD} is missing); a Recorder writes one")
-    with readable(f"{folder}: not a readable trace"):
-        value = from_json(read_bytes(folder / HEAD, MOST_TEXT))
+    with convert_read_errors(f"{folder}: not a readable trace"):
+        value = from_json(read_bytes(folder / HEAD, MAX_TEXT_BYTES))
         if value.get("kind") != KIND:
             raise UserError(f"{folder / HEAD}: not a trace of dualml")
         if value["format"] != FORMAT:
-            version = shortened(str(value["format"]))
+            version = clip_text(str(value["format"]))
             raise UserError(f"{folder}: a trace of format {version}; this version reads {FORMAT}")
-        head = checked(value)
+        head = validate_header(value)
         loaded = read_tensors(folder / ARRAYS, "not a readable trace")
         missing = [name for name in head.names if name not in loaded]
         if missing:
             raise UserError(
-                f"{folder / ARRAYS}: {plain(missing[0])} and {len(missing) - 1} more missing"
+                f"{folder / ARRAYS}: {escape_unprintable(missing[0])} and {len(missing) - 1} more "
+                "missing"
             )
-        return restored(head, {name: loaded[name] for name in head.names})
+        return restore_trace(head, {name: loaded[name] for name in head.names})
 
 
-def restored(head: Head, arrays: Arrays) -> Trace:
+def restore_trace(head: TraceHeader, arrays: Arrays) -> Trace:
+    """Return the trace of a header and its arrays; raise `ValueError` if they contradict each
+    other."""
     envelope = head.envelope
     trace = Trace(
         framework=head.framework,
@@ -255,32 +285,35 @@ def restored(head: Head, arrays: Arrays) -> Trace:
         repeated=head.repeated,
         raised=head.raised,
         operations=[Operation.restore(one.model_dump()) for one in head.operations],
-        built={n: Place(one.file, one.line, one.code) for n, one in head.built.items()},
+        built={n: SourceLocation(one.file, one.line, one.code) for n, one in head.built.items()},
         roles=head.roles,
         guesses=head.guesses,
         listed=head.listed,
         arrays=arrays,
     )
     if envelope is not None:  # JSON has no infinity: null is a draw that was not finite
-        trace.envelope = {name: math.inf if width is None else float(width)
-                          for name, width in envelope.width.items()}  # fmt: skip
+        trace.envelope = {
+            name: math.inf if width is None else float(width)
+            for name, width in envelope.width.items()
+        }
     if len(trace.inputs) < trace.steps or len(trace.order) < trace.steps:
         raise ValueError(f"{trace.steps} steps, but {len(trace.inputs)} inputs")
     for step, names in enumerate(trace.order, 1):
         for name in names:
-            if trace.get("forward", step, name) is None:
+            if trace.find_array("forward", step, name) is None:
                 raise ValueError(f"the output of {name} in step {step} is missing")
     shapes = {one.name: one.shape for one in trace.tensors}
-    for name, value in trace.initial().items():
+    for name, value in trace.initial_parameters().items():
         if shapes.get(name) != value.shape:
             raise ValueError(f"{name} has shape {value.shape}, listed as {shapes.get(name)}")
     return trace
 
 
-def leaves(value: Any, is_tensor: Any, name: str = "") -> Iterable[tuple[str, Any]]:
-    """The tensors inside whatever a module returned, named ``[1][0]`` or ``[key]``."""
+def iter_tensors(value: Any, is_tensor: Any, name: str = "") -> Iterable[tuple[str, Any]]:
+    """Yield the tensors inside a module's output, with names such as ``[1][0]`` or ``[key]`` behind
+    ``name``; other values are left out."""
     if is_tensor(value):
         yield name, value
     elif isinstance(value, Mapping | tuple | list):
         for key, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
-            yield from leaves(inner, is_tensor, f"{name}[{key}]")
+            yield from iter_tensors(inner, is_tensor, f"{name}[{key}]")

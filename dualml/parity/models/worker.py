@@ -1,8 +1,8 @@
-"""One side of a comparison: ``python -m dualml.parity.models.worker FOLDER SIDE``.
+"""Worker process of one side: ``python -m dualml.parity.models.worker FOLDER SIDE``.
 
-``job.json`` says what to build and ``inputs.npz`` holds the batch. The side ``a`` gives its initial
-weights in ``weights/``; the side ``b`` waits for them, pairs them with its own, and loads them.
-Both run the same steps under their framework's Recorder and leave a trace in ``FOLDER/SIDE``.
+``job.json`` describes what to build, and ``inputs.npz`` holds the batch. Side ``a`` writes its
+initial weights to ``weights/``; side ``b`` waits for them, pairs them with its own, and loads them.
+Both run the same steps under their framework's Recorder and write a trace to ``FOLDER/SIDE``.
 """
 
 from __future__ import annotations
@@ -20,41 +20,44 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.errors import TrialError, UserError
-from dualml.files import read_json
-from dualml.launch.child import Emitter, serve
-from dualml.optim import rule_from
-from dualml.parity.models.built import by_name
-from dualml.parity.models.mapping import likeliest, match, named
-from dualml.parity.models.operations import Operation, Place
-from dualml.parity.models.partners import changed
-from dualml.parity.models.pieces import cut_arrays, cut_tensors, cuts, joined
+from dualml.algorithms.optim import rule_from
+from dualml.common.errors import TrialError, UserError
+from dualml.common.files import read_json
+from dualml.common.json_types import JsonObject
+from dualml.launch.child import Emitter, run_child
+from dualml.parity.models.construction import locations_by_name
+from dualml.parity.models.graph_roles import build_graph, match_roles
+from dualml.parity.models.mapping import guess_initial_value, is_paired_by_names, match_tensors
+from dualml.parity.models.model_ref import load_builder, report_as_user_error
+from dualml.parity.models.operations import Operation, SourceLocation
+from dualml.parity.models.partners import apply_change
+from dualml.parity.models.pieces import cut_arrays, cut_tensors, find_cuts, join_pieces
 from dualml.parity.models.recorder import Recorder as Base
-from dualml.parity.models.roles import graph, roles
-from dualml.parity.models.subject import blamed, load
-from dualml.parity.models.trace import Trace, key, read_trace
-from dualml.parity.models.uses import by_use
+from dualml.parity.models.trace import Trace, array_key, read_trace
+from dualml.parity.models.usage import pair_by_use
 
-#: Of one side, how often it looks for the other's weights.
-LOOK_S = 0.05
+#: Seconds between two checks for the other side's weights.
+WEIGHTS_POLL_S = 0.05
 
 
-class Room(Protocol):
-    """What ``models.py`` of a backend offers."""
+class ModelBackend(Protocol):
+    """Interface of the ``models`` module of a backend package."""
 
     Recorder: Callable[..., Base]
 
     def prepare(self, seed: int) -> None:
-        """Device, mode and seeds of a fresh process."""
+        """Set device, mode and seeds of a new process."""
 
-    def building(self) -> AbstractContextManager[dict[int, Place]]:
-        """See `dualml.parity.models.built.built`."""
+    def building(self) -> AbstractContextManager[dict[int, SourceLocation]]:
+        """Record where layers are built, see
+        `dualml.parity.models.construction.record_construction`."""
 
     def tensor(self, array: NDArray[Any]) -> Any:
-        """Numbers as float32, whole numbers as the type the framework looks up with."""
+        """Return an array as a tensor: floats as float32, integers as the dtype of the framework's
+        indices."""
 
     def optimizer(self, model: Any, given: Any) -> Any:
-        """Of a `Rule`, or of a function that takes the parameters."""
+        """Make an optimizer from an `OptimizerSpec`, or from a function of the parameters."""
 
     def step(
         self,
@@ -64,25 +67,34 @@ class Room(Protocol):
         recorder: Base,
         takes: bool,
     ) -> Callable[..., None]:
-        """A function of the inputs that makes one whole step; with ``takes`` the last of them are
-        the targets, else the loss is given None."""
+        """Return a function of the inputs that makes one whole step.
+
+        Args:
+            loss: None for a forward pass only, without a backward pass or an update.
+            optimizer: None for no update.
+            takes: whether the last input is the targets; else the loss gets None as targets.
+        """
 
     def losses(self) -> dict[str, Callable[[Any, Any], Any]]:
-        """Named losses of outputs and targets."""
+        """Return the named losses, as functions of outputs and targets."""
 
-    def train(self, model: Any, on: bool) -> None: ...
+    def train(self, model: Any, on: bool) -> None:
+        """Set a model to training mode, or to evaluation mode if ``on`` is False."""
+        ...
 
 
-def perform(emit: Emitter) -> dict[str, Any]:
+def run_side(emit: Emitter) -> dict[str, Any]:
+    """Run the steps of one side, given on the command line, and record its trace. Ends early if a
+    step raises or is not reproducible; the result holds the error of the step or None."""
     folder, side = Path(sys.argv[1]), sys.argv[2]
     job = read_json(folder / "job.json")
     own = job["sides"][side]
     sys.path[:] = job["path"]
     emit(phase="import", done=0, total=job["steps"] + 1)
-    room: Room = importlib.import_module(f"{own['package']}.models")
+    room: ModelBackend = importlib.import_module(f"{own['package']}.models")
     room.prepare(job["seed"])
     with room.building() as places:
-        model = build(own["model"])
+        model = build_model(own["model"])
     room.train(model, job["train"])
     try:
         recorder = room.Recorder(
@@ -93,16 +105,16 @@ def perform(emit: Emitter) -> dict[str, Any]:
     with np.load(folder / "inputs.npz", allow_pickle=False) as file:
         tensors = [room.tensor(file[name]) for name in sorted(file.files)]
     forward = room.step(model, None, None, recorder, False)
-    calls = partial(recorder.calls, forward, tensors[: -1 if job["targets"] else None])
+    calls = partial(recorder.trace_forward, forward, tensors[: -1 if job["targets"] else None])
     if side == "a":
-        give(recorder, folder, calls())
+        write_weights(recorder, folder, calls())
     else:
-        take(recorder, folder, job, calls)
-    with blamed("the optimizer cannot be made", own["model"]["file"]):
-        recorder.optimizer = optimizer_of(room, model, own["optimizer"])
-    recorder.trace.built = by_name(places, recorder.tape_of_step().modules)
+        load_matched_weights(recorder, folder, job, calls)
+    with report_as_user_error("the optimizer cannot be made", own["model"]["file"]):
+        recorder.optimizer = make_optimizer(room, model, own["optimizer"])
+    recorder.trace.built = locations_by_name(places, recorder.make_tape().modules)
     step = room.step(
-        model, loss_of(room, own["loss"]), recorder.optimizer, recorder, job["targets"]
+        model, make_loss(room, own["loss"]), recorder.optimizer, recorder, job["targets"]
     )
     for number in range(job["steps"]):
         emit(phase="steps", done=number, total=job["steps"] + 1)
@@ -120,93 +132,103 @@ def perform(emit: Emitter) -> dict[str, Any]:
     return {"raised": None}
 
 
-def build(model: dict[str, Any]) -> Any:
-    builder = load(model)
-    if needed := needs(builder):
+def build_model(model: dict[str, Any]) -> Any:
+    """Call the builder of a model; raise `UserError` if it needs arguments or fails."""
+    builder = load_builder(model)
+    if needed := required_arguments(builder):
         raise UserError(
             f"{model['name']} needs {', '.join(needed)}: write a function without arguments that "
             "returns one, and name that"
         )
-    with blamed(f"{model['name']}() cannot be built", model["file"]):
+    with report_as_user_error(f"{model['name']}() cannot be built", model["file"]):
         return builder()
 
 
-def needs(builder: Callable[..., Any]) -> list[str]:
-    """Arguments that must be given; none where a builder does not tell."""
+def required_arguments(builder: Callable[..., Any]) -> list[str]:
+    """Return the arguments that a builder requires; empty if its signature is unknown."""
     try:
         parameters = signature(builder).parameters.items()
     except (TypeError, ValueError):
         return []
     several = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-    return [name for name, one in parameters
-            if one.default is Parameter.empty and one.kind not in several]  # fmt: skip
+    return [
+        name
+        for name, one in parameters
+        if one.default is Parameter.empty and one.kind not in several
+    ]
 
 
-def optimizer_of(room: Room, model: Any, kind: dict[str, Any] | None) -> Any:
+def make_optimizer(room: ModelBackend, model: Any, kind: JsonObject | None) -> Any:
+    """Make the optimizer of a job from a rule or an import spec; None if it has none."""
     if kind is None:
         return None
-    return room.optimizer(model, rule_from(kind["rule"]) if "rule" in kind else load(kind))
+    return room.optimizer(model, rule_from(kind["rule"]) if "rule" in kind else load_builder(kind))
 
 
-def loss_of(room: Room, kind: str | dict[str, Any]) -> Any:
-    """A function of outputs and targets; None for a forward pass alone."""
+def make_loss(room: ModelBackend, kind: str | dict[str, Any]) -> Any:
+    """Return the loss as a function of outputs and targets; None for a forward pass only."""
     if isinstance(kind, dict):
-        return load(kind)
+        return load_builder(kind)
     return None if kind == "none" else room.losses()[kind]
 
 
-def give(recorder: Base, folder: Path, calls: list[Operation]) -> None:
-    """The weights, their list and what is done with them, for the other side."""
+def write_weights(recorder: Base, folder: Path, calls: list[Operation]) -> None:
+    """Write the weights, their list and the operations that use them for the other side."""
     trace = Trace(recorder.framework, {}, recorder.tensors(), recorder.modules())
-    trace.arrays = {key("parameters", 0, n): w for n, w in recorder.weights().items()}
+    trace.arrays = {array_key("parameters", 0, n): w for n, w in recorder.weights().items()}
     trace.operations = calls
     trace.write(folder / ".weights")
-    (folder / ".weights").rename(folder / "weights")  # both files are there at once
+    (folder / ".weights").rename(folder / "weights")  # both files appear at once
 
 
-def take(
+def load_matched_weights(
     recorder: Base, folder: Path, job: dict[str, Any], calls: Callable[[], list[Operation]]
 ) -> None:
-    """Pair the other side's weights with this model's, and load them.
+    """Wait for the other side's weights, pair them with this model's, and load them. If names alone
+    do not pair all, set the trace's ``roles``, ``guesses`` and ``listed``.
 
     Raises:
-        UserError: see `match`.
-        TrialError: they did not come in time.
+        UserError: they cannot be paired, see `match_tensors`.
+        TrialError: they did not arrive in time.
     """
     deadline = time.monotonic() + job["timeout"]
     while not (folder / "weights").exists():
         if time.monotonic() > deadline:
             raise TrialError("the other side's weights did not come in time")
-        time.sleep(LOOK_S)
+        time.sleep(WEIGHTS_POLL_S)
     given = read_trace(folder / "weights")
     own = recorder.tensors()
     sides = (job["sides"]["a"]["label"], job["sides"]["b"]["label"])
-    theirs, ours = cuts(given.tensors, own)
+    theirs, ours = find_cuts(given.tensors, own)
     first, second = cut_tensors(given.tensors, theirs), cut_tensors(own, ours)
-    shapes, arrays = {one.name: one.shape for one in second}, cut_arrays(given.initial(), theirs)
-    matched = partial(match, first, second, job["map"], sides)
+    shapes, arrays = (
+        {one.name: one.shape for one in second},
+        cut_arrays(given.initial_parameters(), theirs),
+    )
+    matched = partial(match_tensors, first, second, job["map"], sides)
     trace = recorder.trace
-    if not named(given.tensors, own, job["map"]):
+    if not is_paired_by_names(given.tensors, own, job["map"]):
         both = given.operations, calls()
-        trace.roles = roles(graph(both[0], given.tensors), graph(both[1], own))
+        trace.roles = match_roles(build_graph(both[0], given.tensors), build_graph(both[1], own))
         known = matched(trace.roles).pairs
         sure = {pair.a for pair in known if pair.how != "order"}
         taken = {pair.b for pair in known if pair.how != "order"}
         rest = [x for x in first if x.name not in sure], [y for y in second if y.name not in taken]
-        trace.guesses = by_use(*rest, both)
-        trace.listed = by_use(*rest, both, listed=True)
+        trace.guesses = pair_by_use(*rest, both)
+        trace.listed = pair_by_use(*rest, both, listed=True)
     pairing = matched(trace.roles, trace.guesses)
-    weights = {pair.b: changed(arrays[pair.a], pair.change, shapes[pair.b])
-               for pair in pairing.pairs}  # fmt: skip
+    weights = {
+        pair.b: apply_change(arrays[pair.a], pair.change, shapes[pair.b]) for pair in pairing.pairs
+    }
     for one in second:
-        if one.name in pairing.alone[1]:
-            same = likeliest(one, first, arrays)
+        if one.name in pairing.unpaired_parameters[1]:
+            same = guess_initial_value(one, first, arrays)
             weights |= {} if same is None else {one.name: same}
-    recorder.load(joined(weights, ours))
+    recorder.load(join_pieces(weights, ours))
 
 
 def check_targets(loss: str, target: NDArray[Any] | None) -> None:
-    """Raises: UserError where a named loss cannot take these targets."""
+    """Raise `UserError` if a named loss cannot take these targets."""
     if target is None:
         raise UserError(f"loss {loss!r} needs targets=; on the command line y in --inputs FILE.npz")
     if loss == "cross_entropy" and target.dtype.kind not in "iu":
@@ -221,4 +243,4 @@ def check_targets(loss: str, target: NDArray[Any] | None) -> None:
 
 
 if __name__ == "__main__":
-    serve(perform)
+    run_child(run_side)

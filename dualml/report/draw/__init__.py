@@ -1,50 +1,66 @@
-"""The one renderer: a `Figure` as SVG, the same bytes every time.
+"""The renderer of all figures: a `Figure` as deterministic SVG.
 
-`draw` gives an element for a page that holds `css` once, and `script` where it shall answer the
-pointer; `standalone` makes a file of its own of it.
+`draw` returns an element for a page that includes `css` once, and `script` if it is interactive;
+`standalone` returns a complete file.
 """
 
 from __future__ import annotations
 
 from importlib.resources import files
 
-from dualml.report.draw.frame import axes, legend
-from dualml.report.draw.layout import place
-from dualml.report.draw.marks import ordered, svg
+from dualml.report.draw.frame import render_axes, render_legend
+from dualml.report.draw.layout import place_panels
+from dualml.report.draw.marks import order_marks, svg
 from dualml.report.draw.palette import css
-from dualml.report.draw.places import Styles
-from dualml.report.draw.text import at, element, move, number
+from dualml.report.draw.panels import Styles
+from dualml.report.draw.text import coordinates, element, number, translate
 from dualml.report.figure import Figure
 
 __all__ = ["css", "draw", "script", "standalone"]
 
-#: Finds the point nearest to the pointer. Of the libraries that do, this one is small (19 KB), does
-#: nothing else and is kept by the people of D3: https://github.com/d3/d3-delaunay, ISC licence.
+#: Finds the point nearest to the pointer. This library is small (19 KB), does
+#: nothing else and is maintained by the D3 project: https://github.com/d3/d3-delaunay, ISC licence.
 LIBRARY = "vendor/d3-delaunay-6.0.4.min.js"
 
 
 def draw(figure: Figure) -> str:
-    """The figure as an ``<svg>`` element, complete without scripts."""
+    """Return the figure as an ``<svg>`` element for a page that includes `css`; it needs no
+    script."""
     styles = Styles(figure)
-    above, top = legend(figure, styles)
-    panels, height = place(figure, styles, top)
+    above, top = render_legend(figure, styles)
+    panels, height = place_panels(figure, styles, top)
     parts = [above]
     for p in panels:
-        marks = "".join(svg(mark, p) for mark in ordered(p.panel.marks, styles))
+        marks = "".join(svg(mark, p) for mark in order_marks(p.panel.marks, styles))
         parts.append(
-            element("g", axes(p), p.area() if p.clip in marks else "", marks, class_="panel",
-                    transform=move(p.left, p.top), data_size=at(p.width, p.height),
-                    data_x=p.panel.x.label, data_y=p.panel.y.label)
-        )  # fmt: skip
+            element(
+                "g",
+                render_axes(p),
+                p.clip_element() if p.clip in marks else "",
+                marks,
+                class_="panel",
+                transform=translate(p.left, p.top),
+                data_size=coordinates(p.width, p.height),
+                data_x=p.panel.x.label,
+                data_y=p.panel.y.label,
+            )
+        )
     return element(
-        "svg", *parts, class_="fig", xmlns="http://www.w3.org/2000/svg",
-        viewBox=f"0 0 {number(figure.width)} {number(height)}", width=figure.width, height=height,
-        role="img", style=f"--width: {number(figure.width)}px", aria_label=figure.alt,
-    )  # fmt: skip
+        "svg",
+        *parts,
+        class_="fig",
+        xmlns="http://www.w3.org/2000/svg",
+        viewBox=f"0 0 {number(figure.width)} {number(height)}",
+        width=figure.width,
+        height=height,
+        role="img",
+        style=f"--width: {number(figure.width)}px",
+        aria_label=figure.alt,
+    )
 
 
 def standalone(figure: Figure) -> str:
-    """The same as a file: with its colours, on a ground of its own."""
+    """Return the figure as a complete SVG file with its own style and background."""
     text = draw(figure)
     start = text.index(">") + 1
     ground = '<rect class="paper" x="-50%" y="-50%" width="200%" height="200%"/>'
@@ -52,6 +68,7 @@ def standalone(figure: Figure) -> str:
 
 
 def script() -> str:
-    """What lets the figures of a page answer, for one ``<script>`` at its end; loads nothing."""
+    """Return the JavaScript that makes figures interactive, for one ``<script>`` at the end of a
+    page; it loads nothing."""
     folder = files("dualml.report.draw")
     return "".join((folder / name).read_text(encoding="utf-8") for name in (LIBRARY, "figure.js"))

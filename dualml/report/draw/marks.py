@@ -1,4 +1,4 @@
-"""Every kind of mark as SVG, and their order in depth."""
+"""SVG of every kind of mark, and the order in which marks are drawn."""
 
 from __future__ import annotations
 
@@ -10,34 +10,56 @@ import numpy as np
 
 from dualml.report.draw import text
 from dualml.report.draw.palette import SMALL, STROKES
-from dualml.report.draw.places import Array, Place, Styles
+from dualml.report.draw.panels import Array, PlacedPanel, Styles
 from dualml.report.draw.text import element, label, number, path
-from dualml.report.figure import NOBODY, Arrow, Band, Bar, Box, Cells, Line, Mark, Rule, Text
+from dualml.report.figure import (
+    NOBODY,
+    Arrow,
+    Band,
+    Bar,
+    BoxMark,
+    Heatmap,
+    LineMark,
+    Mark,
+    ReferenceLine,
+    TextMark,
+)
 
 WEIGHTS = {"main": "", "thin": "k-hair", "faint": "k-faint"}
 
 
-def line(mark: Line, place: Place) -> str:
-    x, y = place.x.many(mark.x), place.y.many(mark.y)
+def line(mark: LineMark, place: PlacedPanel) -> str:
+    """Return a curve with its markers and its band or error bars as SVG."""
+    x, y = place.x.to_pixels(mark.x), place.y.to_pixels(mark.y)
     x, y = (x, y + mark.shift) if place.y.axis.names else (x + mark.shift, y)
     style = place.styles.style(mark.owner)
     shape = mark.marker or style.marker
-    parts = [_spread(mark, x, y, place)]
+    parts = [_interval_path(mark, x, y, place)]
     if mark.joined:
-        parts.append(path(curve(x, y), "k-fine-dashes" if mark.dashed else WEIGHTS[mark.weight]))
+        parts.append(path(polyline(x, y), "k-fine-dashes" if mark.dashed else WEIGHTS[mark.weight]))
     if shape and shape != "none":
-        inside = [(a, b) for a, b in zip(x, y, strict=True)
-                  if -1 <= a <= place.width + 1 and -1 <= b <= place.height + 1]  # fmt: skip
+        inside = [
+            (a, b)
+            for a, b in zip(x, y, strict=True)
+            if -1 <= a <= place.width + 1 and -1 <= b <= place.height + 1
+        ]
         hollow = style.hollow if mark.hollow is None else mark.hollow
         parts.append(text.markers(shape, inside, hollow=hollow))
-    ends = [place.y.many(v) for v in (mark.low, mark.high) if v is not None and mark.bars != "x"]
-    points = "" if mark.weight == "faint" else _answers(mark, x, y, place)
-    return place.group(mark.owner, "".join(parts), stroke=True, data_points=points,
-                       clip_path=place.cut(x, y, *ends))  # fmt: skip
+    ends = [
+        place.y.to_pixels(v) for v in (mark.low, mark.high) if v is not None and mark.bars != "x"
+    ]
+    points = "" if mark.weight == "faint" else _data_points(mark, x, y, place)
+    return place.group(
+        mark.owner,
+        "".join(parts),
+        stroke=True,
+        data_points=points,
+        clip_path=place.clip_reference(x, y, *ends),
+    )
 
 
-def curve(x: Array, y: Array) -> str:
-    """Moves and lines; a new piece after every gap."""
+def polyline(x: Array, y: Array) -> str:
+    """Return path data through the points; a new piece begins after every gap."""
     pieces, pen = [], "M"
     for a, b in zip(x.tolist(), y.tolist(), strict=True):
         there = math.isfinite(a + b)
@@ -47,61 +69,73 @@ def curve(x: Array, y: Array) -> str:
     return "".join(pieces)
 
 
-def _answers(mark: Line, x: Array, y: Array, place: Place) -> str:
-    """The points with their values: what is shown under the pointer."""
+def _data_points(mark: LineMark, x: Array, y: Array, place: PlacedPanel) -> str:
+    """Return points and values as text for the script, which shows the value under the pointer:
+    ``x,y,value`` separated by ``|``, with ``x`` and ``y`` as given, in pixels, and as value the
+    point's hint, if the mark has hints, or else its two values in the format of the axes. Points
+    that are not finite are left out."""
     at = []
     for k, (a, b) in enumerate(zip(x.tolist(), y.tolist(), strict=True)):
         if math.isfinite(a + b):
-            both = [place.x.say(mark.x[k]), place.y.say(mark.y[k])]
+            both = [place.x.format_value(mark.x[k]), place.y.format_value(mark.y[k])]
             texts = [mark.hints[k]] if mark.hints else both
             value = ";".join(t.replace(";", ",").replace("|", "/") for t in texts)
             at.append(f"{number(a)},{number(b)},{value}")
     return "|".join(at)
 
 
-def _spread(mark: Line, x: Array, y: Array, place: Place) -> str:
-    """The band or the error bars."""
+def _interval_path(mark: LineMark, x: Array, y: Array, place: PlacedPanel) -> str:
+    """Return the band or the error bars of a line as a path, empty for a line without an
+    interval."""
     if mark.low is None or mark.high is None:
         return ""
     if not mark.bars:
-        return _area(x, place.y.many(mark.low), place.y.many(mark.high), place)
+        return _area_path(x, place.y.to_pixels(mark.low), place.y.to_pixels(mark.high), place)
     scale, still = (place.x, y) if mark.bars == "x" else (place.y, x)
-    ends = zip(still, scale.many(mark.low), scale.many(mark.high), strict=True)
+    ends = zip(still, scale.to_pixels(mark.low), scale.to_pixels(mark.high), strict=True)
     kept = [map(number, end) for end in ends if all(map(math.isfinite, end))]
     d = (f"M{a},{s}H{b}" if mark.bars == "x" else f"M{s},{a}V{b}" for s, a, b in kept)
     return path("".join(d), "k-bars")
 
 
-def _area(x: Array, low: Array, high: Array, place: Place) -> str:
-    """What a scale cannot show is its end."""
+def _area_path(x: Array, low: Array, high: Array, place: PlacedPanel) -> str:
+    """Return the area between two curves in pixels; lower points that the scale cannot show are
+    moved to the bottom of the plot, upper ones are left out."""
     low = np.where(np.isfinite(low), low, place.height)
     kept = np.isfinite(x) & np.isfinite(high)
-    there, back = curve(x[kept], high[kept]), curve(x[kept][::-1], low[kept][::-1])
+    there, back = polyline(x[kept], high[kept]), polyline(x[kept][::-1], low[kept][::-1])
     return path(f"{there}L{back[1:]}Z" if there else "", "fill band")
 
 
-def band(mark: Band, place: Place) -> str:
-    x = place.x.many(mark.x)
+def band(mark: Band, place: PlacedPanel) -> str:
+    """Return the SVG of an area between two curves, clipped to the plot; a missing curve is the
+    lower or upper edge of the plot."""
+    x = place.x.to_pixels(mark.x)
     low, high = (
-        np.full(len(x), end) if values is None else place.y.many(values)
+        np.full(len(x), end) if values is None else place.y.to_pixels(values)
         for values, end in ((mark.low, place.height), (mark.high, 0.0))
     )
-    clip = place.cut(x, low, high)
-    return place.group(mark.owner, _area(x, low, high, place), clip_path=clip)
+    clip = place.clip_reference(x, low, high)
+    return place.group(mark.owner, _area_path(x, low, high, place), clip_path=clip)
 
 
 # --- areas --------------------------------------------------------------------------------------
 
 
-def bar(mark: Bar, place: Place) -> str:
-    name, value = place.x.axis.label, place.x.say(mark.width)
+def bar(mark: Bar, place: PlacedPanel) -> str:
+    """Return the SVG of a horizontal bar with its text at the right end; one without width has its
+    text only. Empty if the text has no finite position."""
+    name, value = place.x.axis.label, place.x.format_value(mark.width)
     value = f"{name}: {value}" if name else value
-    row = [place.y.say(round(mark.y))] if place.y.axis.names else []
+    row = [place.y.format_value(round(mark.y))] if place.y.axis.names else []
     rect = place.rect(
-        mark.left, mark.y - mark.height / 2, mark.width, mark.height,
+        mark.left,
+        mark.y - mark.height / 2,
+        mark.width,
+        mark.height,
         data_hint=";".join([*row, value]),
         fill_opacity=".45" if place.styles.style(mark.owner).pale else None,
-    )  # fmt: skip
+    )
     end = ""
     if mark.text:
         right, middle = place.x(mark.left + mark.width) + 5, place.y(mark.y)
@@ -111,14 +145,16 @@ def bar(mark: Bar, place: Place) -> str:
     return place.group(mark.owner, rect * (mark.width != 0) + end)
 
 
-def box(mark: Box, place: Place) -> str:
+def box(mark: BoxMark, place: PlacedPanel) -> str:
+    """Return the SVG of a rectangle: a frame, or a filled box whose text is left out if it does not
+    fit."""
     sides = mark.x, mark.y, mark.width, mark.height
     if mark.frame:
         return place.group(mark.owner, place.rect(*sides, class_="c-card frame", rx=5))
     tone = 1 - 0.62 * mark.tone if mark.tone else None
     inside = place.rect(*sides, fill_opacity=tone, data_hint=mark.hint)
-    (a, b) = place.x.many([mark.x, mark.x + mark.width])
-    (c, d) = place.y.many([mark.y, mark.y + mark.height])
+    (a, b) = place.x.to_pixels([mark.x, mark.x + mark.width])
+    (c, d) = place.y.to_pixels([mark.y, mark.y + mark.height])
     fits = text.width(mark.text, SMALL) + 1 < abs(b - a) and abs(d - c) > SMALL
     if inside and mark.text and fits:
         color = "c-ink" if mark.tone >= 0.5 else "c-onfill"
@@ -126,13 +162,17 @@ def box(mark: Box, place: Place) -> str:
     return place.group(mark.owner, inside)
 
 
-def cells(mark: Cells, place: Place) -> str:
+def heatmap(mark: Heatmap, place: PlacedPanel) -> str:
+    """Return the SVG of a matrix as shaded cells with their numbers; NaN cells stay empty."""
     values = np.asarray(mark.table, dtype=float)
     size = min(abs(place.x(1) - place.x(0)), abs(place.y(1) - place.y(0)) * 1.6)
     return place.group(NOBODY, "".join(_cells(mark, values, place, size)))
 
 
-def _cells(mark: Cells, values: Array, place: Place, size: float) -> Iterator[str]:
+def _cells(mark: Heatmap, values: Array, place: PlacedPanel, size: float) -> Iterator[str]:
+    """Yield the cells of a heatmap with their numbers, rounded to whole ones; cells that are NaN
+    stay empty. Numbers that do not fit are left out, and if there is a text ``mark.empty``, also
+    zeros; a row of zeros then has this text."""
     for y, row in enumerate(values):
         blank = bool(mark.empty) and not np.nan_to_num(row).any()
         middle = place.x((len(row) - 1) / 2)
@@ -142,9 +182,17 @@ def _cells(mark: Cells, values: Array, place: Place, size: float) -> Iterator[st
             if not math.isfinite(value + place.x(x) + place.y(y)):
                 continue
             shade = min(1.0, max(0.0, value / (mark.top or 1.0)))
-            hint = f"{place.y.say(y)};{place.x.axis.label} {place.x.say(x)};{value:.4g}"
-            yield place.rect(x - 0.5, y - 0.5, 1, 1, class_="c-blue",
-                             fill_opacity=0.04 + 0.96 * shade, data_hint=hint)  # fmt: skip
+            column = f"{place.x.axis.label} {place.x.format_value(x)}"
+            hint = f"{place.y.format_value(y)};{column};{value:.4g}"
+            yield place.rect(
+                x - 0.5,
+                y - 0.5,
+                1,
+                1,
+                class_="c-blue",
+                fill_opacity=0.04 + 0.96 * shade,
+                data_hint=hint,
+            )
             digits = f"{value:.0f}"
             if not blank and (value or not mark.empty) and text.width(digits, 9) < size - 3:
                 color = "c-onfill" if shade > 0.55 else "c-ink"
@@ -154,8 +202,10 @@ def _cells(mark: Cells, values: Array, place: Place, size: float) -> Iterator[st
 # --- signs: arrows, texts, lines that mean a value ----------------------------------------------
 
 
-def arrow(mark: Arrow, place: Place) -> str:
-    (a, b), (c, d) = place.x.many([mark.x0, mark.x1]), place.y.many([mark.y0, mark.y1])
+def arrow(mark: Arrow, place: PlacedPanel) -> str:
+    """Return the SVG of an arrow with one or two heads, optional dot and text at its start; empty
+    if an end is not finite."""
+    (a, b), (c, d) = place.x.to_pixels([mark.x0, mark.x1]), place.y.to_pixels([mark.y0, mark.y1])
     if not math.isfinite(a + b + c + d):
         return ""
     parts = [path(f"M{number(a)},{number(c)}L{number(b)},{number(d)}", "k-line")]
@@ -168,13 +218,15 @@ def arrow(mark: Arrow, place: Place) -> str:
 
 
 def _head(x0: float, y0: float, x1: float, y1: float, size: float = 7.0) -> str:
+    """Return the triangle at the end (x1, y1) of an arrow that comes from (x0, y0), in pixels."""
     length = math.hypot(x1 - x0, y1 - y0) or 1.0
     u, v = (x1 - x0) / length * size, (y1 - y0) / length * size
     wings = [(x1 - u + s * 0.42 * v, y1 - v - s * 0.42 * u) for s in (1, -1)]
     return path(f"M{'L'.join(f'{number(x)},{number(y)}' for x, y in ((x1, y1), *wings))}Z", "fill")
 
 
-def words(mark: Text, place: Place) -> str:
+def text_mark(mark: TextMark, place: PlacedPanel) -> str:
+    """Return the SVG of a text at a position of the axes; empty if the position is not finite."""
     x, y = place.x(mark.x), place.y(mark.y) + mark.dy
     if not math.isfinite(x + y):
         return ""
@@ -183,7 +235,9 @@ def words(mark: Text, place: Place) -> str:
     return place.group(mark.owner, inside)
 
 
-def rule(mark: Rule, place: Place) -> str:
+def reference_line(mark: ReferenceLine, place: PlacedPanel) -> str:
+    """Return the SVG of a line across the plot, or of a band if the mark has a second end; empty if
+    an end is not finite."""
     across = mark.axis == "y"
     scale = place.y if across else place.x
     at, to = (scale(mark.at if v is None else v) for v in (mark.at, mark.to))
@@ -203,32 +257,34 @@ def rule(mark: Rule, place: Place) -> str:
     return place.group(mark.owner, path(end, classes))
 
 
-DRAWN: dict[type, Callable[[Any, Place], str]] = {
-    Line: line,
+DRAWN: dict[type, Callable[[Any, PlacedPanel], str]] = {
+    LineMark: line,
     Band: band,
     Bar: bar,
-    Box: box,
-    Cells: cells,
+    BoxMark: box,
+    Heatmap: heatmap,
     Arrow: arrow,
-    Text: words,
-    Rule: rule,
+    TextMark: text_mark,
+    ReferenceLine: reference_line,
 }
 
 
-def svg(mark: Mark, place: Place) -> str:
+def svg(mark: Mark, place: PlacedPanel) -> str:
+    """Return the SVG of any mark, by the function that `DRAWN` lists for its type."""
     return DRAWN[type(mark)](mark, place)
 
 
-def ordered(marks: Sequence[Mark], styles: Styles) -> list[Mark]:
-    """Areas and rules behind; of lines the noise first, then wide before narrow, so that none is
-    hidden; all others in their order."""
+def order_marks(marks: Sequence[Mark], styles: Styles) -> list[Mark]:
+    """Return the marks in drawing order: bands and reference lines behind, then faint lines, then
+    boxes, bars and heatmaps, then other lines (wide before narrow, so that none is hidden), then
+    arrows and texts."""
 
     def depth(mark: Mark) -> tuple[int, float]:
-        if isinstance(mark, Line):
+        if isinstance(mark, LineMark):
             width = STROKES[styles.style(mark.owner).stroke][0]
             return (1, 0.0) if mark.weight == "faint" else (2, -width)
-        if isinstance(mark, Rule | Band):
+        if isinstance(mark, ReferenceLine | Band):
             return (0, 0.0)
-        return (2, -99.0) if isinstance(mark, Box | Bar | Cells) else (3, 0.0)
+        return (2, -99.0) if isinstance(mark, BoxMark | Bar | Heatmap) else (3, 0.0)
 
     return sorted(marks, key=depth)

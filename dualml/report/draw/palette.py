@@ -1,4 +1,4 @@
-"""The one look of all figures: colours for light and dark, strokes, letters.
+"""The style of all figures: colours for light and dark backgrounds, strokes, fonts.
 
 Marks are coloured by classes (``c-blue`` sets ``color``, marks use ``currentColor``), so that the
 same drawing is right on a white page, on a dark one and on paper.
@@ -17,21 +17,22 @@ LETTER, SMALL = 12.5, 11.5  # pixels
 
 
 def _read(name: str) -> str:
+    """Return the text of a file of this package."""
     return (files("dualml.report.draw") / name).read_text(encoding="utf-8")
 
 
 _DATA = tomllib.loads(_read("palette.toml"))
-#: Name → on white, on black.
+#: Name → colour on a light and on a dark background.
 COLORS: dict[str, list[str]] = _DATA["colors"]
 #: Name → width in pixels, dashes, opacity.
 STROKES: dict[str, tuple[float, str, float]] = _DATA["strokes"]
-#: For arms and others that have no colour of their own, in this order.
+#: Colours assigned in this order to series without a colour of their own.
 CYCLE = ("blue", "vermilion", "green", "pink", "orange", "sky", "grey", "wine", "olive", "indigo")
 
 
 def css(*, page: bool = True) -> str:
-    """The rules for figures, inside a file of their own or in a page: with their size there and
-    what the script makes use of."""
+    """Return the CSS of figures; for a ``page`` it also sets their size and the rules that the
+    script needs."""
     rules = [
         f"svg.fig {{ font: {LETTER:g}px {FONTS}; }}",
         ".fig text { fill: currentColor; } .fig path { fill: none; stroke: currentColor; }",
@@ -51,6 +52,7 @@ def css(*, page: bool = True) -> str:
 
 
 def _colors(scheme: int) -> list[str]:
+    """Return the CSS rules of one colour scheme: 0 for light, 1 for dark."""
     paper, ink, line = (COLORS[name][scheme] for name in ("paper", "ink", "line"))
     return [
         *(f".fig .c-{name} {{ color: {pair[scheme]}; }}" for name, pair in COLORS.items()),

@@ -1,4 +1,4 @@
-"""Scales: positions on an axis as pixels, the ends of an axis, and its ticks."""
+"""Scales: map axis positions to pixels, choose the ends of an axis and its ticks."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.common.words.numbers import superscript
 from dualml.report.figure import Axis, Values
-from dualml.words.numbers import raised
 
-LINEAR_PART = 0.3  # of a decade: what symlog gives to values below 1
+LINEAR_PART = 0.3  # decades that symlog uses for values below 1
 
 
 @dataclass(frozen=True)
 class Scale:
-    """An axis with its ends, ``low`` at pixel ``start`` and ``high`` at ``end``."""
+    """An axis with its range: ``low`` lies at pixel ``start`` and ``high`` at ``end``."""
 
     axis: Axis
     kind: str
@@ -27,16 +27,18 @@ class Scale:
     end: float = 1.0
 
     def __call__(self, value: float) -> float:
-        return float(self.many([value])[0])
+        """Return the position of one value in pixels; NaN if the scale cannot show it."""
+        return float(self.to_pixels([value])[0])
 
-    def many(self, values: Values) -> NDArray[np.float64]:
-        """Pixels; NaN for what the scale cannot show."""
+    def to_pixels(self, values: Values) -> NDArray[np.float64]:
+        """Return positions in pixels; NaN if the scale cannot show a value."""
         a, b = _warp(np.array([self.low, self.high]), self.kind).tolist()
         share = (_warp(np.asarray(values, dtype=float), self.kind) - a) / ((b - a) or 1.0)
         return np.asarray(self.start + (self.end - self.start) * share)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Positions inside the ends with their labels, as many as there is room for."""
+        """Return the positions of ticks with their labels: those that the axis sets within the
+        range, all its names, or else about as many round values as fit."""
         if self.axis.ticks is not None:
             return [t for t in self.axis.ticks if self.low <= t[0] <= self.high]
         if self.axis.names:
@@ -44,8 +46,9 @@ class Scale:
         room = abs(self.end - self.start) / (62 if self.end > self.start else 30)
         return ticks(self.kind, self.low, self.high, max(2.0, room), whole=self.axis.whole)
 
-    def small(self) -> list[float]:
-        """Ticks without labels, between the powers of ten."""
+    def minor_ticks(self) -> list[float]:
+        """Return the positions of minor ticks between powers of ten. Empty unless the scale is
+        logarithmic to base 10, for nine powers or more, and if the axis sets its ticks."""
         if self.kind != "log" or self.high / self.low >= 1e9 or self.axis.ticks is not None:
             return []
         powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)))
@@ -53,18 +56,22 @@ class Scale:
             v for k in powers for m in range(2, 10) if self.low <= (v := m * 10.0**k) <= self.high
         ]
 
-    def say(self, value: float) -> str:
-        """A value as the axis names it."""
+    def format_value(self, value: float) -> str:
+        """Return a value as text: its tick label or name if it has one, else with four significant
+        digits."""
         for at, name in self.axis.ticks or enumerate(self.axis.names):
             if name and math.isclose(at, value, rel_tol=1e-9, abs_tol=1e-9):
                 return name
-        return spoken(value)
+        return format_short(value)
 
 
-def fit(axis: Axis, values: Iterable[float], room: float = 0.0) -> Scale:
-    """The scale that holds all values, with a little air where they decide an end themselves.
+def fit_scale(axis: Axis, values: Iterable[float], room: float = 0.0) -> Scale:
+    """Return the scale that includes all finite values, with a margin, except at ends that the axis
+    fixes. An axis of names includes its names, whatever the values.
 
     Args:
+        axis: the axis.
+        values: the positions to include; a logarithmic scale ignores those that are not positive.
         room: share of the axis that texts at the ends of bars take.
     """
     if axis.names:
@@ -87,6 +94,8 @@ def fit(axis: Axis, values: Iterable[float], room: float = 0.0) -> Scale:
 
 
 def _warp(values: NDArray[np.float64], kind: str) -> NDArray[np.float64]:
+    """Return the positions of values on a linear, logarithmic or symlog scale; NaN where a
+    logarithm does not exist."""
     if kind == "linear":
         return values
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -98,6 +107,8 @@ def _warp(values: NDArray[np.float64], kind: str) -> NDArray[np.float64]:
 
 
 def _unwarp(value: float, kind: str) -> float:
+    """Return the value at a position of a linear, ``log``, ``log2`` or ``symlog`` scale; the
+    inverse of `_warp` for one number."""
     if kind in ("log", "log2"):
         return float((2.0 if kind == "log2" else 10.0) ** value)
     if kind == "symlog" and abs(value) >= LINEAR_PART:
@@ -108,34 +119,41 @@ def _unwarp(value: float, kind: str) -> float:
 def ticks(
     kind: str, low: float, high: float, most: float, *, whole: bool = False
 ) -> list[tuple[float, str]]:
-    """At most about ``most`` round positions from low to high."""
+    """Return about ``most`` round positions between low and high with their labels; a ``symlog``
+    scale has 0 and every power of ten. ``whole`` allows only whole numbers on a linear scale."""
     if kind == "log2":
-        return [(2.0**k, plain(2.0**k)) for k in _powers(math.log2(low), math.log2(high), most)]
+        return [
+            (2.0**k, format_plain(2.0**k)) for k in _powers(math.log2(low), math.log2(high), most)
+        ]
     if kind == "symlog":
         tens = [10.0**k for k in _powers(0, math.log10(max(high, 1)), math.inf)]
-        return [(v, power(v)) for v in (0.0, *tens) if low <= v <= high]
+        return [(v, format_power(v)) for v in (0.0, *tens) if low <= v <= high]
     if kind == "log":
         kept = _powers(math.log10(low), math.log10(high), most)
         first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
         short = kept and kept[0] >= -3 and kept[-1] <= 5
         if len(_powers(math.log10(low), math.log10(high), math.inf)) > 1:
-            return [(10.0**k, power(10.0**k) if short else f"10{raised(k)}") for k in kept]
+            return [
+                (10.0**k, format_power(10.0**k) if short else f"10{superscript(k)}") for k in kept
+            ]
         every = [m * 10.0**k for k in range(first, last + 1) for m in (1, 2, 5)]
-        inside = [(v, plain(v)) for v in every if low <= v <= high]
+        inside = [(v, format_plain(v)) for v in every if low <= v <= high]
         if len(inside) > 1:
             return inside
-    return _even(low, high, most, whole and kind != "log")
+    return _linear_ticks(low, high, most, whole and kind != "log")
 
 
 def _powers(low: float, high: float, most: float) -> range:
-    """Exponents of ticks, as many as there is room for."""
+    """Return the whole exponents between ``low`` and ``high``, which are exponents too, thinned to
+    at most ``most``."""
     powers = range(math.ceil(low - 1e-9), math.floor(high + 1e-9) + 1)
     return powers[:: max(1, math.ceil(len(powers) / most))]
 
 
-def _even(low: float, high: float, most: float, whole: bool) -> list[tuple[float, str]]:
+def _linear_ticks(low: float, high: float, most: float, whole: bool) -> list[tuple[float, str]]:
+    """Return evenly spaced round positions with their labels."""
     if high <= low:
-        return [(low, plain(low))]
+        return [(low, format_plain(low))]
     rough = (high - low) / most
     unit = 10.0 ** math.floor(math.log10(rough))
     step = next(m * unit for m in (1, 2, 2.5, 5, 10) if m * unit >= rough * (1 - 1e-9))
@@ -145,22 +163,26 @@ def _even(low: float, high: float, most: float, whole: bool) -> list[tuple[float
     scaled = [step * 10**d for d in range(9)]
     digits = next((d for d, v in enumerate(scaled) if math.isclose(v, round(v), rel_tol=1e-9)), 9)
     if digits > 6 or max(abs(low), abs(high)) >= 1e7:
-        return [(k * step, power(k * step) if k else "0") for k in places]
+        return [(k * step, format_power(k * step) if k else "0") for k in places]
     return [(k * step, _minus(f"{k * step:,.{digits}f}")) for k in places]
 
 
 def _minus(text: str) -> str:
+    """Replace hyphens in a formatted number by minus signs."""
     return text.replace("-", "−")
 
 
 def _scientific(value: float, digits: int) -> str:
+    """Format a number as ``2.5 · 10⁻³`` with at most ``digits`` decimals; a power of ten as
+    ``10⁻³`` alone."""
     mantissa, exponent = f"{value:.{digits}e}".split("e")
-    ten = f"10{raised(int(exponent))}"
+    ten = f"10{superscript(int(exponent))}"
     return ten if mantissa == "1.0" else _minus(f"{float(mantissa):g} · {ten}")
 
 
-def spoken(value: float) -> str:
-    """Four digits are what a reader can use."""
+def format_short(value: float) -> str:
+    """Format a value with four significant digits, very small and large ones with a power of ten;
+    NaN and infinity are a dash."""
     if not math.isfinite(value):
         return "–"
     if value and not 1e-3 <= abs(value) < 1e6:
@@ -168,15 +190,15 @@ def spoken(value: float) -> str:
     return _minus(f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}")
 
 
-def plain(value: float) -> str:
-    """``0.05``, ``1,000``; with a power where that is too long."""
+def format_plain(value: float) -> str:
+    """Format a value like ``0.05`` or ``1,000``; very small and large ones with a power of ten."""
     if value and not 1e-4 <= abs(value) < 1e6:
-        return power(value)
+        return format_power(value)
     return _minus(f"{value:,.0f}" if float(value).is_integer() else f"{value:.4g}")
 
 
-def power(value: float) -> str:
-    """``10⁻⁷``, and plain numbers where they are short."""
+def format_power(value: float) -> str:
+    """Format a value like ``10⁻⁷``, or as a plain number if that is short."""
     if value == 0 or 1e-3 <= abs(value) <= 1e5:
         return _minus(f"{value:,.3f}".rstrip("0").rstrip("."))
     return _scientific(value, 1)

@@ -1,5 +1,4 @@
-"""Elements of SVG: text, escaped and as wide as it will be at most in the fonts that readers have,
-and markers as paths about a point."""
+"""SVG elements: escaped text with an upper estimate of its width, and markers as paths."""
 
 from __future__ import annotations
 
@@ -17,11 +16,13 @@ _ANCHORS = {"left": "", "center": "middle", "right": "end"}
 
 
 def width(text: str, size: float = LETTER) -> float:
-    """Pixels, an upper estimate: Chinese letters are squares."""
+    """Return an upper estimate of the width of a text in pixels, of several lines the widest;
+    Chinese characters are squares."""
     return size * max((sum(map(_em, line)) for line in text.split("\n")), default=0.0)
 
 
 def _em(letter: str) -> float:
+    """Return the estimated width of a letter relative to the font size."""
     if letter in _NARROW:
         return 0.36
     if letter in _WIDE:
@@ -31,8 +32,8 @@ def _em(letter: str) -> float:
     return 0.68 if letter.isupper() else 0.585
 
 
-def cut(text: str, room: float, size: float = LETTER) -> str:
-    """As much of a name as there is room for."""
+def truncate(text: str, room: float, size: float = LETTER) -> str:
+    """Return a text truncated with an ellipsis to at most ``room`` pixels; unchanged if it fits."""
     if width(text, size) <= room:
         return text
     kept = next((k for k in range(len(text), 0, -1) if width(text[:k], size) + size <= room), 1)
@@ -40,14 +41,15 @@ def cut(text: str, room: float, size: float = LETTER) -> str:
 
 
 def number(value: float) -> str:
-    """A coordinate: hundredths of a pixel are finer than any screen."""
+    """Format a coordinate with at most two decimals, finer than any screen."""
     text = f"{value:.2f}".rstrip("0").rstrip(".")
     return "0" if text == "-0" else text
 
 
 def element(tag: str, *inside: str, **attributes: str | float | None) -> str:
-    """Attributes are quoted, on one line, numbers as coordinates; those that are None or empty are
-    left out. ``class_`` is ``class``, ``data_of`` is ``data-of``."""
+    """Return an SVG element on one line. Attributes are quoted and numbers formatted as
+    coordinates; None and empty ones are left out. ``class_`` becomes ``class``, ``data_of`` becomes
+    ``data-of``."""
     shown = "".join(
         f" {name.rstrip('_').replace('_', '-')}={_quoted(value)}"
         for name, value in attributes.items()
@@ -57,20 +59,23 @@ def element(tag: str, *inside: str, **attributes: str | float | None) -> str:
 
 
 def _quoted(value: str | float) -> str:
+    """Return the quoted value of an attribute: numbers as coordinates, texts escaped and on one
+    line."""
     return quoteattr(value.replace("\n", " ") if isinstance(value, str) else number(value))
 
 
-def at(x: float, y: float) -> str:
-    """A point of a path."""
+def coordinates(x: float, y: float) -> str:
+    """Return a point of a path, ``x,y``."""
     return f"{number(x)},{number(y)}"
 
 
-def move(x: float, y: float) -> str:
+def translate(x: float, y: float) -> str:
+    """Return the value of a ``transform`` attribute that moves an element by (x, y) pixels."""
     return f"translate({number(x)} {number(y)})"
 
 
 def path(d: str, classes: str = "") -> str:
-    """Nothing where there is nothing to draw."""
+    """Return a path element, empty for empty path data."""
     return element("path", class_=classes, d=d) if d else ""
 
 
@@ -84,17 +89,31 @@ def label(
     size: float = 0.0,
     turned: bool = False,
 ) -> str:
-    """Lines of text whose middle is at height ``y``; ``size`` where the classes do not say it."""
+    """Return a text element for lines that begin, are centred or end at ``x`` (``align``) and are
+    vertically centred at ``y``; ``size`` in pixels overrides the size of the classes, ``turned``
+    makes it read upwards."""
     turn = f"rotate(-90 {number(x)} {number(y)})" if turned else ""
     letter = size or (SMALL if "small" in classes else LETTER)
     lines = text.split("\n")
     first = y + 0.35 * letter - 0.6 * letter * (len(lines) - 1)
-    rows = [escape(text)] if len(lines) == 1 else [
-        element("tspan", escape(line), x=x, dy=1.2 * letter if k else 0)
-        for k, line in enumerate(lines)
-    ]  # fmt: skip
-    return element("text", *rows, x=x, y=first, text_anchor=_ANCHORS[align], transform=turn,
-                   font_size=size or None, class_=classes)  # fmt: skip
+    rows = (
+        [escape(text)]
+        if len(lines) == 1
+        else [
+            element("tspan", escape(line), x=x, dy=1.2 * letter if k else 0)
+            for k, line in enumerate(lines)
+        ]
+    )
+    return element(
+        "text",
+        *rows,
+        x=x,
+        y=first,
+        text_anchor=_ANCHORS[align],
+        transform=turn,
+        font_size=size or None,
+        class_=classes,
+    )
 
 
 # --- markers --------------------------------------------------------------------------------------
@@ -102,29 +121,36 @@ def label(
 RADIUS = 3.4
 
 
-def _closed(corners: Sequence[complex]) -> str:
+def _closed_path(corners: Sequence[complex]) -> str:
+    """Return closed path data through the corners, which are complex numbers x + iy in pixels."""
     steps = (f"l{_point(b - a)}" for a, b in itertools.pairwise(corners))
     return f"m{_point(corners[0])}{''.join(steps)}z"
 
 
 def _point(z: complex) -> str:
-    return at(z.real, z.imag)
+    """Return a complex number x + iy as a point of a path, ``x,y``."""
+    return coordinates(z.real, z.imag)
 
 
 def _polygon(n: int, turn: float, *sizes: float) -> str:
-    """A regular polygon, from its first corner; with two sizes in turn a star."""
+    """Return path data of a regular polygon with ``n`` corners, beginning at its first corner in
+    direction ``turn`` (degrees); sizes are relative to `RADIUS`, two alternating ones make a
+    star."""
     radii = itertools.cycle(RADIUS * size for size in sizes)
-    return _closed([rect(next(radii), math.radians(turn + 360 * k / n)) for k in range(n)])
+    return _closed_path([rect(next(radii), math.radians(turn + 360 * k / n)) for k in range(n)])
 
 
 def _plus(turn: float) -> str:
+    """Return the path data of a plus sign turned by ``turn`` degrees."""
     a, b = RADIUS * 0.38, RADIUS * 1.2
     quarter = (complex(-a, -b), complex(a, -b), complex(a, -a))
-    return _closed([z * 1j**k * rect(1, math.radians(turn)) for k in range(4) for z in quarter])
+    return _closed_path(
+        [z * 1j**k * rect(1, math.radians(turn)) for k in range(4) for z in quarter]
+    )
 
 
 _R, _D = number(RADIUS), number(2 * RADIUS)
-#: Name → path of a filled shape, from its middle. ``cross`` is two strokes: what broke off.
+#: Name → path of a filled shape around its centre. ``cross`` is two strokes: an aborted trial.
 SHAPES = {
     "circle": f"m-{_R},0a{_R},{_R} 0 1,0 {_D},0a{_R},{_R} 0 1,0 -{_D},0z",
     "square": _polygon(4, 45, 1.25),
@@ -142,7 +168,7 @@ MARKERS = tuple(SHAPES)[:-1]
 
 
 def markers(shape: str, places: Iterable[tuple[float, float]], *, hollow: bool = False) -> str:
-    """One element for all places; an unknown shape is a circle."""
+    """Return one path with a marker at each place; an unknown shape is drawn as a circle."""
     form = SHAPES.get(shape, SHAPES["circle"])
     classes = "k-solid" if shape == "cross" else "paper k-line" if hollow else "fill"
-    return path("".join(f"M{at(x, y)}{form}" for x, y in places), classes)
+    return path("".join(f"M{coordinates(x, y)}{form}" for x, y in places), classes)

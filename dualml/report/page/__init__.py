@@ -1,1 +1,1 @@
-"""A tree of blocks as HTML and Markdown, its tables for the terminal: one file each."""
+"""Renderers: a tree of blocks as HTML and as Markdown, and tables for the terminal."""

@@ -1,6 +1,6 @@
-"""A tree of blocks as one HTML file that loads nothing.
+"""Render a tree of blocks as one self-contained HTML file that loads nothing.
 
-Every text is escaped where it enters the page; what is marked as safe here is made by this package.
+Every text is escaped when it enters the page; only markup made by this package is marked as safe.
 """
 
 from __future__ import annotations
@@ -12,74 +12,80 @@ from itertools import count, groupby
 
 from markupsafe import Markup, escape
 
+from dualml.common.words import Messages
 from dualml.report import blocks
 from dualml.report.blocks import Block, Column, Page, Table
 from dualml.report.code import highlight
 from dualml.report.draw import css, draw, script
 from dualml.report.figure import Figure
 from dualml.report.mathml import mathml
-from dualml.words import Words
 
 CODE = re.compile(r"`([^`]+)`")
-#: Characters from which on a column of text needs room, and one of code may be broken.
-LONG = 44
+#: Columns with texts of more characters get a minimum width; long code may be broken.
+LONG_TEXT_CHARS = 44
 LINES = Markup("\n")
-#: Columns of a table that has a place beside nothing else.
+#: Tables with more columns take the full width of the page.
 WIDE = 6
 
 
-def html(page: Page) -> str:
-    """The page with its style and its figures."""
-    words = Words(page.lang)
-    sections = [block for block in page.blocks if isinstance(block, blocks.Section) and block.title]
+def render_html(page: Page) -> str:
+    """Return the page as HTML with its style, figures and scripts."""
+    words = Messages(page.lang)
+    sections = [
+        block for block in page.blocks if isinstance(block, blocks.SectionBlock) and block.title
+    ]
     links = [tag("li", tag("a", s.title, href=f"#{s.name}")) for s in sections]
     drawn = any(isinstance(block, Figure) for block in blocks.walk(page.blocks))
     question = tag("p", page.question, class_="question") if page.question else ""
     return Markup(_read("page.html")).format(
         lang=words("lang"),
         title=page.title,
-        css=Markup(style()),
+        css=Markup(page_css()),
         contents=words("page.contents"),
         links=LINES.join(links),
         head=tag("h1", page.title) + question,
-        body=rendered(page.blocks, 2),
+        body=render_blocks(page.blocks, 2),
         footer=page.footer,
         script=Markup("<script>\n{}</script>\n").format(Markup(script())) if drawn else "",
     )
 
 
-def style() -> str:
-    """The look of a page and of its figures."""
+def page_css() -> str:
+    """Return the CSS of pages and figures."""
     return _read("style.css") + css()
 
 
 def _read(name: str) -> str:
+    """Return the text of a file of this package."""
     return (files("dualml.report.page") / name).read_text(encoding="utf-8")
 
 
 def tag(name: str, /, *inside: str, **attributes: str) -> Markup:
-    """An element; what is no markup yet is escaped, and empty attributes are left out."""
+    """Return an element; content that is not markup yet is escaped, and empty attributes are left
+    out."""
     shown = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(v)}"' for key, v in attributes.items() if v
     )
     return Markup(f"<{name}{shown}>{''.join(map(escape, inside))}</{name}>")
 
 
-def quoted(text: str) -> Markup:
-    """Escaped, with what stands in backquotes as code."""
+def render_inline(text: str) -> Markup:
+    """Return text as escaped HTML; text in backquotes becomes code."""
     return Markup(CODE.sub(r"<code>\1</code>", str(escape(text))))
 
 
 def _lines(name: str, *inside: str, **attributes: str) -> Markup:
-    """An element with each part of its content in a line of its own."""
+    """Return an element with each part of its content on its own line."""
     return tag(name, "\n", LINES.join(inside), "\n", **attributes)
 
 
-def rendered(many: Iterable[Block], level: int) -> Markup:
-    """One after the other, for a page with `style`; cards that follow one another share a grid.
+def render_blocks(many: Iterable[Block], level: int) -> Markup:
+    """Return blocks as HTML, one after the other, for a page with `page_css`; consecutive cards
+    share a grid.
 
     Args:
-        level: of the next heading.
+        many: the blocks.
+        level: level of the next heading.
     """
     parts: list[Markup] = []
     for cards, group in groupby(many, key=lambda block: isinstance(block, blocks.Card)):
@@ -89,11 +95,11 @@ def rendered(many: Iterable[Block], level: int) -> Markup:
 
 
 def _block(block: Block, level: int) -> Markup:
-    """``level`` is that of the next heading."""
+    """Return one block as HTML; ``level`` is the level of the next heading."""
     match block:
         case blocks.Prose(text, small):
-            return tag("p", quoted(text), class_="small" if small else "")
-        case blocks.Text(text):
+            return tag("p", render_inline(text), class_="small" if small else "")
+        case blocks.MarkdownBlock(text):
             from markdown_it import MarkdownIt
 
             rules = MarkdownIt("commonmark", {"html": False}).enable("table")
@@ -104,7 +110,7 @@ def _block(block: Block, level: int) -> Markup:
             return _table(block)
         case Figure(name, caption):
             drawn = tag("div", Markup(draw(block)), class_="scroll")
-            legend = tag("figcaption", quoted(caption))
+            legend = tag("figcaption", render_inline(caption))
             width = f"max-width: {block.width}px"
             return _lines("figure", drawn, legend, id=f"figure-{name}", style=width)
         case blocks.Code(text, caption, who):
@@ -114,31 +120,38 @@ def _block(block: Block, level: int) -> Markup:
             return tag("div", head, "\n", code, class_="listing")
         case blocks.Formula(latex):
             return tag("div", _formula(latex), class_="formula")
-        case blocks.Verdict(text, tone):
-            return tag("p", quoted(text), class_=f"verdict {tone}")
+        case blocks.VerdictBlock(text, tone):
+            return tag("p", render_inline(text), class_=f"verdict {tone}")
         case blocks.Notice(text):
-            return tag("p", quoted(text), class_="notice")
+            return tag("p", render_inline(text), class_="notice")
         case blocks.Card(title, inside, code):
             heading = tag("h4", tag("code", title) if code else title)
-            return _lines("article", heading, rendered(inside, level), class_="card")
-        case blocks.Row(inside):
+            return _lines("article", heading, render_blocks(inside, level), class_="card")
+        case blocks.RowBlock(inside):
             return _lines("div", *(_block(b, level) for b in inside), class_="row")
         case blocks.Fold(summary, inside, name):
-            return _lines("details", tag("summary", quoted(summary)), rendered(inside, 3), id=name)
-        case blocks.Section(name, title, inside):
+            return _lines(
+                "details", tag("summary", render_inline(summary)), render_blocks(inside, 3), id=name
+            )
+        case blocks.SectionBlock(name, title, inside):
             headings = [tag(f"h{level}", title)] if title else []
-            return _lines("section", *headings, rendered(inside, level + 1), id=name)
+            return _lines("section", *headings, render_blocks(inside, level + 1), id=name)
     raise TypeError(f"no HTML for {type(block).__name__}")
 
 
 def _item(item: blocks.Item) -> Markup:
+    """Return a list item with a link to its evidence; a warning is marked with ⚠."""
     link = tag("a", item.link or "↗", class_="see", href=f"#{item.target}")
-    parts = ("⚠ " if item.warning else "", quoted(item.text), " " + link if item.target else "")
+    parts = (
+        "⚠ " if item.warning else "",
+        render_inline(item.text),
+        " " + link if item.target else "",
+    )
     return tag("li", *parts, class_="warning" if item.warning else "")
 
 
 def _formula(latex: str) -> Markup:
-    """As LaTeX, where a command in it is none of those we know."""
+    """Return a formula as MathML, or as LaTeX source if `mathml` refuses it."""
     try:
         return Markup(mathml(latex))
     except ValueError:
@@ -146,30 +159,38 @@ def _formula(latex: str) -> Markup:
 
 
 def _table(table: Table) -> Markup:
+    """Return a table as HTML in a box that scrolls horizontally."""
     rows = list(table.cells)
     styles = [_style(c, [row[k].text for row in rows]) for k, c in enumerate(table.columns)]
     head = [
-        tag("th", c.label, " " + tag("span", c.unit, class_="unit") if c.unit else "",
-            scope="col", class_=style)
+        tag(
+            "th",
+            c.label,
+            " " + tag("span", c.unit, class_="unit") if c.unit else "",
+            scope="col",
+            class_=style,
+        )
         for c, style in zip(table.columns, styles, strict=True)
-    ]  # fmt: skip
+    ]
     body = [tag("tr", *map(_cell, row, styles, count())) for row in rows]
     caption = tag("caption", tag("span", table.caption))
     parts = caption, tag("thead", tag("tr", *head)), _lines("tbody", *body)
     across = len(table.columns)
     grid = _lines("table", *parts, id=f"table-{table.name}", style=f"--columns: {across}")
     place = "scroll wide" if across > WIDE else "scroll"
-    return _lines("div", grid, class_=place, tabindex="0", role="region",
-                  aria_label=table.caption)  # fmt: skip
+    return _lines("div", grid, class_=place, tabindex="0", role="region", aria_label=table.caption)
 
 
 def _style(column: Column, texts: Sequence[str]) -> str:
-    """The classes of a column: how it is set, and whether it needs room."""
+    """Return the CSS classes of a column: alignment, and ``long`` if it needs space."""
     longest = max(map(len, texts), default=0)
-    return f"{column.show} {'long' if longest > LONG else ''}".replace("text", "").strip()
+    return f"{column.show} {'long' if longest > LONG_TEXT_CHARS else ''}".replace(
+        "text", ""
+    ).strip()
 
 
 def _cell(cell: blocks.Cell, style: str, k: int) -> Markup:
+    """Return column ``k`` of a table row as HTML; the first column is the row's heading."""
     text = tag("span", cell.text, class_=f"tone {cell.tone}") if cell.tone else cell.text
     text = tag("a", text, href=cell.href) if cell.href else text
     note = tag("small", cell.note) if cell.note else ""

@@ -1,1 +1,1 @@
-"""One model on several ranks: its plans, its results in chapters, and when it pays."""
+"""Split models: one model on several ranks, with plans, timelines, results and cost thresholds."""

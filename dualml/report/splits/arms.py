@@ -1,4 +1,4 @@
-"""Split arms: how each is split, which whole model it is compared with, which belong together."""
+"""Split arms: how each is split, which whole-model arm it is compared with, and groups of them."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
-from dualml.errors import UserError
+from dualml.common.errors import UserError
+from dualml.common.words import Messages, numbers
 from dualml.experiment.split import Split
+from dualml.experiment.store.run import RunData
+from dualml.parallel.split.mesh import Mesh
+from dualml.parallel.split.schedule import Grid
 from dualml.report import ranks
-from dualml.split.mesh import Mesh
-from dualml.split.schedule import Grid
-from dualml.store.run import Run
-from dualml.words import Words, numbers
 
 
 class SplitArm:
     """An arm whose ranks share one model.
 
     Attributes:
-        split: its settings; ``plan``: what the plan says of it, empty where there is none.
+        split: its settings; ``plan``: its entry in the plan, empty without one.
         slow: whether one of its ranks has a handicap.
-        mesh: replicas, ranks of the pipeline, ranks that share every split layer.
-        depth: the number of stages; without a plan one for each rank of the pipeline.
+        mesh: replicas (data), pipeline ranks, ranks that share every split layer (tensor).
+        depth: number of stages; without a plan one per pipeline rank.
         cut: layers at which stages 1, 2, … begin.
-        piped: whether its micro-batches go through one pipeline of several ranks.
-        by_layer, inside: whether it is a pipeline, or split inside its layers, and nothing else.
+        is_pipelined: whether its micro-batches pass through one pipeline of several ranks.
+        is_pure_pipeline, is_pure_tensor: whether it is only split by layer, or only inside layers.
     """
 
-    def __init__(self, run: Run, name: str) -> None:
+    def __init__(self, run: RunData, name: str) -> None:
         settings = run.settings[name]
         self.run, self.name, self.model = run, name, model_of(run, name)
         self.split = split = settings.split or Split()
         self.plan: Mapping[str, Any] = run.splits.get(name) or {}
-        self.size, self.slow = ranks.size(run, name), settings.slow is not None
+        self.size, self.slow = ranks.world_size(run, name), settings.slow is not None
         sharing = split.tensor * split.context
         rest = max(1, self.size // (split.data * sharing))
         self.mesh = mesh = Mesh(split.data, rest, sharing)
@@ -46,13 +46,14 @@ class SplitArm:
         self.rpc = split.engine == "rpc"
         self.devices: list[str] = list(self.plan.get("devices") or ())
         self.on_devices = split.engine == "devices"
-        self.piped = mesh.pipeline > 1 and split.trainers == 1 and not self.rpc
-        self.by_layer = self.piped and mesh.tensor == mesh.data == 1
-        self.inside = split.tensor > 1 and mesh.pipeline == mesh.data == 1
+        self.is_pipelined = mesh.pipeline > 1 and split.trainers == 1 and not self.rpc
+        self.is_pure_pipeline = self.is_pipelined and mesh.tensor == mesh.data == 1
+        self.is_pure_tensor = split.tensor > 1 and mesh.pipeline == mesh.data == 1
 
     @property
-    def ways(self) -> list[str]:
-        """All in which it is split, keys of `splitting.WAYS`, the one that says most last."""
+    def split_kinds(self) -> list[str]:
+        """All ways in which the model is split, keys of `splitting.SPLIT_FORMULAS`, the most
+        specific last."""
         there = {
             "by_layer": self.mesh.pipeline > 1,
             "inside": self.split.tensor > 1,
@@ -66,23 +67,24 @@ class SplitArm:
         return [way for way, holds in there.items() if holds]
 
     @property
-    def way(self) -> str:
-        """The one of them that says most."""
-        return next(reversed(self.ways), "by_layer")
+    def main_split_kind(self) -> str:
+        """The most specific way in which the model is split; ``by_layer`` if `split_kinds` is
+        empty."""
+        return next(reversed(self.split_kinds), "by_layer")
 
     @property
-    def layered(self) -> bool:
-        """Whether it has several stages: on ranks of a pipeline, or on devices of a process."""
+    def has_stages(self) -> bool:
+        """Whether the model has several stages, on pipeline ranks or on devices of one process."""
         return self.mesh.pipeline > 1 or self.on_devices
 
     @property
     def _axes(self) -> tuple[bool, ...]:
-        """Whether it is split in data, pipeline, tensor."""
+        """Whether the mesh has several entries along data, pipeline and tensor."""
         return tuple(n > 1 for n in (self.mesh.data, self.mesh.pipeline, self.mesh.tensor))
 
     @property
-    def look(self) -> tuple[Any, ...]:
-        """What makes its plan look different from others: in what it is split, and how often."""
+    def plan_signature(self) -> tuple[Any, ...]:
+        """A key that is equal for arms whose plans look alike when drawn."""
         shared = self.split.sequence, self.split.regather, self.split.context > 1
         return (
             *self._axes,
@@ -95,7 +97,8 @@ class SplitArm:
 
     @cached_property
     def grid(self) -> Grid | None:
-        """Its schedule; None where the plan has none that can be read."""
+        """The pipeline schedule; None if the plan has none, or none that can be parsed, and for
+        RPC."""
         plan = self.plan
         if not plan.get("grid") or self.rpc:
             return None
@@ -107,68 +110,73 @@ class SplitArm:
 
     @property
     def ideal_idle(self) -> float | None:
-        """Share of idle ticks, all passes being equally long; only of ranks with a row each."""
-        return self.grid.idle() if self.piped and self.grid else None
+        """Share of idle ticks in the schedule if all passes take equally long; None without a
+        schedule in which every pipeline rank has a row."""
+        return self.grid.idle() if self.is_pipelined and self.grid else None
 
     def planned(self, key: str, what: str = "nbytes") -> float:
-        """Sum over the plan's ``links``, ``transfers`` or ``meetings``; with a batch as large as
-        the plan's."""
+        """Return the sum of a quantity over the plan's ``links``, ``transfers`` or ``meetings``,
+        for a batch of the plan's size."""
         return float(sum(each[what] for each in self.plan.get(key) or ()))
 
     @property
     def crossing_bytes(self) -> float:
-        """Of an update over all links and in all collectives."""
+        """Planned bytes of an update over all links and in all collectives."""
         return sum(map(self.planned, ("links", "transfers", "meetings")))
 
     @property
     def crossing_calls(self) -> int:
+        """Planned number of messages and collective calls of an update."""
         sent = self.planned("links", "messages") + self.planned("transfers", "messages")
         return int(sent + self.planned("meetings", "calls"))
 
     def parameters(self) -> str:
-        """Bytes of each rank's."""
+        """Return the parameter bytes of each rank in float32 as text, e.g. ``1.2 MiB · 1 MiB``; a
+        dash without a plan."""
         sizes = [numbers.nbytes(4 * r["elements"]) for r in self.plan.get("ranks") or ()]
-        return " · ".join(sizes) or numbers.NONE
+        return " · ".join(sizes) or numbers.NO_VALUE
 
-    def cut_by(self, words: Words) -> str:
-        """Who chose the cut: the file, or what was to be even."""
+    def cut_origin(self, words: Messages) -> str:
+        """Return who chose the cut: the experiment file, or the quantity that was balanced."""
         return words(f"splits.cut_by.{'hand' if self.split.cut else self.split.balance}")
 
-    def how(self, words: Words) -> str:
-        """``by layer in 2 stages, 1F1B, m = 4``."""
+    def describe(self, words: Messages) -> str:
+        """Describe the split, e.g. ``by layer in 2 stages, 1F1B, m = 4``."""
         parts = {"inside": self.split.tensor, "context": self.split.context, "data": self.mesh.data}
         if self.trainers == 1:
-            parts = {"stages": self.depth if self.layered else 1, **parts}
+            parts = {"stages": self.depth if self.has_stages else 1, **parts}
         texts = [words(f"splits.how.{part}", n=n) for part, n in parts.items() if n > 1]
         if self.split.sequence:
             texts.append(words("splits.how.sequence"))
         if self.trainers > 1:
             served = words("splits.how.trainers", n=self.trainers)
             texts = [served, words(f"splits.how.{self.split.arrival}"), *texts]
-        if self.rpc or self.piped:
+        if self.rpc or self.is_pipelined:
             texts.append("RPC" if self.rpc else schedule_name(self.schedule, words))
         if self.on_devices:
             n = len(dict.fromkeys(self.split.devices))
             texts.append(words("splits.how.devices", n=n))
         if self.micro_batches > 1 and self.trainers == 1:
             texts.append(f"m = {self.micro_batches}")
-        return words("list.comma").join(texts) or numbers.NONE
+        return words("list.comma").join(texts) or numbers.NO_VALUE
 
 
-def model_of(run: Run, arm: str) -> str:
+def model_of(run: RunData, arm: str) -> str:
+    """Return the name of the arm's model, that of the experiment unless the arm has another one."""
     return run.settings[arm].variant or str(run.experiment.get("model") or "")
 
 
-def schedule_name(name: str, words: Words) -> str:
-    return words.either(f"splits.schedule.{name}", name)
+def schedule_name(name: str, words: Messages) -> str:
+    """Return the name of a pipeline schedule in the reader's language; an unknown one unchanged."""
+    return words.get(f"splits.schedule.{name}", name)
 
 
 class Splits:
     """The split arms of a run, in the experiment's order."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunData) -> None:
         self.run = run
-        names = [arm for arm in ranks.training(run) if ranks.split(run, arm)]
+        names = [arm for arm in ranks.training_arms(run) if ranks.is_split(run, arm)]
         self.by_name = {name: SplitArm(run, name) for name in names}
 
     def __iter__(self) -> Iterator[SplitArm]:
@@ -179,11 +187,11 @@ class Splits:
 
     @property
     def pipelines(self) -> list[SplitArm]:
-        """Those whose stages follow a schedule."""
-        return [arm for arm in self if arm.piped]
+        """The arms whose stages follow a pipeline schedule."""
+        return [arm for arm in self if arm.is_pipelined]
 
-    def whole(self, arm: SplitArm) -> str | None:
-        """The arm that trains the same with the whole model on one rank."""
+    def whole_model_arm(self, arm: SplitArm) -> str | None:
+        """Return the single-rank arm that trains the same whole model, None without one."""
         judged = (s.against for s in self.run.serial if s.arm == arm.name)
         vary = ("split", "world_size", "slow")
         return next((name for name in judged if name in self.run.arms), None) or (
@@ -191,32 +199,35 @@ class Splits:
                 arm.name,
                 vary=vary,
                 where=lambda name: (
-                    ranks.size(self.run, name) == 1 and not ranks.split(self.run, name)
+                    ranks.world_size(self.run, name) == 1 and not ranks.is_split(self.run, name)
                 ),
             )
         )
 
     @cached_property
     def families(self) -> dict[str | None, list[SplitArm]]:
-        """Whole arm → the arms that split it; None for those without one."""
+        """Whole-model arm → the arms that split its model; None for arms without one."""
         families: dict[str | None, list[SplitArm]] = {}
         for arm in self:
-            families.setdefault(self.whole(arm), []).append(arm)
+            families.setdefault(self.whole_model_arm(arm), []).append(arm)
         return families
 
     def groups(self, among: Sequence[SplitArm], *vary: str) -> list[list[SplitArm]]:
-        """Those that ran and differ in nothing else; of two and more."""
+        """Return groups of two or more of these arms that have a successful trial and differ in
+        nothing but the settings ``vary``."""
         names = [arm.name for arm in among if self.run.select(arm.name)]
         groups = self.run.contrast.groups(names, vary=vary)
         return [[self.by_name[name] for name in group] for group in groups if len(group) > 1]
 
     def partners(self, arm: SplitArm, *vary: str) -> list[SplitArm]:
-        """The other split arms that differ from one in nothing else."""
+        """Return the other split arms that differ from ``arm`` in nothing but ``vary``, whether or
+        not they ran."""
         names = self.run.contrast.partners(arm.name, vary=vary)
         return [self.by_name[name] for name in names if name in self.by_name]
 
-    def slowed(self) -> list[tuple[SplitArm, SplitArm]]:
-        """Arms with a slow rank, each with the arm that does the same without."""
+    def straggler_pairs(self) -> list[tuple[SplitArm, SplitArm]]:
+        """Return the arms with a slow rank, each with the same arm without it; only pairs of split
+        arms in which both have a successful trial."""
         pairs = {
             arm: self.run.contrast.without_slow_node(arm.name, where=self.run.select)
             for arm in self
@@ -225,6 +236,6 @@ class Splits:
         return [(arm, self.by_name[b]) for arm, b in pairs.items() if b in self.by_name]
 
 
-def healthy(arms: Iterable[SplitArm]) -> list[SplitArm]:
-    """Those without a slow rank."""
+def without_straggler(arms: Iterable[SplitArm]) -> list[SplitArm]:
+    """Return the arms without a slow rank."""
     return [arm for arm in arms if not arm.slow]

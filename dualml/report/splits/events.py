@@ -1,5 +1,4 @@
-"""What the timelines of a trial say beyond its means: one update, bytes of collectives, times of
-single messages."""
+"""Events of a trial's timelines: one median update, collective bytes, times of single messages."""
 
 from __future__ import annotations
 
@@ -9,26 +8,27 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.experiment.store.run import Array, Trial
+from dualml.parallel.split.timeline import KINDS
+from dualml.parallel.split.timeline_stats import COLLECTIVE, RECEIVE, REDUCE, SEND
 from dualml.report.splits.arms import SplitArm
 from dualml.report.splits.gantt import Row
-from dualml.split.measured import COLLECTIVE, RECEIVE, REDUCE, SEND
-from dualml.split.timeline import KINDS
-from dualml.store.run import Array, Trial
 
 Events = Mapping[str, Array]
-Key = tuple[float, ...]  # replica and slice, update, stage, micro-batch, way
+Key = tuple[float, ...]  # replica and slice, update, stage, micro-batch, direction
 
 
-def steps(trial: Trial) -> NDArray[np.float64]:
-    """Updates that every rank with events recorded."""
+def common_steps(trial: Trial) -> NDArray[np.float64]:
+    """Return the numbers of the updates that every rank with any events recorded, ascending."""
     sets = [set(t["step"].tolist()) for t in trial.timelines if len(t["step"])]
     return np.array(sorted(set.intersection(*sets))) if sets else np.zeros(0)
 
 
 def median_update(trial: Trial) -> float | None:
-    """The update whose duration, from the first event of any rank to the last, is the median."""
+    """Return the number of the update with the median duration, from the first event of any rank to
+    the last; None without events."""
     lengths = {}
-    for step in steps(trial).tolist():
+    for step in common_steps(trial).tolist():
         chosen = [(t, t["step"] == step) for t in trial.timelines if len(t["step"])]
         first = min(float(t["begin"][at].min()) for t, at in chosen)
         lengths[step] = max(float(t["end"][at].max()) for t, at in chosen) - first
@@ -36,9 +36,10 @@ def median_update(trial: Trial) -> float | None:
     return ordered[(len(ordered) - 1) // 2] if ordered else None
 
 
-def rows(arm: SplitArm, trial: Trial) -> list[Row]:
-    """The median update for a `gantt.timeline`; a message is on its way from its sending until the
-    receiver, where it was waiting, has it."""
+def timeline_rows(arm: SplitArm, trial: Trial) -> list[Row]:
+    """Return the median update as rows of a timeline figure: rank, label, kind, begin and end in
+    seconds; empty without events. A message lasts from its send until a waiting receiver has it;
+    sends without bytes or without a stage are left out."""
     step = median_update(trial)
     if step is None:
         return []
@@ -61,12 +62,15 @@ def rows(arm: SplitArm, trial: Trial) -> list[Row]:
 
 
 def _places(arm: SplitArm) -> list[float]:
-    """Rank → a number for its replica and slice: messages stay inside."""
+    """Return rank → a number for its replica and slice, within which its messages stay; 0 for every
+    rank without a plan."""
     places = [1000.0 * r["data"] + r["tensor"] for r in arm.plan.get("ranks") or ()]
     return places or [0.0] * 1000
 
 
 def _key(events: Events, i: int, place: float) -> Key:
+    """Return the key that identifies a message: replica and slice, update, stage, micro-batch,
+    direction."""
     names = ("step", "stage", "micro", "backward")
     return (place, *(float(events[name][i]) for name in names))
 
@@ -74,7 +78,8 @@ def _key(events: Events, i: int, place: float) -> Key:
 def _messages(
     trial: Trial, kind: int, step: float | None, places: list[float]
 ) -> Iterator[tuple[Key, tuple[float, ...]]]:
-    """Key → begin, end, bytes of the events of a kind."""
+    """Yield message key → begin, end and bytes for all events of a kind, of one update or (``step``
+    None) of all."""
     for rank, events in enumerate(trial.timelines):
         chosen = (events["kind"] == kind) & (events["stage"] >= 0)
         if step is not None:
@@ -87,16 +92,17 @@ def _messages(
 # --- bytes and seconds ----------------------------------------------------------------------------
 
 
-class Calls(NamedTuple):
-    """Mean number and bytes of a kind of collective in an update, on one rank."""
+class CollectiveCalls(NamedTuple):
+    """Mean number and bytes of a kind of collective in an update on one rank."""
 
     calls: float
     nbytes: float
 
 
-def collectives(trial: Trial, rank: int) -> dict[str, Calls]:
-    """``forward`` and ``backward`` inside layers, ``gradients``: as the rank recorded them."""
-    updates = steps(trial)
+def collectives(trial: Trial, rank: int) -> dict[str, CollectiveCalls]:
+    """Return the recorded collectives of a rank that occurred, as means over the updates:
+    ``forward`` and ``backward`` inside layers, and ``gradients``; empty if nothing was recorded."""
+    updates = common_steps(trial)
     if rank >= len(trial.timelines) or not len(updates):
         return {}
     events = trial.timelines[rank]
@@ -105,15 +111,15 @@ def collectives(trial: Trial, rank: int) -> dict[str, Calls]:
     ways["gradients"] = events["kind"] == REDUCE
     recorded, n = np.isin(events["step"], updates), len(updates)
     return {
-        way: Calls(float(chosen.sum()) / n, float(events["bytes"][chosen].sum()) / n)
+        way: CollectiveCalls(float(chosen.sum()) / n, float(events["bytes"][chosen].sum()) / n)
         for way, of_way in ways.items()
         if (chosen := recorded & of_way).any()
     }
 
 
 def message_times(arm: SplitArm, trial: Trial) -> Iterator[tuple[int, int, float]]:
-    """(2, bytes, seconds) of every message for which its receiver waited when it was sent: from
-    sending until it is there."""
+    """Yield (2, bytes, seconds) of every message whose receiver was already waiting when it was
+    sent."""
     places = _places(arm)
     sent = dict(_messages(trial, SEND, None, places))
     for key, (begin, end, _) in _messages(trial, RECEIVE, None, places):
@@ -123,21 +129,26 @@ def message_times(arm: SplitArm, trial: Trial) -> Iterator[tuple[int, int, float
 
 
 def collective_times(arm: SplitArm, trial: Trial) -> Iterator[tuple[int, int, float]]:
-    """(ranks, bytes, seconds) of every all-reduce, from when the last rank comes to when the last
-    one goes."""
+    """Yield (ranks, bytes, seconds) of every all-reduce, from the arrival of the last rank to the
+    end on the last rank. All-reduces that the events do not tell from other collectives are
+    skipped."""
     planned = arm.plan.get("meetings") or ()
     for kind, ways in ((COLLECTIVE, ("forward", "backward")), (REDUCE, ("gradients",))):
         chosen = [c for c in planned if c["kind"].split(" ")[-1] in ways]
         if any(not c["kind"].startswith("all_reduce") for c in chosen):
-            continue  # what was gathered cannot be told apart
+            continue  # gathered bytes cannot be separated
         for group in {tuple(c["ranks"]) for c in chosen}:
             if max(group) < len(trial.timelines):
-                yield from _together(trial, group, kind)
+                yield from _match_calls(trial, group, kind)
 
 
-def _together(trial: Trial, group: tuple[int, ...], kind: int) -> Iterator[tuple[int, int, float]]:
+def _match_calls(
+    trial: Trial, group: tuple[int, ...], kind: int
+) -> Iterator[tuple[int, int, float]]:
+    """Yield (ranks, bytes, seconds) of the calls of a group's collectives, matched across ranks
+    from the last call backwards; calls whose bytes differ are skipped."""
     chosen = [np.flatnonzero(trial.timelines[rank]["kind"] == kind) for rank in group]
-    for n in range(1, min(map(len, chosen)) + 1):  # from the end: old events may be forgotten
+    for n in range(1, min(map(len, chosen)) + 1):  # from the end: old events may have been dropped
         at = [(trial.timelines[rank], order[-n]) for rank, order in zip(group, chosen, strict=True)]
         nbytes = {int(events["bytes"][i]) for events, i in at}
         seconds = max(e["end"][i] for e, i in at) - max(e["begin"][i] for e, i in at)

@@ -1,4 +1,4 @@
-"""A plan in words: a rank's part of the model in lines, slices, collectives."""
+"""Split plans in words: a rank's layers, parameter slices, collectives."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dualml.words import Words
+from dualml.common.words import Messages
 
 
 @dataclass(frozen=True)
 class LayerLine:
-    """``right``: shape and slice of the largest parameter; ``split``: that is a slice."""
+    """One line of a rank's layers. ``right``: shape and slice of the largest parameter; ``split``:
+    whether the parameter is a slice."""
 
     text: str
     right: str = ""
     split: bool = False
 
 
-def lines(plan: Mapping[str, Any], rank: int, words: Words) -> list[LayerLine]:
-    """Of the rank's stages, each with a heading where the plan has several. Layers without
-    parameters stand beside the one before them."""
+def layer_lines(plan: Mapping[str, Any], rank: int, words: Messages) -> list[LayerLine]:
+    """Return the layers of a rank's stages, with a heading per stage if the plan has several.
+    Layers without parameters are appended to the line before them."""
     held, listed = plan["ranks"][rank], []
     parameters = held.get("parameters") or {}
     for stage in held.get("stages") or ():
@@ -39,17 +40,20 @@ def lines(plan: Mapping[str, Any], rank: int, words: Words) -> list[LayerLine]:
     return listed
 
 
-def _line(layer: str, parameters: Sequence[Mapping[str, Any]], words: Words) -> LayerLine:
+def _line(layer: str, parameters: Sequence[Mapping[str, Any]], words: Messages) -> LayerLine:
+    """Return the line of a layer with the shape of its largest parameter, and the slice of it that
+    the rank has if it is sharded."""
     if not parameters:
         return LayerLine(layer)
     largest = max(parameters, key=lambda p: math.prod(p["shape"]))
     shape, part = "×".join(map(str, largest["shape"])), str(largest["part"])
     split = part != "whole"
-    return LayerLine(layer, f"{shape}  {slice_of(part, words)}" if split else shape, split)
+    return LayerLine(layer, f"{shape}  {format_slice(part, words)}" if split else shape, split)
 
 
-def slice_of(part: str, words: Words, *, blocks: bool = False) -> str:
-    """``rows 1/2`` in the reader's language; with ``blocks`` also of how many blocks each."""
+def format_slice(part: str, words: Messages, *, blocks: bool = False) -> str:
+    """Return a slice, e.g. ``rows 1/2``, in the reader's language; with ``blocks`` also the number
+    of blocks that are sliced alike. A text of another form is returned unchanged."""
     one = r"(\d+/\d+)"
     match = re.fullmatch(rf"(rows|columns) {one}(?: and {one})?(?: of each of (\d+) blocks)?", part)
     if match is None:
@@ -59,11 +63,12 @@ def slice_of(part: str, words: Words, *, blocks: bool = False) -> str:
     return words("splits.slice.blocks", part=text, n=match[4]) if blocks and match[4] else text
 
 
-def span(names: Sequence[str]) -> str:
-    """``conv1 … pool2``."""
+def format_span(names: Sequence[str]) -> str:
+    """Return the first and the last name, e.g. ``conv1 … pool2``; a single name alone, empty
+    without names."""
     return " … ".join(dict.fromkeys([names[0], names[-1]])) if names else ""
 
 
-def collective_name(kind: str, words: Words) -> str:
-    """``all-reduce forward``."""
-    return words.either(f"splits.collective.{kind.replace(' ', '_')}", kind)
+def collective_name(kind: str, words: Messages) -> str:
+    """Return the name of a collective in the reader's language, e.g. ``all-reduce forward``."""
+    return words.get(f"splits.collective.{kind.replace(' ', '_')}", kind)

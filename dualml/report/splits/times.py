@@ -1,44 +1,46 @@
-"""Where the time of a split model's ranks goes, and how it is shown."""
+"""Times of a split model's ranks, and how they are displayed."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from dualml.report import families, keys, ranks, shown
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData, Trial
+from dualml.report import legend, presentation, ranks, scaling_families
 from dualml.report.blocks import Cell, Notice
 from dualml.report.columns import verdict as judged
-from dualml.report.figure import Key
-from dualml.report.results import Result
+from dualml.report.confidence import MeanInterval, paired_ratio
+from dualml.report.figure import LegendEntry
+from dualml.report.results import ArmResult
 from dualml.report.scaling import PARTS
 from dualml.report.splits.arms import SplitArm, Splits
-from dualml.report.spread import Spread, ratio
-from dualml.store.run import Run, Trial
-from dualml.words import Words, numbers
 
 KEYS = ("compute_s", "update_s", "wait_s", "transfer_s")
 
 
-def step(run: Run, arm: str, backend: str) -> Spread | None:
-    """Seconds of an update, with what happens between two updates."""
-    return Result(run, arm, backend).step
+def step_seconds(run: RunData, arm: str, backend: str) -> MeanInterval | None:
+    """Return the seconds of an update, including the time between two updates, mean over the seeds
+    with its interval; None if unknown."""
+    return ArmResult(run, arm, backend).step
 
 
-def against(run: Run, arm: str, backend: str, other: str | None) -> Spread | None:
-    """How many times as long as another arm's an update takes, seed by seed."""
+def step_ratio(run: RunData, arm: str, backend: str, other: str | None) -> MeanInterval | None:
+    """Return the seconds of an update relative to another arm's, paired by seed; None without
+    one."""
     if other is None:
         return None
-    return ratio(*(Result(run, name, backend).steps for name in (arm, other)))
+    return paired_ratio(*(ArmResult(run, name, backend).steps for name in (arm, other)))
 
 
-def by_rank(run: Run, arm: str, backend: str) -> list[dict[str, float]]:
-    """Rank → seconds of an update by `PARTS`, mean over the seeds; empty where unknown."""
+def by_rank(run: RunData, arm: str, backend: str) -> list[dict[str, float]]:
+    """Return rank → seconds of an update by `PARTS`, mean over the seeds; empty if unknown."""
     seeds = [rows for t in run.select(arm, backend) if (rows := _by_rank(t))]
     return [average(of_rank) for of_rank in zip(*seeds, strict=False)]
 
 
 def _by_rank(trial: Trial) -> list[dict[str, float]]:
-    """``rest`` is what remains of the mean update: between events, and between updates."""
+    """Return the parts of one trial by rank; ``rest`` is the remainder of the mean update."""
     seconds = ranks.step_seconds(trial)
     if seconds is None or any(row.get(k) is None for row in trial.ranks for k in KEYS):
         return []
@@ -52,100 +54,116 @@ def _by_rank(trial: Trial) -> list[dict[str, float]]:
 
 
 def average(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Mean over ranks, or over seeds."""
+    """Return the mean of each part over ranks, or over seeds; empty without rows."""
     return {k: sum(row[k] for row in rows) / len(rows) for k in PARTS} if rows else {}
 
 
-def parts(run: Run, arm: str, backend: str) -> dict[str, float]:
-    """Seconds of an update by `PARTS`, means over the ranks; ``whole`` alone where what they did is
-    not recorded."""
-    mean = step(run, arm, backend)
+def parts(run: RunData, arm: str, backend: str) -> dict[str, float]:
+    """Return the seconds of an update by `PARTS`, means over the ranks; only ``whole`` if the parts
+    were not recorded, empty if nothing was."""
+    mean = step_seconds(run, arm, backend)
     return average(by_rank(run, arm, backend)) or ({"whole": mean.mean} if mean else {})
 
 
-def waiting(run: Run, arm: str, backend: str) -> float | None:
-    """Seconds of waiting and transferring, mean over the ranks."""
+def waiting_seconds(run: RunData, arm: str, backend: str) -> float | None:
+    """Return the seconds of waiting and transferring in an update, mean over ranks and seeds; None
+    if unknown."""
     parts = average(by_rank(run, arm, backend))
     return parts["wait"] + parts["transfer"] if parts else None
 
 
-def take_turns(run: Run, arm: str, backend: str) -> bool:
-    """Whether its ranks took turns on cores."""
-    return families.room(run, arm, backend).enough is False
+def is_oversubscribed(run: RunData, arm: str, backend: str) -> bool:
+    """Return whether there were fewer CPU cores than the ranks need, so that they took turns; False
+    if unknown."""
+    return scaling_families.core_budget(run, arm, backend).has_enough_cores is False
 
 
-def took_turns(run: Run, arms: Iterable[SplitArm]) -> list[str]:
-    """Arms whose ranks did on some backend."""
+def oversubscribed_arms(run: RunData, arms: Iterable[SplitArm]) -> list[str]:
+    """Return the names of the arms whose ranks took turns on cores on any backend where they
+    succeeded."""
     return [
         name
         for name in dict.fromkeys(arm.name for arm in arms)
-        if any(take_turns(run, name, b) for _, b in ranks.ran(run, [name]))
+        if any(is_oversubscribed(run, name, b) for _, b in ranks.successful_places(run, [name]))
     ]
 
 
-def recorded(run: Run, arm: str, backend: str, key: str) -> float | None:
-    """A number of ``split`` in ``run.json``, mean over the seeds."""
+def mean_recorded(run: RunData, arm: str, backend: str, key: str) -> float | None:
+    """Return the number ``key`` of ``split`` in the trials' ``run.json``, mean over the seeds; None
+    if unknown."""
     return numbers.mean([t.split.get(key) for t in run.select(arm, backend)])
 
 
-def passes(run: Run, arm: str, backend: str) -> float | None:
-    """The bubble that passes as long as these would make, took messages no time."""
-    return recorded(run, arm, backend, "bubble_passes")
+def passes_bubble(run: RunData, arm: str, backend: str) -> float | None:
+    """Return the share of idle time (bubble) of a schedule whose passes take the measured times and
+    whose messages take none; None if unknown."""
+    return mean_recorded(run, arm, backend, "bubble_passes")
 
 
-def idle(run: Run, arm: str, backend: str) -> Spread | None:
-    """The measured bubble: median over the updates with its quartiles, means over the seeds."""
+def measured_bubble(run: RunData, arm: str, backend: str) -> MeanInterval | None:
+    """Return the measured share of idle time (bubble): median over the updates with its quartiles,
+    means over the seeds; None if unknown."""
     names = ("bubble_low", "bubble", "bubble_high")
-    low, middle, high = (recorded(run, arm, backend, name) for name in names)
-    return None if middle is None else Spread(middle, low, high, 1)
+    low, middle, high = (mean_recorded(run, arm, backend, name) for name in names)
+    return None if middle is None else MeanInterval(middle, low, high, 1)
 
 
-def compared(splits: Splits) -> list[str]:
-    """The backends whose times are drawn."""
+def timed_backends(splits: Splits) -> list[str]:
+    """Return the backends whose times are drawn: those whose speed matters (`ranks.timed_backends`)
+    and on which a split arm succeeded."""
     run = splits.run
-    return [b for b in ranks.frameworks(run) if any(run.select(arm.name, b) for arm in splits)]
+    return [b for b in ranks.timed_backends(run) if any(run.select(arm.name, b) for arm in splits)]
 
 
 # --- shown --------------------------------------------------------------------------------------
 
-#: Verdicts against the whole model, the worst last; any other is worse.
+#: Verdicts against the whole model, the worst last; verdicts not listed are worse.
 VERDICTS = ("", "equal", "statistically equal", "not comparable")
-stacked, listed = partial(shown.stacked, height=0.76), shown.listed
+#: Bars of the parts of an update, and texts of values per arm and backend.
+stacked_bars, format_values = (
+    partial(presentation.stacked_bars, height=0.76),
+    presentation.format_values,
+)
 
 
-def part_keys(words: Words) -> list[Key]:
-    """Parts of an update; one pale bar where what the ranks did is not recorded."""
-    whole = Key("series", "whole", words("splits.part.whole"), "pale")
-    return [whole, *(key for key in keys.fine_parts(words) if key.name != "whole")]
+def part_keys(words: Messages) -> list[LegendEntry]:
+    """Return the legend of the parts of an update, and of the pale bar drawn if they were not
+    recorded."""
+    whole = LegendEntry("series", "whole", words("splits.part.whole"), "pale")
+    return [whole, *(key for key in legend.fine_parts(words) if key.name != "whole")]
 
 
-def starred(text: str, run: Run, arm: str, backend: str) -> str:
-    """With a star where ranks took turns on cores."""
-    turns = text != numbers.NONE and take_turns(run, arm, backend)
+def mark_oversubscribed(text: str, run: RunData, arm: str, backend: str) -> str:
+    """Return the text with a star if ranks took turns on cores; a dash stays as it is."""
+    turns = text != numbers.NO_VALUE and is_oversubscribed(run, arm, backend)
     return f"{text} *" if turns else text
 
 
-def update_alt(run: Run, arms: Collection[str], backends: Sequence[str], words: Words) -> str:
-    """The times of updates that a figure shows."""
-    steps = {(a, b): s.mean for a in arms for b in backends if (s := step(run, a, b))}
-    values = listed(arms, backends, lambda *place: numbers.ms(steps.get(place)))
+def update_alt(
+    run: RunData, arms: Collection[str], backends: Sequence[str], words: Messages
+) -> str:
+    """Return the alternative text of a figure of update times."""
+    steps = {(a, b): s.mean for a in arms for b in backends if (s := step_seconds(run, a, b))}
+    values = format_values(arms, backends, lambda *place: numbers.ms(steps.get(place)))
     return words("alt.update-parts", values=values)
 
 
-def verdict(run: Run, arm: str, words: Words) -> Cell:
-    """Against the whole model: the worst over backends and seeds."""
+def worst_verdict_cell(run: RunData, arm: str, words: Messages) -> Cell:
+    """Return the cell of the worst verdict against the whole model, over backends and seeds; for
+    another update rule its name, a dash without a comparison."""
     every = {s.verdict: s for s in reversed(run.serial) if s.arm == arm}
     if not every:
-        return Cell(numbers.NONE)
+        return Cell(numbers.NO_VALUE)
     worst = every[max(every, key=lambda v: VERDICTS.index(v) if v in VERDICTS else len(VERDICTS))]
     if worst.verdict:
         return judged(worst, words, why=False)
-    reason = words.either(f"rule.{worst.reason}", worst.reason)
+    reason = words.get(f"rule.{worst.reason}", worst.reason)
     return Cell(words("value.another_rule"), note=reason)
 
 
-def crowded(run: Run, arms: Iterable[SplitArm], words: Words) -> Iterator[Notice]:
-    """Before every time: whose ranks had to share cores."""
-    names = took_turns(run, arms)
+def crowding_notices(run: RunData, arms: Iterable[SplitArm], words: Messages) -> Iterator[Notice]:
+    """Yield one notice with the arms whose ranks had to share cores, if there are any; it belongs
+    before all times."""
+    names = oversubscribed_arms(run, arms)
     if names:
         yield Notice(words("page.crowded_split", arms=words.join(names)))

@@ -1,49 +1,71 @@
-"""Whether ranks train one model: their weights after the first and the last update, and bytes."""
+"""Whether ranks train one model: compared weights after updates, and bytes of the combined
+gradients."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.agreement import AgreementRecord, is_divergence_reason
+from dualml.experiment.store.run import RunData, Trial
 from dualml.report import ranks
 from dualml.report.blocks import Block, Cell, Item
 from dualml.report.columns import SIGNS, table
 from dualml.report.notes import Notes
-from dualml.report.topics import Topic
-from dualml.store.agreement import Agreement, trained_apart
-from dualml.store.run import Run, Trial
-from dualml.words import Words, numbers
+from dualml.report.topics import ReportSection
 
 
-def _several(run: Run) -> list[Trial]:
-    """Trials with several ranks, those that trained apart among them."""
-    arms = [arm for arm in ranks.training(run) if ranks.size(run, arm) > 1]
+def _multi_rank_trials(run: RunData) -> list[Trial]:
+    """Return the trials of training arms with several ranks that recorded whether the ranks agree,
+    including those that failed because their ranks diverged."""
+    arms = [arm for arm in ranks.training_arms(run) if ranks.world_size(run, arm) > 1]
     every = (t for arm in arms for b in run.backends for t in run.select(arm, b, ok=False))
-    return [t for t in every if t.agreement is not None or trained_apart(t.reason)]
+    return [t for t in every if t.agreement is not None or is_divergence_reason(t.reason)]
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
-    head = ("`arm`", "backend", "seed:", "ranks:count", "`strategy`", "promise", "compared",
-            "sent_together:bytes_update", "closed_together:bytes_update")  # fmt: skip
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the table of multi-rank trials: what their strategy guarantees, which weights were
+    compared, and bytes sent."""
+    head = (
+        "`arm`",
+        "backend",
+        "seed:",
+        "ranks:count",
+        "`strategy`",
+        "promise",
+        "compared",
+        "sent_together:bytes_update",
+        "closed_together:bytes_update",
+    )
     rows = []
-    for t in _several(run):
-        first = [t.arm, t.backend, str(t.seed), ranks.size(run, t.arm), _combined(run, t.arm)]
+    for t in _multi_rank_trials(run):
+        first = [
+            t.arm,
+            t.backend,
+            str(t.seed),
+            ranks.world_size(run, t.arm),
+            _strategy_name(run, t.arm),
+        ]
         if t.agreement is None:
             rows.append([*first, None, Cell(f"{SIGNS['bad']} {t.reason}", "bad"), None, None])
             continue
         promise = words(f"promise.{t.agreement.promise}")
-        moved = (_sent(t.agreement, words), t.agreement.closed_bytes)
-        rows.append([*first, promise, _compared(t.agreement, words), *moved])
+        moved = (_sent_cell(t.agreement, words), t.agreement.closed_bytes)
+        rows.append([*first, promise, _compared_cell(t.agreement, words), *moved])
     yield from table(words, "agreement", head, rows)
 
 
-def _combined(run: Run, arm: str) -> str:
-    if ranks.split(run, arm):
+def _strategy_name(run: RunData, arm: str) -> str:
+    """Return the name of an arm's strategy, ``split`` for ranks that share one model."""
+    if ranks.is_split(run, arm):
         return "split"
     return ranks.strategy(run, arm)
 
 
-def _compared(agreement: Agreement, words: Words) -> Cell:
-    """After which updates weights were compared, and how far they were apart."""
+def _compared_cell(agreement: AgreementRecord, words: Messages) -> Cell:
+    """Return the cell with the updates after which weights were compared and the largest
+    difference; for averaging with neighbours the share of averagings that changed the weights,
+    muted if nothing was compared."""
     if agreement.averagings is not None:
         text = words("agreement.averagings", share=numbers.percent(agreement.averagings))
         return Cell(f"{SIGNS['good']} {text}", "good")
@@ -57,7 +79,9 @@ def _compared(agreement: Agreement, words: Words) -> Cell:
     return Cell(f"{SIGNS['good']} {updates}", "good", note)
 
 
-def _sent(agreement: Agreement, words: Words) -> Cell:
+def _sent_cell(agreement: AgreementRecord, words: Messages) -> Cell:
+    """Return the cell with the bytes that all ranks sent, muted if that was not measured; noted if
+    the engine sends each byte several times."""
     if agreement.sent_bytes is None:
         return Cell(words("agreement.not_seen"), "muted")
     times = agreement.times_sent or 1.0
@@ -65,18 +89,21 @@ def _sent(agreement: Agreement, words: Words) -> Cell:
     return Cell(numbers.nbytes(agreement.sent_bytes), note=twice)
 
 
-def findings(run: Run, words: Words) -> Sequence[Item]:
+def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return per backend which arms' ranks diverged, and how many arms trained one model."""
     notes = Notes(words, "agreement", "table-agreement")
-    trials = _several(run)
+    trials = _multi_rank_trials(run)
     for backend in run.backends:
         here = [t for t in trials if t.backend == backend]
-        apart = list(dict.fromkeys(t.arm for t in here if trained_apart(t.reason)))
+        apart = list(dict.fromkeys(t.arm for t in here if is_divergence_reason(t.reason)))
         if apart:
-            notes.say("apart", len(apart), backend=backend, arms=", ".join(apart), n=len(apart))
+            notes.add("apart", len(apart), backend=backend, arms=", ".join(apart), n=len(apart))
         seen = {t.arm for t in here} - {*apart}
         if seen:
-            notes.say("one_model", len(seen), backend=backend, n=len(seen))
+            notes.add("one_model", len(seen), backend=backend, n=len(seen))
     return notes
 
 
-TOPIC = Topic("agreement", 395, evidence, findings, when=lambda run: bool(_several(run)))
+TOPIC = ReportSection(
+    "agreement", 395, evidence, findings, when=lambda run: bool(_multi_rank_trials(run))
+)

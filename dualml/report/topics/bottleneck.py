@@ -1,45 +1,68 @@
-"""One slow node: who suffers, who waits, and whether it was foreseen."""
+"""One straggler: which ranks slow down, which wait, and whether it was predicted."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from dualml.report import keys, ranks
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData
+from dualml.report import legend, ranks
 from dualml.report.blocks import Block, Item, Table
 from dualml.report.columns import table
-from dualml.report.families import crowding
-from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel, Rule
-from dualml.report.measures import rising, slug
+from dualml.report.figure import (
+    Axis,
+    Figure,
+    LegendEntry,
+    LineMark,
+    Mark,
+    Panel,
+    ReferenceLine,
+    SeriesId,
+)
+from dualml.report.measures import slug, sort_by_value
 from dualml.report.notes import Notes
-from dualml.report.shown import extremes, figure, foreseen, listed, stacked
-from dualml.report.slowed import Slowdown, before_and_after, slow_arms, slowdowns
-from dualml.report.topics import Topic
-from dualml.store.run import Run
-from dualml.words import Words, numbers
+from dualml.report.presentation import (
+    build_figure,
+    format_extremes,
+    format_values,
+    stacked_bars,
+    summarize_predictions,
+)
+from dualml.report.scaling_families import crowding_notices
+from dualml.report.straggler import (
+    StragglerEffect,
+    seconds_before_and_after,
+    straggler_arms,
+    straggler_effects,
+)
+from dualml.report.topics import ReportSection
 
 COLUMNS = 3
 NAN = float("nan")
-WITHOUT = "-without"  # the parts of an update of the arm that has no slow node
+NO_STRAGGLER_SUFFIX = "-without"  # suffix of the parts of an update without the straggler
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
-    arms, every = slow_arms(run), slowdowns(run)
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the figure and the table of slowdowns, then per backend the times of all ranks beside
+    those without a straggler."""
+    arms, every = straggler_arms(run), straggler_effects(run)
     if not arms:
         return
-    yield from crowding(run, words)
+    yield from crowding_notices(run, words)
     yield _slowdowns(words, list(arms), every)
     yield from _table(run, words, every)
     for backend in run.backends:
-        shown = {a: base for a, base in arms.items() if ranks.parts(run, a, backend)}
+        shown = {a: base for a, base in arms.items() if ranks.rank_parts(run, a, backend)}
         if shown:
             yield _ranks(run, words, backend, shown, every)
 
 
-def _slowdowns(words: Words, arms: Sequence[str], every: Sequence[Slowdown]) -> Figure:
-    """Factor on the time of an update: measured by backend, predicted beside it."""
+def _slowdowns(words: Messages, arms: Sequence[str], every: Sequence[StragglerEffect]) -> Figure:
+    """Return a figure of the slowdown of an update: measured by backend, with the prediction beside
+    it."""
     backends = list(dict.fromkeys(s.backend for s in every))
-    marks: list[Mark] = [Rule(1, axis="x")]
+    marks: list[Mark] = [ReferenceLine(1, axis="x")]
     for k, backend in enumerate(backends):
         shift = 5.0 * (k - (len(backends) - 1) / 2)
         here = [s for s in every if s.backend == backend]
@@ -50,106 +73,153 @@ def _slowdowns(words: Words, arms: Sequence[str], every: Sequence[Slowdown]) -> 
         )
         between = [x for pair in zip(guess, value, strict=True) for x in (*pair, NAN)]
         places = [y for y in rows for _ in range(3)]
-        owner, predicted = Owner(backend=backend), Owner("", backend, "predicted")
-        marks.append(Line(between, places, owner, marker="none", weight="thin", shift=shift))
-        marks.append(Line(value, rows, owner, joined=False, shift=shift))
+        owner, predicted = SeriesId(backend=backend), SeriesId("", backend, "predicted")
+        marks.append(LineMark(between, places, owner, marker="none", weight="thin", shift=shift))
+        marks.append(LineMark(value, rows, owner, joined=False, shift=shift))
         if any(x == x for x in guess):
-            marks.append(Line(guess, rows, predicted, joined=False, shift=shift))
+            marks.append(LineMark(guess, rows, predicted, joined=False, shift=shift))
     x = Axis(words("axis.slowdown"), "auto", wide=8)
-    diamond = Key("series", "predicted", words("figure.predicted"), marker="diamond", hollow=True)
+    diamond = LegendEntry(
+        "series", "predicted", words("figure.predicted"), marker="diamond", hollow=True
+    )
     panel = Panel(marks, x, Axis(names=arms), height=30 * len(arms))
-    values = {"values": _listed(arms, backends, every)}
-    return figure(words, "slowdown", [panel], [*keys.colored_backends(backends), diamond], values)
+    values = {"values": _format_factors(arms, backends, every)}
+    return build_figure(
+        words, "slowdown", [panel], [*legend.colored_backends(backends), diamond], values
+    )
 
 
-def _listed(arms: Sequence[str], backends: Sequence[str], every: Sequence[Slowdown]) -> str:
+def _format_factors(
+    arms: Sequence[str], backends: Sequence[str], every: Sequence[StragglerEffect]
+) -> str:
+    """Return the slowdown of every arm on every backend as text for a figure's description."""
     factors = {(s.arm, s.backend): numbers.times(s.factor) for s in every if s.factor is not None}
-    return listed(arms, backends, lambda *at: factors.get(at, numbers.NONE))
+    return format_values(arms, backends, lambda *at: factors.get(at, numbers.NO_VALUE))
 
 
 def _ranks(
-    run: Run, words: Words, backend: str, arms: Mapping[str, str], every: Sequence[Slowdown]
+    run: RunData,
+    words: Messages,
+    backend: str,
+    arms: Mapping[str, str],
+    every: Sequence[StragglerEffect],
 ) -> Figure:
-    """A panel for each slow arm: a bar for each rank, above it a pale one without the handicap.
-    Panels with one handicap have one scale."""
+    """Return a figure with a panel per straggler arm: a bar per rank, above it a pale one without
+    the handicap. Panels with the same kind of handicap share one scale."""
     longest: dict[str, float] = {}
     panels = []
     for arm, base in arms.items():
-        slow, healthy = ([{p: row[p] for p in keys.PARTS} for row in ranks.parts(run, a, backend)]
-                         for a in (arm, base))  # fmt: skip
+        slow, healthy = (
+            [{p: row[p] for p in legend.PARTS} for row in ranks.rank_parts(run, a, backend)]
+            for a in (arm, base)
+        )
         kind = ranks.handicap(run, arm)
         most = 1.04e3 * max(sum(row.values()) for row in (*slow, *healthy))
         longest[kind] = max(longest.get(kind, 0.0), most)
         marks: list[Mark] = []
         for r, row in enumerate(slow):
-            marks += stacked(r + 0.12, row, 1e3, height=0.44)
+            marks += stacked_bars(r + 0.12, row, 1e3, height=0.44)
         for r, row in enumerate(healthy[: len(slow)]):
-            marks += stacked(r - 0.27, row, 1e3, height=0.26, suffix=WITHOUT)
-        handicap = ranks.slow(run, arm)
+            marks += stacked_bars(r - 0.27, row, 1e3, height=0.26, suffix=NO_STRAGGLER_SUFFIX)
+        handicap = ranks.straggler(run, arm)
         names = [f"{r} ◂" if handicap and r == handicap.rank else str(r) for r in range(len(slow))]
         y = Axis(words("axis.rank"), names=names, grid=False)
         panels.append((kind, Panel(marks, y=y, title=arm, height=34 * len(names))))
-    parts = keys.parts(words)
-    pale = [replace(k, name=k.name + WITHOUT, pale=True, listed=False) for k in parts]
+    parts = legend.parts(words)
+    pale = [replace(k, name=k.name + NO_STRAGGLER_SUFFIX, pale=True, listed=False) for k in parts]
     pale[0] = replace(pale[0], label=words("figure.without"), listed=True)
-    scaled = [replace(p, x=Axis(words("axis.update_ms"), low=0, high=longest[k]))
-              for k, p in panels]  # fmt: skip
-    values = {"backend": backend, "values": _listed([*arms], [backend], every)}
+    scaled = [
+        replace(p, x=Axis(words("axis.update_ms"), low=0, high=longest[k])) for k, p in panels
+    ]
+    values = {"backend": backend, "values": _format_factors([*arms], [backend], every)}
     suffix = "" if len(run.backends) == 1 else f"-{slug(backend)}"
-    return figure(words, "bottleneck", scaled, [*parts, *pale], values, suffix=suffix,
-                  columns=min(COLUMNS, len(panels)))  # fmt: skip
+    return build_figure(
+        words,
+        "bottleneck",
+        scaled,
+        [*parts, *pale],
+        values,
+        name=f"bottleneck{suffix}",
+        columns=min(COLUMNS, len(panels)),
+    )
 
 
-def _table(run: Run, words: Words, every: Sequence[Slowdown]) -> Iterator[Table]:
+def _table(run: RunData, words: Messages, every: Sequence[StragglerEffect]) -> Iterator[Table]:
+    """Yield the table of stragglers with both times of an update, the slowdown, its prediction, and
+    the waiting of the other ranks."""
     rows = [
-        [s.arm, s.backend, ranks.handicap_text(run, s.arm, words), *s.times, s.factor, s.predicted,
-         s.others, s.waiting]
+        [
+            s.arm,
+            s.backend,
+            ranks.handicap_text(run, s.arm, words),
+            *s.times,
+            s.factor,
+            s.predicted,
+            s.others,
+            s.waiting,
+        ]
         for s in every
         if None not in s.times
-    ]  # fmt: skip
-    head = ("`arm`", "backend", "handicap", "without:milliseconds", "with:milliseconds",
-            "slowdown:relative", "slowdown_predicted:relative", "slowdown_others:relative",
-            "others_wait:percent")  # fmt: skip
+    ]
+    head = (
+        "`arm`",
+        "backend",
+        "handicap",
+        "without:milliseconds",
+        "with:milliseconds",
+        "slowdown:relative",
+        "slowdown_predicted:relative",
+        "slowdown_others:relative",
+        "others_wait:percent",
+    )
     yield from table(words, "slowdown", head, rows)
 
 
-def findings(run: Run, words: Words) -> Sequence[Item]:
-    notes, every = Notes(words, "bottleneck", "table-slowdown"), slowdowns(run)
+def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return which handicaps slow training most, how long the other ranks wait, and whether the
+    slowdown was predicted."""
+    notes, every = Notes(words, "bottleneck", "table-slowdown"), straggler_effects(run)
     others = {(s.arm, s.backend): s.others for s in every if s.others is not None}
     if len({arm for arm, _ in others}) > 1:
-        notes.say("range", **extremes(others, ", ".join))
+        notes.add("range", **format_extremes(others, ", ".join))
     for backend in run.backends:
         here = [s for s in every if s.backend == backend]
         for kind in ranks.HANDICAPS:
-            _ranking(notes, run, kind, [s for s in here if ranks.handicap(run, s.arm) == kind])
+            _add_ranking(notes, run, kind, [s for s in here if ranks.handicap(run, s.arm) == kind])
         waits = [s for s in here if s.waiting is not None]
         if waits:
-            notes.say("waits", s=max(waits, key=lambda s: s.waiting or 0.0))
+            notes.add("waits", s=max(waits, key=lambda s: s.waiting or 0.0))
     for s in every:
-        times = before_and_after(run, s)
+        times = seconds_before_and_after(run, s)
         if times is not None:
             before, after = times
-            notes.say("since", s=s, before=before, after=after,
-                      times=after / before if before else None)  # fmt: skip
+            notes.add(
+                "since", s=s, before=before, after=after, times=after / before if before else None
+            )
     ratios = {(s.arm, s.backend): s.predicted / s.factor for s in every if s.factor and s.predicted}
     if ratios:
-        notes.about("figure-slowdown")
-        notes.say("foreseen", len(ratios), **foreseen(ratios, ", ".join))
-    slow = [a for a in ranks.several(run) if ranks.slow(run, a) and run.select(a)]
-    alone = [a for a in slow if a not in slow_arms(run)]
+        notes.set_anchor("figure-slowdown")
+        notes.add("foreseen", len(ratios), **summarize_predictions(ratios, ", ".join))
+    slow = [a for a in ranks.multi_rank_arms(run) if ranks.straggler(run, a) and run.select(a)]
+    alone = [a for a in slow if a not in straggler_arms(run)]
     if alone:
-        notes.warn("no_base", len(alone), arms=alone)
+        notes.add_warning("no_base", len(alone), arms=alone)
     return notes
 
 
-def _ranking(notes: Notes, run: Run, kind: str, every: Sequence[Slowdown]) -> None:
-    """Arms with one kind of handicap from the first update on, from the one whose other ranks
-    suffer most."""
+def _add_ranking(notes: Notes, run: RunData, kind: str, every: Sequence[StragglerEffect]) -> None:
+    """Add the arms with one kind of handicap from the first update on, the largest slowdown of the
+    ranks that have none first."""
     factors = {s.arm: s.others for s in every if s.others is not None and s.since <= 1}
     if factors:
-        notes.say("one" if len(factors) == 1 else "ranking", backend=every[0].backend,
-                  values=rising(factors, down=True),
-                  kind=notes.words(f"handicap_name.{kind}"))  # fmt: skip
+        notes.add(
+            "one" if len(factors) == 1 else "ranking",
+            backend=every[0].backend,
+            values=sort_by_value(factors, descending=True),
+            kind=notes.words(f"handicap_name.{kind}"),
+        )
 
 
-TOPIC = Topic("bottleneck", 410, evidence, findings, lambda run: 45 if slow_arms(run) else 0)
+TOPIC = ReportSection(
+    "bottleneck", 410, evidence, findings, lambda run: 45 if straggler_arms(run) else 0
+)

@@ -1,37 +1,46 @@
-"""The bubble: how long the ranks of a pipeline idle, against what the schedule makes them idle."""
+"""The pipeline bubble: how long ranks idle, compared with the idle share of the schedule."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 
-from dualml.report import keys
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData
+from dualml.report import legend
 from dualml.report.blocks import Block
 from dualml.report.columns import table
-from dualml.report.figure import Axis, Figure, Key, Line, Owner, Panel
+from dualml.report.confidence import MeanInterval
+from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Panel, SeriesId
 from dualml.report.notes import Notes
-from dualml.report.shown import figure
+from dualml.report.presentation import build_figure
 from dualml.report.splits import times
-from dualml.report.splits.arms import SplitArm, Splits, healthy, schedule_name
-from dualml.report.spread import Spread
-from dualml.report.topics import Topic
-from dualml.store.run import Run
-from dualml.words import Words, numbers
+from dualml.report.splits.arms import SplitArm, Splits, schedule_name, without_straggler
+from dualml.report.topics import ReportSection
 
-#: Schedules with the bubble of the formula → their markers; GPipe's are hollow.
+#: Schedules whose bubble is `FORMULA` → their markers; GPipe's are hollow.
 SCHEDULES = {"1f1b": "circle", "gpipe": "square", "eager-1f1b": "triangle"}
 FORMULA = "(p−1)/(m+p−1)"
-THEORY = Key("series", FORMULA, color="muted", stroke="fine-dashes")
-HEAD = ("`arm`", "backend", "pipeline:count", "split_schedule", "micro_batches:count",
-        "idle_ideal:percent", "idle_passes:percent", "idle:percent",
-        "step:milliseconds")  # fmt: skip
+THEORY = LegendEntry("series", FORMULA, color="muted", stroke="fine-dashes")
+HEAD = (
+    "`arm`",
+    "backend",
+    "pipeline:count",
+    "split_schedule",
+    "micro_batches:count",
+    "idle_ideal:percent",
+    "idle_passes:percent",
+    "idle:percent",
+    "step:milliseconds",
+)
 Group = Sequence[SplitArm]
 
 
-def counted(splits: Splits) -> list[Group]:
-    """Groups of arms that differ in the number of micro-batches (and the schedule) alone, with two
-    numbers and more of one schedule, in the order of these numbers."""
-    arms = [arm for arm in healthy(splits.pipelines) if arm.schedule in SCHEDULES]
+def micro_batch_groups(splits: Splits) -> list[Group]:
+    """Return groups of successful pipelines, with a schedule of `SCHEDULES` and without a slow
+    rank, that differ only in the number of micro-batches (and the schedule), with at least two
+    numbers for one schedule, ordered by this number."""
+    arms = [arm for arm in without_straggler(splits.pipelines) if arm.schedule in SCHEDULES]
     groups = splits.groups(arms, "split.micro_batches", "split.schedule")
     return [
         sorted(group, key=lambda arm: arm.micro_batches)
@@ -41,118 +50,143 @@ def counted(splits: Splits) -> list[Group]:
 
 
 def by_schedule(group: Group) -> dict[str, Group]:
+    """Return pipeline schedule → its arms of the group, in the order of `SCHEDULES`, without empty
+    groups."""
     known = {s: [arm for arm in group if arm.schedule == s] for s in SCHEDULES}
     return {schedule: arms for schedule, arms in known.items() if arms}
 
 
-def lines(
-    group: Group, backends: Sequence[str], value: Callable[[SplitArm, str], Spread | None]
-) -> list[Line]:
-    """A value against the number of micro-batches: a line for each backend and schedule."""
+def micro_batch_lines(
+    group: Group, backends: Sequence[str], value: Callable[[SplitArm, str], MeanInterval | None]
+) -> list[LineMark]:
+    """Return lines of a value against the number of micro-batches, one per backend and schedule."""
     places = [(b, s, arms) for b in backends for s, arms in by_schedule(group).items()]
     drawn = []
     for k, (backend, schedule, arms) in enumerate(places):
         points = {arm.micro_batches: s for arm in arms if (s := value(arm, backend))}
-        means, ends = [s.mean for s in points.values()], [s.ends for s in points.values()]
-        owner, shift = Owner(backend=backend, series=schedule), 3.0 * (k - (len(places) - 1) / 2)
+        means, ends = [s.mean for s in points.values()], [s.bounds for s in points.values()]
+        owner, shift = SeriesId(backend=backend, series=schedule), 3.0 * (k - (len(places) - 1) / 2)
         low, high = ([each[side] for each in ends] for side in (0, 1))
-        drawn.append(Line([*points], means, owner, low, high, bars="y", shift=shift))
+        drawn.append(LineMark([*points], means, owner, low, high, bars="y", shift=shift))
     return drawn
 
 
-def micro_batch_axis(group: Group, words: Words) -> Axis:
+def micro_batch_axis(group: Group, words: Messages) -> Axis:
+    """Return a logarithmic axis with a tick at each number of micro-batches of the group."""
     counts = sorted({arm.micro_batches for arm in group})
     return Axis(words("axis.micro_batches"), "log2", ticks=[(m, str(m)) for m in counts])
 
 
-def look(group: Group, backends: Sequence[str], words: Words) -> list[Key]:
-    """Backends by colour, schedules by marker."""
+def legend_entries(group: Group, backends: Sequence[str], words: Messages) -> list[LegendEntry]:
+    """Return the keys of backends by colour and of schedules by marker."""
     markers = [
-        Key("series", s, schedule_name(s, words), marker=SCHEDULES[s], hollow=s == "gpipe")
+        LegendEntry("series", s, schedule_name(s, words), marker=SCHEDULES[s], hollow=s == "gpipe")
         for s in by_schedule(group)
     ]
-    return [*keys.colored_backends(backends), *markers]
+    return [*legend.colored_backends(backends), *markers]
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield a figure per group of arms, and the table of measured idle shares beside those of the
+    schedules."""
     splits = Splits(run)
-    yield from times.crowded(run, splits.pipelines, words)
-    for number, group in enumerate(counted(splits)):
-        if any(times.idle(run, arm.name, b) for arm in group for b in times.compared(splits)):
+    yield from times.crowding_notices(run, splits.pipelines, words)
+    for number, group in enumerate(micro_batch_groups(splits)):
+        if any(
+            times.measured_bubble(run, arm.name, b)
+            for arm in group
+            for b in times.timed_backends(splits)
+        ):
             yield _figure(splits, group, f"-{number + 1}" if number else "", words)
     rows = [
         [
             *(arm.name, backend, arm.mesh.pipeline, schedule_name(arm.schedule, words)),
-            *(arm.micro_batches, arm.ideal_idle, times.passes(run, arm.name, backend)),
-            *(idle, times.step(run, arm.name, backend)),
+            *(arm.micro_batches, arm.ideal_idle, times.passes_bubble(run, arm.name, backend)),
+            *(idle, times.step_seconds(run, arm.name, backend)),
         ]
         for arm in splits.pipelines
         for backend in run.backends
-        if (idle := times.idle(run, arm.name, backend))
+        if (idle := times.measured_bubble(run, arm.name, backend))
     ]
     yield from table(words, "bubble", HEAD, rows)
 
 
-def _figure(splits: Splits, group: Group, suffix: str, words: Words) -> Figure:
-    """Left the idle share, right the time of an update."""
-    run, backends, p = splits.run, times.compared(splits), group[0].mesh.pipeline
+def _figure(splits: Splits, group: Group, suffix: str, words: Messages) -> Figure:
+    """Return a figure of the idle share (left) and the seconds of an update (right) against the
+    number of micro-batches."""
+    run, backends, p = splits.run, times.timed_backends(splits), group[0].mesh.pipeline
     fine = [1 + (group[-1].micro_batches - 1) * k / 80 for k in range(81)]
-    formula = Line(fine, [100 * (p - 1) / (m + p - 1) for m in fine], Owner(series=FORMULA))
+    formula = LineMark(fine, [100 * (p - 1) / (m + p - 1) for m in fine], SeriesId(series=FORMULA))
 
-    def scaled(of: Callable[[Run, str, str], Spread | None], by: float) -> list[Line]:
-        return lines(group, backends, lambda arm, b: (s := of(run, arm.name, b)) and s.scaled(by))
+    def scaled(of: Callable[[RunData, str, str], MeanInterval | None], by: float) -> list[LineMark]:
+        return micro_batch_lines(
+            group, backends, lambda arm, b: (s := of(run, arm.name, b)) and s.scaled(by)
+        )
 
     def idle(arm: str, backend: str) -> str:
-        share = times.idle(run, arm, backend)
+        share = times.measured_bubble(run, arm, backend)
         return numbers.percent(share and share.mean)
 
     x, names = micro_batch_axis(group, words), [arm.name for arm in group]
-    shares = Panel([formula, *scaled(times.idle, 100)], x, Axis(words("axis.idle"), low=0))
-    updates = Panel(scaled(times.step, 1e3), x, Axis(words("axis.update_ms"), low=0))
-    values = {"arm": group[0], "values": times.listed(names, backends, idle)}
-    look_of = [*look(group, backends, words), THEORY]
-    return figure(words, "bubble", [shares, updates], look_of, values, suffix=suffix, columns=2)
+    shares = Panel(
+        [formula, *scaled(times.measured_bubble, 100)], x, Axis(words("axis.idle"), low=0)
+    )
+    updates = Panel(scaled(times.step_seconds, 1e3), x, Axis(words("axis.update_ms"), low=0))
+    values = {"arm": group[0], "values": times.format_values(names, backends, idle)}
+    look_of = [*legend_entries(group, backends, words), THEORY]
+    return build_figure(
+        words, "bubble", [shares, updates], look_of, values, name=f"bubble{suffix}", columns=2
+    )
 
 
 # --- sentences ------------------------------------------------------------------------------------
 
 
-def findings(run: Run, words: Words) -> Notes:
+def findings(run: RunData, words: Messages) -> Notes:
+    """Return how idle share and seconds of an update change with the number of micro-batches, and
+    how far idle time exceeds the schedule's."""
     notes, splits = Notes(words, "bubble", "figure-bubble"), Splits(run)
-    backends = times.compared(splits)
-    for group in counted(splits):
+    backends = times.timed_backends(splits)
+    for group in micro_batch_groups(splits):
         for schedule, arms in by_schedule(group).items():
             if len(arms) > 1:
                 ends, name = (arms[0], arms[-1]), schedule_name(schedule, words)
-                idle = ([times.idle(run, arm.name, b) for arm in ends] for b in backends)
+                idle = ([times.measured_bubble(run, arm.name, b) for arm in ends] for b in backends)
                 parts = (
-                    notes.part("from_to", backend=b, few=few, many=many)
+                    notes.format_part("from_to", backend=b, few=few, many=many)
                     for b, (few, many) in zip(backends, idle, strict=True)
                 )
-                notes.say_all("idle_counts", parts, schedule=name, few=ends[0], many=ends[1])
+                notes.add_joined("idle_counts", parts, schedule=name, few=ends[0], many=ends[1])
                 parts = (_update(notes, arms, b) for b in backends)
-                notes.say_all("update_counts", parts, schedule=name, model=ends[0].model)
-    notes.about("table-bubble")
-    notes.say_all("above", (_above(words, splits, b) for b in backends))
+                notes.add_joined("update_counts", parts, schedule=name, model=ends[0].model)
+    notes.set_anchor("table-bubble")
+    notes.add_joined("above", (_excess_bubble(words, splits, b) for b in backends))
     return notes
 
 
 def _update(notes: Notes, arms: Group, backend: str) -> str:
-    """The shortest update, and the longest of the others."""
-    steps = {a: s.mean for a in arms if (s := times.step(a.run, a.name, backend))}
+    """Return the sentence part with the shortest and the longest update; empty with fewer than two
+    arms that were timed."""
+    steps = {a: s.mean for a in arms if (s := times.step_seconds(a.run, a.name, backend))}
     if len(steps) < 2:
         return ""
     best, *_, last = sorted(steps, key=lambda arm: steps[arm])
-    return notes.part("best", backend=backend, best=best, last=last, best_s=steps[best],
-                      last_s=steps[last])  # fmt: skip
+    return notes.format_part(
+        "best", backend=backend, best=best, last=last, best_s=steps[best], last_s=steps[last]
+    )
 
 
-def _above(words: Words, splits: Splits, backend: str) -> str:
-    """Of pipelines without a slow rank: how far above the schedule's own idle share."""
+def _excess_bubble(words: Messages, splits: Splits, backend: str) -> str:
+    """Return the sentence that says how far pipelines without a slow rank exceed the idle share of
+    the schedule, in percentage points; empty if none was measured."""
     gaps, uneven = {}, []
-    for arm in healthy(splits.pipelines):
+    for arm in without_straggler(splits.pipelines):
         places = splits.run, arm.name, backend
-        ideal, idle, passes = arm.ideal_idle, times.idle(*places), times.passes(*places)
+        ideal, idle, passes = (
+            arm.ideal_idle,
+            times.measured_bubble(*places),
+            times.passes_bubble(*places),
+        )
         if ideal is not None and idle is not None and passes is not None:
             gaps[arm.name] = 100 * (idle.mean - ideal)
             uneven.append(100 * (passes - ideal))
@@ -160,11 +194,23 @@ def _above(words: Words, splits: Splits, backend: str) -> str:
         return ""
     close, far = (f(gaps, key=lambda name: gaps[name]) for f in (min, max))
     return words.plural(
-        "say.bubble.gap", len(gaps), backend=backend, n=len(gaps), close=close, far=far,
-        gap=median(gaps.values()), uneven=median(uneven), least=gaps[close], most=gaps[far],
-    )  # fmt: skip
+        "say.bubble.gap",
+        len(gaps),
+        backend=backend,
+        n=len(gaps),
+        close=close,
+        far=far,
+        gap=median(gaps.values()),
+        uneven=median(uneven),
+        least=gaps[close],
+        most=gaps[far],
+    )
 
 
-TOPIC = Topic(
-    "bubble", 620, evidence, findings, leads=lambda run: 60 if counted(Splits(run)) else 0
+TOPIC = ReportSection(
+    "bubble",
+    620,
+    evidence,
+    findings,
+    priority=lambda run: 60 if micro_batch_groups(Splits(run)) else 0,
 )

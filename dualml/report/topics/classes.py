@@ -1,4 +1,4 @@
-"""Sentences that are classified: what each class was taken for, precision, recall and F1."""
+"""Classification of sentences: confusion matrix, precision, recall and F1 per class."""
 
 from __future__ import annotations
 
@@ -9,85 +9,115 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.confusion import Measures, classification_report, macro, measures, weighted
+from dualml.common.confusion import (
+    ClassMetrics,
+    class_metrics,
+    classification_report,
+    macro_average,
+    weighted_average,
+)
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData
 from dualml.report import ranks
 from dualml.report.blocks import Block, Column, Fold, Item
 from dualml.report.columns import table
-from dualml.report.figure import Axis, Cells, Figure, Panel
+from dualml.report.figure import Axis, Figure, Heatmap, Panel
 from dualml.report.notes import Notes
-from dualml.report.results import Result
-from dualml.report.shown import figure, mean_seeds
-from dualml.report.topics import Topic
-from dualml.store.run import Run
-from dualml.words import Words, numbers
+from dualml.report.presentation import build_figure, mean_seeds
+from dualml.report.results import ArmResult
+from dualml.report.topics import ReportSection
 
-MOST_COLUMNS = 2
+MAX_COLUMNS = 2
 
 
 @dataclass(frozen=True, eq=False)
-class Classified(Result):
-    """An arm on a backend, its confusion added up over the seeds."""
+class ClassifierResult(ArmResult):
+    """Classification results of an arm on a backend, the confusion matrices summed over the
+    seeds."""
 
     @cached_property
     def confusions(self) -> list[NDArray[np.int64]]:
-        """Of each seed; a table that does not fit the classes is none."""
-        n = len(names(self.run))
+        """Confusion matrix of each seed, of the weights with the smallest validation loss if they
+        were kept; tables that do not fit the classes are skipped."""
+        n = len(class_names(self.run))
         tables = [t.best["confusion"] if t.best else t.confusion for t in self.trials]
         fitting = [table for table in tables if [len(row) for row in table] == n * [n]]
         return [np.array(table, np.int64) for table in fitting]
 
     @cached_property
     def accuracies(self) -> dict[int, float]:  # type: ignore[override]
-        """Seed → test accuracy, with the same weights."""
-        known = {t.seed: t.best["test_accuracy"] if t.best else t.test_accuracy
-                 for t in self.trials}  # fmt: skip
+        """Seed → test accuracy, of the same weights as the confusion matrix."""
+        known = {
+            t.seed: t.best["test_accuracy"] if t.best else t.test_accuracy for t in self.trials
+        }
         return {seed: float(value) for seed, value in known.items() if value is not None}
 
-    def kept(self, key: str) -> float | None:
-        """What is known of the weights of the smallest validation loss; mean over the seeds."""
+    def best_weights_mean(self, key: str) -> float | None:
+        """Return a metric of the weights with the smallest validation loss, mean over the seeds
+        that kept them; None if none did."""
         return numbers.mean([t.best[key] for t in self.trials if t.best])
 
     @cached_property
     def confusion(self) -> NDArray[np.int64]:
+        """Confusion matrix summed over the seeds, (classes, classes), true classes as rows;
+        `confusions` must not be empty."""
         return np.array(sum(self.confusions))
 
     @cached_property
-    def of_classes(self) -> Measures:
-        return measures(self.confusion)
+    def class_measures(self) -> ClassMetrics:
+        """Precision, recall, F1 and support of every class."""
+        return class_metrics(self.confusion)
 
     def macro(self, which: int) -> float | None:
-        """Of precision, recall, F1: the macro mean, mean over the seeds."""
-        return numbers.mean([macro(table)[which] for table in self.confusions])
+        """Return the macro mean of precision (0), recall (1) or F1 (2), mean over the seeds."""
+        return numbers.mean([macro_average(table)[which] for table in self.confusions])
 
     def weighted(self, which: int) -> float | None:
-        """Of precision, recall, F1: the mean weighted by support, mean over the seeds."""
-        return numbers.mean([weighted(table)[which] for table in self.confusions])
+        """Return the support-weighted mean of precision (0), recall (1) or F1 (2), mean over the
+        seeds."""
+        return numbers.mean([weighted_average(table)[which] for table in self.confusions])
 
 
-def names(run: Run) -> list[str]:
+def class_names(run: RunData) -> list[str]:
+    """Return the names of the classes, empty without classes."""
     return list((run.meta.get("data") or {}).get("classes") or ())
 
 
-def results(run: Run) -> list[Classified]:
-    known = (Classified(run, *place) for place in ranks.ran(run, run.arms))
+def classifier_results(run: RunData) -> list[ClassifierResult]:
+    """Return the arms on every backend that have a confusion matrix."""
+    known = (ClassifierResult(run, *place) for place in ranks.successful_places(run, run.arms))
     return [one for one in known if one.confusions]
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
-    every = results(run)
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the table of precision, recall and F1, the confusion matrix and the table of classes of
+    the first arm on each backend, and a folded report per arm and backend."""
+    every = classifier_results(run)
     if not every:
         return
     best = any(t.best for one in every for t in one.trials)
     weights = words("value.weights_kept" if best else "value.weights_last")
     chosen = ("kept_at:updates", "validation_accuracy:percent") if best else ()
-    head = ("`arm`", "backend", *chosen, "test_accuracy:percent", "precision:percent",
-            "recall:percent", "f1:percent", "weighted_precision:percent",
-            "weighted_f1:percent")  # fmt: skip
+    head = (
+        "`arm`",
+        "backend",
+        *chosen,
+        "test_accuracy:percent",
+        "precision:percent",
+        "recall:percent",
+        "f1:percent",
+        "weighted_precision:percent",
+        "weighted_f1:percent",
+    )
     rows = [
         [
             one.arm,
             one.backend,
-            *([one.kept("step"), one.kept("validation_accuracy")] if best else []),
+            *(
+                [one.best_weights_mean("step"), one.best_weights_mean("validation_accuracy")]
+                if best
+                else []
+            ),
             one.accuracy and one.accuracy.plus_minus(100.0, 2),
             *(one.macro(which) for which in range(3)),
             *(one.weighted(which) for which in (0, 2)),
@@ -99,74 +129,115 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
     yield _confusion(run, words, first, weights)
     parts = ("precision", "recall", "f1")
     columns = [
-        Column(f"{part} {one.backend}",
-               words("value.of_backend", what=words(f"column.{part}"), backend=one.backend),
-               "%", "number", "percent")
+        Column(
+            f"{part} {one.backend}",
+            words("value.of_backend", what=words(f"column.{part}"), backend=one.backend),
+            "%",
+            "number",
+            "percent",
+        )
         for one in first
         for part in parts
-    ]  # fmt: skip
+    ]
     lines = [
-        [name, str(int(first[0].of_classes.support[at])),
-         *(float(getattr(one.of_classes, part)[at]) for one in first for part in parts)]
-        for at, name in enumerate(names(run))
-    ]  # fmt: skip
-    yield from table(words, "each-class", ("class", "support:samples", *columns), lines,
-                     arm=first[0].arm, weights=weights)  # fmt: skip
+        [
+            name,
+            str(int(first[0].class_measures.support[at])),
+            *(float(getattr(one.class_measures, part)[at]) for one in first for part in parts),
+        ]
+        for at, name in enumerate(class_names(run))
+    ]
+    yield from table(
+        words,
+        "each-class",
+        ("class", "support:samples", *columns),
+        lines,
+        arm=first[0].arm,
+        weights=weights,
+    )
     for one in every:
         title = words("value.report_of", arm=one.arm, backend=one.backend)
         yield Fold(title, list(_report(one, words, weights)))
 
 
-def _report(one: Classified, words: Words, weights: str) -> Iterator[Block]:
-    """An arm's measures of every class and their means, its seeds together."""
-    told = classification_report(one.confusion, names(one.run))
+def _report(one: ClassifierResult, words: Messages, weights: str) -> Iterator[Block]:
+    """Yield the table of an arm's measures per class and their means, all seeds together."""
+    told = classification_report(one.confusion, class_names(one.run))
     keys = ("precision", "recall", "f1")
-    lines = [[row["name"], *(row[key] for key in keys), str(row["support"])]
-             for row in told["classes"]]  # fmt: skip
+    lines = [
+        [row["name"], *(row[key] for key in keys), str(row["support"])] for row in told["classes"]
+    ]
     lines.append([words("value.accuracy"), None, None, told["accuracy"], str(told["support"])])
     for mean in ("macro", "weighted"):
         row = told[mean]
-        lines.append([words(f"value.{mean}_mean"), *(row[key] for key in keys),
-                      str(told["support"])])  # fmt: skip
+        lines.append(
+            [words(f"value.{mean}_mean"), *(row[key] for key in keys), str(told["support"])]
+        )
     head = ("class", "precision:percent", "recall:percent", "f1:percent", "support:samples")
-    yield from table(words, f"report-{one.arm}-{one.backend}", head, lines,
-                     "classification", arm=one.arm, backend=one.backend, weights=weights
-                     )  # fmt: skip
+    yield from table(
+        words,
+        f"report-{one.arm}-{one.backend}",
+        head,
+        lines,
+        "classification",
+        arm=one.arm,
+        backend=one.backend,
+        weights=weights,
+    )
 
 
-def _confusion(run: Run, words: Words, first: Sequence[Classified], weights: str) -> Figure:
-    """A panel for each backend: true classes down, predicted ones across, shares of each row."""
+def _confusion(
+    run: RunData, words: Messages, first: Sequence[ClassifierResult], weights: str
+) -> Figure:
+    """Return a figure with a panel per backend: true classes as rows, predicted ones as columns,
+    percentages of each row."""
     panels = []
-    classes = names(run)
+    classes = class_names(run)
     for one in first:
         counts = one.confusion.sum(axis=1, keepdims=True)
-        shares = np.divide(100.0 * one.confusion, counts, out=np.zeros(one.confusion.shape),
-                           where=counts > 0)  # fmt: skip
-        marks = [Cells(shares, 100.0, words("axis.taken_for"))]
+        shares = np.divide(
+            100.0 * one.confusion, counts, out=np.zeros(one.confusion.shape), where=counts > 0
+        )
+        marks = [Heatmap(shares, 100.0, words("axis.taken_for"))]
         across = Axis(words("axis.predicted"), names=classes)
         down = Axis(words("axis.true_class"), names=classes)
         panels.append(Panel(marks, across, down, one.backend, height=24 * len(classes)))
     said = "; ".join(f"{one.backend} {numbers.percent(one.macro(2))}" for one in first)
     values = {"arm": first[0].arm, "values": said, "weights": weights}
-    return figure(words, "confusion", panels, [], values, more=[mean_seeds(run, words)],
-                  columns=min(MOST_COLUMNS, len(first)), share_y="row")  # fmt: skip
+    return build_figure(
+        words,
+        "confusion",
+        panels,
+        [],
+        values,
+        more=[mean_seeds(run, words)],
+        columns=min(MAX_COLUMNS, len(first)),
+        share_y="row",
+    )
 
 
-def findings(run: Run, words: Words) -> Sequence[Item]:
-    notes, classes = Notes(words, "classes", "table-each-class"), names(run)
-    every = results(run)
+def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return the class with the lowest F1 and the most frequent confusion of two classes, of the
+    first arm and backend."""
+    notes, classes = Notes(words, "classes", "table-each-class"), class_names(run)
+    every = classifier_results(run)
     for one in every[:1]:
         table_of = one.confusion.copy()
-        f1, there = one.of_classes.f1, one.of_classes.support > 0
+        f1, there = one.class_measures.f1, one.class_measures.support > 0
         worst = int(np.where(there, f1, np.inf).argmin())
-        notes.say("worst", arm=one.arm, backend=one.backend, name=classes[worst], f1=f1[worst])
+        notes.add("worst", arm=one.arm, backend=one.backend, name=classes[worst], f1=f1[worst])
         np.fill_diagonal(table_of, 0)
         true, taken = np.unravel_index(int(table_of.argmax()), table_of.shape)
         if count := int(table_of[true, taken]):
-            of = int(one.of_classes.support[true])
-            notes.say("taken", name=classes[int(true)], other=classes[int(taken)],
-                      n=f"{count:,}", of=f"{of:,}")  # fmt: skip
+            of = int(one.class_measures.support[true])
+            notes.add(
+                "taken",
+                name=classes[int(true)],
+                other=classes[int(taken)],
+                n=f"{count:,}",
+                of=f"{of:,}",
+            )
     return notes
 
 
-TOPIC = Topic("classes", 130, evidence, findings, when=names)
+TOPIC = ReportSection("classes", 130, evidence, findings, when=class_names)

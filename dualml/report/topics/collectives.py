@@ -1,4 +1,4 @@
-"""The collectives alone: who is fastest where, and what it depends on."""
+"""Collectives measured alone: which strategy is fastest at which size, and why."""
 
 from __future__ import annotations
 
@@ -7,101 +7,126 @@ from dataclasses import replace
 from functools import partial
 from itertools import combinations, product
 
-from dualml.report import fits, keys, ranks
+from dualml.common.words import Messages, numbers
+from dualml.common.words.numbers import ms, nbytes, times
+from dualml.experiment.store.run import RunData
+from dualml.report import fits, legend, ranks
 from dualml.report.blocks import Block, Cell, Item, Table, Tone
-from dualml.report.columns import UNITS, best, number, table
-from dualml.report.families import crowding
-from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel
-from dualml.report.measured import Measured, at_once, crossing, measured
-from dualml.report.measures import known
+from dualml.report.collective_timing import (
+    CollectiveMeasurements,
+    collective_measurements,
+    find_crossover,
+    uncrowded_measurements,
+)
+from dualml.report.columns import UNITS, highlight_best, number, table
+from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
+from dualml.report.measures import drop_missing
 from dualml.report.notes import Notes
-from dualml.report.shown import by_name, on_backend, slower
-from dualml.report.slowed import slowdowns
-from dualml.report.topics import Topic
-from dualml.store.run import Run
-from dualml.words import Words, numbers
-from dualml.words.numbers import ms, nbytes, times
+from dualml.report.presentation import compare_speed, format_on_backend, join_by_name
+from dualml.report.scaling_families import crowding_notices
+from dualml.report.straggler import straggler_effects
+from dualml.report.topics import ReportSection
 
-FEW, LITTLE = "tree", "ring"  # messages, bytes
+FEW_MESSAGES, FEW_BYTES = "tree", "ring"  # strategies with few messages and with few bytes
 TICKS = 4
 POWERS = [4 * 2**k for k in range(4, 31)]
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
-    every = measured(run)
-    first = at_once(run, every)
-    yield from crowding(run, words)
-    yield _over_fastest(words, first)
-    yield from _answer(run, words, first)
-    yield _absolute(run, words, every)
-    yield from _times(every, words)
-    yield from _bandwidths(every, words)
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield times relative to the fastest strategy, the fastest by size, all times, and
+    bandwidths."""
+    every = collective_measurements(run)
+    first = uncrowded_measurements(run, every)
+    yield from crowding_notices(run, words)
+    yield _relative_figure(words, first)
+    yield from _fastest_table(run, words, first)
+    yield _times_figure(run, words, every)
+    yield from _times_table(every, words)
+    yield from _bandwidths_table(every, words)
 
 
 # --- figures --------------------------------------------------------------------------------------
 
 
-def _over_fastest(words: Words, first: Sequence[Measured]) -> Figure:
-    """How many times as long as the fastest a strategy takes, by size: a panel for each backend."""
+def _relative_figure(words: Messages, first: Sequence[CollectiveMeasurements]) -> Figure:
+    """Return a figure of each strategy's time relative to the fastest, by size: a panel per
+    backend."""
     panels = []
     for m in first:
         marks: list[Mark] = []
         for name in m.exact:
-            timed = known({size: m.seconds(name, size) for size in m.sizes})
+            timed = drop_missing({size: m.seconds(name, size) for size in m.sizes})
             ratios = {s: t / min(m.competing(s).values()) for s, t in timed.items()}
             hints = [f"{nbytes(s)};{times(r)}, {ms(timed[s])} ms" for s, r in ratios.items()]
-            marks.append(Line([*ratios], [*ratios.values()], Owner(series=name), hints=hints))
+            marks.append(
+                LineMark([*ratios], [*ratios.values()], SeriesId(series=name), hints=hints)
+            )
         panels.append(_panel(m, marks, Axis(words("axis.over_fastest"), "auto", wide=4), words))
-    series = keys.strategies(name for m in first for name in m.exact)
-    return Figure("fastest", words("figure.fastest"), _alt(first, words), panels, series,
-                  columns=len(panels), share_y="row")  # fmt: skip
+    series = legend.strategies(name for m in first for name in m.exact)
+    return Figure(
+        "fastest",
+        words("figure.fastest"),
+        _alt(first, words),
+        panels,
+        series,
+        columns=len(panels),
+        share_y="row",
+    )
 
 
-def _absolute(run: Run, words: Words, every: Sequence[Measured]) -> Figure:
-    """Time against size: a row for each backend and a column for each number of ranks; of one
-    number all backends beside each other."""
+def _times_figure(run: RunData, words: Messages, every: Sequence[CollectiveMeasurements]) -> Figure:
+    """Return a figure of time against size: a row per backend and a column per number of ranks;
+    with one number all backends side by side."""
     seconds = Axis(words("axis.collective_s"), "log")
     panels = {(m.backend, m.n): _panel(m, _times_and_fits(run, m), seconds, words) for m in every}
     sizes = sorted({m.n for m in every})
     places = [*product(dict.fromkeys(m.backend for m in every), sizes)]
     fitted = [words("figure.fitted")] if run.cost.get("fits") else []
-    copy = Key("series", "copy", words("figure.copy"), color="line", stroke="fine-dashes")
+    copy = LegendEntry("series", "copy", words("figure.copy"), color="line", stroke="fine-dashes")
     return Figure(
-        "collectives", words.sentences([words("figure.collectives"), *fitted]), _alt(every, words),
+        "collectives",
+        words.join_sentences([words("figure.collectives"), *fitted]),
+        _alt(every, words),
         [panels.get(place) for place in places],
-        [*keys.strategies(name for m in every for name in m.strategies), copy],
-        columns=len(sizes) if len(sizes) > 1 else len(places), share_x="all", share_y="all",
-    )  # fmt: skip
+        [*legend.strategies(name for m in every for name in m.strategies), copy],
+        columns=len(sizes) if len(sizes) > 1 else len(places),
+        share_x="all",
+        share_y="all",
+    )
 
 
-def _panel(m: Measured, marks: Sequence[Mark], y: Axis, words: Words) -> Panel:
+def _panel(m: CollectiveMeasurements, marks: Sequence[Mark], y: Axis, words: Messages) -> Panel:
+    """Return the panel of one backend and number of ranks, with bytes on a logarithmic x axis."""
     ticks = [(s, nbytes(s)) for s in m.sizes[:: -(-len(m.sizes) // TICKS)]]
     x = Axis(words("axis.bytes"), "log2", ticks=ticks)
     return Panel(marks, x, y, words("figure.panel", backend=m.backend, n=m.n))
 
 
-def _times_and_fits(run: Run, m: Measured) -> list[Mark]:
-    """Medians with their quartiles, what is fitted to them, and the copy of as many bytes."""
+def _times_and_fits(run: RunData, m: CollectiveMeasurements) -> list[Mark]:
+    """Return the marks of a panel: medians with their quartiles, the fitted curves, and the copy of
+    as many bytes in memory."""
     marks: list[Mark] = []
     growth = m.sizes[-1] / m.sizes[0]
     dense = [4 * round(m.sizes[0] / 4 * growth ** (k / 39)) for k in range(40)]
     for k, name in enumerate(m.strategies):
-        owner = Owner(series=name)
-        fit = {s: t for s in dense if (t := fits.fitted(run, m.backend, m.n, name, s))}
+        owner = SeriesId(series=name)
+        fit = {s: t for s in dense if (t := fits.predict_seconds(run, m.backend, m.n, name, s))}
         if fit:
-            marks.append(Line([*fit], [*fit.values()], owner, marker="none", weight="thin"))
+            marks.append(LineMark([*fit], [*fit.values()], owner, marker="none", weight="thin"))
         rows = {s: m.rows[name, s] for s in m.sizes if (name, s) in m.rows}
         low, mid, high = ([r[key] for r in rows.values()] for key in ("low", "seconds", "high"))
         hints = [f"{nbytes(s)};{ms(t)} ms" for s, t in zip(rows, mid, strict=True)]
-        shift = 1.6 * (k - (len(m.strategies) - 1) / 2)  # quartiles must not hide one another
-        marks.append(Line([*rows], mid, owner, low, high, "y", not fit, shift=shift, hints=hints))
+        shift = 1.6 * (k - (len(m.strategies) - 1) / 2)  # so that quartiles do not overlap
+        marks.append(
+            LineMark([*rows], mid, owner, low, high, "y", not fit, shift=shift, hints=hints)
+        )
     if m.copies:
-        marks.append(Line([*m.copies], [*m.copies.values()], Owner(series="copy")))
+        marks.append(LineMark([*m.copies], [*m.copies.values()], SeriesId(series="copy")))
     return marks
 
 
-def _alt(every: Sequence[Measured], words: Words) -> str:
-    """The fastest at the smallest and at the largest size."""
+def _alt(every: Sequence[CollectiveMeasurements], words: Messages) -> str:
+    """Return the fastest strategy at the smallest and at the largest size as text."""
     texts = []
     for m in every:
         best = {size: name for size in m.ends if (name := m.fastest(size)) is not None}
@@ -113,82 +138,97 @@ def _alt(every: Sequence[Measured], words: Words) -> str:
 # --- tables ---------------------------------------------------------------------------------------
 
 
-def _answer(run: Run, words: Words, first: Sequence[Measured]) -> Iterator[Table]:
-    """A strategy in each row: time of a short and a long vector, and what one slow node costs."""
+def _fastest_table(
+    run: RunData, words: Messages, first: Sequence[CollectiveMeasurements]
+) -> Iterator[Table]:
+    """Yield a table with a row per strategy: the time of a short and of a long vector, and the
+    largest slowdown by a straggler."""
     names = first[0].competing(first[0].ends[1])
     backends = [m.backend for m in first]
-    worst = {b: {name: _worst(run, words, name, b) for name in names} for b in backends}
+    worst = {b: {name: _worst_slowdown(run, words, name, b) for name in names} for b in backends}
     slow = [backend for backend, cells in worst.items() if any(cells.values())]
     ends = [(m, size) for m in first for size in m.ends]
     rows = [
         [
             name,
-            *(best(ms(m.seconds(name, size)), m.fastest(size) == name) for m, size in ends),
+            *(
+                highlight_best(ms(m.seconds(name, size)), m.fastest(size) == name)
+                for m, size in ends
+            ),
             *(worst[backend][name] for backend in slow),
         ]
         for name in names
     ]
     head = [
-        *(number(words, f"{m.backend}-{s}", f"{m.backend}, {nbytes(s)}", "milliseconds")
-          for m, s in ends),
-        *(number(words, f"{b}-slow", words("column.slow_node", backend=b), "relative")
-          for b in slow),
-    ]  # fmt: skip
+        *(
+            number(words, f"{m.backend}-{s}", f"{m.backend}, {nbytes(s)}", "milliseconds")
+            for m, s in ends
+        ),
+        *(
+            number(words, f"{b}-slow", words("column.slow_node", backend=b), "relative")
+            for b in slow
+        ),
+    ]
     more = words("table.slow_node") if slow else ""
     yield from table(words, "fastest", ["`strategy`", *head], rows, n=first[0].n, more=more)
 
 
-def _worst(run: Run, words: Words, strategy: str, backend: str) -> Cell | None:
-    """The largest slowdown among arms that combine gradients by this strategy."""
+def _worst_slowdown(run: RunData, words: Messages, strategy: str, backend: str) -> Cell | None:
+    """Return the largest slowdown among arms that combine gradients by this strategy, None without
+    one."""
     factors = [
         (s.factor, s.arm)
-        for s in slowdowns(run)
-        if s.factor is not None and s.backend == backend
-        and ranks.strategy(run, s.arm) == strategy and ranks.plain(run, s.arm)
-    ]  # fmt: skip
+        for s in straggler_effects(run)
+        if s.factor is not None
+        and s.backend == backend
+        and ranks.strategy(run, s.arm) == strategy
+        and ranks.uses_default_aggregation(run, s.arm)
+    ]
     if not factors:
         return None
     factor, arm = max(factors)
     return Cell(numbers.factor(factor), note=ranks.handicap_text(run, arm, words))
 
 
-def _times(every: Sequence[Measured], words: Words) -> Iterator[Table]:
-    """The median, beneath it the quartiles."""
+def _times_table(every: Sequence[CollectiveMeasurements], words: Messages) -> Iterator[Table]:
+    """Yield the table of median milliseconds of a call by strategy and size, with the quartiles
+    below."""
 
-    def cell(m: Measured, name: str, size: int) -> Cell | None:
+    def cell(m: CollectiveMeasurements, name: str, size: int) -> Cell | None:
         row = m.rows.get((name, size))
         if row is None:
             return None
         tone: Tone = "good" if m.fastest(size) == name else ""
         return Cell(ms(row["seconds"]), tone, f"{ms(row['low'])} – {ms(row['high'])}")
 
-    yield from _by_size(every, words, "collectives", "milliseconds", cell)
+    yield from _table_by_size(every, words, "collectives", "milliseconds", cell)
 
 
-def _bandwidths(every: Sequence[Measured], words: Words) -> Iterator[Table]:
-    """Bus bandwidth of each all-reduce, beneath it the algorithm bandwidth."""
+def _bandwidths_table(every: Sequence[CollectiveMeasurements], words: Messages) -> Iterator[Table]:
+    """Yield the table of bus bandwidths of each all-reduce, with the algorithm bandwidths below."""
     show = UNITS["gb_per_second"]
 
-    def cell(m: Measured, name: str, size: int) -> Cell | None:
+    def cell(m: CollectiveMeasurements, name: str, size: int) -> Cell | None:
         rates = m.bandwidths(name, size)
         if rates is None:
             return None
         tone: Tone = "good" if m.fastest(size) == name else ""
         return Cell(show(rates.busbw), tone, show(rates.algbw))
 
-    exact = [replace(m, rows={at: row for at, row in m.rows.items() if at[0] in m.exact})
-             for m in every]  # fmt: skip
-    yield from _by_size(exact, words, "bandwidths", "gb_per_second", cell)
+    exact = [
+        replace(m, rows={at: row for at, row in m.rows.items() if at[0] in m.exact}) for m in every
+    ]
+    yield from _table_by_size(exact, words, "bandwidths", "gb_per_second", cell)
 
 
-def _by_size(
-    every: Sequence[Measured],
-    words: Words,
+def _table_by_size(
+    every: Sequence[CollectiveMeasurements],
+    words: Messages,
     name: str,
     unit: str,
-    cell: Callable[[Measured, str, int], Cell | None],
+    cell: Callable[[CollectiveMeasurements, str, int], Cell | None],
 ) -> Iterator[Table]:
-    """Strategies down, sizes across."""
+    """Yield a table with strategies as rows and sizes as columns."""
     sizes = sorted({s for m in every for s in m.sizes})
     rows = [
         [strategy, m.backend, m.n, *(cell(m, strategy, size) for size in sizes)]
@@ -202,19 +242,26 @@ def _by_size(
 # --- sentences ------------------------------------------------------------------------------------
 
 
-def findings(run: Run, words: Words) -> Sequence[Item]:
-    notes, every = Notes(words, "collectives", "table-fastest"), measured(run)
-    _at_ends(notes, words, at_once(run, every))
-    notes.about("figure-collectives")
+def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return the fastest strategies by size, measured and fitted crossovers, and the speeds of the
+    backends compared."""
+    notes, every = Notes(words, "collectives", "table-fastest"), collective_measurements(run)
+    _add_fastest_at_ends(notes, words, uncrowded_measurements(run, every))
+    notes.set_anchor("figure-collectives")
     for m in every:
-        _ranges(notes, words, m)
+        _add_ranges(notes, words, m)
         here = (run, m.backend, m.n)
-        seen = crossing(m.sizes, *(partial(m.seconds, name) for name in (FEW, LITTLE)))
-        fitted = crossing(POWERS, *(partial(fits.fitted, *here, name) for name in (FEW, LITTLE)))
+        seen = find_crossover(
+            m.sizes, *(partial(m.seconds, name) for name in (FEW_MESSAGES, FEW_BYTES))
+        )
+        fitted = find_crossover(
+            POWERS,
+            *(partial(fits.predict_seconds, *here, name) for name in (FEW_MESSAGES, FEW_BYTES)),
+        )
         for key, ends in (("crossover", seen), ("crossover_fit", fitted)):
             if ends is not None:
-                notes.say(key, m=m, few=FEW, little=LITTLE, ends=ends)
-    # Threads that hand over pointers are no framework to compare with.
+                notes.add(key, m=m, few=FEW_MESSAGES, little=FEW_BYTES, ends=ends)
+    # Threads that pass pointers are not comparable with a framework.
     for a, b in combinations([m for m in every if not m.threads], 2):
         ratios = {
             f"{at[0]}, {nbytes(at[1])}": float(b.rows[at]["seconds"]) / float(row["seconds"])
@@ -222,12 +269,14 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
             if a.n == b.n and at in b.rows and row["seconds"] and b.rows[at]["seconds"]
         }
         if ratios:
-            notes.say("backends", n=a.n, **slower(a.backend, b.backend, ratios, str))
+            notes.add("backends", n=a.n, **compare_speed(a.backend, b.backend, ratios, str))
     return notes
 
 
-def _at_ends(notes: Notes, words: Words, first: Sequence[Measured]) -> None:
-    """The fastest for a short and for a long vector, of all backends at once."""
+def _add_fastest_at_ends(
+    notes: Notes, words: Messages, first: Sequence[CollectiveMeasurements]
+) -> None:
+    """Add the fastest strategies for a short and for a long vector, for all backends together."""
     items = []
     for end in (0, 1):
         texts: dict[str, list[str]] = {}
@@ -235,31 +284,37 @@ def _at_ends(notes: Notes, words: Words, first: Sequence[Measured]) -> None:
             timed = m.competing(m.ends[end])
             if len(timed) > 1:
                 name, seconds = next(iter(timed.items()))
-                texts.setdefault(name, []).append(on_backend(words, m.backend, seconds))
+                texts.setdefault(name, []).append(format_on_backend(words, m.backend, seconds))
         if texts:
             size = first[0].ends[end]
-            items.append(words("say.collectives.end", size=size, values=by_name(words, texts)))
+            items.append(words("say.collectives.end", size=size, values=join_by_name(words, texts)))
     if items:
-        notes.say("answer", n=first[0].n, values=items)
+        notes.add("answer", n=first[0].n, values=items)
 
 
-def _ranges(notes: Notes, words: Words, m: Measured) -> None:
-    """Which strategy is fastest from which size to which, and how clearly."""
+def _add_ranges(notes: Notes, words: Messages, m: CollectiveMeasurements) -> None:
+    """Add which strategy is fastest in which range of sizes, and how clearly."""
     ranges = m.ranges()
     if not ranges or len(m.competing(m.ends[0])) < 2:
         return
     items = [
-        words(f"say.collectives.{'at' if low == high else 'range'}", strategy=name, first=low,
-              last=high)
+        words(
+            f"say.collectives.{'at' if low == high else 'range'}",
+            strategy=name,
+            first=low,
+            last=high,
+        )
         for name, low, high in ranges
-    ]  # fmt: skip
-    notes.say("fastest", m=m, values=items)
-    if near := m.close():
-        notes.warn("close", near, m=m, k=near, of=len(m.sizes))
+    ]
+    notes.add("fastest", m=m, values=items)
+    if near := m.count_close_sizes():
+        notes.add_warning("close", near, m=m, k=near, of=len(m.sizes))
     best, size = ranges[-1][0], m.ends[1]
     copy, seconds = m.copies.get(size), m.seconds(best, size)
     if copy and seconds:
-        notes.say("copy", m=m, strategy=best, times=seconds / copy)
+        notes.add("copy", m=m, strategy=best, times=seconds / copy)
 
 
-TOPIC = Topic("collectives", 200, evidence, findings, leads=lambda run: 60, when=measured)
+TOPIC = ReportSection(
+    "collectives", 200, evidence, findings, priority=lambda run: 60, when=collective_measurements
+)

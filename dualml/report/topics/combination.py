@@ -1,4 +1,4 @@
-"""What other rules of combining the ranks change: each held against the plain one."""
+"""Non-default rules of aggregation, each compared with the default one."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dualml.aggregation import ASYNCHRONOUS
-from dualml.aggregation.settings import Aggregation
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData
+from dualml.parallel.aggregation import ASYNCHRONOUS
+from dualml.parallel.aggregation.settings import Aggregation
 from dualml.report import ranks
 from dualml.report.blocks import Block, Cell, Item
 from dualml.report.columns import percent, table
-from dualml.report.measures import known, loss_unit, mean
+from dualml.report.measures import drop_missing, loss_unit, mean_over_trials
 from dualml.report.notes import Notes
-from dualml.report.topics import Topic
-from dualml.store.run import Run
-from dualml.words import Words, numbers
+from dualml.report.topics import ReportSection
 
 
 @dataclass(frozen=True)
-class Rule:
-    """A way to combine that is not the plain one.
+class CombinationRule:
+    """A non-default way to combine the ranks' results.
 
     Args:
-        applies: whether an arm combines so.
-        vary: what alone differs between it and the arm it is held against.
-        plain: how that one combines: its settings of the aggregation.
-        gradients: whether it may also combine gradients where this one combines parameters.
+        applies: whether the aggregation settings of an arm use it.
+        vary: the settings in which it alone differs from the arm it is compared with.
+        plain: the aggregation settings of that arm.
+        gradients: whether that arm may combine gradients where this one combines parameters.
     """
 
     applies: Callable[[Aggregation], bool]
@@ -35,41 +35,70 @@ class Rule:
     gradients: bool = False
 
 
-#: In the order in which they are asked: the first that applies.
+#: The first rule that applies is used.
 RULES = {
-    "sum_parameters": Rule(lambda a: a.reduce == "sum" and a.of == "parameters",
-                           ("aggregation.reduce",), {"reduce": "weighted"}),
-    "max": Rule(lambda a: a.reduce == "max", ("aggregation.reduce", "aggregation.strategy"),
-                {"reduce": "weighted"}),
-    "median": Rule(lambda a: a.reduce == "median", ("aggregation.reduce", "aggregation.strategy"),
-                   {"reduce": "weighted"}),
-    "layers": Rule(lambda a: a.cut == "layers", ("aggregation.cut",), {"cut": "equal"}),
-    "sum": Rule(lambda a: a.reduce == "sum", ("aggregation.reduce", "optimizer.lr"),
-                {"reduce": "weighted"}),
-    "uneven": Rule(lambda a: a.reduce == "mean", ("aggregation.reduce",), {"reduce": "weighted"}),
-    "asynchronous": Rule(lambda a: a.strategy == ASYNCHRONOUS,
-                         ("aggregation.strategy", "aggregation.arrival"),
-                         {"strategy": "all_reduce"}, gradients=True),
-    "neighbour": Rule(lambda a: a.strategy == "neighbour", ("aggregation.strategy",),
-                      {"strategy": "all_reduce"}, gradients=True),
-    "local": Rule(lambda a: a.every > 1, ("aggregation.every",), {"every": 1}, gradients=True),
-    "parameters": Rule(lambda a: a.of == "parameters", ("aggregation.of",), {}),
-    "compress": Rule(lambda a: a.compress != "none",
-                     ("aggregation.compress", "aggregation.fraction"), {"compress": "none"}),
-    "one_by_one": Rule(lambda a: not a.bucket_bytes, ("aggregation.bucket_bytes",), {}),
-}  # fmt: skip
+    "sum_parameters": CombinationRule(
+        lambda a: a.reduce == "sum" and a.of == "parameters",
+        ("aggregation.reduce",),
+        {"reduce": "weighted"},
+    ),
+    "max": CombinationRule(
+        lambda a: a.reduce == "max",
+        ("aggregation.reduce", "aggregation.strategy"),
+        {"reduce": "weighted"},
+    ),
+    "median": CombinationRule(
+        lambda a: a.reduce == "median",
+        ("aggregation.reduce", "aggregation.strategy"),
+        {"reduce": "weighted"},
+    ),
+    "layers": CombinationRule(lambda a: a.cut == "layers", ("aggregation.cut",), {"cut": "equal"}),
+    "sum": CombinationRule(
+        lambda a: a.reduce == "sum", ("aggregation.reduce", "optimizer.lr"), {"reduce": "weighted"}
+    ),
+    "uneven": CombinationRule(
+        lambda a: a.reduce == "mean", ("aggregation.reduce",), {"reduce": "weighted"}
+    ),
+    "asynchronous": CombinationRule(
+        lambda a: a.strategy == ASYNCHRONOUS,
+        ("aggregation.strategy", "aggregation.arrival"),
+        {"strategy": "all_reduce"},
+        gradients=True,
+    ),
+    "neighbour": CombinationRule(
+        lambda a: a.strategy == "neighbour",
+        ("aggregation.strategy",),
+        {"strategy": "all_reduce"},
+        gradients=True,
+    ),
+    "local": CombinationRule(
+        lambda a: a.every > 1, ("aggregation.every",), {"every": 1}, gradients=True
+    ),
+    "parameters": CombinationRule(lambda a: a.of == "parameters", ("aggregation.of",), {}),
+    "compress": CombinationRule(
+        lambda a: a.compress != "none",
+        ("aggregation.compress", "aggregation.fraction"),
+        {"compress": "none"},
+    ),
+    "one_by_one": CombinationRule(lambda a: not a.bucket_bytes, ("aggregation.bucket_bytes",), {}),
+}
 
 
-def held(run: Run) -> Iterator[tuple[str, str, str | None]]:
-    """Every healthy arm that combines otherwise, by which rule, and what it is held against."""
-    for arm in ranks.several(run):
+def compared_arms(run: RunData) -> Iterator[tuple[str, str, str | None]]:
+    """Yield every arm that combines differently, the name of its rule, and the arm it is compared
+    with (None: there is none): of unsplit arms with several ranks, a successful trial and no
+    straggler."""
+    for arm in ranks.multi_rank_arms(run):
         settings = ranks.aggregation(run, arm)
         name = next((name for name, rule in RULES.items() if rule.applies(settings)), "")
-        if name and run.select(arm) and not ranks.slow(run, arm):
-            yield arm, name, _plain(run, arm, RULES[name])
+        if name and run.select(arm) and not ranks.straggler(run, arm):
+            yield arm, name, _plain_partner(run, arm, RULES[name])
 
 
-def _plain(run: Run, arm: str, rule: Rule) -> str | None:
+def _plain_partner(run: RunData, arm: str, rule: CombinationRule) -> str | None:
+    """Return the arm with the default rule that is otherwise the same and has a successful trial,
+    None without one."""
+
     def partner(*more: str, **plain: Any) -> str | None:
         def fits(other: str) -> bool:
             settings = ranks.aggregation(run, other).model_dump(include={*plain})
@@ -83,57 +112,78 @@ def _plain(run: Run, arm: str, rule: Rule) -> str | None:
     return partner("aggregation.of", **rule.plain, of="gradients")
 
 
-def _values(run: Run, arm: str, backend: str) -> dict[str, Any]:
-    """Loss and accuracy at the end, seconds of an update."""
+def _values(run: RunData, arm: str, backend: str) -> dict[str, Any]:
+    """Return final loss (``loss``) and test accuracy as a fraction (``accuracy``), means over the
+    seeds, and the median seconds of an update (``step``); None for what is unknown."""
     return {
-        "loss": mean(run, arm, backend, "final_loss"),
-        "accuracy": mean(run, arm, backend, "test_accuracy"),
-        "step": ranks.mean_step(run, arm, backend),
+        "loss": mean_over_trials(run, arm, backend, "final_loss"),
+        "accuracy": mean_over_trials(run, arm, backend, "test_accuracy"),
+        "step": ranks.median_step_seconds(run, arm, backend),
     }
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
-    """Each value, and beneath it that of the arm it is held against."""
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield a table with each value, and below it the value of the arm it is compared with."""
     rows = []
-    for arm, _, other in held(run):
-        for _, backend in ranks.ran(run, [arm]):
+    for arm, _, other in compared_arms(run):
+        for _, backend in ranks.successful_places(run, [arm]):
             if other is not None and run.select(other, backend):
                 own, plain = (_values(run, name, backend).values() for name in (arm, other))
                 shown = zip((numbers.loss, percent, numbers.ms), own, plain, strict=True)
-                differs = [key.rpartition(".")[2] for key in run.contrast.varied([arm, other])]
+                differs = [
+                    key.rpartition(".")[2] for key in run.contrast.varying_keys([arm, other])
+                ]
                 cells = [Cell(text(a), note=text(b)) for text, a, b in shown]
                 rows.append([arm, backend, other, ", ".join(differs), *cells])
-    head = ("`arm`", "backend", "`against`", "`differs`", f"final_loss:{loss_unit(run)}",
-            "test_accuracy:percent", "step:milliseconds")  # fmt: skip
+    head = (
+        "`arm`",
+        "backend",
+        "`against`",
+        "`differs`",
+        f"final_loss:{loss_unit(run)}",
+        "test_accuracy:percent",
+        "step:milliseconds",
+    )
     yield from table(words, "combination", head, rows)
 
 
-def findings(run: Run, words: Words) -> Sequence[Item]:
+def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return sentences that compare each arm with another aggregation rule (`RULES`) with the arm
+    that uses the default: losses and seconds of an update."""
     notes = Notes(words, "combination", "table-combination")
-    for arm, name, other in held(run):
-        settings, n = ranks.aggregation(run, arm), ranks.size(run, arm)
-        values = _against(run, words, arm, other) if other else []
+    for arm, name, other in compared_arms(run):
+        settings, n = ranks.aggregation(run, arm), ranks.world_size(run, arm)
+        values = _format_comparison(run, words, arm, other) if other else []
         rates = [float(run.settings[a].optimizer.get("lr") or 0) for a in (arm, other or arm)]
         effective = n * rates[0]  # a sum is n times the mean
         if name == "sum":
             same = abs(effective - rates[1]) <= 1e-9 * rates[1]
             name = "sum_alone" if not values else "sum_same" if same else "sum"
-        # Half of each number; or the chosen entries, each with its place of four bytes.
+        # fp16 halves each number; top-k sends chosen entries, each with a four-byte index.
         share = 0.5 if settings.compress == "fp16" else min(1.0, 2 * settings.fraction)
         if values or name == "sum_alone":
-            notes.say(name, arm=arm, other=other, n=n, every=settings.every, values=values,
-                      saved=1 - share, rates=rates, effective=effective)  # fmt: skip
+            notes.add(
+                name,
+                arm=arm,
+                other=other,
+                n=n,
+                every=settings.every,
+                values=values,
+                saved=1 - share,
+                rates=rates,
+                effective=effective,
+            )
     return notes
 
 
-def _against(run: Run, words: Words, arm: str, other: str) -> list[str]:
-    """Backend by backend: loss and time of an update, of the one arm and of the other."""
+def _format_comparison(run: RunData, words: Messages, arm: str, other: str) -> list[str]:
+    """Return texts per backend: loss and seconds of an update, of both arms."""
     items = []
     for backend in run.backends:
-        own, plain = (known(_values(run, name, backend)) for name in (arm, other))
+        own, plain = (drop_missing(_values(run, name, backend)) for name in (arm, other))
         if {"loss", "step"} <= own.keys() & plain.keys():
             items.append(words("say.combination.item", backend=backend, own=own, other=plain))
     return items
 
 
-TOPIC = Topic("combination", 405, evidence, findings)
+TOPIC = ReportSection("combination", 405, evidence, findings)

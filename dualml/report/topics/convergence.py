@@ -1,4 +1,4 @@
-"""Which optimizer reached the target accuracy first, and what it took."""
+"""Convergence: which optimizer reached the target accuracy first, and at what cost."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dualml.common.words import Messages
+from dualml.experiment.store.run import RunData, Trial
 from dualml.report import curves, ranks
 from dualml.report.blocks import Block, Item
 from dualml.report.columns import table
-from dualml.report.learning import MOST, learning
-from dualml.report.measures import alone
+from dualml.report.learning import MAX_ARMS_PER_FIGURE, learning_figure
+from dualml.report.measures import trains_on_one_rank
 from dualml.report.notes import Notes
-from dualml.report.topics import Topic
-from dualml.store.run import Run, Trial
-from dualml.words import Words
+from dualml.report.topics import ReportSection
 
 TARGET = 0.9
 TARGET_TEXT = f"{100 * TARGET:g} %"
@@ -23,8 +23,9 @@ AXES = ("updates", "epochs", "seconds")
 
 
 @dataclass(frozen=True)
-class Reached:
-    """First evaluation at or above the target, mean over the ``n`` seeds that got there."""
+class TargetHit:
+    """The first evaluation at or above the target, mean over the ``n`` (out of ``of``) seeds that
+    reach it."""
 
     arm: str
     backend: str
@@ -35,74 +36,82 @@ class Reached:
     of: int
 
 
-def first(trial: Trial) -> tuple[float, ...]:
-    """Updates, epochs and seconds at the first evaluation that reaches the target, or nothing."""
+def first_hit(trial: Trial) -> tuple[float, ...]:
+    """Return updates, epochs and seconds at the first evaluation whose test accuracy reaches the
+    target; an empty tuple if none does."""
     curve = trial.curves.get("test_accuracy")
     if curve is None or not (curve.value >= TARGET).any():
         return ()
     at = np.flatnonzero(curve.value >= TARGET)[0]
-    return tuple(float(curves.position(trial, curve, axis)[at]) for axis in AXES)
+    return tuple(float(curves.axis_positions(trial, curve, axis)[at]) for axis in AXES)
 
 
-def reached(run: Run, arm: str, backend: str) -> Reached | None:
+def mean_hit(run: RunData, arm: str, backend: str) -> TargetHit | None:
+    """Return when an arm reaches the target on a backend, as means over the seeds that reach it;
+    None if none does."""
     trials = run.select(arm, backend)
-    hits = [hit for t in trials if (hit := first(t))]
+    hits = [hit for t in trials if (hit := first_hit(t))]
     if not hits:
         return None
     updates, epochs, seconds = (float(v) for v in np.mean(hits, axis=0))
-    return Reached(arm, backend, updates, epochs, seconds, len(hits), len(trials))
+    return TargetHit(arm, backend, updates, epochs, seconds, len(hits), len(trials))
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
-    """The main arms' curves against epochs, updates and seconds, and what the target took."""
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the main arms' curves against epochs, updates and seconds, unless there are too many
+    arms for one figure, and the table of the cost of the target, except for text."""
     arms = run.main_arms()
-    if len(arms) <= MOST and any(t.curves for t in run.trials if t.arm in arms):
+    if len(arms) <= MAX_ARMS_PER_FIGURE and any(t.curves for t in run.trials if t.arm in arms):
         group = run.arms[arms[0]].get("group") or "main"
         for axis in curves.AXES:
-            yield learning(run, words, group, arms, axis)
+            yield learning_figure(run, words, group, arms, axis)
     rows: list[list[object]] = []
-    for arm, backend in ranks.ran(run, arms):
-        hit = reached(run, arm, backend)
+    for arm, backend in ranks.successful_places(run, arms):
+        hit = mean_hit(run, arm, backend)
         if hit is None:
             rows.append([arm, backend, words("value.never"), None, None, None])
         else:
             seeds = words("value.of", n=hit.n, of=hit.of)
             rows.append([arm, backend, hit.updates, hit.epochs, hit.seconds, seeds])
     head = ("`arm`", "backend", "updates:count", "epochs:epochs", "seconds:seconds", "seeds:count")
-    if not run.text:  # of the next word nobody is right that often
+    if not run.text:  # no language model predicts the next word that often
         yield from table(words, "reached", head, rows, target=TARGET_TEXT)
 
 
-def findings(run: Run, words: Words) -> Sequence[Item]:
+def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return which arm reached the target accuracy first on each backend, which never did, and how
+    exactly that is known."""
     notes = Notes(words, "convergence", "table-reached")
     arms = [arm for arm in run.main_arms() if run.select(arm)]
     if not arms:
-        notes.warn("nothing")
+        notes.add_warning("nothing")
         return notes
-    every = {(arm, b): reached(run, arm, b) for arm, b in ranks.ran(run, arms)}
-    if run.text:  # of the next word nobody is right that often
+    every = {(arm, b): mean_hit(run, arm, b) for arm, b in ranks.successful_places(run, arms)}
+    if run.text:  # no language model predicts the next word that often
         return notes
     for backend in run.backends:
-        _winners(notes, backend, [hit for hit in every.values() if hit and hit.backend == backend])
+        _add_winners(
+            notes, backend, [hit for hit in every.values() if hit and hit.backend == backend]
+        )
     if not any(every.values()):
         best = max((t for a in arms for t in run.select(a)), key=lambda t: t.test_accuracy or 0.0)
-        notes.say("nobody", best=best, target=TARGET_TEXT)
+        notes.add("nobody", best=best, target=TARGET_TEXT)
         return notes
     for arm in arms:
         never = [b for (a, b), hit in every.items() if a == arm and hit is None]
         if never:
-            _never(notes, arm, never, [t for b in never for t in run.select(arm, b)])
+            _add_never_reached(notes, arm, never, [t for b in never for t in run.select(arm, b)])
         for hit in every.values():
             if hit is not None and hit.arm == arm and hit.n < hit.of:
-                notes.say("some", hit.n, hit=hit, target=TARGET_TEXT)
-    _resolution(notes, [t for arm in arms for t in run.select(arm)])
+                notes.add("some", hit.n, hit=hit, target=TARGET_TEXT)
+    _add_resolution(notes, [t for arm in arms for t in run.select(arm)])
     if len(arms) == 1:
-        notes.warn("alone", arm=arms[0])
+        notes.add_warning("alone", arm=arms[0])
     return notes
 
 
-def _winners(notes: Notes, backend: str, hits: Sequence[Reached]) -> None:
-    """Who needed least by each measure; arms that needed the same share the place."""
+def _add_winners(notes: Notes, backend: str, hits: Sequence[TargetHit]) -> None:
+    """Add which arms needed the fewest updates, epochs and seconds; equal arms share the place."""
     if not hits:
         return
     least = {axis: min(float(getattr(hit, axis)) for hit in hits) for axis in AXES}
@@ -113,25 +122,30 @@ def _winners(notes: Notes, backend: str, hits: Sequence[Reached]) -> None:
     key = "first" if len(hits) > 1 else "only"
     if len(arms["updates"]) > 1 or any(names != arms["updates"] for names in arms.values()):
         key = "split"
-    notes.say(key, backend=backend, arms=arms, least=least, target=TARGET_TEXT)
+    notes.add(key, backend=backend, arms=arms, least=least, target=TARGET_TEXT)
 
 
-def _never(notes: Notes, arm: str, backends: Sequence[str], trials: Sequence[Trial]) -> None:
+def _add_never_reached(
+    notes: Notes, arm: str, backends: Sequence[str], trials: Sequence[Trial]
+) -> None:
+    """Add that an arm never reached the target on these backends, with its best test accuracy."""
     tops = [t.curves["test_accuracy"].value for t in trials if "test_accuracy" in t.curves]
     best = max((float(np.nanmax(v)) for v in tops if np.isfinite(v).any()), default=None)
-    notes.say("never", arm=arm, backends=backends, best=best, target=TARGET_TEXT)
+    notes.add("never", arm=arm, backends=backends, best=best, target=TARGET_TEXT)
 
 
-def _resolution(notes: Notes, trials: Sequence[Trial]) -> None:
-    """Accuracy is only known where it was measured: how coarse that was at the hit."""
+def _add_resolution(notes: Notes, trials: Sequence[Trial]) -> None:
+    """Add how coarse the evaluations were: the accuracy is only known at them."""
     gaps = []
     for trial in trials:
-        if hit := first(trial):
+        if hit := first_hit(trial):
             steps = trial.curves["test_accuracy"].step
             at = int(np.flatnonzero(steps == hit[0])[0])
             gaps += [float(steps[at] - steps[at - 1])] if at else []
     if gaps:
-        notes.say("resolution", gap=max(gaps))
+        notes.add("resolution", gap=max(gaps))
 
 
-TOPIC = Topic("convergence", 100, evidence, findings, leads=lambda run: 50, when=alone)
+TOPIC = ReportSection(
+    "convergence", 100, evidence, findings, priority=lambda run: 50, when=trains_on_one_rank
+)

@@ -1,47 +1,67 @@
-"""Where to cut: the time of an update over the position of the cut, and what a balance chose."""
+"""Where to cut a model: seconds of an update by the position of the cut, and the cuts of
+balances."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dualml.report import keys
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData
+from dualml.report import legend
 from dualml.report.blocks import Block, Table
 from dualml.report.columns import number, table
-from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel, Text
+from dualml.report.figure import (
+    Axis,
+    Figure,
+    LegendEntry,
+    LineMark,
+    Mark,
+    Panel,
+    SeriesId,
+    TextMark,
+)
 from dualml.report.notes import Notes
 from dualml.report.splits import times
-from dualml.report.splits.arms import SplitArm, Splits, healthy
-from dualml.report.topics import Topic
-from dualml.store.run import Run
-from dualml.words import Words, numbers
+from dualml.report.splits.arms import SplitArm, Splits, without_straggler
+from dualml.report.topics import ReportSection
 
 Group = Sequence[SplitArm]
 
 
 def cut_groups(splits: Splits) -> list[Group]:
-    """Arms with one cut that differ in nothing else, in the order of the model."""
-    arms = [arm for arm in healthy(splits.pipelines) if len(arm.cut) == 1]
+    """Return groups of successful pipelines with one cut and no slow rank that differ in nothing
+    else, ordered by its position, with at least two positions each."""
+    arms = [arm for arm in without_straggler(splits.pipelines) if len(arm.cut) == 1]
     groups = (sorted(group, key=position) for group in splits.groups(arms, "split.cut"))
     return [group for group in groups if position(group[0]) < position(group[-1])]
 
 
 def position(arm: SplitArm) -> int:
-    """The number of the layer before which it is cut."""
+    """Return the index, from 0, of the layer before which the model is cut; 0 if the plan does not
+    have this layer."""
     layers = [name for stage in arm.stages for name in stage]
     return layers.index(arm.cut[0]) if arm.cut[0] in layers else 0
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield a figure per model of seconds of an update against the position of the cut, and the
+    table of cuts."""
     splits = Splits(run)
     groups = cut_groups(splits)
-    yield from times.crowded(run, (arm for group in groups for arm in group), words)
+    yield from times.crowding_notices(run, (arm for group in groups for arm in group), words)
     for k, group in enumerate(groups):
-        if any(times.step(run, arm.name, b) for arm in group for b in times.compared(splits)):
+        if any(
+            times.step_seconds(run, arm.name, b)
+            for arm in group
+            for b in times.timed_backends(splits)
+        ):
             yield _figure(splits, group, f"cuts-{k + 1}" if k else "cuts", words)
     yield from _table(run, [arm for group in groups for arm in group], words)
 
 
-def _table(run: Run, arms: Group, words: Words) -> Iterator[Table]:
+def _table(run: RunData, arms: Group, words: Messages) -> Iterator[Table]:
+    """Yield the table of cuts with parameter bytes, planned link bytes, seconds of an update and of
+    computation."""
     backends = [b for b in run.backends if any(run.select(arm.name, b) for arm in arms)]
     measured = [
         number(words, f"{key}-{b}", words(f"column.{key}", backend=b), unit)
@@ -50,9 +70,9 @@ def _table(run: Run, arms: Group, words: Words) -> Iterator[Table]:
     ]
     rows = [
         [
-            *(arm.name, ", ".join(arm.cut), arm.cut_by(words), arm.parameters()),
+            *(arm.name, ", ".join(arm.cut), arm.cut_origin(words), arm.parameters()),
             arm.planned("links") or None,
-            *(times.step(run, arm.name, b) for b in backends),
+            *(times.step_seconds(run, arm.name, b) for b in backends),
             *(_computing(run, arm, b) for b in backends),
         ]
         for arm in arms
@@ -61,39 +81,50 @@ def _table(run: Run, arms: Group, words: Words) -> Iterator[Table]:
     yield from table(words, "cuts", (*head, *measured), rows)
 
 
-def _computing(run: Run, arm: SplitArm, backend: str) -> str:
+def _computing(run: RunData, arm: SplitArm, backend: str) -> str:
+    """Return the milliseconds that each rank computes, as text."""
     parts = times.by_rank(run, arm.name, backend)
-    return " · ".join(numbers.ms(p["gradient"] + p["update"]) for p in parts) or numbers.NONE
+    return " · ".join(numbers.ms(p["gradient"] + p["update"]) for p in parts) or numbers.NO_VALUE
 
 
-def _figure(splits: Splits, group: Group, name: str, words: Words) -> Figure:
-    """Lines through the fastest arm at every cut; hollow marks where a balance cut."""
-    run, backends = splits.run, times.compared(splits)
+def _figure(splits: Splits, group: Group, name: str, words: Messages) -> Figure:
+    """Return a figure of lines through the fastest arm at every cut; hollow markers show the cuts
+    of balances."""
+    run, backends = splits.run, times.timed_backends(splits)
     cuts = sorted({(position(arm), arm.cut[0]) for arm in group})
     place = {arm: cuts.index((position(arm), arm.cut[0])) for arm in group}
     balances: dict[int, list[str]] = {}
     for arm in group:
         if not arm.split.cut:
-            balances.setdefault(place[arm], []).append(arm.cut_by(words))
+            balances.setdefault(place[arm], []).append(arm.cut_origin(words))
     marks: list[Mark] = []
     for backend in backends:
-        every = {arm: times.step(run, arm.name, backend) for arm in group}
+        every = {arm: times.step_seconds(run, arm.name, backend) for arm in group}
         steps = {arm: 1e3 * step.mean for arm, step in every.items() if step is not None}
         fastest: dict[int, float] = {}
         for arm, ms in steps.items():
             fastest[place[arm]] = min(ms, fastest.get(place[arm], ms))
-        marks.append(Line(list(fastest), list(fastest.values()), Owner(backend=backend)))
+        marks.append(LineMark(list(fastest), list(fastest.values()), SeriesId(backend=backend)))
         for arm, ms in steps.items():
-            owner = Owner(backend=backend, series="hand" if arm.split.cut else "balance")
-            hint = f"{arm.name} · {arm.cut_by(words)};{ms:.3g}"
-            marks.append(Line([place[arm]], [ms], owner, joined=False, hints=[hint]))
+            owner = SeriesId(backend=backend, series="hand" if arm.split.cut else "balance")
+            hint = f"{arm.name} · {arm.cut_origin(words)};{ms:.3g}"
+            marks.append(LineMark([place[arm]], [ms], owner, joined=False, hints=[hint]))
     for x, names in balances.items():
-        marks.append(Text(x, 0, "\n".join(names), align="center", muted=True, small=True,
-                          dy=-6.0 - 6.5 * len(names)))  # fmt: skip
+        marks.append(
+            TextMark(
+                x,
+                0,
+                "\n".join(names),
+                align="center",
+                muted=True,
+                small=True,
+                dy=-6.0 - 6.5 * len(names),
+            )
+        )
     look = [
-        *keys.colored_backends(backends, marker=""),
-        Key("series", "hand", marker="circle", listed=False),
-        Key("series", "balance", words("cuts.balanced"), marker="diamond", hollow=True),
+        *legend.colored_backends(backends, marker=""),
+        LegendEntry("series", "hand", marker="circle", listed=False),
+        LegendEntry("series", "balance", words("cuts.balanced"), marker="diamond", hollow=True),
     ]
     ticks = [(float(k), layer) for k, (_, layer) in enumerate(cuts)]
     axis = Axis(words("axis.cut"), low=-0.3, high=len(cuts) - 0.7, ticks=ticks)
@@ -105,25 +136,36 @@ def _figure(splits: Splits, group: Group, name: str, words: Words) -> Figure:
 # --- sentences ------------------------------------------------------------------------------------
 
 
-def findings(run: Run, words: Words) -> Notes:
-    """The best and the worst place, and what each balance chose."""
+def findings(run: RunData, words: Messages) -> Notes:
+    """Return the best and the worst cut, and the cut that each balance chose."""
     notes, splits = Notes(words, "cuts", "figure-cuts"), Splits(run)
     for group in cut_groups(splits):
-        places = (_place(notes, run, b, group) for b in times.compared(splits))
-        if notes.say_all("cut", places, model=group[0].model):
-            chosen = {(a.cut_by(words), a.cut[0]): None for a in group if not a.split.cut}
-            notes.say_all("balances", (notes.part("balance", by=by, cut=cut) for by, cut in chosen))
+        places = (_place(notes, run, b, group) for b in times.timed_backends(splits))
+        if notes.add_joined("cut", places, model=group[0].model):
+            chosen = {(a.cut_origin(words), a.cut[0]): None for a in group if not a.split.cut}
+            notes.add_joined(
+                "balances", (notes.format_part("balance", by=by, cut=cut) for by, cut in chosen)
+            )
     return notes
 
 
-def _place(notes: Notes, run: Run, backend: str, group: Group) -> str:
-    every = {arm: times.step(run, arm.name, backend) for arm in group}
+def _place(notes: Notes, run: RunData, backend: str, group: Group) -> str:
+    """Return the fastest and the slowest cut on a backend as text; empty if fewer than two
+    positions were timed."""
+    every = {arm: times.step_seconds(run, arm.name, backend) for arm in group}
     steps = {arm: step.mean for arm, step in every.items() if step is not None}
     if len(set(map(position, steps))) < 2:
         return ""
     best, worst = (f(steps, key=lambda arm: steps[arm]) for f in (min, max))
-    return notes.part("item", backend=backend, best=best, worst=worst, least=steps[best],
-                      most=steps[worst], times=steps[worst] / steps[best])  # fmt: skip
+    return notes.format_part(
+        "item",
+        backend=backend,
+        best=best,
+        worst=worst,
+        least=steps[best],
+        most=steps[worst],
+        times=steps[worst] / steps[best],
+    )
 
 
-TOPIC = Topic("cuts", 650, evidence, findings)
+TOPIC = ReportSection("cuts", 650, evidence, findings)

@@ -1,53 +1,61 @@
-"""Key code: the optimizers of the run, and what several ranks are made of."""
+"""Key code: the optimizers of the run, and the code of its parallel training."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dualml.aggregation import ASYNCHRONOUS, STRATEGIES
-from dualml.aggregation.asynchronous import Asynchronous
-from dualml.optim import RULES
-from dualml.partition import PARTITIONS
+from dualml.algorithms.optim import RULES
+from dualml.common.words import Messages
+from dualml.experiment.store.run import RunData
+from dualml.parallel.aggregation import ASYNCHRONOUS, STRATEGIES
+from dualml.parallel.aggregation.asynchronous import AsyncParameterServer
+from dualml.parallel.partition import PARTITIONS
 from dualml.report import ranks
 from dualml.report.blocks import Block, Code
-from dualml.report.code import HOMES, excerpt, listings, section, shared
-from dualml.report.deals import SKEWED, dealt, partition, rule
-from dualml.report.topics import Topic
-from dualml.store.run import Run
-from dualml.words import Words
+from dualml.report.code import HOMES, base_listings, excerpt, rule_listings, section
+from dualml.report.run_partitions import (
+    SKEWED,
+    partition_rule,
+    partition_settings,
+    partitioned_arms,
+)
+from dualml.report.topics import ReportSection
 
-#: Framework → its communicator and what of it is short and instructive.
+#: Framework → file of its communicator, and its short and instructive methods.
 COMMUNICATORS = {
-    "torch": ("dualml_torch/communicator.py", ("_exchange",)),
-    "mindspore": ("dualml_ms/communicator.py", ("_exchange",)),
+    "torch": ("dualml_torch/algorithms/communicator.py", ("_exchange",)),
+    "mindspore": ("dualml_ms/algorithms/communicator.py", ("_exchange",)),
 }
-MOST_LINES = 90  # of a communicator's methods; of longer ones the first alone is shown
+MAX_LINES = 90  # of a communicator; if there are more, only the first method is shown
 
 
-def rule_code(run: Run, words: Words) -> Iterator[Block]:
-    """Each rule in the reference and in each framework, then what all of them share."""
+def rule_code(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield each optimizer's rule in the reference and in each framework, then the code they
+    share."""
     present = {run.framework(b) for b in run.backends}
-    # The reference is always shown: it is the rule as the paper writes it.
+    # The reference is always shown: it follows the notation of the paper.
     frameworks = [f for f in HOMES if f == "numpy" or f in present]
-    rules = [run.arms[arm].get("optimizer") or {} for arm in ranks.training(run)]
+    rules = [run.arms[arm].get("optimizer") or {} for arm in ranks.training_arms(run)]
     for name in dict.fromkeys(str(given.get("name")) for given in rules):
         if name in RULES:
-            yield section(name, listings(name, frameworks), words)
+            yield section(name, rule_listings(name, frameworks), words)
     if rules:
-        yield section(words("page.shared"), shared(frameworks), words)
+        yield section(words("page.shared"), base_listings(frameworks), words)
 
 
-def rank_code(run: Run, words: Words) -> Iterator[Block]:
-    """The strategies used, what carries them out, the communicators."""
-    strategies = [code for name in ranks.strategies(run) for code in _strategy(name)]
+def rank_code(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the code of the strategies used, of their execution, and of the communicators."""
+    strategies = [code for name in ranks.strategies(run) for code in _strategy_code(name)]
     if not strategies:
         return
     parts: dict[str, list[Code]] = {}
-    if ranks.several(run):
-        parts["parallel"] = [excerpt("dualml/aggregation/parallel.py", ("step", "deal"))]
+    if ranks.multi_rank_arms(run):
+        parts["parallel"] = [
+            excerpt("dualml/parallel/aggregation/parallel.py", ("step", "local_batch"))
+        ]
         parts |= _dealing(run)
     parts["strategies"] = strategies
-    parts["execute"] = [excerpt("dualml/aggregation/base.py", ("execute",))]
+    parts["execute"] = [excerpt("dualml/parallel/aggregation/base.py", ("execute_schedule",))]
     present = {run.framework(b) for b in run.backends}
     parts["communicator"] = [_communicator(f) for f in COMMUNICATORS if f in present]
     for key, codes in parts.items():
@@ -55,45 +63,67 @@ def rank_code(run: Run, words: Words) -> Iterator[Block]:
             yield section(words(f"code.{key}"), codes, words)
 
 
-def _strategy(name: str) -> Iterator[Code]:
-    """How it adds up; of one made of single messages also who sends what."""
+def _strategy_code(name: str) -> Iterator[Code]:
+    """Yield the code of a strategy; for one made of single messages also its schedule. Nothing for
+    names that are neither in `STRATEGIES` nor the asynchronous server."""
     if name == ASYNCHRONOUS:
-        yield _own(Asynchronous, ("deliver", "serve", "apply"), name)
+        yield _class_code(
+            AsyncParameterServer, ("push_gradient", "handle_push", "apply_gradient"), name
+        )
     elif name in STRATEGIES:
         kind = STRATEGIES[name]
-        yield _own(kind, ("up", "down", "sum", "schedule") if kind.counted else ("sum",), name)
+        yield _class_code(
+            kind,
+            ("reduce_steps", "broadcast_steps", "sum", "schedule")
+            if kind.is_point_to_point
+            else ("sum",),
+            name,
+        )
 
 
-def _own(kind: type, names: tuple[str, ...], title: str) -> Code:
+def _class_code(kind: type, names: tuple[str, ...], title: str) -> Code:
+    """Return the functions and methods called ``names`` in the file of a class, of all its classes
+    (none that are inherited from another file), with ``title`` in place of the framework."""
     return excerpt(f"{kind.__module__.replace('.', '/')}.py", names, title)
 
 
 def _communicator(framework: str) -> Code:
+    """Return the code of a framework's communicator, only its first method if all together are too
+    long."""
     file, names = COMMUNICATORS[framework]
     whole = excerpt(file, names, framework)
-    short = len(whole.text.splitlines()) <= MOST_LINES
+    short = len(whole.text.splitlines()) <= MAX_LINES
     return whole if short else excerpt(file, names[:1], framework)
 
 
-def _dealing(run: Run) -> dict[str, list[Code]]:
-    """Two plain partitions of those used and the shortest that skews; what averages parameters."""
-    arms = dealt(run)
-    methods = {"distributed_sampler": ("deal",), "feature_noise": ("noisy",)}
+def _dealing(run: RunData) -> dict[str, list[Code]]:
+    """Return listings by section: the code of up to two plain partitions of those used and of the
+    shortest skewed one (``partition``), and the code that averages parameters if an arm does
+    (``local``)."""
+    arms = partitioned_arms(run)
+    methods = {"distributed_sampler": ("ordered_indices",), "feature_noise": ("features",)}
     used = [
-        _own(PARTITIONS[name], methods.get(name, ("own",)), name)
-        for name in dict.fromkeys(rule(run, arm) for arm in arms)
+        _class_code(PARTITIONS[name], methods.get(name, ("assign",)), name)
+        for name in dict.fromkeys(partition_rule(run, arm) for arm in arms)
         if name in PARTITIONS
     ]
     plain = [code for code in used if code.who not in SKEWED]
-    # Labels rather than features, and the shorter the better.
-    skewing = sorted((code for code in used if code.who in SKEWED),
-                     key=lambda code: (code.who == "feature_noise", len(code.text)))  # fmt: skip
-    averaged = any(run.settings[a].aggregation.every > 1 and partition(run, a) for a in arms)
-    local = excerpt("dualml/aggregation/local_sgd.py", ("weight", "average", "measure"))
+    # Prefer skewed labels to skewed features, and short code.
+    skewing = sorted(
+        (code for code in used if code.who in SKEWED),
+        key=lambda code: (code.who == "feature_noise", len(code.text)),
+    )
+    averaged = any(
+        run.settings[a].aggregation.every > 1 and partition_settings(run, a) for a in arms
+    )
+    local = excerpt(
+        "dualml/parallel/aggregation/local_sgd.py",
+        ("averaging_weight", "average_parameters", "record_divergence"),
+    )
     return {"partition": plain[:2] + skewing[:1], "local": [local] if averaged else []}
 
 
 TOPICS = (
-    Topic("rank_code", 10, rank_code, part="code"),
-    Topic("rule_code", 90, rule_code, part="code"),
+    ReportSection("rank_code", 10, rank_code, group="code"),
+    ReportSection("rule_code", 90, rule_code, group="code"),
 )

@@ -1,4 +1,4 @@
-"""The largest models that trained under a limit of memory, where a run folder has them.
+"""The largest models that trained within a memory limit, if a run folder has them.
 
 `dualml largest … --out RUN` writes them there.
 """
@@ -7,49 +7,58 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dualml.cost.units import told_bytes
+from dualml.common.words import Messages
+from dualml.experiment.store.largest import LARGEST, LargestRow
+from dualml.experiment.store.run import RunData
+from dualml.planning.cost.units import format_bytes
 from dualml.report.blocks import Block, Item
 from dualml.report.largest import table
 from dualml.report.notes import Notes
-from dualml.report.topics import Topic
-from dualml.store.largest import LARGEST, LargestRow
-from dualml.store.run import Run
-from dualml.words import Words
+from dualml.report.topics import ReportSection
 
 
-def rows(run: Run) -> list[LargestRow]:
-    """Of all folders."""
-    records = (LARGEST.read_if_there(folder) for folder in run.folders)
+def rows(run: RunData) -> list[LargestRow]:
+    """Return the rows that `dualml largest` wrote to the folders of the run, one after the other;
+    none if no folder has any."""
+    records = (LARGEST.read_if_present(folder) for folder in run.folders)
     return [row for record in records if record for row in record.rows]
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the table of the largest models; nothing if no run folder has any."""
     if every := rows(run):
         yield table(every, words)
 
 
-def findings(run: Run, words: Words) -> Sequence[Item]:
-    """Of each backend the setting that trains most beside the one that trains least."""
+def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return, per backend, the setting that trains the largest model beside the one that trains the
+    smallest; nothing if they have equally many blocks or different limits."""
     notes, every = Notes(words, "largest", "table-largest"), rows(run)
     for backend in dict.fromkeys(row.backend for row in every):
         own = sorted((row for row in every if row.backend == backend), key=parameters)
         worst, best = own[0], own[-1]
         if worst.blocks < best.blocks and worst.limit_bytes == best.limit_bytes:
-            notes.say(
-                "times", backend=backend, limit=told_bytes(best.limit_bytes), most=best.blocks,
-                least=worst.blocks, best=setting(best), worst=setting(worst),
+            notes.add(
+                "times",
+                backend=backend,
+                limit=format_bytes(best.limit_bytes),
+                most=best.blocks,
+                least=worst.blocks,
+                best=setting(best),
+                worst=setting(worst),
                 times=best.parameters / worst.parameters,
-            )  # fmt: skip
+            )
     return notes
 
 
 def parameters(row: LargestRow) -> int:
+    """Return the number of parameters of the row's model, as a sort key."""
     return row.parameters
 
 
 def setting(row: LargestRow) -> str:
-    """``zero = 3, recompute = full``."""
+    """Return the setting as text, e.g. ``zero = 3, recompute = full``."""
     return f"zero = {row.zero}, recompute = {row.recompute}"
 
 
-TOPIC = Topic("largest", 16, evidence, findings, when=rows)
+TOPIC = ReportSection("largest", 16, evidence, findings, when=rows)

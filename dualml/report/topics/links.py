@@ -1,4 +1,5 @@
-"""Bytes that crossed: what the plan says of every link and collective, and what was counted."""
+"""Bytes sent between ranks: the plan of every link and collective, compared with the counted
+bytes."""
 
 from __future__ import annotations
 
@@ -7,27 +8,36 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData, Trial
 from dualml.report.blocks import Block, Cell
 from dualml.report.columns import Row, table
 from dualml.report.notes import Notes
 from dualml.report.splits import events
-from dualml.report.splits.arms import SplitArm, Splits, healthy
+from dualml.report.splits.arms import SplitArm, Splits, without_straggler
 from dualml.report.splits.layers import collective_name
-from dualml.report.topics import Topic
-from dualml.store.run import Run, Trial
-from dualml.words import Words, numbers
+from dualml.report.topics import ReportSection
 
-CLOSE = 1e-3  # from here on the counted bytes are not the planned ones
-ARMS, MODELS = 4, 2  # in a cell, and in a sentence
-HEAD = ("`arms`", "`model`", "backend", "crosses", "crossing", "calls_planned:count",
-        "calls_counted:count", "bytes_planned:bytes", "bytes_counted:bytes",
-        "counted_planned:relative")  # fmt: skip
+CLOSE = 1e-3  # relative difference above which counted bytes differ from the planned ones
+ARMS, MODELS = 4, 2  # most arms in a cell, most models in a sentence
+HEAD = (
+    "`arms`",
+    "`model`",
+    "backend",
+    "crosses",
+    "crossing",
+    "calls_planned:count",
+    "calls_counted:count",
+    "bytes_planned:bytes",
+    "bytes_counted:bytes",
+    "counted_planned:relative",
+)
 
 
 @dataclass(frozen=True)
 class Crossing:
-    """Of one update: ``what`` crosses from rank to rank, or within a group; counted None where
-    nothing was recorded."""
+    """Traffic of one update: ``what`` is sent from rank to rank, or reduced within a group. Counted
+    values are None if nothing was recorded."""
 
     where: str
     what: tuple[str, ...]
@@ -38,17 +48,20 @@ class Crossing:
 
     @property
     def ratio(self) -> float | None:
+        """Counted relative to planned bytes, None if unknown."""
         return self.counted / self.nbytes if self.counted is not None and self.nbytes else None
 
     @property
     def differs(self) -> bool:
+        """Whether the counted bytes differ from the planned ones by more than `CLOSE`."""
         return self.ratio is not None and abs(self.ratio - 1) > CLOSE
 
 
 def crossings(arm: SplitArm, trial: Trial) -> Iterator[Crossing]:
-    """Planned bytes are those of the mean batch; gradients do not depend on it. What is gathered
-    and what is added up forward were counted together, as were all sums of gradients of a rank:
-    where it makes several, or shares out its state, nothing was counted of one alone."""
+    """Yield planned and counted traffic of each link and group. Planned bytes are those of the mean
+    batch; gradients do not depend on it. All-gathers and all-reduces of the forward pass are
+    counted together, as are all gradient reductions of a rank: if a rank makes several, or shards
+    its state, no count of a single one exists."""
     share = mean_share(arm, trial)
     links = {f"{x['source']} → {x['target']}": x for x in trial.split.get("links") or ()}
     planned: dict[tuple[tuple[int, ...], str], list[tuple[str, float, float]]] = {}
@@ -74,15 +87,17 @@ def crossings(arm: SplitArm, trial: Trial) -> Iterator[Crossing]:
 
 
 def mean_share(arm: SplitArm, trial: Trial) -> float:
-    """Samples of the mean batch over those of a full one: the last of an epoch may be smaller."""
+    """Return the samples of the mean batch relative to a full one, since the last batch of an epoch
+    may be smaller; 1 if unknown."""
     batch = arm.plan.get("batch")
     if not batch or not trial.updates or not trial.sample_gradients:
         return 1.0
     return float(trial.sample_gradients) / float(trial.updates) / float(batch)
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
-    """Arms, backends and places with equal numbers share a row."""
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield a table of planned and counted traffic in the first trial of each arm and backend;
+    arms, backends and places with equal numbers share a row."""
     where: dict[tuple[Any, ...], list[tuple[str, str]]] = {}
     for arm in Splits(run):
         for backend in run.backends:
@@ -94,25 +109,32 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
     for (place, row), arms in where.items():
         names, backends = (tuple(dict.fromkeys(each)) for each in zip(*arms, strict=True))
         rows.setdefault((names, backends, row), []).append(place)
-    yield from table(words, "links", HEAD, (
-        [
-            ", ".join(names if len(names) <= ARMS + 1 else [*names[:ARMS], "…"]),
-            *(model, ", ".join(backends), what, words.semicolons(places), *cells),
-        ]
-        for (names, backends, (model, what, *cells)), places in rows.items()
-    ))  # fmt: skip
+    yield from table(
+        words,
+        "links",
+        HEAD,
+        (
+            [
+                ", ".join(names if len(names) <= ARMS + 1 else [*names[:ARMS], "…"]),
+                *(model, ", ".join(backends), what, words.semicolons(places), *cells),
+            ]
+            for (names, backends, (model, what, *cells)), places in rows.items()
+        ),
+    )
 
 
-def _cells(c: Crossing, words: Words) -> Row:
-    """Whole bytes: a mean over updates has fractions."""
+def _cells(c: Crossing, words: Messages) -> Row:
+    """Return the cells of a row; bytes are rounded, because a mean over updates has fractions."""
     sizes = (numbers.quantity(None if x is None else round(x)) for x in (c.nbytes, c.counted))
     ratio = Cell(numbers.factor(c.ratio), "bad" if c.differs else "")
-    return (_what(c.what, words), c.messages, c.counted_messages, *sizes, ratio)
+    return (_format_contents(c.what, words), c.messages, c.counted_messages, *sizes, ratio)
 
 
-def _what(kinds: Iterable[str], words: Words) -> str:
+def _format_contents(kinds: Iterable[str], words: Messages) -> str:
+    """Return what a link or group transfers, e.g. activations or an all-reduce, joined by ``+`` in
+    the reader's language."""
     return " + ".join(
-        collective_name(kind, words) if " " in kind else words.either(f"splits.what.{kind}", kind)
+        collective_name(kind, words) if " " in kind else words.get(f"splits.what.{kind}", kind)
         for kind in kinds
     )
 
@@ -120,32 +142,35 @@ def _what(kinds: Iterable[str], words: Words) -> str:
 # --- sentences ------------------------------------------------------------------------------------
 
 
-def findings(run: Run, words: Words) -> Notes:
+def findings(run: RunData, words: Messages) -> Notes:
+    """Return the bytes that split arms send, and how many links and groups carried as many bytes as
+    planned."""
     notes, splits = Notes(words, "links", "table-links"), Splits(run)
-    models = (_sent(notes, members) for members in splits.families.values())
-    notes.say_all("sent", [text for text in models if text][:MODELS])
+    models = (_format_sent(notes, members) for members in splits.families.values())
+    notes.add_joined("sent", [text for text in models if text][:MODELS])
     trials = [(arm, t) for arm in splits for t in run.select(arm.name)]
     known = [(t, c) for arm, t in trials for c in crossings(arm, t) if c.ratio is not None]
     wrong = [(t, c) for t, c in known if c.differs]
     if known:
-        notes.say("crossed", n=len(known), k=len(known) - len(wrong))
+        notes.add("crossed", n=len(known), k=len(known) - len(wrong))
     for trial, c in wrong[:1]:
-        notes.warn("crossed_else", trial=trial, c=c)
+        notes.add_warning("crossed_else", trial=trial, c=c)
     return notes
 
 
-def _sent(notes: Notes, members: list[SplitArm]) -> str:
-    """What an update sends, of a model in each way to split it."""
+def _format_sent(notes: Notes, members: list[SplitArm]) -> str:
+    """Return the planned bytes of an update of one model for the first arm split by layer, inside
+    layers and over trainers, as text; empty without any."""
     ways: dict[str, SplitArm] = {}
-    for arm in healthy(members):
-        if arm.way in ("by_layer", "inside", "trainers") and arm.crossing_bytes:
-            ways.setdefault(arm.way, arm)
+    for arm in without_straggler(members):
+        if arm.main_split_kind in ("by_layer", "inside", "trainers") and arm.crossing_bytes:
+            ways.setdefault(arm.main_split_kind, arm)
     each = [
-        notes.part("way", way=notes.words(f"splits.way.{way}"), arm=arm)
+        notes.format_part("way", way=notes.words(f"splits.way.{way}"), arm=arm)
         for way, arm in ways.items()
     ]
     values = notes.words("list.comma").join(each)
-    return notes.part("model", model=members[0].model, values=values) if each else ""
+    return notes.format_part("model", model=members[0].model, values=values) if each else ""
 
 
-TOPIC = Topic("links", 640, evidence, findings, leads=lambda run: 50)
+TOPIC = ReportSection("links", 640, evidence, findings, priority=lambda run: 50)

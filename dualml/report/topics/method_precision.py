@@ -1,79 +1,110 @@
-"""Methods in a lower precision against our own training in the same one, by its envelope."""
+"""Low-precision methods compared with our own training in the same precision, by its envelope."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dualml.common.words import Messages
+from dualml.experiment.store.run import RunData, Serial
 from dualml.report import verdicts
 from dualml.report.blocks import Block, Item
 from dualml.report.columns import table
-from dualml.report.methods import Way, about, ways, worst_of
+from dualml.report.methods import MethodResult, compares_methods, method_results, worst_verdict
 from dualml.report.notes import Notes
-from dualml.report.topics import Topic
-from dualml.report.topics.methods import WHICH, judged, which
-from dualml.store.run import Run, Serial
-from dualml.words import Words
+from dualml.report.topics import ReportSection
+from dualml.report.topics.methods import KEY_COLUMNS, judged_cell, name_cells
 
 
-def lowered(run: Run) -> list[Way]:
-    return [w for w in ways(run) if w.lowered]
+def same_precision_results(run: RunData) -> list[MethodResult]:
+    """Return the methods that are compared with our own training in their precision."""
+    return [w for w in method_results(run) if w.same_precision_comparisons]
 
 
-def worst_seed(w: Way) -> Serial:
-    """The one that decides; of equal verdicts the one that uses most of its envelope."""
-    decide = [s for s in w.lowered if s.verdict == worst_of(w.lowered)]
+def worst_seed(w: MethodResult) -> Serial:
+    """Return the comparison of the deciding seed: the worst verdict, of equal ones the one that
+    uses the largest share of its envelope."""
+    decide = [
+        s
+        for s in w.same_precision_comparisons
+        if s.verdict == worst_verdict(w.same_precision_comparisons)
+    ]
     return max(decide, key=lambda s: -1.0 if s.worst is None else s.worst)
 
 
-def casts(w: Way, words: Words) -> str:
-    """Where its engine casts otherwise than our rule."""
+def cast_difference(w: MethodResult, words: Messages) -> str:
+    """Return how the casts of the method's engine differ from our rule; empty if they do not."""
     return w.info.casts.get(words.lang, "") if w.info else ""
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
-    apart = any(worst_seed(w).first_divergence for w in lowered(run))
-    head = (*WHICH, "`against`", "judged_seeds:", "verdict", *(["first"] if apart else []), "casts")
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the table of low-precision methods with their verdicts against our own training in the
+    same precision."""
+    apart = any(worst_seed(w).first_divergence for w in same_precision_results(run))
+    head = (
+        *KEY_COLUMNS,
+        "`against`",
+        "judged_seeds:",
+        "verdict",
+        *(["first"] if apart else []),
+        "casts",
+    )
     rows = [
-        [*which(w, words), worst_seed(w).against, inside(w, words),
-         judged(worst_of(w.lowered), w.lowered, words, reason(worst_seed(w), words)),
-         *([verdicts.divergence(worst_seed(w).first_divergence, words)] if apart else []),
-         casts(w, words)]
-        for w in lowered(run)
-    ]  # fmt: skip
+        [
+            *name_cells(w, words),
+            worst_seed(w).against,
+            count_equal_seeds(w, words),
+            judged_cell(
+                worst_verdict(w.same_precision_comparisons),
+                w.same_precision_comparisons,
+                words,
+                reason(worst_seed(w), words),
+            ),
+            *([verdicts.format_divergence(worst_seed(w).first_divergence, words)] if apart else []),
+            cast_difference(w, words),
+        ]
+        for w in same_precision_results(run)
+    ]
     yield from table(words, "lowered", head, rows)
 
 
-def inside(w: Way, words: Words) -> str:
-    """``2 of 3`` seeds."""
-    equal = sum(s.verdict == "equal" for s in w.lowered)
-    return words("value.of", n=equal, of=len(w.lowered))
+def count_equal_seeds(w: MethodResult, words: Messages) -> str:
+    """Return the number of equal seeds as text, e.g. ``2 of 3``."""
+    equal = sum(s.verdict == "equal" for s in w.same_precision_comparisons)
+    return words("value.of", n=equal, of=len(w.same_precision_comparisons))
 
 
-def reason(s: Serial, words: Words) -> str:
-    """Beneath the verdict, where no envelope was left."""
+def reason(s: Serial, words: Messages) -> str:
+    """Return the reason of the verdict; empty if the envelope decided."""
     outside = s.reason in ("inside_envelope", "outside_envelope")
-    return "" if outside else words.either(f"reason.{s.reason}", s.reason)
+    return "" if outside else words.get(f"reason.{s.reason}", s.reason)
 
 
-def findings(run: Run, words: Words) -> Sequence[Item]:
-    notes, every = Notes(words, "methods", "table-lowered"), lowered(run)
+def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return how many methods equal our own training in their precision, and a warning for each
+    that does not."""
+    notes, every = Notes(words, "methods", "table-lowered"), same_precision_results(run)
     if every:
-        equal = [w for w in every if worst_of(w.lowered) == "equal"]
-        notes.say("lowered", k=len(equal), n=len(every))
+        equal = [w for w in every if worst_verdict(w.same_precision_comparisons) == "equal"]
+        notes.add("lowered", k=len(equal), n=len(every))
     for w in every:
-        s, verdict = worst_seed(w), worst_of(w.lowered)
+        s, verdict = worst_seed(w), worst_verdict(w.same_precision_comparisons)
         place = {"arm": w.arm, "backend": w.backend, "against": s.against}
         if s.reason == "float32":
-            notes.warn("float32", **place, precision=w.precision)
+            notes.add_warning("float32", **place, precision=w.precision)
         elif verdict == "different" and s.first_divergence:
             entries = w.info.entries if w.info else ()
             look = [f"`dualml diffs {name}`" for name in entries]
-            notes.warn("casts", **place, **verdicts.place(s.first_divergence, words),
-                       losses=(s.phases.get("loss") or {}).get("ratio"), casts=casts(w, words),
-                       look=look)  # fmt: skip
+            notes.add_warning(
+                "casts",
+                **place,
+                **verdicts.divergence_fields(s.first_divergence, words),
+                losses=(s.phases.get("loss") or {}).get("ratio"),
+                casts=cast_difference(w, words),
+                look=look,
+            )
         elif verdict != "equal":
-            notes.warn("open", **place, reason=words.either(f"reason.{s.reason}", s.reason))
+            notes.add_warning("open", **place, reason=words.get(f"reason.{s.reason}", s.reason))
     return notes
 
 
-TOPIC = Topic("method-precision", 21, evidence, findings, when=about)
+TOPIC = ReportSection("method-precision", 21, evidence, findings, when=compares_methods)

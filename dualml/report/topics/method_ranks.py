@@ -1,4 +1,4 @@
-"""What ranks put together: the loss of an update, predictions, and the last batch of an epoch."""
+"""How ranks combine results: the loss of an update, predictions, and the last batch of an epoch."""
 
 from __future__ import annotations
 
@@ -8,128 +8,159 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dualml.backend import at_once, chunks
-from dualml.communicator.parts import parts_of
+from dualml.algorithms.communicator.parts import part_lengths
+from dualml.backend import eval_batch_size, split_into_chunks
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData
+from dualml.report.baseline_diff import rank_parts
 from dualml.report.blocks import Block, Fold, Formula, Item
 from dualml.report.code import excerpt
 from dualml.report.columns import table
-from dualml.report.methods import Way, about
+from dualml.report.methods import MethodResult, compares_methods
 from dualml.report.notes import Notes
-from dualml.report.topics import Topic
-from dualml.report.topics.methods import sorted_out
-from dualml.report.trained import parts_at
-from dualml.store.run import Run
-from dualml.words import Words, numbers
+from dualml.report.topics import ReportSection
+from dualml.report.topics.methods import split_by_equivalence
 
-#: The mean loss of N samples from those of n ranks, and what a plain mean makes of them.
+#: The mean loss of N samples from the losses of n ranks, and the plain mean of these losses.
 MEAN = r"L = \sum_{r=1}^{n} \frac{N_r}{N} L_r"
 PLAIN = r"\frac{1}{n} \sum_{r=1}^{n} L_r"
-#: What does it → the file and its functions.
+#: Operation → its file and functions.
 CODE = {
-    "share": ("dualml/methods/driven.py", ("Driven.step",)),
-    "reduce": ("dualml/aggregation/parallel.py", ("over_ranks",)),
-    "gather": ("dualml/worker/evaluate.py", ("evaluate", "together")),
+    "share": ("dualml/experiment/methods/engine.py", ("EngineDataParallel.step",)),
+    "reduce": ("dualml/parallel/aggregation/parallel.py", ("gather_mean_losses",)),
+    "gather": ("dualml/runner/worker/evaluate.py", ("evaluate", "gather_rows")),
 }
 
 
 @dataclass(frozen=True)
-class Last:
-    """The last batch of an epoch as ranks share it.
+class LastBatch:
+    """The last batch of an epoch as it is split over ranks.
 
     Attributes:
-        ways: that all train it so.
+        results: the methods that train it so.
         step: its update.
-        parts: samples of each rank.
-        tested: samples of the test set that each rank predicts; empty where that is not known.
+        parts: number of samples per rank.
+        tested: number of test samples that each rank predicts; empty if unknown.
     """
 
-    ways: Sequence[Way]
+    results: Sequence[MethodResult]
     step: int
     parts: Sequence[int]
     tested: Sequence[int]
 
     @property
-    def whole(self) -> int:
+    def total_samples(self) -> int:
+        """Number of samples of all ranks."""
         return sum(self.parts)
 
     @property
     def uneven(self) -> bool:
+        """Whether ranks have different numbers of samples."""
         return len({*self.parts}) > 1
 
 
-def lasts(run: Run, words: Words) -> list[Last]:
-    """By the plan: one of each number of ranks, each batch size and each way to deal batches."""
-    plan, groups = run.plan, dict[tuple[str, int, bool], list[Way]]()
+def last_batches(run: RunData, words: Messages) -> list[LastBatch]:
+    """Return the planned last batches of an epoch for methods with several processes that trained
+    the same as their baseline: one per number of ranks, baseline arm and kind of data loader. Empty
+    without a plan."""
+    plan, groups = run.plan, dict[tuple[str, int, bool], list[MethodResult]]()
     if plan is None:
         return []
-    for w in sorted_out(run, words)[0]:
+    for w in split_by_equivalence(run, words)[0]:
         if w.reference is not None and w.processes > 1:
-            groups.setdefault((w.reference.arm, w.processes, w.prepared), []).append(w)
+            groups.setdefault((w.reference.arm, w.processes, w.uses_engine_loader), []).append(w)
     batches = []
     for (arm, n, prepared), ways in groups.items():
         settings = plan.experiment.arms[arm].model_copy(update={"world_size": n})
         seed = ways[0].trials[0].seed
-        feed = plan.feed(settings, seed)
+        feed = plan.batch_sampler(settings, seed)
         step = min(feed.per_epoch, plan.schedule(settings, seed).updates)
-        dealt = parts_at(feed, step, settings.batch_size, prepared)
+        dealt = rank_parts(feed, step, settings.batch_size, prepared)
         parts = [len(part) for part in dealt]
-        batches.append(Last(ways, step, parts, predicted(run, n)))
+        batches.append(LastBatch(ways, step, parts, samples_per_rank(run, n)))
     return batches
 
 
-def predicted(run: Run, ranks: int) -> list[int]:
-    """Samples of the test set that each of so many ranks evaluates, as `dualml.worker.evaluate`
-    deals them: whole pieces, no sample twice."""
+def samples_per_rank(run: RunData, ranks: int) -> list[int]:
+    """Return how many test samples each rank evaluates, as `dualml.runner.worker.evaluate`
+    distributes them: whole chunks, no sample twice. Empty if unknown, and for text."""
     size = (run.meta.get("data") or {}).get("test")
     if run.text or not size:
         return []
     index = np.arange(size)
-    pieces = [len(piece) for piece, _ in chunks(index, at_once(index))]
-    ends = np.cumsum([0, *parts_of(len(pieces), ranks)])
+    pieces = [len(piece) for piece, _ in split_into_chunks(index, eval_batch_size(index))]
+    ends = np.cumsum([0, *part_lengths(len(pieces), ranks)])
     return [sum(pieces[a:b]) for a, b in itertools.pairwise(ends)]
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
-    every = lasts(run, words)
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the formula of averaging by samples, a table per last batch with each rank's weight in
+    it, and the code."""
+    every = last_batches(run, words)
     if not every:
         return
     yield Formula(rf"{MEAN} \quad \text{{{words('methods.in_place_of')}}} \quad {PLAIN}")
     for number, last in enumerate(every):
         name = "last-batch" if number == 0 else f"last-batch-{number + 1}"
-        n, whole, tested = len(last.parts), last.whole, last.tested
-        head = ("rank", "own_part:samples", "weight:", "own_weight:relative", "plain_weight:",
-                "counts:", "plain_counts:", *(["predicts:samples"] if tested else []))  # fmt: skip
+        n, whole, tested = len(last.parts), last.total_samples, last.tested
+        head = (
+            "rank",
+            "own_part:samples",
+            "weight:",
+            "own_weight:relative",
+            "plain_weight:",
+            "counts:",
+            "plain_counts:",
+            *(["predicts:samples"] if tested else []),
+        )
         rows = [
-            [str(rank), part, share(part, whole), n * part / whole, share(1, n), f"1/{whole}",
-             f"1/{n * part}" if part else None, *([tested[rank]] if tested else [])]
+            [
+                str(rank),
+                part,
+                format_share(part, whole),
+                n * part / whole,
+                format_share(1, n),
+                f"1/{whole}",
+                f"1/{n * part}" if part else None,
+                *([tested[rank]] if tested else []),
+            ]
             for rank, part in enumerate(last.parts)
-        ]  # fmt: skip
-        arms = words.join(list(dict.fromkeys(w.arm for w in last.ways)))
-        yield from table(words, name, head, rows, "last_batch", n=n, step=last.step,
-                         whole=whole, arms=arms)  # fmt: skip
+        ]
+        arms = words.join(list(dict.fromkeys(w.arm for w in last.results)))
+        yield from table(
+            words, name, head, rows, "last_batch", n=n, step=last.step, whole=whole, arms=arms
+        )
     for what, (file, names) in CODE.items():
         code = excerpt(file, names)
         if code.text:
             yield Fold(words(f"code.{what}"), [code])
 
 
-def share(part: int, whole: int) -> str:
-    """``18/35 = 0.514``."""
+def format_share(part: int, whole: int) -> str:
+    """Return a fraction with its value, e.g. ``18/35 = 0.514``."""
     return f"{part}/{whole} = {numbers.quantity(part / whole)}"
 
 
-def findings(run: Run, words: Words) -> Sequence[Item]:
+def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return whether the last batch of an epoch is uneven, and by how much a plain mean would then
+    overweight the samples of its smallest part."""
     notes = Notes(words, "methods", "table-last-batch")
-    for last in lasts(run, words):
+    for last in last_batches(run, words):
         if not last.uneven:
-            notes.say("even", whole=last.whole, n=len(last.parts))
+            notes.add("even", whole=last.total_samples, n=len(last.parts))
             continue
         few, many = min(last.parts), max(last.parts)
         if few:
-            off = last.whole / (len(last.parts) * few) - 1
-            notes.say("uneven", parts=[str(p) for p in last.parts], whole=last.whole, few=few,
-                      many=many, off=off)  # fmt: skip
+            off = last.total_samples / (len(last.parts) * few) - 1
+            notes.add(
+                "uneven",
+                parts=[str(p) for p in last.parts],
+                whole=last.total_samples,
+                few=few,
+                many=many,
+                off=off,
+            )
     return notes
 
 
-TOPIC = Topic("method-ranks", 22, evidence, findings, when=about)
+TOPIC = ReportSection("method-ranks", 22, evidence, findings, when=compares_methods)

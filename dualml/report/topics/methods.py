@@ -1,186 +1,261 @@
-"""The table of methods: what each trained, what it costs, and the loop that its code changes."""
+"""The table of methods: what each trained, its costs, and the lines that it changes in the loop."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData, Serial
+from dualml.report.baseline_diff import exclusion_reason
 from dualml.report.blocks import Block, Cell, Fold, Item
 from dualml.report.columns import SIGNS, VERDICT_TONES, Row, table
-from dualml.report.figure import Axis, Bar, Figure, Key, Owner, Panel
+from dualml.report.figure import Axis, Bar, Figure, LegendEntry, Panel, SeriesId
 from dualml.report.measures import loss_unit
-from dualml.report.methods import Way, about, ways, worst_of
+from dualml.report.methods import MethodResult, compares_methods, method_results, worst_verdict
 from dualml.report.notes import Notes
-from dualml.report.shown import figure
-from dualml.report.topics import Topic
-from dualml.report.trained import wrong
-from dualml.store.run import Run, Serial
-from dualml.words import Words, numbers
+from dualml.report.presentation import build_figure
+from dualml.report.topics import ReportSection
 
-SHORT = 8  # of a fingerprint
+FINGERPRINT_CHARS = 8  # letters of a fingerprint
 PRECISIONS = ("fp32", "bf16", "fp16")
-WHICH = ("method", "`arm`", "backend")
+#: Columns that identify a row.
+KEY_COLUMNS = ("method", "`arm`", "backend")
 COLORS = {"fp32": "forward", "bf16": "plum", "fp16": "backward"}
 
 
-def _order(way: Way) -> tuple[int, int]:
+def _order(way: MethodResult) -> tuple[int, int]:
+    """Return the sorting key of a method: by precision, unknown ones last."""
     known = way.precision in PRECISIONS
     return PRECISIONS.index(way.precision) if known else len(PRECISIONS), 0
 
 
-def sorted_out(run: Run, words: Words) -> tuple[list[Way], list[tuple[Way, str]]]:
-    """Those that did what their reference did, by precision, and the others, each with what it did
-    instead."""
-    every = [(w, wrong(w, words)) for w in ways(run)]
+def split_by_equivalence(
+    run: RunData, words: Messages
+) -> tuple[list[MethodResult], list[tuple[MethodResult, str]]]:
+    """Return the methods that trained the same as their baseline, and the plain arms, sorted by
+    precision, and the other methods, each with the sentence that says why it is not ranked
+    (`exclusion_reason`)."""
+    every = [(w, exclusion_reason(w, words)) for w in method_results(run)]
     good = sorted((w for w, why in every if not why), key=_order)
     return good, [(w, why) for w, why in every if why]
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
-    good, others = sorted_out(run, words)
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the tables of ranked methods, of what each trained, of methods that trained something
+    else, and of those that did not run."""
+    good, others = split_by_equivalence(run, words)
     if good:
         yield from _ranked(good, words)
     yield from table(
-        words, "trained",
-        (*WHICH, "processes:", "batch:samples", "epoch_updates:count",
-         "rank_samples", f"final_loss:{loss_unit(run)}", "test_accuracy:percent", "f1:percent"),
-        [_trained(w, words) for w in sorted(ways(run), key=_order)],
-    )  # fmt: skip
+        words,
+        "trained",
+        (
+            *KEY_COLUMNS,
+            "processes:",
+            "batch:samples",
+            "epoch_updates:count",
+            "rank_samples",
+            f"final_loss:{loss_unit(run)}",
+            "test_accuracy:percent",
+            "f1:percent",
+        ),
+        [_training_row(w, words) for w in sorted(method_results(run), key=_order)],
+    )
     yield from table(
-        words, "others", (*WHICH, "other", "test_accuracy:percent", "step_q:milliseconds"),
-        [[*which(w, words), Cell(why, "bad"), w.accuracy and w.accuracy.plus_minus(100.0, 2),
-          _ms(w)] for w, why in others],
-    )  # fmt: skip
+        words,
+        "others",
+        (*KEY_COLUMNS, "other", "test_accuracy:percent", "step_q:milliseconds"),
+        [
+            [
+                *name_cells(w, words),
+                Cell(why, "bad"),
+                w.accuracy and w.accuracy.plus_minus(100.0, 2),
+                _ms(w),
+            ]
+            for w, why in others
+        ],
+    )
     absent = [
-        [*which(w, words), run.select(w.arm, w.backend, ok=False)[0].reason]
-        for w in ways(run, ok=False)
+        [*name_cells(w, words), run.select(w.arm, w.backend, ok=False)[0].reason]
+        for w in method_results(run, ok=False)
         if not w.trials
     ]
-    yield from table(words, "absent", (*WHICH, "reason"), absent)
+    yield from table(words, "absent", (*KEY_COLUMNS, "reason"), absent)
 
 
-def _ranked(good: Sequence[Way], words: Words) -> Iterator[Block]:
-    """What those cost that did what their reference did."""
+def _ranked(good: Sequence[MethodResult], words: Messages) -> Iterator[Block]:
+    """Yield figure and tables of costs of the methods that trained the same as their baseline."""
     yield _figure(good, words)
     cheapest = _cheapest(good)
-    lower = any(w.lowered for w in good)
-    head = ("method", "`arm`", "precision_kind", "step_q:milliseconds", "to_single:relative",
-            "code_lines:", "verdict", *(["own_precision"] if lower else []))  # fmt: skip
+    lower = any(w.same_precision_comparisons for w in good)
+    head = (
+        "method",
+        "`arm`",
+        "precision_kind",
+        "step_q:milliseconds",
+        "to_single:relative",
+        "code_lines:",
+        "verdict",
+        *(["own_precision"] if lower else []),
+    )
     rows: list[Row] = [
-        [_method(w, words), Cell(w.arm, note=w.backend),
-         Cell(w.precision, note=words.count("rank", w.processes)), _step(w, cheapest),
-         _ratio(w, words), _lines(w), _verdict(w, words),
-         *([judged(worst_of(w.lowered), w.lowered, words)] if lower else [])]
+        [
+            _method(w, words),
+            Cell(w.arm, note=w.backend),
+            Cell(w.precision, note=words.count("rank", w.processes)),
+            _step(w, cheapest),
+            _ratio(w, words),
+            _lines(w),
+            _verdict(w, words),
+            *(
+                [
+                    judged_cell(
+                        worst_verdict(w.same_precision_comparisons),
+                        w.same_precision_comparisons,
+                        words,
+                    )
+                ]
+                if lower
+                else []
+            ),
+        ]
         for w in good
-    ]  # fmt: skip
+    ]
     yield from table(words, "methods", head, rows)
-    needs = (*WHICH, "rate:per_second", "to_target:seconds", "host_memory:memory",
-            "device_memory:bytes", "sent:bytes_update")  # fmt: skip
+    needs = (
+        *KEY_COLUMNS,
+        "rate:per_second",
+        "to_target:seconds",
+        "host_memory:memory",
+        "device_memory:bytes",
+        "sent:bytes_update",
+    )
     rows = [
-        [*which(w, words), numbers.quantity(w.rate.mean) if w.rate else None, _reached(w, words),
-         _memory(w), _held(w, words), _sent(w, words)]
+        [
+            *name_cells(w, words),
+            numbers.quantity(w.rate.mean) if w.rate else None,
+            _time_to_target(w, words),
+            _memory(w),
+            _device_memory(w, words),
+            _sent_cell(w, words),
+        ]
         for w in good
-    ]  # fmt: skip
+    ]
     yield from table(words, "resources", needs, rows)
 
 
-def which(w: Way, words: Words) -> list[Cell | str]:
+def name_cells(w: MethodResult, words: Messages) -> list[Cell | str]:
+    """Return the first cells of a row: method, arm, backend."""
     return [_method(w, words), w.arm, w.backend]
 
 
-def _method(w: Way, words: Words) -> Cell:
-    """Beneath it who started its ranks."""
+def _method(w: MethodResult, words: Messages) -> Cell:
+    """Return the cell of a method's name, with its launcher below."""
     several = w.arm_settings.world_size > 1
     return Cell(w.title(words), note=w.launcher(words) if several else "")
 
 
-def _ms(w: Way) -> str | None:
-    return numbers.ms(w.steps_s[1]) if w.steps_s else None
+def _ms(w: MethodResult) -> str | None:
+    """Return the median milliseconds of an update as text, None if unknown."""
+    return numbers.ms(w.step_quartiles[1]) if w.step_quartiles else None
 
 
-def _step(w: Way, cheapest: Sequence[Way]) -> Cell | None:
-    """Median, with the quartiles beneath."""
-    if w.steps_s is None:
+def _step(w: MethodResult, cheapest: Sequence[MethodResult]) -> Cell | None:
+    """Return the cell of the median milliseconds of an update, with the quartiles below, green for
+    a method in ``cheapest``; None if unknown."""
+    if w.step_quartiles is None:
         return None
-    low, middle, high = map(numbers.ms, w.steps_s)
+    low, middle, high = map(numbers.ms, w.step_quartiles)
     return Cell(middle, "good" if w in cheapest else "", f"{low} – {high}")
 
 
-def _reached(w: Way, words: Words) -> Cell:
-    """Median over the seeds, beneath it the quartiles and how many there are; of one seed what it
-    is."""
-    n, k = len(w.reached), sum(s is not None for s in w.reached)
-    if w.reached_s is None:
-        return Cell(numbers.NONE, note=words("methods.reached", n=k, of=n) if n else "")
-    low, middle, high = map(numbers.quantity, w.reached_s)
+def _time_to_target(w: MethodResult, words: Messages) -> Cell:
+    """Return the cell of the median seconds to the target accuracy, with quartiles and number of
+    seeds below; with one seed its value. A dash with the number of seeds that reach it if not all
+    do."""
+    n, k = len(w.seconds_to_target), sum(s is not None for s in w.seconds_to_target)
+    if w.seconds_to_target_quartiles is None:
+        return Cell(numbers.NO_VALUE, note=words("methods.reached", n=k, of=n) if n else "")
+    low, middle, high = map(numbers.quantity, w.seconds_to_target_quartiles)
     seeds = words.count("seed", n)
     spread = words("methods.quartiles", low=low, high=high, seeds=seeds)
     return Cell(middle, note=spread if n > 1 else seeds)
 
 
-def _ratio(w: Way, words: Words) -> Cell | None:
-    """Measured, beneath it the closed form."""
-    if w.ratio is None:
+def _ratio(w: MethodResult, words: Messages) -> Cell | None:
+    """Return the cell of the update time relative to the baseline's, with the closed form below;
+    None if it was not measured."""
+    if w.step_ratio is None:
         return None
-    note = words("methods.closed_ratio", ratio=w.closed_ratio) if w.closed_ratio else ""
-    return Cell(numbers.factor(w.ratio), note=note)
+    note = words("methods.closed_ratio", ratio=w.closed_form_ratio) if w.closed_form_ratio else ""
+    return Cell(numbers.factor(w.step_ratio), note=note)
 
 
-def _cheapest(good: Sequence[Way]) -> list[Way]:
-    """Of each framework, precision and number of processes the fastest, among those that are held
-    against the same."""
-    groups: dict[tuple[str, str, str, int], list[Way]] = {}
+def _cheapest(good: Sequence[MethodResult]) -> list[MethodResult]:
+    """Return the fastest method per backend, precision and number of processes, among those with
+    the same baseline (or a baseline itself); none for a group of a single method."""
+    groups: dict[tuple[str, str, str, int], list[MethodResult]] = {}
     for w in good:
-        if w.steps_s:
+        if w.step_quartiles:
             one = w.reference or w
             groups.setdefault((one.arm, w.backend, w.precision, w.processes), []).append(w)
     return [
-        min(g, key=lambda w: w.steps_s[1] if w.steps_s else 0.0)
+        min(g, key=lambda w: w.step_quartiles[1] if w.step_quartiles else 0.0)
         for g in groups.values()
         if len(g) > 1
     ]
 
 
-def _memory(w: Way) -> float | None:
+def _memory(w: MethodResult) -> float | None:
+    """Return the peak memory in MiB, mean over the seeds; None if unknown."""
     return numbers.mean([t.peak_memory_mb for t in w.trials])
 
 
-def _held(w: Way, words: Words) -> Cell | None:
-    """Counted, or what was seen of it; beneath it what is missing, the closed form of weights,
-    gradients and state, and what comes to them."""
-    if w.counted is None or (most := w.most_memory) is None:
+def _device_memory(w: MethodResult, words: Messages) -> Cell | None:
+    """Return the cell of the counted bytes, with a lower bound if some were not measured; below it
+    the closed form of weights, gradients and state, and the further components."""
+    if w.counted_bytes is None or (most := w.fullest_rank) is None:
         return None
-    notes = [] if w.held is not None else [words("methods.unseen")]
-    if w.closed_held is not None:
-        notes.append(words("methods.closed", bytes=w.closed_held))
+    notes = [] if w.device_bytes is not None else [words("methods.unseen")]
+    if w.closed_form_bytes is not None:
+        notes.append(words("methods.closed", bytes=w.closed_form_bytes))
     for part in ("activations", "buckets"):
         if nbytes := getattr(most, part):
             notes.append(f"{words(f'device_memory.{part}')} {numbers.nbytes(nbytes)}")
-    text = numbers.nbytes(w.counted if w.held is None else w.held)
-    return Cell(text if w.held is not None else f"≥ {text}", note=words.semicolons(notes))
+    text = numbers.nbytes(w.counted_bytes if w.device_bytes is None else w.device_bytes)
+    return Cell(text if w.device_bytes is not None else f"≥ {text}", note=words.semicolons(notes))
 
 
-def _sent(w: Way, words: Words) -> Cell | None:
-    """Measured, beneath it the closed form."""
-    if w.sent is None:
+def _sent_cell(w: MethodResult, words: Messages) -> Cell | None:
+    """Return the cell of the measured bytes sent, with the closed form below; None if not
+    measured."""
+    if w.sent_bytes is None:
         return None
-    note = words("methods.closed", bytes=w.closed) if w.closed else ""
-    return Cell(numbers.nbytes(w.sent), note=note)
+    note = (
+        words("methods.closed", bytes=w.closed_form_sent_bytes) if w.closed_form_sent_bytes else ""
+    )
+    return Cell(numbers.nbytes(w.sent_bytes), note=note)
 
 
-def _lines(w: Way) -> str | None:
-    return None if w.changed is None else f"{w.changed}"
+def _lines(w: MethodResult) -> str | None:
+    """Return the number of changed lines of the training loop as text, None if unknown."""
+    return None if w.changed_lines is None else f"{w.changed_lines}"
 
 
-def _verdict(w: Way, words: Words) -> Cell | None:
-    """By the envelope, beneath it how much of it is used; of a lower precision over the seeds."""
-    test = w.over_seeds
+def _verdict(w: MethodResult, words: Messages) -> Cell | None:
+    """Return the cell of the verdict by the envelope, with the share of it that is used; for low
+    precision the verdict over the seeds. None without a verdict."""
+    test = w.equivalence_test
     if test is None:
-        return judged(w.verdict, w.judged, words)
-    return judged(w.verdict, (), words, words("methods.seeds", test=test))
+        return judged_cell(w.verdict, w.baseline_comparisons, words)
+    return judged_cell(w.verdict, (), words, words("methods.seeds", test=test))
 
 
-def judged(verdict: str, by_seed: Sequence[Serial], words: Words, more: str = "") -> Cell | None:
-    """Beneath it the largest share of an envelope that a seed uses, and what more there is."""
+def judged_cell(
+    verdict: str, by_seed: Sequence[Serial], words: Messages, more: str = ""
+) -> Cell | None:
+    """Return the cell of a verdict, with the largest share of an envelope that a seed uses and
+    ``more`` below; None without a verdict."""
     if not verdict:
         return None
     tone = VERDICT_TONES.get(verdict, "muted")
@@ -191,80 +266,106 @@ def judged(verdict: str, by_seed: Sequence[Serial], words: Words, more: str = ""
     return Cell(f"{SIGNS[tone]} {text}", tone, note)
 
 
-def _trained(w: Way, words: Words) -> list[object]:
+def _training_row(w: MethodResult, words: Messages) -> list[object]:
+    """Return the row of what a method trained."""
     t = w.trials[0]
-    parts = [f"{n:,} · {sha[:SHORT]}" for n, sha in t.samples]
+    parts = [f"{n:,} · {sha[:FINGERPRINT_CHARS]}" for n, sha in t.samples]
     return [
-        *(*which(w, words), Cell(str(w.processes), note=_groups(w, words))),
+        *(*name_cells(w, words), Cell(str(w.processes), note=_groups(w, words))),
         str(w.arm_settings.batch_size),
         *(w.epoch_updates, words.semicolons(parts), w.loss and w.loss.plus_minus()),
         *(w.accuracy and w.accuracy.plus_minus(100.0, 2), w.f1),
     ]
 
 
-def _groups(w: Way, words: Words) -> str:
-    """Which ranks an engine has put together, kind by kind; empty where it divides none."""
+def _groups(w: MethodResult, words: Messages) -> str:
+    """Return the ranks that an engine groups for pipeline and data parallelism; empty without
+    groups."""
     kinds = {kind: w.trials[0].how.get(f"{kind} groups") for kind in ("pipe", "data")}
     return words.semicolons(
-        [words(f"methods.{kind}_groups", ranks=f"({ranks.replace('; ', ') (')})")
-         for kind, ranks in kinds.items() if ranks]
-    )  # fmt: skip
+        [
+            words(f"methods.{kind}_groups", ranks=f"({ranks.replace('; ', ') (')})")
+            for kind, ranks in kinds.items()
+            if ranks
+        ]
+    )
 
 
-def _figure(good: Sequence[Way], words: Words) -> Figure:
-    """A bar for each method: seconds of an update, on each framework."""
+def _figure(good: Sequence[MethodResult], words: Messages) -> Figure:
+    """Return a figure with a bar per method for the median milliseconds of an update, a panel per
+    backend."""
     backends = list(dict.fromkeys(w.backend for w in good))
     panels = []
     for backend in backends:
-        own = [w for w in good if w.backend == backend and w.steps_s]
+        own = [w for w in good if w.backend == backend and w.step_quartiles]
         bars = [
-            Bar(y, 1e3 * w.steps_s[1], Owner(series=w.precision), text=numbers.ms(w.steps_s[1]))
+            Bar(
+                y,
+                1e3 * w.step_quartiles[1],
+                SeriesId(series=w.precision),
+                text=numbers.ms(w.step_quartiles[1]),
+            )
             for y, w in enumerate(own)
-            if w.steps_s
+            if w.step_quartiles
         ]
         across = Axis(words("axis.step_ms"), low=0)
         down = Axis(names=[w.arm for w in own])
         panels.append(Panel(bars, across, down, backend, height=22.0 * max(2, len(own))))
     used = [p for p in PRECISIONS if any(w.precision == p for w in good)]
-    keys = [Key("series", p, color=COLORS[p]) for p in used]
-    said = "; ".join(f"{w.arm} {w.backend} {numbers.ms(w.steps_s[1])}" for w in good if w.steps_s)
-    return figure(words, "methods", panels, keys, {"values": said}, columns=len(panels))
+    keys = [LegendEntry("series", p, color=COLORS[p]) for p in used]
+    said = "; ".join(
+        f"{w.arm} {w.backend} {numbers.ms(w.step_quartiles[1])}" for w in good if w.step_quartiles
+    )
+    return build_figure(words, "methods", panels, keys, {"values": said}, columns=len(panels))
 
 
-def findings(run: Run, words: Words) -> Sequence[Item]:
+def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return how many methods equal the baseline, the fastest ones, and a warning for each that
+    trained something else."""
     notes = Notes(words, "methods", "table-methods")
-    good, others = sorted_out(run, words)
+    good, others = split_by_equivalence(run, words)
     held = [w for w in good if w.verdict]
     equal = [w for w in held if w.verdict == "equal"]
     if held:
-        notes.say("equal", k=len(equal), n=len(held))
+        notes.add("equal", k=len(equal), n=len(held))
     for w in _cheapest(good):
-        if w.ratio is not None and w.processes > 1:
-            notes.say("fastest", arm=w.arm, backend=w.backend, n=w.processes,
-                      precision=w.precision, times=w.ratio)  # fmt: skip
-    notes.about("table-resources")
-    for backend in dict.fromkeys(w.backend for w in good if w.counted and w.held is None):
-        notes.share(backend, "unseen")
-    notes.close()
-    notes.about("table-others")
+        if w.step_ratio is not None and w.processes > 1:
+            notes.add(
+                "fastest",
+                arm=w.arm,
+                backend=w.backend,
+                n=w.processes,
+                precision=w.precision,
+                times=w.step_ratio,
+            )
+    notes.set_anchor("table-resources")
+    for backend in dict.fromkeys(
+        w.backend for w in good if w.counted_bytes and w.device_bytes is None
+    ):
+        notes.add_per_backend(backend, "unseen")
+    notes.add_collected()
+    notes.set_anchor("table-others")
     for w, why in others:
-        notes.warn("other", arm=w.arm, backend=w.backend, why=why)
+        notes.add_warning("other", arm=w.arm, backend=w.backend, why=why)
     return notes
 
 
-def code(run: Run, words: Words) -> Iterator[Block]:
-    """The loop in one process of each framework, then every method as its change."""
-    seen = dict[str, Way]()
-    for w in ways(run, ok=False):
+def code(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the file of every method of the run, folded and each once, in the order of the arms:
+    ``single`` in full, others as a diff from it."""
+    seen = dict[str, MethodResult]()
+    for w in method_results(run, ok=False):
         if w.code is not None and w.code.text:
             seen.setdefault(w.code.caption, w)
     for w in seen.values():
         if w.code is not None:
-            lines = words("methods.lines", n=w.changed)
+            lines = words("methods.lines", n=w.changed_lines)
             yield Fold(f"{w.title(words)} · {w.backend} · {lines}", [w.code])
 
 
 TOPICS = [
-    Topic("methods", 20, evidence, findings, leads=lambda run: 90, when=about),
-    Topic("method-code", 300, code, part="code", when=about),
+    ReportSection(
+        "methods", 20, evidence, findings, priority=lambda run: 90, when=compares_methods
+    ),
+    ReportSection("method-code", 300, code, group="code", when=compares_methods),
 ]

@@ -1,5 +1,5 @@
-"""Other ways to do the same update: the framework's own data parallel training, overlapped
-communication, accumulated gradients, each held against the plain way here."""
+"""Other ways to compute the same update: the framework's own data parallelism, overlapped
+communication, gradient accumulation; each compared with the plain way."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from dualml.aggregation import NATIVE, REPLICAS
-from dualml.communicator.how import PRIMITIVES
-from dualml.report import families, ranks
+from dualml.algorithms.communicator.primitives import PRIMITIVES
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData
+from dualml.parallel.aggregation import NATIVE, REPLICAS
+from dualml.report import ranks, scaling_families
 from dualml.report.blocks import Block, Cell, Item
-from dualml.report.columns import Row, percent, status, table
-from dualml.report.families import crowding
+from dualml.report.columns import Row, percent, status_cell, table
+from dualml.report.confidence import MeanInterval, paired_interval, paired_ratio
 from dualml.report.measures import loss_unit
 from dualml.report.notes import Notes
-from dualml.report.results import Result
-from dualml.report.scaling import places
-from dualml.report.spread import Spread, paired, ratio
-from dualml.report.topics import Topic
-from dualml.store.run import Run
-from dualml.words import Words, numbers
+from dualml.report.results import ArmResult
+from dualml.report.scaling import format_core_budget
+from dualml.report.scaling_families import crowding_notices
+from dualml.report.topics import ReportSection
 
 OVERLAP, ACCUMULATE = "overlap", "accumulate"
-SAME = 5e-7  # a smaller difference of losses is rounding
-#: The ways in the order of tables, and what else than the aggregation may differ.
-WAYS: Mapping[str, tuple[str, ...]] = {
+LOSS_ATOL = 5e-7  # differences of losses below this are rounding
+#: Mode, in the order of tables → settings besides the aggregation that may differ.
+MODE_SETTINGS: Mapping[str, tuple[str, ...]] = {
     NATIVE: (),
     OVERLAP: (),
     REPLICAS: ("world_size", "cores"),
@@ -36,8 +36,9 @@ WAYS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-class Pair(NamedTuple):
-    """``arm`` does in another ``way`` what ``other`` does in the plain one (None: no such arm)."""
+class ModePair(NamedTuple):
+    """An arm that trains in one of the `MODE_SETTINGS`, and ``other``, the plain arm that does the
+    same (None: there is none)."""
 
     way: str
     arm: str
@@ -45,104 +46,138 @@ class Pair(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Held(Result):
-    """The arm of a pair on one backend; ``theirs`` is the plain way there."""
+class ModeComparison(ArmResult):
+    """The arm of a pair on one backend, compared with the plain arm there."""
 
     way: str
     other: str | None
 
     @cached_property
-    def theirs(self) -> Result:
-        return Result(self.run, self.other or "", self.backend)
+    def baseline(self) -> ArmResult:
+        """Results of the plain arm on the same backend; without trials if there is no such arm."""
+        return ArmResult(self.run, self.other or "", self.backend)
 
     @cached_property
-    def ratio(self) -> Spread | None:
-        return ratio(self.steps, self.theirs.steps)
+    def ratio(self) -> MeanInterval | None:
+        """Seconds of an update relative to the plain arm's, paired by seed, above 1 if slower; None
+        if unknown."""
+        return paired_ratio(self.steps, self.baseline.steps)
 
     @cached_property
-    def gap(self) -> Spread | None:
-        """Of the final losses."""
-        return paired(self.losses, self.theirs.losses, lambda a, b: a - b)
+    def loss_gap(self) -> MeanInterval | None:
+        """Final loss minus the plain arm's, paired by seed; None if unknown."""
+        return paired_interval(self.losses, self.baseline.losses, lambda a, b: a - b)
 
     @property
     def detail(self) -> str:
-        """What the framework calls it."""
+        """The framework's name for this mode, empty if it was not recorded."""
         names = [str(v) for t in self.trials for k, v in t.how.items() if k not in PRIMITIVES]
         text = next((text.partition(":")[2].strip() or text for text in names), "")
         return re.sub(r"\b(?:\w+\.)+", "", text)  # without the names of modules
 
 
-def way(run: Run, arm: str) -> str:
-    """The key of `WAYS`, or nothing for an arm of another sort."""
+def training_mode(run: RunData, arm: str) -> str:
+    """Return the key of `MODE_SETTINGS` that an arm uses, empty if none."""
     settings = ranks.aggregation(run, arm)
     if settings.strategy in (NATIVE, REPLICAS):
         return settings.strategy
     if settings.overlap:
         return OVERLAP
-    return ACCUMULATE if ranks.size(run, arm) > 1 and _whole(run, arm) else ""
+    return ACCUMULATE if ranks.world_size(run, arm) > 1 and _unchunked_arm(run, arm) else ""
 
 
-def _whole(run: Run, arm: str) -> str | None:
-    """The arm that computes at once the gradient that this one accumulates from chunks."""
-    chunk, n = int(run.arms[arm].get("chunk") or 0), ranks.size(run, arm)
+def _unchunked_arm(run: RunData, arm: str) -> str | None:
+    """Return the otherwise equal arm whose chunks are larger than those of an arm that accumulates
+    gradients over chunks of its batch; None without one, and for arms that do not accumulate."""
+    chunk, n = int(run.arms[arm].get("chunk") or 0), ranks.world_size(run, arm)
     batch = int(run.arms[arm].get("batch_size") or run.train_size or 0)
-    if not chunk or chunk * n >= batch or ranks.split(run, arm):
+    if not chunk or chunk * n >= batch or ranks.is_split(run, arm):
         return None
     return run.contrast.partner(
         arm, vary=("chunk",), where=lambda other: int(run.arms[other].get("chunk") or 0) > chunk
     )
 
 
-def pairs(run: Run) -> list[Pair]:
-    """Every arm that trains in one of the `WAYS`, in their order; empty where none does."""
-    healthy = {arm: way(run, arm) for arm in ranks.training(run) if not ranks.slow(run, arm)}
-    return [Pair(w, arm, _other(run, w, arm)) for w in WAYS for arm in healthy if healthy[arm] == w]
-
-
-def _other(run: Run, how: str, arm: str) -> str | None:
-    """Plain and otherwise the same; of several the one with the fewest ranks but one."""
-    if how == ACCUMULATE:
-        return _whole(run, arm)
-    alike = run.contrast.partners(arm, vary=("aggregation", *WAYS[how]))
-    if how != REPLICAS:
-        alike = [a for a in alike if ranks.size(run, a) == ranks.size(run, arm)]
-    plain = [a for a in alike if ranks.plain(run, a) and ranks.strategy(run, a) == "all_reduce"]
-    ran = [a for a in plain if run.select(a)] or plain
-    return min(ran, key=lambda a: (ranks.size(run, a) == 1, ranks.size(run, a)), default=None)
-
-
-def held(run: Run) -> list[Held]:
-    """Pairs with a successful trial of the first arm."""
+def pairs(run: RunData) -> list[ModePair]:
+    """Return every arm without a straggler that trains in one of the `MODE_SETTINGS`, in their
+    order, with its plain arm."""
+    healthy = {
+        arm: training_mode(run, arm)
+        for arm in ranks.training_arms(run)
+        if not ranks.straggler(run, arm)
+    }
     return [
-        Held(run, *place, pair.way, pair.other)
+        ModePair(w, arm, _plain_arm(run, w, arm))
+        for w in MODE_SETTINGS
+        for arm in healthy
+        if healthy[arm] == w
+    ]
+
+
+def _plain_arm(run: RunData, how: str, arm: str) -> str | None:
+    """Return the plain arm that is otherwise the same, None without one; of several one with a
+    successful trial if any has, then the one with the fewest ranks greater than one."""
+    if how == ACCUMULATE:
+        return _unchunked_arm(run, arm)
+    alike = run.contrast.partners(arm, vary=("aggregation", *MODE_SETTINGS[how]))
+    if how != REPLICAS:
+        alike = [a for a in alike if ranks.world_size(run, a) == ranks.world_size(run, arm)]
+    plain = [
+        a
+        for a in alike
+        if ranks.uses_default_aggregation(run, a) and ranks.strategy(run, a) == "all_reduce"
+    ]
+    ran = [a for a in plain if run.select(a)] or plain
+    return min(
+        ran, key=lambda a: (ranks.world_size(run, a) == 1, ranks.world_size(run, a)), default=None
+    )
+
+
+def mode_comparisons(run: RunData) -> list[ModeComparison]:
+    """Return the comparison of every pair on every backend where its first arm has a successful
+    trial."""
+    return [
+        ModeComparison(run, *place, pair.way, pair.other)
         for pair in pairs(run)
-        for place in ranks.ran(run, [pair.arm])
+        for place in ranks.successful_places(run, [pair.arm])
     ]
 
 
 # --- evidence -------------------------------------------------------------------------------------
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the table of training modes beside the plain way, and the table of modes without a
+    successful trial."""
     absent = [
-        [arm, ", ".join(backends), words(f"way.{how}"), status(state, words), why]
-        for (arm, how, state, why), backends in missing(run).items()
+        [arm, ", ".join(backends), words(f"way.{how}"), status_cell(state, words), why]
+        for (arm, how, state, why), backends in modes_without_success(run).items()
     ]
     arms = [arm for pair in pairs(run) for arm in (pair.arm, pair.other) if arm]
     if arms:
-        yield from crowding(run, words, arms)
-    head = ("`arm`", "backend", "way", "ranks:count", "`against`", "step:milliseconds",
-            "step_other:milliseconds", "step_ratio:relative", f"loss_gap:{loss_unit(run)}",
-            "shares:percent")  # fmt: skip
-    yield from table(words, "modes", head, [_row(h, words) for h in held(run)])
+        yield from crowding_notices(run, words, arms)
+    head = (
+        "`arm`",
+        "backend",
+        "way",
+        "ranks:count",
+        "`against`",
+        "step:milliseconds",
+        "step_other:milliseconds",
+        "step_ratio:relative",
+        f"loss_gap:{loss_unit(run)}",
+        "shares:percent",
+    )
+    yield from table(words, "modes", head, [_row(h, words) for h in mode_comparisons(run)])
     yield from table(
         words, "modes-missing", ("`arm`", "backend", "way", "status", "reason"), absent
     )
 
 
-def _row(h: Held, words: Words) -> Row:
-    room = families.room(h.run, h.arm, h.backend)
-    turns = places(room, words) if room.enough is False else ""
+def _row(h: ModeComparison, words: Messages) -> Row:
+    """Return the table row of an arm in another mode, on one backend."""
+    room = scaling_families.core_budget(h.run, h.arm, h.backend)
+    turns = format_core_budget(room, words) if room.has_enough_cores is False else ""
     detail = h.detail
     if h.way == OVERLAP:
         detail = words("way.buckets", size=ranks.aggregation(h.run, h.arm).bucket_bytes)
@@ -150,21 +185,28 @@ def _row(h: Held, words: Words) -> Row:
         detail = words("way.chunks", n=h.run.arms[h.arm]["chunk"])
     return [
         *(h.arm, h.backend, Cell(words(f"way.{h.way}"), note=detail)),
-        *(Cell(str(ranks.size(h.run, h.arm)), note=turns), h.other, h.step, h.theirs.step, h.ratio),
-        h.gap.cell(signed) if h.gap else None,
-        " / ".join(percent(x.share and x.share.mean) for x in (h, h.theirs)),
+        *(
+            Cell(str(ranks.world_size(h.run, h.arm)), note=turns),
+            h.other,
+            h.step,
+            h.baseline.step,
+            h.ratio,
+        ),
+        h.loss_gap.cell(signed) if h.loss_gap else None,
+        " / ".join(percent(x.share and x.share.mean) for x in (h, h.baseline)),
     ]
 
 
 def signed(x: float) -> str:
-    """A difference: ``+0.012``; nothing but rounding is 0."""
-    if abs(x) < SAME:
+    """Return a signed difference, e.g. ``+0.012``; rounding differences count as 0."""
+    if abs(x) < LOSS_ATOL:
         return "0"
     return f"{'+' if x > 0 else '−'}{numbers.scientific(abs(x))}"
 
 
-def missing(run: Run) -> dict[tuple[str, str, str, str], list[str]]:
-    """(arm, way, status, reason) → backends on which no trial of the arm succeeded."""
+def modes_without_success(run: RunData) -> dict[tuple[str, str, str, str], list[str]]:
+    """Return (arm, way, status, reason) → backends on which arms of `pairs` have trials but none
+    that succeeded; status and reason are those of the first."""
     absent: dict[tuple[str, str, str, str], list[str]] = {}
     for pair, backend in itertools.product(pairs(run), run.backends):
         trials = run.select(pair.arm, backend, ok=False)
@@ -177,26 +219,44 @@ def missing(run: Run) -> dict[tuple[str, str, str, str], list[str]]:
 # --- findings -------------------------------------------------------------------------------------
 
 
-def findings(run: Run, words: Words) -> Sequence[Item]:
+def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return findings about other ways to compute the same update (`MODE_SETTINGS`: the framework's
+    own data parallelism, overlap, replicas, accumulation).
+
+    They compare the time of an update with the plain way and say whether losses differ; warnings
+    name arms without a plain arm or that could not run.
+    """
     notes = Notes(words, "modes", "table-modes")
-    for h in held(run):
+    for h in mode_comparisons(run):
         if h.ratio:
-            ends = h.ratio.interval(numbers.factor)
-            same = h.gap and {signed(v) for v in (h.gap.mean, *h.gap.ends)} == {"0"}
-            gap = signed(h.gap.mean) if h.gap else numbers.NONE
+            ends = h.ratio.format_interval(numbers.factor)
+            same = h.loss_gap and {signed(v) for v in (h.loss_gap.mean, *h.loss_gap.bounds)} == {
+                "0"
+            }
+            gap = signed(h.loss_gap.mean) if h.loss_gap else numbers.NO_VALUE
             losses = words("modes.equal") if same else words("modes.losses", gap=gap)
             between = ends and words("modes.interval", values=ends)
-            notes.say("alike" if h.ratio.holds(1) else "held", h=h, way=words(f"way.{h.way}"),
-                      interval=between, losses=losses)  # fmt: skip
+            notes.add(
+                "alike" if h.ratio.contains(1) else "held",
+                h=h,
+                way=words(f"way.{h.way}"),
+                interval=between,
+                losses=losses,
+            )
     alone = dict.fromkeys(p.arm for p in pairs(run) if p.other is None and run.select(p.arm))
     if alone:
-        notes.warn("alone", len(alone), arms=alone)
-    notes.about("table-modes-missing")
-    for (arm, how, state, reason), backends in missing(run).items():
+        notes.add_warning("alone", len(alone), arms=alone)
+    notes.set_anchor("table-modes-missing")
+    for (arm, how, state, reason), backends in modes_without_success(run).items():
         if state in ("unsupported", "failed"):
-            notes.warn(state, arm=arm, way=words(f"way.{how}"), backends=backends,
-                       reason=reason.rstrip(" .:"))  # fmt: skip
+            notes.add_warning(
+                state,
+                arm=arm,
+                way=words(f"way.{how}"),
+                backends=backends,
+                reason=reason.rstrip(" .:"),
+            )
     return notes
 
 
-TOPIC = Topic("modes", 310, evidence, findings)
+TOPIC = ReportSection("modes", 310, evidence, findings)

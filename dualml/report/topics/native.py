@@ -1,25 +1,28 @@
-"""What a framework executes itself, what is composed here, and what composing costs."""
+"""Native and composed collectives: which primitives a framework executes itself, which are composed
+here, and what composing costs."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
-from dualml.aggregation import STRATEGIES
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData
+from dualml.parallel.aggregation import STRATEGIES
 from dualml.report.blocks import Block, Cell, Column, Item, Tone
+from dualml.report.collective_timing import CollectiveMeasurements, collective_measurements
 from dualml.report.columns import table
-from dualml.report.measured import Measured, measured
 from dualml.report.notes import Notes
-from dualml.report.topics import Topic
-from dualml.store.run import Run
-from dualml.words import Words, numbers
+from dualml.report.topics import ReportSection
 
 TONES: Mapping[str, Tone] = {"native": "good", "composed": "near", "unsupported": "muted"}
-#: Primitive → backend → how it was executed, each way once: ``composed: gather and fold``.
-Ways = Mapping[str, Mapping[str, Sequence[str]]]
+#: Primitive → backend → distinct implementations, such as ``composed: gather and fold``.
+ImplementationTable = Mapping[str, Mapping[str, Sequence[str]]]
 
 
-def primitives(run: Run) -> Ways:
+def primitives(run: RunData) -> ImplementationTable:
+    """Return primitive → backend → the distinct ways in which its trials executed it, such as
+    ``composed: gather and fold``."""
     ways: dict[str, dict[str, list[str]]] = {}
     for t in run.trials:
         for name, way in t.how.items():
@@ -31,65 +34,77 @@ def primitives(run: Run) -> Ways:
 
 
 def _kind(way: str) -> str:
+    """Return the first word of an execution text: native, composed or unsupported."""
     return way.partition(":")[0]
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the table of primitives with how each backend implements them."""
     known = primitives(run)
     shown = [b for b in run.backends if any(b in ways for ways in known.values())]
     rows = [[name, *(_cell(ways.get(b, ()), words) for b in shown)] for name, ways in known.items()]
     yield from table(words, "how", ["`primitive`", *(Column(b, b) for b in shown)], rows)
 
 
-def _cell(ways: Sequence[str], words: Words) -> Cell:
+def _cell(ways: Sequence[str], words: Messages) -> Cell:
+    """Return the cell with the kinds of implementation, ``native``, ``composed`` or
+    ``unsupported``, and their details."""
     kinds = list(dict.fromkeys(map(_kind, ways)))
-    text = " / ".join(words(f"how.{kind}") for kind in kinds) or numbers.NONE
+    text = " / ".join(words(f"how.{kind}") for kind in kinds) or numbers.NO_VALUE
     details = " / ".join(way.partition(":")[2].strip() for way in ways)
     return Cell(text, TONES[kinds[-1]] if kinds else "", details)
 
 
-def findings(run: Run, words: Words) -> Sequence[Item]:
+def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return which primitives each backend has natively, and what composing others costs."""
     notes, known = Notes(words, "native", "table-how"), primitives(run)
     for backend in run.backends:
         by_name = {name: set(map(_kind, ways.get(backend, ()))) for name, ways in known.items()}
         by_kind = {kind: [name for name in by_name if kind in by_name[name]] for kind in TONES}
-        items = [notes.part(kind, names=names) for kind, names in by_kind.items() if names]
-        notes.say_all("list", items, backend=backend)
-    every = measured(run)
+        items = [notes.format_part(kind, names=names) for kind, names in by_kind.items() if names]
+        notes.add_joined("list", items, backend=backend)
+    every = collective_measurements(run)
     for m in every:
-        _ring(notes, m)
+        _add_ring(notes, m)
     for m, other in itertools.product(every, every):
         if m.n == other.n and not m.threads and not other.threads:
-            _composed(notes, m, other, known)
+            _add_composed(notes, m, other, known)
     return notes
 
 
-def _ring(notes: Notes, m: Measured) -> None:
-    """The framework's all-reduce against the ring made of its messages."""
+def _add_ring(notes: Notes, m: CollectiveMeasurements) -> None:
+    """Add the framework's all-reduce compared with the ring made of its messages, if both were
+    measured."""
     ratios = [
         (size, ring / native)
         for size in m.sizes
         if (native := m.seconds("all_reduce", size)) and (ring := m.seconds("ring", size))
     ]
     if ratios:
-        notes.say("ring", m=m, small=min(ratios), large=max(ratios))
+        notes.add("ring", m=m, small=min(ratios), large=max(ratios))
 
 
-def _composed(notes: Notes, m: Measured, other: Measured, known: Ways) -> None:
-    """A strategy whose primitives are composed on one backend and native on another."""
+def _add_composed(
+    notes: Notes,
+    m: CollectiveMeasurements,
+    other: CollectiveMeasurements,
+    known: ImplementationTable,
+) -> None:
+    """Add the cost of strategies whose primitives are composed on one backend and native on
+    another."""
     size = m.sizes[-1]
     for name in m.strategies:
         uses = STRATEGIES[name].uses if name in STRATEGIES else ()
-        here, there = ({_only(known, use, x.backend) for use in uses} for x in (m, other))
+        here, there = ({_single_kind(known, use, x.backend) for use in uses} for x in (m, other))
         a, b = m.seconds(name, size), other.seconds(name, size)
         if "composed" in here and there == {"native"} and a and b:
-            notes.say("composed_cost", strategy=name, size=size, m=m, other=other, times=a / b)
+            notes.add("composed_cost", strategy=name, size=size, m=m, other=other, times=a / b)
 
 
-def _only(known: Ways, primitive: str, backend: str) -> str:
-    """The one kind of a primitive on a backend; nothing where there are none or several."""
+def _single_kind(known: ImplementationTable, primitive: str, backend: str) -> str:
+    """Return the kind of a primitive on a backend; empty if there are none or several."""
     kinds = {_kind(way) for way in known.get(primitive, {}).get(backend, ())}
     return kinds.pop() if len(kinds) == 1 else ""
 
 
-TOPIC = Topic("native", 210, evidence, findings)
+TOPIC = ReportSection("native", 210, evidence, findings)

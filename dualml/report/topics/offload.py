@@ -1,4 +1,4 @@
-"""What is kept in host memory or on disk: where the bytes are, and what moving them takes."""
+"""Offloading to host memory or disk: where the bytes are, and the time of moving them."""
 
 from __future__ import annotations
 
@@ -7,29 +7,30 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from dualml.offload.forms import kept, moved
-from dualml.offload.traffic import Traffic
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.manifest import DeviceMemory, OffloadTraffic
+from dualml.experiment.store.run import RunData, Serial
+from dualml.parallel.offload.estimates import estimate_offload_footprint, estimate_offload_volume
+from dualml.parallel.offload.traffic import OffloadCounters
 from dualml.report import ranks, verdicts
 from dualml.report.blocks import Block, Cell, Item
-from dualml.report.closed_memory import MIB, units_in
+from dualml.report.closed_memory import MIB, sharding_units
 from dualml.report.columns import table, verdict
-from dualml.report.headline import worse_first
+from dualml.report.headline import verdict_rank
 from dualml.report.notes import Notes
-from dualml.report.results import Result
-from dualml.report.topics import Topic
-from dualml.store.manifest import DeviceMemory, OffloadTraffic
-from dualml.store.run import Run, Serial
-from dualml.words import Words, numbers
+from dualml.report.results import ArmResult
+from dualml.report.topics import ReportSection
 
 
 @dataclass(frozen=True)
-class Row:
-    """An arm on a backend, of the rank that keeps most; the traffic of all its seeds.
+class OffloadResult:
+    """Offloaded memory and traffic of an arm on a backend, for the rank that offloads most; the
+    traffic is summed over its seeds.
 
     Attributes:
-        device: bytes of weights, gradients, state and buckets there.
-        off: what was counted and is not the closed form, with bytes too many; None where the form
-            is not known.
+        device: bytes of weights, gradients, state and buckets on the device.
+        differences: counted bytes minus the closed form, by name, where they differ; None if the
+            closed form is unknown.
     """
 
     arm: str
@@ -37,27 +38,31 @@ class Row:
     device: int | None
     host: int
     disk: int
-    traffic: Traffic
-    off: dict[str, int] | None
+    traffic: OffloadCounters
+    differences: dict[str, int] | None
     judged: Serial | None
 
-    def each(self, name: str) -> float:
-        """Of an update."""
+    def per_update(self, name: str) -> float:
+        """Return the traffic counter ``name``, in bytes or nanoseconds, divided by the number of
+        updates."""
         return float(getattr(self.traffic, name)) / self.traffic.updates
 
     def rate(self, name: str, spent: str) -> float | None:
-        """Bytes a second."""
+        """Return the bytes per second of a transfer: the counter ``name`` in bytes, divided by the
+        counter ``spent`` in nanoseconds; None if no time was spent on it."""
         nanoseconds = getattr(self.traffic, spent)
         return 1e9 * getattr(self.traffic, name) / nanoseconds if nanoseconds else None
 
     @property
-    def hidden(self) -> float | None:
-        """Share of the time of reading and writing in which nobody waited for it."""
+    def overlapped_share(self) -> float | None:
+        """Share of the time of reading and writing during which the training did not wait, None
+        without any."""
         busy = self.traffic.read_ns + self.traffic.write_ns
         return max(0.0, 1 - self.traffic.wait_ns / busy) if busy else None
 
 
-def rows(run: Run) -> list[Row]:
+def offload_results(run: RunData) -> list[OffloadResult]:
+    """Return the results of offloading arms, on every backend where a rank counted updates."""
     return [
         row
         for arm in run.arms
@@ -66,83 +71,119 @@ def rows(run: Run) -> list[Row]:
     ]
 
 
-def _row(run: Run, arm: str, backend: str) -> Row | None:
+def _row(run: RunData, arm: str, backend: str) -> OffloadResult | None:
+    """Return the result of an offloading arm on a backend, with the bytes of the fullest rank and
+    the traffic of all ranks and seeds with as many; None if no rank counted updates."""
     counted = [rank for trial in run.select(arm, backend) for rank in trial.offload]
     counted = [rank for rank in counted if rank.updates]
     if not counted:
         return None
     most = max(counted, key=lambda rank: (rank.host + rank.disk, rank.to_device))
-    traffic = Traffic()
+    traffic = OffloadCounters()
     for rank in counted:
         if (rank.host, rank.disk) == (most.host, most.disk):
-            traffic.add(of_rank(rank))
+            traffic.add(rank_traffic(rank))
     memory = [r for trial in run.select(arm, backend) for r in trial.device_memory]
     seeds = [s for s in run.serial if (s.arm, s.backend) == (arm, backend)]
-    return Row(
+    return OffloadResult(
         arm,
         backend,
-        max(map(on_device, memory), default=None),
+        max(map(device_bytes, memory), default=None),
         most.host,
         most.disk,
         traffic,
-        off(run, arm, backend, most),
-        min(seeds, key=lambda s: worse_first(s.verdict), default=None),
+        closed_form_differences(run, arm, backend, most),
+        min(seeds, key=lambda s: verdict_rank(s.verdict), default=None),
     )
 
 
-def on_device(memory: DeviceMemory) -> int:
+def device_bytes(memory: DeviceMemory) -> int:
+    """Return the bytes that stay on the device: weights, gradients, optimizer state and buckets."""
     return memory.weights + memory.gradients + memory.state + memory.buckets
 
 
-def of_rank(rank: OffloadTraffic) -> Traffic:
-    return Traffic(**{field.name: getattr(rank, field.name) for field in fields(Traffic)})
+def rank_traffic(rank: OffloadTraffic) -> OffloadCounters:
+    """Return the counters of one rank's transfers."""
+    return OffloadCounters(
+        **{field.name: getattr(rank, field.name) for field in fields(OffloadCounters)}
+    )
 
 
-def off(run: Run, arm: str, backend: str, rank: OffloadTraffic) -> dict[str, int] | None:
-    """Name → bytes that were counted too many; only what is off. None where it is not known."""
-    settings, units = run.settings[arm], units_in(run, arm)
+def closed_form_differences(
+    run: RunData, arm: str, backend: str, rank: OffloadTraffic
+) -> dict[str, int] | None:
+    """Return name → counted bytes minus the closed form, only where they differ; None if it is
+    unknown."""
+    settings, units = run.settings[arm], sharding_units(run, arm)
     dtype = str(run.environment.get(backend, {}).get("dtype", ""))
     if units is None or settings.offload is None or dtype not in ("float32", "float64"):
         return None
-    width, n, slots = np.dtype(dtype).itemsize, settings.world_size, len(settings.rule.slots)
-    held = kept(units, n, settings.offload, slots)
-    form = moved(units, n, settings.offload, slots, rank.rounds, rank.updates, rank.made)
+    width, n, slots = np.dtype(dtype).itemsize, settings.world_size, len(settings.rule.state_keys)
+    held = estimate_offload_footprint(units, n, settings.offload, slots)
+    form = estimate_offload_volume(
+        units, n, settings.offload, slots, rank.rounds, rank.updates, rank.made
+    )
     want = {name: getattr(held, name) for name in ("host", "disk")}
     want |= {name: getattr(form, name) for name in ("to_device", "to_host", "read", "written")}
     found = {name: getattr(rank, name) - width * n for name, n in want.items()}
     return {name: n for name, n in found.items() if n}
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
-    every = rows(run)
-    head = ("`arm`", "backend", "offload", "on_device:memory", "in_host:memory", "on_disk:memory",
-            "to_device:memory", "to_host:memory", "copied:gb_per_second", "read:gb_per_second",
-            "written:gb_per_second", "io:milliseconds", "io_wait:milliseconds", "hidden:percent",
-            "step:milliseconds",
-            *(["verdict"] if any(r.judged for r in every) else []))  # fmt: skip
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the table of bytes on device, host and disk, of transfers and of their time."""
+    every = offload_results(run)
+    head = (
+        "`arm`",
+        "backend",
+        "offload",
+        "on_device:memory",
+        "in_host:memory",
+        "on_disk:memory",
+        "to_device:memory",
+        "to_host:memory",
+        "copied:gb_per_second",
+        "read:gb_per_second",
+        "written:gb_per_second",
+        "io:milliseconds",
+        "io_wait:milliseconds",
+        "hidden:percent",
+        "step:milliseconds",
+        *(["verdict"] if any(r.judged for r in every) else []),
+    )
     cells = []
     for r in every:
         t = r.traffic
         busy = (t.read_ns + t.write_ns) / t.updates / 1e9 if t.read else None
         copied = 1e9 * (t.to_device + t.to_host) / t.copy_ns if t.copy_ns else None
-        cells.append([
-            r.arm, r.backend, chosen(run, r.arm),
-            *(None if n is None else n / MIB for n in (r.device, r.host, r.disk)),
-            r.each("to_device") / MIB, r.each("to_host") / MIB, copied,
-            r.rate("read", "read_ns"), r.rate("written", "write_ns"),
-            busy, r.each("wait_ns") / 1e9 if t.read else None, r.hidden,
-            Result(run, r.arm, r.backend).step,
-            *([judged(r, words)] if head[-1] == "verdict" else []),
-        ])  # fmt: skip
+        cells.append(
+            [
+                r.arm,
+                r.backend,
+                format_offload(run, r.arm),
+                *(None if n is None else n / MIB for n in (r.device, r.host, r.disk)),
+                r.per_update("to_device") / MIB,
+                r.per_update("to_host") / MIB,
+                copied,
+                r.rate("read", "read_ns"),
+                r.rate("written", "write_ns"),
+                busy,
+                r.per_update("wait_ns") / 1e9 if t.read else None,
+                r.overlapped_share,
+                ArmResult(run, r.arm, r.backend).step,
+                *([judged_cell(r, words)] if head[-1] == "verdict" else []),
+            ]
+        )
     yield from table(words, "offload", head, cells)
 
 
-def judged(row: Row, words: Words) -> Cell:
-    return Cell(numbers.NONE) if row.judged is None else verdict(row.judged, words, why=False)
+def judged_cell(row: OffloadResult, words: Messages) -> Cell:
+    """Return the cell of the verdict against the arm that does not offload, a dash without one."""
+    return Cell(numbers.NO_VALUE) if row.judged is None else verdict(row.judged, words, why=False)
 
 
-def chosen(run: Run, arm: str) -> str:
-    """As the experiment file has it."""
+def format_offload(run: RunData, arm: str) -> str:
+    """Return those offload settings of an arm that differ from the defaults, as the experiment file
+    states them, e.g. ``key=value, key=value``; empty for an arm that does not offload."""
     asked = run.settings[arm].offload
     named = {} if asked is None else asked.model_dump(exclude_defaults=True)
     return ", ".join(
@@ -151,40 +192,61 @@ def chosen(run: Run, arm: str) -> str:
     )
 
 
-def findings(run: Run, words: Words) -> Sequence[Item]:
-    """Whether bytes are the closed form, what the overlap hid, and whether numbers are the same."""
-    notes, every = Notes(words, "offload", "table-offload"), rows(run)
-    known = [r for r in every if r.off is not None]
+def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return whether bytes equal the closed form, how much of the transfers was overlapped, and
+    whether results stayed the same."""
+    notes, every = Notes(words, "offload", "table-offload"), offload_results(run)
+    known = [r for r in every if r.differences is not None]
     wrong = [
-        words("offload.off", arm=r.arm, backend=r.backend,
-              parts=words.join([f"{words(f'offload.{key}')} {n:+,} B" for key, n in r.off.items()]))
-        for r in known if r.off
-    ]  # fmt: skip
+        words(
+            "offload.off",
+            arm=r.arm,
+            backend=r.backend,
+            parts=words.join(
+                [f"{words(f'offload.{key}')} {n:+,} B" for key, n in r.differences.items()]
+            ),
+        )
+        for r in known
+        if r.differences
+    ]
     if wrong:
-        notes.warn("off", n=len(wrong), of=len(known), values=wrong)
+        notes.add_warning("off", n=len(wrong), of=len(known), values=wrong)
     elif known:
-        notes.say("exact", len(known), n=len(known))
+        notes.add("exact", len(known), n=len(known))
     for r in every:
-        if r.hidden is not None:
+        if r.overlapped_share is not None:
             asked = run.settings[r.arm].offload
             overlaps = asked is not None and asked.overlap
-            key = "waited" if not overlaps else "hidden" if r.hidden else "nothing"
-            busy, wait = (r.each("read_ns") + r.each("write_ns")) / 1e9, r.each("wait_ns") / 1e9
-            notes.say(key, arm=r.arm, backend=r.backend, share=r.hidden, busy=busy, wait=wait)
+            key = "waited" if not overlaps else "hidden" if r.overlapped_share else "nothing"
+            busy, wait = (
+                (r.per_update("read_ns") + r.per_update("write_ns")) / 1e9,
+                r.per_update("wait_ns") / 1e9,
+            )
+            notes.add(
+                key, arm=r.arm, backend=r.backend, share=r.overlapped_share, busy=busy, wait=wait
+            )
     compared = [r.judged for r in every if r.judged is not None]
     if compared:
         equal = sum(s.verdict == "equal" for s in compared)
-        notes.say("equal", len(compared), k=equal, n=len(compared))
+        notes.add("equal", len(compared), k=equal, n=len(compared))
     for s in compared:
         if s.verdict == "different" and s.first_divergence:
-            notes.say("diverged", s=s, **verdicts.place(s.first_divergence, words))
+            notes.add("diverged", s=s, **verdicts.divergence_fields(s.first_divergence, words))
         elif s.verdict != "equal":
-            notes.warn("open", s=s, reason=words.either(f"reason.{s.reason}", s.reason))
+            notes.add_warning("open", s=s, reason=words.get(f"reason.{s.reason}", s.reason))
     return notes
 
 
-def about(run: Run) -> bool:
-    return any(run.settings[arm].offload is not None for arm in ranks.training(run))
+def uses_offload(run: RunData) -> bool:
+    """Return whether any arm offloads."""
+    return any(run.settings[arm].offload is not None for arm in ranks.training_arms(run))
 
 
-TOPIC = Topic("offload", 13, evidence, findings, leads=lambda run: 43 * about(run), when=about)
+TOPIC = ReportSection(
+    "offload",
+    13,
+    evidence,
+    findings,
+    priority=lambda run: 43 * uses_offload(run),
+    when=uses_offload,
+)

@@ -1,24 +1,25 @@
-"""The bytes of a parameter on one rank: weight, gradient, state; by precision and by rule."""
+"""Bytes per parameter on one rank: weight, gradient and state, by precision and optimizer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dualml.common.words import Messages
+from dualml.experiment.store.run import RunData
 from dualml.report.blocks import Block, Column, Item
-from dualml.report.closed_memory import KNOWN, MIB
+from dualml.report.closed_memory import CLOSED_FORM_PARTS, MIB
 from dualml.report.columns import number, table
 from dualml.report.notes import Notes
-from dualml.report.sharing import about
-from dualml.report.topics import Topic
-from dualml.report.topics.device_memory import Held, held
-from dualml.store.run import Run
-from dualml.words import Words
+from dualml.report.sharded_arms import has_sharded_arms
+from dualml.report.topics import ReportSection
+from dualml.report.topics.device_memory import ArmMemory, arm_memories
 
 VARY = ("optimizer", "precision", "loss_scale")
 
 
-def counted(run: Run) -> list[Held]:
-    """Arms with one rank that differ in the rule and the precision alone, two and more."""
+def comparable_memories(run: RunData) -> list[ArmMemory]:
+    """Return the counted memory of groups of single-rank arms that differ only in optimizer and
+    precision; methods and arms that recompute or offload are left out."""
     alone = [
         arm
         for arm, s in run.settings.items()
@@ -30,55 +31,79 @@ def counted(run: Run) -> list[Held]:
     ]
     groups = (group for group in run.contrast.groups(alone, vary=VARY) if len(group) > 1)
     arms = {arm for group in groups for arm in group}
-    return [h for h in held(run) if h.arm in arms and h.ranks[0].parameters]
+    return [h for h in arm_memories(run) if h.arm in arms and h.ranks[0].parameters]
 
 
-def each(h: Held, part: str) -> float | None:
-    """Bytes of a part for every parameter."""
-    psi, most = h.ranks[0].parameters, h.most(part)
+def bytes_per_parameter(h: ArmMemory, part: str) -> float | None:
+    """Return the bytes of a component per parameter, None if not counted."""
+    psi, most = h.ranks[0].parameters, h.max_bytes(part)
     return most / psi if psi and most is not None else None
 
 
-def together(h: Held) -> float:
-    return sum(each(h, part) or 0.0 for part in KNOWN)
+def total_bytes_per_parameter(h: ArmMemory) -> float:
+    """Return the bytes of weights, gradients and state per parameter; components that were not
+    counted are 0."""
+    return sum(bytes_per_parameter(h, part) or 0.0 for part in CLOSED_FORM_PARTS)
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
-    parts = [number(words, part, words(f"device_memory.{part}"), "parameter") for part in KNOWN]
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the table of bytes per parameter by component, beside the closed form."""
+    parts = [
+        number(words, part, words(f"device_memory.{part}"), "parameter")
+        for part in CLOSED_FORM_PARTS
+    ]
     head: list[str | Column] = ["`arm`", "backend", "rule_name", "precision_kind", "psi:count"]
     head += [*parts, "together:parameter", "form_each:parameter", "kept:memory"]
     rows = []
-    for h in counted(run):
-        activations, settings = h.most("activations"), run.settings[h.arm]
-        form = sum(h.form.each(part) for part in KNOWN) if h.form else None
+    for h in comparable_memories(run):
+        activations, settings = h.max_bytes("activations"), run.settings[h.arm]
+        form = (
+            sum(h.form.bytes_per_parameter(part) for part in CLOSED_FORM_PARTS) if h.form else None
+        )
         rows.append(
-            [h.arm, h.backend, settings.optimizer["name"], settings.precision,
-             h.ranks[0].parameters, *(each(h, part) for part in KNOWN), together(h), form,
-             None if activations is None else activations / MIB]
-        )  # fmt: skip
+            [
+                h.arm,
+                h.backend,
+                settings.optimizer["name"],
+                settings.precision,
+                h.ranks[0].parameters,
+                *(bytes_per_parameter(h, part) for part in CLOSED_FORM_PARTS),
+                total_bytes_per_parameter(h),
+                form,
+                None if activations is None else activations / MIB,
+            ]
+        )
     yield from table(words, "parameter_bytes", head, rows)
 
 
-def findings(run: Run, words: Words) -> Sequence[Item]:
-    notes, rows = Notes(words, "parameter_bytes", "table-parameter_bytes"), counted(run)
+def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return whether counted bytes per parameter match the closed form, and the activation bytes of
+    low precision relative to float32."""
+    notes, rows = Notes(words, "parameter_bytes", "table-parameter_bytes"), comparable_memories(run)
     for h in rows:
-        parts = {words(f"device_memory.{part}"): each(h, part) for part in KNOWN}
+        parts = {
+            words(f"device_memory.{part}"): bytes_per_parameter(h, part)
+            for part in CLOSED_FORM_PARTS
+        }
         if h.form and None not in parts.values():
-            key = "off" if h.form.off else "exact"
-            notes.share(h.backend, key, arm=h.arm, bytes=together(h), parts=parts)
-    notes.close()
+            key = "off" if h.form.differences else "exact"
+            notes.add_per_backend(
+                h.backend, key, arm=h.arm, bytes=total_bytes_per_parameter(h), parts=parts
+            )
+    notes.add_collected()
     for h in rows:
         base = run.contrast.partner(
-            h.arm, vary=("precision", "loss_scale"),
+            h.arm,
+            vary=("precision", "loss_scale"),
             where=lambda other: run.settings[other].precision == "fp32",
-        )  # fmt: skip
+        )
         other = next((x for x in rows if (x.arm, x.backend) == (base, h.backend)), None)
         if other is None or run.settings[h.arm].precision == "fp32":
             continue
-        own, full = h.most("activations"), other.most("activations")
+        own, full = h.max_bytes("activations"), other.max_bytes("activations")
         if own and full:
-            notes.say("lower", arm=h.arm, backend=h.backend, base=other.arm, share=own / full)
+            notes.add("lower", arm=h.arm, backend=h.backend, base=other.arm, share=own / full)
     return notes
 
 
-TOPIC = Topic("parameter_bytes", 10, evidence, findings, when=about)
+TOPIC = ReportSection("parameter_bytes", 10, evidence, findings, when=has_sharded_arms)

@@ -1,10 +1,12 @@
-"""Framework against framework: verdicts, the distances behind them, the end of training."""
+"""Comparison of frameworks: verdicts, the distances behind them, the end of training."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData, TrialComparison
 from dualml.report import ranks
 from dualml.report.blocks import Block, Column, Fold, Item, Prose, Table
 from dualml.report.columns import table, verdict
@@ -12,20 +14,20 @@ from dualml.report.distances import distance_figures
 from dualml.report.headline import WORST_FIRST
 from dualml.report.measures import loss_unit
 from dualml.report.notes import Notes
-from dualml.report.topics import Topic
+from dualml.report.topics import ReportSection
 from dualml.report.verdicts import (
-    divergence,
+    divergence_fields,
+    format_divergence,
     phase_cells,
     phase_columns,
     phases_of,
-    place,
     short_verdict,
 )
-from dualml.store.run import Comparison, Run
-from dualml.words import Words, numbers
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the figures of loss distances, the tables of verdicts and final results, and the
+    settings of the comparison; only a sentence if the run was not compared."""
     if run.comparisons is None:
         yield Prose(words("intro.no_parity"))
         return
@@ -33,35 +35,42 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
         compared = [c for c in run.comparisons if c.arm in arms and c.curve.get("step")]
         main = set(arms) >= set(run.main_arms())
         if compared and (main or any(c.verdict == "different" for c in compared)):
-            plain = all(ranks.size(run, arm) == 1 for arm in arms)
-            yield from distance_figures(run, words, group, compared if plain else _worst(compared))
+            plain = all(ranks.world_size(run, arm) == 1 for arm in arms)
+            yield from distance_figures(
+                run, words, group, compared if plain else _furthest_arms(compared)
+            )
     if run.comparisons:
         yield from _phases(run, words, run.comparisons)
         yield from _outcomes(run, words, run.comparisons)
         texts = [words("intro.envelope")]
         if run.parity_settings:
-            settings = {words.either(f"parity_setting.{k}", k): v
-                        for k, v in run.parity_settings.items()}  # fmt: skip
+            settings = {
+                words.get(f"parity_setting.{k}", k): v for k, v in run.parity_settings.items()
+            }
             texts.append(words("intro.envelope_settings", values=settings))
         yield Fold(words("page.calibration"), [*map(Prose, texts)])
 
 
-def _worst(compared: Sequence[Comparison], most: int = 3) -> list[Comparison]:
-    """The arms whose pairs are furthest apart: of many arms with ranks all look alike."""
+def _furthest_arms(compared: Sequence[TrialComparison], most: int = 3) -> list[TrialComparison]:
+    """Return the comparisons of the ``most`` arms whose pairs are furthest apart; arms with a
+    different verdict come before all others."""
 
-    def far(arm: str) -> tuple[bool, float]:
+    def distance_of(arm: str) -> tuple[bool, float]:
         pairs = [c for c in compared if c.arm == arm]
         ratios = [p["ratio"] for c in pairs for p in c.phases.values() if p.get("ratio")]
         return any(c.verdict == "different" for c in pairs), max(ratios, default=0.0)
 
-    arms = sorted({c.arm for c in compared}, key=lambda arm: (*far(arm), arm))[-most:]
+    arms = sorted({c.arm for c in compared}, key=lambda arm: (*distance_of(arm), arm))[-most:]
     return [c for c in compared if c.arm in arms]
 
 
-def _phases(run: Run, words: Words, comparisons: Sequence[Comparison]) -> Iterator[Table]:
+def _phases(
+    run: RunData, words: Messages, comparisons: Sequence[TrialComparison]
+) -> Iterator[Table]:
+    """Yield the table of verdicts with the largest distance of each phase of an update."""
     phases = phases_of(comparisons)
-    # In a run with ranks the table is long enough without a column of nothing.
-    several = ranks.distributed(run)
+    # In multi-rank runs the long table omits a column without entries.
+    several = ranks.is_distributed(run)
     apart = any(c.first_divergence for c in comparisons) or not several
     rows = [
         [
@@ -69,7 +78,7 @@ def _phases(run: Run, words: Words, comparisons: Sequence[Comparison]) -> Iterat
             short_verdict(c, words) if several else verdict(c, words),
             c.steps,
             *phase_cells(c, phases, run),
-            *([divergence(c.first_divergence, words)] if apart else []),
+            *([format_divergence(c.first_divergence, words)] if apart else []),
         ]
         for c in comparisons
     ]
@@ -78,7 +87,10 @@ def _phases(run: Run, words: Words, comparisons: Sequence[Comparison]) -> Iterat
     yield from table(words, "parity", head, rows)
 
 
-def _outcomes(run: Run, words: Words, comparisons: Sequence[Comparison]) -> Iterator[Table]:
+def _outcomes(
+    run: RunData, words: Messages, comparisons: Sequence[TrialComparison]
+) -> Iterator[Table]:
+    """Yield the table of final losses, accuracies and weight distances of both backends."""
     rows = [
         [
             *(c.arm, str(c.seed), f"{c.a} – {c.b}"),
@@ -90,16 +102,26 @@ def _outcomes(run: Run, words: Words, comparisons: Sequence[Comparison]) -> Iter
         if c.outcome
     ]
     unit = loss_unit(run)
-    head = ("`arm`", "seed:", "pair", f"loss_a:{unit}", f"loss_b:{unit}", "accuracy_a:percent",
-            "accuracy_b:percent", "weights:relative")  # fmt: skip
+    head = (
+        "`arm`",
+        "seed:",
+        "pair",
+        f"loss_a:{unit}",
+        f"loss_b:{unit}",
+        "accuracy_a:percent",
+        "accuracy_b:percent",
+        "weights:relative",
+    )
     yield from table(words, "outcome", head, rows)
 
 
-def findings(run: Run, words: Words) -> Sequence[Item]:
+def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return the number of comparisons per verdict, the largest distance among equal ones, and
+    where the others diverge."""
     notes = Notes(words, "parity", "table-parity")
     if not run.comparisons:
-        if ranks.training(run):
-            notes.warn("none")
+        if ranks.training_arms(run):
+            notes.add_warning("none")
         return notes
     counts = Counter(c.verdict for c in run.comparisons)
     listed = [
@@ -107,39 +129,49 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
         for v in reversed(WORST_FIRST)
         if counts[v]
     ]
-    notes.say("count", len(run.comparisons), n=len(run.comparisons), values=listed)
+    notes.add("count", len(run.comparisons), n=len(run.comparisons), values=listed)
     equal = [(c, *_worst_phase(c)) for c in run.comparisons if c.verdict == "equal"]
     if equal:
         c, phase, worst = max(equal, key=lambda each: each[2].get("max", 0.0))
-        notes.say("closest", c=c, phase=words.either(f"phase.{phase}", phase),
-                  distance=worst.get("max"), ratio=worst.get("ratio"))  # fmt: skip
+        notes.add(
+            "closest",
+            c=c,
+            phase=words.get(f"phase.{phase}", phase),
+            distance=worst.get("max"),
+            ratio=worst.get("ratio"),
+        )
     free = list(dict.fromkeys(c.arm for c in run.comparisons if c.reason == "free_order"))
     if free:
-        notes.say("free", len(free), arms=free)
+        notes.add("free", len(free), arms=free)
     for c in run.comparisons:
         if c.reason != "free_order":
             _difference(notes, words, c)
     return notes
 
 
-def _difference(notes: Notes, words: Words, c: Comparison) -> None:
-    """Where two backends part, or why that cannot be said, and how far apart they end."""
-    notes.about("table-parity")
+def _difference(notes: Notes, words: Messages, c: TrialComparison) -> None:
+    """Add where two backends diverge, or why that is unknown, and how far apart they end."""
+    notes.set_anchor("table-parity")
     if c.verdict == "different" and c.first_divergence:
-        notes.say("diverged", c=c, **place(c.first_divergence, words))
+        notes.add("diverged", c=c, **divergence_fields(c.first_divergence, words))
     elif c.verdict == "not comparable":
-        notes.warn("incomparable", c=c, reason=words.either(f"reason.{c.reason}", c.reason))
+        notes.add_warning("incomparable", c=c, reason=words.get(f"reason.{c.reason}", c.reason))
     if c.verdict not in ("equal", "not comparable"):
         a, b = c.outcome.get("test_accuracy") or [None, None]
-        if numbers.known(a) and numbers.known(b):
-            notes.about("table-outcome")
-            notes.say("outcome", c=c, points=100 * abs(a - b))
+        if numbers.is_finite_number(a) and numbers.is_finite_number(b):
+            notes.set_anchor("table-outcome")
+            notes.add("outcome", c=c, points=100 * abs(a - b))
 
 
-def _worst_phase(c: Comparison) -> tuple[str, Mapping[str, float]]:
-    """The phase with the largest distance."""
-    known = [(name, phase) for name, phase in c.phases.items() if numbers.known(phase.get("max"))]
-    return max(known, key=lambda pair: pair[1]["max"], default=(numbers.NONE, {}))
+def _worst_phase(c: TrialComparison) -> tuple[str, Mapping[str, float]]:
+    """Return name and distances of the phase with the largest distance; a dash and an empty mapping
+    if none is known."""
+    known = [
+        (name, phase)
+        for name, phase in c.phases.items()
+        if numbers.is_finite_number(phase.get("max"))
+    ]
+    return max(known, key=lambda pair: pair[1]["max"], default=(numbers.NO_VALUE, {}))
 
 
-TOPIC = Topic("parity", 700, evidence, findings, lambda run: 5)
+TOPIC = ReportSection("parity", 700, evidence, findings, lambda run: 5)

@@ -1,75 +1,102 @@
-"""What every partition of the run deals: labels on ranks, coverage, overlap, skew."""
+"""Every partition of the run: labels per rank, coverage, overlap, skew."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData
 from dualml.report.blocks import Block, Cell
 from dualml.report.columns import Row, table
-from dualml.report.deals import Deal, Statement, deals, same_samples
-from dualml.report.figure import Axis, Cells, Figure, Panel
-from dualml.report.shown import figure, several
-from dualml.report.topics import Topic
-from dualml.store.run import Run
-from dualml.words import Words, numbers
+from dualml.report.figure import Axis, Figure, Heatmap, Panel
+from dualml.report.presentation import build_figure, shorten_list
+from dualml.report.run_partitions import PartitionSummary, Statement, list_partitions, same_samples
+from dualml.report.topics import ReportSection
 
-COLUMNS, MOST_PANELS = 3, 18
-MOST_LETTERS = 42  # above a panel
+COLUMNS, MAX_PANELS = 3, 18
+MAX_TITLE_CHARS = 42  # in the title of a panel
 ROW = 21  # pixels, the height of a rank
-LEAST_ROWS, MOST_HEIGHT = 2, 300
-MOST_ARMS = 3  # named beneath a partition
+MIN_ROWS, MAX_HEIGHT_PIXELS = 2, 300
+MAX_NAMED_ARMS = 3  # named below a partition
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
-    every = deals(run)
-    shown = [deal for deal in every if deal.first.get("histogram")]
-    for start in range(0, len(shown), MOST_PANELS):
-        suffix = f"-{start // MOST_PANELS + 1}" if start else ""
-        yield _figure(words, suffix, shown[start : start + MOST_PANELS], shown)
-    head = ("`partition`", "ranks:count", "part_sizes:samples", "coverage:percent",
-            "missed:samples", "repeated:samples", "shared:samples", "emd:1", "js:bits",
-            "`fingerprint`", "same_samples")  # fmt: skip
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield figures of labels per rank, and the table of coverage, overlap and skew."""
+    every = list_partitions(run)
+    shown = [deal for deal in every if deal.first_epoch.get("histogram")]
+    for start in range(0, len(shown), MAX_PANELS):
+        suffix = f"-{start // MAX_PANELS + 1}" if start else ""
+        yield _figure(words, suffix, shown[start : start + MAX_PANELS], shown)
+    head = (
+        "`partition`",
+        "ranks:count",
+        "part_sizes:samples",
+        "coverage:percent",
+        "missed:samples",
+        "repeated:samples",
+        "shared:samples",
+        "emd:1",
+        "js:bits",
+        "`fingerprint`",
+        "same_samples",
+    )
     yield from table(words, "partitions", head, (_row(run, words, deal) for deal in every))
 
 
-def _figure(words: Words, suffix: str, shown: Sequence[Deal], every: Sequence[Deal]) -> Figure:
-    """A panel for each distinct partition, on one scale with all others."""
-    top = max(max(map(max, deal.first["histogram"])) for deal in every)
+def _figure(
+    words: Messages,
+    suffix: str,
+    shown: Sequence[PartitionSummary],
+    every: Sequence[PartitionSummary],
+) -> Figure:
+    """Return a figure with a panel per partition in ``shown``: samples by rank and label, on the
+    colour scale of all partitions in ``every``."""
+    top = max(max(map(max, deal.first_epoch["histogram"])) for deal in every)
     sized = len({deal.ranks for deal in every}) > 1
     across = min(COLUMNS, len(shown))
     panels = []
     for k, deal in enumerate(shown):
         line = shown[k - k % across :][:across]
-        height = min(MOST_HEIGHT, ROW * max(LEAST_ROWS, *(d.ranks for d in line)))
-        cells = Cells(deal.first["histogram"], top, words("axis.samples"),
-                      words("value.no_samples"))  # fmt: skip
-        x = Axis(words("axis.label"), names=[str(label) for label in deal.first["labels"]])
+        height = min(MAX_HEIGHT_PIXELS, ROW * max(MIN_ROWS, *(d.ranks for d in line)))
+        cells = Heatmap(
+            deal.first_epoch["histogram"], top, words("axis.samples"), words("value.no_samples")
+        )
+        x = Axis(words("axis.label"), names=[str(label) for label in deal.first_epoch["labels"]])
         y = Axis(words("axis.rank"), names=[str(rank) for rank in range(deal.ranks)])
         panels.append(Panel([cells], x, y, _title(words, deal, sized), height=height))
-    empty = [text for deal in shown if (text := _empty([deal.first], words))]
+    empty = [text for deal in shown if (text := _empty([deal.first_epoch], words))]
     texts = [f"{deal.text} (n = {deal.ranks})" for deal in shown]
-    drawn = figure(words, "partitions", panels, [],
-                   {"seed": shown[0].seed, "values": ", ".join(texts)}, suffix=suffix,
-                   columns=across, width=880 if across > 1 else 528)  # fmt: skip
-    return replace(drawn, alt=words.sentences([drawn.alt, *empty]))
+    drawn = build_figure(
+        words,
+        "partitions",
+        panels,
+        [],
+        {"seed": shown[0].seed, "values": ", ".join(texts)},
+        name=f"partitions{suffix}",
+        columns=across,
+        width=880 if across > 1 else 528,
+    )
+    return replace(drawn, alt=words.join_sentences([drawn.alt, *empty]))
 
 
-def _title(words: Words, deal: Deal, sized: bool) -> str:
-    """As much as there is room for; with the number of ranks where they differ."""
-    room = MOST_LETTERS - (8 if sized else 0)
+def _title(words: Messages, deal: PartitionSummary, sized: bool) -> str:
+    """Return the partition as text, truncated, with the number of ranks if partitions differ in
+    it."""
+    room = MAX_TITLE_CHARS - (8 if sized else 0)
     text = deal.text if len(deal.text) <= room else f"{deal.text[: room - 1]}…"
     return words("figure.panel", backend=text, n=deal.ranks) if sized else text
 
 
-def _empty(statements: Sequence[Statement], words: Words) -> str:
-    """Ranks without samples, in words."""
+def _empty(statements: Sequence[Statement], words: Messages) -> str:
+    """Return the ranks without samples as text, empty if every rank has some."""
     empty = sorted({r for s in statements for r, size in enumerate(s["sizes"]) if not size})
     return words.plural("value.empty_ranks", len(empty), ranks=map(str, empty)) if empty else ""
 
 
-def _row(run: Run, words: Words, deal: Deal) -> Row:
-    sizes = [size for s in deal.all for size in s["sizes"]]
+def _row(run: RunData, words: Messages, deal: PartitionSummary) -> Row:
+    """Return the table row of a partition, averaged over its epochs and seeds."""
+    sizes = [size for s in deal.all_epochs for size in s["sizes"]]
     low, high = numbers.quantity(min(sizes)), numbers.quantity(max(sizes))
     missed, whole = deal.mean("missed"), deal.mean("samples")
     alike, compared = same_samples(run, deal.arms)
@@ -77,20 +104,20 @@ def _row(run: Run, words: Words, deal: Deal) -> Row:
     if alike == compared:
         same = Cell(f"✓ {words('value.yes')}", "good")
     return [
-        Cell(deal.text, note=", ".join(several(deal.arms, words, MOST_ARMS))),
+        Cell(deal.text, note=", ".join(shorten_list(deal.arms, words, MAX_NAMED_ARMS))),
         deal.ranks,
-        Cell(low if low == high else f"{low} – {high}", note=_empty(deal.all, words)),
+        Cell(low if low == high else f"{low} – {high}", note=_empty(deal.all_epochs, words)),
         1 - missed / whole if missed is not None and whole else None,
         *(deal.mean(key) for key in ("missed", "repeated", "shared")),
         *(_skew(*deal.skew(key)) for key in ("emd", "js")),
-        str(deal.first.get("sha256"))[:8],
+        str(deal.first_epoch.get("sha256"))[:8],
         replace(same, note=words("value.of", n=alike, of=compared)) if compared else None,
     ]
 
 
 def _skew(mean: float | None, most: float | None) -> Cell | None:
-    """Mean over the ranks, beneath it the largest."""
+    """Return the cell of the mean over the ranks, with the maximum below; None if the mean is."""
     return None if mean is None else Cell(f"{mean:.3f}", note=f"≤ {most:.3f}")
 
 
-TOPIC = Topic("partitions", 500, evidence)
+TOPIC = ReportSection("partitions", 500, evidence)

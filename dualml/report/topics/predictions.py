@@ -1,4 +1,4 @@
-"""The α–β model: its constants fitted to the measurements, and its predictions checked."""
+"""The α–β cost model: constants fitted to the measurements, and its predictions checked."""
 
 from __future__ import annotations
 
@@ -6,46 +6,53 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from dualml.report import keys
+from dualml.common.words import Messages, numbers
+from dualml.common.words.numbers import ms, nbytes
+from dualml.experiment.store.run import RunData
+from dualml.report import legend
 from dualml.report.blocks import Block, Item, Table
 from dualml.report.columns import table
-from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel
-from dualml.report.fits import checks, fits
+from dualml.report.confidence import MeanInterval
+from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
+from dualml.report.fits import checks, usable_fits
 from dualml.report.notes import Notes
-from dualml.report.shown import figure, foreseen
-from dualml.report.spread import Spread
-from dualml.report.topics import Topic
-from dualml.store.run import Run
-from dualml.words import Words, numbers
-from dualml.words.numbers import ms, nbytes
+from dualml.report.presentation import build_figure, summarize_predictions
+from dualml.report.topics import ReportSection
 
 Check = Mapping[str, Any]
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the fitted constants, and predicted beside measured times as a figure and a table."""
     yield from _constants(run, words)
     if checks(run):
         yield _figure(run, words)
-    yield from _checked(run, words)
+    yield from _checks_table(run, words)
 
 
-def _ratios(run: Run) -> dict[str, float]:
-    """Where → predicted over measured."""
+def _ratios(run: RunData) -> dict[str, float]:
+    """Return measurement, as the text ``STRATEGY, BACKEND, n = RANKS, BYTES``, → predicted over
+    measured seconds, where neither is 0."""
     return {
-        f"{c['strategy']}, {c['backend']}, n = {c['world_size']}, {nbytes(c['bytes'])}":
-            c["predicted_s"] / c["measured_s"]
-        for c in checks(run) if c["measured_s"] and c["predicted_s"]
-    }  # fmt: skip
+        f"{c['strategy']}, {c['backend']}, n = {c['world_size']}, {nbytes(c['bytes'])}": c[
+            "predicted_s"
+        ]
+        / c["measured_s"]
+        for c in checks(run)
+        if c["measured_s"] and c["predicted_s"]
+    }
 
 
-def _constants(run: Run, words: Words) -> Iterator[Table]:
-    """α and β of every fit with their intervals, and how well it fits."""
+def _constants(run: RunData, words: Messages) -> Iterator[Table]:
+    """Yield the table of α and β of every fit with their intervals, and the errors of the fit."""
     rows = []
-    for f in fits(run):
+    for f in usable_fits(run):
         fit, link = f["fit"], f["fit"]["link"]
         ends = {**dict.fromkeys(link, (None, None)), **(fit.get("intervals") or {})}
-        alpha, beta = (Spread(link[key], ends[key][0], ends[key][1], 0)
-                       for key in ("alpha_s", "beta_s_per_byte"))  # fmt: skip
+        alpha, beta = (
+            MeanInterval(link[key], ends[key][0], ends[key][1], 0)
+            for key in ("alpha_s", "beta_s_per_byte")
+        )
         rows.append(
             [
                 *(str(f["backend"]), f.get("world_size") or None),
@@ -54,14 +61,23 @@ def _constants(run: Run, words: Words) -> Iterator[Table]:
                 *(fit.get("median_error"), fit.get("worst_error")),
             ]
         )
-    head = ("backend", "ranks:count", "strategy", "alpha:microseconds", "beta:ns_per_byte",
-            "bandwidth:gb_per_second", "points:count", "median_error:percent",
-            "worst_error:percent")  # fmt: skip
+    head = (
+        "backend",
+        "ranks:count",
+        "strategy",
+        "alpha:microseconds",
+        "beta:ns_per_byte",
+        "bandwidth:gb_per_second",
+        "points:count",
+        "median_error:percent",
+        "worst_error:percent",
+    )
     yield from table(words, "fits", head, rows)
 
 
-def _figure(run: Run, words: Words) -> Figure:
-    """A panel for each backend: on the diagonal the prediction is right."""
+def _figure(run: RunData, words: Messages) -> Figure:
+    """Return a figure of predicted against measured times, a panel per backend; on the diagonal
+    they are equal."""
     every = checks(run)
     values = [1e3 * float(c[key]) for c in every for key in ("measured_s", "predicted_s")]
     low, high = min(v for v in values if v > 0) / 1.5, max(values) * 1.5
@@ -70,7 +86,7 @@ def _figure(run: Run, words: Words) -> Figure:
     panels = []
     for backend in [b for b in run.backends if any(c["backend"] == b for c in every)]:
         marks: list[Mark] = [
-            Line([low, high], [f * low, f * high], Owner(series=name), marker="none")
+            LineMark([low, high], [f * low, f * high], SeriesId(series=name), marker="none")
             for f, name in ((1.0, "right"), (0.5, "twice"), (2.0, "twice"))
         ]
         for name in names:
@@ -81,20 +97,30 @@ def _figure(run: Run, words: Words) -> Figure:
                 f"{ms(c['measured_s'])} → {ms(c['predicted_s'])} ms"
                 for c in here
             ]
-            marks.append(Line(real, guess, Owner(series=name), joined=False, hints=hints))
+            marks.append(LineMark(real, guess, SeriesId(series=name), joined=False, hints=hints))
         panels.append(Panel(marks, x, y, backend))
-    lines = [Key("series", name, color="line", stroke=stroke, listed=False)
-             for name, stroke in (("right", "line"), ("twice", "fine-dashes"))]  # fmt: skip
+    lines = [
+        LegendEntry("series", name, color="line", stroke=stroke, listed=False)
+        for name, stroke in (("right", "line"), ("twice", "fine-dashes"))
+    ]
     ratios = _ratios(run)
     worst = max((max(r, 1 / r) for r in ratios.values()), default=None)
     inside = sum(0.5 <= r <= 2 for r in ratios.values())
     texts = {"n": len(ratios), "inside": inside, "worst": worst}
-    return figure(words, "predictions", panels, [*keys.strategies(names), *lines], texts,
-                  columns=len(panels), share_y="row")  # fmt: skip
+    return build_figure(
+        words,
+        "predictions",
+        panels,
+        [*legend.strategies(names), *lines],
+        texts,
+        columns=len(panels),
+        share_y="row",
+    )
 
 
-def _checked(run: Run, words: Words) -> Iterator[Table]:
-    """Measured against predicted, by backend, ranks and strategy: the largest size, and all."""
+def _checks_table(run: RunData, words: Messages) -> Iterator[Table]:
+    """Yield the table of measured and predicted times by backend, ranks and strategy: those of the
+    largest size, and the ratios of all sizes."""
     grouped: dict[tuple[Any, ...], list[Check]] = {}
     for c in checks(run):
         at = (str(c["backend"]), c["world_size"], c.get("from_world_size"), str(c["strategy"]))
@@ -106,24 +132,39 @@ def _checked(run: Run, words: Words) -> Iterator[Table]:
         middle, *ends = [of(ratios) for of in (median, min, max)] if ratios else [None]
         span = " – ".join(map(numbers.factor, ends)) or None
         rows.append([*place, last["measured_s"], last["predicted_s"], middle, span])
-    head = ("backend", "ranks:count", "fitted_at:count", "`strategy`", "measured:milliseconds",
-            "predicted:milliseconds", "predicted_ratio:relative",
-            "predicted_range:relative")  # fmt: skip
+    head = (
+        "backend",
+        "ranks:count",
+        "fitted_at:count",
+        "`strategy`",
+        "measured:milliseconds",
+        "predicted:milliseconds",
+        "predicted_ratio:relative",
+        "predicted_range:relative",
+    )
     yield from table(words, "checks", head, rows)
 
 
-def findings(run: Run, words: Words) -> Sequence[Item]:
+def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return how close the predictions are, and latency α and bandwidth 1/β of each backend's
+    links."""
     notes, ratios = Notes(words, "predictions", "figure-predictions"), _ratios(run)
     if ratios:
-        notes.say("checks", len(ratios), **foreseen(ratios, str))
-    notes.about("table-fits")
-    for f in fits(run):
+        notes.add("checks", len(ratios), **summarize_predictions(ratios, str))
+    notes.set_anchor("table-fits")
+    for f in usable_fits(run):
         alpha, beta = (f["fit"]["link"][key] for key in ("alpha_s", "beta_s_per_byte"))
         if f.get("strategy") is None and beta:
-            notes.say("fit", backend=f["backend"], n=f.get("world_size") or numbers.NONE,
-                      alpha=1e6 * alpha, rate=1e-9 / beta, half=alpha / beta,
-                      error=f["fit"].get("median_error"))  # fmt: skip
+            notes.add(
+                "fit",
+                backend=f["backend"],
+                n=f.get("world_size") or numbers.NO_VALUE,
+                alpha=1e6 * alpha,
+                rate=1e-9 / beta,
+                half=alpha / beta,
+                error=f["fit"].get("median_error"),
+            )
     return notes
 
 
-TOPIC = Topic("predictions", 220, evidence, findings)
+TOPIC = ReportSection("predictions", 220, evidence, findings)

@@ -1,26 +1,26 @@
-"""The principle: update rules, how ranks become one update, what each strategy sends."""
+"""The principle: update rules, how ranks combine gradients, what each strategy sends."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dualml.aggregation import ASYNCHRONOUS, STRATEGIES
-from dualml.aggregation.asynchronous import Asynchronous
-from dualml.errors import UserError
-from dualml.optim import rule_from
-from dualml.registry import source_of
+from dualml.algorithms.optim import rule_from
+from dualml.common.errors import UserError
+from dualml.common.registry import cited_source
+from dualml.common.words import Messages
+from dualml.experiment.store.run import RunData
+from dualml.parallel.aggregation import ASYNCHRONOUS, STRATEGIES
+from dualml.parallel.aggregation.asynchronous import AsyncParameterServer
 from dualml.report import machine, ranks
 from dualml.report.blocks import Block, Formula, Prose
-from dualml.report.cards import card
-from dualml.report.topics import Topic
-from dualml.store.run import Run
-from dualml.words import Words
+from dualml.report.cards import CardFooter, make_card
+from dualml.report.topics import ReportSection
 
 COST = r"T = p \, \alpha + q \, \beta"
 _PART = r"g_{t,r} = \frac{1}{b_r} \sum_{i \in B_{t,r}} \nabla \ell_i ( \theta_{t-1} )"
 _LOCAL = r"\theta_{t,r} = \theta_{t-1,r} - \eta \, g_{t,r}"
-#: How ranks combine what they find: the formulas of one update.
+#: Way to combine the ranks' results → the formulas of one update.
 COMBINE: dict[str, tuple[str, ...]] = {
     "weighted": (_PART, r"g_t = \sum_{r=0}^{n-1} \frac{b_r}{B} \, g_{t,r}"),
     "mean": (_PART, r"g_t = \frac{1}{n} \sum_{r=0}^{n-1} g_{t,r}"),
@@ -45,26 +45,27 @@ COMBINE: dict[str, tuple[str, ...]] = {
 }
 
 
-def rules(run: Run, words: Words) -> Iterator[Block]:
-    """One card for each optimizer and set of options that changes its formulas."""
+def rule_cards(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield a card per optimizer and set of options that changes its formulas."""
     used: dict[tuple[str, tuple[str, ...], str], list[str]] = {}
-    for arm in ranks.training(run):
+    for arm in ranks.training_arms(run):
         optimizer = run.arms[arm].get("optimizer") or {}
         if optimizer.get("name"):
-            used.setdefault((str(optimizer["name"]), *rule(optimizer)), []).append(arm)
+            used.setdefault((str(optimizer["name"]), *rule_formulas(optimizer)), []).append(arm)
     for (name, formulas, source), arms in used.items():
-        does = words.either(f"symbols.{_variant(run, name, arms)}", "")
+        does = words.get(f"symbols.{_variant(run, name, arms)}", "")
         if not formulas:
             does = words("intro.unknown_rule", name=name)
-        most = 12 if ranks.distributed(run) else len(arms)
-        yield card(words, name, formulas, does, arms, source=source, most=most, code=True)
+        most = 12 if ranks.is_distributed(run) else len(arms)
+        footer = CardFooter(arms, source, most=most)
+        yield make_card(words, name, formulas, does, footer, code=True)
     if used:
         yield Prose(words("symbols.all"), small=True)
 
 
-def rule(optimizer: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
-    """Formulas of ``{"name": "adam", "lr": …}`` with its options, and their source; nothing for a
-    rule that is not known here."""
+def rule_formulas(optimizer: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
+    """Return the formulas of ``{"name": "adam", "lr": …}`` with its options, and their source;
+    empty for an unknown rule."""
     try:
         known = rule_from({"lr": 1.0, **optimizer})
     except UserError:
@@ -72,25 +73,25 @@ def rule(optimizer: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
     return tuple(known.formulas()), known.source()
 
 
-def _variant(run: Run, name: str, arms: list[str]) -> str:
-    """The rule's name, or that of the variant its options make of it."""
+def _variant(run: RunData, name: str, arms: list[str]) -> str:
+    """Return the name of the rule, or of the variant that its options select."""
     if name == "sgd" and not any(run.arms[arm].get("batch_size", 1) for arm in arms):
         return "gd"
     uncorrected = run.arms[arms[0]]["optimizer"].get("bias_correction") is False
     return "adam_uncorrected" if name == "adam" and uncorrected else name
 
 
-def combining(run: Run, words: Words) -> Iterator[Block]:
-    """How what several ranks find becomes one update."""
-    ways = {arm: _way(run, arm) for arm in ranks.several(run)}
+def combining_cards(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield a card per way in which several ranks combine their results into one update."""
+    ways = {arm: _combination_key(run, arm) for arm in ranks.multi_rank_arms(run)}
     for way, formulas in COMBINE.items():
         if arms := [arm for arm in ways if ways[arm] == way]:
             name, does = words(f"combine.{way}.name"), words(f"combine.{way}.does")
-            yield card(words, name, formulas, does, arms)
+            yield make_card(words, name, formulas, does, CardFooter(arms))
 
 
-def _way(run: Run, arm: str) -> str:
-    """The key of `COMBINE`."""
+def _combination_key(run: RunData, arm: str) -> str:
+    """Return the key of `COMBINE` that an arm uses."""
     s = ranks.aggregation(run, arm)
     if s.strategy in (ASYNCHRONOUS, "neighbour"):
         return "asynchronous" if s.strategy == ASYNCHRONOUS else s.strategy
@@ -102,9 +103,10 @@ def _way(run: Run, arm: str) -> str:
     return own or s.reduce
 
 
-def strategies(run: Run, words: Words) -> Iterator[Block]:
-    """One card for each strategy that trained or was measured."""
-    names, several = ranks.strategies(run), ranks.several(run)
+def strategy_cards(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield a card per strategy that an arm trains with or measures (`ranks.strategies`), below the
+    formula of the cost and the bytes of the vector."""
+    names, several = ranks.strategies(run), ranks.multi_rank_arms(run)
     if names:
         yield Formula(COST)
     nbytes = machine.vector_bytes(run)
@@ -113,36 +115,45 @@ def strategies(run: Run, words: Words) -> Iterator[Block]:
     for name in names:
         arms = [arm for arm in several if ranks.strategy(run, arm) == name]
         arms += [arm for arm in run.arms if name in run.settings[arm].strategies]
-        sizes = sorted({ranks.size(run, arm) for arm in arms} - {1})
-        texts = [text for n in sizes if (text := counts(name, n, words))]
-        does, source = words.either(f"strategy.{name}", ""), source_of(kind(name))
-        yield card(words, name, formulas(name), does, arms, counts=texts, source=source, code=True)
+        sizes = sorted({ranks.world_size(run, arm) for arm in arms} - {1})
+        texts = [text for n in sizes if (text := schedule_counts(name, n, words))]
+        does, source = words.get(f"strategy.{name}", ""), cited_source(strategy_class(name))
+        footer = CardFooter(arms, source, texts)
+        yield make_card(words, name, formulas(name), does, footer, code=True)
 
 
-def kind(name: str) -> Any:
-    return Asynchronous if name == ASYNCHRONOUS else STRATEGIES.get(name)
+def strategy_class(name: str) -> Any:
+    """Return the class of an aggregation strategy, None for an unknown name."""
+    return AsyncParameterServer if name == ASYNCHRONOUS else STRATEGIES.get(name)
 
 
 def formulas(name: str) -> tuple[str, ...]:
-    """Messages m and bytes b of the busiest rank, time T of the critical path; of a native
-    collective those of the textbook's. Empty for a strategy that is not known here."""
-    textbook = getattr(kind(name), "textbook", "")
-    return getattr(kind(name), "formulas", ()) or (formulas(textbook) if textbook else ())
+    """Return messages m and bytes b of the busiest rank and time T of the critical path; for a
+    native collective those of its textbook algorithm. Empty for an unknown strategy."""
+    textbook = getattr(strategy_class(name), "reference_algorithm", "")
+    return getattr(strategy_class(name), "formulas", ()) or (formulas(textbook) if textbook else ())
 
 
-def counts(name: str, n: int, words: Words) -> str:
-    """What its schedule sends among n ranks, in multiples of S."""
+def schedule_counts(name: str, n: int, words: Messages) -> str:
+    """Return the number of messages and the bytes, in multiples of the vector's S bytes, that a
+    strategy's schedule sends among n ranks, as text; empty for an unknown strategy."""
     if name not in STRATEGIES:
         return words("strategy_counts.asynchronous", n=n) if name == ASYNCHRONOUS else ""
     schedule = STRATEGIES[name]().schedule(n)
-    sent = [schedule.sent(rank, schedule.chunks) for rank in range(n)]
+    sent = [schedule.sent_volume(rank, schedule.chunks) for rank in range(n)]
     most, total = (of(chunks for _, chunks in sent) / schedule.chunks for of in (max, sum))
-    return words("strategy_counts.schedule", n=n, steps=len(schedule.steps),
-                 messages=max(sent)[0], bytes=most, total=total)  # fmt: skip
+    return words(
+        "strategy_counts.schedule",
+        n=n,
+        steps=len(schedule.steps),
+        messages=max(sent)[0],
+        bytes=most,
+        total=total,
+    )
 
 
 TOPICS = (
-    Topic("rules", 10, rules, part="principle"),
-    Topic("combining", 20, combining, part="principle"),
-    Topic("strategies", 30, strategies, part="principle"),
+    ReportSection("rules", 10, rule_cards, group="principle"),
+    ReportSection("combining", 20, combining_cards, group="principle"),
+    ReportSection("strategies", 30, strategy_cards, group="principle"),
 )

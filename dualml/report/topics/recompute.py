@@ -1,34 +1,35 @@
-"""Activations that are computed again instead of kept: what that saves, and what it costs."""
+"""Activation recomputation: the memory it saves, and the time it costs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dualml.report import keys, ranks, verdicts
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData, Serial
+from dualml.report import legend, ranks, verdicts
 from dualml.report.blocks import Block, Cell, Item
 from dualml.report.closed_memory import MIB
 from dualml.report.columns import table, verdict
-from dualml.report.figure import Axis, Figure, Line, Owner, Panel, Text
-from dualml.report.headline import worse_first
+from dualml.report.confidence import MeanInterval, paired_ratio
+from dualml.report.figure import Axis, Figure, LineMark, Panel, SeriesId, TextMark
+from dualml.report.headline import verdict_rank
 from dualml.report.notes import Notes
-from dualml.report.results import Result
-from dualml.report.shown import figure
-from dualml.report.spread import Spread, ratio
-from dualml.report.topics import Topic
-from dualml.store.run import Run, Serial
-from dualml.words import Words, numbers
+from dualml.report.presentation import build_figure
+from dualml.report.results import ArmResult
+from dualml.report.topics import ReportSection
 
 
 @dataclass(frozen=True)
-class Row:
-    """An arm on a backend beside ``base``, the arm that keeps all and is like it in all else.
+class RecomputeResult:
+    """An arm on a backend compared with ``base``, the otherwise equal arm that keeps all
+    activations.
 
     Attributes:
-        kept: bytes of activations of the rank that keeps most; None where nobody sees them.
-        share: of them in those of ``base``.
-        times: an update, as times one of ``base``.
-        judged: against ``base``, the worst of the seeds; None where it was not.
+        kept: bytes of activations on the rank that keeps most; None if not measured.
+        share: `kept` relative to that of ``base``.
+        times: seconds of an update relative to that of ``base``.
+        judged: the worst comparison with ``base`` over the seeds; None without one.
     """
 
     arm: str
@@ -36,14 +37,15 @@ class Row:
     base: str
     kept: int | None
     share: float | None
-    step: Spread | None
-    times: Spread | None
+    step: MeanInterval | None
+    times: MeanInterval | None
     judged: Serial | None
 
 
-def groups(run: Run) -> list[list[str]]:
-    """Arms that differ in what they compute again alone, the one that keeps all first."""
-    every = run.contrast.groups(ranks.training(run), vary=("recompute",))
+def groups(run: RunData) -> list[list[str]]:
+    """Return groups of two or more training arms that differ only in recomputation; one that keeps
+    everything, if there is any, comes first."""
+    every = run.contrast.groups(ranks.training_arms(run), vary=("recompute",))
     return [
         sorted(arms, key=lambda arm: run.settings[arm].recompute != "none")
         for arms in every
@@ -51,8 +53,9 @@ def groups(run: Run) -> list[list[str]]:
     ]
 
 
-def rows(run: Run) -> list[Row]:
-    """Of every group that has a base."""
+def recompute_results(run: RunData) -> list[RecomputeResult]:
+    """Return the arms of every group that has a base, the base too, on every backend where they
+    succeeded."""
     return [
         _row(run, arm, backend, arms[0])
         for arms in groups(run)
@@ -63,97 +66,150 @@ def rows(run: Run) -> list[Row]:
     ]
 
 
-def _row(run: Run, arm: str, backend: str, base: str) -> Row:
-    own, other = (Result(run, name, backend) for name in (arm, base))
-    kept, all_kept = (most(run, name, backend) for name in (arm, base))
+def _row(run: RunData, arm: str, backend: str, base: str) -> RecomputeResult:
+    """Return the result of an arm on a backend relative to ``base``, the arm that keeps all
+    activations; unknown numbers are None."""
+    own, other = (ArmResult(run, name, backend) for name in (arm, base))
+    kept, all_kept = (max_activation_bytes(run, name, backend) for name in (arm, base))
     seeds = [s for s in run.serial if (s.arm, s.backend, s.against) == (arm, backend, base)]
-    return Row(
-        arm, backend, base, kept,
+    return RecomputeResult(
+        arm,
+        backend,
+        base,
+        kept,
         share=kept / all_kept if kept is not None and all_kept and arm != base else None,
         step=own.step,
-        times=ratio(own.steps, other.steps) if arm != base else None,
-        judged=min(seeds, key=lambda s: worse_first(s.verdict), default=None),
-    )  # fmt: skip
+        times=paired_ratio(own.steps, other.steps) if arm != base else None,
+        judged=min(seeds, key=lambda s: verdict_rank(s.verdict), default=None),
+    )
 
 
-def most(run: Run, arm: str, backend: str) -> int | None:
-    """Bytes of activations of the rank that keeps most, the most of all seeds."""
+def max_activation_bytes(run: RunData, arm: str, backend: str) -> int | None:
+    """Return the most bytes of activations on any rank and in any seed, None if not measured."""
     counts = [r.activations for t in run.select(arm, backend) for r in t.device_memory]
     return max((n for n in counts if n is not None), default=None)
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
-    every = rows(run)
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the figure of activation bytes against time, and the table of recomputation
+    settings."""
+    every = recompute_results(run)
     if seen := [r for r in every if r.kept is not None and r.step]:
         yield _figure(run, words, seen)
     verdict = ["verdict"] if any(r.judged for r in every) else []
-    head = ("`arm`", "backend", "recompute", "kept:memory", "kept_share:percent",
-            "step:milliseconds", "kept_times:relative", *verdict)  # fmt: skip
+    head = (
+        "`arm`",
+        "backend",
+        "recompute",
+        "kept:memory",
+        "kept_share:percent",
+        "step:milliseconds",
+        "kept_times:relative",
+        *verdict,
+    )
     cells = [
-        [r.arm, r.backend, chosen(run, r.arm), None if r.kept is None else r.kept / MIB, r.share,
-         r.step, r.times, *(judged(r, words) for _ in verdict)]
+        [
+            r.arm,
+            r.backend,
+            format_recompute(run, r.arm),
+            None if r.kept is None else r.kept / MIB,
+            r.share,
+            r.step,
+            r.times,
+            *(judged_cell(r, words) for _ in verdict),
+        ]
         for r in every
-    ]  # fmt: skip
+    ]
     yield from table(words, "recompute", head, cells)
 
 
-def _figure(run: Run, words: Words, every: Sequence[Row]) -> Figure:
-    """Activations against the time of an update; a line from the arm that keeps all."""
+def _figure(run: RunData, words: Messages, every: Sequence[RecomputeResult]) -> Figure:
+    """Return a figure of activation bytes against the time of an update, connected from the arm
+    that keeps everything."""
     bases, backends = ({getattr(r, of): None for r in every} for of in ("base", "backend"))
-    lines = list[Line]()
+    lines = list[LineMark]()
     for base, backend in ((base, backend) for backend in backends for base in bases):
         own = [r for r in every if (r.base, r.backend) == (base, backend) and r.kept and r.step]
         own.sort(key=lambda r: -(r.kept or 0))
-        lines.append(Line([1e3 * r.step.mean for r in own if r.step],
-                          [(r.kept or 0) / MIB for r in own], Owner(backend=backend),
-                          hints=[r.arm for r in own]))  # fmt: skip
+        lines.append(
+            LineMark(
+                [1e3 * r.step.mean for r in own if r.step],
+                [(r.kept or 0) / MIB for r in own],
+                SeriesId(backend=backend),
+                hints=[r.arm for r in own],
+            )
+        )
     labels = [
-        Text(1e3 * r.step.mean, (r.kept or 0) / MIB, r.arm, Owner(backend=r.backend), dy=-12)
-        for r in every if r.step
-    ]  # fmt: skip
-    panel = Panel([*lines, *labels], Axis(words("axis.update_ms"), low=0),
-                  Axis(words("axis.kept"), low=0))  # fmt: skip
-    said = ", ".join(f"{r.arm} {r.backend} {numbers.nbytes(r.kept)} {numbers.ms(r.step.mean)} ms"
-                     for r in every if r.step)  # fmt: skip
-    return figure(words, "recompute", [panel], keys.colored_backends([*backends]),
-                  {"values": said}, width=600)  # fmt: skip
+        TextMark(1e3 * r.step.mean, (r.kept or 0) / MIB, r.arm, SeriesId(backend=r.backend), dy=-12)
+        for r in every
+        if r.step
+    ]
+    panel = Panel(
+        [*lines, *labels], Axis(words("axis.update_ms"), low=0), Axis(words("axis.kept"), low=0)
+    )
+    said = ", ".join(
+        f"{r.arm} {r.backend} {numbers.nbytes(r.kept)} {numbers.ms(r.step.mean)} ms"
+        for r in every
+        if r.step
+    )
+    return build_figure(
+        words,
+        "recompute",
+        [panel],
+        legend.colored_backends([*backends]),
+        {"values": said},
+        width=600,
+    )
 
 
-def chosen(run: Run, arm: str) -> str:
-    """As the experiment file has it."""
+def format_recompute(run: RunData, arm: str) -> str:
+    """Return the recomputation setting as the experiment file states it; names of layers are
+    separated by commas."""
     setting = run.settings[arm].recompute
     return setting if isinstance(setting, str) else ", ".join(setting)
 
 
-def judged(row: Row, words: Words) -> Cell:
-    return Cell(numbers.NONE) if row.judged is None else verdict(row.judged, words, why=False)
+def judged_cell(row: RecomputeResult, words: Messages) -> Cell:
+    """Return the cell of the verdict against the arm that keeps all activations, a dash without
+    one."""
+    return Cell(numbers.NO_VALUE) if row.judged is None else verdict(row.judged, words, why=False)
 
 
-def findings(run: Run, words: Words) -> Sequence[Item]:
-    notes, every = Notes(words, "recompute", "table-recompute"), rows(run)
+def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return the memory that recomputation saves and the time it costs, and whether its results are
+    equal."""
+    notes, every = Notes(words, "recompute", "table-recompute"), recompute_results(run)
     for r in every:
         if r.arm == r.base or r.times is None:
             continue
         place = {"arm": r.arm, "backend": r.backend, "base": r.base, "times": r.times.mean}
         if r.share is None:
-            notes.say("unseen", **place)
+            notes.add("unseen", **place)
         else:
-            notes.say("kept", **place, share=r.share)
+            notes.add("kept", **place, share=r.share)
     compared = [r for r in every if r.judged is not None and r.judged.against == r.base]
     equal = [r for r in compared if r.judged and r.judged.verdict == "equal"]
     if compared:
-        notes.say("equal", len(compared), k=len(equal), n=len(compared))
+        notes.add("equal", len(compared), k=len(equal), n=len(compared))
     for r in compared:
         s = r.judged
         if s and s.verdict == "different" and s.first_divergence:
-            notes.say("diverged", s=s, **verdicts.place(s.first_divergence, words))
+            notes.add("diverged", s=s, **verdicts.divergence_fields(s.first_divergence, words))
         elif s and s.verdict != "equal":
-            notes.warn("open", s=s, reason=words.either(f"reason.{s.reason}", s.reason))
+            notes.add_warning("open", s=s, reason=words.get(f"reason.{s.reason}", s.reason))
     return notes
 
 
-def about(run: Run) -> bool:
-    return any(run.settings[arm].recompute != "none" for arm in ranks.training(run))
+def uses_recompute(run: RunData) -> bool:
+    """Return whether any arm recomputes activations."""
+    return any(run.settings[arm].recompute != "none" for arm in ranks.training_arms(run))
 
 
-TOPIC = Topic("recompute", 14, evidence, findings, leads=lambda run: 42 * about(run), when=about)
+TOPIC = ReportSection(
+    "recompute",
+    14,
+    evidence,
+    findings,
+    priority=lambda run: 42 * uses_recompute(run),
+    when=uses_recompute,
+)

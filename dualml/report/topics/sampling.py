@@ -1,5 +1,5 @@
-"""A partition or a sample: the same training on samples dealt by different rules; what an epoch
-misses, and whether the result is the same."""
+"""Partition or sample: the same training with different partition rules, what an epoch misses, and
+whether the result is the same."""
 
 from __future__ import annotations
 
@@ -7,23 +7,46 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData
+from dualml.parallel.partition import Bootstrap, RandomSampling, partition_from
 from dualml.parity.statistics import MARGIN
-from dualml.partition import Bootstrap, RandomSampling, partition_from
-from dualml.report import keys, ranks
+from dualml.report import legend, ranks
 from dualml.report.blocks import Block, Cell, Item, Tone
 from dualml.report.columns import SIGNS, Row, table
-from dualml.report.curves import drawn
-from dualml.report.deals import Deal, deal_of, dealt, partition, rule, settings_text
-from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel, Rule
+from dualml.report.curves import mean_lines
+from dualml.report.figure import (
+    Axis,
+    Figure,
+    LegendEntry,
+    LineMark,
+    Mark,
+    Panel,
+    ReferenceLine,
+    SeriesId,
+)
 from dualml.report.measures import loss_unit
 from dualml.report.notes import Notes
-from dualml.report.results import Gap, Result, each, gap, in_list, results
-from dualml.report.shown import figure, mean_seeds
-from dualml.report.topics import Topic
-from dualml.store.run import Run
-from dualml.words import Words, numbers
+from dualml.report.presentation import build_figure, mean_seeds
+from dualml.report.results import (
+    ArmResult,
+    Gap,
+    accuracy_gap,
+    arm_results,
+    format_gaps,
+    format_results,
+)
+from dualml.report.run_partitions import (
+    PartitionSummary,
+    find_partition,
+    format_settings,
+    partition_rule,
+    partition_settings,
+    partitioned_arms,
+)
+from dualml.report.topics import ReportSection
 
-#: Rules that draw with replacement, or without asking the other ranks.
+#: Rules that sample with replacement, or independently of the other ranks.
 DRAWN = (RandomSampling.name, Bootstrap.name)
 TONES: Mapping[str, Tone] = {"equal": "near", "apart": "bad", "open": "muted", "few": "muted"}
 ENDS = ("mean", "low", "high")
@@ -31,7 +54,8 @@ ENDS = ("mean", "low", "high")
 
 @dataclass(frozen=True)
 class Contest:
-    """Arms of a group that differ in their partition alone; ``base`` is what they are held to."""
+    """Arms of a group that differ only in their partition; the others are compared with
+    ``base``."""
 
     group: str
     base: str
@@ -39,82 +63,109 @@ class Contest:
 
     @property
     def arms(self) -> list[str]:
+        """All arms of the contest, the base first."""
         return [self.base, *self.others]
 
 
-def contests(run: Run) -> list[Contest]:
-    """Those in which at least one rule samples."""
+def contests(run: RunData) -> list[Contest]:
+    """Return the contests of a run: two or more partitioned arms of a group that differ only in
+    their partition, at least one of which has a rule that samples."""
     every = []
     for group, arms in run.groups().items():
-        among = [arm for arm in dealt(run) if arm in arms]
+        among = [arm for arm in partitioned_arms(run) if arm in arms]
         for alike in run.contrast.groups(among, vary=("partition",)):
-            if len(alike) > 1 and any(rule(run, arm) in DRAWN for arm in alike):
+            if len(alike) > 1 and any(partition_rule(run, arm) in DRAWN for arm in alike):
                 base = _base(run, alike)
                 every.append(Contest(group, base, tuple(a for a in alike if a != base)))
     return every
 
 
-def _base(run: Run, arms: Sequence[str]) -> str:
-    """A random partition; without one the first that is a partition at all."""
-    plain = [a for a in arms if rule(run, a) == "random_partition"]
-    return next(iter(plain or [a for a in arms if rule(run, a) not in DRAWN] or arms))
+def _base(run: RunData, arms: Sequence[str]) -> str:
+    """Return the arm with a random partition, else the first whose rule does not sample."""
+    plain = [a for a in arms if partition_rule(run, a) == "random_partition"]
+    return next(iter(plain or [a for a in arms if partition_rule(run, a) not in DRAWN] or arms))
 
 
-def shown_here(run: Run) -> set[str]:
-    """Groups of several ranks whose curves are all in the figures of this topic."""
+def groups_shown(run: RunData) -> set[str]:
+    """Return the groups of multi-rank arms whose curves are all in the figures of this topic."""
     every, groups = contests(run), run.groups()
     arms = {arm for contest in every for arm in contest.arms}
-    ran = {arm for arm in ranks.several(run) if run.select(arm)}
+    ran = {arm for arm in ranks.multi_rank_arms(run) if run.select(arm)}
     return {c.group for c in every if ran.intersection(groups[c.group]) <= arms}
 
 
-def again(deal: Deal) -> float | None:
-    """Samples of an epoch that were seen before in it, by whichever rank."""
-    return numbers.mean([float(sum(s["sizes"]) - (s["samples"] - s["missed"])) for s in deal.all])
+def repeated_samples(deal: PartitionSummary) -> float | None:
+    """Return the number of samples that an epoch repeats, on one rank or several, mean over epochs
+    and seeds; None if unknown."""
+    return numbers.mean(
+        [float(sum(s["sizes"]) - (s["samples"] - s["missed"])) for s in deal.all_epochs]
+    )
 
 
-def expected(deal: Deal) -> float | None:
-    """Samples that chance leaves out of an epoch, for rules that sample."""
+def expected_missed(deal: PartitionSummary) -> float | None:
+    """Return the expected number of samples that an epoch misses; None for rules that do not
+    sample, and for those without a formula."""
     if deal.settings.get("name") not in DRAWN:
         return None
-    drawn, n = partition_from(deal.settings), deal.first["samples"]
+    drawn, n = partition_from(deal.settings), deal.first_epoch["samples"]
     if isinstance(drawn, Bootstrap):
-        return None if drawn.whole else RandomSampling().missed(n, deal.ranks) * n
-    return drawn.missed(n, deal.ranks) * n if isinstance(drawn, RandomSampling) else None
+        return None if drawn.whole else RandomSampling().expected_missed_share(n, deal.ranks) * n
+    return (
+        drawn.expected_missed_share(n, deal.ranks) * n
+        if isinstance(drawn, RandomSampling)
+        else None
+    )
 
 
-def gaps_of(run: Run, contest: Contest) -> dict[tuple[str, str], Gap]:
-    """Arm and backend → how it differs from the base there."""
+def accuracy_gaps(run: RunData, contest: Contest) -> dict[tuple[str, str], Gap]:
+    """Return (arm, backend) → its test accuracy minus that of the base there, for all arms but the
+    base."""
     return {
         (arm, backend): g
-        for arm, backend in ranks.ran(run, contest.others)
-        if (g := gap(Result(run, arm, backend), Result(run, contest.base, backend)))
+        for arm, backend in ranks.successful_places(run, contest.others)
+        if (g := accuracy_gap(ArmResult(run, arm, backend), ArmResult(run, contest.base, backend)))
     }
 
 
 # --- evidence -------------------------------------------------------------------------------------
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield figures per contest, and the table of missed and repeated samples with the gap in
+    accuracy."""
     every = contests(run)
     for k, contest in enumerate(every):
         yield from _figures(run, words, contest, f"-{k + 1}" if len(every) > 1 else "")
-    head = ("`arm`", "backend", "missed:samples", "missed_expected:samples", "again:samples",
-            f"final_loss:{loss_unit(run)}", "test_accuracy:percent", "gap:points",
-            "verdict")  # fmt: skip
+    head = (
+        "`arm`",
+        "backend",
+        "missed:samples",
+        "missed_expected:samples",
+        "again:samples",
+        f"final_loss:{loss_unit(run)}",
+        "test_accuracy:percent",
+        "gap:points",
+        "verdict",
+    )
     rows = [
         _row(result, gaps.get((result.arm, result.backend)), words)
         for contest in every
-        for gaps in [gaps_of(run, contest)]
-        for result in results(run, contest.arms)
+        for gaps in [accuracy_gaps(run, contest)]
+        for result in arm_results(run, contest.arms)
     ]
     bases = dict.fromkeys(contest.base for contest in every)
     yield from table(words, "sampling", head, rows, margin=f"{100 * MARGIN:g}", arm=bases)
 
 
-def _row(r: Result, difference: Gap | None, words: Words) -> Row:
-    deal = deal_of(r.run, r.arm)
-    counts = (deal.mean("missed"), expected(deal), again(deal)) if deal else (None, None, None)
+def _row(r: ArmResult, difference: Gap | None, words: Messages) -> Row:
+    """Return the table row of an arm on a backend; ``difference`` is its accuracy gap to the base,
+    None for the base."""
+    deal = find_partition(r.run, r.arm)
+    counts = (
+        (deal.mean("missed"), expected_missed(deal), repeated_samples(deal))
+        if deal
+        else (None, None, None)
+    )
     shown: Row = (None, None)
     if difference:
         tone, few = TONES[difference.kind], difference.kind == "few"
@@ -122,7 +173,7 @@ def _row(r: Result, difference: Gap | None, words: Words) -> Row:
         verdict = f"{SIGNS[tone]} {words(f'gap.{difference.kind}')}"
         shown = (Cell(numbers.points(difference.mean), note=ends), Cell(verdict, tone))
     return [
-        Cell(r.arm, note=settings_text(partition(r.run, r.arm))),
+        Cell(r.arm, note=format_settings(partition_settings(r.run, r.arm))),
         r.backend,
         *(None if v is None else round(v, 1) for v in counts),
         r.loss and r.loss.plus_minus(),
@@ -131,105 +182,152 @@ def _row(r: Result, difference: Gap | None, words: Words) -> Row:
     ]
 
 
-def _figures(run: Run, words: Words, contest: Contest, suffix: str) -> Iterator[Figure]:
+def _figures(run: RunData, words: Messages, contest: Contest, suffix: str) -> Iterator[Figure]:
+    """Yield the learning curves of a contest, and its accuracy gaps with intervals if there are
+    enough seeds."""
     if any(t.curves for arm in contest.arms for t in run.select(arm)):
         yield _curves(run, words, contest, f"sampling{suffix}")
-    gaps = {place: g for place, g in gaps_of(run, contest).items() if g.kind != "few"}
+    gaps = {place: g for place, g in accuracy_gaps(run, contest).items() if g.kind != "few"}
     if gaps:
         yield _gaps(run, words, contest, gaps, suffix)
 
 
-def _curves(run: Run, words: Words, contest: Contest, name: str) -> Figure:
-    """Loss and test accuracy against updates, all arms and frameworks."""
+def _curves(run: RunData, words: Messages, contest: Contest, name: str) -> Figure:
+    """Return a figure of loss and test accuracy against updates, for all arms and frameworks."""
     panels = []
     for metric, factor in (("loss", 1.0), ("test_accuracy", 100.0)):
-        # What is known before the first update says nothing.
-        marks = drawn(run, contest.arms, metric, "updates", factor, after=0)
+        # Values before the first update are not informative.
+        marks = mean_lines(run, contest.arms, metric, "updates", factor, after=0)
         label = words(f"axis.{metric}", unit=loss_unit(run))
         y = Axis(label, "auto" if metric == "loss" else "linear")
         panels.append(Panel(marks, Axis(words("axis.updates"), low=0), y))
-    title = words("figure.sampling", group=words.either(f"group.{contest.group}", contest.group))
+    title = words("figure.sampling", group=words.get(f"group.{contest.group}", contest.group))
     base, mean_line = words("figure.base", arm=contest.base), words("figure.mean_line")
-    finals = each(results(run, contest.arms), lambda r: numbers.show("loss", r.loss))
+    finals = format_results(
+        arm_results(run, contest.arms), lambda r: numbers.format_by_name("loss", r.loss)
+    )
     return Figure(
-        name, words.sentences([title, mean_line, base, mean_seeds(run, words)]),
-        words("alt.training", title=title, finals=finals), panels,
-        [*keys.distinct(contest.arms, contest.base), *keys.backends(run)],
+        name,
+        words.join_sentences([title, mean_line, base, mean_seeds(run, words)]),
+        words("alt.training", title=title, finals=finals),
+        panels,
+        [*legend.distinct_colors(contest.arms, contest.base), *legend.backends(run)],
         columns=2,
-    )  # fmt: skip
+    )
 
 
 def _gaps(
-    run: Run, words: Words, contest: Contest, gaps: Mapping[tuple[str, str], Gap], suffix: str
+    run: RunData,
+    words: Messages,
+    contest: Contest,
+    gaps: Mapping[tuple[str, str], Gap],
+    suffix: str,
 ) -> Figure:
-    """Differences in test accuracy with their intervals, over the margin of equality."""
+    """Return a figure of the differences in test accuracy with their intervals, over the
+    equivalence margin."""
     arms = list(dict.fromkeys(arm for arm, _ in gaps))
     shown = [b for b in run.backends if any(backend == b for _, backend in gaps)]
-    band = Rule(-100 * MARGIN, to=100 * MARGIN, axis="x", owner=Owner(series="margin"))
-    marks: list[Mark] = [band, Rule(0, axis="x")]
+    band = ReferenceLine(-100 * MARGIN, to=100 * MARGIN, axis="x", owner=SeriesId(series="margin"))
+    marks: list[Mark] = [band, ReferenceLine(0, axis="x")]
     for k, backend in enumerate(shown):
         here = [(y, gaps[arm, backend]) for y, arm in enumerate(arms) if (arm, backend) in gaps]
         mean, low, high = ([100 * getattr(g, end) for _, g in here] for end in ENDS)
         shift = 6.0 * (k - (len(shown) - 1) / 2)
-        marks.append(Line(mean, [y for y, _ in here], Owner(backend=backend), low, high, bars="x",
-                          joined=False, shift=shift))  # fmt: skip
+        marks.append(
+            LineMark(
+                mean,
+                [y for y, _ in here],
+                SeriesId(backend=backend),
+                low,
+                high,
+                bars="x",
+                joined=False,
+                shift=shift,
+            )
+        )
     margin = words("figure.margin", margin=f"{100 * MARGIN:g}")
     x, height = Axis(words("axis.gap", arm=contest.base)), 24 + 34 * len(arms)
     values = [f"{arm} {backend} {numbers.points(g.mean)}" for (arm, backend), g in gaps.items()]
-    return figure(
-        words, "sampling-gaps", [Panel(marks, x, Axis(names=arms), height=height)],
-        [*keys.colored_backends(shown), Key("series", "margin", margin, color="silver")],
-        {"arm": contest.base, "values": ", ".join(values)}, suffix=suffix,
-    )  # fmt: skip
+    return build_figure(
+        words,
+        "sampling-gaps",
+        [Panel(marks, x, Axis(names=arms), height=height)],
+        [*legend.colored_backends(shown), LegendEntry("series", "margin", margin, color="silver")],
+        {"arm": contest.base, "values": ", ".join(values)},
+        name=f"sampling-gaps{suffix}",
+    )
 
 
 # --- findings -------------------------------------------------------------------------------------
 
 
-def findings(run: Run, words: Words) -> Sequence[Item]:
+def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return how many samples each rule misses, and which arms are as accurate as the base, which
+    differ, and where that is open."""
     notes, tests = Notes(words, "sampling", "table-sampling"), 0
     for contest in contests(run):
-        _epochs(notes, run, contest)
-        gaps = gaps_of(run, contest)
+        _add_epochs(notes, run, contest)
+        gaps = accuracy_gaps(run, contest)
         for backend, kind in itertools.product(run.backends, ("equal", "apart", "open", "few")):
             alike = {a: g for (a, b), g in gaps.items() if b == backend and g.kind == kind}
             if alike:  # arms with the same outcome in one sentence
                 seeds = min(g.seeds for g in alike.values())
-                notes.share(backend, kind, seeds if kind == "few" else None, n=seeds,
-                            base=contest.base, margin=f"{100 * MARGIN:g}",
-                            values=in_list(alike, words), warning=kind == "few")  # fmt: skip
-        notes.close()
+                notes.add_per_backend(
+                    backend,
+                    kind,
+                    seeds if kind == "few" else None,
+                    n=seeds,
+                    base=contest.base,
+                    margin=f"{100 * MARGIN:g}",
+                    values=format_gaps(alike, words),
+                    warning=kind == "few",
+                )
+        notes.add_collected()
         tests += sum(g.kind != "few" for g in gaps.values())
     if tests > 1:
-        notes.warn("tests", n=tests)
+        notes.add_warning("tests", n=tests)
     return notes
 
 
-def _epochs(notes: Notes, run: Run, contest: Contest) -> None:
-    """What the epochs of each rule see, repeat and miss."""
+def _add_epochs(notes: Notes, run: RunData, contest: Contest) -> None:
+    """Add what the epochs of each rule cover, repeat and miss."""
     whole: list[str] = []
     for arm in contest.arms:
-        deal = deal_of(run, arm)
+        deal = find_partition(run, arm)
         if deal is None:
             continue
-        if rule(run, arm) in DRAWN:
-            _drawn(notes, arm, deal)
+        if partition_rule(run, arm) in DRAWN:
+            _add_sampled(notes, arm, deal)
         elif deal.mean("missed"):
-            notes.say("partial", arm=arm, missed=deal.mean("missed"), again=again(deal))
-        elif again(deal):
-            notes.say("padded", arm=arm, again=again(deal))
+            notes.add("partial", arm=arm, missed=deal.mean("missed"), again=repeated_samples(deal))
+        elif repeated_samples(deal):
+            notes.add("padded", arm=arm, again=repeated_samples(deal))
         else:
             whole.append(arm)
     if whole:
-        notes.say("once", len(whole), arms=whole)
+        notes.add("once", len(whole), arms=whole)
 
 
-def _drawn(notes: Notes, arm: str, deal: Deal) -> None:
-    missed, n, chance = deal.mean("missed") or 0.0, deal.first["samples"], expected(deal)
+def _add_sampled(notes: Notes, arm: str, deal: PartitionSummary) -> None:
+    """Add the share of samples that an arm's rule missed, beside the expected share if there is a
+    formula."""
+    missed, n, chance = (
+        deal.mean("missed") or 0.0,
+        deal.first_epoch["samples"],
+        expected_missed(deal),
+    )
     key = "drawn_once" if deal.settings["name"] == Bootstrap.name else "drawn"
-    notes.say(key if chance is not None else f"{key}_plain", arm=arm, n=n, missed=round(missed, 1),
-              share=missed / n, expected=(chance or 0.0) / n,
-              again=round(again(deal) or 0.0, 1))  # fmt: skip
+    notes.add(
+        key if chance is not None else f"{key}_plain",
+        arm=arm,
+        n=n,
+        missed=round(missed, 1),
+        share=missed / n,
+        expected=(chance or 0.0) / n,
+        again=round(repeated_samples(deal) or 0.0, 1),
+    )
 
 
-TOPIC = Topic("sampling", 510, evidence, findings, leads=lambda run: 50 if contests(run) else 0)
+TOPIC = ReportSection(
+    "sampling", 510, evidence, findings, priority=lambda run: 50 if contests(run) else 0
+)

@@ -1,36 +1,36 @@
-"""How much faster several ranks are than one, where every rank has cores of its own, and why not
-more."""
+"""Scaling: speed-up of several ranks over one if every rank has cores of its own, and its
+limits."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
 
-from dualml.report import families, keys, ranks
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData
+from dualml.report import legend, ranks, scaling_families
 from dualml.report.blocks import Block, Card, Cell, Item, Notice, Table
-from dualml.report.cards import card
+from dualml.report.cards import CardFooter, make_card
 from dualml.report.columns import table
-from dualml.report.families import STRONG, WEAK
-from dualml.report.figure import Axis, Bar, Figure, Key, Line, Mark, Owner, Panel
+from dualml.report.confidence import MeanInterval
+from dualml.report.figure import Axis, Bar, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
 from dualml.report.notes import Notes
-from dualml.report.results import each
+from dualml.report.presentation import build_figure, interval_line
+from dualml.report.results import format_results
 from dualml.report.scaling import (
     OVERSUBSCRIBED,
     UNKNOWN,
-    Point,
-    all_points,
-    name,
+    ScalingPoint,
+    family_name,
+    format_core_budget,
+    no_speedup_text,
     notices,
-    places,
-    reason,
+    scaling_points,
 )
-from dualml.report.shown import figure, intervals
-from dualml.report.spread import Spread
-from dualml.report.topics import Topic
-from dualml.store.run import Run
-from dualml.words import Words, numbers
+from dualml.report.scaling_families import STRONG, WEAK
+from dualml.report.topics import ReportSection
 
-#: Speed-up S and efficiency E of n ranks, and what is to be expected of them.
+#: Speed-up S and efficiency E of n ranks, and their predictions.
 FORMULAS = {
     STRONG: (
         r"S_n = \frac{T_1}{T_n} \quad E_n = \frac{S_n}{n}",
@@ -49,14 +49,15 @@ SOURCES = {
 }
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
-    """Speed-up first, in a figure and a table; then where the time goes, times and throughput."""
-    points = all_points(run)
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the speed-up in a figure and a table first, then where the time goes, times and
+    throughput."""
+    points = scaling_points(run)
     if not points:
         return
     yield from (Notice(text) for text in notices(run, words))
     yield from _cards(run, words)
-    shown = [p for p in points if p.backend in ranks.frameworks(run)]
+    shown = [p for p in points if p.backend in ranks.timed_backends(run)]
     if any(p.speedup for p in shown):
         yield _speedup_figure(run, words, shown)
     yield from _speedup_table(points, words)
@@ -65,61 +66,103 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
     yield from _times_table(points, words)
 
 
-def _cards(run: Run, words: Words) -> Iterator[Card]:
-    """The formulas of the kinds of scaling that this run has."""
-    every = families.families(run)
+def _cards(run: RunData, words: Messages) -> Iterator[Card]:
+    """Yield a card with the formulas of each kind of scaling that this run has."""
+    every = scaling_families.families(run)
     for kind, formulas in FORMULAS.items():
         arms = list(dict.fromkeys(a for f in every if f.kind == kind for a in (f.base, *f.arms)))
         if arms:
             does = words(f"scaling.does.{kind}")
-            yield card(words, words(f"scaling.{kind}"), formulas, does, arms, source=SOURCES[kind],
-                       most=len(arms))  # fmt: skip
+            footer = CardFooter(arms, SOURCES[kind], most=len(arms))
+            yield make_card(words, words(f"scaling.{kind}"), formulas, does, footer)
 
 
 # --- tables ---------------------------------------------------------------------------------------
 
 
-def _speedup_table(points: Sequence[Point], words: Words) -> Iterator[Table]:
-    """Speed-up, efficiency and what was to be expected; a dash and why where nothing of it was
+def _speedup_table(points: Sequence[ScalingPoint], words: Messages) -> Iterator[Table]:
+    """Yield the table of speed-up, efficiency and predictions; a dash and the reason if not
     measured."""
-    head = ("`arm`", "backend", "scaling", "ranks:count", "speedup:relative", "efficiency:percent",
-            "law:relative", "law_communicating:relative")  # fmt: skip
+    head = (
+        "`arm`",
+        "backend",
+        "scaling",
+        "ranks:count",
+        "speedup:relative",
+        "efficiency:percent",
+        "law:relative",
+        "law_communicating:relative",
+    )
     rows = [
-        [*_place(p, points, words), p.n, p.speedup or _unknown(reason(p, words, long=True)),
-         p.efficiency, p.predicted, p.communicating]
+        [
+            *_place(p, points, words),
+            p.n,
+            p.speedup or _unknown(no_speedup_text(p, words, long=True)),
+            p.efficiency,
+            p.predicted,
+            p.predicted_with_communication,
+        ]
         for p in points
         if p.n > 1
-    ]  # fmt: skip
+    ]
     yield from table(words, "speed-up", head, rows)
 
 
-def _place(p: Point, points: Sequence[Point], words: Words) -> list[str]:
-    return [p.arm, p.backend, name(p.family, [q.family for q in points], words, "scaling.short")]
+def _place(p: ScalingPoint, points: Sequence[ScalingPoint], words: Messages) -> list[str]:
+    """Return the first cells of a table row: arm, backend, and kind of scaling."""
+    return [
+        p.arm,
+        p.backend,
+        family_name(p.family, [q.family for q in points], words, "scaling.short"),
+    ]
 
 
 def _unknown(why: str) -> Cell:
-    return Cell(numbers.NONE, note=why)
+    """Return a cell with a dash and the reason why its value is unknown."""
+    return Cell(numbers.NO_VALUE, note=why)
 
 
-def _times_table(points: Sequence[Point], words: Words) -> Iterator[Table]:
-    """Times, throughput and the share of communication; nothing here is a speed-up."""
-    head = ("`arm`", "backend", "scaling", "ranks:count", "batch_rank:samples", "cores_used:count",
-            "step:milliseconds", "epoch:seconds", "throughput:samples_per_s",
-            "per_core:samples_per_s", "waiting:percent", "transferring:percent")  # fmt: skip
+def _times_table(points: Sequence[ScalingPoint], words: Messages) -> Iterator[Table]:
+    """Yield the table of times, throughput and the share of communication."""
+    head = (
+        "`arm`",
+        "backend",
+        "scaling",
+        "ranks:count",
+        "batch_rank:samples",
+        "cores_used:count",
+        "step:milliseconds",
+        "epoch:seconds",
+        "throughput:samples_per_s",
+        "per_core:samples_per_s",
+        "waiting:percent",
+        "transferring:percent",
+    )
     unknown = _unknown(words("scaling.cores_unknown"))
     rows = [
-        [*_place(p, points, words), p.n, p.batch, p.room.used or unknown, p.step, p.epoch, p.rate,
-         p.per_core, p.part("wait"), p.part("transfer")]
+        [
+            *_place(p, points, words),
+            p.n,
+            p.batch,
+            p.core_budget.used_cores or unknown,
+            p.step,
+            p.epoch,
+            p.rate,
+            p.per_core,
+            p.part_share("wait"),
+            p.part_share("transfer"),
+        ]
         for p in points
-    ]  # fmt: skip
+    ]
     yield from table(words, "scaling", head, rows)
 
 
 # --- figures --------------------------------------------------------------------------------------
 
 
-def _speedup_figure(run: Run, words: Words, points: Sequence[Point]) -> Figure:
-    """A panel for each family: ideal line, Amdahl's curve, measured points with intervals."""
+def _speedup_figure(run: RunData, words: Messages, points: Sequence[ScalingPoint]) -> Figure:
+    """Return a figure with a panel per family: ideal line, Amdahl's curve, measured points with
+    intervals."""
     measured = [p for p in points if p.speedup]
     every = list(dict.fromkeys(p.family for p in measured))
     backends = [b for b in run.backends if any(p.backend == b for p in measured)]
@@ -129,143 +172,193 @@ def _speedup_figure(run: Run, words: Words, points: Sequence[Point]) -> Figure:
         here = [p for p in measured if p.family == family]
         ticks = [(n, str(n)) for n in sorted({1, *(p.n for p in here)})]
         x, y = Axis(words("axis.ranks"), ticks=ticks), Axis(words("axis.speedup"), low=0)
-        panels.append(Panel(list(_speedups(here, backends)), x, y, name(family, every, words)))
-    absent = dict.fromkeys(p.arm for p in points if p.n > 1 and p.why_not)
+        panels.append(
+            Panel(list(_speedups(here, backends)), x, y, family_name(family, every, words))
+        )
+    absent = dict.fromkeys(p.arm for p in points if p.n > 1 and p.no_speedup_reason)
     looks = [
-        *keys.colored_backends(backends),
-        Key("series", "ideal", words("figure.ideal"), color="line", stroke="fine-dashes"),
-        Key("series", "amdahl", words("figure.amdahl"), stroke="dots"),
-        Key("series", "communicating", words("figure.communicating"), marker="diamond",
-            hollow=True),
-    ]  # fmt: skip
-    return figure(
-        words, "speed-up", panels, looks,
-        {"values": each(measured, lambda p: numbers.show("factor", p.speedup))},
+        *legend.colored_backends(backends),
+        LegendEntry("series", "ideal", words("figure.ideal"), color="line", stroke="fine-dashes"),
+        LegendEntry("series", "amdahl", words("figure.amdahl"), stroke="dots"),
+        LegendEntry(
+            "series", "communicating", words("figure.communicating"), marker="diamond", hollow=True
+        ),
+    ]
+    return build_figure(
+        words,
+        "speed-up",
+        panels,
+        looks,
+        {"values": format_results(measured, lambda p: numbers.format_by_name("factor", p.speedup))},
         more=[words("figure.left_out", arms=absent)] if absent else [],
-        columns=across, width=(420, 640, 880)[across - 1],
-    )  # fmt: skip
+        columns=across,
+        width=(420, 640, 880)[across - 1],
+    )
 
 
-def _speedups(measured: Sequence[Point], backends: Sequence[str]) -> Iterator[Mark]:
-    """Backends side by side, so that the intervals of those that agree can be told apart."""
+def _speedups(measured: Sequence[ScalingPoint], backends: Sequence[str]) -> Iterator[Mark]:
+    """Yield the marks of one family; backends are shifted so that their intervals do not
+    overlap."""
     most = max(p.n for p in measured)
-    yield Line([1, most], [1, most], Owner(series="ideal"))
+    yield LineMark([1, most], [1, most], SeriesId(series="ideal"))
     for k, backend in enumerate(backends):
         here = [p for p in measured if p.backend == backend]
         yield from _amdahl(here, backend)
         shift = 4.0 * (k - (len(backends) - 1) / 2)
-        expected = [(p.n, p.communicating) for p in here if p.communicating is not None]
+        expected = [
+            (p.n, p.predicted_with_communication)
+            for p in here
+            if p.predicted_with_communication is not None
+        ]
         if expected:
             x, y = zip(*expected, strict=True)
-            owner = Owner(backend=backend, series="communicating")
-            yield Line(x, y, owner, joined=False, shift=shift)
+            owner = SeriesId(backend=backend, series="communicating")
+            yield LineMark(x, y, owner, joined=False, shift=shift)
         if here:
-            means = [Spread(1.0, 1.0, 1.0, 1), *(p.speedup for p in here if p.speedup)]
-            yield intervals([1.0, *(p.n for p in here)], means, Owner(backend=backend), shift=shift)
+            means = [MeanInterval(1.0, 1.0, 1.0, 1), *(p.speedup for p in here if p.speedup)]
+            yield interval_line(
+                [1.0, *(p.n for p in here)], means, SeriesId(backend=backend), shift=shift
+            )
 
 
-def _amdahl(here: Sequence[Point], backend: str) -> Iterator[Mark]:
-    """Amdahl's law with the mean of the measured updates of the parameters."""
+def _amdahl(here: Sequence[ScalingPoint], backend: str) -> Iterator[Mark]:
+    """Yield the curve of Amdahl's law for the mean measured time of the parameter update; nothing
+    for weak scaling, or if that time is unknown."""
     serial = [p.parts["update"] for p in here if "update" in p.parts]
     if serial and here[0].family.kind == STRONG:
         mean, most = sum(serial) / len(serial), max(p.n for p in here)
         x = [1 + (most - 1) * k / 60 for k in range(61)]
-        y = [families.amdahl(n, here[0].one.seconds, mean) for n in x]
-        yield Line(x, y, Owner(backend=backend, series="amdahl"), marker="none")
+        y = [scaling_families.amdahl(n, here[0].single_rank.seconds, mean) for n in x]
+        yield LineMark(x, y, SeriesId(backend=backend, series="amdahl"), marker="none")
 
 
-def _parts_figure(run: Run, words: Words, points: Sequence[Point]) -> Figure:
-    """Families down, backends across, a bar for each number of ranks."""
+def _parts_figure(run: RunData, words: Messages, points: Sequence[ScalingPoint]) -> Figure:
+    """Return a figure of the parts of an update: families as rows, backends as columns, a bar per
+    number of ranks."""
     every = list(dict.fromkeys(p.family for p in points))
-    shown = [b for b in ranks.frameworks(run) if any(p.backend == b for p in points)]
+    shown = [b for b in ranks.timed_backends(run) if any(p.backend == b for p in points)]
     panels = []
     for family, backend in itertools.product(every, shown):
         here = [p for p in points if p.family == family and p.backend == backend]
         labels = [words("figure.ranks", n=p.n) + " *" * p.crowded for p in here]
-        title = words("scaling.on", backend=backend, kind=name(family, every, words))
-        bars = [bar for row, p in enumerate(here) for bar in _bars(row, p)]
-        panels.append(Panel(bars, Axis(words("axis.update_ms"), low=0),
-                            Axis(names=labels, grid=False), title,
-                            height=18 + 30 * max(1, len(here))))  # fmt: skip
+        title = words("scaling.on", backend=backend, kind=family_name(family, every, words))
+        bars = [bar for row, p in enumerate(here) for bar in _part_bars(row, p)]
+        panels.append(
+            Panel(
+                bars,
+                Axis(words("axis.update_ms"), low=0),
+                Axis(names=labels, grid=False),
+                title,
+                height=18 + 30 * max(1, len(here)),
+            )
+        )
     more = [words("figure.take_turns")] if any(p.crowded for p in points) else []
-    values = each(points, lambda p: numbers.ms(p.seconds))
-    return figure(words, "update-parts", panels, keys.fine_parts(words), {"values": values},
-                  more=more, columns=len(shown), share_x="column")  # fmt: skip
+    values = format_results(points, lambda p: numbers.ms(p.seconds))
+    return build_figure(
+        words,
+        "update-parts",
+        panels,
+        legend.fine_parts(words),
+        {"values": values},
+        more=more,
+        columns=len(shown),
+        share_x="column",
+    )
 
 
-def _bars(row: int, p: Point) -> Iterator[Mark]:
-    """Parts in milliseconds, then the whole as a number; of one rank no parts are recorded."""
+def _part_bars(row: int, p: ScalingPoint) -> Iterator[Mark]:
+    """Yield the parts of an update in milliseconds, then the total as text; with one rank no parts
+    are recorded."""
     left, parts = 0.0, p.parts or {"whole": p.seconds}
     for k, (part, seconds) in enumerate(parts.items(), start=1):
         text = numbers.ms(p.seconds) if k == len(parts) else ""
-        yield Bar(row, 1e3 * seconds, Owner(series=part), left=left, text=text)
+        yield Bar(row, 1e3 * seconds, SeriesId(series=part), left=left, text=text)
         left += 1e3 * seconds
 
 
 # --- findings -------------------------------------------------------------------------------------
 
 
-def findings(run: Run, words: Words) -> Sequence[Item]:
-    notes, points = Notes(words, "scaling", "table-speed-up"), all_points(run)
-    compared = [p for p in points if p.n > 1 and not p.why_not]
+def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return each arm's speed-up with what limits it, and warnings about ranks without cores of
+    their own."""
+    notes, points = Notes(words, "scaling", "table-speed-up"), scaling_points(run)
+    compared = [p for p in points if p.n > 1 and not p.no_speedup_reason]
     for p in compared:
-        _speedup(notes, p, name(p.family, [q.family for q in points], words))
-    notes.about("figure-update-parts")
+        _add_speedup(notes, p, family_name(p.family, [q.family for q in points], words))
+    notes.set_anchor("figure-update-parts")
     for p in compared:
         if p.family.kind == STRONG:
-            _why(notes, p)
-    notes.about("table-scaling")
-    _crowded(notes, words, points)
-    unknown = dict.fromkeys(p.backend for p in points if p.why_not == UNKNOWN and p.n > 1)
+            _add_explanation(notes, p)
+    notes.set_anchor("table-scaling")
+    _add_oversubscribed(notes, words, points)
+    unknown = dict.fromkeys(p.backend for p in points if p.no_speedup_reason == UNKNOWN and p.n > 1)
     if unknown:
-        notes.warn("unknown", backends=unknown)
-    # Beside ranks with cores of their own: those that have between them what one rank had.
-    unpinned = families.families(run, pinned=False) if points else []
+        notes.add_warning("unknown", backends=unknown)
+    # Families whose ranks share the cores that the single rank had.
+    unpinned = scaling_families.families(run, pinned=False) if points else []
     shared = dict.fromkeys(a for f in unpinned for a in f.arms if run.select(a))
     if shared:
-        notes.warn("shared", len(shared), arms=shared)
+        notes.add_warning("shared", len(shared), arms=shared)
     return notes
 
 
-def _speedup(notes: Notes, p: Point, kind: str) -> None:
-    """Faster, slower, or neither: an interval that holds 1 shows no difference."""
+def _add_speedup(notes: Notes, p: ScalingPoint, kind: str) -> None:
+    """Add the speed-up over one rank, if known. Strong scaling: whether n ranks are faster or
+    slower, or no difference if the interval contains 1; weak scaling: the speed-up and efficiency,
+    or no loss if the interval contains n."""
     if p.speedup is None:
         return
     if p.family.kind == WEAK:
-        key = "weak_alike" if p.speedup.holds(p.n) else "weak"
+        key = "weak_alike" if p.speedup.contains(p.n) else "weak"
     else:
         other = "faster" if p.speedup.mean >= 1 else "slower"
-        key = "alike" if p.speedup.holds(1) else other
-    notes.say(key, p=p, kind=kind, interval=p.speedup.between(notes.words, numbers.factor))
+        key = "alike" if p.speedup.contains(1) else other
+    notes.add(
+        key,
+        p=p,
+        kind=kind,
+        interval=p.speedup.format_labelled_interval(notes.words, numbers.factor),
+    )
 
 
-def _why(notes: Notes, p: Point) -> None:
-    """What makes an update longer than the n-th part of one rank's, and what Amdahl's law makes of
-    it."""
+def _add_explanation(notes: Notes, p: ScalingPoint) -> None:
+    """Add why an update takes longer than the n-th part of the single rank's, and what Amdahl's law
+    predicts."""
     if "update" not in p.parts:
         return
-    ideal = p.one.seconds / p.n
+    ideal = p.single_rank.seconds / p.n
     gap = p.seconds - ideal
     repeated = p.parts["update"] * (1 - 1 / p.n)
-    left = gap - repeated - p.sent - p.parts["rest"]
+    left = gap - repeated - p.communication_seconds - p.parts["rest"]
     key = "superlinear" if gap <= 0 else "why" if left >= 0 else "why_less"
-    notes.say(key, p=p, ideal=ideal, gap=gap, repeated=repeated, left=abs(left))
+    notes.add(key, p=p, ideal=ideal, gap=gap, repeated=repeated, left=abs(left))
     if p.predicted is not None:
-        notes.say("law", p=p)
+        notes.add("law", p=p)
 
 
-def _crowded(notes: Notes, words: Words, points: Sequence[Point]) -> None:
-    """Ranks that take turns: what a core gets done is all that can be told."""
-    groups: dict[tuple[str, str, str], dict[str, Point]] = {}
+def _add_oversubscribed(notes: Notes, words: Messages, points: Sequence[ScalingPoint]) -> None:
+    """Add the throughput per core of arms that need more cores than there are (ranks × threads), so
+    that their ranks take turns."""
+    groups: dict[tuple[str, str, str], dict[str, ScalingPoint]] = {}
     for p in points:
-        if p.n > 1 and p.why_not == OVERSUBSCRIBED and p.per_core:
-            where = (p.backend, places(p.room, words), p.family.base)
+        if p.n > 1 and p.no_speedup_reason == OVERSUBSCRIBED and p.per_core:
+            where = (p.backend, format_core_budget(p.core_budget, words), p.family.base)
             groups.setdefault(where, {})[p.arm] = p
     for (backend, turns, base), by_arm in groups.items():
-        alone = next(iter(by_arm.values())).one
+        alone = next(iter(by_arm.values())).single_rank
         rates = [words("say.scaling.rate", arm=arm, p=p) for arm, p in by_arm.items()]
-        notes.warn("crowded", backend=backend, places=turns, arms=by_arm, base=base, alone=alone,
-                   values=words("list.comma").join(rates))  # fmt: skip
+        notes.add_warning(
+            "crowded",
+            backend=backend,
+            places=turns,
+            arms=by_arm,
+            base=base,
+            alone=alone,
+            values=words("list.comma").join(rates),
+        )
 
 
-TOPIC = Topic("scaling", 300, evidence, findings, leads=lambda run: 80 if all_points(run) else 0)
+TOPIC = ReportSection(
+    "scaling", 300, evidence, findings, priority=lambda run: 80 if scaling_points(run) else 0
+)

@@ -1,54 +1,56 @@
-"""A strategy's schedule drawn: ranks as lines, steps as columns, every message as an arrow."""
+"""Schedules of strategies drawn: ranks as rows, steps as columns, every message as an arrow."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from dualml.report import keys, ranks
-from dualml.report.blocks import Block, Row
-from dualml.report.figure import WIDTH, Arrow, Axis, Figure, Mark, Owner, Panel, Rule
-from dualml.report.topics import Topic
-from dualml.store.run import Run
-from dualml.words import Words
+from dualml.common.words import Messages
+from dualml.experiment.store.run import RunData
+from dualml.report import legend, ranks
+from dualml.report.blocks import Block, RowBlock
+from dualml.report.figure import WIDTH, Arrow, Axis, Figure, Mark, Panel, ReferenceLine, SeriesId
+from dualml.report.topics import ReportSection
 
 if TYPE_CHECKING:
-    from dualml.aggregation import Schedule, Transfer
+    from dualml.parallel.aggregation import CollectiveSchedule, Transfer
 
-MOST = 8  # ranks that stay readable
-#: What the receiver does with a message.
-THEN = {"add": "blue", "put": "vermilion"}
+MAX_DRAWN_RANKS = 8  # ranks that are still readable
+#: Operation of the receiver → colour of the message.
+RECEIVE_COLORS = {"add": "blue", "put": "vermilion"}
 COLUMN = {False: 60, True: 86}  # pixels of a step, wider where chunks are named
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
-    """Every schedule this run's strategies follow, alike ones once."""
-    from dualml.aggregation import STRATEGIES
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield every schedule that the run's strategies follow, equal ones once."""
+    from dualml.parallel.aggregation import STRATEGIES
 
-    alike: dict[Schedule, list[str]] = {}
+    alike: dict[CollectiveSchedule, list[str]] = {}
     for name in ranks.strategies(run):
         schedule = STRATEGIES[name]().schedule(_ranks(run, name)) if name in STRATEGIES else None
         if schedule and schedule.steps:
             alike.setdefault(schedule, []).append(name)
     if alike:
-        yield Row([_figure(schedule, names, words) for schedule, names in alike.items()])
+        yield RowBlock([_figure(schedule, names, words) for schedule, names in alike.items()])
 
 
-def _ranks(run: Run, name: str) -> int:
-    """The most ranks the run used the strategy with that can be drawn."""
+def _ranks(run: RunData, name: str) -> int:
+    """Return the largest number of ranks, at most `MAX_DRAWN_RANKS`, with which the strategy was
+    used; 4 if it was only used with more or with one."""
     used = {
-        ranks.size(run, arm)
+        ranks.world_size(run, arm)
         for arm in run.arms
         if ranks.strategy(run, arm) == name or name in (run.arms[arm].get("strategies") or ())
     }
-    return max((n for n in used if 1 < n <= MOST), default=4)
+    return max((n for n in used if 1 < n <= MAX_DRAWN_RANKS), default=4)
 
 
-def _figure(schedule: Schedule, names: list[str], words: Words) -> Figure:
+def _figure(schedule: CollectiveSchedule, names: list[str], words: Messages) -> Figure:
+    """Return the drawing of a schedule that the strategies ``names`` share."""
     n, steps = schedule.ranks, len(schedule.steps)
     several = schedule.chunks > 1
-    marks: list[Mark] = [Rule(rank) for rank in range(n)]
-    marks += [Rule(k - 0.5, axis="x", faint=True) for k in range(1, steps)]
+    marks: list[Mark] = [ReferenceLine(rank) for rank in range(n)]
+    marks += [ReferenceLine(k - 0.5, axis="x", faint=True) for k in range(1, steps)]
     messages = [(k, message) for k, step in enumerate(schedule.steps) for message in step]
     marks += [_message(k, message, several) for k, message in messages]
     alt = words("alt.schedule", names=names, ranks=n, steps=steps, messages=len(messages))
@@ -57,19 +59,22 @@ def _figure(schedule: Schedule, names: list[str], words: Words) -> Figure:
     x = Axis(words("axis.step"), names=[str(k + 1) for k in range(steps)])
     y = Axis(words("axis.rank"), names=[str(rank) for rank in range(n)])
     return Figure(
-        f"schedule-{names[0].replace('_', '-')}", caption, alt, [Panel(marks, x, y, height=34 * n)],
-        keys.series(words, "figure.then", THEN),
+        f"schedule-{names[0].replace('_', '-')}",
+        caption,
+        alt,
+        [Panel(marks, x, y, height=34 * n)],
+        legend.series(words, "figure.then", RECEIVE_COLORS),
         width=min(WIDTH, max(320, 80 + steps * COLUMN[several])),
-    )  # fmt: skip
+    )
 
 
 def _message(step: int, message: Transfer, named: bool) -> Arrow:
-    """From the sender's line to the receiver's, across the column of the step; the name stands
-    left of the dot, where no arrow passes."""
+    """Return an arrow from the sender's row to the receiver's, across the column of the step. The
+    name stands left of the dot, where no arrow passes."""
     start = step - 0.5 + (0.2 + 0.05 * (len(message.name) - 1) if named else 0.12)
     name = message.name if named else ""
-    owner = Owner(series=message.then)
+    owner = SeriesId(series=message.op)
     return Arrow(start, message.source, step + 0.4, message.target, owner, name, dot=True)
 
 
-TOPIC = Topic("schedules", 40, evidence, part="principle")
+TOPIC = ReportSection("schedules", 40, evidence, group="principle")

@@ -1,4 +1,5 @@
-"""n workers against one, a split model against the whole one: verdicts, distances, sentences."""
+"""Several ranks compared with one, and split models with whole ones: verdicts, distances,
+sentences."""
 
 from __future__ import annotations
 
@@ -8,44 +9,53 @@ from typing import Any
 
 import numpy as np
 
-from dualml.report import curves, keys, ranks, verdicts
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import Array, RunData, Serial
+from dualml.report import curves, legend, ranks, verdicts
 from dualml.report.blocks import Block, Column, Item, Table
 from dualml.report.columns import Row, table
-from dualml.report.figure import Axis, Band, Figure, Key, Line, Mark, Owner, Panel
-from dualml.report.headline import kind
+from dualml.report.figure import Axis, Band, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
+from dualml.report.headline import comparison_kind
 from dualml.report.notes import Notes
-from dualml.report.topics import Topic
-from dualml.store.run import Array, Run, Serial
-from dualml.words import Words, numbers
+from dualml.report.topics import ReportSection
 
-#: By number of ranks.
+#: Strokes by number of ranks.
 STROKES = ("line", "fine-dashes", "fine-dots", "dash-dot")
 
 
 @dataclass(frozen=True)
-class Against:
+class SerialComparisons:
     """The comparisons of arms whose ranks share a model (``split``), or of the others."""
 
     split: bool
 
-    def of(self, run: Run) -> list[Serial]:
+    def select(self, run: RunData) -> list[Serial]:
+        """Return the comparisons of a run that belong to this topic; those of single ranks that
+        recompute or offload belong to neither."""
         own = "serial_split" if self.split else "serial"
-        return [s for s in run.serial if kind(run, s) == own]
+        return [s for s in run.serial if comparison_kind(run, s) == own]
 
-    def name(self, what: str) -> str:
+    def prefixed(self, what: str) -> str:
+        """Return a name with the prefix ``split-`` for split models."""
         return f"split-{what}" if self.split else what
 
     # --- evidence ---------------------------------------------------------------------------------
 
-    def evidence(self, run: Run, words: Words) -> Iterator[Block]:
-        judged = [s for s in self.of(run) if s.verdict]
+    def evidence(self, run: RunData, words: Messages) -> Iterator[Block]:
+        """Yield the figure of loss distances, the table of verdicts, and the table of arms with
+        another update rule."""
+        judged = [s for s in self.select(run) if s.verdict]
         drawn = [s for s in judged if s.curve.get("step")]
         if drawn:
             yield self.figure(run, words, drawn)
         yield from self.verdicts(run, words, judged)
         yield from self.other_rules(run, words)
 
-    def verdicts(self, run: Run, words: Words, compared: Sequence[Serial]) -> Iterator[Table]:
+    def verdicts(
+        self, run: RunData, words: Messages, compared: Sequence[Serial]
+    ) -> Iterator[Table]:
+        """Yield the table of verdicts, a row per comparison, with the largest distance of each
+        phase of an update."""
         phases, several = verdicts.phases_of(compared), len(run.seeds) > 1
         apart = any(s.first_divergence for s in compared)
         rows: Iterable[Row] = (
@@ -53,34 +63,34 @@ class Against:
                 *(s.arm, *([str(s.seed)] if several else []), s.backend, s.against),
                 *(verdicts.short_verdict(s, words), numbers.scientific(s.worst), s.steps),
                 *verdicts.phase_cells(s, phases, run),
-                *([verdicts.divergence(s.first_divergence, words)] if apart else []),
+                *([verdicts.format_divergence(s.first_divergence, words)] if apart else []),
             ]
             for s in compared
         )
         head: list[str | Column] = ["`arm`", *(["seed:"] if several else []), "backend"]
         head += ["`against`", "verdict", "ratio:relative", "steps:count"]
         head += [*verdicts.phase_columns(phases, words), *(["first"] if apart else [])]
-        yield from table(words, self.name("serial"), head, rows, "serial")
+        yield from table(words, self.prefixed("serial"), head, rows, "serial")
 
-    def other_rules(self, run: Run, words: Words) -> Iterator[Table]:
-        """Arms that follow another rule on purpose, each once."""
+    def other_rules(self, run: RunData, words: Messages) -> Iterator[Table]:
+        """Yield the table of arms that follow another update rule on purpose, each once."""
         arms: dict[tuple[str, str, str], dict[str, Mapping[str, Any]]] = {}
-        for s in self.of(run):
+        for s in self.select(run):
             if not s.verdict:
                 arms.setdefault((s.arm, s.against, s.reason), {})[s.backend] = s.evidence
         tested = any("equivalence" in e for of_arm in arms.values() for e in of_arm.values())
         rows = (
             [
-                *(arm, against, words.either(f"rule.{reason}", reason), ", ".join(by_backend)),
+                *(arm, against, words.get(f"rule.{reason}", reason), ", ".join(by_backend)),
                 *([words.semicolons([*_over_seeds(by_backend, words)])] if tested else []),
             ]
             for (arm, against, reason), by_backend in arms.items()
         )
         head = ("`arm`", "`against`", "other_rule", "backend", *(["over_seeds"] if tested else []))
-        yield from table(words, self.name("other-rules"), head, rows, "other_rules")
+        yield from table(words, self.prefixed("other-rules"), head, rows, "other_rules")
 
-    def figure(self, run: Run, words: Words, compared: Sequence[Serial]) -> Figure:
-        """The loss of n workers against that of one: distance and limit, a panel by backend."""
+    def figure(self, run: RunData, words: Messages, compared: Sequence[Serial]) -> Figure:
+        """Return a figure of the distance of the losses and its limit, a panel per backend."""
         settings = run.parity_settings
         margin, floor = float(settings.get("margin") or 1), float(settings.get("floor") or 0)
         distances = [float(v) for s in compared for v in s.curve["loss"] if v and v > 1e-10]
@@ -93,47 +103,62 @@ class Against:
             if here:
                 marks = [*_limit(here, margin, floor), *(_distance(run, s, lowest) for s in here)]
                 panels.append(Panel(marks, updates, distance, backend, height=230))
-        sizes = sorted({ranks.size(run, s.arm) for s in compared})
+        sizes = sorted({ranks.world_size(run, s.arm) for s in compared})
         look = [
-            *keys.plain(keys.strategies(ranks.strategy(run, s.arm) for s in compared)),
-            *(Key("arm", f"n={n}", words("figure.ranks", n=n), stroke=STROKES[k % len(STROKES)])
-              for k, n in enumerate(sizes)),
-            Key("series", "limit", words("figure.envelope"), color="line", stroke="line"),
-        ]  # fmt: skip
+            *legend.without_markers(
+                legend.strategies(ranks.strategy(run, s.arm) for s in compared)
+            ),
+            *(
+                LegendEntry(
+                    "arm", f"n={n}", words("figure.ranks", n=n), stroke=STROKES[k % len(STROKES)]
+                )
+                for k, n in enumerate(sizes)
+            ),
+            LegendEntry("series", "limit", words("figure.envelope"), color="line", stroke="line"),
+        ]
         worst = max((r for s in compared if (r := s.worst) is not None), default=None)
         alt = words("alt.serial", n=len(compared), worst=worst)
-        return Figure(self.name("serial-distance"), words("figure.serial"), alt, panels, look,
-                      columns=len(panels), share_y="all")  # fmt: skip
+        return Figure(
+            self.prefixed("serial-distance"),
+            words("figure.serial"),
+            alt,
+            panels,
+            look,
+            columns=len(panels),
+            share_y="all",
+        )
 
     # --- sentences --------------------------------------------------------------------------------
 
-    def findings(self, run: Run, words: Words) -> Sequence[Item]:
-        every = self.of(run)
-        notes = Notes(words, "serial", f"table-{self.name('serial')}")
+    def findings(self, run: RunData, words: Messages) -> Sequence[Item]:
+        """Return in how many comparisons the results are exactly equal to the baseline's, where the
+        others diverge, and which arms follow another update rule."""
+        every = self.select(run)
+        notes = Notes(words, "serial", f"table-{self.prefixed('serial')}")
         judged = [s for s in every if s.verdict]
         if judged:
             equal = [s for s in judged if s.verdict == "equal"]
             key = "count_split" if self.split else "count"
-            notes.say(key, len(judged), k=len(equal), of=len(judged))
+            notes.add(key, len(judged), k=len(equal), of=len(judged))
             worst = max(equal, key=lambda s: -1.0 if s.worst is None else s.worst, default=None)
             if worst is not None and worst.worst is not None:
-                notes.say("closest", s=worst, margin=run.parity_settings.get("margin"))
+                notes.add("closest", s=worst, margin=run.parity_settings.get("margin"))
         for s in judged:
             if s.verdict == "different" and s.first_divergence:
-                notes.say("diverged", s=s, **verdicts.place(s.first_divergence, words))
+                notes.add("diverged", s=s, **verdicts.divergence_fields(s.first_divergence, words))
             elif s.verdict != "equal":
-                notes.warn("open", s=s, reason=words.either(f"reason.{s.reason}", s.reason))
-        notes.about(f"table-{self.name('other-rules')}")
+                notes.add_warning("open", s=s, reason=words.get(f"reason.{s.reason}", s.reason))
+        notes.set_anchor(f"table-{self.prefixed('other-rules')}")
         others = [s for s in every if not s.verdict]
         for reason in dict.fromkeys(s.reason for s in others):
             arms = list(dict.fromkeys(s.arm for s in others if s.reason == reason))
-            rule = words.either(f"rule.{reason}", reason)
-            notes.say("other_rule", len(arms), arms=arms, rule=rule)
+            rule = words.get(f"rule.{reason}", reason)
+            notes.add("other_rule", len(arms), arms=arms, rule=rule)
         return notes
 
 
-def _over_seeds(by_backend: Mapping[str, Mapping[str, Any]], words: Words) -> Iterator[str]:
-    """Whether the test accuracies agree all the same: of each backend, the equivalence test."""
+def _over_seeds(by_backend: Mapping[str, Mapping[str, Any]], words: Messages) -> Iterator[str]:
+    """Yield per backend whether the test accuracies are equivalent nevertheless."""
     for backend, evidence in by_backend.items():
         test = evidence.get("equivalence")
         if test:
@@ -142,29 +167,32 @@ def _over_seeds(by_backend: Mapping[str, Mapping[str, Any]], words: Words) -> It
 
 
 def _numbers(values: Iterable[float | None]) -> Array:
+    """Return the values as an array, None as 0."""
     return np.array([v or 0.0 for v in values], dtype=float)
 
 
-def _distance(run: Run, s: Serial, lowest: float) -> Mark:
-    x, y = curves.thin(_numbers(s.curve["step"]), _numbers(s.curve["loss"]))
-    owner = Owner(f"n={ranks.size(run, s.arm)}", s.backend, ranks.strategy(run, s.arm))
-    return Line(x, np.maximum(y, lowest), owner)
+def _distance(run: RunData, s: Serial, lowest: float) -> Mark:
+    """Return the line of an arm's loss distance against updates; values below ``lowest`` are raised
+    to it."""
+    x, y = curves.thin_points(_numbers(s.curve["step"]), _numbers(s.curve["loss"]))
+    owner = SeriesId(f"n={ranks.world_size(run, s.arm)}", s.backend, ranks.strategy(run, s.arm))
+    return LineMark(x, np.maximum(y, lowest), owner)
 
 
 def _limit(here: Sequence[Serial], margin: float, floor: float) -> Iterator[Mark]:
-    """The smallest limit of equality at each update, of the arms that made it."""
+    """Yield the smallest limit of equality at each update, over the arms that made it."""
     longest = max(here, key=lambda s: len(s.curve["step"]))
     x = _numbers(longest.curve["step"])
     envelopes = np.full((len(here), len(x)), np.inf)
     for row, s in zip(envelopes, here, strict=True):
         row[: len(s.curve["envelope"])] = _numbers(s.curve["envelope"])
-    x, top = curves.thin(x, margin * np.maximum(envelopes.min(axis=0), floor))
-    yield Band(x, None, top, Owner(series="limit"))
-    yield Line(x, top, Owner(series="limit"))
+    x, top = curves.thin_points(x, margin * np.maximum(envelopes.min(axis=0), floor))
+    yield Band(x, None, top, SeriesId(series="limit"))
+    yield LineMark(x, top, SeriesId(series="limit"))
 
 
-REPLICAS, SPLIT = Against(split=False), Against(split=True)
+REPLICAS, SPLIT = SerialComparisons(split=False), SerialComparisons(split=True)
 TOPICS = (
-    Topic("serial", 710, REPLICAS.evidence, REPLICAS.findings, leads=lambda run: 4),
-    Topic("split_serial", 715, SPLIT.evidence, SPLIT.findings, leads=lambda run: 4),
+    ReportSection("serial", 710, REPLICAS.evidence, REPLICAS.findings, priority=lambda run: 4),
+    ReportSection("split_serial", 715, SPLIT.evidence, SPLIT.findings, priority=lambda run: 4),
 )

@@ -1,23 +1,24 @@
-"""What ran: the experiment with its plan, the arms, their ranks, the environments."""
+"""Settings of the run: the experiment with its plan, the arms, their ranks, the environments."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dualml.aggregation import ASYNCHRONOUS
-from dualml.aggregation.settings import Aggregation
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData
+from dualml.parallel.aggregation import ASYNCHRONOUS
+from dualml.parallel.aggregation.settings import Aggregation
 from dualml.report import ranks
 from dualml.report.blocks import Block, Column
 from dualml.report.columns import number, table
-from dualml.report.deals import settings_text
-from dualml.report.topics import Topic
-from dualml.store.run import Run
-from dualml.words import Words, numbers
+from dualml.report.run_partitions import format_settings
+from dualml.report.topics import ReportSection
 
 
-def experiment(run: Run, words: Words) -> Iterator[Block]:
-    """What was the same on all backends, with the hashes that prove it."""
+def experiment(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the table of the known facts that all backends had in common, such as model, data,
+    seeds and version, and the table of the hashes of the plan's parts."""
     meta = run.meta
     data = meta.get("data") or {}
     source = str(data.get("source") or "")
@@ -26,7 +27,7 @@ def experiment(run: Run, words: Words) -> Iterator[Block]:
         "model": run.experiment.get("model"),
         "loss": run.experiment.get("loss"),
         "data": data.get("name"),
-        "source": words.either(f"data_source.{source}", source),
+        "source": words.get(f"data_source.{source}", source),
         "data_hash": data.get("sha256"),
         "train": numbers.quantity(data.get("train")),
         "test": numbers.quantity(data.get("test")),
@@ -42,37 +43,47 @@ def experiment(run: Run, words: Words) -> Iterator[Block]:
     rows = [[words(f"setting.{key}"), _text(value, "; ", ": ")] for key, value in known.items()]
     yield from table(words, "experiment", ("name", "value"), rows)
     parts = meta.get("plan_parts") or {}
-    hashes = [[words.either(f"part.{name}", name), str(value)] for name, value in parts.items()]
+    hashes = [[words.get(f"part.{name}", name), str(value)] for name, value in parts.items()]
     yield from table(words, "plan", ("part", "`hash`"), hashes)
 
 
 def _text(value: Any, comma: str, colon: str) -> str:
-    """Values of JSON as text; nested ones (dataset hashes by file) one after the other."""
+    """Return a JSON value as text; nested values (dataset hashes by file) one after the other."""
     if isinstance(value, Mapping):
         return comma.join(f"{k}{colon}{v}" for k, v in value.items())
-    return numbers.NONE if value is None else str(value)
+    return numbers.NO_VALUE if value is None else str(value)
 
 
-def environment(run: Run, words: Words) -> Iterator[Block]:
-    """What was not the same on all backends."""
+def environment(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the environment of each backend."""
     known = {b: run.environment.get(b) or {} for b in run.backends} | {**run.environment}
     names = dict.fromkeys(key for values in known.values() for key in values)
     rows = [
-        [words.either(f"environment.{key}", key),
-         *(_text(values.get(key), ", ", "=") for values in known.values())]
+        [
+            words.get(f"environment.{key}", key),
+            *(_text(values.get(key), ", ", "=") for values in known.values()),
+        ]
         for key in names
-    ]  # fmt: skip
+    ]
     yield from table(words, "environment", ["name", *(Column(b, b) for b in known)], rows)
 
 
-def arms(run: Run, words: Words) -> Iterator[Block]:
-    """The hyperparameters of every arm; where arms differ elsewhere, those with the same share a
-    row."""
+def arms(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the hyperparameters of every training arm; in multi-rank runs arms with equal ones
+    share a row."""
     samples = number(words, "samples", words("setting.train"), "count")
-    head = ("`optimizer`", "lr:1", "batch_size:samples", "epochs:epochs", "updates:count", samples,
-            "`schedule`", "`hyper`")  # fmt: skip
-    settings = {arm: _hyperparameters(run, arm, words) for arm in ranks.training(run)}
-    if ranks.distributed(run):
+    head = (
+        "`optimizer`",
+        "lr:1",
+        "batch_size:samples",
+        "epochs:epochs",
+        "updates:count",
+        samples,
+        "`schedule`",
+        "`hyper`",
+    )
+    settings = {arm: _hyperparameters(run, arm, words) for arm in ranks.training_arms(run)}
+    if ranks.is_distributed(run):
         alike: dict[tuple[Any, ...], list[str]] = {}
         for arm, cells in settings.items():
             alike.setdefault(tuple(cells), []).append(arm)
@@ -81,19 +92,20 @@ def arms(run: Run, words: Words) -> Iterator[Block]:
     else:
         groups = {arm: str(run.arms[arm].get("group") or "main") for arm in settings}
         rows = [
-            [arm, words.either(f"group.{groups[arm]}", groups[arm]), *cells]
+            [arm, words.get(f"group.{groups[arm]}", groups[arm]), *cells]
             for arm, cells in settings.items()
         ]
         yield from table(words, "arms", ("`arm`", "group", *head), rows)
 
 
-def _hyperparameters(run: Run, arm: str, words: Words) -> list[str | float | None]:
+def _hyperparameters(run: RunData, arm: str, words: Messages) -> list[str | float | None]:
+    """Return the cells of an arm's hyperparameters."""
     settings = run.arms[arm]
     rule = dict(settings.get("optimizer") or {})
     updates = {numbers.quantity(t.updates) for t in run.select(arm)}
     size = settings.get("batch_size")
     return [
-        str(rule.pop("name", numbers.NONE)),
+        str(rule.pop("name", numbers.NO_VALUE)),
         numbers.plain(rule.pop("lr", None)),
         words("value.full") if size == 0 else size,
         None if settings.get("updates") else settings.get("epochs"),
@@ -105,7 +117,7 @@ def _hyperparameters(run: Run, arm: str, words: Words) -> list[str | float | Non
 
 
 def _schedule(schedule: Mapping[str, Any]) -> str:
-    """The kind with the fields it uses."""
+    """Return the kind of a learning-rate schedule with the fields it uses."""
     kind = str(schedule.get("kind", "constant"))
     used = {"step": ("every", "gamma"), "cosine": ("total", "floor")}.get(kind, ())
     keys = [*used, *(["warmup"] if schedule.get("warmup") else [])]
@@ -113,9 +125,10 @@ def _schedule(schedule: Mapping[str, Any]) -> str:
     return f"{kind} ({fields})" if fields else kind
 
 
-def aggregation(run: Run, words: Words) -> Iterator[Block]:
-    """Arms with several ranks: how each combines, and what was measured alone."""
-    several = {arm: run.settings[arm] for arm in ranks.several(run)}
+def aggregation(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the table of aggregation settings of unsplit training arms with several ranks, and that
+    of arms that measure collectives."""
+    several = {arm: run.settings[arm] for arm in ranks.multi_rank_arms(run)}
     dealt = any(arm.partition for arm in several.values())
     pinned = any(arm.cores for arm in several.values())
     sharded = any(arm.zero for arm in several.values())
@@ -123,44 +136,61 @@ def aggregation(run: Run, words: Words) -> Iterator[Block]:
         [
             *(name, arm.world_size),
             *([arm.cores or None] if pinned else []),
-            *([settings_text(arm.partition) if arm.partition else None] if dealt else []),
+            *([format_settings(arm.partition) if arm.partition else None] if dealt else []),
             *([arm.zero or None] if sharded else []),
             *(_combined(arm.aggregation, words) if not arm.method else [arm.method] + [None] * 6),
             ranks.handicap_text(run, name, words),
         ]
         for name, arm in several.items()
     ]
-    head = ["`arm`", "ranks:count", *(["cores_each:count"] if pinned else []),
-            *(["`partition`"] if dealt else []), *(["`zero`"] if sharded else []),
-            "`strategy`", "of", "reduce", "every:updates",
-            "bucket", "compress", "arrival", "handicap"]  # fmt: skip
+    head = [
+        "`arm`",
+        "ranks:count",
+        *(["cores_each:count"] if pinned else []),
+        *(["`partition`"] if dealt else []),
+        *(["`zero`"] if sharded else []),
+        "`strategy`",
+        "of",
+        "reduce",
+        "every:updates",
+        "bucket",
+        "compress",
+        "arrival",
+        "handicap",
+    ]
     yield from table(words, "aggregation", head, rows)
     measured = [
-        [name, arm.world_size, ", ".join(arm.strategies),
-         ", ".join(map(numbers.nbytes, arm.sizes)), arm.seconds]
+        [
+            name,
+            arm.world_size,
+            ", ".join(arm.strategies),
+            ", ".join(map(numbers.nbytes, arm.sizes)),
+            arm.seconds,
+        ]
         for name, arm in run.settings.items()
         if arm.kind != "train"
-    ]  # fmt: skip
+    ]
     head = ["`arm`", "ranks:count", "`strategies`", "sizes", "budget:seconds"]
     yield from table(words, "measurements", head, measured)
 
 
-def _combined(s: Aggregation, words: Words) -> list[object]:
-    packed = {"none": numbers.NONE, "topk": f"topk {100 * s.fraction:g} %"}
+def _combined(s: Aggregation, words: Messages) -> list[object]:
+    """Return the cells of the aggregation settings."""
+    packed = {"none": numbers.NO_VALUE, "topk": f"topk {100 * s.fraction:g} %"}
     return [
         s.strategy,
-        words.either(f"of.{s.of}", s.of),
-        words.either(f"reduce.{s.reduce}", s.reduce),
+        words.get(f"of.{s.of}", s.of),
+        words.get(f"reduce.{s.reduce}", s.reduce),
         s.every,
         numbers.nbytes(s.bucket_bytes) if s.bucket_bytes else words("value.one_by_one"),
         packed.get(s.compress, s.compress),
-        words.either(f"arrival.{s.arrival}", s.arrival) if s.strategy == ASYNCHRONOUS else None,
+        words.get(f"arrival.{s.arrival}", s.arrival) if s.strategy == ASYNCHRONOUS else None,
     ]
 
 
 TOPICS = (
-    Topic("experiment", 10, experiment, part="settings"),
-    Topic("arms", 20, arms, part="settings"),
-    Topic("aggregation", 40, aggregation, part="settings"),
-    Topic("environment", 90, environment, part="settings"),
+    ReportSection("experiment", 10, experiment, group="settings"),
+    ReportSection("arms", 20, arms, group="settings"),
+    ReportSection("aggregation", 40, aggregation, group="settings"),
+    ReportSection("environment", 90, environment, group="settings"),
 )

@@ -1,4 +1,4 @@
-"""How smooth each loss curve is."""
+"""Smoothness of the loss curves."""
 
 from __future__ import annotations
 
@@ -6,58 +6,71 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData, Trial
 from dualml.report.blocks import Block, Item
 from dualml.report.columns import number, table
-from dualml.report.measures import alone, known, mean, rising
+from dualml.report.measures import drop_missing, mean_over_trials, sort_by_value, trains_on_one_rank
 from dualml.report.notes import Notes
-from dualml.report.topics import Topic
-from dualml.store.run import Run, Trial
-from dualml.words import Words, numbers
+from dualml.report.topics import ReportSection
 
-FEWEST = 3
+#: Minimum number of changes of the loss for a standard deviation.
+MIN_CHANGES = 3
 
 
 def roughness(trial: Trial) -> float | None:
-    """Standard deviation of the loss's change per update over the last half, over its mean there.
+    """Return the standard deviation of the changes between recorded losses over the last half of
+    the curve, divided by the mean loss there.
 
-    None with fewer than three changes: a deviation of two says nothing.
+    None with fewer than three changes, which are too few for a standard deviation, or if the mean
+    is 0.
     """
     curve = trial.curves.get("loss")
     if curve is None:
         return None
     half = curve.value[len(curve.value) // 2 :]
     half = half[np.isfinite(half)]
-    if len(half) <= FEWEST or half.mean() == 0:
+    if len(half) <= MIN_CHANGES or half.mean() == 0:
         return None
     return float(np.std(np.diff(half)) / abs(half.mean()))
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
-    """Arms down, backends across."""
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the table of the roughness of the loss curves (`roughness`), with main arms as rows and
+    backends as columns."""
     rows = [
-        [arm, *(numbers.scientific(mean(run, arm, b, roughness)) for b in run.backends)]
+        [arm, *(numbers.scientific(mean_over_trials(run, arm, b, roughness)) for b in run.backends)]
         for arm in run.main_arms()
     ]
     head = (number(words, backend, backend, "relative") for backend in run.backends)
     yield from table(words, "smoothness", ["`arm`", *head], rows)
 
 
-def findings(run: Run, words: Words) -> Sequence[Item]:
+def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return the roughness of each arm's loss curve, and the smoothest and the roughest arm."""
     notes = Notes(words, "smoothness", "table-smoothness")
     arms = [arm for arm in run.main_arms() if run.select(arm)]
-    rough = rising(known({arm: mean(run, arm, None, roughness) for arm in arms}))
+    rough = sort_by_value(
+        drop_missing({arm: mean_over_trials(run, arm, None, roughness) for arm in arms})
+    )
     if len(rough) > 1:
         (smoothest, low), *_, (roughest, high) = rough.items()
-        notes.say("contrast" if low > 0 else "zero", smooth=smoothest, rough=roughest,
-                  times=high / low if low > 0 else None)  # fmt: skip
+        notes.add(
+            "contrast" if low > 0 else "zero",
+            smooth=smoothest,
+            rough=roughest,
+            times=high / low if low > 0 else None,
+        )
     if rough:
-        notes.say("list", len(rough), values=rough)
+        notes.add("list", len(rough), values=rough)
     short = [arm for arm in arms if arm not in rough]
     if short:
-        notes.warn("short", len(short), arms=short)
+        notes.add_warning("short", len(short), arms=short)
     if not arms:
-        notes.warn("nothing")
+        notes.add_warning("nothing")
     return notes
 
 
-TOPIC = Topic("smoothness", 110, evidence, findings, leads=lambda run: 20, when=alone)
+TOPIC = ReportSection(
+    "smoothness", 110, evidence, findings, priority=lambda run: 20, when=trains_on_one_rank
+)

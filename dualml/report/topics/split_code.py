@@ -1,26 +1,30 @@
-"""Key code of split models: the neutral executor, a segment in each framework, the calls."""
+"""Key code of split models: the framework-neutral executor, a segment in each framework, RPC
+calls."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dualml.common.words import Messages
+from dualml.experiment.store.run import RunData
 from dualml.report.blocks import Block, Code
 from dualml.report.code import excerpt, section
 from dualml.report.splits.arms import Splits
-from dualml.report.topics import Topic
-from dualml.store.run import Run
-from dualml.words import Words
+from dualml.report.topics import ReportSection
 
-#: Framework → its segments' file, and what of it computes.
+#: Framework → file of its segments, and the methods that compute.
 SEGMENTS = {
-    "numpy": ("dualml/reference/split.py", ("forward", "backward", "loss_backward")),
+    "numpy": ("dualml/backend/reference/split.py", ("forward", "backward", "loss_backward")),
     "torch": (
-        "dualml_torch/split.py",
-        ("forward", "_through", "compute", "backward", "loss_backward"),
+        "dualml_torch/parallel/split.py",
+        ("forward", "_run_segment", "run_layers", "backward", "loss_backward"),
     ),
-    "mindspore": ("dualml_ms/split.py", ("forward", "backward", "loss_backward")),
+    "mindspore": ("dualml_ms/parallel/split.py", ("forward", "backward", "loss_backward")),
 }
-CELLS = ("dualml_ms/split_cells.py", ("Forward.construct", "Backward.construct", "Last.construct"))
+CELLS = (
+    "dualml_ms/parallel/split_cells.py",
+    ("Forward.construct", "Backward.construct", "LossBackward.construct"),
+)
 #: Schedule → the function that builds it.
 BUILDERS = {
     "gpipe": "gpipe",
@@ -31,18 +35,28 @@ BUILDERS = {
 }
 
 
-def listings(run: Run) -> Iterator[tuple[str, Sequence[Code]]]:
-    """Key of a heading → what stands under it."""
+def listings(run: RunData) -> Iterator[tuple[str, Sequence[Code]]]:
+    """Yield the key of a heading and the listings below it, which may be none; nothing for a run
+    without split arms."""
     splits = Splits(run)
     if not splits:
         return
-    yield "executor", [excerpt("dualml/split/executor.py", ("act", "forward", "backward"))]
+    yield (
+        "executor",
+        [excerpt("dualml/parallel/split/executor.py", ("run_action", "forward", "backward"))],
+    )
     used = {arm.schedule for arm in splits.pipelines}
     builders = [name for schedule, name in BUILDERS.items() if schedule in used][:2]
-    yield "schedules", [excerpt("dualml/split/schedules.py", (b,), b) for b in builders]
+    yield "schedules", [excerpt("dualml/parallel/split/schedules.py", (b,), b) for b in builders]
     if any(arm.mesh.tensor > 1 for arm in splits):
-        shard = excerpt("dualml/split/horizontal.py", ("add", "slice"), "Shard")
-        rank = excerpt("dualml/split/row.py", ("communicate", "communicate_back"), "Row")
+        shard = excerpt(
+            "dualml/parallel/split/tensor_parallel.py", ("add_layer", "slice_layer"), "StageShard"
+        )
+        rank = excerpt(
+            "dualml/parallel/split/tensor_parallel_rank.py",
+            ("communicate", "communicate_back"),
+            "TensorParallelRank",
+        )
         yield "inside", [shard, rank]
     present = {run.framework(b) for b in run.backends}
     frameworks = [f for f in SEGMENTS if f in present and (f != "numpy" or len(present) == 1)]
@@ -50,20 +64,29 @@ def listings(run: Run) -> Iterator[tuple[str, Sequence[Code]]]:
     if "mindspore" in present:
         yield "cells", [excerpt(*CELLS, "mindspore")]
     if any(arm.rpc for arm in splits):
-        calls = excerpt("dualml_torch/rpc.py", ("step", "passes", "forward", "update"), "torch")
+        calls = excerpt(
+            "dualml_torch/parallel/rpc.py",
+            ("step", "forward_backward", "forward", "update"),
+            "torch",
+        )
         yield "rpc", [calls]
     if any(arm.on_devices for arm in splits):
-        own = [excerpt("dualml/split/placed.py", ("send", "reduce"), "PlacedExecutor")]
+        own = [
+            excerpt(
+                "dualml/parallel/split/placed_executor.py", ("send", "reduce"), "PlacedExecutor"
+            )
+        ]
         if "torch" in present:
             names = ("transfer", "compute", "loss_backward")
-            own.append(excerpt("dualml_torch/devices.py", names, "TorchPlacedStage"))
+            own.append(excerpt("dualml_torch/parallel/devices.py", names, "TorchPlacedStage"))
         yield "devices", own
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield a section of code per group of `listings` that is not empty."""
     for key, group in listings(run):
         if group:
             yield section(words(f"code.split_{key}"), group, words)
 
 
-TOPIC = Topic("split_code", 30, evidence, part="code")
+TOPIC = ReportSection("split_code", 30, evidence, group="code")

@@ -1,19 +1,19 @@
-"""The principle of split models: what is cut, what crosses, in which order."""
+"""The principle of split models: where the model is cut, what is sent, and in which order."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dualml.common.words import Messages
+from dualml.experiment.store.run import RunData
 from dualml.report.blocks import Block, Prose
-from dualml.report.cards import card
+from dualml.report.cards import CardFooter, make_card
 from dualml.report.splits.arms import Splits, schedule_name
-from dualml.report.topics import Topic
-from dualml.store.run import Run
-from dualml.words import Words
+from dualml.report.topics import ReportSection
 
 _BUBBLE = r"\frac{p-1}{m+p-1}"
-#: In what a model is split: the formulas of a card.
-WAYS: dict[str, tuple[str, ...]] = {
+#: Way to split a model → formulas of its card.
+SPLIT_FORMULAS: dict[str, tuple[str, ...]] = {
     "by_layer": (
         r"a_{s+1} = f_s ( a_s , \theta_s )",
         r"g_s = {( \frac{\partial a_{s+1}}{\partial a_s} )}^T g_{s+1}",
@@ -31,7 +31,7 @@ WAYS: dict[str, tuple[str, ...]] = {
     "rpc": (),
     "devices": (),
 }
-#: Schedule → its share of idle ticks, and the most micro-batches a stage holds.
+#: Schedule → its share of idle ticks, and the most micro-batches that a stage holds.
 SCHEDULES: dict[str, tuple[str, ...]] = {
     "naive": (r"\frac{p-1}{p}", r"1"),
     "gpipe": (_BUBBLE, r"m"),
@@ -60,23 +60,25 @@ SOURCES = {
 }
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
-    """A card for each way in which this run splits a model, then one for each schedule."""
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield a card per way in which this run splits a model, then one per schedule."""
     splits = Splits(run)
-    for way, formulas in WAYS.items():
-        used = [arm.name for arm in splits if way in arm.ways]
+    for way, formulas in SPLIT_FORMULAS.items():
+        used = [arm.name for arm in splits if way in arm.split_kinds]
         if used:
             title, text = words(f"splits.way.{way}"), words(f"splitting.does.{way}")
-            yield card(words, title, formulas, text, used, source=SOURCES.get(way, ""), most=8)
+            footer = CardFooter(used, SOURCES.get(way, ""), most=8)
+            yield make_card(words, title, formulas, text, footer)
     for name, (idle, live) in SCHEDULES.items():
         used = [arm.name for arm in splits.pipelines if arm.schedule == name]
         if used:
             formulas = (rf"u = {idle}", *([rf"l_s = {live}"] if live else []))
             title = words("splitting.schedule", name=schedule_name(name, words))
             text = words(f"splitting.ordered.{name}")
-            yield card(words, title, formulas, text, used, source=SOURCES.get(name, ""), most=8)
+            footer = CardFooter(used, SOURCES.get(name, ""), most=8)
+            yield make_card(words, title, formulas, text, footer)
     if splits:
         yield Prose(words("splitting.symbols"), small=True)
 
 
-TOPIC = Topic("splitting", 50, evidence, part="principle")
+TOPIC = ReportSection("splitting", 50, evidence, group="principle")

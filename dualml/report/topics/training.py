@@ -1,124 +1,160 @@
-"""Training on several ranks: what an update costs by strategy, and where its time goes."""
+"""Training on several ranks: seconds of an update by strategy, and where its time goes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-from dualml.experiment.exact import single_of
-from dualml.report import curves, keys, ranks
+from dualml.common.words import Messages, numbers
+from dualml.experiment.exactness import single_process_arm
+from dualml.experiment.store.run import RunData, Serial
+from dualml.report import curves, legend, ranks
 from dualml.report.blocks import Block, Cell, Item, Table
-from dualml.report.columns import best, number, table, verdict
-from dualml.report.families import crowding
-from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel
-from dualml.report.measures import known, loss_unit, mean, rising, slug
+from dualml.report.columns import highlight_best, number, table, verdict
+from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
+from dualml.report.measures import drop_missing, loss_unit, mean_over_trials, slug, sort_by_value
 from dualml.report.notes import Notes
-from dualml.report.shown import by_name, figure, listed, on_backend, slower, stacked
-from dualml.report.topics import Topic
-from dualml.report.topics.sampling import shown_here
-from dualml.store.run import Run, Serial
-from dualml.words import Words, numbers
+from dualml.report.presentation import (
+    build_figure,
+    compare_speed,
+    format_on_backend,
+    format_values,
+    join_by_name,
+    stacked_bars,
+)
+from dualml.report.scaling_families import crowding_notices
+from dualml.report.topics import ReportSection
+from dualml.report.topics.sampling import groups_shown
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
-    yield from crowding(run, words)
-    groups = dict(_groups(run))
-    figures = [_curves(run, words, g, groups[g]) for g in groups if g not in shown_here(run)]
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield learning curves, seconds of an update by strategy, its parts, and the table of arms,
+    after a notice if ranks shared cores."""
+    yield from crowding_notices(run, words)
+    groups = dict(_healthy_groups(run))
+    figures = [_curves(run, words, g, groups[g]) for g in groups if g not in groups_shown(run)]
     yield from figures[:1]
     yield from _by_strategy(run, words)
     yield from figures[1:]
-    healthy = [a for arms in groups.values() for a in arms if ranks.size(run, a) > 1]
-    if any(ranks.parts(run, a, b) for a in healthy for b in run.backends):
+    healthy = [a for arms in groups.values() for a in arms if ranks.world_size(run, a) > 1]
+    if any(ranks.rank_parts(run, a, b) for a in healthy for b in run.backends):
         yield _parts(run, words, healthy)
     yield from _table(run, words)
 
 
-def _groups(run: Run) -> Iterator[tuple[str, list[str]]]:
-    """Groups with ranks of which none is slow, and the arms in them that ran."""
-    whole = [a for a in ranks.training(run) if not ranks.split(run, a) and run.select(a)]
+def _healthy_groups(run: RunData) -> Iterator[tuple[str, list[str]]]:
+    """Yield group → its training arms that succeeded and are not split, of groups where one of
+    these has several ranks and none has a straggler."""
+    whole = [a for a in ranks.training_arms(run) if not ranks.is_split(run, a) and run.select(a)]
     for group, arms in run.groups().items():
         ran = [a for a in arms if a in whole]
-        if any(ranks.size(run, a) > 1 for a in ran) and not any(ranks.slow(run, a) for a in ran):
+        if any(ranks.world_size(run, a) > 1 for a in ran) and not any(
+            ranks.straggler(run, a) for a in ran
+        ):
             yield group, ran
 
 
 # --- figures --------------------------------------------------------------------------------------
 
 
-def _curves(run: Run, words: Words, group: str, arms: Sequence[str]) -> Figure:
-    """A row for each number of ranks; the loss against updates and against seconds."""
-    several = [a for a in arms if ranks.size(run, a) > 1]
+def _curves(run: RunData, words: Messages, group: str, arms: Sequence[str]) -> Figure:
+    """Return a figure of the loss against updates and against seconds, with a row per number of
+    ranks and the single-rank arms in each."""
+    several = [a for a in arms if ranks.world_size(run, a) > 1]
     alone = [a for a in arms if a not in several]
-    if not alone:  # those that a group without one is held against
-        singles = dict.fromkeys(single_of(a, run.contrast) for a in arms)
+    if not alone:  # the single-rank baselines, if the group has no single-rank arm
+        singles = dict.fromkeys(single_process_arm(a, run.contrast) for a in arms)
         alone = [a for a in singles if a is not None and run.select(a)]
     alike = run.contrast.groups(several, vary=("aggregation.strategy", "world_size"))
     names = {a: ranks.strategy(run, a) for a in several}
-    if len(alike) == 1 < len({*names.values()}):  # called by what alone differs
-        owners = {a: Owner(series=name) for a, name in names.items()}
-        colors = keys.plain(keys.strategies(names.values()))
+    if len(alike) == 1 < len({*names.values()}):  # named by the setting that differs
+        owners = {a: SeriesId(series=name) for a, name in names.items()}
+        colors = legend.without_markers(legend.strategies(names.values()))
     else:
-        owners, colors = {a: Owner(a) for a in several}, keys.distinct(several)
-    owners = {a: Owner(a) for a in alone} | owners
+        owners, colors = {a: SeriesId(a) for a in several}, legend.distinct_colors(several)
+    owners = {a: SeriesId(a) for a in alone} | owners
     loss = Axis(words("axis.loss", unit=loss_unit(run)), "auto")
     panels = []
-    for n in sorted({ranks.size(run, a) for a in several}):
-        shown = [*alone, *(a for a in several if ranks.size(run, a) == n)]
-        for axis, backends in (("updates", run.backends), ("seconds", ranks.frameworks(run))):
+    for n in sorted({ranks.world_size(run, a) for a in several}):
+        shown = [*alone, *(a for a in several if ranks.world_size(run, a) == n)]
+        for axis, backends in (("updates", run.backends), ("seconds", ranks.timed_backends(run))):
             marks: list[Mark] = []
             for arm, backend in ((a, b) for a in shown for b in backends):
-                line = curves.line(run.select(arm, backend), "loss", axis)
+                line = curves.mean_curve(run.select(arm, backend), "loss", axis)
                 if line is not None:
-                    x, y = curves.thin(line.x, line.mean)
-                    marks.append(Line(x, y, Owner(owners[arm].arm, backend, owners[arm].series)))
+                    x, y = curves.thin_points(line.x, line.mean)
+                    marks.append(
+                        LineMark(x, y, SeriesId(owners[arm].arm, backend, owners[arm].series))
+                    )
             title = words("figure.ranks", n=n) if axis == "updates" else ""
             panels.append(Panel(marks, Axis(words(f"axis.{axis}"), low=0), loss, title))
-    title = words("figure.training", group=words.either(f"group.{group}", group))
+    title = words("figure.training", group=words.get(f"group.{group}", group))
     black = [words("figure.one_rank")] if alone else []
     notes = [title, *black, words("figure.mean_line"), words("figure.interpolated")]
-    finals = listed(owners, run.backends, lambda a, b: numbers.loss(mean(run, a, b, "final_loss")))
+    finals = format_values(
+        owners, run.backends, lambda a, b: numbers.loss(mean_over_trials(run, a, b, "final_loss"))
+    )
     return Figure(
-        f"ranks-{slug(group)}", words.sentences(notes),
-        words("alt.training", title=title, finals=finals), panels,
-        [*(Key("arm", a, color="black") for a in alone), *colors, *keys.backends(run)],
-        columns=2, share_y="row",
-    )  # fmt: skip
+        f"ranks-{slug(group)}",
+        words.join_sentences(notes),
+        words("alt.training", title=title, finals=finals),
+        panels,
+        [*(LegendEntry("arm", a, color="black") for a in alone), *colors, *legend.backends(run)],
+        columns=2,
+        share_y="row",
+    )
 
 
-def _parts(run: Run, words: Words, arms: Sequence[str]) -> Figure:
-    """A bar for each arm, a panel for each backend: mean over the ranks."""
+def _parts(run: RunData, words: Messages, arms: Sequence[str]) -> Figure:
+    """Return a figure of computing, waiting and transferring in an update, means over the ranks: a
+    bar per arm and a panel per backend."""
 
     def share(arm: str, backend: str) -> str:
-        part = ranks.share(run, arm, backend)
-        return numbers.NONE if part is None else f"{100 * part:.0f} %"
+        part = ranks.communication_share(run, arm, backend)
+        return numbers.NO_VALUE if part is None else f"{100 * part:.0f} %"
 
-    shown = [b for b in run.backends if any(ranks.parts(run, a, b) for a in arms)]
+    shown = [b for b in run.backends if any(ranks.rank_parts(run, a, b) for a in arms)]
     panels = []
     for backend in shown:
         marks: list[Mark] = []
         for y, arm in enumerate(arms):
-            if rows := ranks.parts(run, arm, backend):
+            if rows := ranks.rank_parts(run, arm, backend):
                 whole = ranks.average(rows)
-                marks += stacked(y, {p: whole[p] for p in keys.PARTS}, 1e3, share(arm, backend))
+                marks += stacked_bars(
+                    y, {p: whole[p] for p in legend.PARTS}, 1e3, share(arm, backend)
+                )
         y_axis = Axis(names=arms, grid=False)
-        panels.append(Panel(marks, Axis(words("axis.update_ms"), low=0), y_axis, backend,
-                            height=20 * len(arms)))  # fmt: skip
-    values = {"values": listed(arms, shown, share)}
-    return figure(words, "communication", panels, keys.parts(words), values, columns=len(panels),
-                  share_y="row")  # fmt: skip
+        panels.append(
+            Panel(
+                marks, Axis(words("axis.update_ms"), low=0), y_axis, backend, height=20 * len(arms)
+            )
+        )
+    values = {"values": format_values(arms, shown, share)}
+    return build_figure(
+        words,
+        "communication",
+        panels,
+        legend.parts(words),
+        values,
+        columns=len(panels),
+        share_y="row",
+    )
 
 
 # --- tables ---------------------------------------------------------------------------------------
 
 
-def by_strategy(run: Run, n: int) -> dict[str, str]:
-    """Strategy → arm: the most arms among n ranks that differ in an exact strategy alone."""
+def by_strategy(run: RunData, n: int) -> dict[str, str]:
+    """Return strategy → arm for the largest set of arms with n ranks that differ only in their
+    (exact) strategy; empty with a single one."""
     exact = [
         a
-        for a in ranks.several(run)
-        if ranks.size(run, a) == n and ranks.exact(ranks.strategy(run, a))
-        and not ranks.slow(run, a) and run.select(a)
-    ]  # fmt: skip
+        for a in ranks.multi_rank_arms(run)
+        if ranks.world_size(run, a) == n
+        and ranks.is_exact(ranks.strategy(run, a))
+        and not ranks.straggler(run, a)
+        and run.select(a)
+    ]
     groups = run.contrast.groups(exact, vary=("aggregation.strategy",))
     first: dict[str, str] = {}
     for arm in max(groups, key=len, default=[]):
@@ -126,104 +162,133 @@ def by_strategy(run: Run, n: int) -> dict[str, str]:
     return first if len(first) > 1 else {}
 
 
-def _sizes(run: Run) -> list[int]:
-    return sorted({ranks.size(run, a) for a in ranks.several(run)})
+def _sizes(run: RunData) -> list[int]:
+    """Return the numbers of ranks of multi-rank arms, ascending."""
+    return sorted({ranks.world_size(run, a) for a in ranks.multi_rank_arms(run)})
 
 
-def _by_strategy(run: Run, words: Words) -> Iterator[Table]:
-    """Of the most arms that differ in the strategy alone: time of an update and share."""
+def _by_strategy(run: RunData, words: Messages) -> Iterator[Table]:
+    """Yield the table of the largest set of arms that differ only in their strategy (`by_strategy`,
+    over all numbers of ranks): seconds of an update and share of communication."""
     most = max((by_strategy(run, n) for n in _sizes(run)), key=len, default={})
-    timed = ranks.frameworks(run)
-    steps = {(a, b): ranks.mean_step(run, a, b) for a in most.values() for b in timed}
+    timed = ranks.timed_backends(run)
+    steps = {(a, b): ranks.median_step_seconds(run, a, b) for a in most.values() for b in timed}
     least = {min((s for (_, b), s in steps.items() if b == x and s), default=None) for x in timed}
     rows = []
     for name, arm in sorted(most.items(), key=lambda item: steps[item[1], timed[0]] or 0.0):
         cells: list[str | Cell | float | None] = [name]
         for backend in timed:
             step = steps[arm, backend]
-            cells += [best(numbers.ms(step), step in least), ranks.share(run, arm, backend)]
+            cells += [
+                highlight_best(numbers.ms(step), step in least),
+                ranks.communication_share(run, arm, backend),
+            ]
         rows.append(cells)
     head = [
         number(words, f"{b}-{key}", f"{b}, {words(f'column.{key}')}", unit)
         for b in timed
         for key, unit in (("step", "milliseconds"), ("share", "percent"))
     ]
-    n = ranks.size(run, next(iter(most.values()))) if most else 0
+    n = ranks.world_size(run, next(iter(most.values()))) if most else 0
     yield from table(words, "steps", ["`strategy`", *head], rows, n=n)
 
 
-def _table(run: Run, words: Words) -> Iterator[Table]:
-    """An arm and backend in each row: time of an update, what it learned, against one worker."""
+def _table(run: RunData, words: Messages) -> Iterator[Table]:
+    """Yield a table with a row per training arm, single-rank ones too, and backend: seconds of an
+    update, results, and the comparison with one rank. Split models and groups with a straggler are
+    left out."""
     judged: dict[tuple[str, str], Serial] = {}
     for s in run.serial:
         known = judged.get((s.arm, s.backend))
         if known is None or known.verdict == "equal":
-            judged[s.arm, s.backend] = s  # of several seeds the worst
-    # The table of slowdowns has the arms beside a slow one, others those of split models.
-    slow = {run.settings[a].group for a in run.arms if ranks.slow(run, a)}
+            judged[s.arm, s.backend] = s  # the worst over the seeds
+    # Groups with a straggler and split models have tables of their own.
+    slow = {run.settings[a].group for a in run.arms if ranks.straggler(run, a)}
     arms = [
-        a for a in ranks.training(run)
-        if run.settings[a].group not in slow and not ranks.split(run, a)
-    ]  # fmt: skip
+        a
+        for a in ranks.training_arms(run)
+        if run.settings[a].group not in slow and not ranks.is_split(run, a)
+    ]
     rows = [
         [
-            *(arm, b, ranks.size(run, arm)),
-            ranks.strategy(run, arm) if ranks.size(run, arm) > 1 else None,
-            *(ranks.mean_step(run, arm, b), ranks.share(run, arm, b)),
-            *(mean(run, arm, b, of) for of in ("final_loss", "test_accuracy")),
-            _against_one(judged.get((arm, b)), words),
+            *(arm, b, ranks.world_size(run, arm)),
+            ranks.strategy(run, arm) if ranks.world_size(run, arm) > 1 else None,
+            *(ranks.median_step_seconds(run, arm, b), ranks.communication_share(run, arm, b)),
+            *(mean_over_trials(run, arm, b, of) for of in ("final_loss", "test_accuracy")),
+            _serial_cell(judged.get((arm, b)), words),
         ]
-        for arm, b in ranks.ran(run, arms)
+        for arm, b in ranks.successful_places(run, arms)
     ]
-    head = ("`arm`", "backend", "ranks:count", "`strategy`", "step:milliseconds", "share:percent",
-            f"final_loss:{loss_unit(run)}", "test_accuracy:percent", "serial")  # fmt: skip
+    head = (
+        "`arm`",
+        "backend",
+        "ranks:count",
+        "`strategy`",
+        "step:milliseconds",
+        "share:percent",
+        f"final_loss:{loss_unit(run)}",
+        "test_accuracy:percent",
+        "serial",
+    )
     yield from table(words, "training", head, rows)
 
 
-def _against_one(s: Serial | None, words: Words) -> Cell | None:
+def _serial_cell(s: Serial | None, words: Messages) -> Cell | None:
+    """Return the cell of the verdict against one rank; for another update rule its name, None
+    without a comparison."""
     if s is None:
         return None
     if s.verdict:
         return verdict(s, words, why=False)
-    return Cell(words("value.another_rule"), note=words.either(f"rule.{s.reason}", s.reason))
+    return Cell(words("value.another_rule"), note=words.get(f"rule.{s.reason}", s.reason))
 
 
 # --- sentences ------------------------------------------------------------------------------------
 
 
-def findings(run: Run, words: Words) -> Sequence[Item]:
+def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return the fastest strategy for each number of ranks, and the speeds of the backends
+    compared."""
     notes = Notes(words, "training", "table-steps")
     for n in _sizes(run):
-        _strategies(notes, run, words, n)
-    notes.about("table-training")
-    for a, b in combinations(ranks.frameworks(run), 2):
+        _add_strategies(notes, run, words, n)
+    notes.set_anchor("table-training")
+    for a, b in combinations(ranks.timed_backends(run), 2):
         ratios = {
             arm: second / first
-            for arm in ranks.several(run)
-            if (first := ranks.mean_step(run, arm, a)) and (second := ranks.mean_step(run, arm, b))
+            for arm in ranks.multi_rank_arms(run)
+            if (first := ranks.median_step_seconds(run, arm, a))
+            and (second := ranks.median_step_seconds(run, arm, b))
         }
         if ratios:
-            notes.say("backends", len(ratios), k=len(ratios), **slower(a, b, ratios, str))
+            notes.add("backends", len(ratios), k=len(ratios), **compare_speed(a, b, ratios, str))
     return notes
 
 
-def _strategies(notes: Notes, run: Run, words: Words, n: int) -> None:
-    """Arms that differ in their strategy alone: the fastest and slowest, and their shares."""
+def _add_strategies(notes: Notes, run: RunData, words: Messages, n: int) -> None:
+    """Add the fastest and slowest of the arms that differ only in their strategy, and their shares
+    of communication."""
     arms, shares = by_strategy(run, n), []
     fast: dict[str, list[str]] = {}
     slow: dict[str, list[str]] = {}
     for backend in run.backends:
-        steps = rising(known({a: ranks.mean_step(run, a, backend) for a in arms.values()}))
+        steps = sort_by_value(
+            drop_missing({a: ranks.median_step_seconds(run, a, backend) for a in arms.values()})
+        )
         if len(set(steps.values())) > 1:
             for ends, arm in ((fast, next(iter(steps))), (slow, next(reversed(steps)))):
-                ends.setdefault(arm, []).append(on_backend(words, backend, steps[arm]))
-        values = rising(known({x: ranks.share(run, a, backend) for x, a in arms.items()}))
+                ends.setdefault(arm, []).append(format_on_backend(words, backend, steps[arm]))
+        values = sort_by_value(
+            drop_missing({x: ranks.communication_share(run, a, backend) for x, a in arms.items()})
+        )
         if len(values) > 1:
             shares.append(words("say.training.of", backend=backend, values=values))
     if fast:
-        notes.say("steps", n=n, fast=by_name(words, fast), slow=by_name(words, slow))
+        notes.add("steps", n=n, fast=join_by_name(words, fast), slow=join_by_name(words, slow))
     if shares:
-        notes.say("shares", n=n, values=shares)
+        notes.add("shares", n=n, values=shares)
 
 
-TOPIC = Topic("training", 400, evidence, findings, lambda run: 55, when=ranks.several)
+TOPIC = ReportSection(
+    "training", 400, evidence, findings, lambda run: 55, when=ranks.multi_rank_arms
+)

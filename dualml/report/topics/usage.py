@@ -1,27 +1,27 @@
-"""What the ranks used of their machines as they ran."""
+"""Resource usage of the ranks during training."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData, Trial
+from dualml.experiment.store.usage import Usage
 from dualml.report.blocks import Block, Column, Item
 from dualml.report.columns import number, percent, table
 from dualml.report.notes import Notes
-from dualml.report.topics import Topic
-from dualml.store.run import Run, Trial
-from dualml.store.usage import Usage
-from dualml.words import Words, numbers
+from dualml.report.topics import ReportSection
 
-#: Cores that others keep busy, from which on times are no longer those of a quiet machine.
-OTHERS = 0.25
-#: A summary covers at least so many seconds, or says nothing of what happened beside it.
-LONG_S = 2.0
+#: Number of cores kept busy by other processes from which on a machine counts as shared.
+MIN_OTHER_CORES = 0.25
+#: Minimum seconds of a summary that shows the load by other processes.
+MIN_SUMMARY_S = 2.0
 
 
 @dataclass(frozen=True)
-class Used:
-    """Of an arm on a backend: every rank of its longest trial."""
+class ArmUsage:
+    """Resource usage of an arm on a backend: every rank of its longest trial."""
 
     arm: str
     backend: str
@@ -29,55 +29,67 @@ class Used:
     ranks: tuple[Usage, ...]
 
     def cell(self, value: Callable[[Usage], float | None], show: Callable[[float], str]) -> str:
-        """The least and the most of all ranks, where they are shown differently."""
+        """Return the minimum and the maximum over the ranks as text, one value if they look the
+        same; a dash if no rank has the value."""
         known = [v for rank in self.ranks if (v := value(rank)) is not None]
         if not known:
-            return numbers.NONE
+            return numbers.NO_VALUE
         ends = list(dict.fromkeys((show(min(known)), show(max(known)))))
         return " … ".join(ends)
 
     @property
-    def waiting(self) -> float | None:
-        """Share of an update that the rank that waits most waits for the others."""
+    def max_wait_share(self) -> float | None:
+        """Share of an update (0 to 1) that the rank that waits most spends waiting, None if
+        unknown."""
         shares = [r["wait_s"] / r["step_s"] for r in self.trial.ranks if r.get("step_s")]
         return max(shares, default=None)
 
     @property
-    def others(self) -> float | None:
-        """Cores that somebody else kept busy, on the machine where that was most."""
+    def foreign_cores(self) -> float | None:
+        """Number of cores that other processes kept busy, on the machine where that was most; None
+        if unknown, or if a rank was observed for less than `MIN_SUMMARY_S`."""
         hosts = {rank.host for rank in self.ranks if rank.busy is not None}
         found = []
         for host in hosts:
             own = [rank for rank in self.ranks if rank.host == host]
             busy = max(rank.busy or 0.0 for rank in own)
             found.append(max(0.0, busy - sum(rank.cpu for rank in own)))
-        long = min(rank.seconds for rank in self.ranks) >= LONG_S
+        long = min(rank.seconds for rank in self.ranks) >= MIN_SUMMARY_S
         return max(found) if found and long else None
 
 
-def used(run: Run) -> list[Used]:
+def arm_usages(run: RunData) -> list[ArmUsage]:
+    """Return the usage of every arm and backend that recorded it."""
     rows = []
     for arm in run.arms:
         for backend in run.backends:
             known = [t for t in run.select(arm, backend) if t.usage]
             if known:
                 trial = max(known, key=lambda t: t.usage[0].seconds)
-                rows.append(Used(arm, backend, trial, trial.usage))
+                rows.append(ArmUsage(arm, backend, trial, trial.usage))
     return rows
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
-    rows = used(run)
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the table of resource usage by arm and backend, without quantities that no machine
+    reported."""
+    rows = arm_usages(run)
     heads: list[str | Column] = ["`arm`", "backend", Column("host", words("usage.host"))]
     cells: list[list[str]] = []
     for key, unit, value, show in QUANTITIES:
         column = [row.cell(value, show) for row in rows]
-        if any(cell != numbers.NONE for cell in column):  # a machine need not tell all
+        if any(
+            cell != numbers.NO_VALUE for cell in column
+        ):  # not every machine reports every quantity
             heads.append(number(words, key, words(f"usage.{key}"), unit))
             cells.append(column)
-    for key, unit in (("waiting", "percent"), ("others", "cores")):
-        column = [_share(getattr(row, key), unit) for row in rows]
-        if any(cell != numbers.NONE for cell in column):
+    shares = {
+        "waiting": ("percent", [row.max_wait_share for row in rows]),
+        "others": ("cores", [row.foreign_cores for row in rows]),
+    }
+    for key, (unit, values) in shares.items():
+        column = [_format_share(value, unit) for value in values]
+        if any(cell != numbers.NO_VALUE for cell in column):
             heads.append(number(words, key, words(f"usage.{key}"), unit))
             cells.append(column)
     names = [[row.arm, row.backend, _hosts(row)] for row in rows]
@@ -85,62 +97,78 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
     yield from table(words, "usage", heads, lines)
 
 
-def _device(key: str) -> Callable[[Usage], float | None]:
+def _device_value(key: str) -> Callable[[Usage], float | None]:
+    """Return a function that reads a value of the device's sample, None for ranks without a
+    device."""
     return lambda usage: None if usage.device is None else getattr(usage.device, key)
 
 
-def _hosts(row: Used) -> str:
+def _hosts(row: ArmUsage) -> str:
+    """Return the names of the machines of an arm's ranks, each once."""
     return " ".join(dict.fromkeys(rank.host for rank in row.ranks))
 
 
-def _share(x: float | None, unit: str) -> str:
+def _format_share(x: float | None, unit: str) -> str:
+    """Format a fraction as percent if that is the unit, else a number with two digits; None as a
+    dash."""
     return percent(x) if unit == "percent" and x is not None else numbers.quantity(x, 2)
 
 
 def _mib(x: float) -> str:
+    """Format bytes as whole MiB, without the unit."""
     return numbers.quantity(round(x / 2**20))
 
 
 def _mb(x: float) -> str:
+    """Format bytes as MB (10⁶ bytes) with two digits, without the unit."""
     return numbers.quantity(x / 1e6, 2)
 
 
-def _two(x: float) -> str:
+def _format_two_digits(x: float) -> str:
+    """Format a number with two digits."""
     return numbers.quantity(x, 2)
 
 
-def _whole(x: float) -> str:
+def _format_whole(x: float) -> str:
+    """Format a number rounded to an integer."""
     return numbers.quantity(round(x))
 
 
 QUANTITIES: tuple[tuple[str, str, Callable[[Usage], float | None], Callable[[float], str]], ...] = (
-    ("cpu", "cores", lambda u: u.cpu, _two),
-    ("cpu_peak", "cores", lambda u: u.cpu_peak, _two),
+    ("cpu", "cores", lambda u: u.cpu, _format_two_digits),
+    ("cpu_peak", "cores", lambda u: u.cpu_peak, _format_two_digits),
     ("memory", "memory", lambda u: u.memory, _mib),
     ("sent", "mb_per_second", lambda u: u.sent or None, _mb),
     ("received", "mb_per_second", lambda u: u.received or None, _mb),
     ("collectives", "percent", lambda u: u.collectives, percent),
-    ("device_busy", "percent", _device("utilisation"), percent),
-    ("device_memory", "memory", _device("memory"), _mib),
-    ("device_power", "watts", _device("power"), _whole),
-    ("device_temperature", "celsius", _device("temperature"), _whole),
-    ("power", "watts", lambda u: u.power, _whole),
-    ("temperature", "celsius", lambda u: u.temperature, _whole),
-)  # fmt: skip
+    ("device_busy", "percent", _device_value("utilisation"), percent),
+    ("device_memory", "memory", _device_value("memory"), _mib),
+    ("device_power", "watts", _device_value("power"), _format_whole),
+    ("device_temperature", "celsius", _device_value("temperature"), _format_whole),
+    ("power", "watts", lambda u: u.power, _format_whole),
+    ("temperature", "celsius", lambda u: u.temperature, _format_whole),
+)
 
 
-def findings(run: Run, words: Words) -> Sequence[Item]:
-    """Whether the machine was shared, and what looking has cost."""
-    notes, rows = Notes(words, "usage", "table-usage"), used(run)
-    shared = [row for row in rows if (row.others or 0.0) > OTHERS]
+def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return whether the machine was shared, and the overhead of sampling."""
+    notes, rows = Notes(words, "usage", "table-usage"), arm_usages(run)
+    shared = [row for row in rows if (row.foreign_cores or 0.0) > MIN_OTHER_CORES]
     if shared:
-        worst = max(shared, key=lambda row: row.others or 0.0)
+        worst = max(shared, key=lambda row: row.foreign_cores or 0.0)
         cores = max(rank.cores for rank in worst.ranks)
-        notes.warn("shared", n=len(shared), of=len(rows), arm=worst.arm, backend=worst.backend,
-                   others=worst.others, cores=cores)  # fmt: skip
+        notes.add_warning(
+            "shared",
+            n=len(shared),
+            of=len(rows),
+            arm=worst.arm,
+            backend=worst.backend,
+            others=worst.foreign_cores,
+            cores=cores,
+        )
     if rows:
-        notes.say("cost", share=max(rank.sampling for row in rows for rank in row.ranks))
+        notes.add("cost", share=max(rank.sampling for row in rows for rank in row.ranks))
     return notes
 
 
-TOPIC = Topic("usage", 910, evidence, findings)
+TOPIC = ReportSection("usage", 910, evidence, findings)

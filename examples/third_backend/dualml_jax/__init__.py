@@ -3,21 +3,22 @@
     pip install -e examples/third_backend
     dualml run lab1 --quick --backend jax,numpy
 
-`CONTRIBUTING.md`, "A backend", lists what else a backend may learn to do, such as several ranks or
-models in parts; until then dualml reports it as `unsupported`, with the reason.
+`docs/recipes/backend.md` lists the further capabilities of a backend, such as several ranks or
+pipeline stages; dualml reports those that it does not declare as `unsupported`, with the reason.
 """
 
 from dualml.backend import BackendInfo
-from dualml.machine import thread_variables
+from dualml.common.machine import thread_variables
 
 
 def environ(threads: int) -> dict[str, str]:
-    """What a worker needs before it imports JAX."""
+    """Return the environment variables that a worker needs before it imports JAX."""
     return {**thread_variables(threads), "JAX_PLATFORMS": "cpu"}
 
 
 def info() -> BackendInfo:
-    """The entry point; dualml's parent process calls it, so JAX is not imported here."""
+    """Return the backend's description: the entry point. dualml's parent process calls it, so JAX
+    is not imported here."""
     return BackendInfo(
         name="jax",
         framework="jax",

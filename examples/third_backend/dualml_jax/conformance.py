@@ -1,4 +1,5 @@
-"""How dualml's conformance suite runs the update rules alone: see `dualml.backend.conformance`.
+"""The update rules alone, as dualml's conformance suite runs them (see
+`dualml.backend.conformance`).
 
 DUALML_CONFORMANCE=jax pytest tests/conformance/test_optim.py tests/conformance/test_training.py
 """
@@ -7,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dualml.backend.conformance import End, Gradient, Mode, Params
-from dualml.optim import Rule
+from dualml.algorithms.optim import OptimizerSpec
+from dualml.backend.conformance import Gradient, Mode, OptimizerResult, Params
 from dualml_jax.backend import copies, single
 from dualml_jax.optim import update
 
@@ -17,34 +18,37 @@ COMPILES = True
 
 
 class Optimizers:
-    """See `dualml.backend.conformance.Optimizers`."""
+    """Update rules that are run for some steps on gradients given by a function."""
 
-    def __init__(self, rules: Mapping[str, Rule], rates: Mapping[str, Sequence[float]]) -> None:
+    def __init__(
+        self, rules: Mapping[str, OptimizerSpec], rates: Mapping[str, Sequence[float]]
+    ) -> None:
         self.rules, self.rates = rules, rates
 
-    def run(self, start: Params, gradient: Gradient, steps: int) -> dict[str, End]:
-        return {name: self.one(name, start, gradient, steps) for name in self.rules}
+    def run(self, start: Params, gradient: Gradient, steps: int) -> dict[str, OptimizerResult]:
+        return {name: self.run_rule(name, start, gradient, steps) for name in self.rules}
 
-    def one(self, name: str, start: Params, gradient: Gradient, steps: int) -> End:
+    def run_rule(self, name: str, start: Params, gradient: Gradient, steps: int) -> OptimizerResult:
+        """Run one rule for ``steps`` updates and return its final parameters and state."""
         rule, own = self.rules[name], single(start)
         slots = {slot: single(named) for slot, named in rule.init(start).items()}
         for step in range(1, steps + 1):
             rate = self.rates[name][step - 1] if self.rates else rule.lr
             update(rule, own, slots, single(gradient(copies(own), step)), step, rate)
-        return End(copies(own), {slot: copies(named) for slot, named in slots.items()})
+        return OptimizerResult(copies(own), {slot: copies(named) for slot, named in slots.items()})
 
 
 def optimizers(
-    rules: Mapping[str, Rule],
+    rules: Mapping[str, OptimizerSpec],
     shapes: Mapping[str, tuple[int, ...]],
     mode: str,
     rates: Mapping[str, Sequence[float]] | None = None,
     device: str = "cpu",
 ) -> Optimizers:
-    """The rules, each over parameters of its own."""
+    """Return the rules, each with its own parameters; JAX needs no shapes in advance."""
     return Optimizers(rules, rates or {})
 
 
 def settings() -> dict[str, str]:
-    """JAX has none that an ability would change."""
+    """Return the process-wide settings that a capability could change: JAX has none."""
     return {}

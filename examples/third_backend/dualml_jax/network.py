@@ -1,4 +1,4 @@
-"""The layers and losses of dualml's models in JAX, and a model's gradient."""
+"""The layers and losses of dualml's models in JAX, and a model's loss with its gradient."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from dualml.model import layers as spec
-from dualml.model.spec import ModelSpec, canonical
+from dualml.algorithms.model import layers as spec
+from dualml.algorithms.model.spec import ModelSpec, canonical_parameter_names
 
 Weights = Mapping[str, jax.Array]
 
 
 def apply(layer: Any, x: Any, own: Weights) -> Any:
-    """What a layer makes of a batch; its definition is the docstring of its class in `spec`."""
+    """Return a layer's output for a batch; the docstring of the layer's class in `spec`
+    defines it."""
     match layer:
         case spec.Linear():
             return x @ own["weight"].T + own.get("bias", 0.0)
@@ -53,10 +54,10 @@ def apply(layer: Any, x: Any, own: Weights) -> Any:
 
 
 def forward(weights: Weights, x: Any, masks: Sequence[Any] = (), *, model: ModelSpec) -> Any:
-    """The logits, and the output of every layer.
+    """Return the logits and the output of every layer.
 
     Args:
-        masks: of the Dropout layers, in order; without them Dropout is the identity.
+        masks: the masks of the Dropout layers, in order; without them Dropout is the identity.
     """
     branches, outputs, waiting = [], {}, iter(masks)
     for name, layer in model.layers:
@@ -68,17 +69,22 @@ def forward(weights: Weights, x: Any, masks: Sequence[Any] = (), *, model: Model
             case spec.Dropout():
                 x = x * next(waiting) if masks else x
             case _:
-                own = {leaf: weights[full] for leaf, full in canonical(name, layer).items()}
+                own = {
+                    leaf: weights[full]
+                    for leaf, full in canonical_parameter_names(name, layer).items()
+                }
                 x = apply(layer, x, own)
         outputs[name] = x
     return x, outputs
 
 
 def cross_entropy(logits: Any, y: Any) -> Any:
+    """Return the mean cross-entropy of ``logits`` (batch, classes) for integer labels ``y``."""
     return -jnp.take_along_axis(jax.nn.log_softmax(logits), y[..., None], -1).mean()
 
 
 def mse(logits: Any, y: Any) -> Any:
+    """Return the mean squared error of ``logits`` (batch, classes) against one-hot labels."""
     return jnp.square(logits - jax.nn.one_hot(y, logits.shape[-1])).mean()
 
 
@@ -86,6 +92,7 @@ LOSSES = {"cross_entropy": cross_entropy, "mse": mse}
 
 
 def mean_loss(weights: Weights, x: Any, y: Any, masks: Any, *, model: ModelSpec, loss: str) -> Any:
+    """Return the mean loss of a batch as a function of the weights."""
     return LOSSES[loss](forward(weights, x, masks, model=model)[0], y)
 
 

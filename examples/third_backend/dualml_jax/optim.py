@@ -1,4 +1,5 @@
-"""The update rules of `dualml.optim` on JAX's arrays: a new parameter and its new state."""
+"""The update rules of `dualml.algorithms.optim` in JAX: each returns a new parameter and its new
+state."""
 
 from __future__ import annotations
 
@@ -7,13 +8,14 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from dualml.optim import Rule
+from dualml.algorithms.optim import OptimizerSpec
 
 Named = dict[str, Any]
 Updated = tuple[Any, Named]
 
 
 def sgd(r: Any, p: Any, g: Any, s: Named, t: int, lr: float) -> Updated:
+    """Update one parameter by SGD with momentum, dampening, Nesterov and weight decay."""
     g = g + r.weight_decay * p
     if not r.momentum:
         return p - lr * g, {}
@@ -22,10 +24,12 @@ def sgd(r: Any, p: Any, g: Any, s: Named, t: int, lr: float) -> Updated:
 
 
 def gd(r: Any, p: Any, g: Any, s: Named, t: int, lr: float) -> Updated:
+    """Update one parameter by plain gradient descent."""
     return p - lr * g, {}
 
 
 def adam(r: Any, p: Any, g: Any, s: Named, t: int, lr: float) -> Updated:
+    """Update one parameter by Adam, or by AdamW if the rule's weight decay is decoupled."""
     if r.decoupled:
         p = p * (1 - lr * r.weight_decay)
     else:
@@ -39,6 +43,7 @@ def adam(r: Any, p: Any, g: Any, s: Named, t: int, lr: float) -> Updated:
 
 
 def rmsprop(r: Any, p: Any, g: Any, s: Named, t: int, lr: float) -> Updated:
+    """Update one parameter by RMSprop, optionally centered and with momentum."""
     g = g + r.weight_decay * p
     v = r.alpha * s["square_avg"] + (1 - r.alpha) * g * g
     after, root = {"square_avg": v}, v
@@ -52,6 +57,7 @@ def rmsprop(r: Any, p: Any, g: Any, s: Named, t: int, lr: float) -> Updated:
 
 
 def adagrad(r: Any, p: Any, g: Any, s: Named, t: int, lr: float) -> Updated:
+    """Update one parameter by Adagrad."""
     g = g + r.weight_decay * p
     total = s["sum"] + g * g
     return p - lr / (1 + (t - 1) * r.lr_decay) * g / (jnp.sqrt(total) + r.eps), {"sum": total}
@@ -62,11 +68,17 @@ UPDATES = {rule.__name__: rule for rule in RULES} | {"adamw": adam}
 
 
 def update(
-    rule: Rule, own: Named, slots: dict[str, Named], gradients: Mapping[str, Any], t: int, lr: float
+    rule: OptimizerSpec,
+    own: Named,
+    slots: dict[str, Named],
+    gradients: Mapping[str, Any],
+    t: int,
+    lr: float,
 ) -> None:
-    """Update number ``t`` (from 1) of all parameters and slots, which stand in dictionaries."""
+    """Apply update number ``t`` (from 1) to all parameters; the two dictionaries are updated in
+    place."""
     for name, g in gradients.items():
-        before = {slot: slots[slot][name] for slot in rule.slots}
+        before = {slot: slots[slot][name] for slot in rule.state_keys}
         own[name], after = UPDATES[rule.name](rule, own[name], g, before, t, lr)
         for slot, value in after.items():
             slots[slot][name] = value

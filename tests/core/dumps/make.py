@@ -4,7 +4,8 @@
 
 Both run on a CPU beside torch 2.13 and MindSpore 2.10. msprobe lacks the norm there, and
 TroubleShooter two names that MindSpore no longer has: `TOOLS` puts them in place. Kept are tensors
-and lists; not stacks, nor ``.pt`` files, beside which `dualml_torch.dumped` has written ``.npy``.
+and lists; not stacks, nor ``.pt`` files, beside which `dualml_torch.parity.dumped` has written
+``.npy``.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ batch = draw.normal(size=(3, 1, 8, 8)).astype(np.float32)
 config = {"task": detail, "dump_path": out, "rank": [], "step": [], "level": "L0",
           "async_dump": False, detail: {"scope": [], "list": [], "data_mode": ["all"]}}
 """
-#: Each framework is hidden from the other's dump: TroubleShooter imports whatever it finds.
+#: Hides each framework from the other's dump: TroubleShooter imports whatever it finds.
 HIDDEN = """
 class Hidden:
     def find_spec(self, name, path=None, target=None):
@@ -129,8 +130,8 @@ ts.migrator.api_dump_stop()
 }
 
 
-def make(folder: Path, tool: str, framework: str, detail: str, tanh: bool) -> None:
-    """One dump, in a process of its own."""
+def make_dump(folder: Path, tool: str, framework: str, detail: str, tanh: bool) -> None:
+    """Make one dump in a separate process."""
     other = {"torch": "mindspore", "mindspore": "torch"}[framework]
     hidden = HIDDEN.format(name=other) if tool == "troubleshooter" else ""
     parts = (WEIGHTS, hidden, MODELS[framework], TOOLS[tool, framework], RECORDS[tool])
@@ -140,7 +141,7 @@ def make(folder: Path, tool: str, framework: str, detail: str, tanh: bool) -> No
     words = [sys.executable, "-P", str(script), str(folder), detail, str(tanh)]
     subprocess.run(words, check=True, env=env, timeout=600)
     if (tool, framework, detail) == ("msprobe", "torch", "tensor"):
-        convert = [sys.executable, "-m", "dualml_torch.dumped", str(folder)]
+        convert = [sys.executable, "-m", "dualml_torch.parity.dumped", str(folder)]
         subprocess.run(convert, check=True, timeout=600)
     for number, place in enumerate(sorted(folder.glob("step*/proc*"))):
         head = json.loads((place / "dump.json").read_text())
@@ -157,7 +158,7 @@ def main() -> None:
         for name, how in DUMPS.items():
             folder = Path(temporary) / name
             folder.parent.mkdir(exist_ok=True)
-            make(folder, *how)
+            make_dump(folder, *how)
             for path in sorted(folder.rglob("*")):
                 if path.is_file() and path.suffix != ".pt" and "stack" not in path.name:
                     path.chmod(0o644)

@@ -1,9 +1,9 @@
 """Make the schemas of this folder from the published ones: ``python tests/core/schemas/cut.py DIR``
 
-DIR holds a clone of each repository of ``sources.toml``, by the last part of its name. Of what is
-published, these are cut: descriptions, examples, defaults and rules in CEL; of a custom resource
-all but the schema of its newest version, and the status in that; of Kubernetes' OpenAPI all but the
-``kinds`` that are named and what they refer to. Nothing is added or changed.
+DIR holds a clone of each repository of ``sources.toml``, named like the repository. These parts are
+removed: descriptions, examples, defaults and CEL rules; for custom resources everything but the
+newest version's schema, and its status; for Kubernetes' OpenAPI everything but the listed ``kinds``
+and their references. Nothing is added or changed.
 """
 
 from __future__ import annotations
@@ -24,43 +24,45 @@ CUT = ("description", "example", "examples", "default", "x-kubernetes-validation
 REFERS = "#/definitions/"
 
 
-def cut(value: Any, names: bool = False) -> Any:
-    """Without what no validator reads.
+def strip_unread_keys(value: Any, names: bool = False) -> Any:
+    """Remove the parts of a schema that no validator reads.
 
     Args:
-        names: the keys of ``value`` are those of users' tables, not of a schema.
+        names: whether the keys of ``value`` are users' names instead of schema keywords.
     """
     if isinstance(value, dict):
         return {
-            key: cut(inner, key in ("properties", "definitions", "patternProperties") and not names)
+            key: strip_unread_keys(
+                inner, key in ("properties", "definitions", "patternProperties") and not names
+            )
             for key, inner in value.items()
             if names or key not in CUT
         }
-    return [cut(inner) for inner in value] if isinstance(value, list) else value
+    return [strip_unread_keys(inner) for inner in value] if isinstance(value, list) else value
 
 
 def resource(text: str) -> Any:
-    """The schema of a custom resource."""
+    """Return the schema of a custom resource."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     schema = yaml.load(text, Loader=loader)["spec"]["versions"][-1]["schema"]["openAPIV3Schema"]
     schema["properties"].pop("status", None)
-    return cut(schema)
+    return strip_unread_keys(schema)
 
 
 def core(text: str, kinds: list[str]) -> Any:
-    """Definitions of kinds, and all that they refer to."""
+    """Return the definitions of kinds, and everything they refer to."""
     known = json.loads(text)["definitions"]
     waiting, taken = [f"io.k8s.api.core.v1.{kind}" for kind in kinds], dict[str, Any]()
     while waiting:
         name = waiting.pop()
         if name not in taken:
-            taken[name] = cut(known[name])
+            taken[name] = strip_unread_keys(known[name])
             waiting += re.findall(rf'"{REFERS}([^"]+)"', json.dumps(taken[name]))
     return {"definitions": dict(sorted(taken.items()))}
 
 
 def published(clones: Path, source: dict[str, Any]) -> str:
-    """The file as it was published. Raises `SystemExit` where it is another one."""
+    """Return the published file; raise `SystemExit` if its checksum differs."""
     clone = clones / source["repository"].rpartition("/")[2]
     show = ["git", "-C", str(clone), "show", f"{source['commit']}:{source['path']}"]
     content = subprocess.run(show, check=True, capture_output=True).stdout
@@ -75,7 +77,11 @@ def main(clones: Path) -> None:
         if "kinds" in source:
             schema = core(text, source["kinds"])
         else:
-            schema = cut(json.loads(text)) if source["path"].endswith(".json") else resource(text)
+            schema = (
+                strip_unread_keys(json.loads(text))
+                if source["path"].endswith(".json")
+                else resource(text)
+            )
         content = json.dumps(schema, separators=(",", ":"), ensure_ascii=False) + "\n"
         (HERE / f"{name}.json").write_text(content, "utf-8")
         print(f"{name}: {len(text):,} -> {len(content):,}")

@@ -1,7 +1,7 @@
-"""Separate training, planted in the workers of a run whose ``PYTHONPATH`` begins with this folder.
+"""Plant separate training into the workers of a run whose ``PYTHONPATH`` begins with this folder.
 
-``DUALML_TEST_APART`` names the plants. Each is laid over a module when a worker imports it: what
-should exchange something no longer does, and everything else goes on.
+``DUALML_TEST_APART`` names the plants. Each patches a module when a worker imports it, so that an
+exchange no longer happens while everything else continues.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PLANTS: dict[str, tuple[str, Callable[[Any], None]]] = {}
 
 
 def plant(name: str, module: str) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
-    """Register what is done to a module."""
+    """Register a function that patches a module."""
 
     def register(lay: Callable[[Any], None]) -> Callable[[Any], None]:
         PLANTS[name] = module, lay
@@ -26,69 +26,74 @@ def plant(name: str, module: str) -> Callable[[Callable[[Any], None]], Callable[
     return register
 
 
-@plant("nothing", "dualml.aggregation.parallel")
-def _nothing(module: Any) -> None:
+@plant("nothing", "dualml.parallel.aggregation.parallel")
+def _no_gradient_sum(module: Any) -> None:
     """No rank sends its gradient."""
-    module.DataParallel.sum = lambda self, x, bucket: x
+    module.DataParallel.reduce_bucket = lambda self, x, bucket: x
 
 
-@plant("a-part", "dualml.aggregation.parallel")
-def _a_part(module: Any) -> None:
-    """The last parameters of each bucket, an eighth of it, stay out of the exchange."""
-    sums = module.DataParallel.sum
+@plant("a-part", "dualml.parallel.aggregation.parallel")
+def _partial_gradient_sum(module: Any) -> None:
+    """The last eighth of each bucket is left out of the exchange."""
+    sums = module.DataParallel.reduce_bucket
 
-    def most(self: Any, x: Any, bucket: str) -> Any:
+    def sum_most(self: Any, x: Any, bucket: str) -> Any:
         comm, end = self.comm, len(x) - len(x) // 8
         own = comm.copy(comm.slice(x, end, len(x)))
         total = sums(self, comm.copy(comm.slice(x, 0, end)), bucket)
         return comm.write(comm.write(x, 0, total, "put"), end, own, "put")
 
-    module.DataParallel.sum = most
+    module.DataParallel.reduce_bucket = sum_most
 
 
-@plant("later", "dualml.aggregation.parallel")
-def _later(module: Any) -> None:
-    """The first update is made together, and no other."""
-    sums = module.DataParallel.sum
-    module.DataParallel.sum = lambda self, x, bucket: x if self.now > 1 else sums(self, x, bucket)
+@plant("later", "dualml.parallel.aggregation.parallel")
+def _only_first_update(module: Any) -> None:
+    """Only the first update is synchronised."""
+    sums = module.DataParallel.reduce_bucket
+    module.DataParallel.reduce_bucket = lambda self, x, bucket: (
+        x if self.step_count > 1 else sums(self, x, bucket)
+    )
 
 
-@plant("averages", "dualml.aggregation.local_sgd")
+@plant("averages", "dualml.parallel.aggregation.local_sgd")
 def _averages(module: Any) -> None:
-    """No rank's parameters are averaged, but for a record of it."""
+    """Parameters are never averaged, but the averaging is recorded."""
 
     def average(self: Any) -> None:
-        own = [self.comm.numpy(p) for p in self.pieces.parameters()]
-        self.measure(own, own)
+        own = [self.comm.numpy(p) for p in self.buckets.parameters()]
+        self.record_divergence(own, own)
 
-    module.LocalSGD.average = average
+    module.LocalSGD.average_parameters = average
 
 
-@plant("server", "dualml.aggregation.asynchronous")
+@plant("server", "dualml.parallel.aggregation.asynchronous")
 def _server(module: Any) -> None:
-    """Workers keep to themselves what they should bring to the server."""
-    serve = module.Asynchronous.serve
-    module.Asynchronous.serve = lambda self, rank, step, own=(): (
-        None if rank else serve(self, rank, step, own)
+    """Workers keep to themselves what they should send to the server."""
+    handle_push = module.AsyncParameterServer.handle_push
+    module.AsyncParameterServer.handle_push = lambda self, rank, step, own=(): (
+        None if rank else handle_push(self, rank, step, own)
     )
-    module.Asynchronous.deliver = lambda self, gradients: self.pieces.update(gradients, self.now)
+    module.AsyncParameterServer.push_gradient = lambda self, gradients: self.buckets.update(
+        gradients, self.step_count
+    )
 
 
-@plant("shards", "dualml.zero.moves")
+@plant("shards", "dualml.parallel.zero.collectives")
 def _shards(module: Any) -> None:
-    """Each rank updates its shard with its own gradient: weights are gathered, and so equal."""
-    module.Moves.reduce = lambda self, vector: self.own(vector)
+    """Each rank updates its shard with its own gradient; weights are still gathered, and so
+    equal."""
+    module.ShardCollectives.reduce_scatter = lambda self, vector: self.local_part(vector)
 
 
-@plant("slices", "dualml.split.row")
+@plant("slices", "dualml.parallel.split.tensor_parallel_rank")
 def _slices(module: Any) -> None:
-    """Ranks that share every layer do not add up."""
-    module.Row.summed = lambda self, group, x: x
+    """Ranks that share every layer do not sum their parts."""
+    module.TensorParallelRank.all_reduce_sum = lambda self, group, x: x
 
 
-@plant("stages", "dualml.split.mailbox")
+@plant("stages", "dualml.parallel.split.mailbox")
 def _stages(module: Any) -> None:
-    """Nothing passes between stages: each computes with zeros in its place."""
+    """Nothing passes between stages: each computes with zeros instead."""
 
     import numpy as np
 
@@ -102,36 +107,36 @@ def _stages(module: Any) -> None:
             if peer == self.comm.rank:
                 super().send(key, x, peer)
 
-        def take(self, key: Any, peer: int) -> Any:
-            if key in self.kept:
-                return self.kept.pop(key)
-            buffer = self.empty(*self.sizes[key])
+        def receive(self, key: Any, peer: int) -> Any:
+            if key in self.received:
+                return self.received.pop(key)
+            buffer = self.make_buffer(*self.sizes[key])
             return self.comm.tensor(np.zeros(tuple(buffer.shape), self.comm.dtype(buffer)))
 
     module.Mailbox = Deaf  # before the executor imports it
 
 
-@plant("calls", "dualml_torch.rpc")
+@plant("calls", "dualml_torch.parallel.rpc")
 def _calls(module: Any) -> None:
-    """The driver makes every stage on itself, and calls nobody."""
-    module.name_of = lambda rank: str(module.rpc.get_worker_info().name)
+    """The driver runs every stage itself and calls no other rank."""
+    module.worker_name = lambda rank: str(module.rpc.get_worker_info().name)
 
 
 @plant("engine-torch", "torch.nn.parallel.distributed")
 def _engine_torch(module: Any) -> None:
-    """DistributedDataParallel never synchronises, as inside of a forgotten ``no_sync``."""
+    """DistributedDataParallel never synchronises, as inside a forgotten ``no_sync``."""
     forward = module.DistributedDataParallel.forward
 
-    def alone(self: Any, *inputs: Any, **more: Any) -> Any:
+    def forward_unsynced(self: Any, *inputs: Any, **more: Any) -> Any:
         self.require_backward_grad_sync = False
         return forward(self, *inputs, **more)
 
-    module.DistributedDataParallel.forward = alone
+    module.DistributedDataParallel.forward = forward_unsynced
 
 
 @plant("engine-mindspore", "mindspore.nn.wrap.grad_reducer")
 def _engine_mindspore(module: Any) -> None:
-    """DistributedGradReducer gives back what it gets."""
+    """DistributedGradReducer returns its input."""
 
     def construct(self, grads):  # type: ignore[no-untyped-def] # compiled from its source
         return grads
@@ -140,7 +145,7 @@ def _engine_mindspore(module: Any) -> None:
 
 
 class Layer(importlib.abc.MetaPathFinder):
-    """Finds a module as others do, and lays a plant over it when it has been executed."""
+    """An import finder that patches a module after it was executed."""
 
     def __init__(self, chosen: dict[str, list[Callable[[Any], None]]]) -> None:
         self.chosen = chosen

@@ -1,5 +1,5 @@
-"""Dumps of other tools as traces: msprobe's and TroubleShooter's.
+"""Dumps of other tools, read as traces: msprobe's and TroubleShooter's.
 
-They hold what modules or calls gave, without the rounding that a Recorder measures: the tolerance
-is the rule of thumb of traces without draws. Nothing in a dump is unpickled.
+They hold outputs of modules or calls, but not the rounding that a Recorder measures, so the
+tolerance is the rule of thumb for traces without draws. Nothing in a dump is unpickled.
 """

@@ -1,4 +1,4 @@
-"""What a tool has dumped of a few steps, and the trace that it makes."""
+"""The contents of another tool's dump, and its conversion to a trace."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.arrays import read_npy
-from dualml.parity.models.layers import kind
+from dualml.common.arrays import read_npy
+from dualml.parity.models.layers import canonical_type
 from dualml.parity.models.partners import Tensor
-from dualml.parity.models.trace import Trace, digest, key
+from dualml.parity.models.trace import Trace, array_key, hash_array
 
-#: Of gradients with respect to outputs: ``backward:conv1`` is that of ``conv1``.
+#: Prefix of gradients with respect to outputs: ``backward:conv1`` belongs to ``conv1``.
 BACKWARD = "backward:"
 
 
 @dataclass(frozen=True)
-class Saved:
+class DumpedTensor:
     """One tensor of a dump.
 
     Attributes:
-        summary: see `summary`; NaN where the tool wrote none.
-        file: where its numbers are; None where they are not, or only in a pickle.
-        trained: whether it takes a gradient.
+        shape: shape of the tensor.
+        summary: see `summarize`; NaN where the tool wrote none.
+        file: the file with its numbers; None if there is none, or only a pickle.
+        trained: whether it requires a gradient.
     """
 
     shape: tuple[int, ...]
@@ -36,27 +37,36 @@ class Saved:
     trained: bool = True
 
     def value(self, summarised: bool) -> NDArray[Any]:
-        """The tensor, or its summary."""
+        """Return the tensor, or its summary as a float64 vector if ``summarised`` or without a
+        file."""
         if summarised or self.file is None:
             return np.array(self.summary, np.float64)
         return read_npy(self.file)
 
-    def start(self, summarised: bool) -> NDArray[Any]:
-        """What must be exactly equal where two sides began with the same: a mean is rounded."""
+    def start_value(self, summarised: bool) -> NDArray[Any]:
+        """Return the part that must be exactly equal on both sides initially: the tensor, or, if
+        ``summarised``, largest and smallest element, without the rounded mean."""
         return np.array(self.summary[:2], np.float64) if summarised else self.value(False)
 
 
 @dataclass
-class Step:
-    """One step: ``inputs`` of the model, ``outputs`` of modules in the order of execution, then
-    gradients with respect to them; parameters before the step and their gradients."""
+class DumpedStep:
+    """The tensors of one step.
 
-    inputs: list[Saved] = field(default_factory=list)
-    outputs: dict[str, Saved] = field(default_factory=dict)
-    parameters: dict[str, Saved] = field(default_factory=dict)
-    gradients: dict[str, Saved] = field(default_factory=dict)
+    Attributes:
+        inputs: inputs of the model.
+        outputs: outputs of modules in execution order, then the gradients with respect to them.
+        parameters: parameters before the step.
+        gradients: gradients of the parameters.
+    """
 
-    def every(self) -> Iterator[Saved]:
+    inputs: list[DumpedTensor] = field(default_factory=list)
+    outputs: dict[str, DumpedTensor] = field(default_factory=dict)
+    parameters: dict[str, DumpedTensor] = field(default_factory=dict)
+    gradients: dict[str, DumpedTensor] = field(default_factory=dict)
+
+    def all_tensors(self) -> Iterator[DumpedTensor]:
+        """Yield all tensors of the step."""
         yield from self.inputs
         for table in (self.outputs, self.parameters, self.gradients):
             yield from table.values()
@@ -64,73 +74,86 @@ class Step:
 
 @dataclass(frozen=True)
 class Dump:
-    """``pickled``: whether tensors lie in files that would have to be unpickled."""
+    """A dump of several steps.
+
+    Attributes:
+        tool: name of the tool.
+        framework: ``torch`` or ``mindspore``.
+        modules: name of a module → its type.
+        pickled: whether tensors are in files that would have to be unpickled.
+    """
 
     tool: str
     framework: str
     modules: Mapping[str, str]
-    steps: Sequence[Step]
+    steps: Sequence[DumpedStep]
     pickled: bool = False
 
     @property
-    def whole(self) -> bool:
-        """Whether it has the numbers of every tensor."""
-        return all(saved.file is not None for step in self.steps for saved in step.every())
+    def is_complete(self) -> bool:
+        """Whether the dump has the numbers of every tensor."""
+        return all(saved.file is not None for step in self.steps for saved in step.all_tensors())
 
-    def trace(self, summarised: bool) -> Trace:
-        """As a `Recorder` would have left it, without draws.
+    def to_trace(self, summarised: bool) -> Trace:
+        """Convert the dump to a trace as a `Recorder` would have written it, without draws.
 
         Args:
-            summarised: in place of each tensor its summary.
+            summarised: replace each tensor by its summary.
 
         Raises:
             UserError: a file is missing or damaged.
         """
         first, arrays = self.steps[0], {}
         for name, saved in first.parameters.items():
-            arrays[key("parameters", 0, name)] = saved.start(summarised)
+            arrays[array_key("parameters", 0, name)] = saved.start_value(summarised)
         for number, step in enumerate(self.steps, 1):
             phases = {"forward": step.outputs, "gradient": step.gradients}
             for phase, table in phases.items():
                 for name, saved in table.items():
-                    arrays[key(phase, number, name)] = saved.value(summarised)
+                    arrays[array_key(phase, number, name)] = saved.value(summarised)
             for name, saved in step.parameters.items() if number > 1 else ():
-                arrays[key("update", number - 1, name)] = saved.value(summarised)
-        every = (saved.shape[1:] for step in self.steps for saved in step.every())
+                arrays[array_key("update", number - 1, name)] = saved.value(summarised)
+        every = (saved.shape[1:] for step in self.steps for saved in step.all_tensors())
         return Trace(
             framework=self.framework,
             environment={"tool": self.tool},
             tensors=[Tensor(n, s.shape, s.trained) for n, s in first.parameters.items()],
             modules=dict(self.modules),
             steps=len(self.steps),
-            inputs=[[digest(s.start(summarised)) for s in step.inputs] for step in self.steps],
+            inputs=[
+                [hash_array(s.start_value(summarised)) for s in step.inputs] for step in self.steps
+            ],
             order=[list(step.outputs) for step in self.steps],
-            longest=max((n for shape in every for n in shape), default=1),
+            longest_axis=max((n for shape in every for n in shape), default=1),
             arrays=arrays,
         )
 
 
-def backward_kind(type_name: str) -> str:
-    """The type of the gradient with respect to the output of a module of a type."""
-    return f"{kind(type_name)} backward"
+def backward_type(type_name: str) -> str:
+    """Return the type name for the gradient with respect to the output of a module of this type."""
+    return f"{canonical_type(type_name)} backward"
 
 
-def summary(
+def summarize(
     largest: Any, smallest: Any, mean: Any, norm: Any, shape: Sequence[int]
 ) -> tuple[float, ...]:
-    """Largest, smallest, mean and root mean square, as far as a tool wrote them.
+    """Return the statistics of a tensor: largest, smallest, mean and root mean square.
+
+    Mean and root mean square are left out where the tool writes none; other missing ones are NaN.
 
     Args:
-        mean: NaN where the tool writes none, although the others are numbers.
-        norm: Euclidean.
+        mean: NaN if the tool writes none although the other statistics are numbers.
+        norm: the Euclidean norm, or None.
+        shape: shape of the tensor.
     """
     known = [largest, smallest]
-    if not (_missing(mean) and not _missing(largest)):
+    if not (_is_missing(mean) and not _is_missing(largest)):
         known.append(mean)
-    if not _missing(norm):
+    if not _is_missing(norm):
         known.append(float(norm) / math.sqrt(math.prod(shape) or 1))
-    return tuple(math.nan if _missing(number) else float(number) for number in known)
+    return tuple(math.nan if _is_missing(number) else float(number) for number in known)
 
 
-def _missing(number: Any) -> bool:
+def _is_missing(number: Any) -> bool:
+    """Return whether a statistic is absent or NaN."""
     return not isinstance(number, int | float) or math.isnan(number)

@@ -1,13 +1,14 @@
-"""Dumps of msprobe (MindStudio's, `PrecisionDebugger`), of modules and of calls of the API.
+"""Read dumps of msprobe (MindStudio's `PrecisionDebugger`), of modules and of API calls.
 
-    DUMP/step0/rank0/dump.json             what was recorded, with statistics
-    DUMP/step0/rank0/construct.json        which module each entry is in
+    DUMP/step0/rank0/dump.json             entries of the step, with statistics
+    DUMP/step0/rank0/construct.json        the enclosing module of each entry
     DUMP/step0/rank0/dump_tensor_data/     the tensors: .npy of MindSpore, .pt of PyTorch
 
-An entry of a module is ``Module.conv1.Conv2d.forward.0`` (``Cell.`` in MindSpore), of its
-parameters' gradients ``Module.conv1.Conv2d.parameters_grad.0``, of a call
-``Functional.relu.0.forward``. A ``.pt`` file is a pickle and is not opened: of such a dump the
-statistics are compared, or `dualml_torch.dumped` has written ``.npy`` files beside them.
+Entries are called ``Module.conv1.Conv2d.forward.0`` for a module (``Cell.`` in MindSpore),
+``Module.conv1.Conv2d.parameters_grad.0`` for the gradients of its parameters, and
+``Functional.relu.0.forward`` for a call. A ``.pt`` file is a pickle and is not opened. Such a dump
+is compared by its statistics, unless `dualml_torch.parity.dumped` has written ``.npy`` files beside
+them.
 """
 
 from __future__ import annotations
@@ -18,42 +19,54 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dualml.errors import UserError
-from dualml.files import MOST_TEXT, read_bytes, readable
-from dualml.parity.models.imported.dump import BACKWARD, Dump, Saved, Step, backward_kind, summary
-from dualml.parse import from_json
-from dualml.strict import shortened
+from dualml.common.errors import UserError
+from dualml.common.files import MAX_TEXT_BYTES, convert_read_errors, read_bytes
+from dualml.common.parse import from_json
+from dualml.common.strict_model import clip_text
+from dualml.parity.models.imported.dump import (
+    BACKWARD,
+    Dump,
+    DumpedStep,
+    DumpedTensor,
+    backward_type,
+    summarize,
+)
 
 TOOL = "msprobe"
 HEAD, CONSTRUCT, DATA = "dump.json", "construct.json", "dump_tensor_data"
 FRAMEWORKS = {"pytorch": "torch", "mindspore": "mindspore"}
 LEVELS, TASKS = ("L0", "L1", "mix"), ("tensor", "statistics")
-MODULE = re.compile(r"(?:Module|Cell)\.(?:(?P<name>.+)\.)?(?P<type>\w+)\.(?P<way>forward|backward)"
-                    r"\.(?P<call>\d+)")  # fmt: skip
+MODULE = re.compile(
+    r"(?:Module|Cell)\.(?:(?P<name>.+)\.)?(?P<type>\w+)\.(?P<way>forward|backward)"
+    r"\.(?P<call>\d+)"
+)
 GRADIENTS = re.compile(
     r"(?:Module|Cell)\.(?:(?P<name>.+)\.)?(?P<type>\w+)\.parameters_grad(?:\.\d+)?"
 )
 CALL = re.compile(r"(?P<name>\w+\.(?P<type>\w+)\.\d+)\.(?P<way>forward|backward)")
 
 
-def heads(folder: Path) -> list[Path]:
-    """The ``dump.json`` of every step and rank below a folder, if this is such a dump."""
+def find_dump_files(folder: Path) -> list[Path]:
+    """Return the ``dump.json`` files of all steps and ranks below a folder, sorted by step and
+    rank; empty if none."""
     found = [path for deep in ("", "*/", "step*/*/") for path in folder.glob(deep + HEAD)]
     return sorted(found, key=lambda path: ([*map(_number, path.parts[-3:-1])], path))
 
 
 def _number(name: str) -> int:
+    """Return the number at the end of a name; −1 if there is none."""
     digits = re.search(r"\d+$", name)
     return int(digits[0]) if digits else -1
 
 
 def read(folder: Path) -> Dump:
-    """Read a dump: its root, a step, or one rank of a step.
+    """Read a dump of msprobe: its root folder, one step, or one rank of a step, in which
+    `find_dump_files` finds a file.
 
     Raises:
-        UserError: several ranks, another format, a damaged file.
+        UserError: several ranks, steps of both frameworks, a file of another version or damaged.
     """
-    files = heads(folder)
+    files = find_dump_files(folder)
     by_step: dict[Path, list[Path]] = {}
     for path in files:
         by_step.setdefault(path.parent.parent, []).append(path)
@@ -71,30 +84,35 @@ def read(folder: Path) -> Dump:
 
 
 @dataclass(frozen=True)
-class _Recorded:
+class _RecordedStep:
+    """One step as read from its ``dump.json``."""
+
     framework: str
     modules: dict[str, str]
-    step: Step
+    step: DumpedStep
     pickled: bool
 
 
-def _read_step(path: Path) -> _Recorded:
-    with readable(f"{path}: not a dump of msprobe"):
-        head = from_json(read_bytes(path, MOST_TEXT), finite=False)
+def _read_step(path: Path) -> _RecordedStep:
+    """Read one ``dump.json`` and check its framework, level and task; raise `UserError` for others,
+    or if it is empty or damaged."""
+    with convert_read_errors(f"{path}: not a dump of msprobe"):
+        head = from_json(read_bytes(path, MAX_TEXT_BYTES), finite=False)
         for key, known in (("framework", FRAMEWORKS), ("level", LEVELS), ("task", TASKS)):
             if head[key] not in known:
-                word = shortened(repr(head[key]))
+                word = clip_text(repr(head[key]))
                 raise UserError(f"{path}: {key} {word}; this version reads {', '.join(known)}")
         if not head["data"]:
             raise UserError(f"{path}: nothing was recorded")
-        return _step(path.parent, head)
+        return _parse_step(path.parent, head)
 
 
-def _step(folder: Path, head: Mapping[str, Any]) -> _Recorded:
-    """The entries of one step, sorted by what they are."""
-    step, modules, later = Step(), dict[str, str](), dict[str, Saved]()
+def _parse_step(folder: Path, head: Mapping[str, Any]) -> _RecordedStep:
+    """Sort the entries of one step into inputs, outputs, parameters and gradients; raise
+    `ValueError` for an entry of another form, or without any output."""
+    step, modules, later = DumpedStep(), dict[str, str](), dict[str, DumpedTensor]()
     data: Mapping[str, Mapping[str, Any]] = head["data"]
-    for entry in _ordered(data, _parents(folder)):
+    for entry in _execution_order(data, _read_parents(folder)):
         content = data[entry]
         if match := GRADIENTS.fullmatch(entry):
             for name, saved in _parameters(folder, match["name"], content):
@@ -102,7 +120,7 @@ def _step(folder: Path, head: Mapping[str, Any]) -> _Recorded:
             continue
         match = MODULE.fullmatch(entry) or CALL.fullmatch(entry)
         if match is None:
-            raise ValueError(f"{shortened(entry)!r}: an entry of another version")
+            raise ValueError(f"{clip_text(entry)!r}: an entry of another version")
         name = match["name"] or match["type"]
         call = int(match.groupdict().get("call") or 0)
         number = f"#{call + 1}" if call else ""
@@ -116,36 +134,38 @@ def _step(folder: Path, head: Mapping[str, Any]) -> _Recorded:
             if "parameters" in content:
                 step.parameters |= dict(_parameters(folder, match["name"], content["parameters"]))
         else:
-            modules.setdefault(f"{BACKWARD}{name}", backward_kind(match["type"]))
+            modules.setdefault(f"{BACKWARD}{name}", backward_type(match["type"]))
             for tail, saved in _outputs(folder, content.get("input")):
                 later[f"{BACKWARD}{name}{number}{tail}"] = saved
     if not step.outputs:
         raise ValueError("no output of any module or call")
     step.outputs |= later
     pickled = any(folder.glob(f"{DATA}/*.pt"))
-    return _Recorded(FRAMEWORKS[head["framework"]], modules, step, pickled)
+    return _RecordedStep(FRAMEWORKS[head["framework"]], modules, step, pickled)
 
 
-def _parents(folder: Path) -> Mapping[str, Any]:
-    """Entry → the entry it is in, as far as that was recorded."""
+def _read_parents(folder: Path) -> Mapping[str, Any]:
+    """Return the enclosing entry of each entry, as far as it was recorded."""
     path = folder / CONSTRUCT
-    content = from_json(read_bytes(path, MOST_TEXT)) if path.is_file() else {}
+    content = from_json(read_bytes(path, MAX_TEXT_BYTES)) if path.is_file() else {}
     return content if isinstance(content, dict) else {}
 
 
-def _ordered(data: Mapping[str, Any], parents: Mapping[str, Any]) -> list[str]:
-    """Entries as they ended: what a module calls before the module itself. Gradients with respect
-    to outputs come as they are listed."""
+def _execution_order(data: Mapping[str, Any], parents: Mapping[str, Any]) -> list[str]:
+    """Return the entries in the order in which they ended: inner calls before the module itself.
+
+    Gradients with respect to outputs stay in listed order.
+    """
     ends, depths = dict[str, int](), dict[str, int]()
     for place, entry in enumerate(data):
-        above = [] if ".backward" in entry else list(_above(entry, parents))
+        above = [] if ".backward" in entry else list(_enclosing_modules(entry, parents))
         depths[entry] = len(above)
         ends |= dict.fromkeys((entry, *above), place)
     return sorted(data, key=lambda entry: (ends[entry], -depths[entry]))
 
 
-def _above(entry: str, parents: Mapping[str, Any]) -> Iterator[str]:
-    """The modules that an entry is in, from the innermost."""
+def _enclosing_modules(entry: str, parents: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the modules that enclose an entry, from the innermost outwards."""
     seen = {entry}
     while isinstance(parent := parents.get(entry), str) and parent not in seen:
         seen.add(parent)
@@ -155,20 +175,21 @@ def _above(entry: str, parents: Mapping[str, Any]) -> Iterator[str]:
 
 def _parameters(
     folder: Path, module: str | None, content: Mapping[str, Any]
-) -> Iterator[tuple[str, Saved]]:
+) -> Iterator[tuple[str, DumpedTensor]]:
+    """Yield (full parameter name, tensor) of a module's parameters or their gradients."""
     for name, one in content.items():
         for _, saved in _leaves(folder, one):
             yield f"{module}.{name}" if module else name, saved
 
 
-def _outputs(folder: Path, content: Any) -> list[tuple[str, Saved]]:
-    """A lone tensor has no number."""
+def _outputs(folder: Path, content: Any) -> list[tuple[str, DumpedTensor]]:
+    """Return the output tensors with name suffixes; a single tensor has none."""
     leaves = list(_leaves(folder, content))
     return [("", leaves[0][1])] if len(leaves) == 1 else leaves
 
 
-def _leaves(folder: Path, value: Any, place: str = "") -> Iterator[tuple[str, Saved]]:
-    """The tensors in what was passed or returned."""
+def _leaves(folder: Path, value: Any, place: str = "") -> Iterator[tuple[str, DumpedTensor]]:
+    """Yield the tensors inside an argument or result, with their places such as ``[1][key]``."""
     if isinstance(value, list):
         for number, inner in enumerate(value):
             yield from _leaves(folder, inner, f"{place}[{number}]")
@@ -176,9 +197,9 @@ def _leaves(folder: Path, value: Any, place: str = "") -> Iterator[tuple[str, Sa
         name = Path(str(value.get("data_name"))).name
         file = folder / DATA / re.sub(r"\.pt$", ".npy", name)
         shape = tuple(int(n) for n in value["shape"])
-        known = summary(value["Max"], value["Min"], value["Mean"], value["Norm"], shape)
+        known = summarize(value["Max"], value["Min"], value["Mean"], value["Norm"], shape)
         trained = bool(value.get("requires_grad", True))
-        yield place, Saved(shape, known, file if file.is_file() else None, trained)
+        yield place, DumpedTensor(shape, known, file if file.is_file() else None, trained)
     elif isinstance(value, dict):
         for name, inner in value.items():
             yield from _leaves(folder, inner, f"{place}[{name}]")

@@ -1,10 +1,10 @@
-"""Two folders as traces: of Recorders, or dumps of one tool."""
+"""Read two folders as traces: written by Recorders, or dumps of the same tool."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 from dualml.parity.models.comparison import Note
 from dualml.parity.models.imported import msprobe, troubleshooter
 from dualml.parity.models.imported.dump import Dump
@@ -12,35 +12,38 @@ from dualml.parity.models.trace import Trace, read_trace
 
 
 def read_pair(a: Path, b: Path) -> tuple[Trace, Trace, tuple[Note, ...]]:
-    """Both sides, and what is to be said of them.
+    """Read both traces, and notes for the result.
 
-    Of dumps without the numbers of every tensor the statistics are taken, on both sides.
+    Unless both dumps have the numbers of every tensor, their statistics are compared.
 
     Raises:
-        UserError: neither traces nor dumps, or not two of a kind.
+        UserError: neither traces nor dumps, or not two of the same kind.
     """
-    tools = [tool_of(folder) for folder in (a, b)]
+    tools = [detect_tool(folder) for folder in (a, b)]
     if tools == ["", ""]:
         return read_trace(a), read_trace(b), ()
     if tools[0] != tools[1]:
-        found = [f"{folder} is {f'a dump of {tool}' if tool else 'none of a known tool'}"
-                 for folder, tool in zip((a, b), tools, strict=True)]  # fmt: skip
+        found = [
+            f"{folder} is {f'a dump of {tool}' if tool else 'none of a known tool'}"
+            for folder, tool in zip((a, b), tools, strict=True)
+        ]
         raise UserError(f"{found[0]}, {found[1]}; two of one tool can be compared")
     dumps = [read_dump(folder, tool) for folder, tool in zip((a, b), tools, strict=True)]
-    summarised = not all(dump.whole for dump in dumps)
-    one, other = (dump.trace(summarised) for dump in dumps)
+    summarised = not all(dump.is_complete for dump in dumps)
+    one, other = (dump.to_trace(summarised) for dump in dumps)
     notes = [Note("statistics")] if summarised else []
-    if any(dump.pickled and not dump.whole for dump in dumps):
+    if any(dump.pickled and not dump.is_complete for dump in dumps):
         notes.append(Note("pickled"))
     return one, other, tuple(notes)
 
 
-def tool_of(folder: Path) -> str:
-    """Whose dump it is; empty for nobody's."""
+def detect_tool(folder: Path) -> str:
+    """Return the name of the tool that wrote a dump; empty if it is unknown."""
     if troubleshooter.info_files(folder):
         return troubleshooter.TOOL
-    return msprobe.TOOL if msprobe.heads(folder) else ""
+    return msprobe.TOOL if msprobe.find_dump_files(folder) else ""
 
 
 def read_dump(folder: Path, tool: str) -> Dump:
+    """Read a dump of this tool."""
     return msprobe.read(folder) if tool == msprobe.TOOL else troubleshooter.read(folder)

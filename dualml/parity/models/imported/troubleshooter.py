@@ -1,10 +1,11 @@
-"""Dumps of TroubleShooter, `troubleshooter.migrator.api_dump_init`: calls of the framework's API.
+"""Read dumps of TroubleShooter, `troubleshooter.migrator.api_dump_init`: calls of a framework's
+API.
 
     DUMP/rank0/FRAMEWORK_api_dump/NN_Conv2d_0_forward_output.0.npy
-    DUMP/rank0/FRAMEWORK_api_dump_info.csv     a list in JSON in each line; .pkl in earlier versions
+    DUMP/rank0/FRAMEWORK_api_dump_info.csv     a JSON list in each line; .pkl in earlier versions
 
 A line is ``[name, step, [], dtype, shape, [max, min, mean]]``, since 1.0.18 with a checksum and the
-norm. A call is called by its kind, its name and its number; a ``backward_input`` is the gradient
+norm. A call is named by its kind, its function and its number; a ``backward_input`` is the gradient
 with respect to the output of the call.
 """
 
@@ -14,10 +15,17 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from dualml.errors import UserError
-from dualml.files import MOST_TEXT, read_bytes, readable
-from dualml.parity.models.imported.dump import BACKWARD, Dump, Saved, Step, backward_kind, summary
-from dualml.parse import from_json
+from dualml.common.errors import UserError
+from dualml.common.files import MAX_TEXT_BYTES, convert_read_errors, read_bytes
+from dualml.common.parse import from_json
+from dualml.parity.models.imported.dump import (
+    BACKWARD,
+    Dump,
+    DumpedStep,
+    DumpedTensor,
+    backward_type,
+    summarize,
+)
 
 TOOL = "troubleshooter"
 INFO = re.compile(r"(\w+)_api_dump_info\.(csv|pkl)")
@@ -30,16 +38,16 @@ NAME = re.compile(
 
 
 def info_files(folder: Path) -> list[Path]:
-    """The lists of the ranks, if this is such a dump."""
+    """Return the list files of all ranks in a dump; empty if the folder is no such dump."""
     paths = [*folder.glob("*_info.*"), *folder.glob("rank*/*_info.*")]
     return sorted(path for path in paths if INFO.fullmatch(path.name))
 
 
 def read(folder: Path) -> Dump:
-    """Read a dump, or one rank's folder of it.
+    """Read a dump of TroubleShooter, or of one of its ranks; `info_files` must find a list there.
 
     Raises:
-        UserError: several ranks, another format, a damaged file.
+        UserError: several ranks, another framework, lines of another version, a damaged file.
     """
     files = info_files(folder)
     if len(files) > 1:
@@ -49,20 +57,20 @@ def read(folder: Path) -> Dump:
     framework = path.name.partition("_")[0]
     if framework not in FRAMEWORKS:
         raise UserError(f"{path}: of {framework!r}; dumps of {' and '.join(FRAMEWORKS)} are read")
-    step, modules, later = Step(), dict[str, str](), dict[str, Saved]()
+    step, modules, later = DumpedStep(), dict[str, str](), dict[str, DumpedTensor]()
     first = ""
-    with readable(f"{path}: not a list of TroubleShooter"):
-        for name, shape, known in rows(path):
+    with convert_read_errors(f"{path}: not a list of TroubleShooter"):
+        for name, shape, known in read_rows(path):
             match = NAME.fullmatch(name)
             if match is None:
-                continue  # LAYER_…: where a layer begins
+                continue  # LAYER_…: marks the beginning of a layer
             call, places = match["call"], match["place"].split(".")[1:]
             tensor = path.parent / f"{framework}_api_dump" / f"{name}.npy"
-            saved = Saved(shape, known, tensor if tensor.is_file() else None)
+            saved = DumpedTensor(shape, known, tensor if tensor.is_file() else None)
             tail = "".join(f"[{place}]" for place in places)
             first = first or call
             if match["way"] == "backward":
-                modules.setdefault(f"{BACKWARD}{call}", backward_kind(match["api"]))
+                modules.setdefault(f"{BACKWARD}{call}", backward_type(match["api"]))
                 later[f"{BACKWARD}{call}{tail}"] = saved
             elif match["io"] == "output":
                 modules.setdefault(call, match["api"])
@@ -75,10 +83,11 @@ def read(folder: Path) -> Dump:
     return Dump(TOOL, framework, modules, [step])
 
 
-def rows(path: Path) -> Iterator[tuple[str, tuple[int, ...], tuple[float, ...]]]:
-    """Name, shape and statistics of each tensor."""
-    for number, line in enumerate(read_bytes(path, MOST_TEXT).splitlines(), 1):
-        row = from_json(line, finite=False)  # without statistics NaN stands in their place
+def read_rows(path: Path) -> Iterator[tuple[str, tuple[int, ...], tuple[float, ...]]]:
+    """Yield name, shape and statistics of each tensor in a list file; raise `ValueError` for a line
+    of another form."""
+    for number, line in enumerate(read_bytes(path, MAX_TEXT_BYTES).splitlines(), 1):
+        row = from_json(line, finite=False)  # NaN replaces missing statistics
         if not (isinstance(row, list) and len(row) in COLUMNS):
             raise ValueError(f"line {number} is no list of 6 or 8; another version wrote it")
         name, _, _, _, shape, numbers = row[:6]
@@ -87,4 +96,4 @@ def rows(path: Path) -> Iterator[tuple[str, tuple[int, ...], tuple[float, ...]]]
             raise ValueError(f"line {number}: no name, shape and statistics")
         norm = row[7] if len(row) == 8 else None
         largest, smallest, mean = numbers
-        yield name, tuple(shape), summary(largest, smallest, mean, norm, shape)
+        yield name, tuple(shape), summarize(largest, smallest, mean, norm, shape)

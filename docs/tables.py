@@ -1,0 +1,222 @@
+"""Write the tables that pages take from the code: published figures into `docs/install.md`,
+`docs/cost.md` and `docs/plan.md`, names of version 0.1 into `docs/glossary.md`.
+
+python docs/tables.py [FOLDER]
+
+Each page has its tables between two comments; both languages are written.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import tomllib
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dualml.common.files import write_bytes
+from dualml.common.former_member_names import FORMER_MEMBERS
+from dualml.common.former_paths import BACKEND, CORE
+from dualml.common.words import LANGUAGES, Messages, numbers
+from dualml.experiment.keys import RENAMED_KEYS
+from dualml.interface.doctor.fit import published_releases as releases
+from dualml.report import published as collective_tables
+from dualml.report.blocks import Cells, Column, Table
+from dualml.report.draw import standalone
+from dualml.report.page.markdown import replace_between
+from dualml.report.page.markdown import table as markdown
+from dualml.report.plan import published as plan_tables
+
+DOCS = Path(__file__).resolve().parent
+#: Module of version 0.1 → its public names.
+PUBLIC_0_1 = DOCS.parent / "tests" / "core" / "public_0_1.toml"
+#: Table of releases → its columns, with the field of a row if its name differs.
+RELEASES: Mapping[str, Mapping[str, str]] = {
+    "torch": {"torch": "version", "torchvision": "", "python": "", "cuda": "", "sources": ""},
+    "cuda": {
+        "cuda": "version",
+        "driver": "",
+        "toolkit_driver": "",
+        "capability": "",
+        "sources": "",
+    },
+    "mindspore": {"mindspore": "version", "python": "", "cann": "", "hdk": "driver", "sources": ""},
+}
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page with a block of tables.
+
+    Attributes:
+        mark: name in the two comments around the block.
+        render: language → the block without the comments.
+    """
+
+    mark: str
+    render: Callable[[str], str]
+
+    @property
+    def begin(self) -> str:
+        return f"<!-- {self.mark}: begin -->"
+
+    @property
+    def end(self) -> str:
+        return f"<!-- {self.mark}: end -->"
+
+
+def render_tables(tables: Iterator[Table]) -> str:
+    """Render tables in Markdown, one after the other."""
+    return "\n\n".join(f"**{table.caption}**\n\n{markdown(table)}" for table in tables)
+
+
+def read_texts(lang: str) -> dict[str, Any]:
+    """Return the texts of the site in ``lang``."""
+    return tomllib.loads((DOCS / "_words" / f"{lang}.toml").read_text("utf-8"))
+
+
+def render_releases(lang: str) -> str:
+    """Render which releases of PyTorch, CUDA, MindSpore and CANN fit together, with sources."""
+    texts = read_texts(lang)["combinations"]
+    sources = [
+        f"- `{name}`: " + texts["source"].format(**row)
+        for name, row in releases()["sources"].items()
+    ]
+    shown = [render_tables(release_tables(texts)), f"**{texts['sources']}**", "\n".join(sources)]
+    return "\n\n".join(shown)
+
+
+def release_tables(texts: Mapping[str, Any]) -> Iterator[Table]:
+    """Yield the tables of framework releases."""
+    for name, columns in RELEASES.items():
+        heads = [Column(key, texts["column"][key]) for key in columns]
+        rows: list[Cells] = [
+            [render_cell(row.get(field or key)) for key, field in columns.items()]
+            for row in releases()[name]
+        ]
+        yield Table(name, texts["table"][name], heads, rows)
+
+
+def render_cell(value: Any) -> str:
+    if value is None:
+        return numbers.NO_VALUE
+    return ", ".join(value) if isinstance(value, list) else str(value)
+
+
+def render_collectives(lang: str) -> str:
+    """Render published all-reduces beside the cost model's predictions, with their figure."""
+    words = Messages(lang)
+    figure = (
+        f"![{words('published.figure_alt')}]({figure_name(lang)})\n\n{words('published.figure')}"
+    )
+    return f"{figure}\n\n{render_tables(collective_tables.tables(words))}"
+
+
+def figure_name(lang: str) -> str:
+    return f"cost-published{'' if lang == 'en' else '.' + lang}.svg"
+
+
+def render_plans(lang: str) -> str:
+    """Render published training runs beside the planner's predictions."""
+    return render_tables(plan_tables.tables(Messages(lang)))
+
+
+def render_former_names(lang: str) -> str:
+    """Render the modules, names, members and keys of version 0.1 beside the present ones."""
+    texts = read_texts(lang)["former"]
+    tables = (
+        ("modules", ("former", "now"), former_modules()),
+        ("names", ("former", "now"), former_public_names()),
+        ("members", ("class", "renamed"), former_members()),
+        ("keys", ("key", "now", "values"), former_keys()),
+    )
+    blocks = []
+    for name, columns, rows in tables:
+        head = [texts["column"][key] for key in columns]
+        lines = [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
+        blocks.append("\n".join([f"**{texts['table'][name]}**", "", *lines]))
+    return "\n\n".join(blocks)
+
+
+def former_modules() -> Iterator[list[str]]:
+    """Yield former and present path of each public module; those of the backends are the same."""
+    for package, moved in (("dualml", CORE), ("dualml_torch", BACKEND)):
+        for former, present in moved.items():
+            yield [f"`{package}.{former}`", f"`{package}.{present}`"]
+
+
+def former_public_names() -> Iterator[list[str]]:
+    """Yield former and present name of each renamed object in the core's public modules."""
+    for former, names in tomllib.loads(PUBLIC_0_1.read_text("utf-8")).items():
+        if former.partition(".")[0] != "dualml":
+            continue  # the backends renamed none, and need their frameworks
+        module = importlib.import_module(former)
+        for name in names:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)
+                thing = getattr(module, name)
+            if name not in vars(module):
+                keys = (key for key, value in vars(module).items() if value is thing)
+                present = next(keys, getattr(thing, "__name__", name))
+                if present != name:  # else the module imports it when it is asked for
+                    yield [f"`{former}.{name}`", f"`{module.__name__}.{present}`"]
+
+
+def former_members() -> Iterator[list[str]]:
+    """Yield each class with its renamed members: former → present name."""
+    for path, members in FORMER_MEMBERS.items():
+        package, _, name = path.partition(".")[0], *path.rpartition(".")[1:]
+        shown = f"`{name}`" if package == "dualml" else f"`{name}` ({package})"
+        yield [shown, ", ".join(f"`{old}` → `{new}`" for old, new in members.items())]
+
+
+def former_keys() -> Iterator[list[str]]:
+    """Yield each renamed key of experiment files with its place and its renamed values."""
+    for key in RENAMED_KEYS:
+        place = [part.replace("*", "NAME") for part in key.place]
+        values = {str(old).lower(): new for new, old in key.values.items()}
+        yield [
+            f"`{'.'.join([*place, key.stored])}`",
+            f"`{key.present}`",
+            ", ".join(f"`{old}` → `{new}`" for old, new in values.items()),
+        ]
+
+
+PAGES = {
+    "glossary": Page("names", render_former_names),
+    "install": Page("combinations", render_releases),
+    "cost": Page("published", render_collectives),
+    "plan": Page("tables", render_plans),
+}
+
+
+def page_path(name: str, lang: str, folder: Path = DOCS) -> Path:
+    return folder / (f"{name}.md" if lang == "en" else f"{name}.{lang}.md")
+
+
+def with_tables(text: str, name: str, lang: str) -> str:
+    """Return the text of a page with its tables as they are now.
+
+    Raises:
+        UserError: the page lacks the comments around them.
+    """
+    page = PAGES[name]
+    block = "\n\n".join([page.begin, page.render(lang), page.end])
+    return replace_between(text, page.begin, page.end, block)
+
+
+def write_tables(folder: Path) -> None:
+    """Write every page's tables, and the figure of `docs/cost.md`, in both languages."""
+    for lang in LANGUAGES:
+        for name in PAGES:
+            path = page_path(name, lang, folder)
+            write_bytes(path, with_tables(path.read_text("utf-8"), name, lang).encode())
+        figure = standalone(collective_tables.figure(Messages(lang)))
+        write_bytes(folder / figure_name(lang), figure.encode())
+
+
+if __name__ == "__main__":
+    write_tables(Path(sys.argv[1]) if len(sys.argv) > 1 else DOCS)

@@ -1,0 +1,1 @@
+"""The parts of one training step: update rules, models, low precision, collectives."""

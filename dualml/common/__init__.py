@@ -1,0 +1,1 @@
+"""Helpers that every package may use: errors, files, messages, registries, the machine."""

@@ -1,0 +1,264 @@
+"""Presentation of a check to a student: lines for the terminal, JSON for scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import groupby
+from typing import Any
+
+import typer
+
+from dualml.common.errors import escape_unprintable as visible
+from dualml.common.json_types import JsonObject
+from dualml.common.words import Messages
+from dualml.course.check import CheckResult
+from dualml.course.exercise import Difference, ExerciseCall, Trouble
+from dualml.course.judge import Judgement
+from dualml.course.source import Problem
+from dualml.launch.child import SECONDARY
+
+#: Parts of the explanation of a mistake; more hints show more of them.
+DEPTHS = ("symptom", "place", "principle", "cause")
+MARKS = {
+    "met": ("✓", "green"),
+    "not met": ("✗", "red"),
+    "unwritten": ("·", "yellow"),
+    "not judged": ("·", "bright_black"),
+}
+#: Number of output lines of a student's code that are shown.
+PRINTED = 5
+
+
+def result_lines(
+    checked: CheckResult, hints: int, words: Messages, brief: bool = False
+) -> Iterator[str]:
+    """Yield the lines about one file; unwritten and not judged requirements in a row share a line,
+    with ``brief`` also met ones."""
+    met = sum(j.status == "met" for j in checked.judgements)
+    head = words("course.file", file=checked.path.name, met=met, n=len(checked.judgements))
+    yield typer.style(head, bold=True)
+    for problem in checked.problems:
+        yield f"  {typer.style('!', fg='yellow')} {visible(problem_text(problem, words))}"
+    told: dict[str, str] = {}
+    width = max(18, *(len(j.requirement.name) for j in checked.judgements), 0)
+    together = {"unwritten", "not judged", *(("met",) if brief else ())}
+    for status, several in groupby(checked.judgements, lambda j: j.status):
+        mark = f"  {typer.style(MARKS[status][0], fg=MARKS[status][1])} "
+        if status in together:
+            names = [j.requirement.name for j in several]
+            label = words(f"grade.status_of.{status.replace(' ', '_')}")
+            yield f"{mark}{label}: {words.join(names)}"
+            continue
+        for judgement in several:
+            name = judgement.requirement.name
+            yield f"{mark}{name:<{width}} {words.get(f'requirement.{name}', name)}"
+            if status == "not met":
+                yield from (f"      {line}" for line in detail_lines(judgement, hints, words, told))
+                for known in (*judgement.mistakes, error_key(judgement)):
+                    told.setdefault(known, name)
+    if printed := checked.printed.strip():
+        yield f"  {words('course.printed')}"
+        yield from (f"      {visible(line)}" for line in printed.splitlines()[-PRINTED:])
+
+
+def error_key(judgement: Judgement) -> str:
+    """Return a key that identifies a judgement's error, equal for equal errors; empty if it has
+    none."""
+    trouble = judgement.trouble
+    if trouble is None:
+        return ""
+    where = trouble.line or judgement.requirement.target
+    return f"{where} {trouble.kind}: {trouble.message}"
+
+
+def detail_lines(
+    judgement: Judgement, hints: int, words: Messages, told: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield the difference or error, where it is, and hints about it.
+
+    Args:
+        told: mistake or error → the requirement at which it was already explained.
+    """
+    new = [mistake for mistake in judgement.mistakes if mistake not in told]
+    old = list(dict.fromkeys(told[m] for m in judgement.mistakes if m in told))
+    if old and not new:
+        yield words("course.same", names=old)
+        return
+    if judgement.trouble is not None and not judgement.mistakes and error_key(judgement) in told:
+        yield words("course.same_error", names=[told[error_key(judgement)]])
+        return
+    if judgement.call is not None:
+        yield format_call(judgement.call, words)
+    if judgement.trouble is not None:
+        target = judgement.requirement.target
+        yield visible(trouble_text(judgement.trouble, target, rank_count(judgement), words))
+    if judgement.difference is not None:
+        yield from number_lines(judgement, judgement.difference, words)
+    if old:
+        yield words("course.also", names=old)
+    if new or not judgement.trouble:
+        yield from mistake_lines(new, hints, words)
+
+
+def mistake_lines(mistakes: Sequence[str], hints: int, words: Messages) -> Iterator[str]:
+    """Yield each typical mistake with its first ``hints`` + 1 parts of `DEPTHS`, or one line that
+    says that the mistake is unknown."""
+    if not mistakes:
+        yield words("course.unknown")
+    for mistake in mistakes:
+        for depth in DEPTHS[: hints + 1]:
+            text = words.get(f"mistake.{mistake}.{depth}", mistake)
+            yield f"{typer.style(words(f'course.depth.{depth}'), fg='cyan')} {text}"
+
+
+def format_call(call: ExerciseCall, words: Messages) -> str:
+    """Format a call, as ``SGD(lr = 0.07, momentum = 0.8), 2 ranks``; arguments that do not fit in a
+    line are left out."""
+    hyper = call.options.get("hyper", call.options)
+    given = ", ".join(f"{k} = {format_value(v)}" for k, v in hyper.items() if fits_in_line(v))
+    ranks = f", {words.count('rank', call.ranks)}" if call.ranks > 1 else ""
+    mode = " (GRAPH_MODE)" if call.options.get("mode") == "graph" else ""
+    return f"{call.target}({given}){ranks}{mode}"
+
+
+def fits_in_line(value: Any) -> bool:
+    """Return whether a value is shown in a line: a number, boolean or text, or a list of at most
+    eight numbers."""
+    if isinstance(value, list | tuple):
+        return len(value) <= 8 and all(isinstance(v, int | float) for v in value)
+    return isinstance(value, int | float | bool | str)
+
+
+def format_value(value: Any) -> str:
+    """Format a value in a few characters, numbers with six significant digits."""
+    if isinstance(value, bool) or value is None:
+        return str(value)
+    if isinstance(value, float | int):
+        return f"{value:.6g}"
+    if isinstance(value, list | tuple):
+        return f"({', '.join(map(format_value, value))})"
+    return str(value)
+
+
+def rank_count(judgement: Judgement) -> int:
+    """Return the number of ranks of a judged call; 1 if there is no call."""
+    return 1 if judgement.call is None else judgement.call.ranks
+
+
+def numbers_text(difference: Difference, ranks: int, words: Messages) -> str:
+    """Return where a number is off, and by how much."""
+    where = format_position(difference.key, difference.index, words)
+    where += words("course.of_rank", rank=difference.rank) if ranks > 1 else ""
+    return words(
+        "course.numbers",
+        where=where,
+        value=format_value(difference.value),
+        expected=format_value(difference.expected),
+    )
+
+
+def number_lines(judgement: Judgement, difference: Difference, words: Messages) -> Iterator[str]:
+    """Yield the number that is off, and those from which it is computed, hyperparameters left
+    out."""
+    yield numbers_text(difference, rank_count(judgement), words)
+    hyper = judgement.call.options.get("hyper", {}) if judgement.call else {}
+    made_of = {k: v for k, v in judgement.inputs.items() if k not in hyper}
+    if made_of:
+        yield words(
+            "course.made_of",
+            values=", ".join(f"{k} = {format_number(v, words)}" for k, v in made_of.items()),
+        )
+
+
+def format_number(value: Any, words: Messages) -> str:
+    """Format a number; for None, return the message that there is no gradient."""
+    return words("course.no_gradient") if value is None else format_value(value)
+
+
+def format_position(key: str, index: Sequence[int] | None, words: Messages) -> str:
+    """Format a position: ``3/weight`` → ``weight[0, 1] after update 3``."""
+    at = str(list(index)) if index else ""
+    step, slash, name = key.partition("/")
+    if slash and step.isdigit():
+        return words("course.after", name=name + at, step=step)
+    if key.isdigit():
+        return words("course.tensor", n=key, at=at)
+    return words("course.argument", at=at) if key == "before" else key + at
+
+
+def trouble_text(trouble: Trouble, target: str, ranks: int, words: Messages) -> str:
+    """Describe an error in a student's code: its line and, for several ranks, the rank."""
+    known = f"course.trouble.{trouble.kind}"
+    text = words.get_formatted(known, "", message=trouble.message, target=target)
+    text = text or f"{trouble.kind}: {trouble.message}"
+    if trouble.line:
+        text += words("course.line", line=trouble.line, text=trouble.text, file=trouble.file)
+    if ranks > 1 and trouble.kind not in (SECONDARY, "missing"):  # the first says so itself
+        text += words("course.of_rank", rank=trouble.rank)
+    return text
+
+
+def problem_text(problem: Problem, words: Messages) -> str:
+    """Describe a problem found without running the file."""
+    text = words(f"course.problem.{problem.kind}", what=problem.what, target=problem.target)
+    if problem.line:
+        text += words("course.line", line=problem.line, text=problem.text, file="")
+    return text
+
+
+def result_as_json(checked: CheckResult, hints: int, words: Messages) -> JsonObject:
+    """Return the result of a check as JSON values, with ``hints`` + 1 parts of `DEPTHS` of each
+    mistake; ``met`` is whether the file passed."""
+    return {
+        "file": checked.path.name,
+        "task": checked.file.task,
+        "backend": checked.file.backend or None,
+        "met": checked.is_passed,
+        "problems": [
+            {**asdict(problem), "text_for_people": problem_text(problem, words)}
+            for problem in checked.problems
+        ],
+        "requirements": [requirement_as_json(j, hints, words) for j in checked.judgements],
+    }
+
+
+def requirement_as_json(judgement: Judgement, hints: int, words: Messages) -> dict[str, Any]:
+    """Return a judgement as JSON values, with ``hints`` + 1 parts of `DEPTHS` of each mistake."""
+    name, trouble, difference = (
+        judgement.requirement.name,
+        judgement.trouble,
+        judgement.difference,
+    )
+    return {
+        "name": name,
+        "title": words.get(f"requirement.{name}", name),
+        "target": judgement.requirement.target,
+        "points": judgement.requirement.points,
+        "status": judgement.status,
+        "ranks": rank_count(judgement),
+        "call": None if judgement.call is None else format_call(judgement.call, words),
+        "trouble": None if trouble is None else asdict(trouble),
+        "difference": None if difference is None else difference_as_json(difference),
+        "inputs": dict(judgement.inputs),
+        "mistakes": [mistake_as_json(m, hints, words) for m in judgement.mistakes],
+    }
+
+
+def mistake_as_json(name: str, hints: int, words: Messages) -> Mapping[str, str]:
+    """Return the first ``hints`` + 1 parts of a mistake's explanation, by `DEPTHS`; its ``name``
+    only with all of them, since it reveals the cause."""
+    shown = {d: words.get(f"mistake.{name}.{d}", name) for d in DEPTHS[: hints + 1]}
+    # The name itself reveals the cause, so that it is shown only with all hints.
+    return {"name": name, **shown} if hints == len(DEPTHS) - 1 else shown
+
+
+def difference_as_json(difference: Difference) -> dict[str, Any]:
+    """Return a difference as JSON values."""
+    return {
+        "rank": difference.rank,
+        "key": difference.key,
+        "index": None if difference.index is None else list(difference.index),
+        "value": difference.value,
+        "expected": difference.expected,
+    }

@@ -1,7 +1,0 @@
-"""Datasets as neutral NumPy arrays: every backend trains on these and on nothing else."""
-
-from dualml.data.dataset import Dataset, fingerprint, normalised
-from dualml.data.registry import DATASETS, TEXTS
-from dualml.data.sources import load, load_again
-
-__all__ = ["DATASETS", "TEXTS", "Dataset", "fingerprint", "load", "load_again", "normalised"]

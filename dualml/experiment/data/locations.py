@@ -1,0 +1,172 @@
+"""Locations of a dataset's files on this machine, and the check of the files."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from dualml.common.errors import UserError
+from dualml.common.files import write_bytes
+from dualml.common.machine import cache_dir
+from dualml.experiment.data import archive, cifar, idx
+from dualml.experiment.data.registry import DatasetInfo, IdxFile, RecordFile, RecordInfo
+
+Kind = Literal["env", "cache"]
+
+
+@dataclass(frozen=True)
+class DatasetFolder:
+    """A folder with the files of one dataset; ``kind`` says how it was found."""
+
+    kind: Kind
+    folder: Path
+
+
+def env_dir() -> Path | None:
+    """Return the folder ``DUALML_DATA``, or None if the variable is unset or empty.
+
+    Raises:
+        UserError: the variable names no folder.
+    """
+    chosen = os.environ.get("DUALML_DATA")
+    if not chosen:
+        return None
+    folder = Path(chosen).expanduser()
+    if not folder.is_dir():
+        raise UserError(
+            f"DUALML_DATA={chosen} is not a folder; remedy: name a folder that holds mnist/, "
+            "or unset DUALML_DATA"
+        )
+    return folder
+
+
+def locate(info: DatasetInfo) -> DatasetFolder | None:
+    """Return the first folder that holds all of the dataset's files, plain or as ``.gz``: in
+    ``DUALML_DATA``, then in the cache; None if there is none. Contents are not checked.
+
+    A cache that lacks some files is an interrupted download and counts as empty.
+
+    Raises:
+        UserError: ``DUALML_DATA`` names no folder, or holds some of the files but not all of them.
+    """
+    env = env_dir()
+    places = [] if env is None else [DatasetFolder("env", env / name) for name in info.folders]
+    for place in [*places, DatasetFolder("cache", cache_folder(info))]:
+        there = [file for file in info.files if find_file(place.folder, file.name) is not None]
+        if len(there) == len(info.files) > 0:
+            return place
+        if there and place.kind == "env":
+            missing = [file.name for file in info.files if file not in there]
+            raise UserError(
+                f"{place.folder} is incomplete: expected {len(info.files)} files, found "
+                f"{len(there)}; missing: {', '.join(missing)}; remedy: {info.env_remedy}"
+            )
+    return None
+
+
+def cache_folder(info: DatasetInfo) -> Path:
+    """Return the path of the dataset's folder in the cache, which may not exist."""
+    return cache_dir() / info.folders[0]
+
+
+def find_file(folder: Path, name: str) -> Path | None:
+    """Return a file's path in ``folder``, plain before ``.gz``; None if there is neither."""
+    paths = (folder / name, folder / f"{name}.gz")
+    return next((path for path in paths if path.is_file()), None)
+
+
+def read_verified(
+    path: Path, file: IdxFile | RecordFile, remedy: str, packed: bytes | None = None
+) -> bytes:
+    """Return the uncompressed bytes of ``path`` after all checks.
+
+    Args:
+        packed: the file's content, if it is in memory and was never written to disk; else None.
+
+    Raises:
+        UserError: no gzip or IDX file, cut off, another shape, or another checksum.
+    """
+    if isinstance(file, RecordFile):
+        return cifar.read_verified_records(path, file, remedy, packed)
+    data = idx.read_unpacked(path, remedy, packed, file.size)
+    shape = file.shape
+    idx.parse(data, path, dtype="uint8", ndim=len(shape), shape=shape, remedy=remedy)
+    algorithm, _, want = file.checksum.partition(":")
+    have = hashlib.new(algorithm, data, usedforsecurity=False).hexdigest()
+    if have != want:
+        raise idx.file_error(
+            path,
+            f"has the right size but other contents: expected {algorithm} {want}, found {have} "
+            "(of the uncompressed bytes)",
+            remedy,
+        )
+    return data
+
+
+def verify_files(
+    info: DatasetInfo, folder: Path, remedy: str
+) -> list[tuple[IdxFile | RecordFile, Path, str | None]]:
+    """Check every file of a dataset in ``folder``; return each with its path and its problem, or
+    None."""
+    report: list[tuple[IdxFile | RecordFile, Path, str | None]] = []
+    for file in info.files:
+        path, problem = find_file(folder, file.name) or folder / file.name, None
+        try:
+            if not path.is_file():
+                raise idx.file_error(path, "is missing", remedy)
+            read_verified(path, file, remedy)
+        except UserError as error:
+            problem = str(error)
+        report.append((file, path, problem))
+    return report
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Write a file into the cache atomically, even if two processes write it at once.
+
+    Raises:
+        UserError: the folder cannot be written to.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(path, data)
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be written: {error.strerror}; remedy: set DUALML_CACHE to a folder "
+            "you can write to"
+        ) from None
+
+
+def import_files(info: DatasetInfo, source: Path) -> Path:
+    """Copy the dataset's files from a folder, or from their archive in it, into the cache, checked
+    and uncompressed.
+
+    Nothing is written unless all files are good. Returns the folder in the cache.
+
+    Raises:
+        UserError: ``source`` is no folder, or a file is missing or bad.
+    """
+    if not source.is_dir():
+        raise UserError(f"{source} is not a folder; remedy: name the one with the files")
+    if isinstance(info, RecordInfo) and (packed := source / info.archive).is_file():
+        members = archive.read_archive(info, packed, "take another copy")
+        for name, data in members.items():
+            write_atomic(cache_folder(info) / name, data)
+        return cache_folder(info)
+    for name in info.folders:  # a folder laid out like DUALML_DATA
+        source = source / name if (source / name).is_dir() else source
+    paths = {file: find_file(source, file.name) for file in info.files}
+    missing = [file.name for file, path in paths.items() if path is None]
+    if missing:
+        raise UserError(
+            f"{source} is incomplete: expected {len(paths)} files, found "
+            f"{len(paths) - len(missing)}; missing (plain or .gz): {', '.join(missing)}"
+        )
+    good = {f: read_verified(p, f, "take another copy") for f, p in paths.items() if p is not None}
+    folder = cache_folder(info)
+    for file, data in good.items():
+        write_atomic(folder / file.name, data)
+    return folder

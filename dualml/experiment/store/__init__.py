@@ -1,0 +1,1 @@
+"""The run folder: this package alone knows its files."""

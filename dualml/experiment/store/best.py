@@ -1,0 +1,53 @@
+"""``best.safetensors``: the weights with the smallest validation loss, and their results."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from safetensors import safe_open
+from safetensors.numpy import save
+
+from dualml.common.arrays import Arrays
+from dualml.common.files import check_regular, convert_read_errors, remove_file, write_bytes
+from dualml.common.parse import from_json
+from dualml.experiment.store.jsonfile import Count, Number, Record, validate_record
+
+NAME = "best.safetensors"
+
+
+class BestRecord(Record):
+    """Results of the weights with the smallest validation loss, and the update after which they
+    were taken; ``confusion`` counts test samples by class (rows) and predicted class."""
+
+    step: Count
+    validation_loss: Number
+    validation_accuracy: Number
+    test_loss: Number | None
+    test_accuracy: Number
+    confusion: list[list[Count]] = []
+
+
+def write_best(trial: Path, best: BestRecord, weights: Arrays) -> None:
+    """Write the best weights of a trial with their results."""
+    write_bytes(trial / NAME, save(weights, {"best": json.dumps(best.describe())}))
+
+
+def read_best(trial: Path) -> BestRecord | None:
+    """Read the results stored with a trial's best weights, not the weights; None if there is no
+    file.
+
+    Raises:
+        UserError: the file is not readable.
+    """
+    path = trial / NAME
+    if not path.exists():
+        return None
+    check_regular(path)
+    with convert_read_errors(f"{path}: not readable"), safe_open(path, framework="numpy") as file:
+        return validate_record(BestRecord, from_json(file.metadata()["best"].encode()), path)
+
+
+def remove_best(trial: Path) -> None:
+    """Remove a trial's best weights, if there are any."""
+    remove_file(trial / NAME)

@@ -1,1 +1,0 @@
-"""Ranks on machines that OpenSSH's client reaches: `dualml run --hosts FILE`."""

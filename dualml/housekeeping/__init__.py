@@ -1,1 +1,0 @@
-"""Runs that have been made: which there are, and which may go."""

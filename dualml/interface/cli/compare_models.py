@@ -1,0 +1,131 @@
+"""``dualml compare`` for a PyTorch model and its MindSpore port."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dualml.common.errors import UserError
+
+if TYPE_CHECKING:
+    from dualml.parity.models.comparison import ModelComparison
+
+Option = typer.Option
+#: Pattern in the errors of frameworks that expect integers and receive floats.
+INTEGER_ERROR = r"\b(Long|Int|int64|int32|integer|indices)\b"
+
+
+@dataclass(frozen=True)
+class ModelComparisonOptions:
+    """Options of a comparison of two models."""
+
+    inputs: Annotated[Path | None, Option("--inputs")] = None
+    shape: Annotated[list[str] | None, Option("--shape")] = None
+    loss: Annotated[str | None, Option("--loss")] = None
+    optimizer: Annotated[str | None, Option("--optimizer")] = None
+    lr: Annotated[float, Option("--lr")] = 1e-3
+    steps: Annotated[int | None, Option("--steps")] = None
+    evaluation: Annotated[bool, Option("--eval")] = False
+
+    def option_values(self) -> dict[str, Any]:
+        """Return option → value, None if it was not given, without ``--lr``, which changes nothing
+        on its own."""
+        values = {**vars(self), "eval": self.evaluation or None}
+        return {f"--{name}": values[name] for name in values if name not in ("lr", "evaluation")}
+
+
+@dataclass(frozen=True)
+class MatchingOptions:
+    """Options of every comparison: parameter names, tolerance, seeds, time limit."""
+
+    map_: Annotated[Path | None, Option("--map")] = None
+    margin: Annotated[float, Option("--margin")] = 10.0
+    seed: list[str] | None = None
+    timeout: Annotated[float, Option("--timeout")] = 300.0
+
+
+def compare_models(
+    a: str,
+    b: str,
+    models: ModelComparisonOptions,
+    matching: MatchingOptions,
+    names: dict[str, Any] | None,
+    seed: int,
+) -> ModelComparison:
+    """Compare a PyTorch model and its MindSpore port.
+
+    Args:
+        names: map of parameter names; None: they are matched automatically.
+        seed: of the training, and of inputs that are drawn.
+    """
+    from dualml.parity.models import run
+    from dualml.parity.models.comparison import Note
+
+    arrays, targets = load_batch(models.inputs, models.shape or [], seed)
+    rule = None if models.optimizer is None else {"name": models.optimizer, "lr": models.lr}
+    comparison = run.compare(
+        a,
+        b,
+        arrays,
+        targets=targets,
+        loss=models.loss,
+        optimizer=rule,
+        map=names,
+        steps=1 if models.steps is None else models.steps,
+        train=not models.evaluation,
+        seed=seed,
+        margin=matching.margin,
+        timeout=matching.timeout,
+    )
+    errors = [note.values["text"] for note in comparison.notes if note.key == "raised"]
+    raised = len(errors) == len(comparison.sides)
+    if models.shape and raised and re.search(INTEGER_ERROR, " ".join(errors)):
+        comparison = replace(comparison, notes=(*comparison.notes, Note("drawn")))
+    return comparison
+
+
+def load_batch(path: Path | None, shapes: list[str], seed: int) -> tuple[list[Any], Any]:
+    """Return inputs and targets: the arrays of an ``.npz`` file, of which ``y`` is the targets, or
+    standard normal float32 inputs of these shapes and no targets (None). Raise `UserError` unless
+    exactly one of file and shapes is given, and for inputs that are missing, unreadable or too
+    large."""
+    import numpy as np
+
+    from dualml.common.arrays import check_memory, read_npz
+    from dualml.common.seeds import make_generator
+
+    if (path is None) == (not shapes):
+        raise UserError("say what the models compute on: either --inputs FILE.npz or --shape 4,8")
+    if path is None:
+        sizes = [parse_shape(shape) for shape in shapes]
+        check_memory(4 * sum(map(math.prod, sizes)), f"--shape {' '.join(shapes)}")
+        return [
+            make_generator(seed, "inputs", i).standard_normal(size, np.float32)
+            for i, size in enumerate(sizes)
+        ], None
+    if not path.exists():
+        raise UserError(f"--inputs: there is no file {path}")
+    if path.suffix != ".npz":
+        raise UserError(f"{path}: --inputs takes an .npz (np.savez(path, x=…, y=…))")
+    arrays = read_npz(path, "not a readable .npz")
+    targets = arrays.pop("y", None)
+    if not arrays:
+        raise UserError(f"{path}: no inputs; it has {'y only' if targets is not None else 'none'}")
+    return list(arrays.values()), targets
+
+
+def parse_shape(shape: str) -> tuple[int, ...]:
+    """Parse a shape such as ``4,1,28,28``, the batch included; raise `UserError` for anything but
+    whole numbers from 1, or too many of them."""
+    from dualml.common.arrays import MAX_DIMENSIONS
+
+    words = shape.split(",")
+    right = all(re.fullmatch(r"\s*\d{1,18}\s*", word) and int(word) > 0 for word in words)
+    if not right or len(words) > MAX_DIMENSIONS:
+        raise UserError(f"--shape takes lengths >= 1, as 4,1,28,28; received {shape!r}")
+    return tuple(map(int, words))

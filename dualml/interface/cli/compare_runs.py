@@ -1,0 +1,122 @@
+"""``dualml compare`` for two run folders, and ``dualml baseline``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dualml.common.errors import UserError
+from dualml.common.words import Messages
+from dualml.interface.cli.options import AsJson, Lang, OutputOptions
+from dualml.interface.cli.output import check_streams, print_json, print_text, write_page
+
+if TYPE_CHECKING:
+    from dualml.parity.against import RunComparison
+
+
+Option = typer.Option
+
+
+@dataclass(frozen=True)
+class RunComparisonOptions:
+    """Options of a comparison of two run folders."""
+
+    arm: list[str] | None = None
+    pair: Annotated[list[str] | None, Option(metavar="A=B")] = None
+    backend: Annotated[list[str] | None, Option("--backend", "-b")] = None
+    metric: list[str] | None = None
+    slower: Annotated[float | None, Option(metavar="TIMES")] = None
+    more_memory: Annotated[float | None, Option(metavar="TIMES")] = None
+    html: Annotated[Path | None, Option(metavar="FILE")] = None
+    markdown: Annotated[Path | None, Option(metavar="FILE")] = None
+
+    def option_values(self) -> dict[str, Any]:
+        """Return option → value; None or an empty list if it was not given."""
+        return {f"--{name.replace('_', '-')}": value for name, value in vars(self).items()}
+
+
+def compare_folders(
+    a: str,
+    b: str,
+    options: RunComparisonOptions,
+    output: OutputOptions,
+    seeds: Sequence[int],
+    margin: float,
+) -> RunComparison:
+    """Compare two run folders and return the comparison; write the pages that ``options`` request,
+    and print JSON if ``output`` does, else the paragraph and table unless a page goes to standard
+    output."""
+    from dualml.parity.against import compare_runs
+    from dualml.report.comparison_page import comparison_page, pair_table
+    from dualml.report.page import terminal
+
+    html, markdown = options.html, options.markdown
+    streamed = check_streams(output.json, html=html, markdown=markdown)
+    both = dict(parse_pair("--backend", word, allow_single=True) for word in options.backend or [])
+    named = dict(parse_pair("--pair", word) for word in options.pair or [])
+    against = compare_runs(
+        a,
+        b,
+        margin=margin,
+        arms=options.arm or None,
+        pairs=named or None,
+        backends=both or None,
+        seeds=seeds or None,
+        metrics=options.metric or None,
+        slower=options.slower,
+        more_memory=options.more_memory,
+    )
+    words = Messages(output.lang)
+    if html is not None:
+        from dualml.report.page.html import render_html as page_of
+
+        write_page(html, page_of(comparison_page(against, words)), make_parents=True)
+    if markdown is not None:
+        from dualml.report.page.markdown import render_markdown as text_of
+
+        write_page(
+            markdown, text_of(comparison_page(against, words, drawn=False)), make_parents=True
+        )
+    if output.json:
+        print_json(against.describe(), "compare-runs")
+    elif not streamed:
+        print_text(against.paragraph(output.lang))
+        terminal.show(pair_table(against, words))
+    return against
+
+
+def parse_pair(option: str, word: str, *, allow_single: bool = False) -> tuple[str, str]:
+    """Parse ``a=b`` into two names; with ``allow_single``, a single name is its own partner. Raise
+    `UserError` for anything else."""
+    name, equals, other = word.partition("=")
+    if allow_single and name and not equals:
+        return name, name
+    if not (name and other):
+        raise UserError(f"{option} takes NAME_IN_A=NAME_IN_B; received {word!r}")
+    return name, other
+
+
+def baseline(
+    folder: Annotated[Path, typer.Argument(metavar="RUN")],
+    target: Annotated[Path, typer.Argument(metavar="DIR")],
+    json: AsJson = False,
+    lang: Lang = "en",
+) -> None:
+    """Save the part of a run that later runs are compared with; small enough for a repository."""
+    from dualml.common.words import numbers
+    from dualml.experiment.store.baseline import write_baseline
+    from dualml.experiment.store.run_operand import read_run_operand
+
+    side = read_run_operand(folder)
+    if side.folded:
+        raise UserError(f"{folder} is a baseline; make one of a run folder")
+    size = write_baseline(folder, target, side.starts)
+    if json:
+        print_json({"folder": str(target), "bytes": size}, "baseline")
+    else:
+        shown = numbers.nbytes(size)
+        print_text(Messages(lang)("against.written", run=folder, folder=target, size=shown))

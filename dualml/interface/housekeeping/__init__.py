@@ -1,0 +1,1 @@
+"""List the runs that exist, and remove those that may go."""

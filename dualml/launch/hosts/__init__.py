@@ -1,0 +1,1 @@
+"""Ranks on other machines, started with OpenSSH's client: `dualml run --hosts FILE`."""

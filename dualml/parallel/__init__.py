@@ -1,0 +1,1 @@
+"""Training on several ranks: aggregation, data partitions, split models, ZeRO, offloading."""

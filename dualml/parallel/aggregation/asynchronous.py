@@ -1,0 +1,254 @@
+"""Asynchronous parameter server: workers wait only for the server, not for one another."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, TypedDict
+
+import numpy as np
+
+from dualml.backend import Array, Arrays, BatchTrace
+from dualml.backend.capability import Tensor
+from dualml.common.errors import CommunicationError
+from dualml.common.seeds import make_generator
+from dualml.parallel.aggregation.base import Strategy
+from dualml.parallel.aggregation.parallel import DataParallel
+from dualml.parallel.aggregation.parameter_server import ParameterServer
+from dualml.parallel.aggregation.settings import Aggregation
+
+POLL_S = 0.0005
+
+
+class AsyncParameterServer(DataParallel):
+    """Data parallel training in which rank 0 serves the parameters and also works; every rank's
+    gradient is an update of its own.
+
+    A worker computes the gradient of its part of the batch at the parameters it pulled last, pushes
+    it, and pulls the parameters after its update. Meanwhile others have updated them: the
+    *staleness* of a gradient is the number of updates between the parameters it was computed at and
+    its own update. If the server handles ranks in a ``planned`` order (each rank once per global
+    batch, in an order drawn from the seed), the trajectory is the same on every backend and in the
+    float64 reference. If it handles them as they arrive (``free``), the trajectory is not
+    reproducible, but no rank waits for a slower one. All ranks catch up whenever the loss is read.
+
+    Source: Dean et al. 2012, "Large Scale Distributed Deep Networks" (Downpour SGD), NeurIPS;
+    staleness as in Ho et al. 2013, "More Effective Distributed ML via a Stale Synchronous Parallel
+    Parameter Server", NeurIPS.
+
+    Attributes:
+        formulas: messages, bytes and time of a worker, as in
+            `dualml.parallel.aggregation.Strategy`.
+        update_log: one (step, rank, staleness) per update, in order; on rank 0 only.
+    """
+
+    formulas: ClassVar[tuple[str, ...]] = (r"m = 1", r"b = S", r"T = 2 ( \alpha + S \beta )")
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.update_log: list[tuple[int, int, int]] = []
+        self.pulled_versions = [0] * self.comm.size  # rank → update whose parameters it has
+        self.steps = [0] * self.comm.size  # rank → global batches it has pushed
+        self.stale_params: list[Tensor] = []  # what rank 0 computes at
+
+    @property
+    def serves_on_arrival(self) -> bool:
+        """Whether the server handles gradients as they arrive, in an order that is not
+        reproducible."""
+        return self.settings.arrival == "free"
+
+    def make_strategy(self, settings: Aggregation) -> Strategy:
+        """Return the synchronous server's strategy, whatever the settings: its messages per
+        gradient are the same, with push and answer as one round."""
+        return ParameterServer()
+
+    @property
+    def has_separate_messages(self) -> bool:
+        """True: every push and pull is a message of its own."""
+        return True
+
+    def compute(self, part: Array, factor: float) -> tuple[Any, list[Tensor]]:
+        """Return this rank's lazy loss and gradients; workers compute them at the parameters they
+        pulled last, rank 0 at those of its own last update."""
+        return (
+            self.compute_stale_gradient(part, factor)
+            if self.comm.rank == 0
+            else super().compute(part, factor)
+        )
+
+    def combine(self, gradients: list[Tensor], share: float) -> list[Tensor]:
+        """Push the gradients to the server and pull its parameters. On rank 0, apply its own
+        gradients and the workers': one of each in ``planned`` order, else all that have arrived.
+        Return ``gradients`` unchanged."""
+        if self.comm.rank:
+            self.push_gradient(gradients)
+        elif self.serves_on_arrival:
+            self.apply_gradient(gradients, 0, self.step_count)
+            self.serve_waiting()
+        else:
+            for rank in self.arrival_order(self.step_count):
+                self.handle_push(int(rank), self.step_count, gradients)
+        return gradients
+
+    def finish(self, gradients: list[Tensor]) -> None:
+        """Do nothing: the server has already applied every update."""
+
+    def arrival_order(self, step: int) -> Array:
+        """Return the planned order in which the server handles the ranks in global batch ``step``:
+        a permutation of all n ranks, its own included, (n,), drawn from the seed."""
+        return make_generator(self.seed, "arrival", step).permutation(self.comm.size)
+
+    # --- worker -----------------------------------------------------------------------------------
+
+    def push_gradient(self, gradients: Sequence[Tensor]) -> None:
+        """Push this worker's gradient to the server, pull the parameters after its update and make
+        them this rank's. With ``free`` arrival, first announce the gradient in the store."""
+        if self.serves_on_arrival:
+            self.comm.context.store.set(self.announcement_key(self.comm.rank), str(self.step_count))
+        for g in gradients:
+            self.comm.exchange({0: g}, {})
+        fresh = [self.comm.exchange({}, {0: self.comm.empty_like(g)})[0] for g in gradients]
+        self.buckets.assign(fresh)
+
+    def announcement_key(self, rank: int) -> str:
+        """Return the store key under which a worker announces its gradient."""
+        return f"ready.{self.comm.context.key}.{self.comm.generation}.{rank}"
+
+    # --- server -----------------------------------------------------------------------------------
+
+    def compute_stale_gradient(self, part: Array, factor: float) -> tuple[Any, list[Tensor]]:
+        """Compute the server's own gradient at the parameters of its last update (before the first
+        one: at the current ones), then restore the current ones; return the lazy loss and copies of
+        the gradient, one tensor per bucket."""
+        now = self.buckets.parameters()
+        self.buckets.assign(self.stale_params or now)
+        loss, gradients = self.buckets.gradient(part, factor)
+        own = [self.comm.copy(g) for g in gradients]
+        self.buckets.assign(now)
+        return loss, own
+
+    def handle_push(self, rank: int, step: int, own: Sequence[Tensor] = ()) -> None:
+        """Receive the gradient of ``rank``, apply it as one update and send that rank the new
+        parameters; for rank 0 itself, apply its gradient ``own`` without messages."""
+        if rank == 0:
+            self.apply_gradient(own, 0, step)
+            return
+        like = self.stale_params or self.buckets.parameters()
+        got = [self.comm.exchange({}, {rank: self.comm.empty_like(p)})[rank] for p in like]
+        self.apply_gradient(got, rank, step)
+        for p in self.buckets.parameters():
+            self.comm.exchange({rank: p}, {})
+
+    def apply_gradient(self, gradients: Sequence[Tensor], rank: int, step: int) -> None:
+        """Apply the gradient of ``rank`` from global batch ``step`` as the next update and log its
+        staleness."""
+        version = len(self.update_log) + self.version_offset
+        self.update_log.append((step, rank, version - self.pulled_versions[rank]))
+        self.buckets.update(gradients, version + 1)
+        self.pulled_versions[rank], self.steps[rank] = version + 1, step
+        if rank == 0:
+            self.stale_params = self.buckets.parameters()
+
+    def serve_waiting(self) -> bool:
+        """Serve every worker whose announced gradient is not yet applied, without waiting for
+        others; return whether there was one."""
+        before = len(self.update_log)
+        for rank in range(1, self.comm.size):
+            announced = int(self.comm.context.store.get(self.announcement_key(rank)) or 0)
+            if announced > self.steps[rank]:
+                self.handle_push(rank, announced)
+        return len(self.update_log) > before
+
+    def catch_up(self, step: int) -> None:
+        """Serve until every worker has pushed its gradient of global batch ``step``; raise
+        `CommunicationError` if none comes within the timeout."""
+        last = time.monotonic()
+        while any(done < step for done in self.steps):
+            if self.serve_waiting():
+                last = time.monotonic()
+            elif time.monotonic() - last > self.comm.context.timeout:
+                late = [r for r, done in enumerate(self.steps) if done < step]
+                raise CommunicationError(
+                    f"no gradient in {self.comm.context.timeout:g} s of rank "
+                    f"{', '.join(map(str, late))}"
+                )
+            else:
+                time.sleep(POLL_S)
+
+    def buffer_bytes(self) -> int:
+        """Return the bytes of buffers, including the stale parameters that rank 0 keeps."""
+        return super().buffer_bytes() + sum(map(self.comm.nbytes, self.stale_params))
+
+    # --- traces and evaluation --------------------------------------------------------------------
+
+    def local_gradient(self, batch: Array | Sequence[Array]) -> Arrays:
+        """Return an empty dict: a gradient here enters no sum over ranks, and `trace` returns
+        it."""
+        return {}
+
+    def materialize_losses(self, lazy: Sequence[tuple[Any, float]]) -> Array:
+        """Return the mean losses of the global batches on every rank; with ``free`` arrival rank 0
+        first applies all outstanding gradients."""
+        if self.serves_on_arrival and self.comm.rank == 0:
+            with self.delay_messages():
+                self.catch_up(self.step_count)
+        return super().materialize_losses(lazy)
+
+    #: Rank 0 has the parameters, the others those they pulled last.
+    replicas_identical = False
+
+    def trace(self, batch: Array | Sequence[Array], probe: Array) -> BatchTrace:
+        """Return the trace of the batch with the gradient that this rank would push next, of its
+        own samples; the loss is 0."""
+        part, _, factor = self.local_batch(batch)
+        _, gradients = self.compute_stale_gradient(part, factor)
+        return BatchTrace(
+            *self.capture_forward(batch, probe), 0.0, dict(self.buckets.unflatten(gradients))
+        )
+
+    def state(self) -> dict[str, Arrays]:
+        """Return the optimizer state of this rank with rank 0's stale parameters (``stale``, empty
+        on the others) and, in ``counts``, for each rank its pulled version (``fetched``) and number
+        of batches (``steps``)."""
+        held = {f"bucket{i}": self.comm.numpy(p) for i, p in enumerate(self.stale_params)}
+        counts = {"fetched": np.array(self.pulled_versions), "steps": np.array(self.steps)}
+        return {**self.training.state(), "stale": held, "counts": counts}
+
+    def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
+        """Restore weights, optimizer state, stale parameters and counters after global batch
+        ``step``, which is n updates per step; step 0 clears the log and the times. With ``free``
+        arrival rank 0 first applies all outstanding gradients."""
+        if self.serves_on_arrival and self.comm.rank == 0:
+            self.catch_up(self.step_count)  # no gradient may be pending now
+        self.step_count = step
+        state = dict(state)
+        held, counts = state.pop("stale", {}), state.pop("counts", {})
+        n = self.comm.size
+        self.training.load(weights, state, step * n)
+        self.stale_params = [self.comm.tensor(held[f"bucket{i}"]) for i in range(len(held))]
+        self.pulled_versions = [int(v) for v in counts.get("fetched", [0] * n)]
+        self.steps = [int(v) for v in counts.get("steps", [0] * n)]
+        self.version_offset = step * n - len(self.update_log)
+        if step == 0:
+            self.comm.generation += 1
+            self.times.clear()
+            self.update_log, self.version_offset = [], 0
+
+    version_offset = 0  # updates applied before the first one in the log
+
+
+class StalenessContent(TypedDict):
+    """Staleness of gradients in updates: of all ranks, and the mean of each rank."""
+
+    mean: float
+    max: int
+    ranks: list[float]
+
+
+def staleness_stats(served: Sequence[tuple[int, int, int]], size: int) -> StalenessContent:
+    """Return the mean and maximum staleness of all gradients, and the mean of each of ``size``
+    ranks; 0 where there is none. ``served`` has (step, rank, staleness) for each update."""
+    every = [s for _, _, s in served] or [0]
+    ranks = [[s for _, rank, s in served if rank == r] or [0] for r in range(size)]
+    means = [float(np.mean(r)) for r in ranks]
+    return {"mean": float(np.mean(every)), "max": max(every), "ranks": means}

@@ -1,0 +1,170 @@
+"""Local SGD: every rank updates its own parameters, which are averaged periodically."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from math import nan
+from typing import Any
+
+import numpy as np
+
+from dualml.backend import Array, Arrays, BatchTrace
+from dualml.backend.capability import Tensor
+from dualml.parallel.aggregation.all_reduce import AllReduce
+from dualml.parallel.aggregation.coordinates import COORDINATEWISE
+from dualml.parallel.aggregation.parallel import DataParallel
+
+
+class LocalSGD(DataParallel):
+    """Aggregates parameters instead of gradients, after every ``every`` updates.
+
+    x_r ← x_r − η g_r on every rank r, and after every k-th update x_r ← Σ w_q x_q: over all ranks,
+    w_q = b_q / B (samples since the last average) or 1 / n, or over the neighbours on a ring
+    (D-PSGD). It sends one k-th of the messages; in between the ranks diverge, the more so the
+    larger η k is. With k = 1, all ranks and a stateless optimizer it equals training with the
+    gradient of the batch: an average of updates is the update of an average.
+
+    Instead of an average the ranks can take the elementwise maximum or median of their values
+    (``reduce`` ``max``, ``median``), or their sum, with which parameters grow n times at every
+    aggregation.
+
+    The model that is evaluated and saved is the mean of all ranks'.
+
+    Source: Stich 2019, "Local SGD Converges Fast and Communicates Little", ICLR, algorithm 1; Lian
+    et al. 2017, algorithm 1, for the neighbours.
+
+    Attributes:
+        divergence_log: one (update, divergence, drift) for each averaging where ranks differ: the
+            distance of this rank's parameters w_r from the average w that replaces them, relative
+            to the average, ‖w_r - w‖ / ‖w‖ (Zhao et al. 2018, "Federated Learning with Non-IID
+            Data", eq. 4), and relative to the distance that the average moved since the last
+            averaging, ‖w_r - w‖ / ‖w - w_before‖ (client drift: Karimireddy et al. 2020,
+            "SCAFFOLD"). The drift of the first averaging, which has no predecessor, is nan.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.divergence_log: list[tuple[int, float, float]] = []
+        self.last_average: list[Array] = []  # the last average
+        self.samples = np.zeros(2)  # of this rank and of all ranks, since then
+        self.updates = 0  # of this rank: its schedule pauses, too, once its epoch is over
+
+    def compute(self, part: Array, factor: float) -> tuple[Any, list[Tensor]]:
+        """Compute this rank's lazy loss and gradients and update its own parameters with them; an
+        empty part makes no update."""
+        loss, gradients = self.buckets.gradient(part, factor)
+        if len(part):  # a rank whose epoch is over makes no update
+            self.updates += 1
+            self.buckets.update(gradients, self.updates)
+        return loss, gradients
+
+    def combine(self, gradients: list[Tensor], share: float) -> list[Tensor]:
+        """Average the parameters if ``step_count`` is a multiple of ``settings.every``; return
+        ``gradients`` unchanged."""
+        if self.step_count % self.settings.every == 0:
+            self.average_parameters()
+        return gradients
+
+    def finish(self, gradients: list[Tensor]) -> None:
+        """Do nothing: each rank updated its parameters before the aggregation."""
+
+    def local_batch(self, batch: Array | Sequence[Array]) -> tuple[Array, float, float]:
+        """Return the positions of this rank's samples, their share of the batch, and the gradient
+        factor 1."""
+        part, share, _ = super().local_batch(batch)
+        return part, share, 1.0  # each rank follows its own gradient
+
+    def step(self, batch: Array | Sequence[Array], step: int) -> tuple[Any, float]:
+        """Run one local update, and averaging when it is due; count the samples that weight the
+        average. Return this rank's lazy loss and its share of the global batch."""
+        whole = len(batch) if isinstance(batch, np.ndarray) else sum(map(len, batch))
+        self.samples += [len(self.local_batch(batch)[0]), whole]
+        return super().step(batch, step)
+
+    @property
+    def averaging_weight(self) -> float:
+        """Weight of this rank's parameters in an average: its share of all samples since the last
+        average if ``reduce`` is ``weighted`` and the strategy exact, else 1 / n."""
+        weighted = self.settings.reduce == "weighted" and self.strategy.exact
+        own, total = self.samples
+        return float(own / total) if weighted and total else 1 / self.comm.size
+
+    def average_parameters(self) -> None:
+        """Replace the parameters by their average over the ranks (or the neighbours), or by the
+        reduction that the settings ask for instead; start to count samples anew. All ranks call
+        it."""
+        plain = self.settings.reduce in ("sum", *COORDINATEWISE)
+        weight, own = 1.0 if plain else self.averaging_weight, self.buckets.parameters()
+        before = [self.comm.numpy(p) for p in own] if self.ranks_diverge else []
+        parts = [
+            self.reduce_bucket(self.comm.scale(p, weight), f"bucket{i}") for i, p in enumerate(own)
+        ]
+        if self.ranks_diverge:
+            self.record_divergence(before, [self.comm.numpy(p) for p in parts])
+        self.buckets.assign(parts)
+        self.samples[:] = 0
+
+    def record_divergence(self, own: list[Array], mean: list[Array]) -> None:
+        """Append (update, divergence, drift) of this rank's parameters ``own`` from the average
+        ``mean``, one array per bucket, to `divergence_log`, nan where the norm to divide by is 0;
+        remember ``mean`` as the last average."""
+        gap, size = _norm([a - b for a, b in zip(own, mean, strict=True)]), _norm(mean)
+        way = (
+            _norm([a - b for a, b in zip(mean, self.last_average, strict=True)])
+            if self.last_average
+            else 0.0
+        )
+        self.divergence_log.append(
+            (self.step_count, gap / size if size else nan, gap / way if way else nan)
+        )
+        self.last_average = mean
+
+    @property
+    def ranks_diverge(self) -> bool:
+        """Whether the ranks may hold different parameters after an update: ``every`` is above 1, or
+        the strategy only averages neighbours."""
+        return self.settings.every > 1 or not self.strategy.exact
+
+    def consensus(self) -> list[Tensor] | None:
+        """Return the average of all ranks' parameters, each with its `averaging_weight`, one tensor
+        per bucket; None if the ranks never differ. All ranks call it."""
+        if not self.ranks_diverge:
+            return None
+        parts = [self.comm.scale(p, self.averaging_weight) for p in self.buckets.parameters()]
+        return [AllReduce().sum(self.comm, p) for p in parts]
+
+    def trace(self, batch: Array | Sequence[Array], probe: Array) -> BatchTrace:
+        """Return the trace of the batch, without an update and with loss 0: the gradient of the
+        whole batch if parameters never differ between ranks, otherwise of this rank's part."""
+        part, share, _ = self.local_batch(batch)
+        _, gradients = self.buckets.gradient(part, 1.0 if self.ranks_diverge else share)
+        if not self.ranks_diverge:
+            gradients = [AllReduce().sum(self.comm, g) for g in gradients]
+        return BatchTrace(
+            *self.capture_forward(batch, probe), 0.0, dict(self.buckets.unflatten(gradients))
+        )
+
+    def state(self) -> dict[str, Arrays]:
+        """Return the base class's state with the last average (``average``), and in ``since`` the
+        samples of this rank and of all since then (``samples``) and the number of this rank's
+        updates in all (``updates``)."""
+        before = {f"bucket{i}": mean for i, mean in enumerate(self.last_average)}
+        since = {"samples": self.samples.copy(), "updates": np.array(self.updates)}
+        return {**super().state(), "average": before, "since": since}
+
+    def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
+        """Restore this rank's weights, optimizer state and last average; ``state`` has its own
+        number of updates, which may be below ``step``. Clear the divergence log."""
+        state = dict(state)
+        before, since = state.pop("average", {}), state.pop("since", {})
+        self.updates = int(since.get("updates", step))
+        super().load(weights, state, self.updates)
+        self.last_average = [np.array(before[f"bucket{i}"]) for i in range(len(before))]
+        self.samples = np.array(since.get("samples", np.zeros(2)))
+        self.divergence_log = []
+
+
+def _norm(parts: Sequence[Array]) -> float:
+    """Return the Euclidean norm of all elements."""
+    return math.sqrt(sum(float(np.square(p, dtype=np.float64).sum()) for p in parts))

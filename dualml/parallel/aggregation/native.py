@@ -1,0 +1,60 @@
+"""Data parallel training whose gradients are already summed when they are computed: the framework's
+own data parallel module, or buckets that are reduced during the backward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dualml.backend import Array, Arrays, Backend, Training
+from dualml.backend.capability import ReducingBuckets, Tensor
+from dualml.parallel.aggregation.all_reduce import AllReduce
+from dualml.parallel.aggregation.base import Strategy
+from dualml.parallel.aggregation.parallel import DataParallel
+from dualml.parallel.aggregation.settings import Aggregation
+
+
+class NativeDataParallel(DataParallel):
+    """Data parallel training with `dualml.backend.capability.ReducingBuckets`.
+
+    Waiting and transfers before the last gradient is computed count as computing, because they
+    cannot be separated from outside the framework. A straggler that is slow at computing sleeps
+    between its gradient and the sum, where part of its messages may have been sent already; the
+    others then wait for it in the next update.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        training: Training,
+        pieces: ReducingBuckets,
+        *rest: Any,
+        **options: Any,
+    ) -> None:
+        super().__init__(backend, training, pieces, *rest, **options)
+        self.reducing_buckets = pieces
+
+    @property
+    def detail(self) -> str:
+        """Name of the mechanism that sums the gradients, such as a class of the framework, for the
+        records."""
+        return self.reducing_buckets.detail
+
+    def make_strategy(self, settings: Aggregation) -> Strategy:
+        """Return the all-reduce, whatever the settings: it stands for the framework's sum, with the
+        same messages and bytes."""
+        return AllReduce()
+
+    @property
+    def has_separate_messages(self) -> bool:
+        """False: the framework sends the messages, so that they cannot be delayed one by one."""
+        return False
+
+    def local_gradient(self, batch: Array | Sequence[Array]) -> Arrays:
+        """Return an empty dict: once a gradient is visible it is already the sum over the ranks."""
+        return {}
+
+    def combine(self, gradients: list[Tensor], share: float) -> list[Tensor]:
+        """Wait until the framework has summed the gradients over the ranks, and return the sums;
+        ``share`` is ignored."""
+        return self.reducing_buckets.wait_reduction(gradients)

@@ -1,0 +1,233 @@
+"""Statistics of the recorded timelines of a trial: time per kind of work, pipeline bubble, and
+bytes per link.
+
+The bubble of a pipeline is the share of its ranks' time in which no stage computes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.backend.devices import shift_devices
+from dualml.parallel.split.order import dependencies
+from dualml.parallel.split.plan import SplitPlan
+from dualml.parallel.split.schedule import Action, Kind
+from dualml.parallel.split.timeline import KINDS
+
+Events = Mapping[str, NDArray[np.float64]]
+PASSES = (KINDS.index("F"), KINDS.index("B"))
+
+
+def measured_bubble(ranks: Sequence[Events], step: float) -> float:
+    """Return the measured bubble (0 … 1) of update ``step``, from its first forward pass on any
+    rank to its last backward pass."""
+    begin, end, busy = np.inf, -np.inf, 0.0
+    for events in ranks:
+        chosen = pass_indices(events, step)
+        if len(chosen):
+            begin = min(begin, float(events["begin"][chosen].min()))
+            end = max(end, float(events["end"][chosen].max()))
+            busy += float((events["end"] - events["begin"])[chosen].sum())
+    return idle_share(busy, len(ranks), end - begin)
+
+
+def replayed_bubble(plan: SplitPlan, ranks: Sequence[Events], step: float) -> float:
+    """Return the bubble of one update if messages took no time and the passes kept their order and
+    durations.
+
+    The measured bubble minus this value is due to messages and work between passes; this value
+    minus the schedule's theoretical bubble is due to passes of different lengths.
+    """
+    actions = []
+    for rank, events in enumerate(ranks):
+        data, _, tensor = plan.mesh.coordinates(rank)
+        for i in pass_indices(events, step):
+            kind: Kind = "F" if events["kind"][i] == PASSES[0] else "B"
+            action = Action(int(events["stage"][i]), kind, int(events["micro"][i]))
+            begin, end = float(events["begin"][i]), float(events["end"][i])
+            actions.append((begin, end, rank, (data, tensor), action))
+    clock: dict[int, float] = defaultdict(float)
+    done: dict[tuple[tuple[int, int], Action], float] = {}
+    busy = 0.0
+    for begin, end, rank, replica, action in sorted(actions, key=lambda x: x[:3]):
+        there = [done.get((replica, need), 0.0) for need in dependencies(action, len(plan.stages))]
+        clock[rank] = max([clock[rank], *there]) + end - begin
+        done[replica, action] = clock[rank]
+        busy += end - begin
+    return idle_share(busy, len(ranks), max(clock.values(), default=0.0))
+
+
+def pass_indices(events: Events, step: float) -> NDArray[np.int64]:
+    """Return the indices of the events that are forward or backward passes of update ``step``."""
+    return np.flatnonzero((events["step"] == step) & np.isin(events["kind"], PASSES))
+
+
+def idle_share(busy: float, ranks: int, seconds: float) -> float:
+    """Return the idle share (0 … 1) of ``ranks`` × ``seconds``, given the total busy seconds; 0
+    without any time."""
+    return 1 - busy / (ranks * seconds) if seconds > 0 else 0.0
+
+
+F, B, SEND, RECEIVE, COLLECTIVE, REDUCE, UPDATE = range(len(KINDS))
+
+
+def summary(plan: SplitPlan, ranks: Sequence[Events]) -> dict[str, Any]:
+    """Return mean times per update, the bubble and the traffic, over the updates that every rank
+    recorded; empty without any.
+
+    ``ranks``: each rank's mean seconds ``compute_s`` (with ``update_s``, the optimizer), ``wait_s``
+    (for a message until its sending begins, for a collective until the last rank arrives),
+    ``transfer_s`` (the rest, with the reduction) and ``step_s``. ``bubble``: share of the ranks'
+    time, from first forward to last backward pass of an update, in which no stage computes, the
+    median over updates; ``bubble_low``, ``bubble_high``: quartiles; ``bubble_passes``: that of the
+    same passes if messages took no time. ``links``, with devices ``transfers``: see
+    `measured_links`, `measured_transfers`; ``updates``: number of updates.
+    """
+    steps = common_steps(ranks)
+    if not len(steps):
+        return {}
+    sent = send_times(plan, ranks)
+    arrived = last_arrival_times(plan, ranks)
+    rows = []
+    for rank, events in enumerate(ranks):
+        inside, kind = np.isin(events["step"], steps), events["kind"]
+        length = events["end"] - events["begin"]
+        totals = dict.fromkeys(("compute_s", "transfer_s", "wait_s"), 0.0)
+        totals["update_s"] = float(length[inside & (kind == UPDATE)].sum())
+        work = float(length[inside & np.isin(kind, (F, B))].sum())
+        shared = 0.0
+        for i in np.flatnonzero(inside & np.isin(kind, (SEND, RECEIVE, COLLECTIVE, REDUCE))):
+            begin, end = events["begin"][i], events["end"][i]
+            ready = begin
+            if kind[i] == RECEIVE:
+                ready = sent.get(message_key(events, i, rank, plan), begin)
+            elif kind[i] in (COLLECTIVE, REDUCE):
+                ready = arrived.get((rank, int(i)), begin)
+                shared += end - begin if kind[i] == COLLECTIVE else 0.0
+            ready = min(max(ready, begin), end)
+            totals["wait_s"] += ready - begin
+            totals["transfer_s"] += end - ready
+        totals["compute_s"] = work - shared + totals["update_s"]
+        totals = {name: value / len(steps) for name, value in totals.items()}
+        spans = [step_span(events, step) for step in steps]
+        totals["step_s"] = float(np.mean([b - a for a, b in spans]))
+        rows.append(totals)
+    low, middle, high = np.percentile(
+        [measured_bubble(ranks, step) for step in steps], [25, 50, 75]
+    )
+    return {
+        "ranks": rows,
+        "bubble": float(middle),
+        "bubble_low": float(low),
+        "bubble_high": float(high),
+        "bubble_passes": float(np.median([replayed_bubble(plan, ranks, step) for step in steps])),
+        "links": [] if plan.devices else measured_links(plan, ranks, steps),
+        **({"transfers": measured_transfers(plan, ranks, steps)} if plan.devices else {}),
+        "updates": len(steps),
+    }
+
+
+def common_steps(ranks: Sequence[Events]) -> NDArray[np.float64]:
+    """Return the steps that every rank recorded, ascending; empty if a rank has no events."""
+    sets = [set(np.unique(events["step"]).tolist()) for events in ranks if len(events["step"])]
+    if len(sets) < len(ranks) or not sets:
+        return np.zeros(0)
+    return np.array(sorted(set.intersection(*sets)))
+
+
+def step_span(events: Events, step: float) -> tuple[float, float]:
+    """Return when the first event of a step began and the last one ended, in seconds."""
+    chosen = events["step"] == step
+    return float(events["begin"][chosen].min()), float(events["end"][chosen].max())
+
+
+Message = tuple[float, int, int, int, int, int]  # step, data, tensor, stage, micro, backward
+
+
+def message_key(events: Events, i: int, rank: int, plan: SplitPlan) -> Message:
+    """Return (step, data, tensor, stage, micro-batch, backward) of event ``i``, which sender and
+    receiver of a message share."""
+    data, _, tensor = plan.mesh.coordinates(rank)
+    stage, micro, backward = (int(events[name][i]) for name in ("stage", "micro", "backward"))
+    return (float(events["step"][i]), data, tensor, stage, micro, backward)
+
+
+def send_times(plan: SplitPlan, ranks: Sequence[Events]) -> dict[Message, float]:
+    """Return message key → time in seconds at which its send began."""
+    return {
+        message_key(events, i, rank, plan): float(events["begin"][i])
+        for rank, events in enumerate(ranks)
+        for i in np.flatnonzero((events["kind"] == SEND) & (events["stage"] >= 0))
+    }
+
+
+def last_arrival_times(plan: SplitPlan, ranks: Sequence[Events]) -> dict[tuple[int, int], float]:
+    """Return, for each (rank, event), the time at which the last rank of the group entered that
+    collective.
+
+    The ranks of a group have the same collectives in the same order.
+    """
+    times: dict[tuple[int, int], float] = {}
+    shared = plan.mesh.tensor_groups() if plan.shared else []
+    for kind, groups in (
+        (COLLECTIVE, plan.mesh.tensor_groups() if plan.mesh.tensor > 1 else []),
+        (REDUCE, plan.same_parameters() or plan.tied_groups() or shared),
+    ):
+        for group in groups:
+            order = [np.flatnonzero(ranks[rank]["kind"] == kind) for rank in group]
+            count = min(map(len, order))
+            for n in range(1, count + 1):  # from the end: old events may be dropped
+                together = [(rank, int(own[-n])) for rank, own in zip(group, order, strict=True)]
+                last = max(float(ranks[rank]["begin"][i]) for rank, i in together)
+                times |= dict.fromkeys(together, last)
+    return times
+
+
+def measured_links(
+    plan: SplitPlan, ranks: Sequence[Events], steps: NDArray[np.float64]
+) -> list[dict[str, Any]]:
+    """Return ``source``, ``target``, and the ``bytes`` and ``messages`` per update, measured and
+    averaged over ``steps``, of each link between two ranks that was used, in that direction."""
+    sent: dict[tuple[int, int], list[float]] = {}
+    for rank, events in enumerate(ranks):
+        data, _, tensor = plan.mesh.coordinates(rank)
+        chosen = (events["kind"] == SEND) & (events["bytes"] > 0) & np.isin(events["step"], steps)
+        for i in np.flatnonzero(chosen):
+            to = int(events["stage"][i]) + (-1 if events["backward"][i] else 1)
+            target = plan.owner(data, to, tensor, int(events["micro"][i]))
+            pair = sent.setdefault((rank, target), [0.0, 0.0])
+            pair[0] += events["bytes"][i]
+            pair[1] += 1
+    n = len(steps)
+    return [
+        {"source": a, "target": b, "bytes": total / n, "messages": count / n}
+        for (a, b), (total, count) in sorted(sent.items())
+    ]
+
+
+def measured_transfers(
+    plan: SplitPlan, ranks: Sequence[Events], steps: NDArray[np.float64]
+) -> list[dict[str, Any]]:
+    """Return ``rank``, the devices ``source`` and ``target``, and the ``bytes`` and ``messages``
+    (values) per update, measured and averaged over ``steps``, that each process moves between them
+    in that direction."""
+    moved: dict[tuple[int, str, str], list[float]] = {}
+    for rank, events in enumerate(ranks):
+        devices = shift_devices(plan.devices, plan.mesh.coordinates(rank)[0])
+        chosen = (events["kind"] == SEND) & (events["bytes"] > 0) & np.isin(events["step"], steps)
+        for i in np.flatnonzero(chosen):
+            stage = int(events["stage"][i])
+            other = stage + (-1 if events["backward"][i] else 1)
+            total = moved.setdefault((rank, devices[stage], devices[other]), [0.0, 0.0])
+            total[0] += events["bytes"][i]
+            total[1] += 1
+    n = len(steps)
+    return [
+        {"rank": rank, "source": a, "target": b, "bytes": total / n, "messages": count / n}
+        for (rank, a, b), (total, count) in sorted(moved.items())
+    ]

@@ -1,0 +1,244 @@
+"""A model with sharded parameters, gradients and optimizer state, as a `Training`.
+
+Weights, gradients and state go in and come out whole, under their canonical names, so that
+checkpoints do not depend on the ranks. Every rank calls the same methods in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dualml.algorithms.communicator import Communicator, Implementation
+from dualml.backend import (
+    ActivationCapture,
+    Array,
+    Arrays,
+    Backend,
+    BatchTrace,
+    MemoryReport,
+    MemoryUsage,
+    MixedPrecision,
+    MixedPrecisionStage,
+    Training,
+    TrainingSpec,
+    batch_digest,
+)
+from dualml.backend.capability import Tensor
+from dualml.backend.shard import Slots, slot_lengths
+from dualml.common.errors import Unsupported
+from dualml.parallel.zero.forward_backward import ShardedForwardBackward
+from dualml.parallel.zero.settings import Sharding
+
+#: Error if one rank alone uses a sharded model.
+COLLECTIVE_ONLY = (
+    "the ranks of a sharded model work on it together: see dualml.parallel.zero.parallel"
+)
+
+
+class ShardedModel(
+    ShardedForwardBackward, Training, ActivationCapture, MixedPrecision, MemoryReport
+):
+    """A ZeRO model; updates and evaluations are driven by
+    `dualml.parallel.zero.parallel.ZeroDataParallel`."""
+
+    def __init__(
+        self, backend: Backend, recipe: TrainingSpec, comm: Communicator, sharding: Sharding
+    ) -> None:
+        super().__init__(backend, recipe, comm, sharding)
+        self.step_count, self.scaler = 0, recipe.precision.make_scaler()
+
+    @property
+    def precision_policy(self) -> Implementation:
+        """Storage and arithmetic of the low-precision numbers in the stage."""
+        assert isinstance(self.stage, MixedPrecisionStage)  # checked by `build_stage`
+        return self.stage.precision_policy
+
+    # --- one update -------------------------------------------------------------------------------
+
+    def step(self, batch: Array, step: int) -> Any:
+        """Raise `Unsupported`: updates are made by `ZeroDataParallel.step` on all ranks
+        together."""
+        raise Unsupported(COLLECTIVE_ONLY)
+
+    def trace(self, batch: Array, probe: Array) -> BatchTrace:
+        """Raise `Unsupported`: traces are taken by `ZeroDataParallel.trace` on all ranks
+        together."""
+        raise Unsupported(COLLECTIVE_ONLY)
+
+    def gradient(self, part: Array, factor: float) -> Any:
+        """Compute the gradient of ``factor`` times the scaled loss of this rank's samples ``part``
+        for the next update, into the buffers that `run` names; return the lazy loss, None without
+        samples."""
+        return self.run(part, self.step_count + 1, factor * self.loss_scale)
+
+    def update(self, step: int) -> None:
+        """Apply update ``step`` to this rank's part of the weights; all ranks apply or skip it
+        together."""
+        scale, made, sums = self.loss_scale, True, self.master_grads()
+        if self.scaler is None:
+            self.shard.update(sums, step, step, 1.0)
+        elif made := self.should_step(self.all_finite(sums)):
+            self.shard.update(sums, step, self.applied_steps(step), scale)
+        if made:
+            self.cast_master_weights()
+            self.all_gather_params()
+        self.step_count = step
+
+    def all_finite(self, sums: Sequence[Tensor]) -> bool:
+        """Return whether the gradients ``sums`` of all ranks are finite; a collective call."""
+        own = self.comm.tensor(np.array([self.shard.finite(sums)], np.float32))
+        return bool(self.comm.numpy(self.comm.all_reduce(own, "min"))[0])
+
+    # --- looking ----------------------------------------------------------------------------------
+
+    def capture_forward(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
+        """Evaluate the samples ``probe``; return the SHA-256 of ``batch`` and layer name → output
+        on the host. In stage 3 all ranks must call this together."""
+        filled = np.resize(probe, max(len(probe), self.stage.min_eval_batch))
+        _, outputs = self.infer((self.stage.samples(filled),))
+        seen = {name: self.tensor_to_host(output)[: len(probe)] for name, output in outputs.items()}
+        return batch_digest(*self.fetch_batch(batch)), seen
+
+    def tensor_to_host(self, output: Tensor) -> Array:
+        """Copy a tensor to the host, as float32 if NumPy does not have its type."""
+        if isinstance(self.stage, MixedPrecisionStage) and self.stage.is_low_precision:
+            output = self.stage.upcast(output)
+        array: Array = self.comm.numpy(output)
+        return array
+
+    def fetch_batch(self, batch: Array) -> tuple[Array, Array]:
+        """Return the samples and labels with these indices from the training set."""
+        return self.recipe.x[batch], self.recipe.y[batch]
+
+    def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
+        """Return the mean loss and the predicted classes; in stage 3 all ranks must call this
+        together."""
+        filled = np.resize(x, (max(len(x), self.stage.min_eval_batch), *x.shape[1:]))
+        logits, _ = self.infer((self.stage.inputs(filled),))
+        return self.stage.evaluate(logits, self.stage.targets(y))
+
+    def measure_memory(self, batch: Array | None = None) -> MemoryUsage:
+        """Measure what `dualml.parallel.zero.units.estimate_memory` predicts, in bytes; gathered
+        units count as buckets.
+
+        Activations are the bytes saved for the backward pass of a chunk of ``batch``, samples
+        included; None without a batch, or if a compiled graph computes the loss together with its
+        gradients.
+        """
+        nbytes, stage = self.comm.nbytes, self.sharding.stage
+        gathered = [self.unit_gradients] * (stage > 1) + [self.unit_weights] * (stage > 2)
+        kept = None
+        if batch is not None:
+            self.stage.counts_saved_bytes = True
+            loss = self.forward(batch[: self.recipe.chunk], self.step_count + 1, fetch=False)
+            kept, self.stage.counts_saved_bytes = (
+                None if loss is None else self.stage.saved_activation_bytes(),
+                False,
+            )
+            self.shardable.drop_saved_activations()
+        return MemoryUsage(
+            weights=sum(map(nbytes, self.weight_shards if stage == 3 else self.unit_weights)),
+            gradients=sum(map(nbytes, self.unit_gradients if stage == 1 else self.gradient_shards)),
+            state=self.shard.state_bytes()
+            + self.sharding.lower * sum(map(nbytes, self.master_weights)),
+            activations=kept,
+            buckets=sum(
+                sum(slot_lengths([nbytes(v) for v in vectors], self.sharding.buffer_slots))
+                for vectors in gathered
+            ),
+        )
+
+    # --- what it holds ----------------------------------------------------------------------------
+
+    def unflatten_all(self, wholes: Iterable[Array]) -> Arrays:
+        """Return canonical name → array, from one whole vector per unit."""
+        parts: Arrays = {}
+        for unit, vector in zip(self.units, wholes, strict=True):
+            parts |= unit.unflatten(vector)
+        return parts
+
+    def local_part(self, vector: Array) -> Array:
+        """Return this rank's part of a whole host ``vector``, as a view."""
+        return np.split(vector, self.comm.size)[self.comm.rank]
+
+    def gradients(self) -> Arrays:
+        """Return canonical name → gradient summed over the ranks, as the optimizer receives it
+        (still scaled with a loss scaler); a collective call."""
+        return self.unflatten_all(
+            self.collectives.gather_to_host(self.comm.numpy(part)) for part in self.master_grads()
+        )
+
+    def local_gradients(self) -> Arrays:
+        """Return this rank's contribution to the gradient sum, without communication. Meaningful
+        only in stage 1 and before the reduction; later stages keep no whole gradient."""
+        return self.unflatten_all(map(self.tensor_to_host, self.unit_gradients))
+
+    def weights(self) -> Arrays:
+        """Return the whole float32 weights by canonical name; a collective call in stage 3 or with
+        low-precision weights, where no rank has all of them."""
+        if self.sharding.stage == 3 or self.sharding.lower:
+            parts = map(self.master_part, range(len(self.units)))
+            return self.unflatten_all(map(self.collectives.gather_to_host, parts))
+        return self.unflatten_all(map(self.comm.numpy, self.unit_weights))
+
+    def local_weights(self) -> Arrays:
+        """Return what this rank holds without communication: the whole weights, in stage 3 its part
+        of each unit's weights under keys that name unit and rank."""
+        if self.sharding.stage < 3:
+            return self.unflatten_all(map(self.tensor_to_host, self.unit_weights))
+        rank = self.comm.rank
+        return {f"unit {i} of rank {rank}": self.master_part(i) for i in range(len(self.units))}
+
+    def master_part(self, number: int) -> Array:
+        """Return a copy of this rank's part of the float32 weights of a unit."""
+        part: Array = self.comm.numpy(self.master_weights[number])
+        return part
+
+    def set_master_part(self, number: int, part: Array) -> None:
+        """Replace this rank's part of the float32 weights of a unit."""
+        self.shardable.copy_from_host(self.master_weights[number], part)
+
+    def state(self) -> dict[str, Arrays]:
+        """Return state key → parameter name → whole array, gathered from all ranks, with the loss
+        scaler's state; a collective call."""
+        slots = self.shard.state().items()
+        own = {
+            slot: self.unflatten_all(map(self.collectives.gather_to_host, parts))
+            for slot, parts in slots
+        }
+        return own | self.scaler_state()
+
+    def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
+        """Restore the weights and this rank's part of the optimizer state, after update ``step``,
+        from whole arrays."""
+        self.set_weights(weights)
+        slots: Slots = {
+            slot: [self.local_part(unit.flatten(named, np.float64)) for unit in self.units]
+            for slot, named in self.pop_scaler_state(state).items()
+        }
+        self.shard.load(slots, self.applied_steps(step))
+        self.step_count = step
+
+    def set_weights(self, weights: Mapping[str, Array]) -> None:
+        """Replace this rank's part of the weights by that of the whole arrays ``weights``, without
+        communication; where ranks hold whole weights, replace all."""
+        self.resident.clear()
+        for number, unit in enumerate(self.units):
+            whole = unit.flatten(weights, self.backend.dtype)
+            own, given = self.comm.tensor(self.local_part(whole)), self.comm.tensor(whole)
+            self.set_master_part(number, self.local_part(whole))
+            if self.sharding.lower:
+                own, given = self.mixed_stage.downcast(own), self.mixed_stage.downcast(given)
+            if self.sharding.stage == 3:
+                if self.sharding.lower:
+                    self.comm.write(self.weight_shards[number], 0, own, "put")
+            else:
+                self.comm.write(self.unit_weights[number], 0, given, "put")
+
+    def transform_weights(self, fn: Callable[[Arrays], Mapping[str, Array]]) -> None:
+        """Replace the weights by ``fn`` of the whole weights; a collective call where no rank has
+        all of them."""
+        self.set_weights(fn(self.weights()))

@@ -1,0 +1,51 @@
+"""Restrict a mutation of several calls to those whose output it changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+from dualml.parity.causes.candidate_filter import Prober
+from dualml.parity.causes.mutation import Mutation
+from dualml.parity.models.gap import gap
+from dualml.parity.models.trace import Trace
+
+#: Maximum number of calls that are tested one by one.
+MAX_TESTED_CALLS = 64
+#: Relative distance up to which an output counts as unchanged, as after a change of kernel.
+UNCHANGED_RTOL = 1e-6
+
+
+def restrict_to_active_sites(explorer: Prober, change: Mutation, trace: Trace) -> Mutation:
+    """Return the mutation restricted to those of its calls whose output it changes.
+
+    If it changes none, it is returned as it is, because it may affect gradients only; so are
+    mutations of a single call, or of more than MAX_TESTED_CALLS. For example, 'same' padding at all
+    convolutions becomes that of the one with stride two.
+    """
+    if not 1 < len(change.sites) <= MAX_TESTED_CALLS:
+        return change
+    sites = [
+        site for site in change.sites if has_effect(explorer, change.with_sites([site]), trace)
+    ]
+    return change.with_sites(sites or change.sites)
+
+
+def has_effect(explorer: Prober, change: Mutation, trace: Trace) -> bool:
+    """Return whether a mutation changes the output of its call by more than UNCHANGED_RTOL; True if
+    unknown or refused by the framework."""
+    same = True
+
+    def visit(name: str, array: NDArray[Any]) -> bool:  # called if not bitwise equal
+        """Compare an output that is not bitwise the same with its recorded value."""
+        nonlocal same
+        was = trace.find_array("operation", 1, name)
+        same = was is not None and gap(was, array) <= UNCHANGED_RTOL
+        return same
+
+    try:
+        explorer.probe(change, 0, visit)
+    except Exception:
+        return True
+    return not same

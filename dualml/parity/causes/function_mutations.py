@@ -1,0 +1,136 @@
+"""Enumerate mutations of what an operation computes: its attributes, numbers and function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dualml.parity.causes.mutation import Mutation
+from dualml.parity.causes.mutation_site import MutationSite
+from dualml.parity.causes.settings import (
+    is_probability,
+    joint_settings,
+    setting_values,
+)
+from dualml.parity.causes.tables import (
+    ACTIVATIONS,
+    COUNTS,
+    EXTRAS,
+    FAMILIES,
+    FORMS,
+    IDLE,
+    MASKS,
+    PADDED,
+    PLAIN,
+    UNARY,
+)
+
+#: Form of a function → kind of the mutation, if the kind is not ``function``.
+FORM_KINDS = {
+    "unbiased": "attribute",
+    "tiled": "layout",
+    "halves": "layout",
+    "over_all": "attribute",
+}
+
+
+def changed_attributes(site: MutationSite) -> Iterator[Mutation]:
+    """Yield mutations that set one attribute of the call to another value, for each attribute but
+    those without effect."""
+    for argument, old in site.operation.attributes.items():
+        if argument in IDLE or argument in COUNTS.get(site.name, ()):
+            continue
+        kind = (
+            "mask"
+            if site.name in MASKS and argument in ("value", "other", "diagonal", "is_causal")
+            else "attribute"
+        )
+        for value in setting_values(argument, old, site.operation, site.context):
+            sort = "constant" if argument == "fill_value" else kind
+            if argument in ("other", "alpha", "argument 1", "exponent"):
+                none = value == (0 if site.name in ("add", "sub") else 1)
+                sort = "missing" if none else "constant"
+            yield site.mutate(sort, "set", argument, value, old)
+
+
+def changed_numbers(site: MutationSite) -> Iterator[Mutation]:
+    """Yield mutations that replace a float attribute of the call, wherever the model uses this
+    number, by a number of the other side or by 1 minus it. Attributes of 0 or 1 are left out."""
+    for argument, old in site.operation.attributes.items():
+        if isinstance(old, float) and argument not in IDLE and old not in (0.0, 1.0):
+            values = [
+                v for v in site.context.numbers if isinstance(v, float) and v not in (old, 1 - old)
+            ]
+            yield from (
+                site.mutate("constant", "everywhere", old, v, old)
+                for v in dict.fromkeys([*values, *(1 - v for v in values)])
+                if not is_probability(argument, site.operation) or 0 <= v <= 1
+            )
+
+
+def dropped_calls(site: MutationSite) -> Iterator[Mutation]:
+    """Yield mutations that leave out the call: each input that has the output's shape takes its
+    place."""
+    for i, shape in enumerate(site.shapes):
+        if shape == site.output_shape:
+            yield site.mutate("missing", "drop", i)
+
+
+def other_functions(site: MutationSite) -> Iterator[Mutation]:
+    """Yield mutations to related functions, to other forms of the function, and to other epsilons
+    of it."""
+    word = "mask" if site.name in MASKS else "function"
+    yield from (
+        site.mutate(word, "function", "", other, site.name)
+        for family in FAMILIES
+        if site.name in family
+        for other in family
+        if other != site.name
+    )
+    yield from (
+        site.mutate(FORM_KINDS.get(form, "function"), "form", form, True, False)
+        for form in FORMS.get(site.name, ())
+    )
+    yield from (
+        site.mutate("constant", "form", form, eps, False)
+        for form in FORMS.get(site.name, ())
+        if form.startswith("eps")
+        for eps in site.context.numbers
+        if 0 < eps < 1
+    )
+    if site.name in ("sqrt", "rsqrt"):
+        yield from (site.mutate("order", "form", "eps_behind", c, 0.0) for c in site.context.added)
+
+
+def changed_settings(site: MutationSite) -> Iterator[Mutation]:
+    """Yield mutations to other ways of padding, and of several settings at once."""
+    if site.name in PADDED and isinstance(site.operation.attributes.get("padding"), int | list):
+        yield from (
+            site.mutate("attribute", "pad", "padding", way, site.operation.attributes["padding"])
+            for way in ("same", "same_before", "behind", "before")
+        )
+    yield from (
+        site.mutate(
+            "attribute", "settings", " and ".join(ours), tuple(theirs.items()), tuple(ours.values())
+        )
+        for ours, theirs in joint_settings(site.name, site.operation.attributes)
+    )
+
+
+def other_activations(site: MutationSite) -> Iterator[Mutation]:
+    """Yield mutations that put an activation function in place of the call's function, if that is
+    one of a single tensor."""
+    if site.name in UNARY:
+        yield from (site.mutate("function", "instead", "", f, site.name) for f in ACTIVATIONS[:-1])
+    elif (site.name,) in PLAIN:
+        yield from (
+            site.mutate("function", "instead", "", f, site.name) for f in PLAIN if f != (site.name,)
+        )
+
+
+def added_calls(site: MutationSite) -> Iterator[Mutation]:
+    """Yield mutations that add a call after this one: a Dropout, another function, or this call
+    again if an input has its output's shape."""
+    yield from (site.mutate("extra", "dropout", "", rate) for rate in site.context.rates)
+    yield from (site.mutate("extra", "output", "", f) for f in EXTRAS)
+    if any(shape == site.output_shape for shape in site.shapes):
+        yield site.mutate("extra", "twice")

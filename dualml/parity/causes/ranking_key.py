@@ -1,0 +1,119 @@
+"""Rank explanations that are equally good, the simplest first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from dualml.parity.causes.context import epsilon_values
+from dualml.parity.causes.runs import MutatedRun
+from dualml.parity.models.operations import Operation
+
+#: Function → words in the names of the other framework's functions that stand for it or compose it.
+EQUIVALENT_FUNCTIONS = {
+    "gelu_tanh": ("gelu", "tanh"),
+    "gelu": ("gelu", "erf"),
+    "silu": ("silu", "sigmoid", "swish"),
+    "quick_gelu": ("sigmoid",),
+    "leaky_relu": ("leakyrelu", "relu", "select"),
+    "mean": ("mean", "reducemean"),
+    "sum": ("sum", "reducesum"),
+    "square": ("square", "pow", "mul"),
+    "normalize": ("div", "norm"),
+    "standardize": ("layernorm", "sqrt", "rsqrt"),
+    "center": ("sub",),
+    "negative": ("neg",),
+    "one_minus": ("sub", "subs"),
+    "div": ("div", "realdiv", "divs"),
+    "max_pool2d": ("maxpool",),
+    "avg_pool2d": ("avgpool",),
+    "amax": ("max", "reducemax", "amax"),
+    "amin": ("min", "reducemin"),
+}
+
+
+#: Mutations of a line of an optimizer, the likeliest first; they rank behind settings.
+LINE_ACTIONS = (
+    "set",
+    "drop",
+    "function",
+    "exchange",
+    "swap",
+    "begin",
+    "late",
+    "instead",
+    "operand",
+    "input",
+    "output",
+)
+
+
+class CallCounts:
+    """Counts of how often either side calls each function."""
+
+    def __init__(self, ours: Iterable[Operation], theirs: Sequence[Operation]) -> None:
+        self.epsilons = epsilon_values(theirs)
+        self.ours = Counter(one.name for one in ours)
+        self.theirs = Counter(one.name.lower().removesuffix("ext") for one in theirs)
+
+    def count_other(self, word: str) -> int:
+        """Return how often the other side calls functions whose lower-case name contains this
+        function's, or that of an equivalent."""
+        options = (word.replace("_", ""), *EQUIVALENT_FUNCTIONS.get(word, ()))
+        return sum(n for name, n in self.theirs.items() if any(one in name for one in options))
+
+    def has_fewer(self, word: str) -> bool:
+        """Return whether the other side calls a function less often than this side."""
+        return self.count_other(word) < self.ours[word]
+
+
+def ranking_key(calls: CallCounts, run: MutatedRun) -> tuple[Any, ...]:
+    """Return the sort key of a run: simple explanations have smaller keys.
+
+    Mutations that cover more similar calls come before single ones. A mode of a function that the
+    other side calls less often comes after leaving the call out; a function that the other side
+    never calls comes last.
+    """
+    kinds = (
+        "attribute",
+        "missing",
+        "function",
+        "optimizer",
+        "mask",
+        "gradient",
+        "extra",
+        "operand",
+        "order",
+        "layout",
+        "constant",
+        "parameters",
+        "dtype",
+    )
+    change = run.changes[-1]
+    word = change.value if change.action == "function" else None
+    if change.kind in ("function", "extra") and isinstance(change.value, tuple):
+        word = change.value[0]
+    foreign = isinstance(word, str) and not calls.count_other(word)
+    rank = float(kinds.index(change.kind))
+    if (
+        isinstance(change.value, bool)
+        and change.action == "set"
+        and calls.has_fewer(change.operation)
+    ):
+        rank = kinds.index("missing") + 0.5
+    if (
+        change.kind == "layout"
+        and isinstance(change.value, tuple)
+        and change.value[:1] in (("take",), ("arrange",))
+    ):
+        rank += 0.5  # a named rearrangement explains more
+    if change.action == "set" and "eps" in str(change.argument):
+        rank += 0.25 * (change.value not in calls.epsilons)
+    if change.action.startswith("line:"):
+        rank += (1 + LINE_ACTIONS.index(change.action.removeprefix("line:"))) / (
+            2 + len(LINE_ACTIONS)
+        )
+    if change.action == "numbers":  # anything that names the numbers explains more
+        rank = len(kinds)
+    return foreign, rank, -len(change.sites), run.comparison.worst

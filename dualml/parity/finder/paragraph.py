@@ -1,0 +1,131 @@
+"""Description of a finding as one actionable paragraph, in either language."""
+
+from __future__ import annotations
+
+import functools
+import math
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dualml.common.words import LANGUAGES, load_messages, section_messages
+from dualml.experiment.store.findings import FindingContent
+from dualml.parity.pairs import FLOOR
+
+
+@functools.cache
+def catalogue_entries() -> dict[str, list[str]]:
+    """Return cause → names of the catalogue entries about it; most causes have none."""
+    return tomllib.loads(Path(__file__).with_name("entries.toml").read_text("utf-8"))
+
+
+def add_text(finding: FindingContent) -> FindingContent:
+    """Return a finding with its paragraph in both languages, as stored in ``findings.json``."""
+    return {**finding, "text": {lang: paragraph(finding, lang) for lang in LANGUAGES}}
+
+
+def paragraph(finding: FindingContent, lang: str = "en") -> str:
+    """Describe what was found, where, and what to do about it."""
+    words, base = (
+        section_messages(lang, "finding"),
+        {"arm": finding["arm"], "seed": finding["seed"], "a": finding["a"], "b": finding["b"]},
+    )
+    if finding["status"] == "not replayed":
+        return words["failed"].format(**base, reason=str(finding["reason"]).rstrip("."))
+    if finding["status"] == "rounding only":
+        worst = finding.get("worst") or {}
+        where = words["at"].format(**worst) if worst else ""
+        margin = finding.get("margin", 10)
+        return words["rounding"].format(
+            **base, ratio=f"{worst.get('ratio', 0):.1f}", margin=f"{margin:g}", where=where
+        )
+    return location_text(finding, lang) + cause_text(finding, lang)
+
+
+def location_text(finding: Mapping[str, Any], lang: str) -> str:
+    """Describe where the divergence is: update, phase, tensor, ranks, elements, and which backends
+    agree."""
+    words = section_messages(lang, "finding")
+    comma = words["comma"]
+    where = {"tensor": finding["tensor"], "collective": finding["collective"] or ""}
+    ranks = ""
+    if finding["owners"]:
+        ranks = words["owners"].format(ranks=comma.join(map(str, finding["owners"])))
+    elif finding["world_size"] > 1:
+        on, size = finding["ranks"], finding["world_size"]
+        key = "rank" if len(on) == 1 else "all ranks" if len(on) == size else "ranks"
+        ranks = words[key].format(ranks=comma.join(map(str, on)), size=size)
+    text = words["where"].format(
+        arm=finding["arm"],
+        seed=finding["seed"],
+        backend=finding["backend"],
+        step=finding["step"],
+        phase=words[f"phase.{finding['phase']}"].format(**where),
+        ranks=ranks,
+    )
+    shapes = finding["elements"]["shape"]
+    if len(shapes) == 2:
+        return text + words["shape"].format(found=tuple(shapes[0]), expected=tuple(shapes[1]))
+    if finding["phase"] != "data":
+        far = finding["distance"]
+        ratio = far if math.isinf(far) else far / max(finding["envelope"] or 0.0, FLOOR)
+        also = other_backends_text(finding, lang)
+        text += words["far"].format(distance=f"{far:.1e}", ratio=f"{ratio:.2g}", others=also)
+    if finding["elements"]["largest"]:
+        first = finding["elements"]["largest"][0]
+        index = f"[{', '.join(map(str, first['index']))}]" if first["index"] else ""
+        text += words["element"].format(
+            tensor=finding["tensor"],
+            index=index,
+            found=f"{first['found']:.6g}",
+            expected=f"{first['expected']:.6g}",
+            share=f"{finding['elements']['share']:.0%}",
+            count=len(finding["tensors"]),
+            all=finding["of_tensors"],
+        )
+    return text
+
+
+def other_backends_text(finding: Mapping[str, Any], lang: str) -> str:
+    """Describe whether the other backends deviate there, too."""
+    both = [name for name in finding["guilty"] if name != finding["backend"]]
+    fine = [name for name in finding["others"] if name not in both]
+    words = section_messages(lang, "finding")
+    return "".join(
+        words[key].format(names=words["comma"].join(names))
+        for key, names in (("both", both), ("others", fine))
+        if names
+    )
+
+
+def cause_text(finding: Mapping[str, Any], lang: str) -> str:
+    """Describe the best cause and its remedy, or state that the cause is unknown."""
+    words = section_messages(lang, "finding")
+    if not finding["causes"]:
+        return words["nothing"]
+    best = finding["causes"][0]
+    known = {"score": f"{best['score']:.1%}", "says": cause_clause(best, lang)}
+    if finding["status"] != "found":
+        return words["unknown"].format(**known)
+    text = words["cause"].format(
+        remedy=load_messages(lang)[f"cause.{best['cause']}.remedy"], **known
+    )
+    about = catalogue_entries().get(best["cause"], [])
+    return text + (words["diffs"].format(entry=about[0]) if about else "")
+
+
+def cause_clause(cause: Mapping[str, Any], lang: str) -> str:
+    """Return the clause about one cause, as `rank_hypotheses` returns it, with its numbers."""
+    template = load_messages(lang).get(f"cause.{cause['cause']}.says", cause["cause"])
+    shown = {name: format_value(value) for name, value in cause["detail"].items()}
+    return str(template.format_map(shown))
+
+
+def format_value(value: Any) -> str:
+    """Format a detail of a cause: floats with four digits, lists with commas."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list | tuple):
+        return ", ".join(format_value(one) for one in value)
+    return str(value)

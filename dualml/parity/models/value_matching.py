@@ -1,0 +1,275 @@
+"""Match the values that two models compute, and find where they stop matching.
+
+Values are matched by their numbers, not by names. An output of one side is *shared* if the other
+side computed the same numbers anywhere, in this shape, another shape, or with its axes in another
+order. A value inside a fused kernel has no partner and needs none: a value is *unmatched* only if
+it is not shared and affects the result of the step without passing through a shared one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import permutations
+from math import isfinite, sqrt
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.parity.models.gap import TINY, gap
+from dualml.parity.models.operations import TABLE, Operation, is_unknown
+from dualml.parity.models.trace import OUTPUT, Trace
+from dualml.parity.pairs import FLOOR
+
+Array = NDArray[Any]
+#: Arrays of up to this many axes are compared in every order of their axes.
+AXES = 5
+#: Arrays at a larger relative distance never match, whatever their rounding.
+MAX_MATCH_DISTANCE = 1e-3
+#: Scores at or below it are masked; minus infinity and large negative numbers count as equal.
+MASKED = -1e4
+
+
+@dataclass
+class ValueIndex:
+    """An index of named arrays that finds an array by its numbers.
+
+    Attributes:
+        widths: name → relative distance that rounding may move the array.
+        by_size: number of elements → (norm, sum, position, name) of each array, sorted by norm.
+        max_width: number of elements → the largest width among these arrays.
+    """
+
+    arrays: dict[str, Array] = field(default_factory=dict)
+    widths: Mapping[str, float] = field(default_factory=dict)
+    by_size: dict[int, list[tuple[float, float, int, str]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    max_width: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+
+    def add(self, name: str, array: Array) -> None:
+        """Add an array to the index; arrays without numbers are ignored."""
+        if array.dtype.kind not in "fiub" or not array.size:
+            return
+        array = unify_masked(array)
+        insort(self.by_size[array.size], (*norms(array), len(self.arrays), name))
+        self.arrays[name] = array
+        self.max_width[array.size] = max(self.max_width[array.size], self.widths.get(name, 0.0))
+
+    def find(self, array: Array, tolerance: float) -> str | None:
+        """Return the name of the last array with these numbers; None if there is none.
+
+        Args:
+            tolerance: relative, see `dualml.common.distance`; the larger of this and the array's
+                own width counts.
+        """
+        if array.dtype.kind not in "fiub" or array.size not in self.by_size:
+            return None
+        array, rows = unify_masked(array), self.by_size[array.size]
+        size, total = norms(array)
+        # Norms differ by no more than the arrays themselves.
+        most = max(tolerance, self.max_width[array.size])
+        low = bisect_left(rows, (size - most * size,))
+        high = len(rows) if most >= 1 else bisect_left(rows, (size / (1 - most) + TINY,))
+        near = rows[low:high]
+        near.sort(key=itemgetter(2), reverse=True)
+        for other, other_total, _, name in near:
+            allowed = max(tolerance, self.widths.get(name, 0.0))
+            large = max(size, other)
+            if abs(size - other) > allowed * large or not (
+                abs(total - other_total) <= allowed * large * array.size**0.5
+            ):
+                continue
+            if same_values(array, self.arrays[name], allowed):
+                return name
+        return None
+
+
+def unify_masked(array: Array) -> Array:
+    """Return the array with the large negative scores that mask others replaced by minus infinity;
+    unchanged if there are none, or if all are."""
+    if array.dtype.kind != "f" or not array.min(initial=0.0) <= MASKED:
+        return array
+    low = array <= MASKED
+    return array if low.all() else np.where(low, -np.inf, array)
+
+
+def norms(array: Array) -> tuple[float, float]:
+    """Return the Euclidean norm and the sum of absolute values; neither depends on element order.
+    Infinities and NaNs are left out."""
+    values = np.abs(array.ravel().astype(np.float64))
+    square = float(values @ values)
+    if not isfinite(square):  # masks hold infinities
+        values = values[np.isfinite(values)]
+        square = float(values @ values)
+    return sqrt(square), float(values.sum())
+
+
+def same_values(a: Array, b: Array, tolerance: float) -> bool:
+    """Return whether two arrays hold the same numbers, in any shape and any order of axes.
+
+    Indices and masks must match without reordering, because they are often symmetric.
+    """
+    flat = a.ravel()
+    if gap(flat, b.ravel()) <= tolerance:
+        return True
+    if a.dtype.kind != "f" or b.dtype.kind != "f":
+        return False
+    x, y = a.squeeze(), b.squeeze()
+    if x.ndim != y.ndim or not 1 < x.ndim <= AXES:
+        return False
+    return any(
+        tuple(x.shape[i] for i in order) == y.shape and gap(x.transpose(order), y) <= tolerance
+        for order in permutations(range(x.ndim))
+        if order != tuple(range(x.ndim))
+    )
+
+
+@dataclass
+class TraceOperand:
+    """The operations of one side, with their values and matches.
+
+    Attributes:
+        operations: the calls of the first step, in order.
+        arrays: name of a value → array.
+        final_values: names of the values that leave the step: outputs and loss.
+        shared: name of a value → its partner on the other side.
+        values: index of outputs, inputs and parameters.
+        tables: names of arrays that nothing computes and no optimizer changes.
+        consumers: name of a value → the calls that take it.
+    """
+
+    operations: Sequence[Operation]
+    arrays: Mapping[str, Array]
+    final_values: frozenset[str]
+    shared: dict[str, str] = field(default_factory=dict)
+    values: ValueIndex = field(default_factory=ValueIndex)
+    tables: frozenset[str] = frozenset()
+    consumers: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+
+    def __post_init__(self) -> None:
+        for operation in self.operations:
+            for name in operation.inputs:
+                self.consumers[name].append(operation.number)
+
+    def unmatched(self) -> set[str]:
+        """Return the names of computed values that are not shared and reach a final value without
+        passing a shared one."""
+        lost: set[str] = set()
+        leads: dict[int, bool] = {}
+        # A call that takes a value of unknown origin may depend on anything before.
+        last = max(
+            (x.number for x in self.operations if any(map(is_unknown, x.inputs))), default=-1
+        )
+        for operation in reversed(self.operations):
+            leads[operation.number] = False
+            for name in operation.output_names():
+                if name in self.shared or name not in self.arrays:
+                    continue
+                takers = self.consumers.get(name, ())
+                data = any(not n.startswith(("parameter:", "constant:")) for n in operation.inputs)
+                onward = any(leads[number] for number in takers) or (
+                    not takers and data and operation.number < last and "[" not in name
+                )
+                if name in self.final_values or onward:
+                    lost.add(name)
+                    leads[operation.number] = True
+        return lost
+
+    def origins(self, unmatched: set[str]) -> list[Operation]:
+        """Return the operations whose outputs are unmatched and whose inputs are not.
+
+        Those that compute with constants alone come last, because the two sides may store constants
+        in different forms (angles, sines, pairs).
+        """
+        fixed = self.constants()
+        moving = unmatched - fixed
+        return [
+            one
+            for names in (moving, unmatched & fixed)
+            for one in self.operations
+            if not names.isdisjoint(one.output_names()) and names.isdisjoint(one.inputs)
+        ]
+
+    def constants(self) -> set[str]:
+        """Return the names of values computed from constants, tables and values of unknown origin
+        alone: from no recorded input, no parameter and no buffer."""
+        fixed: set[str] = set()
+        for one in self.operations:
+            if all(n in fixed or is_unknown(n) or n.startswith("constant:") for n in one.inputs):
+                fixed.update(one.output_names())
+        return fixed
+
+
+def make_operand(trace: Trace, margin: float) -> TraceOperand:
+    """Return the operations and values of a trace's first step, not matched yet."""
+    arrays = {
+        n: a
+        for n in trace.names("operation", 1)
+        if (a := trace.find_array("operation", 1, n)) is not None
+    }
+    buffers = {f"parameter:{one.name}" for one in trace.tensors if not one.trained}
+    tables = frozenset({*buffers, *(name for name in arrays if name.startswith(TABLE))})
+    values = index_values(trace, margin)
+    return TraceOperand(
+        trace.operations, arrays, graph_outputs(trace, arrays), values=values, tables=tables
+    )
+
+
+def graph_outputs(trace: Trace, arrays: Mapping[str, Array]) -> frozenset[str]:
+    """Return the names of the last values that equal the model's outputs and the loss; the last
+    operation's output if none does."""
+    finals = [
+        trace.find_array("forward", 1, name)
+        for name in trace.names("forward", 1)
+        if name.startswith(OUTPUT)
+    ]
+    finals.append(trace.find_array("loss", 1, "loss"))
+    last = set()
+    for final in finals:
+        if final is None:
+            continue
+        for name in reversed(list(arrays)):
+            value = arrays[name]
+            if value.size == final.size and np.array_equal(
+                value.ravel().astype(np.float64), final.ravel().astype(np.float64), equal_nan=True
+            ):
+                last.add(name)
+                break
+    if not last and trace.operations:
+        last.add(trace.operations[-1].output_names()[0])
+    return frozenset(last)
+
+
+def index_values(trace: Trace, margin: float, names: Iterable[str] | None = None) -> ValueIndex:
+    """Index the values of the first step: all outputs, inputs and initial parameters, or those
+    named."""
+    widths = {
+        n: min(margin * max(trace.envelope_width("operation", 1, n), FLOOR), MAX_MATCH_DISTANCE)
+        for n in trace.names("operation", 1)
+    }
+    values = ValueIndex(widths=widths)
+    if names is None:
+        for name, array in trace.initial_parameters().items():
+            values.add(f"parameter:{name}", array)
+    for name in trace.names("operation", 1) if names is None else names:
+        value = trace.find_array("operation", 1, name)
+        if value is not None:
+            values.add(name, value)
+    return values
+
+
+def match_values(a: Trace, b: Trace, margin: float) -> tuple[TraceOperand, TraceOperand]:
+    """Return the operations of both sides in the first step, with ``shared`` filled: each value
+    that the other side computed, too."""
+    here, there = make_operand(a, margin), make_operand(b, margin)
+    for side, other in ((here, there), (there, here)):
+        for name, array in side.values.arrays.items():
+            partner = other.values.find(array, side.values.widths.get(name, 0.0))
+            if partner is not None:
+                side.shared[name] = partner
+    return here, there

@@ -1,0 +1,214 @@
+"""Published runs, and the planner's predictions for them.
+
+The efficiencies are fitted (`planner.fitting`) on half of the runs of each table on the device
+`FITTED`, those whose names have the smallest hashes; the others are held out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from dualml.common.json_types import JsonMapping
+from dualml.common.parse import from_toml
+from dualml.planning.planner.cluster import Cluster, Efficiency
+from dualml.planning.planner.devices import Device, fitted_efficiency
+from dualml.planning.planner.devices import find_device as find_device
+from dualml.planning.planner.layouts import RECOMPUTED, Layouts, divisors
+from dualml.planning.planner.memory import PRECISIONS, estimate_memory
+from dualml.planning.planner.models import find_model
+from dualml.planning.planner.request import make_cluster
+from dualml.planning.planner.seconds import seconds
+from dualml.planning.planner.shape import Shape
+
+#: Tables with times.
+TIMED = ("narayanan-1", "narayanan-2", "korthikanti-5", "llama3-4")
+FITTED = "a100"
+#: Stages per device to try if their number is not published.
+CHUNKS = (1, 2, 4, 8)
+
+
+@cache
+def tables() -> JsonMapping:
+    """Return key → published table: its source and rows, of those in `TIMED` one per run, with
+    teraFLOP/s per device or seconds of an update; the others are about memory."""
+    return from_toml((files("dualml.planning.planner") / "published.toml").read_text("utf-8"))
+
+
+@dataclass(frozen=True)
+class PublishedRun:
+    """A published training run.
+
+    Attributes:
+        table: key of its table.
+        number: number of its row, from 1.
+        layouts: as published; if micro-batch or interleaving are not, all possible ones.
+        flops: operations per update and device, counted as in the table.
+        measured: seconds of an update.
+    """
+
+    table: str
+    number: int
+    model: str
+    shape: Shape
+    device: Device
+    devices: int
+    layouts: Layouts
+    fused: bool
+    overlap: float
+    flops: float
+    measured: float
+
+    @property
+    def name(self) -> str:
+        """Name of the run, ``TABLE/ROW``."""
+        return f"{self.table}/{self.number}"
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 hash of the run's name; runs with the smallest ones are fitted, the others held
+        out."""
+        return hashlib.sha256(self.name.encode()).digest()
+
+    def with_layout(self, row: int) -> PublishedRun:
+        """Return a copy of the run with only the layout in ``row``, from 0."""
+        return replace(self, layouts=self.layouts.select_rows([row]))
+
+    def make_cluster_for(self, given: Efficiency) -> Cluster:
+        """Make the cluster that the run used, with the given efficiency and the share of overlap
+        that the run had."""
+        made = make_cluster(self.device, self.devices, "mixed", given)
+        return replace(made, overlap=self.overlap)
+
+    def predict(self, given: Efficiency | None = None) -> RunPrediction:
+        """Predict seconds and bytes of the run, by default with the fitted efficiency; of
+        unpublished choices the fastest that fits in the device's memory is used, or the fastest if
+        none fits."""
+        cluster = self.make_cluster_for(given or fitted_efficiency())
+        precision = PRECISIONS["mixed"]
+        held = estimate_memory(self.shape, self.layouts, precision, self.fused).total
+        times = seconds(self.shape, self.layouts, cluster, precision, self.fused).total
+        fits = held <= cluster.memory
+        best = int(np.where(fits | ~fits.any(), times, np.inf).argmin())
+        return RunPrediction(self, best, float(times[best]), float(held[best]))
+
+
+@dataclass(frozen=True)
+class RunPrediction:
+    """Predicted seconds of an update and bytes of the fullest device; ``row`` is the layout
+    used."""
+
+    run: PublishedRun
+    row: int
+    seconds: float
+    memory: float
+
+    @property
+    def error(self) -> float:
+        """Relative error of the time: predicted / measured − 1."""
+        return self.seconds / self.run.measured - 1
+
+    @property
+    def teraflops(self) -> tuple[float, float]:
+        """Measured and predicted teraFLOP/s per device."""
+        flops = self.run.flops / 1e12
+        return flops / self.run.measured, flops / self.seconds
+
+
+@cache
+def runs() -> tuple[PublishedRun, ...]:
+    """Return every published run whose time, or teraFLOP/s, was published."""
+    timed = []
+    for key in TIMED:
+        table = tables()[key]
+        for number, row in enumerate(table["rows"], 1):
+            timed.append(_run(key, number, table, row))
+    return tuple(timed)
+
+
+@cache
+def fitted_names() -> frozenset[str]:
+    """Return the names, ``TABLE/ROW``, of the runs that the fit may use: those on the device
+    `FITTED` in the first half of each table, by hash."""
+    names: set[str] = set()
+    for key in TIMED:
+        table = sorted((run for run in runs() if run.table == key), key=lambda run: run.digest)
+        names |= {run.name for run in table[: len(table) // 2] if run.device.name == FITTED}
+    return frozenset(names)
+
+
+def _run(key: str, number: int, table: Mapping[str, Any], row: Mapping[str, Any]) -> PublishedRun:
+    """Return row ``number`` of the published table ``key``; seconds of an update are derived from
+    teraFLOP/s where those were published."""
+    shape = find_model(row["model"], row.get("sequence"))
+    fused = bool(table.get("fused", False))
+    flops = shape.flops(row["batch"], table["counted"], fused) / row["devices"]
+    measured = row["seconds"] if "seconds" in row else flops / (1e12 * row["teraflops"])
+    return PublishedRun(
+        key,
+        number,
+        row["model"],
+        shape,
+        find_device(table["device"]),
+        row["devices"],
+        _layouts(row),
+        fused,
+        row.get("overlap", 0.0),
+        flops,
+        measured,
+    )
+
+
+def _layouts(row: Mapping[str, Any]) -> Layouts:
+    """Return the published layout, or one for each possible micro-batch and interleaving."""
+    tp, pp, cp = row["tp"], row["pp"], row.get("cp", 1)
+    dp = row["devices"] // (tp * pp * cp)
+    each = row["batch"] // dp
+    micros = [row["micro"]] if row["micro"] else divisors(each)
+    chunks = row.get("chunks", 1)
+    woven = [chunks] if chunks else list(CHUNKS)
+    pairs = [(b, v) for b in micros for v in woven if v == 1 or (each // b) % pp == 0]
+    again = RECOMPUTED.index(row.get("recompute", "full"))
+    fixed = {"dp": dp, "pp": pp, "tp": tp, "cp": cp, "sp": int(row.get("sp", False))}
+    fixed |= {"zero": row.get("zero", 0), "batch": row["batch"], "recompute": again}
+    columns = {name: np.full(len(pairs), value, np.int64) for name, value in fixed.items()}
+    micro, chunks = np.array(pairs, np.int64).T
+    return Layouts(micro=micro, chunks=chunks, **columns)
+
+
+def summary(errors: Sequence[float]) -> tuple[float, float]:
+    """Return the median and the maximum of the absolute errors, of which there is at least one."""
+    sizes = np.abs(errors)
+    return float(np.median(sizes)), float(sizes.max())
+
+
+@dataclass(frozen=True)
+class ErrorsByHalf:
+    """Predictions of the fitted runs, of the held-out runs on the same device, and of runs on other
+    devices."""
+
+    fitted: tuple[RunPrediction, ...]
+    held_out: tuple[RunPrediction, ...]
+    elsewhere: tuple[RunPrediction, ...]
+
+
+def errors_by_half(given: Efficiency | None = None) -> ErrorsByHalf:
+    """Predict every published run with an efficiency, by default the fitted one.
+
+    Returns:
+        The predictions in three groups: runs that the fit uses, runs held out on the same device,
+        and runs on other devices.
+    """
+    predicted = [run.predict(given) for run in runs()]
+    here = [p for p in predicted if p.run.device.name == FITTED]
+    return ErrorsByHalf(
+        tuple(p for p in here if p.run.name in fitted_names()),
+        tuple(p for p in here if p.run.name not in fitted_names()),
+        tuple(p for p in predicted if p.run.device.name != FITTED),
+    )

@@ -1,0 +1,240 @@
+"""A request of `dualml plan`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypedDict
+
+from dualml.algorithms.model.gpt import DECODERS
+from dualml.common.errors import UserError
+from dualml.common.json_types import JsonObject
+from dualml.planning.cost import units
+from dualml.planning.cost.link import Link
+from dualml.planning.planner.cluster import Cluster, Efficiency
+from dualml.planning.planner.devices import Device, fitted_efficiency
+from dualml.planning.planner.devices import find_device as find_device
+from dualml.planning.planner.engine import DUALML, ENGINES, MEGATRON, PRECISIONS, TrainingEngine
+from dualml.planning.planner.layouts import RECOMPUTED, SearchSpace, divisors
+from dualml.planning.planner.models import find_model
+from dualml.planning.planner.shape import Shape
+from dualml.planning.planner.zoo import spec_from_shape
+
+#: Default tokens per update if neither the model nor the user gives them: those of the language
+#: models of 2020 to 2023 (Brown et al. 2020, table 2.1; Touvron et al. 2023, table 2).
+TOKENS = 4 * 2**20
+#: Latency α of a message inside a node and between nodes. Messages of training are so large
+#: that it hardly matters, except for ZeRO-3 on a thousand devices.
+INSIDE_S, BETWEEN_S = 5e-6, 20e-6
+MAX_BATCH = 10**9
+ATTENTION = ("stored", "fused")
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """One question to the planner.
+
+    Attributes:
+        shape, cluster: model and devices.
+        precision: a key of ``PRECISIONS``.
+        batch: sequences per update.
+        batch_given: whether the user gave the batch.
+        fused: attention saves no scores (FlashAttention, Dao et al. 2022).
+        device: name of the device.
+        choices: search space.
+        engine: engine that trains the model.
+    """
+
+    shape: Shape
+    cluster: Cluster
+    precision: str
+    batch: int
+    batch_given: bool
+    fused: bool
+    device: str
+    choices: SearchSpace = field(default_factory=SearchSpace)
+    engine: TrainingEngine = MEGATRON
+
+    def describe(self) -> JsonObject:
+        """Return model, cluster, precision, batch, attention and engine as JSON-compatible values;
+        the search space is not included."""
+        shape = {**vars(self.shape), "parameters": self.shape.parameters}
+        cluster = vars(self.cluster)
+        nested = {key: vars(cluster[key]) for key in ("inside", "between", "reached")}
+        return {
+            "model": shape,
+            "cluster": {"device": self.device, **cluster, **nested},
+            "precision": self.precision,
+            "batch": self.batch,
+            "attention": ATTENTION[self.fused],
+            "engine": self.engine.name,
+        }
+
+
+def make_cluster(
+    device: Device, devices: int, precision: str, given: Efficiency | None = None
+) -> Cluster:
+    """Make a cluster of devices with their data-sheet values, default latencies, no overlap, and
+    the fitted efficiency unless another is ``given``."""
+    return Cluster(
+        devices,
+        device.node,
+        float(device.memory),
+        device.peaks[precision],
+        device.bandwidth,
+        Link(INSIDE_S, 1 / device.inside),
+        Link(BETWEEN_S, 1 / device.between),
+        given or fitted_efficiency(),
+    )
+
+
+class PlanOptions(TypedDict):
+    """Options of `dualml plan`, as texts and numbers; None means the device's own value."""
+
+    devices: int
+    device: str
+    memory: str | None
+    batch: int | None
+    sequence: int | None
+    overrides: list[str] | None
+    precision: str
+    attention: str
+    engine: str | None
+    node: int | None
+    alpha: str | None
+    peak: str | None
+    hbm: str | None
+    efficiency: float | None
+    overlap: float
+    reserve: str | None
+    tensor: int | None
+    context: int
+    interleave: int
+    zero: str | None
+    recompute: str | None
+    link: str | None
+    inside: str | None
+
+
+def request_from_options(model: str, options: PlanOptions) -> PlanRequest:
+    """Make the request from the options of `dualml plan`; None means the default: the device's own
+    value, all layouts, or for ``batch`` `default_batch`.
+
+    Raises:
+        UserError: an invalid option.
+    """
+    shape = find_model(model, options["sequence"], options["overrides"] or ())
+    engine = _engine(shape, options["engine"])
+    device = find_device(options["device"])
+    precision = options["precision"]
+    if precision not in PRECISIONS:
+        raise UserError(f"--precision is {' or '.join(PRECISIONS)}; received {precision!r}")
+    if options["attention"] not in ATTENTION:
+        raise UserError(
+            f"--attention is {' or '.join(ATTENTION)}; received {options['attention']!r}"
+        )
+    cluster = _cluster(device, precision, options)
+    batch = options["batch"]
+    if batch is not None and not 1 <= batch <= MAX_BATCH:
+        raise UserError(f"--batch is from 1 to {MAX_BATCH:,}; received {batch:,}")
+    return PlanRequest(
+        shape,
+        cluster,
+        precision,
+        default_batch(shape, cluster.devices) if batch is None else batch,
+        batch is not None,
+        options["attention"] == "fused" or engine.fused,
+        device.name,
+        _choices(cluster, options),
+        engine,
+    )
+
+
+def _engine(shape: Shape, name: str | None) -> TrainingEngine:
+    """Return the engine of this name; None: dualml for its own models, else Megatron-LM.
+
+    Raises:
+        UserError: an unknown engine, or dualml for a model that it does not have.
+    """
+    if name is None:
+        return DUALML if shape.name in DECODERS else MEGATRON
+    if name not in ENGINES:
+        raise UserError(f"--engine is {' or '.join(ENGINES)}; received {name!r}")
+    if ENGINES[name] is DUALML:
+        spec_from_shape(shape)
+    return ENGINES[name]
+
+
+def default_batch(shape: Shape, devices: int) -> int:
+    """Return the published batch, or four million tokens, rounded so that the number of devices
+    divides it or is divided by it, which allows many replicas."""
+    wanted = shape.batch or max(1, round(TOKENS / shape.sequence))
+    if wanted >= devices:
+        return round(wanted / devices) * devices
+    return min(divisors(devices), key=lambda n: (abs(n - wanted), n))
+
+
+def _cluster(device: Device, precision: str, options: Mapping[str, Any]) -> Cluster:
+    """Return the cluster of the device with the values that the options replace; ``reserve`` is
+    subtracted from its memory. Raise `UserError` for a value that does not fit."""
+    made = make_cluster(device, options["devices"], precision)
+    given: dict[str, Any] = {}
+    if options["memory"] is not None:
+        given["memory"] = float(units.parse_bytes(options["memory"], "--memory"))
+    if options["reserve"] is not None:
+        kept = units.parse_bytes(options["reserve"], "--reserve")
+        given["memory"] = given.get("memory", made.memory) - kept
+        if given["memory"] <= 0:
+            raise UserError(f"--reserve {options['reserve']} leaves nothing of the device's memory")
+    if options["peak"] is not None:
+        given["peak"] = units.parse_flops(options["peak"], "--peak")
+    if options["hbm"] is not None:
+        given["bandwidth"] = _rate(options["hbm"], "--hbm")
+    if options["node"] is not None:
+        given["node"] = options["node"]
+    for key, name in (("inside", "inside"), ("between", "link")):
+        link = getattr(made, key)
+        if options[name] is not None:
+            link = replace(link, beta_s_per_byte=1 / _rate(options[name], f"--{name}"))
+        if key == "between" and options["alpha"] is not None:
+            link = replace(link, alpha_s=units.parse_seconds(options["alpha"], "--alpha"))
+        given[key] = link
+    if options["efficiency"] is not None:
+        given["reached"] = replace(made.reached, products=options["efficiency"])
+    return replace(made, overlap=options["overlap"], **given)
+
+
+def _rate(text: str, name: str) -> float:
+    """Parse a bandwidth; ``400Gbit`` means ``400Gbit/s``."""
+    return units.parse_rate(text if text.endswith("/s") else f"{text}/s", name)
+
+
+def _choices(cluster: Cluster, options: Mapping[str, Any]) -> SearchSpace:
+    """Return the layouts to search as the options restrict them; tensor parallelism stays within a
+    node by default. Raise `UserError` for a value out of range."""
+    for name in ("tensor", "context", "interleave"):
+        if options[name] is not None and not 1 <= options[name] <= 10**6:
+            raise UserError(f"--{name} is from 1 to 1,000,000; received {options[name]}")
+    zero = parse_choices(options["zero"], [str(stage) for stage in range(4)], "--zero")
+    again = parse_choices(options["recompute"], RECOMPUTED, "--recompute")
+    return SearchSpace(
+        tensor=cluster.node if options["tensor"] is None else options["tensor"],
+        context=options["context"],
+        chunks=options["interleave"],
+        zero=tuple(map(int, zero)),
+        recompute=again,
+    )
+
+
+def parse_choices(text: str | None, known: Any, name: str) -> tuple[str, ...]:
+    """Return the chosen words in the order of ``known``; None means all.
+
+    Raises:
+        UserError: an unknown word.
+    """
+    if text is None:
+        return tuple(known)
+    words = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
+    if not set(words) <= set(known):
+        raise UserError(f"{name} {text!r}: write some of {','.join(known)}")
+    return tuple(word for word in known if word in words)

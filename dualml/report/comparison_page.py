@@ -1,0 +1,158 @@
+"""The page that compares two runs: the verdict, every pair of trials, and their curves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.records import read_records
+from dualml.experiment.store.trial import trial_folder
+from dualml.parity.against import RunComparison
+from dualml.parity.against.pair import RunPair
+from dualml.parity.against.sentences import format_cell
+from dualml.parity.pairs import FLOOR
+from dualml.report import curves
+from dualml.report.blocks import Block, Bullets, Cell, Item, Page, SectionBlock, Table, VerdictBlock
+from dualml.report.columns import VERDICT_TONES, columns, verdict_cell
+from dualml.report.distances import COLUMNS, distance_axis, distance_panel
+from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
+
+PAIR = "A – B"
+
+
+def comparison_page(against: RunComparison, words: Messages, *, drawn: bool = True) -> Page:
+    """Return the page that compares two runs; without figures unless ``drawn``."""
+    tone = VERDICT_TONES[against.verdict if against.passed else failed_verdict(against)]
+    first, *rest = against.paragraphs(words)
+    blocks: list[Block] = [
+        VerdictBlock(first, tone),
+        Bullets([Item(text, warning=not against.passed) for text in rest]),
+        pair_table(against, words),
+        *(figures(against, words) if drawn else ()),
+    ]
+    a, b = against.folders
+    whole = SectionBlock("against", "", blocks)
+    versions = " → ".join(dict.fromkeys(run.dualml or "–" for run in against.runs))
+    footer = words("page.footer", version=versions)
+    return Page(
+        words.lang, words("against.title"), words("against.sides", a=a, b=b), [whole], footer
+    )
+
+
+def failed_verdict(against: RunComparison) -> str:
+    """Return the verdict that colours a comparison that did not pass: ``different`` if a limit is
+    exceeded, else the comparison's own verdict."""
+    return "different" if against.failures else against.verdict
+
+
+def pair_table(against: RunComparison, words: Messages) -> Table:
+    """Return a table with one row per pair of trials."""
+    heads = columns(
+        words,
+        "arm",
+        "backend",
+        "seed:",
+        "verdict",
+        "steps:",
+        "ratio:",
+        "final_loss:",
+        "test_accuracy:percent",
+        "time_ratio:",
+        "memory_ratio:",
+        "first",
+    )
+    return Table(
+        "against",
+        words("against.pairs"),
+        heads,
+        [_row(pair, against, words) for pair in against.pairs],
+    )
+
+
+def _row(pair: RunPair, against: RunComparison, words: Messages) -> list[Cell | str]:
+    """Return the table row of one pair of trials; time and memory ratios beyond their limits are
+    red."""
+    outcome: Mapping[str, Any] = pair.judged.get("outcome") or {}
+    losses, accuracies = (outcome.get(key) for key in ("final_loss", "test_accuracy"))
+    broken = {failure.limit for failure in against.failures if failure.pair is pair}
+    costs = [
+        Cell(
+            numbers.times(cost.ratio) if (cost := pair.costs.get(name)) else numbers.NO_VALUE,
+            "bad" if limit in broken else "",
+        )
+        for name, limit in (("time", "slower"), ("memory", "more_memory"))
+    ]
+    return [
+        pair.arm,
+        pair.backend,
+        str(pair.seed),
+        verdict_cell(pair.verdict, words),
+        numbers.quantity(pair.judged["evidence"].get("judged_steps")),
+        numbers.factor(pair.ratio),
+        _format_change(losses, numbers.loss),
+        _format_change(accuracies, lambda x: numbers.percent(x).removesuffix(" %")),
+        *costs,
+        format_cell(pair, words),
+    ]
+
+
+def _format_change(two: Sequence[float] | None, shown: Any) -> str:
+    """Return two values as ``0.31 → 0.42``, or once if both are displayed the same; a dash without
+    values. ``shown`` formats a value."""
+    return " → ".join(dict.fromkeys(map(shown, two))) if two else numbers.NO_VALUE
+
+
+def figures(against: RunComparison, words: Messages) -> Iterator[Figure]:
+    """Yield figures with a column per pair of trials, at most `COLUMNS` in each: the losses of A
+    and B above their distance and its limit. Pairs without compared losses are left out."""
+    judged = [pair for pair in against.pairs if pair.judged.get("curve")]
+    if not judged:
+        return
+    y = distance_axis(words, [p.judged["curve"] for p in judged], against.margin, FLOOR)
+    keys = [
+        LegendEntry("series", "A", color="blue", stroke="wide"),
+        LegendEntry("series", "B", color="vermilion", stroke="dashes"),
+        LegendEntry("series", PAIR, color="black"),
+        LegendEntry("series", "envelope", words("figure.envelope"), color="line"),
+    ]
+    for start in range(0, len(judged), COLUMNS):
+        shown = judged[start : start + COLUMNS]
+        panels = [_losses(pair, against, words) for pair in shown]
+        for pair in shown:
+            curve = {PAIR: [pair.judged["curve"]]}
+            panels.append(distance_panel(words, curve, y, against.margin, FLOOR))
+        yield Figure(
+            f"against-{start // COLUMNS + 1}",
+            words("against.curves"),
+            words("against.alt", trials=[_title(pair) for pair in shown]),
+            panels,
+            keys,
+            columns=len(shown),
+            share_x="column",
+            share_y="row",
+        )
+
+
+def _losses(pair: RunPair, against: RunComparison, words: Messages) -> Panel:
+    """Return a panel with the unsmoothed losses of both trials of a pair, up to the last compared
+    update."""
+    last = max(pair.judged["curve"]["step"])
+    marks: list[Mark] = []
+    names = zip("AB", against.folders, pair.arms, pair.backends, strict=True)
+    for side, folder, arm, backend in names:
+        curve = read_records(trial_folder(Path(folder), (arm, backend, pair.seed)))["loss"]
+        kept = curve.step <= last
+        x, y = curves.thin_points(np.asarray(curve.step[kept]), curve.value[kept])
+        marks.append(LineMark(x, y, SeriesId(series=side)))
+    cross = against.runs[0].experiment.get("loss", "cross_entropy") == "cross_entropy"
+    loss = Axis(words("axis.loss", unit="nat" if cross else "1"))
+    return Panel(marks, Axis(words("axis.updates")), loss, _title(pair), height=190)
+
+
+def _title(pair: RunPair) -> str:
+    """Return ``ARM, BACKEND, SEED`` as the title of a pair's figure."""
+    return f"{pair.arm}, {pair.backend}, {pair.seed}"

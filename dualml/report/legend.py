@@ -1,0 +1,114 @@
+"""Legend entries that figures share, so that an arm, framework or strategy looks the same
+everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from dualml.common.words import Messages
+from dualml.experiment.store.run import RunData
+from dualml.report.draw.palette import CYCLE
+from dualml.report.draw.text import MARKERS
+from dualml.report.figure import Kind, LegendEntry
+
+FRAMEWORKS = {"torch": "wide", "mindspore": "dashes", "numpy": "dots"}
+SPARE = ("dash-dot", "hair", "long")
+#: Part of an update, as ranks with a communicator record it → its colour.
+PARTS = {"compute_s": "steel", "wait_s": "amber", "transfer_s": "brick"}
+#: Parts with gradient and parameter update separated; ``whole`` is a single rank's update.
+FINE_PARTS = {
+    "whole": "pale",
+    "gradient": "steel",
+    "update": "navy",
+    "wait": "amber",
+    "transfer": "brick",
+    "rest": "silver",
+}
+
+
+def colors(run: RunData) -> dict[str, str]:
+    """Return arm → colour, by its position in its group: arms of different groups may share one, as
+    do arms ten places apart."""
+    return {
+        arm: CYCLE[k % len(CYCLE)] for arms in run.groups().values() for k, arm in enumerate(arms)
+    }
+
+
+def arms(run: RunData, names: Iterable[str]) -> list[LegendEntry]:
+    """Return the keys of arms in the colours of `colors`, by position in the group; figures with
+    keys from `distinct_colors` may colour the same arms otherwise. No colour for an unknown arm."""
+    known = colors(run)
+    return [LegendEntry("arm", name, color=known.get(name, "")) for name in names]
+
+
+def distinct_colors(names: Sequence[str], base: str = "", kind: Kind = "arm") -> list[LegendEntry]:
+    """Return keys coloured by position among ``names`` in ten colours, which then repeat, and black
+    for ``base``, the name that others are compared with."""
+    others = [name for name in names if name != base]
+    known = {name: CYCLE[k % len(CYCLE)] for k, name in enumerate(others)}
+    return [LegendEntry(kind, name, color=known.get(name, "black")) for name in names]
+
+
+def backends(run: RunData, names: Iterable[str] | None = None) -> list[LegendEntry]:
+    """Return the keys of backends (None: all of the run), each with the stroke of its framework;
+    further backends of a framework get a spare stroke."""
+    strokes: dict[str, str] = {}
+    for k, backend in enumerate(run.backends):
+        stroke = FRAMEWORKS.get(run.framework(backend), "")
+        free = not stroke or stroke in strokes.values()
+        strokes[backend] = SPARE[k % len(SPARE)] if free else stroke
+    shown = run.backends if names is None else names
+    return [LegendEntry("backend", b, stroke=strokes.get(b, SPARE[0])) for b in shown]
+
+
+def colored_backends(names: Sequence[str], marker: str = "circle") -> list[LegendEntry]:
+    """Return the keys of backends by colour, for points of figures in which arms have no colour."""
+    return [
+        LegendEntry("backend", b, color=CYCLE[k % len(CYCLE)], marker=marker)
+        for k, b in enumerate(names)
+    ]
+
+
+def strategies(names: Iterable[str]) -> list[LegendEntry]:
+    """Return the keys of aggregation strategies, each once, in the order of all known
+    strategies: the same colour and marker everywhere, also for strategies of other versions,
+    which come last."""
+    from dualml.parallel.aggregation import SCHEMES, STRATEGIES
+
+    used = set(names)
+    known = [*STRATEGIES, *SCHEMES]
+    order = [*known, *sorted(used - set(known))]
+    palette = (*CYCLE, "black", "brick", "plum", "navy")
+    return [
+        LegendEntry(
+            "series", name, color=palette[k % len(palette)], marker=MARKERS[k % len(MARKERS)]
+        )
+        for k, name in enumerate(order)
+        if name in used
+    ]
+
+
+def without_markers(keys: Iterable[LegendEntry]) -> list[LegendEntry]:
+    """Return the keys without markers, for curves of many points."""
+    return [replace(key, marker="") for key in keys]
+
+
+def series(words: Messages, prefix: str, looks: Mapping[str, str]) -> list[LegendEntry]:
+    """Return the keys of series, given as name → colour, labelled by the messages
+    ``PREFIX.NAME``."""
+    return [
+        LegendEntry("series", name, words(f"{prefix}.{name}"), color=color)
+        for name, color in looks.items()
+    ]
+
+
+def parts(words: Messages) -> list[LegendEntry]:
+    """Return the legend entries of the parts of an update: computing, waiting, transferring."""
+    return series(words, "part_of_update", PARTS)
+
+
+def fine_parts(words: Messages) -> list[LegendEntry]:
+    """Return the legend entries of the parts of an update with gradient and parameter update
+    separated."""
+    return series(words, "scaling.part", FINE_PARTS)

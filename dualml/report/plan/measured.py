@@ -1,0 +1,125 @@
+"""Measured memory of the ranks of a run compared with the planner's predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.common.errors import UserError
+from dualml.common.json_types import JsonObject
+from dualml.common.words import Messages
+from dualml.experiment.store.run import RunData
+from dualml.parallel.split.mesh import Mesh
+from dualml.planning.planner.arm import layout_from_arm
+from dualml.planning.planner.engine import DUALML, PrecisionBytes
+from dualml.planning.planner.layouts import RECOMPUTED, Layouts
+from dualml.planning.planner.memory import stage_memory
+from dualml.planning.planner.zoo import shape_from_spec
+from dualml.report.blocks import Cells, Column, Table
+from dualml.report.plan.published import format_signed_percent
+
+#: Framework whose kernels the engine's activations describe.
+ACTIVATIONS_OF = "torch"
+#: Parts of `dualml.backend.Memory` that are compared.
+PARTS = ("weights", "gradients", "state", "activations")
+
+
+@dataclass(frozen=True)
+class MemoryCheck:
+    """Measured and predicted memory of one rank of one trial.
+
+    Attributes:
+        counted, predicted: part → bytes; activations only if they were measured.
+    """
+
+    arm: str
+    backend: str
+    layout: str
+    rank: int
+    counted: dict[str, int]
+    predicted: dict[str, float]
+
+    def error(self, *parts: str) -> float:
+        """Return predicted / counted − 1 of these parts together; 0 if nothing was counted."""
+        counted = sum(self.counted[part] for part in parts)
+        return sum(self.predicted[part] for part in parts) / counted - 1 if counted else 0.0
+
+
+def compare_memory(run: RunData) -> Iterator[MemoryCheck]:
+    """Yield measured and predicted memory of every rank of one trial (the first successful one that
+    measured it) per arm and backend, for arms that are layouts of the planner; activations only on
+    PyTorch."""
+    for arm, backend in ((arm, backend) for arm in run.arms for backend in run.backends):
+        trials = [t for t in run.select(arm, backend) if t.device_memory]
+        if not trials:
+            continue
+        settings = run.settings[arm]
+        name = settings.variant or str(run.experiment["model"])
+        spec = ModelSpec.restore(dict(run.models[name]))
+        try:
+            shape = shape_from_spec(spec, settings.batch_size)
+            x = layout_from_arm(shape, settings)
+        except UserError:
+            continue
+        width = np.dtype(str(run.environment[backend]["dtype"])).itemsize
+        slots = len(settings.rule.state_keys)
+        element = 2 if settings.plan_precision.is_low else width
+        precision = PrecisionBytes(width, width, slots * width, element)
+        # Stages count what is saved between passes, which excludes the logits.
+        staged = settings.split is not None or settings.zero > 0
+        mesh = Mesh(int(x.dp[0]), int(x.pp[0]), int(x.tp[0]))
+        for rank, counted in enumerate(trials[0].device_memory):
+            stage = mesh.coordinates(rank)[1] if settings.split else 0
+            m = stage_memory(shape, x, precision, np.array([stage]), engine=DUALML).describe(0)
+            said = {
+                "weights": m["weights"],
+                "gradients": m["gradients"],
+                "state": m["optimizer"],
+                "activations": m["activations"] + (0 if staged else m["logits"]),
+            }
+            seen = {part: n for part in PARTS if (n := getattr(counted, part)) is not None}
+            if run.framework(backend) != ACTIVATIONS_OF:
+                seen.pop("activations", None)
+            yield MemoryCheck(
+                arm, backend, format_layout(x), rank, seen, {part: said[part] for part in seen}
+            )
+
+
+def format_layout(x: Layouts) -> str:
+    """Format a layout as ``dp 2 · pp 2 · tp 1, ZeRO-1, b 4, full``."""
+    of = x.describe(0)
+    mesh = " · ".join(f"{axis} {of[axis]}" for axis in ("dp", "pp", "tp"))
+    return f"{mesh}, ZeRO-{of['zero']}, b {of['micro']}, {RECOMPUTED[x.recompute[0]]}"
+
+
+def describe(rows: Sequence[MemoryCheck]) -> list[JsonObject]:
+    """Return each row as a JSON object with the fields of `MemoryCheck`."""
+    return [vars(row) for row in rows]
+
+
+def memory_table(rows: Sequence[MemoryCheck], words: Messages) -> Table:
+    """Return a table with a row for every arm and backend: counted / predicted bytes of the rank
+    with most counted memory, and the error of the part that is furthest off."""
+    fullest: dict[tuple[str, str], MemoryCheck] = {}
+    for row in rows:
+        key = (row.arm, row.backend)
+        if key not in fullest or sum(fullest[key].counted.values()) < sum(row.counted.values()):
+            fullest[key] = row
+    keys = ("arm", "backend", "layout", *PARTS, "off")
+    texts = ("arm", "backend", "layout")
+    columns = [
+        Column(key, words(f"planner.column.{key}"), show="text" if key in texts else "number")
+        for key in keys
+    ]
+    cells: list[Cells] = []
+    for row in fullest.values():
+        pairs = [
+            f"{row.counted[part]:,} / {row.predicted[part]:,.0f}" if part in row.counted else "–"
+            for part in PARTS
+        ]
+        off = max((row.error(part) for part in row.counted), key=abs)
+        cells.append([row.arm, row.backend, row.layout, *pairs, format_signed_percent(off)])
+    return Table("held", words("planner.table.held"), columns, cells)

@@ -1,0 +1,243 @@
+"""Published training runs beside the predictions of the planner, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from dualml.common.json_types import JsonObject
+from dualml.common.words import Messages, numbers
+from dualml.planning.planner.devices import fitted_efficiency
+from dualml.planning.planner.layouts import RECOMPUTED, Layouts, SearchSpace
+from dualml.planning.planner.memory import PRECISIONS, layer_activations, state_bytes
+from dualml.planning.planner.models import find_model
+from dualml.planning.planner.published import (
+    PublishedRun,
+    RunPrediction,
+    errors_by_half,
+    fitted_names,
+    runs,
+    summary,
+)
+from dualml.planning.planner.published import tables as given
+from dualml.planning.planner.request import PlanRequest
+from dualml.planning.planner.search import search_layouts
+from dualml.report.blocks import Cells, Column, Table
+
+TEXTS = {"run", "layout", "fitted", "used", "best", "technique", "half"}
+STAGES = ("plain", "zero_1", "zero_2", "zero_3")
+
+
+def tables(words: Messages) -> Iterator[Table]:
+    """Yield all comparison tables."""
+    yield errors_table(words)
+    yield runs_table(words)
+    yield choices_table(words)
+    yield states_table(words)
+    yield largest_models_table(words)
+    yield activations_table(words)
+
+
+def _table(name: str, keys: tuple[str, ...], rows: list[Cells], words: Messages) -> Table:
+    """Make a table with the columns ``keys``."""
+    columns = [
+        Column(k, words(f"planner.column.{k}"), show="text" if k in TEXTS else "number")
+        for k in keys
+    ]
+    return Table(name, words(f"planner.table.{name}"), columns, rows)
+
+
+def errors_table(words: Messages) -> Table:
+    """Return the table of median and worst errors of the fitted and the held-out runs."""
+    rows: list[Cells] = []
+    for key, predicted in vars(errors_by_half()).items():
+        median, worst = map(numbers.percent, summary([p.error for p in predicted]))
+        rows.append([words(f"planner.half.{key}"), str(len(predicted)), median, worst])
+    return _table("errors", ("half", "count", "median", "worst"), rows, words)
+
+
+def runs_table(words: Messages) -> Table:
+    """Return the table of all published runs: layout, and teraFLOP/s per device."""
+    rows: list[Cells] = []
+    for run in runs():
+        p = run.predict()
+        measured, predicted = p.teraflops
+        rows.append(
+            [
+                f"{run.name} {run.model}",
+                f"{run.devices:,}",
+                format_run_layout(p),
+                "•" if run.name in fitted_names() else "",
+                f"{measured:.0f}",
+                f"{predicted:.0f}",
+                format_signed_percent(predicted / measured - 1),
+            ]
+        )
+    keys = ("run", "devices_of", "layout", "fitted", "measured", "predicted", "error")
+    return _table("runs", keys, rows, words)
+
+
+def format_run_layout(p: RunPrediction) -> str:
+    """Format a run's layout as ``tp 8 · pp 12, selective sp``; unpublished parts are in
+    brackets."""
+    of = p.run.layouts.describe(p.row)
+    axes = [f"tp {of['tp']}", f"pp {of['pp']}"] + ([f"cp {of['cp']}"] if of["cp"] > 1 else [])
+    more = [f"ZeRO-{of['zero']}"] if of["zero"] else []
+    more += [of["recompute"] + (" sp" if of["sp"] else "")]
+    several = len(p.run.layouts) > 1
+    more += [f"(b {of['micro']}, v {of['chunks']})" if several else f"b {of['micro']}"]
+    more += [f"v {of['chunks']}"] if of["chunks"] > 1 and not several else []
+    return f"{' · '.join(axes)}, {', '.join(more)}"
+
+
+def format_signed_percent(share: float) -> str:
+    """Format a share as a signed percentage with one decimal."""
+    return f"{100 * share:+.1f} %".replace("-", "−")
+
+
+@cache
+def layout_choices() -> tuple[tuple[PublishedRun, str, str, float], ...]:
+    """Return (run, mesh used, mesh found, saving) for the runs whose authors chose the layout: the
+    planner searches the best mesh for each, on the first call only; the saving is 1 − its predicted
+    time / that of the mesh used."""
+    rows = []
+    for run in runs():
+        if run.table not in ("narayanan-1", "llama3-4"):
+            continue
+        of = run.layouts.describe(0)
+        had = SearchSpace(
+            context=16 if run.table == "llama3-4" else 1,
+            chunks=int(run.layouts.chunks.max()),
+            zero=(of["zero"],),
+            recompute=(of["recompute"],),
+            sequence=(int(of["sp"]),),
+        )
+        request = PlanRequest(
+            run.shape,
+            run.make_cluster_for(fitted_efficiency()),
+            "mixed",
+            of["batch"],
+            True,
+            run.fused,
+            run.device.name,
+            had,
+        )
+        answer = search_layouts(request)
+        best = answer.layouts.describe(answer.best_row)
+        saved = 1 - float(answer.update_seconds[answer.best_row]) / run.predict().seconds
+        rows.append((run, _mesh(of), _mesh(best), saved))
+    return tuple(rows)
+
+
+def _mesh(of: dict[str, Any]) -> str:
+    """Format the mesh of a layout as ``dp 8 · pp 4 · tp 8``."""
+    return " · ".join(
+        f"{axis} {of[axis]}" for axis in ("dp", "pp", "tp", "cp") if axis != "cp" or of["cp"] > 1
+    )
+
+
+def choices_table(words: Messages) -> Table:
+    """Return the table of chosen and found meshes."""
+    rows: list[Cells] = [
+        [f"{run.name} {run.model}", f"{run.devices:,}", before, after, format_signed_percent(saved)]
+        for run, before, after, saved in layout_choices()
+    ]
+    return _table("choices", ("run", "devices_of", "used", "best", "gain"), rows, words)
+
+
+def states_table(words: Messages) -> Table:
+    """Return ZeRO's table 1: GB of weights, gradients and optimizer state per device, published /
+    predicted."""
+    rows: list[Cells] = []
+    for parameters, n, *published in given()["zero-1"]["rows"]:
+        predicted = [
+            float(state_bytes(parameters, z, n, PRECISIONS["mixed"])) / 1e9 for z in (1, 2, 3)
+        ]
+        pairs = zip(published, predicted, strict=True)
+        cells = [f"{a:g} / {format_digits(b)}" for a, b in pairs]
+        rows.append([f"{parameters / 1e9:g} B", f"{n:,}", *cells])
+    keys = ("parameters", "devices_of", "zero_1", "zero_2", "zero_3")
+    return _table("states", keys, rows, words)
+
+
+def format_digits(x: float) -> str:
+    """Format a positive number with four significant digits, or all digits before the decimal
+    point."""
+    return f"{x:.4g}" if x < 1e4 else f"{x:.0f}"
+
+
+def most_parameters(memory: float, model_parallel: int, zero: int, replicas: int) -> float:
+    """Return the number of parameters Ψ whose weights, gradients and optimizer state in mixed
+    precision fill devices of ``memory`` bytes, if ``model_parallel`` devices share the model."""
+    return memory * model_parallel / float(state_bytes(1.0, zero, replicas, PRECISIONS["mixed"]))
+
+
+def largest_models_table(words: Messages) -> Table:
+    """Return ZeRO's table 2: billions of parameters of the largest model that fits, published /
+    predicted."""
+    table = given()["zero-2"]
+    rows: list[Cells] = []
+    for mp, n, *published in table["rows"]:
+        cells = [
+            f"{value:g} / "
+            f"{format_digits(most_parameters(table['memory'], mp, zero, n // mp) / 1e9)}"
+            for zero, value in enumerate(published[:4])
+        ]
+        measured = " / ".join(f"{value:g}" for value in published[4:])
+        rows.append([str(mp), f"{n:,}", *cells, measured])
+    return _table("largest", ("tp", "devices_of", *STAGES, "really"), rows, words)
+
+
+def technique_activations(name: str, tp: int) -> tuple[float, float]:
+    """Return the bytes that a layer of GPT-3 (175 B) keeps on a device for the backward pass with a
+    technique such as ``tp+sp``, divided by sbh, and 5as/h. The ``tp`` devices share it only if the
+    technique includes ``tp``."""
+    shape = find_model("gpt3-175b")
+    again = next((word for word in RECOMPUTED if word in name.split("+")), "none")
+    t = tp if "tp" in name else 1
+    x = Layouts.from_axes(1, tp=t, sp="sp" in name.split("+"), recompute=again)
+    _, kept = layer_activations(shape, x, PRECISIONS["mixed"])
+    return (
+        float(kept[0]) / (shape.sequence * shape.hidden),
+        5 * shape.heads * shape.sequence / shape.hidden,
+    )
+
+
+def activations_table(words: Messages) -> Table:
+    """Return Korthikanti's table 2, for GPT-3 on 8 devices: bytes of a layer's activations divided
+    by sbh, published and predicted."""
+    rows: list[Cells] = []
+    for name, whole, split, scores in given()["korthikanti-2"]["rows"]:
+        predicted, ratio = technique_activations(name, tp=8)
+        t = 8 if "tp" in name else 1
+        published = whole + split / t + scores / 5 * ratio / t
+        rows.append([name, f"{published:.4g}", f"{predicted:.4g}"])
+    return _table("activations", ("technique", "measured", "predicted"), rows, words)
+
+
+def describe() -> JsonObject:
+    """Return as JSON-compatible values ``runs``, all published runs with their predictions,
+    ``errors``, median and worst relative error of the fitted and of the held-out ones, and
+    ``reached``, the fitted efficiency."""
+    rows = [
+        {
+            "run": run.name,
+            "model": run.model,
+            "devices": run.devices,
+            "source": given()[run.table]["source"],
+            "fitted": run.name in fitted_names(),
+            "measured_s": run.measured,
+            "predicted_s": p.seconds,
+            "error": p.error,
+            "memory_bytes": p.memory,
+            "layout": run.layouts.describe(p.row),
+        }
+        for run in runs()
+        for p in (run.predict(),)
+    ]
+    errors = {
+        key: dict(zip(("median", "worst"), summary([p.error for p in each]), strict=True))
+        for key, each in vars(errors_by_half()).items()
+    }
+    return {"reached": vars(fitted_efficiency()), "runs": rows, "errors": errors}

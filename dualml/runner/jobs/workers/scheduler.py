@@ -1,0 +1,48 @@
+"""MindSpore's scheduler next to worker 0, through which processes find one another in
+``init()``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+
+from dualml.launch.child import on_death_of_parent
+from dualml.runner.jobs.workers.environment import WorkerEnv
+
+#: The scheduler's program: it joins the cluster like a worker, but its variables set another role.
+PROGRAM = "import mindspore as ms; ms.set_device('CPU'); ms.communication.init()"
+PYTHON = re.compile(r"python[\d.]*")
+
+
+@contextlib.contextmanager
+def mindspore_scheduler(command: Sequence[str], seat: WorkerEnv) -> Iterator[None]:
+    """Run MindSpore's scheduler while the block is open, if this node is to have it.
+
+    Args:
+        command: of the workers; if it begins with a Python interpreter, that one has MindSpore.
+        seat: of the node's first worker.
+    """
+    if not seat.scheduler or seat.rank != 0:
+        yield
+        return
+    is_python = PYTHON.fullmatch(os.path.basename(command[0]))
+    process = subprocess.Popen(
+        [command[0] if is_python else sys.executable, "-P", "-c", PROGRAM],
+        env={**os.environ, **seat.cluster_variables("MS_SCHED", "sched")},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=lambda: on_death_of_parent(signal.SIGKILL),
+    )
+    try:
+        yield
+    finally:  # by itself it would stay for half a minute
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

@@ -1,0 +1,1 @@
+"""Orchestration of a run: its trials in worker processes, the verdicts, the report."""

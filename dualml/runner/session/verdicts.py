@@ -1,0 +1,51 @@
+"""Show the verdict of an arm as soon as all of its trials have ended."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from rich.text import Text
+
+from dualml.common.errors import UserError
+from dualml.common.words import Messages
+from dualml.experiment.store.folder import RunFolder
+from dualml.experiment.store.manifest import TrialRecord
+from dualml.runner.session.progress import ProgressDisplay
+
+
+class VerdictListener:
+    """A `Listener` of `run_trials` that shows the verdicts of an arm after its last trial."""
+
+    def __init__(self, folder: RunFolder, progress: ProgressDisplay, words: Messages) -> None:
+        self.folder, self.progress, self.words = folder, progress, words
+
+    def __call__(self, trial: TrialRecord, event: dict[str, Any]) -> None:
+        self.progress(trial, event)
+        if event.get("phase") != "end":
+            return
+        alike = [
+            t for t in self.folder.trials.values() if (t.arm, t.seed) == (trial.arm, trial.seed)
+        ]
+        if sum(t.status == "ok" for t in alike) > 1 and not any(
+            t.status == "interrupted" for t in alike
+        ):
+            with contextlib.suppress(UserError):  # whatever it is, the end of the run says it
+                self.show_verdicts(trial.arm, trial.seed)
+
+    def show_verdicts(self, arm: str, seed: int) -> None:
+        """Judge the trials of an arm and a seed, and print their verdicts, except those that only
+        all seeds together decide."""
+        from dualml.parity.judge import LEGITIMATE, judge_run
+        from dualml.report.columns import VERDICT_TONES
+        from dualml.report.page.terminal import STYLES
+
+        for judged in judge_run(self.folder.path, (arm, seed), verify=False)["comparisons"]:
+            if judged["reason"] in LEGITIMATE:  # all seeds together decide, at the end
+                continue
+            verdict, ratio = judged["verdict"], judged["evidence"].get("worst_ratio")
+            word = self.words(f"verdict.{verdict.replace(' ', '_')}")
+            text = self.words("run.verdict", arm=arm, seed=seed, a=judged["a"], b=judged["b"])
+            more = "" if ratio is None else self.words("run.ratio", ratio=ratio)
+            style = STYLES.get(VERDICT_TONES[verdict], "")
+            self.progress.print_line(Text.assemble("  ", text, (word, style), more))

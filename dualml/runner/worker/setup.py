@@ -1,0 +1,230 @@
+"""Setup of one rank of a trial before training: its model, its samples, its role among the
+ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.algorithms.communicator import Communicator, Implementation
+from dualml.backend import (
+    ActivationRecomputation,
+    Backend,
+    DeviceReplication,
+    GradientBuckets,
+    MixedPrecision,
+    StateCarryover,
+    Training,
+    TrainingSpec,
+)
+from dualml.experiment.batches import partition_key
+from dualml.experiment.methods import METHODS
+from dualml.experiment.methods.engine import EngineSupport, MethodTraining
+from dualml.experiment.methods.registry import check_backend_ranks
+from dualml.experiment.plan import Plan
+from dualml.experiment.samples import Samples
+from dualml.parallel.aggregation import REPLICAS, SCHEMES
+from dualml.parallel.offload.model import OffloadedModel, SingleRankOffloadedModel
+from dualml.parallel.zero.model import ShardedModel
+from dualml.runner.worker.capture import PROBE
+from dualml.runner.worker.group import AggregationRanks, make_parallel_trainer
+from dualml.runner.worker.join import single_rank_group
+from dualml.runner.worker.methods import MethodRanks, MethodSingleRank
+from dualml.runner.worker.models import ModelCache
+from dualml.runner.worker.ranks import SingleRank
+from dualml.runner.worker.split import ModelParallelRanks, split_training
+
+
+@dataclass(frozen=True)
+class RankResources:
+    """Objects that a rank provides to every trial it runs.
+
+    Args:
+        backend: the backend that trains.
+        samples: the data that this rank has read.
+        comm: the process group; None for a single rank.
+        models: cache with the models of earlier trials of this process.
+    """
+
+    backend: Backend
+    samples: Samples
+    comm: Communicator | None = None
+    models: ModelCache = field(default_factory=ModelCache)
+
+
+class TrialSetup:
+    """A trial before its first update.
+
+    Args:
+        plan: the frozen plan.
+        arm, seed: name of the trial's arm, and its seed.
+        rank: what the rank provides: backend, samples, process group, model cache.
+        folder: folder of the trial.
+        emit: called with progress: ``emit(phase=…, done=…, total=…, loss=…)``.
+        checkpoint_every: seconds of training between two checkpoints.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        arm: str,
+        seed: int,
+        rank: RankResources,
+        folder: Path,
+        emit: Callable[..., None],
+        checkpoint_every: float = 10.0,
+    ) -> None:
+        self.plan, self.arm_name, self.seed, self.backend = plan, arm, seed, rank.backend
+        self.arm = plan.experiment.arms[arm]
+        self.samples, self.folder, self.emit = rank.samples, folder, emit
+        self.checkpoint_every = checkpoint_every
+        self.schedule, self.feed = plan.schedule(self.arm, seed), plan.batch_sampler(self.arm, seed)
+        self.initial, self.spec = plan.initial(seed, self.arm), plan.spec_of(self.arm)
+        self.probe = self.feed.batch(1)[:PROBE]
+        self.rule = self.arm.rule
+        self.unit = "nat" if plan.experiment.loss == "cross_entropy" else "1"
+        #: Dtype policy of the low-precision numbers; None in full precision.
+        self.precision_policy: Implementation | None = None
+        #: The offloaded model; None where everything stays on the device.
+        self.offloaded_model: OffloadedModel | None = None
+        #: The method whose engine runs the updates in its own loop; None otherwise.
+        self.engine: MethodTraining | None = None
+        try:
+            self.ranks = self.make_ranks(rank.comm, rank.models)
+            self.training = self.ranks.training
+            self.restart(dict(self.initial))
+        except BaseException:  # nobody else can close it yet
+            self.close()
+            raise
+
+    def make_ranks(self, comm: Communicator | None, models: ModelCache) -> SingleRank:
+        """Make this rank's training as the arm says, and return the rank coordination that runs it;
+        ``comm`` is None for a single process. Sets `precision_policy`, `offloaded_model` and
+        `engine` where the arm has them."""
+        key, backend, folder, arm = self.model_key(), self.backend, self.folder, self.arm
+        plan = self.plan.splits.get(self.arm_name)
+        if plan is not None and comm is None and plan.engine == "devices":
+            comm = single_rank_group(backend)
+        if plan is not None and comm is not None:
+            split = split_training(backend, plan, arm, comm, self.training_spec(), models, key)
+            if self.spec.stateful:
+                split.require_capability(StateCarryover)
+            if arm.plan_precision.is_low:
+                self.precision_policy = split.require_capability(MixedPrecision).precision_policy
+            split.executor.seed = self.seed
+            return ModelParallelRanks(
+                backend, split, folder, self.feed, comm, arm, self.samples.memory_bytes
+            )
+        if arm.method:
+            check_backend_ranks(backend.name, arm.method, arm.world_size)
+            driving = backend.require_capability(EngineSupport)
+            made = models.get_or_make_model(key, lambda: self.make_method(driving, comm))
+            self.engine = made
+            if comm is None:
+                return MethodSingleRank(backend, made, folder, self.feed)
+            info = METHODS.get(backend.name, {}).get(arm.method)
+            return MethodRanks(backend, made, folder, self.feed, comm, info)
+        if arm.offload is not None:
+            return self.make_offloaded_ranks(comm)
+        if arm.zero and comm is not None:
+            sharding, place = arm.sharding, f"{comm.rank} of {comm.size}"
+            model = models.get_or_make_model(
+                f"{sharding} {place} {key}",
+                lambda: ShardedModel(backend, self.training_spec(), comm, sharding),
+            )
+            if arm.plan_precision.is_low:
+                self.precision_policy = model.precision_policy
+            return self.make_aggregation_ranks(model, None, comm)
+        own = models.get_or_make_model(key, self.make_training)
+        if arm.recompute != "none":
+            own.require_capability(ActivationRecomputation)
+        if self.spec.stateful:
+            own.require_capability(StateCarryover)
+        if arm.plan_precision.is_low:
+            self.precision_policy = own.require_capability(MixedPrecision).precision_policy
+        if comm is None:
+            return SingleRank(backend, own, folder, self.feed)
+        pieces = models.get_buckets(key, self.spec.parameters(), arm.aggregation, comm)
+        return self.make_aggregation_ranks(own, pieces, comm)
+
+    def make_aggregation_ranks(
+        self, training: Training, pieces: GradientBuckets | None, comm: Communicator
+    ) -> AggregationRanks:
+        """Make the ranks whose updates the arm's aggregation makes; ``pieces`` is None for a
+        sharded model."""
+        parallel = make_parallel_trainer(self.backend, training, pieces, comm, self.arm, self.seed)
+        return AggregationRanks(parallel, self.folder, self.feed)
+
+    def make_method(self, backend: EngineSupport, comm: Communicator | None) -> MethodTraining:
+        """Make the training of the arm's method on this rank."""
+        arm = self.arm
+        return backend.method(arm.method, self.training_spec(), comm, arm.method_config)
+
+    def make_offloaded_ranks(self, comm: Communicator | None) -> SingleRank:
+        """Make the ranks of an offloaded model, which is not cached: its files are in the trial's
+        folder."""
+        arm, backend, folder = self.arm, self.backend, self.folder
+        assert arm.offload is not None
+        kind = SingleRankOffloadedModel if comm is None else OffloadedModel
+        own = single_rank_group(backend) if comm is None else comm
+        model = kind(backend, self.training_spec(), own, arm.sharding, arm.offload, folder)
+        self.offloaded_model = model
+        if arm.plan_precision.is_low:
+            self.precision_policy = model.precision_policy
+        if comm is None:
+            return SingleRank(backend, model, folder, self.feed)
+        return self.make_aggregation_ranks(model, None, comm)
+
+    def close(self) -> None:
+        """Close the offloaded model and the method's engine, if there are any; cached models
+        stay."""
+        if self.offloaded_model is not None:
+            self.offloaded_model.close()
+        if self.engine is not None:
+            self.engine.close()
+
+    def model_key(self) -> str:
+        """Return the key of everything that determines the model's code; arms with the same key may
+        use one model in turn."""
+        arm, schedule = self.arm, self.arm.plan_schedule
+        length = (
+            0 if schedule.constant else self.schedule.updates
+        )  # a list of rates ends with the trial
+        rule = arm.plan_partition
+        noise = partition_key(arm, self.seed) if rule is not None and rule.changes_features else ""
+        own = arm.aggregation.strategy if arm.aggregation.strategy in SCHEMES else ""
+        plan = self.plan.splits.get(self.arm_name)
+        keeps_seed = self.spec.dropout_names and (plan is None or plan.engine == "rpc")
+        streams = arm.batch_size if self.spec.stateful else 0
+        model = (arm.variant or self.spec.name, self.seed if keeps_seed else 0, streams)
+        # A single rank's code may be specialised to its batch size and number of updates.
+        alone = (arm.batch_size, self.schedule.updates) if arm.world_size == 1 else ()
+        own += arm.method + str(arm.method_config or "")
+        key = (self.rule, schedule.describe(), arm.chunk, length, noise, own, model, alone)
+        return str((*key, arm.plan_precision, arm.recompute))
+
+    def training_spec(self) -> TrainingSpec:
+        """Make the training config; it is not kept, because for a partition by features it holds a
+        copy of the training set."""
+        s = self.samples
+        return self.plan.training_spec(self.arm, self.seed, s.train_x, s.train_y)
+
+    def make_training(self) -> Training:
+        """Make the model's training on this backend, replicated over its devices if the arm's
+        strategy asks for it."""
+        training = self.backend.training(self.training_spec())
+        if self.arm.aggregation.strategy == REPLICAS:
+            training.require_capability(DeviceReplication).enable_replicas()
+        return training
+
+    def restart(self, weights: dict[str, NDArray[Any]]) -> None:
+        """Load these weights, and reset the optimizer state and the step counter to those before
+        update 1."""
+        names = self.spec.parameters()
+        fresh = self.rule.init({name: weights[name].astype(np.float64) for name in names})
+        self.training.load(weights, fresh, 0)

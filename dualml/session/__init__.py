@@ -1,1 +1,0 @@
-"""What arranges a run: its trials in worker processes, the verdicts, the report."""

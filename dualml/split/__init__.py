@@ -1,1 +1,0 @@
-"""Models split over ranks: by layers in a pipeline, or layer by layer across all ranks."""

@@ -1,1 +1,0 @@
-"""The run folder: the one room that knows its files."""

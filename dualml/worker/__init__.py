@@ -1,1 +1,0 @@
-"""What runs inside a worker process: one framework, one rank of one trial."""

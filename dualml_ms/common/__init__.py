@@ -1,0 +1,1 @@
+"""MindSpore implementation of `dualml.common`."""

@@ -1,0 +1,259 @@
+"""Recording of the first steps of a MindSpore script, for a comparison with a PyTorch one
+elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import nn, ops
+from numpy.typing import NDArray
+
+from dualml.common.errors import UserError
+from dualml.common.former_members import keep_former_members
+from dualml.parity.models.attributes import capture_attributes, restore_attributes
+from dualml.parity.models.operations import Tape
+from dualml.parity.models.partners import Tensor
+from dualml.parity.models.recorder import Recorder as Base
+from dualml.parity.models.rng import SharedRng
+from dualml_ms.algorithms.optim import RuleOptimizer, state
+from dualml_ms.common.environment import environment
+from dualml_ms.parity.operations import SKIP, OperationTracer
+from dualml_ms.parity.rng import SharedRngMode
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def copy_tensor(value: Any) -> ms.Tensor | None:
+    """Return a copy of a tensor; None for any other value."""
+    return value.copy() if isinstance(value, ms.Tensor) else None
+
+
+def is_saved_elsewhere(value: Any) -> bool:
+    """Return whether a value is a parameter or several, which are saved by name, or an operator,
+    type or Python module, which no step changes."""
+    kinds = (ms.Parameter, ms.ParameterTuple, ops.Primitive, type, ModuleType)
+    return isinstance(value, kinds)
+
+
+#: Attributes of MindSpore's optimizers → PyTorch's names of the same state. `nn.SGD` stores in
+#: ``stat`` only whether a first step was made.
+SLOTS = {
+    "moment1": "exp_avg",
+    "moment2": "exp_avg_sq",
+    "moments1": "exp_avg",
+    "moments2": "exp_avg_sq",
+    "exp_avg": "exp_avg",
+    "exp_avg_sq": "exp_avg_sq",
+    "max_exp_avg_sq": "max_exp_avg_sq",
+    "moments": "momentum_buffer",
+    "ms": "square_avg",
+    "mg": "grad_avg",
+    "moment": "momentum_buffer",
+}
+#: Optimizer classes → the meaning of their attribute ``accum``.
+ACCUM = {"SGD": "momentum_buffer", "Adagrad": "sum"}
+
+
+def assign_values(parameter: ms.Parameter, value: NDArray[Any]) -> None:
+    """Set a parameter in place: MindSpore's own optimizers are compiled, and after a ``set_data``
+    would continue to use its previous memory."""
+    ops.assign(parameter, ms.Tensor(value, parameter.dtype))
+
+
+def updated_parameters(model: nn.Cell, optimizer: Any) -> list[ms.Parameter]:
+    """Return the parameters that an optimizer updates, in its order; all trainable ones of
+    ``model`` if it lists none, or is None."""
+    own = getattr(optimizer, "parameters", None)
+    return list(own if is_tensor_sequence(own) else model.trainable_params())
+
+
+def is_tensor_sequence(value: Any) -> bool:
+    """Return whether a value is a non-empty list, tuple or `ParameterTuple` of tensors alone."""
+    row = isinstance(value, ms.ParameterTuple | list | tuple)
+    return row and len(value) > 0 and all(isinstance(one, ms.Tensor) for one in value)
+
+
+@keep_former_members
+class Recorder(Base):
+    """MindSpore implementation of `dualml.parity.models.recorder.Recorder`.
+
+    Cells are recorded by forward hooks, which MindSpore calls in PyNative mode only; MindSpore
+    stores no gradients, so they must be passed to `saw`.
+
+    Raises:
+        UserError: in graph mode.
+
+    Example:
+        >>> import tempfile
+        >>> ms.set_context(mode=ms.PYNATIVE_MODE)
+        >>> cell = nn.Dense(3, 1)
+        >>> optimizer = nn.SGD(cell.trainable_params(), 0.1)
+        >>> recorder = Recorder(cell, tempfile.mkdtemp(), optimizer)
+        >>> gradient = ms.value_and_grad(lambda x: cell(x).mean(), None, optimizer.parameters)
+        >>> x = ms.ops.ones((2, 3))
+        >>> with recorder.step(x):
+        ...     loss, gradients = gradient(x)
+        ...     recorder.saw(loss=loss, gradients=gradients)
+        ...     _ = optimizer(gradients)
+        >>> recorder.trace.names("update", 1)
+        ['weight', 'bias']
+    """
+
+    framework = "mindspore"
+    skip = SKIP
+
+    def check(self, model: Any) -> None:
+        """Raise UserError unless ``model`` is a cell and MindSpore is in PyNative mode."""
+        if not isinstance(model, nn.Cell):
+            raise UserError(f"expected a mindspore.nn.Cell; received {type(model).__name__}")
+        if ms.get_context("mode") != ms.PYNATIVE_MODE:
+            raise UserError(
+                "a compiled graph calls no hooks; record in PyNative mode: "
+                "ms.set_context(mode=ms.PYNATIVE_MODE)"
+            )
+
+    def environment(self) -> dict[str, str]:
+        """Return the versions and the device that decide the numbers, as flat text."""
+        return environment(ms.get_context("device_target"), 0)
+
+    def named_tensors(self) -> dict[str, ms.Parameter]:
+        """Return name → parameter of the model, buffers included."""
+        return dict(self.model.parameters_and_names())
+
+    def tensors(self) -> list[Tensor]:
+        """Return name, shape and whether it is trained of every parameter, buffers included, in
+        MindSpore's order."""
+        return [
+            Tensor(n, tuple(p.shape), bool(p.requires_grad))
+            for n, p in self.named_tensors().items()
+        ]
+
+    def modules(self) -> dict[str, str]:
+        """Return dotted name → class name of every cell inside the model, without the model
+        itself."""
+        return {name: type(cell).__name__ for name, cell in self.model.cells_and_names() if name}
+
+    def weights(self) -> Arrays:
+        """Return name → host copy of each parameter, buffers included."""
+        return {name: self.array(p) for name, p in self.named_tensors().items()}
+
+    def load(self, weights: Mapping[str, NDArray[Any]]) -> None:
+        """Assign the values, by name, to the model's parameters, in place; those not named stay as
+        they are, and an unknown name raises KeyError."""
+        named = self.named_tensors()
+        for name, value in weights.items():
+            assign_values(named[name], np.array(value))
+
+    def gradients_by_name(self, gradients: Any) -> Arrays:
+        """Return name → host copy of each gradient, given by name or in the order in which the
+        optimizer has its parameters. UserError: not as many as those."""
+        if not isinstance(gradients, Mapping):
+            names = {id(p): name for name, p in self.named_tensors().items()}
+            order = [
+                names.get(id(p), p.name) for p in updated_parameters(self.model, self.optimizer)
+            ]
+            if len(order) != len(gradients):
+                raise UserError(
+                    f"saw(gradients=…): {len(order)} trained parameters, {len(gradients)} gradients"
+                )
+            gradients = dict(zip(order, gradients, strict=True))
+        return {name: self.array(g) for name, g in gradients.items()}
+
+    def optimizer_state(self) -> dict[str, Arrays]:
+        """Return state name (PyTorch's, by `SLOTS`) → parameter name → host copy; only lists of
+        tensors with the parameters' shapes are state."""
+        own, names = self.optimizer, {id(p): name for name, p in self.named_tensors().items()}
+        parameters = updated_parameters(self.model, own)
+        order = [names.get(id(p), p.name) for p in parameters]
+        if isinstance(own, RuleOptimizer):
+            return state(own, order)
+        slots = {}
+        for attribute, value in vars(own).items():
+            if not is_tensor_sequence(value) or attribute == "stat":
+                continue
+            if [id(p) for p in value] == [id(p) for p in parameters]:
+                continue
+            if [p.shape for p in value] != [p.shape for p in parameters]:
+                continue
+            name = ACCUM.get(type(own).__name__) if attribute == "accum" else None
+            slot = name or SLOTS.get(attribute, attribute)
+            slots[slot] = dict(zip(order, map(self.array, value), strict=True))
+        return slots
+
+    def unique_parameters(self) -> list[ms.Parameter]:
+        """Return the parameters of the cell, then those of the optimizer's state, each once;
+        without an optimizer the cell's alone."""
+        held = getattr(self.optimizer, "get_parameters", None)
+        own = list(held()) if held is not None else updated_parameters(self.model, self.optimizer)
+        return list({id(p): p for p in [*self.named_tensors().values(), *own]}.values())
+
+    def snapshot(self) -> Any:
+        """Return copies of the parameters, and of the optimizer's state and other attributes, if
+        there is one, for `restore`."""
+        own = (
+            []
+            if self.optimizer is None
+            else capture_attributes(self.optimizer, copy_tensor, is_saved_elsewhere)
+        )
+        return [(p, p.asnumpy().copy()) for p in self.unique_parameters()], own
+
+    def restore(self, kept: Any) -> None:
+        """Assign the values of a `snapshot` to parameters and optimizer, in place."""
+        parameters, own = kept
+        for p, value in parameters:
+            assign_values(p, value)
+        restore_attributes(own, copy_tensor)
+
+    def is_tensor(self, value: Any) -> bool:
+        """Return whether a value is a MindSpore tensor; parameters are."""
+        return isinstance(value, ms.Tensor)
+
+    def array(self, tensor: ms.Tensor) -> NDArray[Any]:
+        """Return a copy of a tensor as a NumPy array; bfloat16 becomes float32."""
+        if tensor.dtype == ms.bfloat16:
+            tensor = tensor.astype(ms.float32)
+        return tensor.asnumpy().copy()
+
+    def tensor_like(self, array: NDArray[Any], tensor: ms.Tensor) -> ms.Tensor:
+        """Make a tensor of ``array`` with the dtype of ``tensor``."""
+        return ms.Tensor(array, tensor.dtype)
+
+    def make_tape(self) -> Tape:
+        """Return an empty tape that knows the model's cells and, as ``parameter:NAME``, its
+        parameters."""
+        tape = Tape(
+            self.array, self.skip, {id(one): name for name, one in self.model.cells_and_names()}
+        )
+        for name, one in self.named_tensors().items():
+            tape.register(one, f"parameter:{name}")
+        return tape
+
+    @contextlib.contextmanager
+    def watch_operations(self) -> Iterator[None]:
+        """Draw shared random numbers, from the seed's first one, inside the block; if there is a
+        tape, record all operators that PyNative mode runs."""
+        watch = contextlib.nullcontext() if self.tape is None else OperationTracer(self.tape)
+        with SharedRngMode(SharedRng(self.seed)), watch:
+            yield
+
+    @contextlib.contextmanager
+    def hook_modules(self, tell: Callable[[str, Any], None]) -> Iterator[None]:
+        """Call ``tell(name, output)`` after each cell's forward pass inside the block; the name of
+        the model itself is empty."""
+
+        def hook(name: str) -> Callable[..., None]:
+            return lambda cell, given, output: tell(name, output)
+
+        handles = [
+            cell.register_forward_hook(hook(name)) for name, cell in self.model.cells_and_names()
+        ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()

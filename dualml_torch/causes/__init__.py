@@ -1,1 +1,0 @@
-"""A user's PyTorch model with alterations: the side that is altered to test a cause."""

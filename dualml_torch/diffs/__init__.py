@@ -1,1 +1,0 @@
-"""The probes of the catalogue in PyTorch, a file for each topic; see `dualml.diffs`."""

@@ -1,0 +1,19 @@
+"""One process: the loop that all other files here vary."""
+
+from dualml_torch.experiment.methods.base import MethodContext, TrainingMethod
+
+
+class Method(TrainingMethod):
+    def __init__(self, context: MethodContext) -> None:
+        self.model = context.model
+        self.optimizer = context.optimizer(self.model.parameters())
+        self.criterion = context.criterion
+
+    def step(self, x, y):
+        """Make one update from inputs ``x``, a tuple, and labels ``y``; return their mean loss
+        before it, a detached tensor."""
+        self.optimizer.zero_grad()
+        loss = self.criterion(self.model(*x), y)
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()

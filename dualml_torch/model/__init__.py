@@ -1,6 +1,0 @@
-"""Layers, networks and losses of the neutral spec."""
-
-from dualml_torch.model.losses import LOSSES
-from dualml_torch.model.network import Network, Part
-
-__all__ = ["LOSSES", "Network", "Part"]

@@ -1,0 +1,1 @@
+"""PyTorch implementation of `dualml.parity`."""

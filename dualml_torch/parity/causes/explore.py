@@ -1,0 +1,380 @@
+"""A user's PyTorch model, run again with mutations: see `dualml.parity.causes.search`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dualml.parity.causes.mutation import Mutation
+from dualml.parity.models.operations import Operation
+from dualml.parity.models.trace import Trace
+from dualml_torch.parity.causes.call_actions import NUMBERS
+from dualml_torch.parity.causes.lines import RULES, MutatedLines, optimizer_file, trace_calls
+from dualml_torch.parity.causes.mutating_tracer import MutatingTracer
+from dualml_torch.parity.causes.replay import Replay, ReplayTracer, Value
+from dualml_torch.parity.causes.sharing import mutate_sharing, shared_names
+from dualml_torch.parity.causes.update import MutatedUpdate, describe_groups, rule_name
+from dualml_torch.parity.recorder import Recorder
+
+#: Actions that mutate modules.
+MODULE_ACTIONS = ("share", "untie", "bias")
+#: Actions that mutate no call of the model.
+NON_CALL_ACTIONS = ("optimizer", "freeze", "train", *MODULE_ACTIONS)
+#: The unchanged rule of PyTorch's class, written out in lines that can be mutated.
+PLAIN_RULE = Mutation("optimizer", "optimizer", (), "", "form:plain", True)
+#: Types whose memory NumPy can share.
+PLAIN = (torch.float32, torch.float64, torch.int64, torch.int32, torch.bool)
+
+
+class MutatingRecorder(Recorder):
+    """A recorder under which some operations and updates are mutated.
+
+    Attributes:
+        fused: whether functions with a decomposition are called as a whole.
+    """
+
+    changes: Sequence[Mutation] = ()
+    fused = True
+    recording: ReplayTracer | None = None
+    step_inputs: Sequence[Any] = ()
+
+    def make_tracer(self) -> MutatingTracer | None:
+        """Make the tracer of a step: one that records calls for replays in the first step, else one
+        that only mutates; None if there is nothing to mutate."""
+        known = dict(self.model.named_parameters())
+        # Copies: the step writes into buffers.
+        known |= {name: one.detach().clone() for name, one in self.model.named_buffers()}
+        if self.tape is not None:
+            self.recording = ReplayTracer(self.tape, self.changes, known, self.fused, self.chance)
+            return self.recording
+        if not self.changes and self.fused:
+            return None
+        # A later step: calls are numbered, but their values are not recorded.
+        tape = self.make_tape()
+        for i, one in enumerate(self.step_inputs):
+            tape.register(one, f"input:{i}")
+        tape.array = empty_array
+        return MutatingTracer(tape, self.changes, known, self.fused, self.chance)
+
+
+def empty_array(tensor: torch.Tensor) -> NDArray[Any]:
+    """Return an empty float32 array, for steps whose values are not recorded."""
+    return np.zeros(0, np.float32)
+
+
+class Explorer:
+    """Runs the steps of a comparison again, with mutations.
+
+    Args:
+        make: makes the function of one step for a recorder, see `dualml_torch.models.step`.
+        inputs: of each step.
+    """
+
+    def __init__(
+        self,
+        recorder: MutatingRecorder,
+        make: Callable[[MutatingRecorder], Callable[..., None]],
+        inputs: Sequence[Any],
+        steps: int,
+    ) -> None:
+        self.recorder, self.make_step, self.inputs, self.steps = recorder, make, inputs, steps
+        self.start = recorder.snapshot()
+        self.replay: Replay | None = None
+        #: Initial values of parameters that only a mutation creates.
+        self.initial_values: dict[str, torch.Tensor] = {}
+        self.trainable_names = [n for n, p in recorder.model.named_parameters() if p.requires_grad]
+        # The recorder's own hook comes after it, and sees what it returns.
+        recorder.model.register_forward_hook(self.reorder_outputs)
+
+    def reorder_outputs(self, model: Any, given: Any, outputs: Any) -> Any:
+        """Return the model's outputs, a tuple or list, reordered where a mutation says so; a
+        forward hook."""
+        for change in self.recorder.changes:
+            if change.action == "returned" and isinstance(outputs, tuple | list):
+                outputs = type(outputs)(outputs[i] for i in change.value)
+        return outputs
+
+    def reset(self, changes: Sequence[Mutation]) -> None:
+        """Restore the initial state and set the mutations of calls for the next run; those of the
+        optimizer, of modules and of lines are left out here."""
+        self.recorder.restore(self.start)
+        self.recorder.changes = [
+            c for c in changes if c.action not in NON_CALL_ACTIONS and not c.line
+        ]
+
+    def gradients(self, changes: Sequence[Mutation]) -> dict[str, NDArray[Any]]:
+        """Return the gradients of the first step from the initial state under these mutations of
+        calls, without an update; nothing else is recorded."""
+        recorder, optimizer = self.recorder, self.recorder.optimizer
+        self.reset(changes)
+        inputs = recorder.step_inputs = [one.clone() for one in self.inputs]
+        recorder.optimizer = recorder.tape = None
+        try:
+            self.make_step(recorder)(*inputs)
+        finally:
+            recorder.optimizer = optimizer
+        return recorder.gradients()
+
+    def replay_updates(
+        self, changes: Sequence[Mutation], gradients: Sequence[Mapping[str, NDArray[Any]]]
+    ) -> dict[str, NDArray[Any]]:
+        """Return the weights after an update with each of these gradients in turn, from the initial
+        state, under mutations of the optimizer alone; the model is not run, and missing gradients
+        are None."""
+        recorder = self.recorder
+        self.reset(changes)
+        with self.mutate_optimizer(changes, []):
+            for of_step in gradients:
+                self.set_gradients(of_step)
+                recorder.optimizer.step()
+        return recorder.weights()
+
+    def run(self, changes: Sequence[Mutation], steps: int | None = None) -> Trace:
+        """Run all steps, or the first ``steps``, under these mutations from the initial weights;
+        return their trace. The first step's calls are kept for `probe`.
+
+        A mutation that fails in a step ends the run and is reported in ``raised`` of the trace.
+        """
+        recorder = self.recorder
+        self.reset(changes)
+        frozen = {name for c in changes if c.action == "freeze" for name in c.value}
+        thawed = {name for c in changes if c.action == "train" for name in c.value}
+        for name, p in recorder.model.named_parameters():
+            p.requires_grad_(
+                name in thawed or (name in self.trainable_names and name not in frozen)
+            )
+        modules = [c for c in changes if c.action in MODULE_ACTIONS]
+        with contextlib.ExitStack() as stack:
+            fresh = stack.enter_context(
+                mutate_sharing(recorder.model, modules, self.initial_values)
+            )
+            recorder.trace = Trace(
+                recorder.framework,
+                recorder.trace.environment,
+                recorder.tensors(),
+                recorder.modules(),
+            )
+            more = [p for n, p in recorder.model.named_parameters() if n in thawed]
+            stack.enter_context(self.mutate_optimizer(changes, [*more, *fresh]))
+            step = self.make_step(recorder)
+            for number in range(steps or self.steps):
+                # Clones: mutated calls may write where the original ones only read.
+                inputs = recorder.step_inputs = [one.clone() for one in self.inputs]
+                try:
+                    with recorder.step(*inputs):
+                        step(*inputs)
+                except Exception:
+                    if recorder.trace.raised is None:
+                        raise
+                if number == 0 and recorder.recording is not None:
+                    self.replay = recorder.recording.replay
+                if recorder.trace.raised:
+                    break
+        return recorder.trace
+
+    @contextlib.contextmanager
+    def mutate_optimizer(
+        self, changes: Sequence[Mutation], more: Sequence[torch.nn.Parameter]
+    ) -> Iterator[None]:
+        """Mutate the optimizer's updates inside the block, add the parameters ``more`` to its first
+        group and leave out frozen ones; where calls are detached, gradients that are None become
+        zeros. Do nothing without an optimizer, or with nothing to change."""
+        optimizer = self.recorder.optimizer
+        if optimizer is None or not (changes or more):
+            yield
+            return
+        lines = [c for c in changes if c.action.startswith("line:")]
+        cut = any(c.action in ("detach", "cut") for c in changes)
+        rules = [c for c in changes if c.action == "optimizer"]
+        if (
+            lines
+            and rule_name(optimizer)
+            and not any(str(c.argument).startswith("form:") for c in rules)
+        ):
+            rules.append(PLAIN_RULE)
+        groups = optimizer.param_groups
+        left_out = {name for c in changes if c.action == "freeze" for name in c.value}
+        if left_out:
+            frozen = {id(p) for n, p in self.recorder.model.named_parameters() if n in left_out}
+            optimizer.param_groups = [
+                {**group, "params": [p for p in group["params"] if id(p) not in frozen]}
+                for group in groups
+            ]
+        known = {id(p) for group in groups for p in group["params"]}
+        fresh = [p for p in more if id(p) not in known]
+        if fresh:
+            own = optimizer.param_groups
+            first = {**own[0], "params": [*own[0]["params"], *fresh]}
+            optimizer.param_groups = [first, *own[1:]]
+        names = {id(p): name for name, p in self.recorder.model.named_parameters()}
+        update, original = MutatedUpdate(optimizer, rules, names), optimizer.step
+        for change in rules:
+            if str(change.argument).startswith("own:"):  # restored with the rest of its state
+                setattr(optimizer, str(change.argument).removeprefix("own:"), change.value)
+
+        def mutated_step(*args: Any, **kwargs: Any) -> None:
+            self.recorder.before_update(optimizer, (), {})
+            if cut:  # a gradient of zeros, as where an edge is cut in MindSpore: it still decays
+                for p in self.recorder.trainable_parameters().values():
+                    p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+            known = [p for group in optimizer.param_groups for p in group["params"]]
+            with MutatedLines(lines, known) if lines else contextlib.nullcontext():
+                update.step(original)
+
+        optimizer.step = mutated_step
+        try:
+            yield
+        finally:
+            del optimizer.step
+            optimizer.param_groups = groups
+            for p in fresh:
+                optimizer.state.pop(p, None)
+
+    def places(self) -> dict[str, dict[str, tuple[int, ...]]]:
+        """Return the further names of shared modules and parameters, each with the parameters below
+        it and their shapes."""
+        return shared_names(self.recorder.model)
+
+    def set_constants(self, values: Mapping[str, NDArray[Any]]) -> None:
+        """Register copies of these arrays as tensors in `NUMBERS`, by name; they stay for all
+        explorers."""
+        NUMBERS.update({name: torch.from_numpy(array.copy()) for name, array in values.items()})
+
+    def set_initial_values(self, values: Mapping[str, NDArray[Any]]) -> None:
+        """Add these arrays to the initial values, by name, of parameters that only a mutation
+        creates; their memory is shared."""
+        self.initial_values |= {name: torch.from_numpy(array) for name, array in values.items()}
+
+    def trace_update(self, gradients: Mapping[str, NDArray[Any]]) -> list[Operation]:
+        """Make one update from these gradients and the initial state and return its operations: the
+        lines of a user's own optimizer, and those of the rule that PyTorch's class implements;
+        empty, without an update, if there is neither."""
+        optimizer = self.recorder.optimizer
+        rule = [PLAIN_RULE] if rule_name(optimizer) else []
+        files = [one for one in (optimizer_file(optimizer), RULES if rule else "") if one]
+        if optimizer is None or not files:
+            return []
+        self.reset([])
+        self.set_gradients(gradients)
+        known = [p for group in optimizer.param_groups for p in group["params"]]
+        with self.mutate_optimizer(rule, []):
+            return trace_calls(optimizer.step, files, known)
+
+    def set_gradients(self, gradients: Mapping[str, NDArray[Any]]) -> None:
+        """Set each parameter's gradient to a copy of its array; None for parameters without one."""
+        for name, p in self.recorder.model.named_parameters():
+            array = gradients.get(name)
+            p.grad = None if array is None else self.recorder.tensor_like(array, p).clone()
+
+    def settings(self) -> list[dict[str, Any]]:
+        """Describe the parameter groups of the optimizer, see
+        `dualml_torch.parity.causes.update.describe_groups`."""
+        names = {id(p): name for name, p in self.recorder.model.named_parameters()}
+        return describe_groups(self.recorder.optimizer, names)
+
+    @torch.no_grad()
+    def probe(
+        self, change: Mutation, calls: int, visit: Callable[[str, NDArray[Any]], bool]
+    ) -> None:
+        """Replay a mutated call of the first step and the calls that depend on it, as far as their
+        inputs change.
+
+        Args:
+            calls: largest number of dependent calls to replay.
+            visit: called with the name and array of each output that changes; False ends it.
+        """
+        replay = self.replay
+        assert replay is not None
+        overlay: dict[str, Value] = {}
+        operations = self.recorder.trace.operations
+        alone = change.action in ("parameters", "borrow")
+        if alone:
+            overlay |= self.swapped_values(change)
+        if change.action == "swap":
+            going = self.replay_swap(change, overlay, visit)
+        else:
+            going = self.replay_and_visit(
+                change.sites[0], overlay, [] if alone else [change], visit
+            )
+        done = 0
+        for number in range(change.sites[0] + 1, len(replay.calls)):
+            if not going or done == calls:
+                return
+            again = number in change.sites and not alone
+            if not again and overlay.keys().isdisjoint(operations[number].inputs):
+                continue
+            if change.action == "swap" and number == change.sites[0] + int(change.value):
+                continue
+            going = self.replay_and_visit(number, overlay, [change] if again else [], visit)
+            done += 1
+
+    def swapped_values(self, change: Mutation) -> dict[str, Value]:
+        """Return name → value that a swap of parameters, or the use of another module's parameters,
+        puts in its place; empty if the other one is unknown."""
+        assert self.replay is not None
+        values = self.replay.values
+        if change.action == "parameters":
+            x, y = (str(change.old), str(change.value))
+            return {x: values[y], y: values[x]} if y in values else {}
+        own, other = f"parameter:{change.argument}", f"parameter:{change.value}"
+        # As they were before the first update.
+        known = {
+            name: torch.from_numpy(array)
+            for name, array in self.recorder.trace.initial_parameters().items()
+        }
+        rows = {}
+        for name in known:
+            there = other + f"parameter:{name}".removeprefix(own)
+            if (
+                f"parameter:{name}".startswith(f"{own}.")
+                and there.removeprefix("parameter:") in known
+            ):
+                rows[f"parameter:{name}"] = known[there.removeprefix("parameter:")]
+        return rows
+
+    def replay_swap(
+        self,
+        change: Mutation,
+        overlay: dict[str, Value],
+        visit: Callable[[str, NDArray[Any]], bool],
+    ) -> bool:
+        """Replay two consecutive calls in swapped order, store the result in ``overlay`` under the
+        second one's name, and return whether ``visit`` wants to go on."""
+        first, second = change.sites[0], change.sites[0] + int(change.value)
+        replay = self.replay
+        assert replay is not None
+        given = self.recorder.trace.operations[first].inputs[int(change.argument)]
+        name = f"op:{first}"
+        value = replay.run(second, {name: replay.values[given]}, [])[0]
+        last = overlay[f"op:{second}"] = replay.run(first, {given: value}, [])[0]
+        return visit(f"op:{second}", self.recorder.array(last))
+
+    def replay_and_visit(
+        self,
+        number: int,
+        overlay: dict[str, Value],
+        changes: Sequence[Mutation],
+        visit: Callable[[str, NDArray[Any]], bool],
+    ) -> bool:
+        """Replay call ``number``, store its changed outputs in ``overlay`` and visit each; return
+        whether ``visit`` wants to go on. Unchanged outputs are removed from ``overlay``."""
+        replay = self.replay
+        assert replay is not None
+        for i, value in enumerate(replay.run(number, overlay, changes)):
+            name = f"op:{number}[{i}]" if i else f"op:{number}"
+            was = replay.values.get(name)
+            # An unchanged output requires no replay of the calls that use it.
+            if was is not None and was.dtype == value.dtype and torch.equal(was, value):
+                overlay.pop(name, None)
+                continue
+            overlay[name] = value.detach()
+            plain = value.dtype in PLAIN and not value.is_neg()
+            array = overlay[name].numpy() if plain else self.recorder.array(value)
+            if not visit(name, array):
+                return False
+        return True

@@ -1,0 +1,54 @@
+"""Names of the values that replace an operand of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from dualml.parity.causes.mutation import Mutation
+from dualml.parity.models.operations import Operation, call_number
+
+Value = torch.Tensor
+
+
+def earlier_operand(change: Mutation, name: str, calls: Sequence[Operation]) -> str:
+    """Return the name of a value's predecessor: of the call that made ``name`` the input number
+    ``change.value[0]`` (from 0), of that in turn the next, …
+
+    Raises:
+        ValueError: no call made it, or the call has fewer inputs.
+    """
+    for position in change.value:
+        number = call_number(name)
+        if number is None or position >= len(calls[number].inputs):
+            raise ValueError(f"nothing before {name}")
+        name = calls[number].inputs[position]
+    return name
+
+
+def other_operand(change: Mutation, number: int) -> str:
+    """Return the name of the replacement operand for call ``number``; with several sites, an
+    operand that is a call's output keeps the distance that it has from the first site."""
+    value = operand_name(change)
+    if value.startswith("op:") and len(change.sites) > 1:
+        back = change.sites[0] - (call_number(value) or 0)
+        tail = value[value.index("[") :] if "[" in value else ""
+        return f"op:{number - back}{tail}"
+    return value
+
+
+def operand_name(change: Mutation) -> str:
+    """Return the name of the value that a mutation uses, or of which it uses a part:
+    ``change.value`` or the first entry of that."""
+    return change.value if isinstance(change.value, str) else str(change.value[0])
+
+
+def select_part(change: Mutation, value: Value) -> Value:
+    """Return the part of a value that a mutation names by (name, axis, index), without that axis;
+    all of it for a name alone and for the action ``earlier``."""
+    return (
+        value
+        if isinstance(change.value, str) or change.action == "earlier"
+        else value.select(*change.value[1:])
+    )

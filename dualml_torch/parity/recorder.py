@@ -1,0 +1,249 @@
+"""Recording of the first steps of a PyTorch script, for a comparison with a MindSpore one
+elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dualml.common.errors import UserError
+from dualml.common.former_members import keep_former_members
+from dualml.parity.models.attributes import capture_attributes, restore_attributes
+from dualml.parity.models.operations import Tape
+from dualml.parity.models.partners import Tensor
+from dualml.parity.models.recorder import Recorder as Base
+from dualml.parity.models.rng import SharedRng
+from dualml_torch.common.environment import environment
+from dualml_torch.parity.operations import SKIP, OperationTracer
+from dualml_torch.parity.rng import SharedRngMode
+from dualml_torch.parity.rounding import RoundingMode
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def copy_tensor(value: Any) -> torch.Tensor | None:
+    """Return a detached copy of a tensor; None for any other value."""
+    return value.detach().clone() if torch.is_tensor(value) else None
+
+
+def is_saved_elsewhere(value: Any) -> bool:
+    """Return whether a value is a parameter or module, which is saved with the state dict, or a
+    type or Python module, which no step changes."""
+    return isinstance(value, torch.nn.Parameter | torch.nn.Module | type | ModuleType)
+
+
+@keep_former_members
+class Recorder(Base):
+    """PyTorch implementation of `dualml.parity.models.recorder.Recorder`.
+
+    Gradients are those of ``.grad`` when the optimizer's step begins, or at the end of the block
+    if no optimizer was given; only the loss must be passed to `saw`.
+
+    Example:
+        >>> import tempfile
+        >>> model = torch.nn.Linear(3, 1)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> recorder = Recorder(model, tempfile.mkdtemp(), optimizer)
+        >>> x = torch.ones(2, 3)
+        >>> with recorder.step(x):
+        ...     loss = model(x).mean()
+        ...     loss.backward()
+        ...     recorder.saw(loss=loss)
+        ...     optimizer.step()
+        >>> recorder.trace.names("update", 1)
+        ['weight', 'bias']
+    """
+
+    framework = "torch"
+    skip = SKIP
+
+    def check(self, model: Any) -> None:
+        """Raise UserError unless ``model`` is a `torch.nn.Module`."""
+        if not isinstance(model, torch.nn.Module):
+            raise UserError(f"expected a torch.nn.Module; received {type(model).__name__}")
+
+    def environment(self) -> dict[str, str]:
+        """Return versions, number of threads and the device of the first parameter; ``cpu`` without
+        one."""
+        first = next(iter(self.model.parameters()), torch.empty(0))
+        return environment(str(first.device), torch.get_num_threads())
+
+    def named_tensors(self) -> dict[str, torch.Tensor]:
+        """Return the model's own parameters, then its buffers, by name."""
+        return dict(self.model.named_parameters()) | dict(self.model.named_buffers())
+
+    def tensors(self) -> list[Tensor]:
+        """Return name, shape and whether it is trained of every parameter, then of every buffer,
+        which never is."""
+        return [
+            Tensor(name, tuple(t.shape), isinstance(t, torch.nn.Parameter) and t.requires_grad)
+            for name, t in self.named_tensors().items()
+        ]
+
+    def modules(self) -> dict[str, str]:
+        """Return dotted name → class name of every submodule, without the model itself."""
+        return {name: type(m).__name__ for name, m in self.model.named_modules() if name}
+
+    def weights(self) -> Arrays:
+        """Return host copies of all parameters and buffers by name."""
+        return {name: self.array(t) for name, t in self.named_tensors().items()}
+
+    @torch.no_grad()
+    def load(self, weights: Mapping[str, NDArray[Any]]) -> None:
+        """Copy these arrays into the parameters and buffers of the same names in place; those not
+        named stay as they are, and an unknown name raises KeyError."""
+        named = self.named_tensors()
+        for name, value in weights.items():
+            named[name].copy_(self.tensor_like(np.array(value), named[name]))
+
+    def gradients(self) -> Arrays:
+        """Return host copies of the trainable parameters' ``.grad``, zeros for None; empty if all
+        are None."""
+        return self.gradients_by_name([p.grad for p in self.trainable_parameters().values()])
+
+    def trainable_parameters(self) -> dict[str, torch.nn.Parameter]:
+        """Return the parameters with ``requires_grad`` by name, in the model's order; a shared one
+        once."""
+        return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+
+    def gradients_by_name(self, gradients: Any) -> Arrays:
+        """Return host copies by name of gradients, a mapping or a sequence in the order of the
+        trainable parameters; zeros for None, empty if all are None."""
+        trained = self.trainable_parameters()
+        if not isinstance(gradients, Mapping):
+            gradients = dict(zip(trained, gradients, strict=True))
+        if all(g is None for g in gradients.values()):
+            return {}
+        return {  # None: the loss does not depend on it; MindSpore gives zero
+            name: np.zeros(tuple(trained[name].shape), np.float32) if g is None else self.array(g)
+            for name, g in gradients.items()
+        }
+
+    def optimizer_state(self) -> dict[str, Arrays]:
+        """Return host copies of state tensors of a parameter's shape: slot → parameter name →
+        array; ``step`` counts are left out."""
+        names = {id(p): name for name, p in self.model.named_parameters()}
+        slots: dict[str, Arrays] = {}
+        for p, state in self.optimizer.state.items():
+            for slot, value in state.items():
+                if torch.is_tensor(value) and value.shape == p.shape and id(p) in names:
+                    if slot == "step":  # a count; the parameter is a scalar
+                        continue
+                    slots.setdefault(slot, {})[names[id(p)]] = self.array(value)
+        return slots
+
+    def snapshot(self) -> Any:
+        """Return copies of weights, buffers, gradients, and the optimizer's state dict and own
+        attributes, if there is one, for `restore`."""
+        gradients = {
+            n: None if p.grad is None else p.grad.clone()
+            for n, p in self.trainable_parameters().items()
+        }
+        weights = {name: t.detach().clone() for name, t in self.named_tensors().items()}
+        state = None if self.optimizer is None else copy.deepcopy(self.optimizer.state_dict())
+        own = (
+            []
+            if self.optimizer is None
+            else capture_attributes(self.optimizer, copy_tensor, is_saved_elsewhere)
+        )
+        return weights, gradients, state, own
+
+    @torch.no_grad()
+    def restore(self, kept: Any) -> None:
+        """Restore weights, buffers, gradients and optimizer in place from a `snapshot`; gradients
+        of parameters that were not trainable then become None."""
+        weights, gradients, state, own = kept
+        for name, t in self.named_tensors().items():
+            t.copy_(weights[name])
+        for name, p in self.model.named_parameters():
+            kept_gradient = gradients.get(name)
+            p.grad = None if kept_gradient is None else kept_gradient.clone()
+        if state is not None:
+            self.optimizer.load_state_dict(copy.deepcopy(state))
+        restore_attributes(own, copy_tensor)
+
+    def is_tensor(self, value: Any) -> bool:
+        """Return whether ``value`` is a `torch.Tensor`."""
+        return torch.is_tensor(value)
+
+    def array(self, tensor: torch.Tensor) -> NDArray[Any]:
+        """Return a host copy of a tensor; bfloat16 becomes float32, complex numbers become pairs
+        along a new last axis."""
+        with torch._C.DisableTorchFunction():  # a copy is no operation of the model
+            tensor = tensor.detach().cpu()
+            if tensor.dtype == torch.bfloat16:
+                tensor = tensor.float()
+            if tensor.is_complex():  # pairs of real numbers, as in ports without complex types
+                tensor = torch.view_as_real(tensor.resolve_conj())
+            return tensor.resolve_neg().numpy().copy()
+
+    def tensor_like(self, array: NDArray[Any], tensor: torch.Tensor) -> torch.Tensor:
+        """Return ``array`` as a tensor of the dtype and device of ``tensor``; if that is complex,
+        pairs along the last axis become complex numbers."""
+        given = torch.from_numpy(array)
+        if tensor.is_complex():
+            given = torch.view_as_complex(given)
+        return given.to(tensor.device, tensor.dtype)
+
+    def make_tape(self) -> Tape:
+        """Return an empty tape that knows the model's modules and, as ``parameter:NAME``, its
+        tensors."""
+        tape = Tape(
+            self.array, self.skip, {id(one): name for name, one in self.model.named_modules()}
+        )
+        for name, one in self.named_tensors().items():
+            tape.register(one, f"parameter:{name}")
+        return tape
+
+    def make_tracer(self) -> OperationTracer | None:
+        """Make the tracer that records every operation in `tape`; None if there is no tape."""
+        return None if self.tape is None else OperationTracer(self.tape)
+
+    @contextlib.contextmanager
+    def watch_operations(self) -> Iterator[None]:
+        """Trace operations if there is a tape, round differently where the recorder was asked to,
+        and draw shared random numbers from the seed's first one inside the block."""
+        self.chance = SharedRng(self.seed)
+        with contextlib.ExitStack() as stack:
+            if (watch := self.make_tracer()) is not None:
+                stack.enter_context(watch)
+            if self.rounding is not None:
+                stack.enter_context(RoundingMode(*self.rounding, lambda: self.output_seen))
+            stack.enter_context(SharedRngMode(self.chance))
+            yield
+
+    @contextlib.contextmanager
+    def hook_modules(self, tell: Callable[[str, Any], None]) -> Iterator[None]:
+        """Call ``tell(name, output)`` after each module's forward pass inside the block, the
+        model's own name being empty, and record the gradients before the optimizer's step."""
+
+        def hook(name: str) -> Callable[..., None]:
+            return lambda module, given, output: tell(name, output)
+
+        handles: list[Any] = [
+            module.register_forward_hook(hook(name)) for name, module in self.model.named_modules()
+        ]
+        if isinstance(self.optimizer, torch.optim.Optimizer):
+            handles.append(self.optimizer.register_step_pre_hook(self.before_update))
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def before_update(self, optimizer: Any, given: Sequence[Any], named: Any) -> None:
+        """Record the gradients, unless this step's are recorded already; a hook that PyTorch calls
+        with an ``optimizer`` whose step begins, and with the step's arguments ``given`` and
+        ``named``. Arguments are ignored."""
+        # A step that calls its parent's triggers the hook twice, perhaps with changed gradients.
+        if self.step_arrays is not None and not any(
+            name.startswith("gradient/") for name in self.step_arrays
+        ):
+            self.note_gradients(self.gradients())

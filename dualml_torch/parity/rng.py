@@ -1,0 +1,134 @@
+"""PyTorch's random functions, drawing from an RNG that both frameworks share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode, handle_torch_function
+
+from dualml.parity.models.rng import SharedRng
+from dualml_torch.parity.operations import PARTS
+
+Tensor = torch.Tensor
+
+
+class SharedRngMode(TorchFunctionMode):
+    """A mode inside which Dropout of every kind, ``bernoulli`` and ``rand`` draw from a
+    `SharedRng`.
+
+    Enter it last, so that it intercepts calls first: tracers then see a function ``dropout`` that
+    gives the same numbers in every replay.
+    """
+
+    def __init__(self, chance: SharedRng) -> None:
+        super().__init__()
+        self.chance = chance
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if (name := getattr(func, "__name__", "")) in PARTS:  # these draw inside
+            with self:
+                return PARTS[name](*args, **(kwargs or {}))
+        replacement = DRAWS.get(func)
+        result = None if replacement is None else replacement(self, *args, **(kwargs or {}))
+        return func(*args, **(kwargs or {})) if result is None else result
+
+    def uniform(self, shape: Sequence[int]) -> Tensor:
+        """Draw shared uniform numbers in [0, 1) as a tensor of this shape, on the CPU."""
+        return torch.from_numpy(self.chance.uniform(tuple(shape)))
+
+    def dropout(
+        self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+    ) -> Tensor | None:
+        """Apply Dropout with shared random numbers, to ``input`` itself if ``inplace``, and return
+        the result; None, which leaves the call to PyTorch, if ``training`` is false or ``p`` is
+        0."""
+        if not training or p == 0:
+            return None
+        result = apply_dropout(self.uniform(input.shape), input, p)
+        return input.copy_(result) if inplace else result
+
+    def dropout_channels(
+        self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+    ) -> Tensor | None:
+        """Drop whole channels, the entries of the first two axes of the input, with shared random
+        numbers, in ``input`` itself if ``inplace``, and return the result; None, which leaves the
+        call to PyTorch, if ``training`` is false or ``p`` is 0."""
+        if not training or p == 0:
+            return None
+        numbers = self.chance.uniform(tuple(input.shape[:2]))
+        axes = [1] * (input.ndim - 2)
+        result = apply_dropout(torch.from_numpy(numbers.reshape(*numbers.shape, *axes)), input, p)
+        return input.copy_(result) if inplace else result
+
+    def bernoulli_(self, input: Tensor, p: Any = 0.5, generator: Any = None) -> Tensor | None:
+        """Overwrite ``input`` with ones, with probability ``p`` each, and zeros; None, which leaves
+        the call to PyTorch, if there is a ``generator``."""
+        return None if generator is not None else input.copy_(self.draw_ones(input.shape, p))
+
+    def bernoulli(self, input: Tensor, p: Any = None, generator: Any = None) -> Tensor | None:
+        """Return ones and zeros of the shape and type of ``input``, ones with the probabilities
+        ``p`` or, if that is None, ``input``; None, which leaves the call to PyTorch, if there is a
+        ``generator``."""
+        if generator is not None:
+            return None
+        return self.draw_ones(input.shape, input.detach() if p is None else p).to(input.dtype)
+
+    def draw_ones(self, shape: Sequence[int], p: Any) -> Tensor:
+        """Draw a float32 mask of this shape whose entries are one with probability ``p``, a number
+        or a tensor, else zero."""
+        return (self.uniform(shape) >= 1 - p).float()
+
+    def rand(self, *size: Any, dtype: Any = None, **ignored: Any) -> Tensor | None:
+        """Draw uniform numbers in [0, 1) of the shape ``size``; None, which leaves the call to
+        PyTorch, if there is a ``generator`` or ``out``. Other keyword arguments are ignored."""
+        if ignored.keys() & {"generator", "out"}:
+            return None
+        shape = size[0] if len(size) == 1 and isinstance(size[0], list | tuple) else size
+        return self.uniform(shape).to(dtype)
+
+    def rand_like(self, input: Tensor, dtype: Any = None, **ignored: Any) -> Tensor:
+        """Draw shared uniform numbers in [0, 1) of the shape of ``input``, in ``dtype`` or its own
+        type, on the CPU; other arguments are ignored."""
+        return self.uniform(input.shape).to(dtype or input.dtype)
+
+
+def apply_dropout(numbers: Tensor, input: Tensor, p: float) -> Tensor:
+    """Return an input with Dropout of rate ``p``: entries whose uniform numbers are at least ``p``
+    are divided by 1 − p, the others 0. An outer mode sees it as one function ``dropout``."""
+
+    def dropout(input: Tensor, p: float) -> Tensor:
+        if has_outer_mode():  # dispatch to the next mode
+            result: Tensor = handle_torch_function(dropout, (input,), input, p)
+            return result
+        scale = 1 / (1 - p) if p < 1 else 0.0
+        return input * ((numbers >= p).to(input.dtype) * scale)
+
+    return dropout(input, p)
+
+
+def has_outer_mode() -> bool:
+    """Return whether another torch function mode is active."""
+    return torch.overrides._len_torch_function_stack() > 0  # type: ignore[attr-defined]
+
+
+DRAWS: dict[Any, Callable[..., Tensor | None]] = {
+    functional.dropout: SharedRngMode.dropout,
+    **dict.fromkeys(
+        (functional.dropout1d, functional.dropout2d, functional.dropout3d),
+        SharedRngMode.dropout_channels,
+    ),
+    Tensor.bernoulli_: SharedRngMode.bernoulli_,
+    torch.bernoulli: SharedRngMode.bernoulli,
+    Tensor.bernoulli: SharedRngMode.bernoulli,
+    torch.rand: SharedRngMode.rand,
+    torch.rand_like: SharedRngMode.rand_like,
+}
