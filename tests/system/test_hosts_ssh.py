@@ -149,7 +149,8 @@ def test_a_run_on_two_machines(table: Table, lab: Path, tmp_path: Path) -> None:
         assert alone.end() == 0, alone.text()
     for backend in FRAMEWORKS:
         mine, whole = losses(out, "ring", backend), losses(tmp_path / "alone", "ring", backend)
-        assert mine == pytest.approx(whole, rel=1e-6)
+        # Each machine chooses kernels by its own timing, and other kernels round otherwise.
+        assert mine == pytest.approx(whole, rel=1e-4)
 
 
 def test_a_hostfile(
