@@ -40,7 +40,7 @@ RANKS = ("accumulate", "zero_optimizer", "fsdp", *ENGINES)
 
 
 class ByHand:
-    """The same loop as a script: model, optimizer and data in a few lines of one file."""
+    """Train the task in a script of a few lines, with a model, an optimizer and data of its own."""
 
     def __init__(self, name: str) -> None:
         its = recipe()

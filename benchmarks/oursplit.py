@@ -102,7 +102,7 @@ class OurRpc(Updates):
 
 
 class OurSingleRank:
-    """The same model unsplit, on rank 0 alone."""
+    """Time updates of the unsplit model on rank 0 alone."""
 
     def __init__(self, comm: Any, x: Any, y: Any, name: str, batch: int, updates: int) -> None:
         self.rank, self.backend = comm.rank, backends()[comm.backend].create("cpu", 1)

@@ -156,7 +156,7 @@ class ByHand:
 
 
 class TrainingSteps:
-    """The same loop around `Training.step`, which a trial calls."""
+    """Time the loop around `Training.step`, which a trial calls."""
 
     def __init__(self, backend: Any, recipe: TrainingSpec) -> None:
         self.backend, self.training = backend, backend.training(recipe)

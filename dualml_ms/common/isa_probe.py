@@ -1,5 +1,5 @@
-"""What `dualml_ms.common.isa` times in a process of its own: prints one line of JSON in
-milliseconds.
+"""Time convolutions and a matrix product for `dualml_ms.common.isa`, in a process of its own, and
+print the milliseconds as one line of JSON.
 
 LeNet's two convolutions at batch 64, forward and backward, and a square matrix product, compiled.
 A file and not a string, because MindSpore compiles only what it can read from a file.

@@ -1,4 +1,4 @@
-"""What a method really trained, as its trials recorded it, decides whether it is ranked."""
+"""A method is ranked only if its trials recorded that it trained what the plan says."""
 
 from __future__ import annotations
 

@@ -89,8 +89,8 @@ def functions() -> list[Function]:
 
 
 def test_few_functions_have_many_parameters(functions: list[Function]) -> None:
-    """Those that remain: the public API, functions with the signature of a function of the
-    framework or of an exercise, and commands whose options are independent."""
+    """The exceptions are the public API, functions with the signature of a framework's or an
+    exercise's function, and commands whose options are independent."""
     found = [function.place for function in functions if function.parameters >= LONG_SIGNATURE]
     assert len(found) <= MAX_LONG_SIGNATURES, "\n".join(found)
 

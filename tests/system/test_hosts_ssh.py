@@ -46,8 +46,13 @@ port = {port}
 python = "{python}"
 options = ["-i", "{folder}/id", "-o", "StrictHostKeyChecking=no", "-o", "LogLevel=ERROR",
            "-o", "UserKnownHostsFile=/dev/null", "-o", "IdentitiesOnly=yes"]
-environ = {{ DUALML_CACHE = "{folder}/cache", DUALML_DATA = "{data}" }}
+environ.DUALML_CACHE = "{folder}/cache"
+environ.DUALML_DATA = "{data}"
+environ.ONEDNN_MAX_CPU_ISA = "{isa}"
 """
+#: The instruction set of MindSpore's convolutions on both machines. By default each machine times
+#: them itself, and where load disturbs one of them, losses differ by 6e-6.
+ISA = "AVX2"
 Table = Callable[..., Path]
 
 
@@ -100,6 +105,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Table]:
             "python": python,
             "folder": folder,
             "data": os.environ.get("DUALML_DATA", ""),
+            "isa": ISA,
         }
         path.write_text(TABLE.format(**{**settings, **changed}))
         return path
@@ -134,9 +140,12 @@ def wait_for_remote_end(run: LaunchedRun) -> None:
         time.sleep(0.1)
 
 
-def test_a_run_on_two_machines(table: Table, lab: Path, tmp_path: Path) -> None:
+def test_a_run_on_two_machines(
+    table: Table, lab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for framework in FRAMEWORKS:
         require(framework)
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", ISA)
     out, hosts = tmp_path / "out", table(tmp_path / "hosts.toml")
     words = ["run", lab, "--backend", "both", "--no-report"]
     with LaunchedRun(dualml(*words, "--hosts", hosts, "--out", out), tmp_path) as run:
@@ -149,8 +158,7 @@ def test_a_run_on_two_machines(table: Table, lab: Path, tmp_path: Path) -> None:
         assert alone.end() == 0, alone.text()
     for backend in FRAMEWORKS:
         mine, whole = losses(out, "ring", backend), losses(tmp_path / "alone", "ring", backend)
-        # Each machine chooses kernels by its own timing, and other kernels round otherwise.
-        assert mine == pytest.approx(whole, rel=1e-4)
+        assert mine == pytest.approx(whole, rel=1e-6)
 
 
 def test_a_hostfile(
