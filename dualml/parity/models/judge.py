@@ -81,7 +81,7 @@ def judge_traces(
         *(s for step in range(1, pair.last_step + 1) for s in pair.step_distances(step)),
     ]
     notes += pair.notes
-    whole = partial(
+    make_comparison = partial(
         ModelComparison,
         sides=sides,
         margin=margin,
@@ -90,13 +90,13 @@ def judge_traces(
         mapping=tuple(p.describe() for p in pairing.pairs),
         environment={side: t.environment for side, t in zip(sides, (a, b), strict=True)},
     )
-    rolled = [
+    random_notes = [
         Note("random", {"side": side, **t.random})
         for side, t in zip(sides, (a, b), strict=True)
         if t.random
     ]
-    if rolled:
-        return whole("not comparable", "random", notes=(*rolled, *notes))
+    if random_notes:
+        return make_comparison("not comparable", "random", notes=(*random_notes, *notes))
     chaos = pair.first_chaotic_step(steps)
     judged = [s for s in spots if chaos is None or s.step < chaos]
     outside = [s for s in judged if s.ratio > margin and not s.is_unstable]
@@ -107,7 +107,7 @@ def judge_traces(
     raised = [(side, t.raised) for side, t in zip(sides, (a, b), strict=True) if t.raised]
     notes += [Note("raised", {"side": side, "text": text}) for side, text in raised]
     notes += [
-        Note("entry", {"entry": one}) for one in (entries_about_error(pair) if raised else ())
+        Note("entry", {"entry": name}) for name in (entries_about_error(pair) if raised else ())
     ]
     # A module may return another shape as long as the results of the step agree.
     apart = {s.step for s in outside if s.is_hard and s.phase in ("parameters", "forward", "loss")}
@@ -135,7 +135,7 @@ def judge_traces(
         notes.append(Note("chaotic", {"step": chaos}))
     elif not steps:
         verdict, reason = "not comparable", "no_steps"
-    return whole(
+    return make_comparison(
         verdict,
         reason,
         first=first,
