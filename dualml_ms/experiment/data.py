@@ -44,11 +44,11 @@ class OrderSampler(ds.Sampler):
         super().__init__(num_samples=len(self))
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the order of an epoch, from 0; takes effect when the next iterator is made. A
-        single order serves every epoch.
+        """Choose the order of an epoch, from 0; takes effect when the next iterator is made. An
+        order of shape (N,) is used whatever the epoch.
 
         Raises:
-            UserError: there is no order for it.
+            UserError: the orders are one per epoch, and there is none for this one.
         """
         if not self.single and not 0 <= epoch < len(self.orders):
             raise UserError(f"epoch {epoch} has no order; there are {len(self.orders)}, from 0")

@@ -19,8 +19,9 @@ MakeVariant = Callable[[], Callable[[], float]]
 
 
 def time_milliseconds(device: torch.device, work: Callable[[], Any], times: int = 1) -> float:
-    """Return milliseconds per call of ``work``, the mean over ``times`` calls: by events on a GPU,
-    from the first kernel's start to the last one's end, elsewhere by the processor's clock."""
+    """Return milliseconds per call of ``work``, the mean over ``times`` calls: on a GPU between
+    events recorded before the first call and after the last one, which includes the launch of the
+    first kernel; elsewhere wall time."""
     if device.type != "cuda":
         start = time.perf_counter()
         for _ in range(times):

@@ -46,10 +46,10 @@ class OrderSampler(Sampler[int]):
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the order of an epoch, from 0; a single order is used whatever the epoch.
+        """Choose the order of an epoch, from 0; an order of shape (N,) is used whatever the epoch.
 
         Raises:
-            UserError: there are several orders, and none for this epoch.
+            UserError: the orders are one per epoch, and there is none for this one.
         """
         if not self.single and not 0 <= epoch < len(self.orders):
             raise UserError(f"epoch {epoch} has no order; there are {len(self.orders)}, from 0")

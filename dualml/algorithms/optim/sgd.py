@@ -89,8 +89,9 @@ class SGD(OptimizerSpec):
     def update_param(
         self, p: Array, g: Array, s: Params, step: int, lr: float
     ) -> tuple[Array, Params]:
-        """Update the momentum buffer, which starts as the undampened first gradient; return the new
-        parameter with it, or with an empty state without momentum."""
+        """Return the new parameter and state; nothing is modified. Weight decay is first added to
+        the gradient. In step 1 the momentum buffer is this gradient, undampened; without momentum
+        the state is empty."""
         g = g + self.weight_decay * p
         if not self.momentum:
             return p - lr * g, {}

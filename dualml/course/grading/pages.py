@@ -110,8 +110,9 @@ def file_blocks(file: Mapping[str, Any], words: Messages) -> Iterator[Block]:
 def explanation_blocks(
     entry: Mapping[str, Any], words: Messages, told: dict[str, str]
 ) -> Iterator[Block]:
-    """Yield the numbers and the explanations of the mistakes, each explained once per page;
-    ``told``, mistake → title of the requirement with its explanation, is extended in place."""
+    """Yield the blocks of an unmet requirement: the call, its error or the differing numbers, and
+    the mistakes. ``told``, mistake → title of the requirement with its explanation, is extended in
+    place; a mistake in it is not explained again, but refers to that title."""
     if entry["call"]:
         yield Prose(f"`{entry['call']}`", small=True)
     if entry["trouble"]:

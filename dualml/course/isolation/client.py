@@ -212,15 +212,16 @@ class SandboxCell:
     def wait_for_result(
         self, seconds: float, is_cancelled: Callable[[], bool]
     ) -> tuple[Header, dict[str, Any]] | None:
-        """Return the result of the job's start or of a call; None if the check was cancelled.
+        """Return the result of the job's start or of a call; None if the check was cancelled
+        before it came.
 
         Args:
-            seconds: time limit.
+            seconds: time until the result begins to arrive; the rest of it has `MESSAGE_S`.
             is_cancelled: function that returns whether the check was cancelled.
 
         Raises:
-            MachineFault: the warden is lost or silent for ``seconds``, or reports that the machine
-                failed.
+            MachineFault: the warden is lost, is silent for ``seconds`` or sends no whole message,
+                or reports that the machine failed.
         """
         deadline = time.monotonic() + seconds
         while not select.select([self.control], [], [], POLL_S)[0]:
@@ -300,11 +301,12 @@ def discard(server: IsolationServer | None) -> None:
 
 
 def wait_for_end(control: socket.socket, pid: int) -> None:
-    """Wait until a warden and its ranks have ended; kill a warden that does not end, and close
-    ``control``.
+    """Tell a warden to end its ranks and itself, wait for that, and close ``control``; kill a
+    warden that does not end in `END_S` seconds, and wait at most as long again.
 
     Args:
-        pid: process number of the warden, valid until it closes ``control``; 0: the server ends it.
+        pid: process number of the warden, valid until it closes ``control``; 0: it is not killed
+            here, the server ends it.
     """
     for _ in range(2):
         with contextlib.suppress(ConnectionError):

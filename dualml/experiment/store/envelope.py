@@ -36,7 +36,7 @@ class EnvelopeRecord(Widths):
 
     @model_validator(mode="after")
     def _draws_are_equally_long(self) -> EnvelopeRecord:
-        """Raise `UserError` if the losses of ``plain`` cover another number of updates."""
+        """Raise `UserError` if ``plain.loss`` and ``loss`` are not equally long."""
         if self.plain is not None and len(self.plain.loss) != len(self.loss):
             raise UserError("loss and plain.loss are not equally long")
         return self

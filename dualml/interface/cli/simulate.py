@@ -204,8 +204,8 @@ def _bus_bandwidth(p: Prediction) -> str:
 
 
 def assumptions(request: CostRequest, fit: Path | None, lang: str) -> list[str]:
-    """Return sentences with the constants of the links, or the path of their ``fit``, and what is
-    slow."""
+    """Return sentences with the constants of the links, or the path of their ``fit``, those of the
+    link between nodes if given, and how the slow rank, if any, is slow."""
     from dualml.planning.cost.units import format_bytes, format_seconds
 
     def constants(key: str, link: Link) -> str:

@@ -52,7 +52,14 @@ class InterruptibleOutput(io.RawIOBase):
         return self.is_terminal
 
     def write(self, data: Any) -> int:
-        """Write all of ``data``, or discard what the reader does not take; return its length."""
+        """Write all of ``data``, waiting for the reader; return its length.
+
+        After an interruption a reader that takes nothing for `PATIENCE_S` loses the rest and all
+        later data, as does a closed terminal.
+
+        Raises:
+            BrokenPipeError: the reader of the pipe has gone.
+        """
         rest, waited = memoryview(data), 0.0
         while rest and self.target is not None:
             try:

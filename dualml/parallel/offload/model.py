@@ -101,7 +101,7 @@ class OffloadedModel(ShardedModel):
 
     def run(self, part: Array, step: int, factor: float) -> Any:
         """Start to count the traffic of an update, compute its gradients as the base class does,
-        and return the lazy loss."""
+        and return the lazy loss; None if the part is empty."""
         self.meter.begin_update()
         return super().run(part, step, factor)
 

@@ -69,11 +69,12 @@ class CallCounts:
 
 
 def ranking_key(calls: CallCounts, run: MutatedRun) -> tuple[Any, ...]:
-    """Return the sort key of a run: simple explanations have smaller keys.
+    """Return the sort key of a run by its last mutation: simple explanations have smaller keys.
 
-    Mutations that cover more similar calls come before single ones. A mode of a function that the
-    other side calls less often comes after leaving the call out; a function that the other side
-    never calls comes last.
+    It sorts by the mutation's kind first, from settings to types; within a kind, mutations that
+    cover more similar calls come before single ones, then those that agree better. A flag of a
+    function that the other side calls less often comes right after leaving the call out; a mutation
+    that brings in a function that the other side never calls comes after all others.
     """
     kinds = (
         "attribute",

@@ -301,7 +301,12 @@ class Recorder:
 
     @contextlib.contextmanager
     def record_arrays(self, inputs: Sequence[Any]) -> Iterator[Arrays]:
-        """Record one step's arrays within the context, as ``PHASE/NAME`` in execution order."""
+        """Yield a dict that has one step's arrays, as ``PHASE/NAME``, once the block has ended.
+
+        In the block the modules' outputs are recorded, in execution order, and what the user shows;
+        at its end gradients that were not shown, the new weights and the optimizer's state, and in
+        the first step the outputs of operations. If the block raises, of these only the operations.
+        """
         noted: Arrays = {}
         calls: dict[str, int] = {}
         self.step_arrays, self.output_seen = noted, False

@@ -145,8 +145,9 @@ def collective_times(arm: SplitArm, trial: Trial) -> Iterator[tuple[int, int, fl
 def _match_calls(
     trial: Trial, group: tuple[int, ...], kind: int
 ) -> Iterator[tuple[int, int, float]]:
-    """Yield (ranks, bytes, seconds) of the calls of a group's collectives, matched across ranks
-    from the last call backwards; calls whose bytes differ are skipped."""
+    """Yield (number of ranks, bytes, seconds from the last begin to the last end) of the events of
+    this ``kind`` on the ranks of a group, matched across ranks from the last event backwards.
+    Events of unequal or no bytes, or of no time, are skipped; an event does not tell its group."""
     chosen = [np.flatnonzero(trial.timelines[rank]["kind"] == kind) for rank in group]
     for n in range(1, min(map(len, chosen)) + 1):  # from the end: old events may have been dropped
         at = [(trial.timelines[rank], order[-n]) for rank, order in zip(group, chosen, strict=True)]

@@ -32,9 +32,12 @@ def _order(way: MethodResult) -> tuple[int, int]:
 def split_by_equivalence(
     run: RunData, words: Messages
 ) -> tuple[list[MethodResult], list[tuple[MethodResult, str]]]:
-    """Return the methods that trained the same as their baseline, and the plain arms, sorted by
-    precision, and the other methods, each with the sentence that says why it is not ranked
-    (`exclusion_reason`)."""
+    """Split the methods with a successful trial.
+
+    Returns:
+        Those that trained the same as their baseline, and the plain arms, sorted by precision; and
+        the others, each with the sentence that says why it is not ranked (`exclusion_reason`).
+    """
     every = [(w, exclusion_reason(w, words)) for w in method_results(run)]
     good = sorted((w for w, why in every if not why), key=_order)
     return good, [(w, why) for w, why in every if why]

@@ -46,7 +46,7 @@ def step_ratio(r: ShardingResult, other: ShardingResult | None) -> MeanInterval 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     """Yield the figure and the table of bytes sent in an update, by the closed form and on the
-    wire, and of its time."""
+    wire, and of its time, after a notice if ranks shared cores."""
     rows = multi_rank_results(run)
     yield from crowding_notices(run, words, [r.arm for r in rows])
     if any(r.method_result.sent_bytes for r in rows):

@@ -175,7 +175,7 @@ def ddp_buckets(method: TrainingMethod) -> int:
 
 def fsdp_in_flight(model: nn.Module) -> Iterator[Tensor]:
     """Yield the weights that FSDP has gathered ahead of their turn, and the gradients that are
-    being reduced; nothing for a model without FSDP."""
+    being reduced, these once per group of parameters; nothing for a model without FSDP."""
     states = [m._get_fsdp_state() for m in model.modules() if isinstance(m, FSDPModule)]
     for group in (group for state in states for group in state._fsdp_param_groups):
         if (ahead := group._all_gather_result) is not None:

@@ -84,14 +84,15 @@ def read(folder: Path) -> Dump:
 
 
 def read_rows(path: Path) -> Iterator[tuple[str, tuple[int, ...], tuple[float, ...]]]:
-    """Yield name, shape and statistics of each tensor in a list file; raise `ValueError` for a line
-    of another form."""
+    """Yield name, shape and statistics of each line of a list file, also of the lines ``LAYER_…``,
+    which mark the beginning of a layer; raise `ValueError` for a line of another form."""
     for number, line in enumerate(read_bytes(path, MAX_TEXT_BYTES).splitlines(), 1):
         row = from_json(line, finite=False)  # NaN replaces missing statistics
         if not (isinstance(row, list) and len(row) in COLUMNS):
             raise ValueError(f"line {number} is no list of 6 or 8; another version wrote it")
         name, _, _, _, shape, numbers = row[:6]
         right = isinstance(name, str) and isinstance(numbers, list) and len(numbers) == 3
+        right = right and isinstance(shape, list)
         if not right or not all(type(n) is int and n >= 0 for n in shape):
             raise ValueError(f"line {number}: no name, shape and statistics")
         norm = row[7] if len(row) == 8 else None
