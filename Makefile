@@ -11,6 +11,7 @@ OUT ?= runs/$(firstword $(filter lab% rnn_ps methods memory,$(MAKECMDGOALS)) lab
 OUT := $(OUT)
 PIP = $(VENV)/bin/python -m pip install --quiet
 TOX = $(VENV)/bin/python .ci/tox.py
+MATRIX_REST = $(TOX) run-parallel -p 2 --parallel-live --parallel-no-spinner -m side_by_side
 
 .PHONY: help lab1 lab2 lab3 lab4 rnn_ps methods memory test test-fast test-matrix test-all durations faults golden lint types bench notebooks ports gauntlet gpu gpu-wheels docs docs-links gallery clean
 
@@ -35,7 +36,8 @@ test-fast: $(VENV)/.all  ## of these the core's files that take a second and a h
 	@$(VENV)/bin/python -m tests --fast $(ARGS)
 
 test-matrix: $(VENV)/.tox  ## the tests that make test leaves out, in an environment for each framework and tool (tox)
-	@$(TOX) run $(ARGS)
+	@code=0; if [ -n '$(ARGS)' ]; then $(TOX) run $(ARGS) || code=$$?; else \
+	$(TOX) run -m alone || code=$$?; $(MATRIX_REST) || code=$$?; fi; exit $$code
 
 test-all: $(VENV)/.all $(VENV)/.tox  ## all of them, with what takes long and proves little beyond it
 	@code=0; $(VENV)/bin/python -m tests -- --slow || code=$$?; $(TOX) run -- --slow || code=$$?; exit $$code

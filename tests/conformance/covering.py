@@ -52,10 +52,15 @@ def covering(cases: Mapping[str, Mapping[str, Any]], strength: int = 2) -> list[
     return [title for title in cases if title in chosen]
 
 
+def runs_all_cases() -> bool:
+    """Return whether this session runs all cases (``--slow``)."""
+    return bool(os.environ.get(ALL))
+
+
 def chosen_cases(
     cases: Mapping[str, dict[str, Any]], strength: int = 2
 ) -> dict[str, dict[str, Any]]:
     """Return the covering cases; with ``--slow`` all of them."""
-    if os.environ.get(ALL):
+    if runs_all_cases():
         return dict(cases)
     return {title: cases[title] for title in covering(cases, strength)}

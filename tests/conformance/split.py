@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from conformance.backends import adapter_of, create, on_ranks
-from conformance.covering import chosen_cases
+from conformance.covering import chosen_cases, runs_all_cases
 
 from dualml.algorithms.model import initial_weights, model
 from dualml.algorithms.model.layers import (
@@ -204,16 +204,20 @@ def recipe_of(case: dict[str, Any]) -> TrainingSpec:
 
 
 def cases_of(
-    name: str, cases: Mapping[str, dict[str, Any]], few: Mapping[str, list[int]]
+    name: str,
+    cases: Mapping[str, dict[str, Any]],
+    few: Mapping[str, list[int]],
+    later: Collection[str] = (),
 ) -> dict[str, dict[str, Any]]:
     """Return the cases of a backend, title → case.
 
     The reference and backends from elsewhere run all, PyTorch those that cover every pair of
     settings. A framework that compiles every stage runs those of ``few``, with the batch sizes
-    given there, that cover every setting.
+    given there, that cover every setting; those of ``later`` with ``--slow`` alone.
     """
     if adapter_of(name).COMPILES:
-        return chosen_cases({t: {**cases[t], "sizes": sizes} for t, sizes in few.items()}, 1)
+        chosen = chosen_cases({t: {**cases[t], "sizes": sizes} for t, sizes in few.items()}, 1)
+        return {t: case for t, case in chosen.items() if runs_all_cases() or t not in later}
     return chosen_cases(cases) if name == "torch" else dict(cases)
 
 

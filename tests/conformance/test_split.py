@@ -194,11 +194,19 @@ FEW = {
     "zero tied pipeline": [4, 4],
     "zero replicas": [6, 6],
 }
+#: Cases of these that combine what others have one by one: they run with ``--slow``.
+LATER = {
+    "tied rnn there and back",  # tying as in GPT, layers as in the stateful one
+    "stateful by layer",  # the state as there and back
+    "gpt there and back",  # masks as in devices of text, tying as in the tied pipeline
+    "zero replicas",  # shards as in the tied pipeline
+    "devices data",  # replicas as in zero, devices as of text
+}
 
 
 def cases_of(name: str) -> dict[str, dict[str, Any]]:
     """Return the cases that a backend runs."""
-    return split.cases_of(name, CASES, FEW)
+    return split.cases_of(name, CASES, FEW, LATER)
 
 
 @pytest.fixture(scope="module")

@@ -78,11 +78,13 @@ FEW = {
     "trainers": [4],
     "llama inside": [4],
 }
+#: Cases of these that combine what others have one by one: they run with ``--slow``.
+LATER = {"lenet inside", "llama inside"}
 
 
 def cases_of(name: str) -> dict[str, dict[str, Any]]:
     """Return the cases that a backend runs."""
-    return split.cases_of(name, CASES, FEW)
+    return split.cases_of(name, CASES, FEW, LATER)
 
 
 Found = Callable[[str, str], list[dict[str, Any]]]

@@ -150,12 +150,20 @@ FEW = {
     "stage 2 held llama": [4],
     "stage 2 overflow": [8] * 9,
 }
+#: Cases of these that combine what others have one by one: they run with ``--slow``.
+LATER = {
+    "stage 1 sgd-momentum",  # one slot, as RMSprop's in test_optim.py; Adam's two are run
+    "stage 1 all_reduce",  # the reduction knows no framework
+    "stage 3 rates",  # test_optim.py follows schedules
+    "stage 2 held llama",  # float16 weights as in stage 1
+    "stage 3 masks",  # dropout as in stage 1 of GPT
+}
 SPLITTING = rank_backends()
 
 
 def cases_of(name: str) -> dict[str, dict[str, Any]]:
     """Return the cases that a backend runs."""
-    return split.cases_of(name, KNOWN, FEW)
+    return split.cases_of(name, KNOWN, FEW, LATER)
 
 
 def all_cases(among: dict[str, Any]) -> list[tuple[str, str]]:
