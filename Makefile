@@ -11,7 +11,9 @@ OUT ?= runs/$(firstword $(filter lab% rnn_ps methods memory,$(MAKECMDGOALS)) lab
 OUT := $(OUT)
 PIP = $(VENV)/bin/python -m pip install --quiet
 TOX = $(VENV)/bin/python .ci/tox.py
-MATRIX_REST = $(TOX) run-parallel -p 2 --parallel-live --parallel-no-spinner -m side_by_side
+# Two environments at a time, each with one process: what only one core can do (starting sessions,
+# building pages, waiting) leaves the other one to the neighbour.
+WHOLE_MATRIX = DUALML_TEST_PROCESSES=1 $(TOX) run-parallel -p 2 --parallel-live --parallel-no-spinner
 
 .PHONY: help lab1 lab2 lab3 lab4 rnn_ps methods memory test test-fast test-matrix test-all durations faults golden lint types bench notebooks ports gauntlet gpu gpu-wheels docs docs-links gallery clean
 
@@ -36,8 +38,7 @@ test-fast: $(VENV)/.all  ## of these the core's files that take a second and a h
 	@$(VENV)/bin/python -m tests --fast $(ARGS)
 
 test-matrix: $(VENV)/.tox  ## the tests that make test leaves out, in an environment for each framework and tool (tox)
-	@code=0; if [ -n '$(ARGS)' ]; then $(TOX) run $(ARGS) || code=$$?; else \
-	$(TOX) run -m alone || code=$$?; $(MATRIX_REST) || code=$$?; fi; exit $$code
+	@$(if $(ARGS),$(TOX) run $(ARGS),$(WHOLE_MATRIX))
 
 test-all: $(VENV)/.all $(VENV)/.tox  ## all of them, with what takes long and proves little beyond it
 	@code=0; $(VENV)/bin/python -m tests -- --slow || code=$$?; $(TOX) run -- --slow || code=$$?; exit $$code

@@ -3,7 +3,8 @@
     python -m tests [PART …] [--fast] [-- PYTEST_ARGUMENTS]
 
 Each part is a pytest session of its own, because PyTorch and MindSpore change settings of the
-process that imports them. All parts run, whatever fails; a table at the end names what failed.
+process that imports them. Two parts run at a time, a part alone has two processes. All parts run,
+whatever fails; a table at the end names what failed.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-#: pytest's words for every part: two processes, each with whole files, the longest first.
-PYTEST = ["-m", "pytest", "-raR", "--durations=12", "--durations-min=10", "-n", "2"]
+#: pytest's words for every part: each process takes whole files, the longest first.
+PYTEST = ["-m", "pytest", "-raR", "--durations=12", "--durations-min=10"]
 PYTEST += ["--dist", "loadfile", "--no-loadscope-reorder"]
+#: Processes of all parts together.
+PROCESSES = 2
 NO_TESTS = 5  # pytest's exit code where no test is selected
 
 
@@ -54,13 +58,23 @@ PARTS = {
 FAST_S = 1.5
 
 
-def run_part(name: str, part: Part, words: list[str]) -> tuple[int, float]:
-    """Run one part; return pytest's exit code and the seconds."""
+def run_part(name: str, part: Part, words: list[str], processes: int) -> tuple[int, float]:
+    """Run one part with its name before each line; return pytest's exit code and the seconds."""
     record = ROOT / f"build/durations/{name}.json"
-    command = [sys.executable, *PYTEST, "--record", str(record), *words, *part.folders]
+    command = [sys.executable, *PYTEST, "-n", str(processes), "--record", str(record)]
     begin = time.monotonic()
-    print(f"{name}: {len(part.folders)} folders or files", flush=True)
-    code = subprocess.run(command, cwd=ROOT, env=part.environ(), check=False).returncode
+    with subprocess.Popen(
+        [*command, *words, *part.folders],
+        cwd=ROOT,
+        env=part.environ(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as session:
+        assert session.stdout is not None
+        for line in session.stdout:
+            print(f"{name} | {line}", end="", flush=True)
+    code = session.returncode
     chosen = "-k" in words and code == NO_TESTS  # they are in another part
     return (0 if chosen else code), time.monotonic() - begin
 
@@ -82,10 +96,16 @@ def main() -> int:
         known = read_durations().items()
         files = [name for name, s in known if name.startswith("tests/core/") and s <= FAST_S]
         chosen, words = {"fast": Part(tuple(files))}, ["-m", "not whole and not system", *words]
-    found = {name: run_part(name, part, ["--tier=test", *words]) for name, part in chosen.items()}
+    begin, at_once = time.monotonic(), min(PROCESSES, len(chosen))
+    with ThreadPoolExecutor(at_once) as pool:
+        sessions = {
+            name: pool.submit(run_part, name, part, ["--tier=test", *words], PROCESSES // at_once)
+            for name, part in chosen.items()
+        }
+        found = {name: session.result() for name, session in sessions.items()}
     for name, (code, seconds) in found.items():
         print(f"  {name}: {f'FAIL {code}' if code else 'OK'} ({seconds:.0f} s)")
-    print(f"  together: {sum(seconds for _, seconds in found.values()):.0f} s")
+    print(f"  together: {time.monotonic() - begin:.0f} s")
     return max(code for code, _ in found.values())
 
 

@@ -41,17 +41,6 @@ def matrix_commands() -> dict[str, str]:
     return {name: parser[f"testenv:{name}"]["commands"] for name in listed}
 
 
-def test_the_two_groups_of_the_matrix_are_all_of_it() -> None:
-    """Each environment has one label, so that ``make test-matrix`` runs it once."""
-    parser = configparser.ConfigParser(interpolation=None)
-    parser.read(ROOT / "tox.ini", "utf-8")
-    groups = re.findall(r"^(\w+) = (.*)$", parser["tox"]["labels"], re.M)
-    labelled = [name for _, names in groups for name in re.split(r",\s*", names)]
-    assert sorted(labelled) == sorted(matrix_commands())
-    makefile = (ROOT / "Makefile").read_text("utf-8")
-    assert all(f"-m {label}" in makefile for label, _ in groups)
-
-
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.key)
 def test_an_entry_names_something_that_exists(entry: Entry) -> None:
     file, _, test = entry.place.partition("::")
