@@ -10,7 +10,8 @@ import hashlib
 import math
 import os
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -126,12 +127,28 @@ def read_tensors(path: Path, what: str = "no readable tensors") -> Arrays:
     Raises:
         UserError: the file is missing, damaged, or larger than half of the memory.
     """
-    from safetensors.numpy import load_file
+    with open_tensors(path, what) as file:
+        check_memory(path.stat().st_size, str(path))
+        return {name: file.get_tensor(name) for name in file.offset_keys()}  # as in the file
+
+
+@contextmanager
+def open_tensors(path: Path, what: str) -> Iterator[Any]:
+    """Open a safetensors file as `safetensors.safe_open` does: only the header is read, which must
+    match the size of the file, until the caller asks for a tensor.
+
+    Args:
+        what: words of the message after the path, if the header or a tensor cannot be read.
+
+    Raises:
+        UserError: the file is missing or damaged, or the caller's block failed.
+    """
+    from safetensors import safe_open
 
     with convert_read_errors(f"{path}: {what}"):
         check_regular(path)
-        check_memory(path.stat().st_size, str(path))
-        return dict(load_file(path))
+        with safe_open(path, framework="numpy") as file:
+            yield file
 
 
 def fingerprint(*arrays: NDArray[Any]) -> str:

@@ -354,9 +354,9 @@ def cache_dir() -> Path:
     """
     if chosen := os.environ.get("DUALML_CACHE"):
         return Path(chosen).expanduser()
-    import pooch
+    from platformdirs import user_cache_path
 
-    return Path(pooch.os_cache("dualml"))
+    return user_cache_path("dualml")
 
 
 def parse_device(name: str) -> tuple[str, int]:

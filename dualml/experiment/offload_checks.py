@@ -10,7 +10,7 @@ from dualml.algorithms.optim import OptimizerSpec
 from dualml.common.errors import UserError
 from dualml.parallel.aggregation.buckets import BUCKET_BYTES
 from dualml.parallel.aggregation.settings import Aggregation
-from dualml.parallel.offload.estimates import estimate_offload_footprint
+from dualml.parallel.memory import estimate_offload_footprint
 from dualml.parallel.offload.settings import Offload
 from dualml.parallel.zero.settings import Sharding
 from dualml.parallel.zero.units import units_of

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,66 +12,45 @@ from dualml.common.words import numbers
 from dualml.experiment.methods import METHODS, MethodInfo
 from dualml.experiment.store.manifest import DeviceMemory
 from dualml.experiment.store.run import RunData
+from dualml.parallel.memory import (
+    PARTS,
+    StateMemory,
+    sharded_parts,
+    sharing_ranks,
+    size_per_parameter,
+)
 from dualml.parallel.offload.settings import KINDS
 from dualml.parallel.zero import Unit, units_of
 
 MIB = 2**20
 #: Components of the memory that have a closed form.
-CLOSED_FORM_PARTS = ("weights", "gradients", "state")
+CLOSED_FORM_PARTS = PARTS
 
 
 @dataclass(frozen=True)
 class ClosedForm:
-    """Closed form of the memory per rank: bΨ + bΨ + kbΨ bytes for Ψ parameters of b bytes and an
-    optimizer with k state tensors per parameter. Components that n ranks shard are divided by n;
-    master copies of the weights that an engine updates count as state.
+    """Closed form of the memory per rank (`dualml.parallel.memory`), beside the counted bytes.
 
     Args:
-        size: b, bytes per parameter.
-        slots: k, state tensors per parameter.
+        sizes: bytes of each component per parameter on the device, before sharding; 0 for what is
+            offloaded. Master copies of the weights that an engine updates count as state.
+        shares: number of ranks that share each component.
         counted: the bytes that every rank counted, with its Ψ according to the plan.
         info: the method, which declares what its ranks shard; None for dualml's own training.
-        shards: components that the ranks of dualml's own training shard.
         padding: zeros appended to the Ψ parameters to make them divisible.
-        low_precision_bytes: bytes of a full weight or gradient in low precision, beside float32
-            weights that count as state; 0 without low precision.
-        offloaded: components that are not kept on the device.
-
-    Source: Rajbhandari et al. 2020, "ZeRO", sec. 3 and 5.
     """
 
-    size: int
-    slots: int
+    sizes: StateMemory
+    shares: StateMemory
     counted: Sequence[DeviceMemory]
     info: MethodInfo | None
-    shards: Collection[str] = ()
     padding: int = 0
-    low_precision_bytes: int = 0
-    offloaded: Collection[str] = ()
-
-    def bytes_per_parameter(self, part: str) -> int:
-        """Return the bytes of a component per parameter on the device, before sharding; 0 if it is
-        offloaded."""
-        if part in self.offloaded:
-            return 0
-        if part == "weights" and self.info and self.info.weight_bytes:
-            return self.info.weight_bytes
-        copies = self.slots + (self.info.masters if self.info else bool(self.low_precision_bytes))
-        return self.size * copies if part == "state" else self.low_precision_bytes or self.size
-
-    def shard_count(self, part: str) -> int:
-        """Return the number of ranks that shard a component; 1 if each rank holds all of it."""
-        shared = self.info.shards if self.info else self.shards
-        return len(self.counted) if part in shared else 1
 
     @property
     def nbytes(self) -> float:
         """Bytes of weights, gradients and state on rank 0 by the closed form, after sharding."""
         psi = (self.counted[0].parameters or 0) + self.padding
-        return sum(
-            self.bytes_per_parameter(part) * psi / self.shard_count(part)
-            for part in CLOSED_FORM_PARTS
-        )
+        return float(self.sizes.on_rank(psi, self.shares).total)
 
     @property
     def text(self) -> str:
@@ -79,7 +58,7 @@ class ClosedForm:
         padding zeros."""
         terms = []
         for part in CLOSED_FORM_PARTS:
-            each, ranks = self.bytes_per_parameter(part), self.shard_count(part)
+            each, ranks = getattr(self.sizes, part), getattr(self.shares, part)
             terms.append(f"{each}/{ranks}" if each and ranks > 1 else str(each))
         psi = f"(Ψ + {self.padding})" if self.padding else "Ψ"
         return f"({' + '.join(terms)}){psi} = {numbers.quantity(self.nbytes / MIB)}"
@@ -95,12 +74,12 @@ class ClosedForm:
         else of the rank with the largest deviation. Components that agree are left out."""
         differences = {}
         for part in CLOSED_FORM_PARTS:
-            each = self.bytes_per_parameter(part)
+            each = getattr(self.sizes, part)
             psi = [(rank.parameters or 0) + self.padding for rank in self.counted]
             counts = [getattr(rank, part) for rank in self.counted]
             apart = [n - each * own for n, own in zip(counts, psi, strict=True)]
             together = [sum(counts) - each * psi[0]]
-            differences[part] = max(together if self.shard_count(part) > 1 else apart, key=abs)
+            differences[part] = max(together if getattr(self.shares, part) > 1 else apart, key=abs)
         return {part: n for part, n in differences.items() if n}
 
 
@@ -116,17 +95,21 @@ def closed_form(
     settings = run.settings[arm]
     info = METHODS.get(run.framework(backend), {}).get(settings.method)
     slots, size = len(settings.rule.state_keys), np.dtype(dtype).itemsize
-    if not settings.zero and settings.offload is None:
-        return ClosedForm(size, slots, counted, info)
+    n, offload = len(counted), settings.offload
+    if not settings.zero and offload is None:
+        sizes = size_per_parameter(size, slots + (info.masters if info else 0))
+        if info and info.weight_bytes:
+            sizes = replace(sizes, weights=info.weight_bytes)
+        return ClosedForm(sizes, sharing_ranks(info.shards if info else (), n), counted, info)
     units = sharding_units(run, arm)
     if units is None or settings.split is not None:
         return None
     padding = sum(unit.length - unit.size for unit in units)
     lower = (2 if size == 4 else size) * settings.zero_lower  # the reference rounds float64
-    shared = CLOSED_FORM_PARTS[-settings.zero :] if settings.zero else ()
-    elsewhere = settings.offload
-    away = [kind for kind in KINDS if elsewhere is not None and elsewhere.is_offloaded(kind)]
-    return ClosedForm(size, slots, counted, None, shared, padding, lower, away)
+    away = [kind for kind in KINDS if offload is not None and offload.is_offloaded(kind)]
+    sizes = replace(size_per_parameter(size, slots, lower), **dict.fromkeys(away, 0))
+    shares = sharing_ranks(sharded_parts(settings.zero), n)
+    return ClosedForm(sizes, shares, counted, None, padding)
 
 
 def sharding_units(run: RunData, arm: str) -> list[Unit] | None:

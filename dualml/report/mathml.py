@@ -4,8 +4,10 @@ Supported: letters, digits, operators, ``^ _ { }``, ``\frac \sqrt \hat \bar``, u
 ``\mathrm{} \text{} \operatorname{}``, the spaces ``\, \quad`` and symbols by their HTML names or
 `SYMBOLS`. Markdown keeps the LaTeX, so every formula is written once.
 
-A larger library, latex2mathml 3.81, copies unknown commands and unbalanced braces into the page,
-and a ``<`` in a text as markup; here, unsupported input is refused.
+The library latex2mathml 3.81, which the documentation is built with, copies unknown commands and
+unbalanced braces into the page, and a ``<`` in a text as markup; it draws a missing argument as
+nothing, ``\mathrm{sign}`` as four variables and ``\operatorname`` as an empty operator. Here,
+unsupported input is refused.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 from dualml.common.words import Messages
 from dualml.experiment.store.run import RunData
+from dualml.parallel.memory import sharded_parts
 from dualml.report import ranks
 from dualml.report.blocks import Cell
-from dualml.report.closed_memory import CLOSED_FORM_PARTS
 from dualml.report.columns import status_cell
 from dualml.report.columns import verdict as verdict_of
 from dualml.report.headline import verdict_rank
@@ -78,7 +78,7 @@ class ShardingResult:
         """The components that the ranks shard: of weights, gradients and state."""
         settings = self.method_result.arm_settings
         if settings.zero:
-            return CLOSED_FORM_PARTS[-settings.zero :]
+            return sharded_parts(settings.zero)
         return self.method_result.info.shards if self.method_result.info else ()
 
     @property

@@ -17,13 +17,9 @@ from conformance.backends import create
 from dualml.algorithms.communicator.parts import part_lengths
 from dualml.common.errors import Unsupported
 from dualml.parallel.aggregation.settings import Aggregation
+from dualml.parallel.memory import OffloadFootprint, estimate_offload_footprint
 from dualml.parallel.offload import Offload
-from dualml.parallel.offload.estimates import (
-    OffloadFootprint,
-    OffloadVolume,
-    estimate_offload_footprint,
-    estimate_offload_volume,
-)
+from dualml.parallel.offload.estimates import OffloadVolume, estimate_offload_volume
 from dualml.parallel.offload.model import OffloadedModel, SingleRankOffloadedModel
 from dualml.parallel.zero import units_of
 from dualml.parallel.zero.parallel import ZeroDataParallel

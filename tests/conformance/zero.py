@@ -21,10 +21,11 @@ from dualml.backend import TrainingSpec
 from dualml.backend.reference.training import NumpyTraining
 from dualml.common.errors import Unsupported
 from dualml.parallel.aggregation.settings import Aggregation
+from dualml.parallel.memory import estimate_sharded_memory
 from dualml.parallel.zero import Sharding, units_of
 from dualml.parallel.zero.model import ShardedModel
 from dualml.parallel.zero.parallel import ZeroDataParallel
-from dualml.parallel.zero.units import communication_volume, estimate_memory
+from dualml.parallel.zero.units import communication_volume
 
 CHUNK = 256
 
@@ -120,7 +121,7 @@ def forms(case: dict[str, Any], n: int) -> tuple[Any, int]:
     units = units_of(split.spec_of(case), sharding.bucket_bytes, n)
     most = max(part_lengths(case["sizes"][0], n))
     rounds = math.ceil(most / case.get("chunk", CHUNK))
-    own = estimate_memory(
+    own = estimate_sharded_memory(
         units, n, sharding.stage, len(rule.state_keys), sharding.buffer_slots, sharding.lower
     )
     return own, communication_volume(units, n, sharding, rounds)

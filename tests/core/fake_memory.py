@@ -9,9 +9,10 @@ from typing import Any
 import fake_run
 
 from dualml.algorithms.model.zoo import model
+from dualml.parallel.memory import estimate_sharded_memory
 from dualml.parallel.zero import units_of
 from dualml.parallel.zero.settings import Sharding
-from dualml.parallel.zero.units import communication_volume, estimate_memory
+from dualml.parallel.zero.units import communication_volume
 
 BUCKET = 2**16
 SPEC = model("lenet")
@@ -44,7 +45,7 @@ def device_memory(arm: str, backend: str) -> list[dict[str, Any]]:
     settings, slots = ARMS[arm], 0 if arm == "sgd" else 2
     parts = {"weights": PSI, "gradients": PSI, "state": slots * PSI, "buckets": 0}
     if asked := sharding(arm):
-        h = estimate_memory(units_of(SPEC, BUCKET, 2), 2, asked.stage, slots)
+        h = estimate_sharded_memory(units_of(SPEC, BUCKET, 2), 2, asked.stage, slots)
         parts = {
             "weights": h.weights,
             "gradients": h.gradients,

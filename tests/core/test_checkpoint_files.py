@@ -12,6 +12,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from dualml.algorithms.precision.types import round_to_type
+from dualml.common.arrays import read_tensors
 from dualml.common.errors import UserError
 from dualml.runner.checkpoint import open_checkpoint, writing
 from dualml.runner.checkpoint.kinds import EXACT, STORAGE_DTYPES, kind_of
@@ -133,6 +134,19 @@ def test_a_header_that_cannot_be_is_one_line(case: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not a sound safetensors file") as error:
         open_checkpoint(path)
     assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("case", [*WRONG, "cut short", "bfloat16"])
+def test_a_tensor_file_of_a_run_that_cannot_be_is_one_line(case: str, tmp_path: Path) -> None:
+    more: dict[str, Any] = {
+        "cut short": {"a": {**ENTRY, "shape": [4], "data_offsets": [0, 16]}},
+        "bfloat16": {"a": {**ENTRY, "dtype": "BF16", "shape": [4]}},
+    }
+    header = more[case] if case in more else WRONG[case][0]
+    path = raw(tmp_path / "a.safetensors", header, bytes(8))
+    with pytest.raises(UserError, match=r"a\.safetensors: no readable tensors: ") as error:
+        read_tensors(path)
     assert "\n" not in str(error.value)
 
 

@@ -16,8 +16,9 @@ from dualml.experiment.arm import Arm
 from dualml.experiment.config_diff import ConfigDiff
 from dualml.experiment.exactness import baseline_of, single_process_arm
 from dualml.experiment.load import load
+from dualml.parallel.memory import estimate_offload_footprint
 from dualml.parallel.offload import Offload
-from dualml.parallel.offload.estimates import estimate_offload_footprint, estimate_offload_volume
+from dualml.parallel.offload.estimates import estimate_offload_volume
 from dualml.parallel.zero import units_of
 
 SHARED = """

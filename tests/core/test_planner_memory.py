@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
+from dualml.parallel.memory import sharding_ranks
 from dualml.parallel.split.schedules import live_bound
 from dualml.planning.planner.layouts import RECOMPUTED, Layouts
 from dualml.planning.planner.memory import (
@@ -15,7 +16,6 @@ from dualml.planning.planner.memory import (
     layer_activations,
     micro_batches_in_flight,
     stage_layers,
-    state_bytes,
 )
 from dualml.planning.planner.models import find_model
 from dualml.planning.planner.published import tables
@@ -35,7 +35,7 @@ def rounds_to(value: float, published: float) -> bool:
 def test_figure_1_of_zero() -> None:
     """7.5 B parameters, 64 devices: 120, 31.4, 16.6, 1.9 GB (Rajbhandari et al. 2020,
     arXiv:1910.02054v3, figure 1)."""
-    gigabytes = [float(state_bytes(7.5e9, z, 64, MIXED)) / 1e9 for z in range(4)]
+    gigabytes = [float(MIXED.on_rank(7.5e9, sharding_ranks(z, 64)).total) / 1e9 for z in range(4)]
     assert [round(x, 1) for x in gigabytes] == [120.0, 31.4, 16.6, 1.9]
 
 
@@ -45,7 +45,9 @@ def test_table_1_of_zero(row: list[float]) -> None:
     2020, table 1, which cuts some of its digits and rounds others)."""
     parameters, devices, *published = row
     for zero, value in zip((1, 2, 3), published, strict=True):
-        assert rounds_to(float(state_bytes(parameters, zero, devices, MIXED)) / 1e9, value)
+        assert rounds_to(
+            float(MIXED.on_rank(parameters, sharding_ranks(zero, devices)).total) / 1e9, value
+        )
 
 
 @pytest.mark.parametrize("row", tables()["zero-2"]["rows"])

@@ -13,7 +13,8 @@ from dualml.algorithms.model.zoo import model
 from dualml.common.errors import UserError
 from dualml.experiment.arm import Arm
 from dualml.parallel.aggregation.settings import Aggregation
-from dualml.parallel.zero.units import estimate_memory, units_of
+from dualml.parallel.memory import estimate_sharded_memory
+from dualml.parallel.zero.units import units_of
 from dualml.planning.planner.arm import arm_from_layout, layout_from_arm
 from dualml.planning.planner.engine import DUALML
 from dualml.planning.planner.layouts import Layouts, SearchSpace, enumerate_layouts
@@ -136,7 +137,7 @@ def test_every_rank_of_every_layout_has_the_states_that_are_predicted(name: str)
                 own = (n, n, 2 * -(-n // arm.split.data) if arm.zero and arm.split else 2 * n)
             elif arm.zero:
                 units = units_of(spec, Aggregation().bucket_bytes, arm.world_size)
-                some = estimate_memory(units, arm.world_size, arm.zero, 2)
+                some = estimate_sharded_memory(units, arm.world_size, arm.zero, 2)
                 own = (some.weights, some.gradients, some.state)
             else:
                 own = (shape.parameters, shape.parameters, 2 * shape.parameters)

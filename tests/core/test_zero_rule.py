@@ -27,6 +27,7 @@ from dualml.experiment.exactness import inexactness_reason, single_process_arm
 from dualml.experiment.load import load
 from dualml.experiment.store.load import load as load_run
 from dualml.parallel.aggregation import CollectiveSchedule, Ring
+from dualml.parallel.memory import estimate_sharded_memory
 from dualml.parallel.zero import Sharding, units_of
 from dualml.parallel.zero.collectives import (
     all_gather_schedule,
@@ -36,7 +37,6 @@ from dualml.parallel.zero.collectives import (
 )
 from dualml.parallel.zero.units import (
     communication_volume,
-    estimate_memory,
     find_shared_layer,
     make_segments,
     unsplittable_reason,
@@ -152,7 +152,7 @@ def test_the_forms_of_the_paper() -> None:
     psi, most = sum(ends), max(ends)
     want = {1: 8 * psi + 8 * psi // n, 2: 4 * psi + 12 * psi // n, 3: 16 * psi // n}
     for stage, nbytes in want.items():
-        form = estimate_memory(units, n, stage, state_slots=2)
+        form = estimate_sharded_memory(units, n, stage, state_slots=2)
         assert 4 * (form.weights + form.gradients + form.state) == nbytes
         assert form.gathered == (stage - 1) * most
     part, first, last = (length * (n - 1) // n for length in (psi, ends[0], ends[-1]))
@@ -174,7 +174,7 @@ def test_two_units_are_there_while_one_travels() -> None:
     n = 2
     units = units_of(spec_of("lenet"), 0, n)
     a, b, c, d = (unit.length for unit in units)
-    form = estimate_memory(
+    form = estimate_sharded_memory(
         units, n, 3, state_slots=2, buffer_slots=Sharding(3, overlap=True).buffer_slots
     )
     assert form.gathered == 2 * (max(a, c) + max(b, d))
@@ -184,7 +184,8 @@ def test_two_units_are_there_while_one_travels() -> None:
     )
     (whole,) = units_of(spec_of("lenet"), 2**25, n)
     assert (
-        estimate_memory([whole], n, 3, state_slots=2, buffer_slots=2).gathered == 2 * whole.length
+        estimate_sharded_memory([whole], n, 3, state_slots=2, buffer_slots=2).gathered
+        == 2 * whole.length
     )
     assert communication_volume([whole], n, Sharding(3), chunks=3) == (3 + 1) * whole.length // 2
 
@@ -219,7 +220,7 @@ def test_padding_counts() -> None:
     spec = spec_of("softmax")  # 7,850 numbers
     (unit,) = units_of(spec, 0, 4)
     assert (unit.size, unit.length) == (7850, 7852)
-    assert estimate_memory([unit], 4, 3, state_slots=2).state == 2 * 7852 // 4
+    assert estimate_sharded_memory([unit], 4, 3, state_slots=2).state == 2 * 7852 // 4
     assert math.prod(spec.parameters()["fc.weight"]) == 7840
 
 

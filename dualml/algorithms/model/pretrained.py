@@ -13,12 +13,12 @@ from typing import Annotated, Literal
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from safetensors import safe_open
 
 from dualml.algorithms.model.bert import BertSizes, bert
 from dualml.algorithms.model.spec import ModelSpec
+from dualml.common.arrays import open_tensors
 from dualml.common.errors import UserError
-from dualml.common.files import MAX_TEXT_BYTES, check_regular, convert_read_errors, read_bytes
+from dualml.common.files import MAX_TEXT_BYTES, read_bytes
 from dualml.common.strict_model import describe_validation_error
 
 CONFIG, TENSORS = "config.json", "model.safetensors"
@@ -127,12 +127,8 @@ class PretrainedBert:
         The first use reads the file's header, or raises `UserError`. Some files have names with
         ``bert.``, or ``gamma`` and ``beta`` of norms.
         """
-        path, found = self.folder / TENSORS, {}
-        check_regular(path)
-        with (
-            convert_read_errors(f"{path}: not readable; {REMEDY}"),
-            safe_open(path, "numpy") as file,
-        ):
+        found = {}
+        with open_tensors(self.folder / TENSORS, f"not readable; {REMEDY}") as file:
             for name in file.keys():  # noqa: SIM118 - not a dictionary
                 own = name.removeprefix("bert.")
                 own = own.replace("LayerNorm.gamma", "LayerNorm.weight")
@@ -195,12 +191,8 @@ class PretrainedBert:
         modules = module_names(self.config.num_hidden_layers)
         if self.has_head(classes):
             modules["head"] = ["classifier"]
-        path, weights = self.folder / TENSORS, Weights()
-        check_regular(path)
-        with (
-            convert_read_errors(f"{path}: not readable; {REMEDY}"),
-            safe_open(path, "numpy") as file,
-        ):
+        weights = Weights()
+        with open_tensors(self.folder / TENSORS, f"not readable; {REMEDY}") as file:
 
             def read(tensor: str) -> NDArray[np.float32]:
                 return np.asarray(file.get_tensor(self.stored_tensors[tensor][0]), np.float32)

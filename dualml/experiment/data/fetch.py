@@ -2,6 +2,10 @@
 
 A machine without a network, or behind a firewall that drops packets, must find out soon: all
 mirrors are probed at once before anything is downloaded, and the wait is bounded.
+
+The library pooch is not used: it limits neither the size nor the duration of a download, unpacks
+what a server declares to be compressed, fails for a malformed ``Content-Length``, and compares the
+checksum of the file as it was sent, whereas mirrors pack the same data differently.
 """
 
 from __future__ import annotations

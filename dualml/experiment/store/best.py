@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from safetensors import safe_open
 from safetensors.numpy import save
 
-from dualml.common.arrays import Arrays
-from dualml.common.files import check_regular, convert_read_errors, remove_file, write_bytes
+from dualml.common.arrays import Arrays, open_tensors
+from dualml.common.files import remove_file, write_bytes
 from dualml.common.parse import from_json
 from dualml.experiment.store.jsonfile import Count, Number, Record, validate_record
 
@@ -43,8 +42,7 @@ def read_best(trial: Path) -> BestRecord | None:
     path = trial / NAME
     if not path.exists():
         return None
-    check_regular(path)
-    with convert_read_errors(f"{path}: not readable"), safe_open(path, framework="numpy") as file:
+    with open_tensors(path, "not readable") as file:
         return validate_record(BestRecord, from_json(file.metadata()["best"].encode()), path)
 
 

@@ -8,16 +8,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
-from safetensors import safe_open
 from safetensors.numpy import save
 
-from dualml.common.files import check_regular, convert_read_errors, remove_file, write_bytes
+from dualml.common.arrays import Arrays, open_tensors
+from dualml.common.files import convert_read_errors, remove_file, write_bytes
 from dualml.common.parse import from_json
 from dualml.experiment.store.jsonfile import Count
 
-Arrays = dict[str, NDArray[Any]]
 NAME = "checkpoint.safetensors"
 FAULT = "not a readable checkpoint"
 
@@ -106,8 +104,7 @@ def load_checkpoint(
         return None
     parts: dict[str, Arrays] = {"weights": {}, "trace": {}}
     state: dict[str, Arrays] = {}
-    check_regular(path)
-    with convert_read_errors(f"{path}: {FAULT}"), safe_open(path, framework="numpy") as file:
+    with open_tensors(path, FAULT) as file:
         progress = progress_of(file.metadata(), path)
         for key in file.keys():  # noqa: SIM118 - not a dictionary
             kind, _, name = key.partition("/")

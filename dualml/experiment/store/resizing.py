@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from dualml.common.arrays import Arrays
 from dualml.common.errors import UserError
 from dualml.common.files import read_bytes, write_bytes
 from dualml.experiment.store.checkpoint import (
-    Arrays,
     Progress,
     load_checkpoint,
     remove_checkpoint,

@@ -109,7 +109,7 @@ def user_file() -> Path:
     """Return the path of the user's own file of defaults, whether or not it exists."""
     from platformdirs import user_config_path
 
-    return user_config_path("dualml", appauthor=False) / "config.toml"
+    return user_config_path("dualml") / "config.toml"
 
 
 def find_defaults() -> Defaults:
@@ -228,11 +228,6 @@ def value_origin(context: Any, name: str) -> str | None:
         return next(str(p.envvar) for p in context.command.params if p.name == name)
     if source != "DEFAULT_MAP":
         return None
-    place = (context.obj or Defaults()).entries.get((command_path(context), name))
+    command = tuple(context.command_path.split()[1:])  # without the program's name
+    place = (context.obj or Defaults()).entries.get((command, name))
     return place.location if place else "a file of defaults"
-
-
-def command_path(context: Any) -> Names:
-    """Return the words that name the command of a context, without the program's name."""
-    above = () if context.parent is None else command_path(context.parent)
-    return above if context.parent is None else (*above, str(context.info_name))

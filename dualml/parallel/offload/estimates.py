@@ -1,4 +1,4 @@
-"""Memory and data movement of offloading in closed form."""
+"""Data movement of offloading in closed form."""
 
 from __future__ import annotations
 
@@ -7,25 +7,6 @@ from dataclasses import dataclass
 
 from dualml.parallel.offload.settings import KINDS, Offload
 from dualml.parallel.zero.units import Unit
-
-
-@dataclass(frozen=True)
-class OffloadFootprint:
-    """Memory of one rank under offloading, in elements.
-
-    Attributes:
-        host: in host memory, including the buffers of what is on disk.
-        disk: in files.
-        device_buffer: on the device, for the state of one unit at a time. Weights of one unit use
-            the memory into which stage 3 gathers them
-            (`dualml.parallel.zero.units.MemoryModel.gathered`).
-        largest: the largest record of one unit that is copied in at once.
-    """
-
-    host: int
-    disk: int
-    device_buffer: int
-    largest: int
 
 
 @dataclass(frozen=True)
@@ -44,30 +25,6 @@ def record_lengths(units: Sequence[Unit], n: int, slots: int) -> dict[str, list[
     ``slots`` elements of state per parameter, whether offloaded or not."""
     parts = [unit.length // n for unit in units]
     return {"state": [slots * part for part in parts], "weights": parts}
-
-
-def estimate_offload_footprint(
-    units: Sequence[Unit], n: int, offload: Offload, slots: int
-) -> OffloadFootprint:
-    """Return the memory of one rank under offloading, in elements.
-
-    With N = ``n`` ranks, k = ``slots`` and Ψ elements in all units, padding included: kΨ/N of state
-    and Ψ/N of weights are where ``offload`` places them; each kind on disk also needs one or two
-    buffers of its largest unit in host memory.
-    """
-    host = disk = largest = 0
-    own = record_lengths(units, n, slots)
-    for kind in KINDS:
-        if offload.is_offloaded(kind):
-            largest = max(largest, *own[kind])
-        if offload.place(kind) == "host":
-            host += sum(own[kind])
-        elif offload.place(kind) == "disk":
-            disk += sum(own[kind])
-            host += offload.buffer_count * max(own[kind])
-    return OffloadFootprint(
-        host, disk, max(own["state"]) if offload.is_offloaded("state") else 0, largest
-    )
 
 
 def estimate_offload_volume(

@@ -121,7 +121,7 @@ class ShardedModel(
         return self.stage.evaluate(logits, self.stage.targets(y))
 
     def measure_memory(self, batch: Array | None = None) -> MemoryUsage:
-        """Measure what `dualml.parallel.zero.units.estimate_memory` predicts, in bytes; gathered
+        """Measure in bytes what `dualml.parallel.memory.estimate_sharded_memory` predicts; gathered
         units count as buckets.
 
         Activations are the bytes saved for the backward pass of a chunk of ``batch``, samples

@@ -1,5 +1,5 @@
-"""Units of a model, padded to a multiple of the number of ranks; memory and communication volume in
-closed form."""
+"""Units of a model, padded to a multiple of the number of ranks; communication volume in closed
+form."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dualml.algorithms.model.layers import Branch
 from dualml.algorithms.model.spec import ModelSpec
 from dualml.algorithms.precision import Stack, propagate_precision
 from dualml.backend import Array, Arrays, Segment
-from dualml.backend.shard import parameter_spans, slot_lengths
+from dualml.backend.shard import parameter_spans
 from dualml.common.former_members import keep_former_members
 from dualml.parallel.aggregation.buckets import BUCKET_BYTES, bucket_layout
 from dualml.parallel.zero.settings import Sharding
@@ -154,54 +154,6 @@ def make_segments(spec: ModelSpec, cuts: Sequence[slice], lower: bool) -> list[S
         for _, layer in layers:
             stack = propagate_precision(layer, stack)
     return segments
-
-
-@dataclass(frozen=True)
-class MemoryModel:
-    """Memory of one rank, in elements.
-
-    Attributes:
-        weights, gradients, state: kept from update to update; the state includes the float32
-            weights if ``weights`` and ``gradients`` are in low precision.
-        gathered: temporary buffers of the largest unit: its whole gradient before the reduction,
-            and in stage 3 its whole weights. With overlap, two buffer slots, each as large as the
-            largest unit that uses it.
-    """
-
-    weights: int
-    gradients: int
-    state: int
-    gathered: int
-
-
-def estimate_memory(
-    units: Sequence[Unit],
-    n: int,
-    stage: int,
-    state_slots: int,
-    buffer_slots: int = 1,
-    lower: bool = False,
-) -> MemoryModel:
-    """Return the memory of one rank in closed form, in elements.
-
-    With Ψ elements in all units, padding included, and k elements of optimizer state per parameter:
-    Ψ + Ψ + kΨ/N in stage 1, Ψ + (1 + k)Ψ/N in stage 2, (2 + k)Ψ/N in stage 3.
-
-    Args:
-        lower: as `Sharding.lower`; the state is then (1 + k)Ψ/N.
-
-    Source: Rajbhandari et al. 2020, section 5; with k = 2 and numbers of 4 bytes 8Ψ + 8Ψ/N, 4Ψ +
-    12Ψ/N and 16Ψ/N; with weights and gradients of 2 bytes 4Ψ + 12Ψ/N, 2Ψ + 14Ψ/N and 16Ψ/N.
-    """
-    whole = sum(unit.length for unit in units)
-    most = sum(slot_lengths([unit.length for unit in units], buffer_slots))
-    part = whole // n
-    return MemoryModel(
-        weights=part if stage == 3 else whole,
-        gradients=whole if stage == 1 else part,
-        state=(state_slots + lower) * part,
-        gathered=(stage > 1) * most + (stage > 2) * most,
-    )
 
 
 def communication_volume(units: Sequence[Unit], n: int, sharding: Sharding, chunks: int = 1) -> int:

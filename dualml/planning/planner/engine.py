@@ -10,23 +10,17 @@ from typing import Any
 
 import numpy as np
 
+from dualml.parallel.memory import StateMemory
 from dualml.planning.planner.layouts import Layouts
 from dualml.planning.planner.shape import Shape
 
 
 @dataclass(frozen=True)
-class PrecisionBytes:
-    """Bytes per parameter, and per element of an activation.
+class PrecisionBytes(StateMemory):
+    """Bytes per parameter, and per ``element`` of an activation. The state is Adam's two moments,
+    and in mixed precision a third copy, the float32 weights (Rajbhandari et al. 2020, section
+    3.1)."""
 
-    Args:
-        weights, gradients, states: per parameter; states are Adam's two moments, and in mixed
-            precision a third copy, the float32 weights (Rajbhandari et al. 2020, section 3.1).
-        element: per element of an activation.
-    """
-
-    weights: int
-    gradients: int
-    states: int
     element: int
 
 

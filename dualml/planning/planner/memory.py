@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.parallel.memory import sharding_ranks
 from dualml.planning.planner.engine import MEGATRON, PrecisionBytes, TrainingEngine
 from dualml.planning.planner.engine import PRECISIONS as PRECISIONS
 from dualml.planning.planner.layouts import RECOMPUTED, Layouts
@@ -23,36 +24,6 @@ from dualml.planning.planner.shape import Shape
 Floats = NDArray[np.float64]
 #: Codes of the recomputation settings, in the order of `RECOMPUTED`.
 RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL = range(len(RECOMPUTED))
-
-
-def state_bytes(parameters: Any, zero: Any, devices: Any, precision: PrecisionBytes) -> Floats:
-    """Return the bytes of weights, gradients and optimizer state of a device.
-
-    Args:
-        parameters: Ψ, parameters of the device before ZeRO shards them.
-        zero: ZeRO's stage.
-        devices: N, the number of devices over which it shards.
-        precision: bytes per parameter.
-
-    Example:
-        >>> stages = [state_bytes(7.5e9, z, 64, PRECISIONS["mixed"]) for z in range(4)]
-        >>> [round(float(nbytes) / 1e9, 1) for nbytes in stages]
-        [120.0, 31.4, 16.6, 1.9]
-    """
-    return np.asarray(sum(state_parts(parameters, zero, devices, precision)), np.float64)
-
-
-def state_parts(
-    parameters: Any, zero: Any, devices: Any, precision: PrecisionBytes
-) -> tuple[Floats, Floats, Floats]:
-    """Return the bytes of weights, gradients and optimizer state of a device separately; arguments
-    as of `state_bytes`."""
-    zero, devices = np.asarray(zero), np.asarray(devices, np.float64)
-    weights, gradients, optimizer = (
-        np.where(zero >= stage, size * parameters / devices, size * parameters)
-        for stage, size in ((3, precision.weights), (2, precision.gradients), (1, precision.states))
-    )
-    return weights, gradients, optimizer
 
 
 def layer_activations(
@@ -215,12 +186,12 @@ def stage_memory(
 ) -> LayoutMemory:
     """Return the memory of a device of stage ``stage``, from 0, of each layout; 0 if the layout has
     no such stage."""
-    everything, kept = layer_activations(shape, x, precision, fused, engine)
+    everything, saved = layer_activations(shape, x, precision, fused, engine)
     layers = layers_in_stage(shape, x, stage)
     front, back, there = stage == 0, stage == x.pp - 1, layers > 0
     held = micro_batches_in_flight(x, stage)
     parameters = there * stage_parameters(shape, x, layers, front, back, engine)
-    weights, gradients, optimizer = state_parts(parameters, x.zero, x.zero_devices, precision)
+    kept = precision.on_rank(parameters, sharding_ranks(x.zero, x.zero_devices))
     unit = np.maximum(shape.layer_parameters, shape.vocabulary * shape.hidden * (front | back))
     whole = (x.zero == 3) & (x.zero_devices > 1) & there
     tokens = x.micro * (shape.sequence / x.cp)
@@ -230,15 +201,15 @@ def stage_memory(
     inputs = back * precision.element * (2 * shape.hidden + engine.norm_elements(shape))
     once = front * (x.recompute == RECOMPUTE_FULL) * engine.first_layer_savings(shape, x)
     logits = back * tokens * 4.0 * shape.vocabulary / np.where(engine.splits_embedding, x.tp, 1)
-    again = np.where(x.recompute == RECOMPUTE_NONE, 0.0, everything - kept)
+    again = np.where(x.recompute == RECOMPUTE_NONE, 0.0, everything - saved)
     # With some engines the first layer saves less.
     ends = masks + inputs - held * once * precision.element * shape.hidden
     return LayoutMemory(
-        weights,
-        gradients,
-        optimizer,
+        kept.weights,
+        kept.gradients,
+        kept.state,
         gathered=np.where(whole, precision.weights * unit / x.tp, 0.0),
-        activations=there * (held * layers * kept + tokens * ends / within),
+        activations=there * (held * layers * saved + tokens * ends / within),
         working=there * again,
         logits=there * logits,
     )

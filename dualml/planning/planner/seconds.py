@@ -216,5 +216,5 @@ def _optimizer_seconds(
     """Return the seconds of the optimizer on a device of the fullest stage, which reads gradients
     and state and writes state and weights."""
     own = fullest_parameters(shape, x, engine) / np.where(x.zero >= 1, x.zero_devices, 1)
-    nbytes = precision.gradients + 2 * precision.states + precision.weights
+    nbytes = precision.gradients + 2 * precision.state + precision.weights
     return np.asarray(own * nbytes / cluster.bandwidth)

@@ -12,6 +12,7 @@ from dualml.common.errors import UserError
 from dualml.common.json_types import JsonObject
 from dualml.common.words import Messages
 from dualml.experiment.store.run import RunData
+from dualml.parallel.memory import size_per_parameter
 from dualml.parallel.split.mesh import Mesh
 from dualml.planning.planner.arm import layout_from_arm
 from dualml.planning.planner.engine import DUALML, PrecisionBytes
@@ -65,9 +66,9 @@ def compare_memory(run: RunData) -> Iterator[MemoryCheck]:
         except UserError:
             continue
         width = np.dtype(str(run.environment[backend]["dtype"])).itemsize
-        slots = len(settings.rule.state_keys)
         element = 2 if settings.plan_precision.is_low else width
-        precision = PrecisionBytes(width, width, slots * width, element)
+        each = size_per_parameter(width, len(settings.rule.state_keys))
+        precision = PrecisionBytes(**vars(each), element=element)
         # Stages count what is saved between passes, which excludes the logits.
         staged = settings.split is not None or settings.zero > 0
         mesh = Mesh(int(x.dp[0]), int(x.pp[0]), int(x.tp[0]))

@@ -8,9 +8,10 @@ from typing import Any
 
 from dualml.common.json_types import JsonObject
 from dualml.common.words import Messages, numbers
+from dualml.parallel.memory import sharding_ranks
 from dualml.planning.planner.devices import fitted_efficiency
 from dualml.planning.planner.layouts import RECOMPUTED, Layouts, SearchSpace
-from dualml.planning.planner.memory import PRECISIONS, layer_activations, state_bytes
+from dualml.planning.planner.memory import PRECISIONS, layer_activations
 from dualml.planning.planner.models import find_model
 from dualml.planning.planner.published import (
     PublishedRun,
@@ -151,8 +152,9 @@ def states_table(words: Messages) -> Table:
     predicted."""
     rows: list[Cells] = []
     for parameters, n, *published in given()["zero-1"]["rows"]:
+        stages = (sharding_ranks(z, n) for z in (1, 2, 3))
         predicted = [
-            float(state_bytes(parameters, z, n, PRECISIONS["mixed"])) / 1e9 for z in (1, 2, 3)
+            float(PRECISIONS["mixed"].on_rank(parameters, ranks).total) / 1e9 for ranks in stages
         ]
         pairs = zip(published, predicted, strict=True)
         cells = [f"{a:g} / {format_digits(b)}" for a, b in pairs]
@@ -170,7 +172,8 @@ def format_digits(x: float) -> str:
 def most_parameters(memory: float, model_parallel: int, zero: int, replicas: int) -> float:
     """Return the number of parameters Ψ whose weights, gradients and optimizer state in mixed
     precision fill devices of ``memory`` bytes, if ``model_parallel`` devices share the model."""
-    return memory * model_parallel / float(state_bytes(1.0, zero, replicas, PRECISIONS["mixed"]))
+    each = PRECISIONS["mixed"].on_rank(1.0, sharding_ranks(zero, replicas)).total
+    return memory * model_parallel / float(each)
 
 
 def largest_models_table(words: Messages) -> Table:

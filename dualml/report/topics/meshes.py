@@ -12,6 +12,7 @@ import numpy as np
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.manifest import DeviceMemory
 from dualml.experiment.store.run import RunData
+from dualml.parallel.memory import size_per_parameter
 from dualml.report import legend
 from dualml.report.blocks import Block, Cell
 from dualml.report.closed_memory import CLOSED_FORM_PARTS, MIB
@@ -59,8 +60,8 @@ class Layout:
         dtype = run.environment.get(self.backend, {}).get("dtype")
         if not known or not dtype or settings.zero:
             return None
-        size: int = np.dtype(str(dtype)).itemsize * (2 + len(settings.rule.state_keys))
-        return size * max(known)
+        each = size_per_parameter(np.dtype(str(dtype)).itemsize, len(settings.rule.state_keys))
+        return int(each.total) * max(known)
 
     @property
     def counted_bytes(self) -> int | None:

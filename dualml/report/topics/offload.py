@@ -10,7 +10,8 @@ import numpy as np
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.manifest import DeviceMemory, OffloadTraffic
 from dualml.experiment.store.run import RunData, Serial
-from dualml.parallel.offload.estimates import estimate_offload_footprint, estimate_offload_volume
+from dualml.parallel.memory import estimate_offload_footprint
+from dualml.parallel.offload.estimates import estimate_offload_volume
 from dualml.parallel.offload.traffic import OffloadCounters
 from dualml.report import ranks, verdicts
 from dualml.report.blocks import Block, Cell, Item

@@ -57,9 +57,7 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     rows = []
     for h in comparable_memories(run):
         activations, settings = h.max_bytes("activations"), run.settings[h.arm]
-        form = (
-            sum(h.form.bytes_per_parameter(part) for part in CLOSED_FORM_PARTS) if h.form else None
-        )
+        form = h.form.sizes.total if h.form else None
         rows.append(
             [
                 h.arm,

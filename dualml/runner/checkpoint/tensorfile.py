@@ -2,8 +2,9 @@
 
 The format: eight bytes with the length of the header, little-endian; the header, a JSON table
 ``name → {dtype, shape, data_offsets}``; the tensors' bytes in C order, one after the other. The
-NumPy reader of the `safetensors` library does not support bfloat16, and its writer (see `writing`)
-needs all tensors at once.
+files of a run are read with the library (`dualml.common.arrays.open_tensors`). Checkpoints of other
+programs are not: its NumPy reader fails for bfloat16 and 8-bit floats, and of a truncated file it
+does not say which tensors are damaged. Its writer needs all tensors at once (see `writing`).
 
 Source: https://github.com/huggingface/safetensors, "Format".
 """

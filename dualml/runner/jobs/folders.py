@@ -20,8 +20,9 @@ def jobs_folder() -> Path:
     or ``dualml/jobs`` in the user's data folder."""
     if chosen := os.environ.get(VARIABLE):
         return Path(chosen).expanduser().absolute()
-    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share"
-    return Path(data) / "dualml/jobs"
+    from platformdirs import user_data_path
+
+    return user_data_path("dualml") / "jobs"
 
 
 def job_numbers(path: Path | None = None) -> list[int]:

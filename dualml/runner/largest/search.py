@@ -13,7 +13,8 @@ from dualml.common.errors import TrialError, UserError
 from dualml.experiment.arm import Arm
 from dualml.experiment.store.largest import LargestRow, SizeAttempt
 from dualml.launch.ranks import run_ranks
-from dualml.parallel.zero.units import estimate_memory, units_of
+from dualml.parallel.memory import gathered_elements
+from dualml.parallel.zero.units import units_of
 from dualml.planning.planner.arm import layout_from_arm
 from dualml.planning.planner.engine import DUALML
 from dualml.planning.planner.memory import stage_memory
@@ -51,12 +52,10 @@ class SizeSearch:
         shape, arm = replace(self.shape, layers=blocks), Arm.model_validate(self.arm)
         x = layout_from_arm(shape, arm)
         of = stage_memory(shape, x, PRECISION, np.zeros(1, int), engine=DUALML).describe(0)
-        copies = PRECISION.gradients * shape.parameters * (arm.world_size > 1 and not arm.zero)
+        copies: int = PRECISION.gradients * shape.parameters * (arm.world_size > 1 and not arm.zero)
         if arm.zero > 1:
             units = units_of(spec_from_shape(shape), arm.aggregation.bucket_bytes, arm.world_size)
-            copies = (
-                PRECISION.gradients * estimate_memory(units, arm.world_size, arm.zero, 0).gathered
-            )
+            copies = PRECISION.gradients * gathered_elements(units, arm.zero)
         return sum(of.values()) - of["gathered"] + copies
 
     def result_fields(self) -> dict[str, Any]:
