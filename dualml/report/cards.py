@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from dualml.common.words import Messages
 from dualml.report.blocks import Block, Card, Formula, Prose
@@ -32,6 +33,31 @@ class CardFooter:
         colon, named = words("list.colon"), shorten_list(self.arms, words, self.most)
         source = [words("page.source") + colon + self.source] if self.source else []
         return [*self.counts, words("page.arms") + colon + ", ".join(named), *source]
+
+
+def method_cards(
+    words: Messages,
+    formulas: Mapping[str, Sequence[str]],
+    used: Iterable[tuple[str, str]],
+    title: str,
+    text: str,
+    sources: Mapping[str, str] = MappingProxyType({}),
+    most: int = 12,
+) -> Iterator[Card]:
+    """Yield a card per method of ``formulas`` that an arm uses.
+
+    Args:
+        used: pairs of an arm and the method that it uses.
+        title, text: messages of a card, whose key is filled in for ``{}``.
+    """
+    arms: dict[str, list[str]] = {}
+    for arm, method in used:
+        arms.setdefault(method, []).append(arm)
+    for method, latex in formulas.items():
+        if method in arms:
+            footer = CardFooter(arms[method], sources.get(method, ""), most=most)
+            name, does = (words(key.format(method)) for key in (title, text))
+            yield make_card(words, name, latex, does, footer)
 
 
 def make_card(

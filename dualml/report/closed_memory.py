@@ -27,6 +27,11 @@ MIB = 2**20
 CLOSED_FORM_PARTS = PARTS
 
 
+def mib(nbytes: float | None) -> float | None:
+    """Convert bytes to MiB, None to None."""
+    return None if nbytes is None else nbytes / MIB
+
+
 @dataclass(frozen=True)
 class ClosedForm:
     """Closed form of the memory per rank (`dualml.parallel.memory`), beside the counted bytes.

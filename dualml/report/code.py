@@ -6,7 +6,7 @@ import ast
 import difflib
 import importlib.util
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -171,6 +171,16 @@ def _lines(source: str, node: Function | ast.ClassDef) -> str:
         for number in range(doc.lineno, (doc.end_lineno or doc.lineno) + 1):
             del lines[number]
     return textwrap.dedent("\n".join(lines.values())).strip("\n")
+
+
+def code_sections(
+    parts: Mapping[str, Sequence[Code]], words: Messages, prefix: str = ""
+) -> Iterator[Block]:
+    """Yield a `section` per part that has listings; its heading is the message
+    ``code.PREFIX`` + ``KEY``."""
+    return (
+        section(words(f"code.{prefix}{key}"), each, words) for key, each in parts.items() if each
+    )
 
 
 def highlight(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import TrialComparison
@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 #: A row: texts are kept; numbers and means are formatted by the unit of their column, None is a
 #: dash.
 Row: TypeAlias = Sequence[Any]
+R = TypeVar("R")
+#: One column, or several that one function fills.
+Specs: TypeAlias = "str | Column | tuple[str | Column, ...]"
+#: The columns of a table in order → the function that reads their values from a row's record. A
+#: column whose spec ends in ``?`` is left out if no row has a value (None, False, empty or a dash).
+Columns: TypeAlias = Mapping[Specs, Callable[[R], Any]]
 
 STATUS_TONES: dict[str, Tone] = {
     "ok": "good",
@@ -77,6 +83,31 @@ def table(
         yield Table(
             name, words.get_formatted(f"table.{caption or name}", name, **values), heads, lines
         )
+
+
+def tabulate(
+    words: Messages,
+    name: str,
+    records: Iterable[R],
+    read: Columns[R],
+    caption: str = "",
+    **values: Any,
+) -> Iterator[Table]:
+    """Yield the `table` with a row per record, whose cells ``read`` returns; nothing without
+    records."""
+    every, shown = list(records), dict[str | Column, Sequence[Any]]()
+    for specs, value in read.items() if every else ():
+        cells = [value(record) for record in every]
+        several = isinstance(specs, tuple)
+        names = specs if isinstance(specs, tuple) else (specs,)
+        for spec, column in zip(
+            names, zip(*cells, strict=True) if several else [cells], strict=True
+        ):
+            if not (isinstance(spec, str) and spec.endswith("?")):
+                shown[spec] = column
+            elif not all(cell is False or cell in (None, "", numbers.NO_VALUE) for cell in column):
+                shown[spec.removesuffix("?")] = column
+    yield from table(words, name, shown, zip(*shown.values(), strict=True), caption, **values)
 
 
 def _cell(value: Cell | MeanInterval | str | float | None, head: Column) -> Cell | str:

@@ -10,7 +10,7 @@ from dualml.common.words import Messages, numbers
 from dualml.experiment.batches import EpochBatches
 from dualml.experiment.store.run import RunData
 from dualml.report.blocks import Cell, Table
-from dualml.report.columns import table
+from dualml.report.columns import Columns, tabulate
 from dualml.report.presentation import shorten_list
 from dualml.report.run_partitions import PartitionSummary, list_partitions, partitioned_arms
 
@@ -77,31 +77,24 @@ def uneven_epochs(run: RunData) -> list[UnevenEpoch]:
 def uneven_table(run: RunData, words: Messages) -> Iterator[Table]:
     """Yield the table of uneven epochs; nothing if there are none."""
     every = uneven_epochs(run)
-    head = (
-        "`partition`",
-        "samples_ranks",
-        "each_ranks",
-        "ends_ranks",
-        "epoch_updates:count",
-        "first_through:updates",
-        "last_update:samples",
-        "seen_once",
-    )
-    rows = [
-        [
-            Cell(u.deal.text, note=", ".join(shorten_list(u.arms, words, MAX_NAMED_ARMS))),
-            join_counts(u.deal.first_epoch["sizes"]),
-            join_counts(u.each) if len(set(u.each)) > 1 else f"{len(u.each)} × {u.each[0]}",
-            u.ends_in_line,
-            u.updates,
-            Cell(numbers.quantity(u.end), note=words("value.rank", rank=u.first)),
-            u.last,
-            _coverage_cell(u, words),
-        ]
-        for u in every
-    ]
-    if rows:
-        yield from table(words, "uneven", head, rows, seed=every[0].deal.seed)
+    read: Columns[UnevenEpoch] = {
+        "`partition`": lambda u: Cell(
+            u.deal.text, note=", ".join(shorten_list(u.arms, words, MAX_NAMED_ARMS))
+        ),
+        "samples_ranks": lambda u: join_counts(u.deal.first_epoch["sizes"]),
+        "each_ranks": lambda u: (
+            join_counts(u.each) if len(set(u.each)) > 1 else f"{len(u.each)} × {u.each[0]}"
+        ),
+        "ends_ranks": lambda u: u.ends_in_line,
+        "epoch_updates:count": lambda u: u.updates,
+        "first_through:updates": lambda u: Cell(
+            numbers.quantity(u.end), note=words("value.rank", rank=u.first)
+        ),
+        "last_update:samples": lambda u: u.last,
+        "seen_once": lambda u: _coverage_cell(u, words),
+    }
+    if every:
+        yield from tabulate(words, "uneven", every, read, seed=every[0].deal.seed)
 
 
 def _coverage_cell(u: UnevenEpoch, words: Messages) -> Cell:

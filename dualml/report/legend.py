@@ -3,28 +3,17 @@ everywhere."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from dualml.common.words import Messages
 from dualml.experiment.store.run import RunData
-from dualml.report.draw.palette import CYCLE
+from dualml.report.draw.palette import CYCLE, SERIES
 from dualml.report.draw.text import MARKERS
 from dualml.report.figure import Kind, LegendEntry
 
 FRAMEWORKS = {"torch": "wide", "mindspore": "dashes", "numpy": "dots"}
 SPARE = ("dash-dot", "hair", "long")
-#: Part of an update, as ranks with a communicator record it → its colour.
-PARTS = {"compute_s": "steel", "wait_s": "amber", "transfer_s": "brick"}
-#: Parts with gradient and parameter update separated; ``whole`` is a single rank's update.
-FINE_PARTS = {
-    "whole": "pale",
-    "gradient": "steel",
-    "update": "navy",
-    "wait": "amber",
-    "transfer": "brick",
-    "rest": "silver",
-}
 
 
 def colors(run: RunData) -> dict[str, str]:
@@ -94,21 +83,31 @@ def without_markers(keys: Iterable[LegendEntry]) -> list[LegendEntry]:
     return [replace(key, marker="") for key in keys]
 
 
-def series(words: Messages, prefix: str, looks: Mapping[str, str]) -> list[LegendEntry]:
-    """Return the keys of series, given as name → colour, labelled by the messages
-    ``PREFIX.NAME``."""
+def series(
+    words: Messages, prefix: str, kind: str, names: Collection[str] | None = None
+) -> list[LegendEntry]:
+    """Return the keys of a ``kind`` of series of the palette (of ``names`` only, if they are
+    given), labelled by the messages ``PREFIX.NAME``."""
     return [
         LegendEntry("series", name, words(f"{prefix}.{name}"), color=color)
-        for name, color in looks.items()
+        for name, color in SERIES[kind].items()
+        if names is None or name in names
     ]
+
+
+def closed_form(words: Messages) -> LegendEntry:
+    """Return the key of the marks at values of the closed form
+    (`presentation.closed_form_mark`)."""
+    label = words("zero.closed")
+    return LegendEntry("series", "closed", label, color="black", marker="diamond", hollow=True)
 
 
 def parts(words: Messages) -> list[LegendEntry]:
     """Return the legend entries of the parts of an update: computing, waiting, transferring."""
-    return series(words, "part_of_update", PARTS)
+    return series(words, "part_of_update", "rank_update")
 
 
 def fine_parts(words: Messages) -> list[LegendEntry]:
     """Return the legend entries of the parts of an update with gradient and parameter update
     separated."""
-    return series(words, "scaling.part", FINE_PARTS)
+    return series(words, "scaling.part", "update")

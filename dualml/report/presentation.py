@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from statistics import median
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData
 from dualml.report.confidence import MeanInterval
-from dualml.report.figure import Bar, Figure, LegendEntry, LineMark, Panel, SeriesId
+from dualml.report.figure import Axis, Bar, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
 
 K = TypeVar("K")
 
@@ -28,11 +29,12 @@ def build_figure(
     alternative text is ``alt.KEY``, both formatted with the values.
 
     Args:
-        fields: other fields of `Figure`; its ``name`` is the key unless it is given.
+        fields: other fields of `Figure`; its ``name`` is the key, and all panels are in one row,
+            unless they are given.
     """
     caption = words.join_sentences([words(f"figure.{key}", **values), *more])
     alt = words(f"alt.{key}", **values)
-    named = {"name": key, **fields}
+    named = {"name": key, "columns": len(panels), **fields}
     return Figure(caption=caption, alt=alt, panels=panels, keys=keys, **named)
 
 
@@ -79,6 +81,64 @@ def stacked_bars(
         left += scale * seconds
     if text:
         yield Bar(y, 0.0, left=left, height=height, text=text)
+
+
+class BackendRecord(Protocol):
+    """A record of an arm on a backend."""
+
+    @property
+    def backend(self) -> str:
+        """Name of the backend."""
+
+
+P = TypeVar("P", bound=BackendRecord)
+
+
+def bar_panels(
+    records: Sequence[P],
+    backends: Iterable[str],
+    label: str,
+    name: Callable[[P], str],
+    bars: Callable[[float, P], Iterable[Mark]],
+    more: Callable[[Sequence[P]], Iterable[Mark]] = lambda _: (),
+) -> list[Panel]:
+    """Return a panel per backend with the bars of each of its records in a row, called ``name``;
+    ``label`` is that of the common axis, ``more`` returns further marks of a panel."""
+    panels = []
+    for backend in backends:
+        own = [r for r in records if r.backend == backend]
+        marks = [*(mark for y, r in enumerate(own) for mark in bars(y, r)), *more(own)]
+        down = Axis(names=[name(r) for r in own], grid=False)
+        panels.append(Panel(marks, Axis(label, low=0), down, backend, height=22.0 * len(own)))
+    return panels
+
+
+def stacked_panels(
+    names: Sequence[str],
+    backends: Iterable[str],
+    label: str,
+    parts: Callable[[str, str], Mapping[str, float] | None],
+    text: Callable[[str, str], str],
+    pixels: float,
+) -> list[Panel]:
+    """Return a panel per backend with a row of ``pixels`` per arm: its ``parts`` as adjacent bars
+    with the ``text`` at their end, nothing without parts."""
+    panels = []
+    for backend in backends:
+        known = ((y, arm, parts(arm, backend)) for y, arm in enumerate(names))
+        bars = (stacked_bars(y, each, text=text(arm, backend)) for y, arm, each in known if each)
+        down = Axis(names=names, grid=False)
+        height = pixels * len(names)
+        panels.append(Panel([*chain(*bars)], Axis(label, low=0), down, backend, height=height))
+    return panels
+
+
+def closed_form_mark(values: Iterable[float | None]) -> LineMark:
+    """Return the marks at values of the closed form, one per row of bars (`legend.closed_form`);
+    none for None and 0."""
+    known = [(y, x) for y, x in enumerate(values) if x]
+    owner = SeriesId(series="closed")
+    return LineMark([x for _, x in known], [y for y, _ in known], owner, joined=False)
 
 
 def join_by_name(words: Messages, texts: Mapping[str, Sequence[str]]) -> str:

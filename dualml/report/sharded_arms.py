@@ -93,6 +93,12 @@ class ShardingResult:
         if nothing was measured."""
         return self.memory.form.nbytes if self.memory and self.memory.form else None
 
+    @property
+    def sent_ratio(self) -> float | None:
+        """Bytes sent in an update relative to the closed form, None if one is unknown."""
+        sent, closed = self.method_result.sent_bytes, self.method_result.closed_form_sent_bytes
+        return sent / closed if sent and closed else None
+
     def max_bytes(self, part: str) -> int | None:
         """Return the bytes of a component on the rank that holds most, None if not measured."""
         return self.memory.max_bytes(part) if self.memory else None

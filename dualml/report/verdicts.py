@@ -3,7 +3,7 @@ run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from dualml.experiment.store.run import RunData, TrialComparison
 from dualml.experiment.store.verdicts import DivergenceContent, JudgedFields, ParityContent
 from dualml.report.blocks import Cell, Cells, Column, Table
 from dualml.report.columns import VERDICT_TONES, columns, verdict
+from dualml.report.notes import Notes
 
 PHASES = ("data", "forward", "loss", "gradient", "update", "state")
 
@@ -76,6 +77,26 @@ def divergence_fields(first: DivergenceContent | JsonMapping, words: Messages) -
         "distance": numbers.scientific(first.get("distance")),
         "envelope": numbers.scientific(first.get("envelope")),
     }
+
+
+def add_divergences(notes: Notes, compared: Iterable[TrialComparison]) -> None:
+    """Add a sentence for every comparison that is not equal: where it diverged (``diverged``), or
+    why that is open (the warning ``open``)."""
+    for s in compared:
+        if s.verdict == "different" and s.first_divergence:
+            notes.add("diverged", s=s, **divergence_fields(s.first_divergence, notes.words))
+        elif s.verdict != "equal":
+            why = notes.words.get(f"reason.{s.reason}", s.reason)
+            notes.add_warning("open", s=s, reason=why)
+
+
+def add_verdicts(notes: Notes, compared: Sequence[TrialComparison]) -> None:
+    """Add how many of the comparisons are equal (``equal``), and `add_divergences` of the
+    others."""
+    if compared:
+        equal = sum(s.verdict == "equal" for s in compared)
+        notes.add("equal", len(compared), k=equal, n=len(compared))
+    add_divergences(notes, compared)
 
 
 def verdict_table(parity: ParityContent, words: Messages) -> Table:

@@ -177,7 +177,7 @@ def test_both_verdicts_of_a_lower_precision(tmp_path: Path) -> None:
     assert notes(shown, "lower")["verdict"] == "−0.40 … +0.30 points, 3 seeds"
     assert cells(shown, "lower")["own_precision"] == "✓ equal"
     assert notes(shown, "lower")["own_precision"] == "0.62 of the envelope"
-    own = tables(run, method_precision)["lowered"]
+    own = tables(run, method_precision.TOPIC)["lowered"]
     assert cells(own, "lower")["against"] == "bf16"
     assert "first" not in cells(own, "lower")
     assert cells(own, "lower")["casts"] == METHODS["torch"]["amp_bf16"].casts["en"]
@@ -195,7 +195,7 @@ def test_the_worst_of_the_seeds_is_said_with_what_its_engine_casts(tmp_path: Pat
         first_divergence=OUTSIDE,
     )
     run = lowered(tmp_path, serial("lower", against="bf16"), worst)
-    own = tables(run, method_precision)["lowered"]
+    own = tables(run, method_precision.TOPIC)["lowered"]
     assert cells(own, "lower")["verdict"] == "≠ different"
     assert cells(own, "lower")["judged_seeds"] == "1 of 2"
     assert notes(own, "lower")["verdict"] == "40 of the envelope"
@@ -216,7 +216,7 @@ def test_a_method_that_lowered_nothing_is_named(tmp_path: Path) -> None:
     assert said == ("lower on torch is inside float32's own envelope: it computed nothing in bf16.")
     assert (
         "inside float32's own"
-        in notes(tables(run, method_precision)["lowered"], "lower")["verdict"]
+        in notes(tables(run, method_precision.TOPIC)["lowered"], "lower")["verdict"]
     )
     same_in_both_languages(run)
 

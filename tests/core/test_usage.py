@@ -95,11 +95,11 @@ def test_every_process_of_a_run_leaves_samples(run: Path) -> None:
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_the_report_has_the_chapter(run: Path, lang: str) -> None:
     words = Messages(lang)
-    (table,) = topic.evidence(load([run]), words)
+    (table,) = topic.TOPIC.evidence(load([run]), words)
     assert [row[0] for row in table.rows] == ["one", "two"]
     assert [c.key for c in table.columns][:3] == ["arm", "backend", "host"]
     assert {"cpu", "memory", "collectives"} <= {c.key for c in table.columns}
-    assert topic.findings(load([run]), words)[-1].key == "usage.cost"
+    assert topic.TOPIC.findings(load([run]), words)[-1].key == "usage.cost"
 
 
 def test_looking_takes_at_most_a_hundredth_of_a_core(

@@ -19,6 +19,7 @@ HANDED_ON = (
     "scaling.part",
     "scaling.short",
     "batch.series",
+    "zero_price",
     "help",
     "causes",
     "requirement",
@@ -43,17 +44,21 @@ class Source:
             if isinstance(n, ast.Constant) and isinstance(n.value, str) and n not in inside
         }
         self.patterns = {pattern(f) for f in ast.walk(self.tree) if isinstance(f, ast.JoinedStr)}
-        self.topics = {
-            call.args[1].value
-            for call in calls(self.tree)
-            if name(call) == "Notes"
-            and len(call.args) > 1
-            and isinstance(call.args[1], ast.Constant)
-        }
+        self.topics = {topic for call in calls(self.tree) for topic in sentence_prefixes(call)}
 
 
 def calls(tree: ast.AST) -> Iterator[ast.Call]:
     return (n for n in ast.walk(tree) if isinstance(n, ast.Call))
+
+
+def sentence_prefixes(call: ast.Call) -> Iterator[str]:
+    """Yield the topic whose sentences a call makes: ``Notes(words, "TOPIC")``,
+    ``table_section("TOPIC", …)``, ``table_section(…, sentences="TOPIC")``."""
+    at = {"Notes": 1, "table_section": 0}.get(name(call), len(call.args))
+    named = [k.value for k in call.keywords if k.arg == "sentences"]
+    for value in named or call.args[at : at + 1]:
+        if isinstance(value, ast.Constant):
+            yield str(value.value)
 
 
 def name(call: ast.Call) -> str:
@@ -78,9 +83,11 @@ def used_keys() -> tuple[set[str], list[str]]:
     for source in sources():
         keys |= source.literals
         for text in source.literals:
-            column, _, unit = text.strip("`").partition(":")
+            column, _, unit = text.removesuffix("?").strip("`").partition(":")
             keys |= {f"column.{column}", f"unit.{unit}", f"count.{text}"}
             keys |= {f"say.{topic}.{text}" for topic in source.topics}
+            if re.fullmatch(r"[a-z_]+\.[\w.]*\{\}[\w.]*", text):  # `cards.method_cards`
+                patterns.add(re.escape(text).replace(r"\{\}", r"[\w-]+"))
         patterns |= {p for p in source.patterns if re.match(r"[a-z_]{2,}\\\.", p)}
         for call in calls(source.tree):
             if name(call) == "section_messages" and isinstance(call.args[-1], ast.Constant):

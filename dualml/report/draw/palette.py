@@ -24,6 +24,8 @@ def _read(name: str) -> str:
 _DATA = tomllib.loads(_read("palette.toml"))
 #: Name → colour on a light and on a dark background.
 COLORS: dict[str, list[str]] = _DATA["colors"]
+#: Kind of series → name → colour, in the order of the legend.
+SERIES: dict[str, dict[str, str]] = _DATA["series"]
 #: Name → width in pixels, dashes, opacity.
 STROKES: dict[str, tuple[float, str, float]] = _DATA["strokes"]
 #: Colours assigned in this order to series without a colour of their own.

@@ -12,15 +12,15 @@ from typing import Any
 from dualml.common.json_types import JsonMapping
 from dualml.common.words import Messages, numbers
 from dualml.report import figure as fig
-from dualml.report.draw.palette import SMALL
+from dualml.report.draw.palette import SERIES, SMALL
 from dualml.report.draw.text import truncate, width
 from dualml.report.splits.layers import LayerLine, collective_name, layer_lines
 
 FORWARD, BACKWARD = fig.SeriesId(series="F"), fig.SeriesId(series="B")
 COLLECTIVE = fig.SeriesId(series="collective")  # also the colour of slices
-COLORS = {"F": "forward", "B": "backward", "collective": "plum"}
 KEYS = [
-    fig.LegendEntry("series", s, color=c, stroke="line", listed=False) for s, c in COLORS.items()
+    fig.LegendEntry("series", s, color=c, stroke="line", listed=False)
+    for s, c in SERIES["plan"].items()
 ]
 LINE = 16.0  # height of a line of text in a box
 #: Width of a box by number of boxes in a row: with arrows between them, and without.

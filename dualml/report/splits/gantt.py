@@ -17,17 +17,6 @@ Row = tuple[int, str, str, float, float]
 PASSES = ("F", "B")
 IDLE = "nothing"  # the strip behind the bars
 TOP = "collective"  # drawn above passes
-#: Kind of a rank's activity → its colour, in the order of the legend.
-COLORS = {
-    "F": "forward",
-    "B": "backward",
-    "send": "ash",
-    "receive": "sand",
-    "collective": "lilac",
-    "reduce": "sage",
-    "update": "grey",
-    IDLE: "strip",
-}
 PIXELS = 34.0  # height of a rank's row
 LANE = 0.74  # height of a bar, relative to the row
 #: Kind → top and height of thin marks: messages below the bar, collectives inside it.
@@ -101,7 +90,7 @@ def schedule_figure(name: str, grid: Grid, words: Messages, *, caption: str = ""
 def _keys(rows: Iterable[Row], words: Messages) -> list[LegendEntry]:
     """Return the legend entries of the kinds of activity in the rows, and of idle time."""
     used = {IDLE, *(row[2] for row in rows)}
-    return legend.series(words, "pipeline.kind", {k: c for k, c in COLORS.items() if k in used})
+    return legend.series(words, "pipeline.kind", "activity", used)
 
 
 def _panel(

@@ -1,23 +1,27 @@
 """The topics of a page: each file of this folder is one complete topic.
 
-A topic reads a run and returns the blocks with the evidence and the sentences computed from it. To
-add one, add a file that defines ``TOPIC`` (or several as ``TOPICS``) and its messages
-(``words/LANG/NAME.toml``); nothing else changes.
+A topic reads a run and returns the blocks with the evidence and the sentences computed from it.
+Most are data (`table_section`): the records that they read, the columns of their table, their
+figures, their sentences. To add one, add a file that defines ``TOPIC`` (or several as ``TOPICS``)
+and its messages (``words/LANG/NAME.toml``); nothing else changes.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from dualml.common.words import Messages
 from dualml.experiment.store.run import RunData
 from dualml.report.blocks import Block, Item
+from dualml.report.columns import Columns, tabulate
+from dualml.report.notes import Notes
 
+R = TypeVar("R")
 Part: TypeAlias = Literal["results", "principle", "code", "settings"]
 #: Reference sections at the end of the page, in order; their topics are folded.
 REFERENCE: tuple[Part, ...] = ("principle", "code", "settings")
@@ -46,6 +50,52 @@ class ReportSection:
     priority: Callable[[RunData], int] = lambda run: 0
     group: Part = "results"
     when: Callable[[RunData], object] = lambda run: True
+
+
+def table_section(
+    name: str,
+    order: int,
+    *,
+    reads: Callable[[RunData], Sequence[R]],
+    columns: Callable[[RunData, Messages, Sequence[R]], Columns[R]],
+    figures: Callable[[RunData, Messages, Sequence[R]], Iterable[Block]] = lambda *_: (),
+    below: Callable[[RunData, Messages, Sequence[R]], Iterable[Block]] = lambda *_: (),
+    findings: Callable[[Notes, RunData, Sequence[R]], object] = lambda *_: None,
+    keep: Callable[[R], object] = lambda _: True,
+    table: str = "",
+    sentences: str = "",
+    anchor: str = "",
+    values: Callable[[RunData, Sequence[R]], Mapping[str, Any]] = lambda *_: {},
+    **fields: Any,
+) -> ReportSection:
+    """Return a topic with one table: its figures, then the table with a row per record.
+
+    Args:
+        reads: the records of a run, e.g. one per arm and backend; the other functions get them.
+        columns: column → function of a record (`Columns`).
+        figures: figures and notices above the table; ``below``: blocks below it.
+        findings: adds the sentences to the `Notes`; their messages are ``say.NAME.*``.
+        keep: whether a record has a row.
+        table: name of the table and of its caption, ``table.NAME``; that of the topic if empty.
+        sentences: prefix of the messages of the sentences; the topic's name if empty.
+        anchor: evidence that the sentences link to; the table if empty.
+        values: values of the caption.
+        fields: ``priority``, ``group`` and ``when`` of `ReportSection`.
+    """
+
+    def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+        records = reads(run)
+        yield from figures(run, words, records)
+        read, known = columns(run, words, records), values(run, records)
+        yield from tabulate(words, table or name, filter(keep, records), read, **known)
+        yield from below(run, words, records)
+
+    def sentences_of(run: RunData, words: Messages) -> Notes:
+        notes = Notes(words, sentences or name, anchor or f"table-{table or name}")
+        findings(notes, run, reads(run))
+        return notes
+
+    return ReportSection(name, order, evidence, sentences_of, **fields)
 
 
 @cache

@@ -3,16 +3,16 @@ gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.agreement import AgreementRecord, is_divergence_reason
 from dualml.experiment.store.run import RunData, Trial
 from dualml.report import ranks
-from dualml.report.blocks import Block, Cell, Item
-from dualml.report.columns import SIGNS, table
+from dualml.report.blocks import Cell
+from dualml.report.columns import SIGNS, Columns
 from dualml.report.notes import Notes
-from dualml.report.topics import ReportSection
+from dualml.report.topics import table_section
 
 
 def _multi_rank_trials(run: RunData) -> list[Trial]:
@@ -23,36 +23,24 @@ def _multi_rank_trials(run: RunData) -> list[Trial]:
     return [t for t in every if t.agreement is not None or is_divergence_reason(t.reason)]
 
 
-def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield the table of multi-rank trials: what their strategy guarantees, which weights were
-    compared, and bytes sent."""
-    head = (
-        "`arm`",
-        "backend",
-        "seed:",
-        "ranks:count",
-        "`strategy`",
-        "promise",
-        "compared",
-        "sent_together:bytes_update",
-        "closed_together:bytes_update",
-    )
-    rows = []
-    for t in _multi_rank_trials(run):
-        first = [
-            t.arm,
-            t.backend,
-            str(t.seed),
-            ranks.world_size(run, t.arm),
-            _strategy_name(run, t.arm),
-        ]
+def columns(run: RunData, words: Messages, trials: Sequence[Trial]) -> Columns[Trial]:
+    """Return the columns of what a strategy guarantees, which weights were compared, and bytes
+    sent."""
+
+    def compared(t: Trial) -> Cell:
         if t.agreement is None:
-            rows.append([*first, None, Cell(f"{SIGNS['bad']} {t.reason}", "bad"), None, None])
-            continue
-        promise = words(f"promise.{t.agreement.promise}")
-        moved = (_sent_cell(t.agreement, words), t.agreement.closed_bytes)
-        rows.append([*first, promise, _compared_cell(t.agreement, words), *moved])
-    yield from table(words, "agreement", head, rows)
+            return Cell(f"{SIGNS['bad']} {t.reason}", "bad")
+        return _compared_cell(t.agreement, words)
+
+    return {
+        ("`arm`", "backend", "seed:"): lambda t: (t.arm, t.backend, str(t.seed)),
+        "ranks:count": lambda t: ranks.world_size(run, t.arm),
+        "`strategy`": lambda t: _strategy_name(run, t.arm),
+        "promise": lambda t: t.agreement and words(f"promise.{t.agreement.promise}"),
+        "compared": compared,
+        "sent_together:bytes_update": lambda t: t.agreement and _sent_cell(t.agreement, words),
+        "closed_together:bytes_update": lambda t: t.agreement and t.agreement.closed_bytes,
+    }
 
 
 def _strategy_name(run: RunData, arm: str) -> str:
@@ -89,10 +77,8 @@ def _sent_cell(agreement: AgreementRecord, words: Messages) -> Cell:
     return Cell(numbers.nbytes(agreement.sent_bytes), note=twice)
 
 
-def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return per backend which arms' ranks diverged, and how many arms trained one model."""
-    notes = Notes(words, "agreement", "table-agreement")
-    trials = _multi_rank_trials(run)
+def findings(notes: Notes, run: RunData, trials: Sequence[Trial]) -> None:
+    """Add per backend which arms' ranks diverged, and how many arms trained one model."""
     for backend in run.backends:
         here = [t for t in trials if t.backend == backend]
         apart = list(dict.fromkeys(t.arm for t in here if is_divergence_reason(t.reason)))
@@ -101,9 +87,13 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
         seen = {t.arm for t in here} - {*apart}
         if seen:
             notes.add("one_model", len(seen), backend=backend, n=len(seen))
-    return notes
 
 
-TOPIC = ReportSection(
-    "agreement", 395, evidence, findings, when=lambda run: bool(_multi_rank_trials(run))
+TOPIC = table_section(
+    "agreement",
+    395,
+    reads=_multi_rank_trials,
+    columns=columns,
+    findings=findings,
+    when=_multi_rank_trials,
 )

@@ -16,7 +16,7 @@ from dualml.parity.statistics import LEVEL, MARGIN
 from dualml.report import legend, ranks
 from dualml.report.blocks import Block, Item
 from dualml.report.cards import CardFooter, make_card
-from dualml.report.columns import Row, table
+from dualml.report.columns import Columns, tabulate
 from dualml.report.confidence import paired_interval
 from dualml.report.curves import mean_lines
 from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
@@ -142,41 +142,27 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
         yield make_card(words, words("batch.rule"), [FORMULA], does, footer)
     for k, family in enumerate(ran, start=1):
         yield _figure(run, words, family, f"-{k}" if k > 1 else "")
-    head = (
-        "`arm`",
-        "backend",
-        "batch_size:samples",
-        "lr:1",
-        "step_size",
-        "warmup:updates",
-        "updates:count",
-        f"final_loss:{loss_unit(run)}",
-        "test_accuracy:percent",
-        "epoch:seconds",
-    )
-    rows = [
-        _row(family, arm, ArmResult(run, arm.name, backend), words)
+    read: Columns[tuple[Batches, BatchArm, ArmResult]] = {
+        "`arm`": lambda r: r[1].name,
+        "backend": lambda r: r[2].backend,
+        "batch_size:samples": lambda r: r[1].batch,
+        "lr:1": lambda r: f"{r[1].rate:g}",
+        "step_size": lambda r: step_size(r[0], r[1], words),
+        "warmup:updates": lambda r: str(r[1].warmup or numbers.NO_VALUE),
+        "updates:count": lambda r: " / ".join(
+            sorted({numbers.quantity(t.updates) for t in r[2].trials})
+        ),
+        f"final_loss:{loss_unit(run)}": lambda r: r[2].loss,
+        "test_accuracy:percent": lambda r: r[2].accuracy,
+        "epoch:seconds": lambda r: r[2].epoch,
+    }
+    records = (
+        (family, arm, ArmResult(run, arm.name, backend))
         for family, backend in itertools.product(families, run.backends)
         for arm in family.all_arms
         if run.select(arm.name, backend)
-    ]
-    yield from table(words, "batch", head, rows)
-
-
-def _row(family: Batches, arm: BatchArm, result: ArmResult, words: Messages) -> Row:
-    """Return the table row of an arm on a backend."""
-    return [
-        arm.name,
-        result.backend,
-        arm.batch,
-        f"{arm.rate:g}",
-        step_size(family, arm, words),
-        str(arm.warmup) if arm.warmup else None,
-        " / ".join(sorted({numbers.quantity(t.updates) for t in result.trials})),
-        result.loss,
-        result.accuracy,
-        result.epoch,
-    ]
+    )
+    yield from tabulate(words, "batch", records, read)
 
 
 def step_size(family: Batches, arm: BatchArm, words: Messages) -> str:
@@ -216,7 +202,6 @@ def _figure(run: RunData, words: Messages, family: Batches, suffix: str) -> Figu
         {"values": percents},
         more=[words("figure.mean_line"), words("figure.intervals")],
         name=f"large-batch{suffix}",
-        columns=2,
     )
 
 

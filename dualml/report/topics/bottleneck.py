@@ -8,8 +8,9 @@ from dataclasses import replace
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData
 from dualml.report import legend, ranks
-from dualml.report.blocks import Block, Item, Table
-from dualml.report.columns import table
+from dualml.report.blocks import Block
+from dualml.report.columns import Columns
+from dualml.report.draw.palette import SERIES
 from dualml.report.figure import (
     Axis,
     Figure,
@@ -36,25 +37,45 @@ from dualml.report.straggler import (
     straggler_arms,
     straggler_effects,
 )
-from dualml.report.topics import ReportSection
+from dualml.report.topics import table_section
 
 COLUMNS = 3
 NAN = float("nan")
 NO_STRAGGLER_SUFFIX = "-without"  # suffix of the parts of an update without the straggler
 
 
-def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield the figure and the table of slowdowns, then per backend the times of all ranks beside
-    those without a straggler."""
-    arms, every = straggler_arms(run), straggler_effects(run)
-    if not arms:
-        return
-    yield from crowding_notices(run, words)
-    yield _slowdowns(words, list(arms), every)
-    yield from _table(run, words, every)
+def figures(run: RunData, words: Messages, every: Sequence[StragglerEffect]) -> Iterator[Block]:
+    """Yield a notice if ranks shared cores, and the figure of slowdowns."""
+    arms = straggler_arms(run)
+    if arms:
+        yield from crowding_notices(run, words)
+        yield _slowdowns(words, list(arms), every)
+
+
+def columns(
+    run: RunData, words: Messages, every: Sequence[StragglerEffect]
+) -> Columns[StragglerEffect]:
+    """Return the columns of both times of an update, the slowdown, its prediction, and the waiting
+    of the other ranks."""
+    return {
+        "`arm`": lambda s: s.arm,
+        "backend": lambda s: s.backend,
+        "handicap": lambda s: ranks.handicap_text(run, s.arm, words),
+        ("without:milliseconds", "with:milliseconds"): lambda s: s.times,
+        "slowdown:relative": lambda s: s.factor,
+        "slowdown_predicted:relative": lambda s: s.predicted,
+        "slowdown_others:relative": lambda s: s.others,
+        "others_wait:percent": lambda s: s.waiting,
+    }
+
+
+def rank_figures(
+    run: RunData, words: Messages, every: Sequence[StragglerEffect]
+) -> Iterator[Figure]:
+    """Yield per backend the times of all ranks beside those without a straggler."""
     for backend in run.backends:
-        shown = {a: base for a, base in arms.items() if ranks.rank_parts(run, a, backend)}
-        if shown:
+        arms = straggler_arms(run)
+        if shown := {a: b for a, b in arms.items() if ranks.rank_parts(run, a, backend)}:
             yield _ranks(run, words, backend, shown, every)
 
 
@@ -110,7 +131,10 @@ def _ranks(
     panels = []
     for arm, base in arms.items():
         slow, healthy = (
-            [{p: row[p] for p in legend.PARTS} for row in ranks.rank_parts(run, a, backend)]
+            [
+                {p: row[p] for p in SERIES["rank_update"]}
+                for row in ranks.rank_parts(run, a, backend)
+            ]
             for a in (arm, base)
         )
         kind = ranks.handicap(run, arm)
@@ -144,41 +168,9 @@ def _ranks(
     )
 
 
-def _table(run: RunData, words: Messages, every: Sequence[StragglerEffect]) -> Iterator[Table]:
-    """Yield the table of stragglers with both times of an update, the slowdown, its prediction, and
-    the waiting of the other ranks."""
-    rows = [
-        [
-            s.arm,
-            s.backend,
-            ranks.handicap_text(run, s.arm, words),
-            *s.times,
-            s.factor,
-            s.predicted,
-            s.others,
-            s.waiting,
-        ]
-        for s in every
-        if None not in s.times
-    ]
-    head = (
-        "`arm`",
-        "backend",
-        "handicap",
-        "without:milliseconds",
-        "with:milliseconds",
-        "slowdown:relative",
-        "slowdown_predicted:relative",
-        "slowdown_others:relative",
-        "others_wait:percent",
-    )
-    yield from table(words, "slowdown", head, rows)
-
-
-def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return which handicaps slow training most, how long the other ranks wait, and whether the
+def findings(notes: Notes, run: RunData, every: Sequence[StragglerEffect]) -> None:
+    """Add which handicaps slow training most, how long the other ranks wait, and whether the
     slowdown was predicted."""
-    notes, every = Notes(words, "bottleneck", "table-slowdown"), straggler_effects(run)
     others = {(s.arm, s.backend): s.others for s in every if s.others is not None}
     if len({arm for arm, _ in others}) > 1:
         notes.add("range", **format_extremes(others, ", ".join))
@@ -204,7 +196,6 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
     alone = [a for a in slow if a not in straggler_arms(run)]
     if alone:
         notes.add_warning("no_base", len(alone), arms=alone)
-    return notes
 
 
 def _add_ranking(notes: Notes, run: RunData, kind: str, every: Sequence[StragglerEffect]) -> None:
@@ -220,6 +211,15 @@ def _add_ranking(notes: Notes, run: RunData, kind: str, every: Sequence[Straggle
         )
 
 
-TOPIC = ReportSection(
-    "bottleneck", 410, evidence, findings, lambda run: 45 if straggler_arms(run) else 0
+TOPIC = table_section(
+    "bottleneck",
+    410,
+    reads=straggler_effects,
+    columns=columns,
+    figures=figures,
+    below=rank_figures,
+    findings=findings,
+    keep=lambda effect: None not in effect.times,
+    table="slowdown",
+    priority=lambda run: 45 if straggler_arms(run) else 0,
 )

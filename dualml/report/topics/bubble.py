@@ -9,31 +9,21 @@ from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData
 from dualml.report import legend
 from dualml.report.blocks import Block
-from dualml.report.columns import table
+from dualml.report.columns import Columns
 from dualml.report.confidence import MeanInterval
 from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Panel, SeriesId
 from dualml.report.notes import Notes
 from dualml.report.presentation import build_figure
 from dualml.report.splits import times
 from dualml.report.splits.arms import SplitArm, Splits, schedule_name, without_straggler
-from dualml.report.topics import ReportSection
+from dualml.report.topics import table_section
 
 #: Schedules whose bubble is `FORMULA` → their markers; GPipe's are hollow.
 SCHEDULES = {"1f1b": "circle", "gpipe": "square", "eager-1f1b": "triangle"}
 FORMULA = "(p−1)/(m+p−1)"
 THEORY = LegendEntry("series", FORMULA, color="muted", stroke="fine-dashes")
-HEAD = (
-    "`arm`",
-    "backend",
-    "pipeline:count",
-    "split_schedule",
-    "micro_batches:count",
-    "idle_ideal:percent",
-    "idle_passes:percent",
-    "idle:percent",
-    "step:milliseconds",
-)
 Group = Sequence[SplitArm]
+SplitTrials = tuple[SplitArm, str]  # an arm on a backend
 
 
 def micro_batch_groups(splits: Splits) -> list[Group]:
@@ -86,29 +76,35 @@ def legend_entries(group: Group, backends: Sequence[str], words: Messages) -> li
     return [*legend.colored_backends(backends), *markers]
 
 
-def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield a figure per group of arms, and the table of measured idle shares beside those of the
-    schedules."""
+def idle_pipelines(run: RunData) -> list[SplitTrials]:
+    """Return the pipelines whose idle share was measured, on every backend."""
+    every = ((arm, b) for arm in Splits(run).pipelines for b in run.backends)
+    return [(arm, b) for arm, b in every if times.measured_bubble(run, arm.name, b)]
+
+
+def columns(run: RunData, words: Messages, records: Sequence[SplitTrials]) -> Columns[SplitTrials]:
+    """Return the columns of measured idle shares beside those of the schedules."""
+    return {
+        "`arm`": lambda r: r[0].name,
+        "backend": lambda r: r[1],
+        "pipeline:count": lambda r: r[0].mesh.pipeline,
+        "split_schedule": lambda r: schedule_name(r[0].schedule, words),
+        "micro_batches:count": lambda r: r[0].micro_batches,
+        "idle_ideal:percent": lambda r: r[0].ideal_idle,
+        "idle_passes:percent": lambda r: times.passes_bubble(run, r[0].name, r[1]),
+        "idle:percent": lambda r: times.measured_bubble(run, r[0].name, r[1]),
+        "step:milliseconds": lambda r: times.step_seconds(run, r[0].name, r[1]),
+    }
+
+
+def figures(run: RunData, words: Messages, records: Sequence[SplitTrials]) -> Iterator[Block]:
+    """Yield a notice if ranks shared cores, and a figure per group of arms."""
     splits = Splits(run)
     yield from times.crowding_notices(run, splits.pipelines, words)
+    timed = times.timed_backends(splits)
     for number, group in enumerate(micro_batch_groups(splits)):
-        if any(
-            times.measured_bubble(run, arm.name, b)
-            for arm in group
-            for b in times.timed_backends(splits)
-        ):
+        if any(times.measured_bubble(run, arm.name, b) for arm in group for b in timed):
             yield _figure(splits, group, f"-{number + 1}" if number else "", words)
-    rows = [
-        [
-            *(arm.name, backend, arm.mesh.pipeline, schedule_name(arm.schedule, words)),
-            *(arm.micro_batches, arm.ideal_idle, times.passes_bubble(run, arm.name, backend)),
-            *(idle, times.step_seconds(run, arm.name, backend)),
-        ]
-        for arm in splits.pipelines
-        for backend in run.backends
-        if (idle := times.measured_bubble(run, arm.name, backend))
-    ]
-    yield from table(words, "bubble", HEAD, rows)
 
 
 def _figure(splits: Splits, group: Group, suffix: str, words: Messages) -> Figure:
@@ -134,18 +130,16 @@ def _figure(splits: Splits, group: Group, suffix: str, words: Messages) -> Figur
     updates = Panel(scaled(times.step_seconds, 1e3), x, Axis(words("axis.update_ms"), low=0))
     values = {"arm": group[0], "values": times.format_values(names, backends, idle)}
     look_of = [*legend_entries(group, backends, words), THEORY]
-    return build_figure(
-        words, "bubble", [shares, updates], look_of, values, name=f"bubble{suffix}", columns=2
-    )
+    return build_figure(words, "bubble", [shares, updates], look_of, values, name=f"bubble{suffix}")
 
 
 # --- sentences ------------------------------------------------------------------------------------
 
 
-def findings(run: RunData, words: Messages) -> Notes:
-    """Return how idle share and seconds of an update change with the number of micro-batches, and
+def findings(notes: Notes, run: RunData, records: Sequence[SplitTrials]) -> None:
+    """Add how idle share and seconds of an update change with the number of micro-batches, and
     how far idle time exceeds the schedule's."""
-    notes, splits = Notes(words, "bubble", "figure-bubble"), Splits(run)
+    words, splits = notes.words, Splits(run)
     backends = times.timed_backends(splits)
     for group in micro_batch_groups(splits):
         for schedule, arms in by_schedule(group).items():
@@ -161,7 +155,6 @@ def findings(run: RunData, words: Messages) -> Notes:
                 notes.add_joined("update_counts", parts, schedule=name, model=ends[0].model)
     notes.set_anchor("table-bubble")
     notes.add_joined("above", (_excess_bubble(words, splits, b) for b in backends))
-    return notes
 
 
 def _update(notes: Notes, arms: Group, backend: str) -> str:
@@ -207,10 +200,13 @@ def _excess_bubble(words: Messages, splits: Splits, backend: str) -> str:
     )
 
 
-TOPIC = ReportSection(
+TOPIC = table_section(
     "bubble",
     620,
-    evidence,
-    findings,
+    reads=idle_pipelines,
+    columns=columns,
+    figures=figures,
+    findings=findings,
+    anchor="figure-bubble",
     priority=lambda run: 60 if micro_batch_groups(Splits(run)) else 0,
 )

@@ -20,7 +20,7 @@ from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData
 from dualml.report import ranks
 from dualml.report.blocks import Block, Column, Fold, Item
-from dualml.report.columns import table
+from dualml.report.columns import Columns, table, tabulate
 from dualml.report.figure import Axis, Figure, Heatmap, Panel
 from dualml.report.notes import Notes
 from dualml.report.presentation import build_figure, mean_seeds
@@ -97,34 +97,19 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
         return
     best = any(t.best for one in every for t in one.trials)
     weights = words("value.weights_kept" if best else "value.weights_last")
-    chosen = ("kept_at:updates", "validation_accuracy:percent") if best else ()
-    head = (
-        "`arm`",
-        "backend",
-        *chosen,
-        "test_accuracy:percent",
-        "precision:percent",
-        "recall:percent",
-        "f1:percent",
-        "weighted_precision:percent",
-        "weighted_f1:percent",
-    )
-    rows = [
-        [
-            one.arm,
-            one.backend,
-            *(
-                [one.best_weights_mean("step"), one.best_weights_mean("validation_accuracy")]
-                if best
-                else []
-            ),
-            one.accuracy and one.accuracy.plus_minus(100.0, 2),
-            *(one.macro(which) for which in range(3)),
-            *(one.weighted(which) for which in (0, 2)),
-        ]
-        for one in every
-    ]
-    yield from table(words, "macro", head, rows, weights=weights)
+    read: Columns[ClassifierResult] = {
+        "`arm`": lambda one: one.arm,
+        "backend": lambda one: one.backend,
+        "kept_at:updates?": lambda one: one.best_weights_mean("step"),
+        "validation_accuracy:percent?": lambda one: one.best_weights_mean("validation_accuracy"),
+        "test_accuracy:percent": lambda one: one.accuracy and one.accuracy.plus_minus(100.0, 2),
+        ("precision:percent", "recall:percent", "f1:percent"): lambda one: map(one.macro, range(3)),
+        ("weighted_precision:percent", "weighted_f1:percent"): lambda one: (
+            one.weighted(0),
+            one.weighted(2),
+        ),
+    }
+    yield from tabulate(words, "macro", every, read, weights=weights)
     first = [one for one in every if one.arm == every[0].arm]
     yield _confusion(run, words, first, weights)
     parts = ("precision", "recall", "f1")

@@ -11,11 +11,11 @@ from dualml.experiment.store.run import RunData
 from dualml.parallel.aggregation import ASYNCHRONOUS
 from dualml.parallel.aggregation.settings import Aggregation
 from dualml.report import ranks
-from dualml.report.blocks import Block, Cell, Item
-from dualml.report.columns import percent, table
+from dualml.report.blocks import Cell
+from dualml.report.columns import Columns, percent
 from dualml.report.measures import drop_missing, loss_unit, mean_over_trials
 from dualml.report.notes import Notes
-from dualml.report.topics import ReportSection
+from dualml.report.topics import table_section
 
 
 @dataclass(frozen=True)
@@ -122,35 +122,43 @@ def _values(run: RunData, arm: str, backend: str) -> dict[str, Any]:
     }
 
 
-def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield a table with each value, and below it the value of the arm it is compared with."""
-    rows = []
-    for arm, _, other in compared_arms(run):
-        for _, backend in ranks.successful_places(run, [arm]):
-            if other is not None and run.select(other, backend):
-                own, plain = (_values(run, name, backend).values() for name in (arm, other))
-                shown = zip((numbers.loss, percent, numbers.ms), own, plain, strict=True)
-                differs = [
-                    key.rpartition(".")[2] for key in run.contrast.varying_keys([arm, other])
-                ]
-                cells = [Cell(text(a), note=text(b)) for text, a, b in shown]
-                rows.append([arm, backend, other, ", ".join(differs), *cells])
-    head = (
-        "`arm`",
-        "backend",
-        "`against`",
-        "`differs`",
-        f"final_loss:{loss_unit(run)}",
-        "test_accuracy:percent",
-        "step:milliseconds",
-    )
-    yield from table(words, "combination", head, rows)
+def compared_places(run: RunData) -> list[tuple[str, str, str]]:
+    """Return every arm that combines differently, the arm it is compared with, and the backend, if
+    both succeeded there."""
+    return [
+        (arm, other, backend)
+        for arm, _, other in compared_arms(run)
+        for _, backend in ranks.successful_places(run, [arm])
+        if other is not None and run.select(other, backend)
+    ]
 
 
-def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return sentences that compare each arm with another aggregation rule (`RULES`) with the arm
-    that uses the default: losses and seconds of an update."""
-    notes = Notes(words, "combination", "table-combination")
+def columns(
+    run: RunData, words: Messages, records: Sequence[tuple[str, str, str]]
+) -> Columns[tuple[str, str, str]]:
+    """Return the columns of each value, below it that of the arm it is compared with."""
+
+    def values(arm: str, other: str, backend: str) -> list[Cell]:
+        own, plain = (_values(run, name, backend).values() for name in (arm, other))
+        shown = zip((numbers.loss, percent, numbers.ms), own, plain, strict=True)
+        return [Cell(text(a), note=text(b)) for text, a, b in shown]
+
+    def differs(arm: str, other: str) -> str:
+        keys = run.contrast.varying_keys([arm, other])
+        return ", ".join(key.rpartition(".")[2] for key in keys)
+
+    measured = (f"final_loss:{loss_unit(run)}", "test_accuracy:percent", "step:milliseconds")
+    return {
+        ("`arm`", "backend", "`against`"): lambda r: (r[0], r[2], r[1]),
+        "`differs`": lambda r: differs(r[0], r[1]),
+        measured: lambda r: values(*r),
+    }
+
+
+def findings(notes: Notes, run: RunData, records: Sequence[tuple[str, str, str]]) -> None:
+    """Add sentences that compare each arm with another aggregation rule (`RULES`) with the arm that
+    uses the default: losses and seconds of an update."""
+    words = notes.words
     for arm, name, other in compared_arms(run):
         settings, n = ranks.aggregation(run, arm), ranks.world_size(run, arm)
         values = _format_comparison(run, words, arm, other) if other else []
@@ -173,7 +181,6 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
                 rates=rates,
                 effective=effective,
             )
-    return notes
 
 
 def _format_comparison(run: RunData, words: Messages, arm: str, other: str) -> list[str]:
@@ -186,4 +193,4 @@ def _format_comparison(run: RunData, words: Messages, arm: str, other: str) -> l
     return items
 
 
-TOPIC = ReportSection("combination", 405, evidence, findings)
+TOPIC = table_section("combination", 405, reads=compared_places, columns=columns, findings=findings)

@@ -11,7 +11,7 @@ from dualml.common.words import Messages
 from dualml.experiment.store.run import RunData, Trial
 from dualml.report import curves, ranks
 from dualml.report.blocks import Block, Item
-from dualml.report.columns import table
+from dualml.report.columns import Columns, tabulate
 from dualml.report.learning import MAX_ARMS_PER_FIGURE, learning_figure
 from dualml.report.measures import trains_on_one_rank
 from dualml.report.notes import Notes
@@ -65,17 +65,23 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
         group = run.arms[arms[0]].get("group") or "main"
         for axis in curves.AXES:
             yield learning_figure(run, words, group, arms, axis)
-    rows: list[list[object]] = []
-    for arm, backend in ranks.successful_places(run, arms):
-        hit = mean_hit(run, arm, backend)
-        if hit is None:
-            rows.append([arm, backend, words("value.never"), None, None, None])
-        else:
-            seeds = words("value.of", n=hit.n, of=hit.of)
-            rows.append([arm, backend, hit.updates, hit.epochs, hit.seconds, seeds])
-    head = ("`arm`", "backend", "updates:count", "epochs:epochs", "seconds:seconds", "seeds:count")
+    read: Columns[tuple[str, str]] = {
+        ("`arm`", "backend"): lambda place: place,
+        ("updates:count", "epochs:epochs", "seconds:seconds", "seeds:count"): lambda place: (
+            _hit_cells(mean_hit(run, *place), words)
+        ),
+    }
     if not run.text:  # no language model predicts the next word that often
-        yield from table(words, "reached", head, rows, target=TARGET_TEXT)
+        places = ranks.successful_places(run, arms)
+        yield from tabulate(words, "reached", places, read, target=TARGET_TEXT)
+
+
+def _hit_cells(hit: TargetHit | None, words: Messages) -> list[object]:
+    """Return the cells of updates, epochs and seconds to the target and of the seeds that reach
+    it."""
+    if hit is None:
+        return [words("value.never"), None, None, None]
+    return [hit.updates, hit.epochs, hit.seconds, words("value.of", n=hit.n, of=hit.of)]
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData
 from dualml.report import legend
-from dualml.report.blocks import Block, Table
-from dualml.report.columns import number, table
+from dualml.report.blocks import Block, Column, Table
+from dualml.report.columns import Columns, number, tabulate
 from dualml.report.figure import (
     Axis,
     Figure,
@@ -63,22 +63,25 @@ def _table(run: RunData, arms: Group, words: Messages) -> Iterator[Table]:
     """Yield the table of cuts with parameter bytes, planned link bytes, seconds of an update and of
     computation."""
     backends = [b for b in run.backends if any(run.select(arm.name, b) for arm in arms)]
-    measured = [
-        number(words, f"{key}-{b}", words(f"column.{key}", backend=b), unit)
-        for key, unit in (("split_step", "milliseconds"), ("split_computing", "ms_ranks"))
-        for b in backends
-    ]
-    rows = [
-        [
-            *(arm.name, ", ".join(arm.cut), arm.cut_origin(words), arm.parameters()),
-            arm.planned("links") or None,
-            *(times.step_seconds(run, arm.name, b) for b in backends),
-            *(_computing(run, arm, b) for b in backends),
-        ]
-        for arm in arms
-    ]
-    head = ("`arm`", "`cut_at`", "cut_by", "parameters:bytes_ranks", "links_planned:bytes_update")
-    yield from table(words, "cuts", (*head, *measured), rows)
+
+    def heads(key: str, unit: str) -> tuple[Column, ...]:
+        labels = {b: words(f"column.{key}", backend=b) for b in backends}
+        return tuple(number(words, f"{key}-{b}", label, unit) for b, label in labels.items())
+
+    read: Columns[SplitArm] = {
+        "`arm`": lambda arm: arm.name,
+        "`cut_at`": lambda arm: ", ".join(arm.cut),
+        "cut_by": lambda arm: arm.cut_origin(words),
+        "parameters:bytes_ranks": lambda arm: arm.parameters(),
+        "links_planned:bytes_update": lambda arm: arm.planned("links") or None,
+        heads("split_step", "milliseconds"): lambda arm: [
+            times.step_seconds(run, arm.name, b) for b in backends
+        ],
+        heads("split_computing", "ms_ranks"): lambda arm: [
+            _computing(run, arm, b) for b in backends
+        ],
+    }
+    yield from tabulate(words, "cuts", arms, read)
 
 
 def _computing(run: RunData, arm: SplitArm, backend: str) -> str:

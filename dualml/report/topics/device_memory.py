@@ -10,22 +10,16 @@ from dualml.common.words import Messages, numbers
 from dualml.experiment.store.manifest import DeviceMemory
 from dualml.experiment.store.run import RunData
 from dualml.report import legend
-from dualml.report.blocks import Block, Item
-from dualml.report.closed_memory import MIB, ClosedForm, closed_form
-from dualml.report.columns import number, table
-from dualml.report.figure import Axis, Figure, Mark, Panel
+from dualml.report.closed_memory import MIB, ClosedForm, closed_form, mib
+from dualml.report.columns import Columns, number
+from dualml.report.draw.palette import SERIES
+from dualml.report.figure import Figure
 from dualml.report.notes import Notes
-from dualml.report.presentation import build_figure, format_values, stacked_bars
-from dualml.report.topics import ReportSection
+from dualml.report.presentation import build_figure, format_values, stacked_panels
+from dualml.report.topics import table_section
 
-#: Component of the memory → its colour.
-PARTS = {
-    "weights": "navy",
-    "gradients": "steel",
-    "state": "amber",
-    "activations": "brick",
-    "buckets": "silver",
-}
+#: Components of the memory.
+PARTS = tuple(SERIES["memory"])
 COLUMNS = (*PARTS, "device_peak")
 BARS = 8  # arms in a figure
 
@@ -55,7 +49,7 @@ class ArmMemory:
         e.g. ``4 / 6``; a dash for what was not counted."""
         first, most = getattr(self.ranks[0], part), self.max_bytes(part)
         shown = [first] if first == most else [first, most]
-        return " / ".join(numbers.quantity(None if x is None else x / MIB) for x in shown)
+        return " / ".join(numbers.quantity(mib(x)) for x in shown)
 
 
 def arm_memories(run: RunData) -> list[ArmMemory]:
@@ -75,28 +69,28 @@ def arm_memories(run: RunData) -> list[ArmMemory]:
     ]
 
 
-def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield the figure of the first arms' memory by component, and the table of counted bytes
-    beside the closed form."""
-    rows = arm_memories(run)
-    if shown := [h for h in rows if h.arm in run.main_arms()[:BARS]]:
-        yield _figure(run, words, shown)
+def columns(run: RunData, words: Messages, rows: Sequence[ArmMemory]) -> Columns[ArmMemory]:
+    """Return the columns of counted bytes by component, beside the closed form, and of the
+    peaks."""
     counted = [
         number(words, part, words(f"device_memory.{part}"), "memory")
         for part in (*COLUMNS, "host_peak")
     ]
-    head = ["`arm`", "backend", "psi:count", "closed_form:memory"]
-    psi = [numbers.whole(h.ranks[0].parameters) for h in rows]
-    cells = [
-        [h.arm, h.backend, n, h.form and h.form.text, *map(h.cell, COLUMNS), h.host]
-        for h, n in zip(rows, psi, strict=True)
-    ]
-    yield from table(words, "device_memory", [*head, *counted], cells)
+    return {
+        "`arm`": lambda h: h.arm,
+        "backend": lambda h: h.backend,
+        "psi:count": lambda h: numbers.whole(h.ranks[0].parameters),
+        "closed_form:memory": lambda h: h.form and h.form.text,
+        tuple(counted): lambda h: [*map(h.cell, COLUMNS), h.host],
+    }
 
 
-def _figure(run: RunData, words: Messages, shown: Sequence[ArmMemory]) -> Figure:
-    """Return a figure with a bar per arm and a panel per backend; each part of a bar is that of the
-    rank that holds most of the component."""
+def figures(run: RunData, words: Messages, rows: Sequence[ArmMemory]) -> Iterator[Figure]:
+    """Yield a figure of the first arms with a bar per arm and a panel per backend; each part of a
+    bar is that of the rank that holds most of the component."""
+    shown = [h for h in rows if h.arm in run.main_arms()[:BARS]]
+    if not shown:
+        return
     known = {
         (h.arm, h.backend): {p: n / MIB for p in PARTS if (n := h.max_bytes(p))} for h in shown
     }
@@ -107,38 +101,24 @@ def _figure(run: RunData, words: Messages, shown: Sequence[ArmMemory]) -> Figure
         return numbers.quantity(sum(parts.values())) if parts else numbers.NO_VALUE
 
     backends = list(dict.fromkeys(backend for _, backend in known))
-    panels = []
-    for backend in backends:
-        marks: list[Mark] = []
-        for y, arm in enumerate(arms):
-            if parts := known.get((arm, backend)):
-                marks += stacked_bars(y, parts, text=total_text(arm, backend))
-        panels.append(
-            Panel(
-                marks,
-                Axis(words("axis.memory"), low=0),
-                Axis(names=arms, grid=False),
-                backend,
-                height=24 * len(arms),
-            )
-        )
+    label = words("axis.memory")
+    panels = stacked_panels(arms, backends, label, lambda *at: known.get(at), total_text, 24)
     values = {"values": format_values(arms, backends, total_text)}
-    used = {p: color for p, color in PARTS.items() if any(p in parts for parts in known.values())}
-    return build_figure(
+    used = {part for parts in known.values() for part in parts}
+    yield build_figure(
         words,
         "device_memory",
         panels,
-        legend.series(words, "device_memory", used),
+        legend.series(words, "device_memory", "memory", used),
         values,
-        columns=len(panels),
         share_y="row",
     )
 
 
-def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return whether the counted bytes equal the closed form, what engines hold in addition, and
-    what was not measured."""
-    notes, rows = Notes(words, "device_memory", "table-device_memory"), arm_memories(run)
+def findings(notes: Notes, run: RunData, rows: Sequence[ArmMemory]) -> None:
+    """Add whether the counted bytes equal the closed form, what engines hold in addition, and what
+    was not measured."""
+    words = notes.words
     judged = [(h, h.form) for h in rows if h.form is not None]
     off = [_format_differences(h, form, words) for h, form in judged if form.differences]
     if off:
@@ -154,7 +134,6 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
         if own and all(h.max_bytes("device_peak") is None for h in own):
             notes.add_per_backend(backend, "no_peak")
     notes.add_collected()
-    return notes
 
 
 def _format_differences(h: ArmMemory, form: ClosedForm, words: Messages) -> str:
@@ -187,4 +166,6 @@ def _engine_overheads(
     return groups
 
 
-TOPIC = ReportSection("device_memory", 890, evidence, findings)
+TOPIC = table_section(
+    "device_memory", 890, reads=arm_memories, columns=columns, figures=figures, findings=findings
+)

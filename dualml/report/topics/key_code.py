@@ -12,7 +12,14 @@ from dualml.parallel.aggregation.asynchronous import AsyncParameterServer
 from dualml.parallel.partition import PARTITIONS
 from dualml.report import ranks
 from dualml.report.blocks import Block, Code
-from dualml.report.code import HOMES, base_listings, excerpt, rule_listings, section
+from dualml.report.code import (
+    HOMES,
+    base_listings,
+    code_sections,
+    excerpt,
+    rule_listings,
+    section,
+)
 from dualml.report.run_partitions import (
     SKEWED,
     partition_rule,
@@ -58,9 +65,7 @@ def rank_code(run: RunData, words: Messages) -> Iterator[Block]:
     parts["execute"] = [excerpt("dualml/parallel/aggregation/base.py", ("execute_schedule",))]
     present = {run.framework(b) for b in run.backends}
     parts["communicator"] = [_communicator(f) for f in COMMUNICATORS if f in present]
-    for key, codes in parts.items():
-        if codes:
-            yield section(words(f"code.{key}"), codes, words)
+    yield from code_sections(parts, words)
 
 
 def _strategy_code(name: str) -> Iterator[Code]:

@@ -15,17 +15,16 @@ from dualml.experiment.store.run import RunData
 from dualml.parallel.memory import size_per_parameter
 from dualml.report import legend
 from dualml.report.blocks import Block, Cell
-from dualml.report.closed_memory import CLOSED_FORM_PARTS, MIB
-from dualml.report.columns import table
+from dualml.report.closed_memory import CLOSED_FORM_PARTS, MIB, mib
+from dualml.report.columns import Columns
 from dualml.report.confidence import MeanInterval
-from dualml.report.figure import Axis, Figure, Mark, Panel
+from dualml.report.figure import Mark
 from dualml.report.methods import MethodResult
 from dualml.report.notes import Notes
-from dualml.report.presentation import build_figure, stacked_bars
+from dualml.report.presentation import bar_panels, build_figure, stacked_bars
 from dualml.report.splits import times
 from dualml.report.splits.arms import SplitArm, Splits, without_straggler
-from dualml.report.topics import ReportSection
-from dualml.report.topics.device_memory import PARTS
+from dualml.report.topics import table_section
 
 MIN_MESHES = 3  # meshes needed for a comparison
 #: Components of a rank's memory that are drawn.
@@ -120,88 +119,57 @@ def layouts(run: RunData) -> list[Layout]:
     return [Layout(a, b) for b in run.backends for a in arms if run.select(a.name, b)]
 
 
-def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield the figure and the table of all layouts with their memory, traffic, idle share, time
-    and verdict."""
-    every = layouts(run)
-    if not every:
-        return
+def columns(run: RunData, words: Messages, every: Sequence[Layout]) -> Columns[Layout]:
+    """Return the columns of the layouts' memory, traffic, idle share, time and verdict."""
+
+    def memory_cell(x: Layout) -> Cell:
+        closed = x.closed_form_bytes
+        note = words("methods.closed", bytes=closed) if closed is not None else ""
+        return Cell(numbers.quantity(mib(x.counted_bytes)), note=note)
+
+    return {
+        "mesh:mesh": lambda x: Cell(str(x.arm.mesh), note=x.arm.name),
+        "backend": lambda x: x.backend,
+        "micro_batches:count": lambda x: x.arm.micro_batches,
+        "held_parts:memory": memory_cell,
+        "kept:memory": lambda x: mib(x.fullest_rank.activations if x.fullest_rank else None),
+        "sent_closed:bytes_update": lambda x: x.max_planned_bytes,
+        "sent_wire:bytes_update": lambda x: x.method_result.sent_bytes,
+        "idle_ideal:percent": lambda x: x.arm.ideal_idle,
+        "idle:percent": lambda x: x.bubble,
+        "step:milliseconds": lambda x: times.step_seconds(run, x.arm.name, x.backend),
+        "verdict": lambda x: times.worst_verdict_cell(run, x.arm.name, words),
+    }
+
+
+def figures(run: RunData, words: Messages, every: Sequence[Layout]) -> Iterator[Block]:
+    """Yield a figure of the memory of the fullest rank: a bar per layout, a panel per backend."""
     yield from times.crowding_notices(run, (x.arm for x in every), words)
-    if any(x.fullest_rank for x in every):
-        yield _figure(run, words, every)
-    head = (
-        "mesh:mesh",
-        "backend",
-        "micro_batches:count",
-        "held_parts:memory",
-        "kept:memory",
-        "sent_closed:bytes_update",
-        "sent_wire:bytes_update",
-        "idle_ideal:percent",
-        "idle:percent",
-        "step:milliseconds",
-        "verdict",
-    )
-    rows = [
-        [
-            Cell(str(x.arm.mesh), note=x.arm.name),
-            x.backend,
-            x.arm.micro_batches,
-            _bytes_cell(x.counted_bytes, x.closed_form_bytes, words),
-            _mib(x.fullest_rank.activations if x.fullest_rank else None),
-            x.max_planned_bytes,
-            x.method_result.sent_bytes,
-            x.arm.ideal_idle,
-            x.bubble,
-            times.step_seconds(run, x.arm.name, x.backend),
-            times.worst_verdict_cell(run, x.arm.name, words),
-        ]
-        for x in every
-    ]
-    yield from table(words, "meshes", head, rows)
+    held = [x for x in every if x.fullest_rank]
+    if not held:
+        return
 
+    def bars(y: float, x: Layout) -> Iterator[Mark]:
+        parts = {p: n / MIB for p in MEMORY_PARTS if (n := getattr(x.fullest_rank, p))}
+        return stacked_bars(y, parts, text=numbers.quantity(sum(parts.values())))
 
-def _mib(nbytes: int | None) -> float | None:
-    """Convert bytes to MiB, None to None."""
-    return None if nbytes is None else nbytes / MIB
-
-
-def _bytes_cell(counted: int | None, closed: int | None, words: Messages) -> Cell:
-    """Return the cell of counted MiB, with the closed form below."""
-    note = words("methods.closed", bytes=closed) if closed is not None else ""
-    return Cell(numbers.quantity(_mib(counted)), note=note)
-
-
-def _figure(run: RunData, words: Messages, every: Sequence[Layout]) -> Figure:
-    """Return a figure of the memory of the fullest rank: a bar per layout, a panel per backend."""
-    backends = list(dict.fromkeys(x.backend for x in every if x.fullest_rank))
-    panels = []
-    for backend in backends:
-        own = [(x.arm, x.fullest_rank) for x in every if x.backend == backend and x.fullest_rank]
-        marks = list[Mark]()
-        for y, (_, rank) in enumerate(own):
-            parts = {p: n / MIB for p in MEMORY_PARTS if (n := getattr(rank, p))}
-            marks += stacked_bars(y, parts, text=numbers.quantity(sum(parts.values())))
-        down = Axis(names=[arm.name for arm, _ in own], grid=False)
-        panels.append(
-            Panel(marks, Axis(words("axis.memory"), low=0), down, backend, height=22.0 * len(own))
-        )
-    look = legend.series(words, "device_memory", {part: PARTS[part] for part in MEMORY_PARTS})
+    backends = list(dict.fromkeys(x.backend for x in held))
+    panels = bar_panels(held, backends, words("axis.memory"), lambda x: x.arm.name, bars)
+    look = legend.series(words, "device_memory", "memory", MEMORY_PARTS)
     said = ", ".join(
         f"{x.arm.mesh} {x.backend} {numbers.quantity(total_bytes(x.fullest_rank) / MIB)}"
-        for x in every
+        for x in held
         if x.fullest_rank
     )
-    return build_figure(words, "meshes", panels, look, {"values": said}, columns=len(panels))
+    yield build_figure(words, "meshes", panels, look, {"values": said})
 
 
 # --- sentences ------------------------------------------------------------------------------------
 
 
-def findings(run: RunData, words: Messages) -> Notes:
-    """Return how many layouts equal the whole model, and which hold and send the fewest and the
-    most bytes."""
-    notes, every = Notes(words, "meshes", "table-meshes"), layouts(run)
+def findings(notes: Notes, run: RunData, every: Sequence[Layout]) -> None:
+    """Add how many layouts equal the whole model, and which hold and send the fewest and the most
+    bytes."""
     equal = {x.arm.name: x.method_result.verdict for x in every if x.method_result.verdict}
     if equal:
         n, k = len(equal), sum(v == "equal" for v in equal.values())
@@ -211,21 +179,23 @@ def findings(run: RunData, words: Messages) -> Notes:
         held = {str(x.arm.mesh): total_bytes(x.fullest_rank) for x in own if x.fullest_rank}
         sent = {str(x.arm.mesh): x.max_planned_bytes for x in own if x.max_planned_bytes}
         if held:
-            ends = [min(held, key=lambda m: held[m]), max(held, key=lambda m: held[m])]
-            notes.add(
-                "held",
-                backend=backend,
-                least=ends[0],
-                few=held[ends[0]],
-                most=ends[1],
-                many=held[ends[1]],
-            )
+            notes.add("held", backend=backend, **_extremes(held))
         if sent and backend == every[0].backend:  # planned bytes, equal on all backends
-            ends = [min(sent, key=lambda m: sent[m]), max(sent, key=lambda m: sent[m])]
-            notes.add("sent", least=ends[0], few=sent[ends[0]], most=ends[1], many=sent[ends[1]])
-    return notes
+            notes.add("sent", **_extremes(sent))
 
 
-TOPIC = ReportSection(
-    "meshes", 15, evidence, findings, priority=lambda run: 60 if layouts(run) else 0
+def _extremes(sizes: Mapping[str, float]) -> dict[str, str | float]:
+    """Return the meshes with the fewest and the most bytes, and these bytes."""
+    least, most = (of(sizes, key=lambda mesh: sizes[mesh]) for of in (min, max))
+    return {"least": least, "few": sizes[least], "most": most, "many": sizes[most]}
+
+
+TOPIC = table_section(
+    "meshes",
+    15,
+    reads=layouts,
+    columns=columns,
+    figures=figures,
+    findings=findings,
+    priority=lambda run: 60 if layouts(run) else 0,
 )

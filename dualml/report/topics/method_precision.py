@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from dualml.common.words import Messages
 from dualml.experiment.store.run import RunData, Serial
 from dualml.report import verdicts
-from dualml.report.blocks import Block, Item
-from dualml.report.columns import table
+from dualml.report.blocks import Cell
+from dualml.report.columns import Columns
 from dualml.report.methods import MethodResult, compares_methods, method_results, worst_verdict
 from dualml.report.notes import Notes
-from dualml.report.topics import ReportSection
+from dualml.report.topics import table_section
 from dualml.report.topics.methods import KEY_COLUMNS, judged_cell, name_cells
 
 
@@ -36,35 +36,24 @@ def cast_difference(w: MethodResult, words: Messages) -> str:
     return w.info.casts.get(words.lang, "") if w.info else ""
 
 
-def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield the table of low-precision methods with their verdicts against our own training in the
-    same precision."""
-    apart = any(worst_seed(w).first_divergence for w in same_precision_results(run))
-    head = (
-        *KEY_COLUMNS,
-        "`against`",
-        "judged_seeds:",
-        "verdict",
-        *(["first"] if apart else []),
-        "casts",
-    )
-    rows = [
-        [
-            *name_cells(w, words),
-            worst_seed(w).against,
-            count_equal_seeds(w, words),
-            judged_cell(
-                worst_verdict(w.same_precision_comparisons),
-                w.same_precision_comparisons,
-                words,
-                reason(worst_seed(w), words),
-            ),
-            *([verdicts.format_divergence(worst_seed(w).first_divergence, words)] if apart else []),
-            cast_difference(w, words),
-        ]
-        for w in same_precision_results(run)
-    ]
-    yield from table(words, "lowered", head, rows)
+def columns(run: RunData, words: Messages, every: Sequence[MethodResult]) -> Columns[MethodResult]:
+    """Return the columns of verdicts against our own training in the same precision."""
+    apart = any(worst_seed(w).first_divergence for w in every)
+
+    def judged(w: MethodResult) -> Cell | None:
+        why, seeds = reason(worst_seed(w), words), w.same_precision_comparisons
+        return judged_cell(worst_verdict(seeds), seeds, words, why)
+
+    return {
+        KEY_COLUMNS: lambda w: name_cells(w, words),
+        "`against`": lambda w: worst_seed(w).against,
+        "judged_seeds:": lambda w: count_equal_seeds(w, words),
+        "verdict": judged,
+        "first?": lambda w: (
+            apart and verdicts.format_divergence(worst_seed(w).first_divergence, words)
+        ),
+        "casts": lambda w: cast_difference(w, words),
+    }
 
 
 def count_equal_seeds(w: MethodResult, words: Messages) -> str:
@@ -79,10 +68,10 @@ def reason(s: Serial, words: Messages) -> str:
     return "" if outside else words.get(f"reason.{s.reason}", s.reason)
 
 
-def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return how many methods equal our own training in their precision, and a warning for each
-    that does not."""
-    notes, every = Notes(words, "methods", "table-lowered"), same_precision_results(run)
+def findings(notes: Notes, run: RunData, every: Sequence[MethodResult]) -> None:
+    """Add how many methods equal our own training in their precision, and a warning for each that
+    does not."""
+    words = notes.words
     if every:
         equal = [w for w in every if worst_verdict(w.same_precision_comparisons) == "equal"]
         notes.add("lowered", k=len(equal), n=len(every))
@@ -104,7 +93,15 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
             )
         elif verdict != "equal":
             notes.add_warning("open", **place, reason=words.get(f"reason.{s.reason}", s.reason))
-    return notes
 
 
-TOPIC = ReportSection("method-precision", 21, evidence, findings, when=compares_methods)
+TOPIC = table_section(
+    "method-precision",
+    21,
+    reads=same_precision_results,
+    columns=columns,
+    findings=findings,
+    table="lowered",
+    sentences="methods",
+    when=compares_methods,
+)

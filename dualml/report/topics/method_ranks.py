@@ -15,7 +15,7 @@ from dualml.experiment.store.run import RunData
 from dualml.report.baseline_diff import rank_parts
 from dualml.report.blocks import Block, Fold, Formula, Item
 from dualml.report.code import excerpt
-from dualml.report.columns import table
+from dualml.report.columns import Columns, tabulate
 from dualml.report.methods import MethodResult, compares_methods
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
@@ -102,38 +102,34 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     yield Formula(rf"{MEAN} \quad \text{{{words('methods.in_place_of')}}} \quad {PLAIN}")
     for number, last in enumerate(every):
         name = "last-batch" if number == 0 else f"last-batch-{number + 1}"
-        n, whole, tested = len(last.parts), last.total_samples, last.tested
-        head = (
-            "rank",
-            "own_part:samples",
-            "weight:",
-            "own_weight:relative",
-            "plain_weight:",
-            "counts:",
-            "plain_counts:",
-            *(["predicts:samples"] if tested else []),
-        )
-        rows = [
-            [
-                str(rank),
-                part,
-                format_share(part, whole),
-                n * part / whole,
-                format_share(1, n),
-                f"1/{whole}",
-                f"1/{n * part}" if part else None,
-                *([tested[rank]] if tested else []),
-            ]
-            for rank, part in enumerate(last.parts)
-        ]
         arms = words.join(list(dict.fromkeys(w.arm for w in last.results)))
-        yield from table(
-            words, name, head, rows, "last_batch", n=n, step=last.step, whole=whole, arms=arms
-        )
+        values = {
+            "n": len(last.parts),
+            "step": last.step,
+            "whole": last.total_samples,
+            "arms": arms,
+        }
+        rows, read = enumerate(last.parts), rank_columns(last)
+        yield from tabulate(words, name, rows, read, "last_batch", **values)
     for what, (file, names) in CODE.items():
         code = excerpt(file, names)
         if code.text:
             yield Fold(words(f"code.{what}"), [code])
+
+
+def rank_columns(last: LastBatch) -> Columns[tuple[int, int]]:
+    """Return the columns of a rank and its number of samples in the last batch."""
+    n, whole = len(last.parts), last.total_samples
+    return {
+        "rank": lambda part: str(part[0]),
+        "own_part:samples": lambda part: part[1],
+        "weight:": lambda part: format_share(part[1], whole),
+        "own_weight:relative": lambda part: n * part[1] / whole,
+        "plain_weight:": lambda _: format_share(1, n),
+        "counts:": lambda _: f"1/{whole}",
+        "plain_counts:": lambda part: f"1/{n * part[1]}" if part[1] else None,
+        "predicts:samples?": lambda part: last.tested[part[0]] if last.tested else None,
+    }
 
 
 def format_share(part: int, whole: int) -> str:

@@ -8,7 +8,8 @@ from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData, Serial
 from dualml.report.baseline_diff import exclusion_reason
 from dualml.report.blocks import Block, Cell, Fold, Item
-from dualml.report.columns import SIGNS, VERDICT_TONES, Row, table
+from dualml.report.columns import SIGNS, VERDICT_TONES, Columns, table, tabulate
+from dualml.report.draw.palette import SERIES
 from dualml.report.figure import Axis, Bar, Figure, LegendEntry, Panel, SeriesId
 from dualml.report.measures import loss_unit
 from dualml.report.methods import MethodResult, compares_methods, method_results, worst_verdict
@@ -17,10 +18,9 @@ from dualml.report.presentation import build_figure
 from dualml.report.topics import ReportSection
 
 FINGERPRINT_CHARS = 8  # letters of a fingerprint
-PRECISIONS = ("fp32", "bf16", "fp16")
+PRECISIONS = tuple(SERIES["precision"])
 #: Columns that identify a row.
 KEY_COLUMNS = ("method", "`arm`", "backend")
-COLORS = {"fp32": "forward", "bf16": "plum", "fp16": "backward"}
 
 
 def _order(way: MethodResult) -> tuple[int, int]:
@@ -49,102 +49,65 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     good, others = split_by_equivalence(run, words)
     if good:
         yield from _ranked(good, words)
-    yield from table(
-        words,
-        "trained",
-        (
-            *KEY_COLUMNS,
-            "processes:",
-            "batch:samples",
-            "epoch_updates:count",
-            "rank_samples",
-            f"final_loss:{loss_unit(run)}",
-            "test_accuracy:percent",
-            "f1:percent",
+    every = method_results(run, ok=False)
+    name: Columns[MethodResult] = {KEY_COLUMNS: lambda w: name_cells(w, words)}
+    trained: Columns[MethodResult] = {
+        **name,
+        "processes:": lambda w: Cell(str(w.processes), note=_groups(w, words)),
+        "batch:samples": lambda w: str(w.arm_settings.batch_size),
+        "epoch_updates:count": lambda w: w.epoch_updates,
+        "rank_samples": lambda w: words.semicolons(
+            [f"{n:,} · {sha[:FINGERPRINT_CHARS]}" for n, sha in w.trials[0].samples]
         ),
-        [_training_row(w, words) for w in sorted(method_results(run), key=_order)],
-    )
-    yield from table(
-        words,
-        "others",
-        (*KEY_COLUMNS, "other", "test_accuracy:percent", "step_q:milliseconds"),
+        f"final_loss:{loss_unit(run)}": lambda w: w.loss and w.loss.plus_minus(),
+        "test_accuracy:percent": lambda w: w.accuracy and w.accuracy.plus_minus(100.0, 2),
+        "f1:percent": lambda w: w.f1,
+    }
+    yield from tabulate(words, "trained", sorted(method_results(run), key=_order), trained)
+    head = (*KEY_COLUMNS, "other", "test_accuracy:percent", "step_q:milliseconds")
+    rows = (
         [
-            [
-                *name_cells(w, words),
-                Cell(why, "bad"),
-                w.accuracy and w.accuracy.plus_minus(100.0, 2),
-                _ms(w),
-            ]
-            for w, why in others
-        ],
+            *name_cells(w, words),
+            Cell(why, "bad"),
+            w.accuracy and w.accuracy.plus_minus(100.0, 2),
+            _ms(w),
+        ]
+        for w, why in others
     )
-    absent = [
-        [*name_cells(w, words), run.select(w.arm, w.backend, ok=False)[0].reason]
-        for w in method_results(run, ok=False)
-        if not w.trials
-    ]
-    yield from table(words, "absent", (*KEY_COLUMNS, "reason"), absent)
+    yield from table(words, "others", head, rows)
+    absent: Columns[MethodResult] = {
+        **name,
+        "reason": lambda w: run.select(w.arm, w.backend, ok=False)[0].reason,
+    }
+    yield from tabulate(words, "absent", (w for w in every if not w.trials), absent)
 
 
 def _ranked(good: Sequence[MethodResult], words: Messages) -> Iterator[Block]:
     """Yield figure and tables of costs of the methods that trained the same as their baseline."""
     yield _figure(good, words)
     cheapest = _cheapest(good)
-    lower = any(w.same_precision_comparisons for w in good)
-    head = (
-        "method",
-        "`arm`",
-        "precision_kind",
-        "step_q:milliseconds",
-        "to_single:relative",
-        "code_lines:",
-        "verdict",
-        *(["own_precision"] if lower else []),
-    )
-    rows: list[Row] = [
-        [
-            _method(w, words),
-            Cell(w.arm, note=w.backend),
-            Cell(w.precision, note=words.count("rank", w.processes)),
-            _step(w, cheapest),
-            _ratio(w, words),
-            _lines(w),
-            _verdict(w, words),
-            *(
-                [
-                    judged_cell(
-                        worst_verdict(w.same_precision_comparisons),
-                        w.same_precision_comparisons,
-                        words,
-                    )
-                ]
-                if lower
-                else []
-            ),
-        ]
-        for w in good
-    ]
-    yield from table(words, "methods", head, rows)
-    needs = (
-        *KEY_COLUMNS,
-        "rate:per_second",
-        "to_target:seconds",
-        "host_memory:memory",
-        "device_memory:bytes",
-        "sent:bytes_update",
-    )
-    rows = [
-        [
-            *name_cells(w, words),
-            numbers.quantity(w.rate.mean) if w.rate else None,
-            _time_to_target(w, words),
-            _memory(w),
-            _device_memory(w, words),
-            _sent_cell(w, words),
-        ]
-        for w in good
-    ]
-    yield from table(words, "resources", needs, rows)
+    costs: Columns[MethodResult] = {
+        "method": lambda w: _method(w, words),
+        "`arm`": lambda w: Cell(w.arm, note=w.backend),
+        "precision_kind": lambda w: Cell(w.precision, note=words.count("rank", w.processes)),
+        "step_q:milliseconds": lambda w: _step(w, cheapest),
+        "to_single:relative": lambda w: _ratio(w, words),
+        "code_lines:": lambda w: None if w.changed_lines is None else f"{w.changed_lines}",
+        "verdict": lambda w: _verdict(w, words),
+        "own_precision?": lambda w: judged_cell(
+            worst_verdict(w.same_precision_comparisons), w.same_precision_comparisons, words
+        ),
+    }
+    yield from tabulate(words, "methods", good, costs)
+    resources: Columns[MethodResult] = {
+        KEY_COLUMNS: lambda w: name_cells(w, words),
+        "rate:per_second": lambda w: numbers.quantity(w.rate.mean) if w.rate else None,
+        "to_target:seconds": lambda w: _time_to_target(w, words),
+        "host_memory:memory": lambda w: numbers.mean([t.peak_memory_mb for t in w.trials]),
+        "device_memory:bytes": lambda w: _device_memory(w, words),
+        "sent:bytes_update": lambda w: _sent_cell(w, words),
+    }
+    yield from tabulate(words, "resources", good, resources)
 
 
 def name_cells(w: MethodResult, words: Messages) -> list[Cell | str]:
@@ -209,11 +172,6 @@ def _cheapest(good: Sequence[MethodResult]) -> list[MethodResult]:
     ]
 
 
-def _memory(w: MethodResult) -> float | None:
-    """Return the peak memory in MiB, mean over the seeds; None if unknown."""
-    return numbers.mean([t.peak_memory_mb for t in w.trials])
-
-
 def _device_memory(w: MethodResult, words: Messages) -> Cell | None:
     """Return the cell of the counted bytes, with a lower bound if some were not measured; below it
     the closed form of weights, gradients and state, and the further components."""
@@ -240,11 +198,6 @@ def _sent_cell(w: MethodResult, words: Messages) -> Cell | None:
     return Cell(numbers.nbytes(w.sent_bytes), note=note)
 
 
-def _lines(w: MethodResult) -> str | None:
-    """Return the number of changed lines of the training loop as text, None if unknown."""
-    return None if w.changed_lines is None else f"{w.changed_lines}"
-
-
 def _verdict(w: MethodResult, words: Messages) -> Cell | None:
     """Return the cell of the verdict by the envelope, with the share of it that is used; for low
     precision the verdict over the seeds. None without a verdict."""
@@ -267,18 +220,6 @@ def judged_cell(
     ratio = "" if worst is None else words("methods.worst", ratio=numbers.factor(worst))
     note = words.semicolons([part for part in (ratio, more) if part])
     return Cell(f"{SIGNS[tone]} {text}", tone, note)
-
-
-def _training_row(w: MethodResult, words: Messages) -> list[object]:
-    """Return the row of what a method trained."""
-    t = w.trials[0]
-    parts = [f"{n:,} · {sha[:FINGERPRINT_CHARS]}" for n, sha in t.samples]
-    return [
-        *(*name_cells(w, words), Cell(str(w.processes), note=_groups(w, words))),
-        str(w.arm_settings.batch_size),
-        *(w.epoch_updates, words.semicolons(parts), w.loss and w.loss.plus_minus()),
-        *(w.accuracy and w.accuracy.plus_minus(100.0, 2), w.f1),
-    ]
 
 
 def _groups(w: MethodResult, words: Messages) -> str:
@@ -315,11 +256,11 @@ def _figure(good: Sequence[MethodResult], words: Messages) -> Figure:
         down = Axis(names=[w.arm for w in own])
         panels.append(Panel(bars, across, down, backend, height=22.0 * max(2, len(own))))
     used = [p for p in PRECISIONS if any(w.precision == p for w in good)]
-    keys = [LegendEntry("series", p, color=COLORS[p]) for p in used]
+    keys = [LegendEntry("series", p, color=SERIES["precision"][p]) for p in used]
     said = "; ".join(
         f"{w.arm} {w.backend} {numbers.ms(w.step_quartiles[1])}" for w in good if w.step_quartiles
     )
-    return build_figure(words, "methods", panels, keys, {"values": said}, columns=len(panels))
+    return build_figure(words, "methods", panels, keys, {"values": said})
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:

@@ -15,15 +15,15 @@ from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData
 from dualml.parallel.aggregation import NATIVE, REPLICAS
 from dualml.report import ranks, scaling_families
-from dualml.report.blocks import Block, Cell, Item
-from dualml.report.columns import Row, percent, status_cell, table
+from dualml.report.blocks import Block, Cell
+from dualml.report.columns import Columns, percent, status_cell, table
 from dualml.report.confidence import MeanInterval, paired_interval, paired_ratio
 from dualml.report.measures import loss_unit
 from dualml.report.notes import Notes
 from dualml.report.results import ArmResult
 from dualml.report.scaling import format_core_budget
 from dualml.report.scaling_families import crowding_notices
-from dualml.report.topics import ReportSection
+from dualml.report.topics import table_section
 
 OVERLAP, ACCUMULATE = "overlap", "accumulate"
 LOSS_ATOL = 5e-7  # differences of losses below this are rounding
@@ -146,55 +146,57 @@ def mode_comparisons(run: RunData) -> list[ModeComparison]:
 # --- evidence -------------------------------------------------------------------------------------
 
 
-def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield the table of training modes beside the plain way, and the table of modes without a
-    successful trial."""
-    absent = [
-        [arm, ", ".join(backends), words(f"way.{how}"), status_cell(state, words), why]
-        for (arm, how, state, why), backends in modes_without_success(run).items()
-    ]
+def crowding(run: RunData, words: Messages, every: Sequence[ModeComparison]) -> Iterator[Block]:
+    """Yield a notice if ranks shared cores."""
     arms = [arm for pair in pairs(run) for arm in (pair.arm, pair.other) if arm]
     if arms:
         yield from crowding_notices(run, words, arms)
-    head = (
-        "`arm`",
-        "backend",
-        "way",
-        "ranks:count",
-        "`against`",
-        "step:milliseconds",
-        "step_other:milliseconds",
-        "step_ratio:relative",
-        f"loss_gap:{loss_unit(run)}",
-        "shares:percent",
-    )
-    yield from table(words, "modes", head, [_row(h, words) for h in mode_comparisons(run)])
-    yield from table(
-        words, "modes-missing", ("`arm`", "backend", "way", "status", "reason"), absent
-    )
 
 
-def _row(h: ModeComparison, words: Messages) -> Row:
-    """Return the table row of an arm in another mode, on one backend."""
+def columns(
+    run: RunData, words: Messages, every: Sequence[ModeComparison]
+) -> Columns[ModeComparison]:
+    """Return the columns of training modes beside the plain way."""
+    return {
+        "`arm`": lambda h: h.arm,
+        "backend": lambda h: h.backend,
+        "way": lambda h: Cell(words(f"way.{h.way}"), note=_detail(h, words)),
+        "ranks:count": lambda h: _ranks_cell(h, words),
+        "`against`": lambda h: h.other,
+        "step:milliseconds": lambda h: h.step,
+        "step_other:milliseconds": lambda h: h.baseline.step,
+        "step_ratio:relative": lambda h: h.ratio,
+        f"loss_gap:{loss_unit(run)}": lambda h: h.loss_gap and h.loss_gap.cell(signed),
+        "shares:percent": lambda h: " / ".join(
+            percent(x.share and x.share.mean) for x in (h, h.baseline)
+        ),
+    }
+
+
+def missing_modes(
+    run: RunData, words: Messages, every: Sequence[ModeComparison]
+) -> Iterator[Block]:
+    """Yield the table of modes without a successful trial."""
+    rows = (
+        [arm, ", ".join(backends), words(f"way.{how}"), status_cell(state, words), why]
+        for (arm, how, state, why), backends in modes_without_success(run).items()
+    )
+    head = ("`arm`", "backend", "way", "status", "reason")
+    yield from table(words, "modes-missing", head, rows)
+
+
+def _detail(h: ModeComparison, words: Messages) -> str:
+    """Return the size of the buckets, the samples of a chunk, or the framework's name."""
+    if h.way == OVERLAP:
+        return words("way.buckets", size=ranks.aggregation(h.run, h.arm).bucket_bytes)
+    return words("way.chunks", n=h.run.arms[h.arm]["chunk"]) if h.way == ACCUMULATE else h.detail
+
+
+def _ranks_cell(h: ModeComparison, words: Messages) -> Cell:
+    """Return the cell of the number of ranks, with the cores below if they took turns on them."""
     room = scaling_families.core_budget(h.run, h.arm, h.backend)
     turns = format_core_budget(room, words) if room.has_enough_cores is False else ""
-    detail = h.detail
-    if h.way == OVERLAP:
-        detail = words("way.buckets", size=ranks.aggregation(h.run, h.arm).bucket_bytes)
-    elif h.way == ACCUMULATE:
-        detail = words("way.chunks", n=h.run.arms[h.arm]["chunk"])
-    return [
-        *(h.arm, h.backend, Cell(words(f"way.{h.way}"), note=detail)),
-        *(
-            Cell(str(ranks.world_size(h.run, h.arm)), note=turns),
-            h.other,
-            h.step,
-            h.baseline.step,
-            h.ratio,
-        ),
-        h.loss_gap.cell(signed) if h.loss_gap else None,
-        " / ".join(percent(x.share and x.share.mean) for x in (h, h.baseline)),
-    ]
+    return Cell(str(ranks.world_size(h.run, h.arm)), note=turns)
 
 
 def signed(x: float) -> str:
@@ -219,44 +221,38 @@ def modes_without_success(run: RunData) -> dict[tuple[str, str, str, str], list[
 # --- findings -------------------------------------------------------------------------------------
 
 
-def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return findings about other ways to compute the same update (`MODE_SETTINGS`: the framework's
-    own data parallelism, overlap, replicas, accumulation).
-
-    They compare the time of an update with the plain way and say whether losses differ; warnings
-    name arms without a plain arm or that could not run.
-    """
-    notes = Notes(words, "modes", "table-modes")
-    for h in mode_comparisons(run):
+def findings(notes: Notes, run: RunData, every: Sequence[ModeComparison]) -> None:
+    """Add sentences that compare the time of an update with the plain way and say whether losses
+    differ; warnings name arms without a plain arm or that could not run."""
+    words = notes.words
+    for h in every:
         if h.ratio:
             ends = h.ratio.format_interval(numbers.factor)
-            same = h.loss_gap and {signed(v) for v in (h.loss_gap.mean, *h.loss_gap.bounds)} == {
-                "0"
-            }
+            gaps = (h.loss_gap.mean, *h.loss_gap.bounds) if h.loss_gap else ()
+            same = {signed(v) for v in gaps} == {"0"}
             gap = signed(h.loss_gap.mean) if h.loss_gap else numbers.NO_VALUE
             losses = words("modes.equal") if same else words("modes.losses", gap=gap)
             between = ends and words("modes.interval", values=ends)
-            notes.add(
-                "alike" if h.ratio.contains(1) else "held",
-                h=h,
-                way=words(f"way.{h.way}"),
-                interval=between,
-                losses=losses,
-            )
+            key = "alike" if h.ratio.contains(1) else "held"
+            notes.add(key, h=h, way=words(f"way.{h.way}"), interval=between, losses=losses)
     alone = dict.fromkeys(p.arm for p in pairs(run) if p.other is None and run.select(p.arm))
     if alone:
         notes.add_warning("alone", len(alone), arms=alone)
     notes.set_anchor("table-modes-missing")
     for (arm, how, state, reason), backends in modes_without_success(run).items():
         if state in ("unsupported", "failed"):
+            why = reason.rstrip(" .:")
             notes.add_warning(
-                state,
-                arm=arm,
-                way=words(f"way.{how}"),
-                backends=backends,
-                reason=reason.rstrip(" .:"),
+                state, arm=arm, way=words(f"way.{how}"), backends=backends, reason=why
             )
-    return notes
 
 
-TOPIC = ReportSection("modes", 310, evidence, findings)
+TOPIC = table_section(
+    "modes",
+    310,
+    reads=mode_comparisons,
+    columns=columns,
+    figures=crowding,
+    below=missing_modes,
+    findings=findings,
+)

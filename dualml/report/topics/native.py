@@ -4,16 +4,16 @@ here, and what composing costs."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData
 from dualml.parallel.aggregation import STRATEGIES
-from dualml.report.blocks import Block, Cell, Column, Item, Tone
+from dualml.report.blocks import Cell, Column, Tone
 from dualml.report.collective_timing import CollectiveMeasurements, collective_measurements
-from dualml.report.columns import table
+from dualml.report.columns import Columns
 from dualml.report.notes import Notes
-from dualml.report.topics import ReportSection
+from dualml.report.topics import table_section
 
 TONES: Mapping[str, Tone] = {"native": "good", "composed": "near", "unsupported": "muted"}
 #: Primitive → backend → distinct implementations, such as ``composed: gather and fold``.
@@ -38,12 +38,16 @@ def _kind(way: str) -> str:
     return way.partition(":")[0]
 
 
-def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield the table of primitives with how each backend implements them."""
+def columns(run: RunData, words: Messages, names: Sequence[str]) -> Columns[str]:
+    """Return a column per backend of how it implements the primitives."""
     known = primitives(run)
     shown = [b for b in run.backends if any(b in ways for ways in known.values())]
-    rows = [[name, *(_cell(ways.get(b, ()), words) for b in shown)] for name, ways in known.items()]
-    yield from table(words, "how", ["`primitive`", *(Column(b, b) for b in shown)], rows)
+    return {
+        "`primitive`": lambda name: name,
+        tuple(Column(b, b) for b in shown): lambda name: [
+            _cell(known[name].get(b, ()), words) for b in shown
+        ],
+    }
 
 
 def _cell(ways: Sequence[str], words: Messages) -> Cell:
@@ -55,9 +59,9 @@ def _cell(ways: Sequence[str], words: Messages) -> Cell:
     return Cell(text, TONES[kinds[-1]] if kinds else "", details)
 
 
-def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return which primitives each backend has natively, and what composing others costs."""
-    notes, known = Notes(words, "native", "table-how"), primitives(run)
+def findings(notes: Notes, run: RunData, names: Sequence[str]) -> None:
+    """Add which primitives each backend has natively, and what composing others costs."""
+    known = primitives(run)
     for backend in run.backends:
         by_name = {name: set(map(_kind, ways.get(backend, ()))) for name, ways in known.items()}
         by_kind = {kind: [name for name in by_name if kind in by_name[name]] for kind in TONES}
@@ -69,7 +73,6 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
     for m, other in itertools.product(every, every):
         if m.n == other.n and not m.threads and not other.threads:
             _add_composed(notes, m, other, known)
-    return notes
 
 
 def _add_ring(notes: Notes, m: CollectiveMeasurements) -> None:
@@ -107,4 +110,11 @@ def _single_kind(known: ImplementationTable, primitive: str, backend: str) -> st
     return kinds.pop() if len(kinds) == 1 else ""
 
 
-TOPIC = ReportSection("native", 210, evidence, findings)
+TOPIC = table_section(
+    "native",
+    210,
+    reads=lambda run: list(primitives(run)),
+    columns=columns,
+    findings=findings,
+    table="how",
+)

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
 
-from dualml.common.words import Messages, numbers
+from dualml.common.words import Messages
 from dualml.experiment.store.manifest import DeviceMemory, OffloadTraffic
 from dualml.experiment.store.run import RunData, Serial
 from dualml.parallel.memory import estimate_offload_footprint
 from dualml.parallel.offload.estimates import estimate_offload_volume
 from dualml.parallel.offload.traffic import OffloadCounters
 from dualml.report import ranks, verdicts
-from dualml.report.blocks import Block, Cell, Item
-from dualml.report.closed_memory import MIB, sharding_units
-from dualml.report.columns import table, verdict
+from dualml.report.closed_memory import mib, sharding_units
+from dualml.report.columns import Columns, verdict
 from dualml.report.headline import verdict_rank
 from dualml.report.notes import Notes
 from dualml.report.results import ArmResult
-from dualml.report.topics import ReportSection
+from dualml.report.topics import table_section
 
 
 @dataclass(frozen=True)
@@ -53,6 +52,22 @@ class OffloadResult:
         counter ``spent`` in nanoseconds; None if no time was spent on it."""
         nanoseconds = getattr(self.traffic, spent)
         return 1e9 * getattr(self.traffic, name) / nanoseconds if nanoseconds else None
+
+    @property
+    def copy_rate(self) -> float | None:
+        """Bytes per second of copies between device and host, None if no time was spent on them."""
+        t = self.traffic
+        return 1e9 * (t.to_device + t.to_host) / t.copy_ns if t.copy_ns else None
+
+    @property
+    def busy(self) -> float:
+        """Seconds of reading and writing in an update."""
+        return (self.per_update("read_ns") + self.per_update("write_ns")) / 1e9
+
+    @property
+    def waiting(self) -> float:
+        """Seconds of an update in which the training waits for transfers."""
+        return self.per_update("wait_ns") / 1e9
 
     @property
     def overlapped_share(self) -> float | None:
@@ -130,56 +145,28 @@ def closed_form_differences(
     return {name: n for name, n in found.items() if n}
 
 
-def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield the table of bytes on device, host and disk, of transfers and of their time."""
-    every = offload_results(run)
-    head = (
-        "`arm`",
-        "backend",
-        "offload",
-        "on_device:memory",
-        "in_host:memory",
-        "on_disk:memory",
-        "to_device:memory",
-        "to_host:memory",
-        "copied:gb_per_second",
-        "read:gb_per_second",
-        "written:gb_per_second",
-        "io:milliseconds",
-        "io_wait:milliseconds",
-        "hidden:percent",
-        "step:milliseconds",
-        *(["verdict"] if any(r.judged for r in every) else []),
-    )
-    cells = []
-    for r in every:
-        t = r.traffic
-        busy = (t.read_ns + t.write_ns) / t.updates / 1e9 if t.read else None
-        copied = 1e9 * (t.to_device + t.to_host) / t.copy_ns if t.copy_ns else None
-        cells.append(
-            [
-                r.arm,
-                r.backend,
-                format_offload(run, r.arm),
-                *(None if n is None else n / MIB for n in (r.device, r.host, r.disk)),
-                r.per_update("to_device") / MIB,
-                r.per_update("to_host") / MIB,
-                copied,
-                r.rate("read", "read_ns"),
-                r.rate("written", "write_ns"),
-                busy,
-                r.per_update("wait_ns") / 1e9 if t.read else None,
-                r.overlapped_share,
-                ArmResult(run, r.arm, r.backend).step,
-                *([judged_cell(r, words)] if head[-1] == "verdict" else []),
-            ]
-        )
-    yield from table(words, "offload", head, cells)
-
-
-def judged_cell(row: OffloadResult, words: Messages) -> Cell:
-    """Return the cell of the verdict against the arm that does not offload, a dash without one."""
-    return Cell(numbers.NO_VALUE) if row.judged is None else verdict(row.judged, words, why=False)
+def columns(
+    run: RunData, words: Messages, every: Sequence[OffloadResult]
+) -> Columns[OffloadResult]:
+    """Return the columns of bytes on device, host and disk, of transfers and of their time."""
+    return {
+        "`arm`": lambda r: r.arm,
+        "backend": lambda r: r.backend,
+        "offload": lambda r: format_offload(run, r.arm),
+        "on_device:memory": lambda r: mib(r.device),
+        "in_host:memory": lambda r: mib(r.host),
+        "on_disk:memory": lambda r: mib(r.disk),
+        "to_device:memory": lambda r: mib(r.per_update("to_device")),
+        "to_host:memory": lambda r: mib(r.per_update("to_host")),
+        "copied:gb_per_second": lambda r: r.copy_rate,
+        "read:gb_per_second": lambda r: r.rate("read", "read_ns"),
+        "written:gb_per_second": lambda r: r.rate("written", "write_ns"),
+        "io:milliseconds": lambda r: r.busy if r.traffic.read else None,
+        "io_wait:milliseconds": lambda r: r.waiting if r.traffic.read else None,
+        "hidden:percent": lambda r: r.overlapped_share,
+        "step:milliseconds": lambda r: ArmResult(run, r.arm, r.backend).step,
+        "verdict?": lambda r: r.judged and verdict(r.judged, words, why=False),
+    }
 
 
 def format_offload(run: RunData, arm: str) -> str:
@@ -193,22 +180,15 @@ def format_offload(run: RunData, arm: str) -> str:
     )
 
 
-def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return whether bytes equal the closed form, how much of the transfers was overlapped, and
+def findings(notes: Notes, run: RunData, every: Sequence[OffloadResult]) -> None:
+    """Add whether bytes equal the closed form, how much of the transfers was overlapped, and
     whether results stayed the same."""
-    notes, every = Notes(words, "offload", "table-offload"), offload_results(run)
-    known = [r for r in every if r.differences is not None]
+    words = notes.words
+    known = [(r, r.differences) for r in every if r.differences is not None]
     wrong = [
-        words(
-            "offload.off",
-            arm=r.arm,
-            backend=r.backend,
-            parts=words.join(
-                [f"{words(f'offload.{key}')} {n:+,} B" for key, n in r.differences.items()]
-            ),
-        )
-        for r in known
-        if r.differences
+        words("offload.off", arm=r.arm, backend=r.backend, parts=words.join(texts))
+        for r, off in known
+        if (texts := [f"{words(f'offload.{key}')} {n:+,} B" for key, n in off.items()])
     ]
     if wrong:
         notes.add_warning("off", n=len(wrong), of=len(known), values=wrong)
@@ -219,23 +199,9 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
             asked = run.settings[r.arm].offload
             overlaps = asked is not None and asked.overlap
             key = "waited" if not overlaps else "hidden" if r.overlapped_share else "nothing"
-            busy, wait = (
-                (r.per_update("read_ns") + r.per_update("write_ns")) / 1e9,
-                r.per_update("wait_ns") / 1e9,
-            )
-            notes.add(
-                key, arm=r.arm, backend=r.backend, share=r.overlapped_share, busy=busy, wait=wait
-            )
-    compared = [r.judged for r in every if r.judged is not None]
-    if compared:
-        equal = sum(s.verdict == "equal" for s in compared)
-        notes.add("equal", len(compared), k=equal, n=len(compared))
-    for s in compared:
-        if s.verdict == "different" and s.first_divergence:
-            notes.add("diverged", s=s, **verdicts.divergence_fields(s.first_divergence, words))
-        elif s.verdict != "equal":
-            notes.add_warning("open", s=s, reason=words.get(f"reason.{s.reason}", s.reason))
-    return notes
+            times = {"share": r.overlapped_share, "busy": r.busy, "wait": r.waiting}
+            notes.add(key, arm=r.arm, backend=r.backend, **times)
+    verdicts.add_verdicts(notes, [r.judged for r in every if r.judged is not None])
 
 
 def uses_offload(run: RunData) -> bool:
@@ -243,11 +209,12 @@ def uses_offload(run: RunData) -> bool:
     return any(run.settings[arm].offload is not None for arm in ranks.training_arms(run))
 
 
-TOPIC = ReportSection(
+TOPIC = table_section(
     "offload",
     13,
-    evidence,
-    findings,
+    reads=offload_results,
+    columns=columns,
+    findings=findings,
     priority=lambda run: 43 * uses_offload(run),
     when=uses_offload,
 )

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from dualml.common.words import Messages
 from dualml.experiment.store.run import RunData
-from dualml.report.blocks import Block, Column, Item
-from dualml.report.closed_memory import CLOSED_FORM_PARTS, MIB
-from dualml.report.columns import number, table
+from dualml.report.closed_memory import CLOSED_FORM_PARTS, mib
+from dualml.report.columns import Columns, number
 from dualml.report.notes import Notes
 from dualml.report.sharded_arms import has_sharded_arms
-from dualml.report.topics import ReportSection
+from dualml.report.topics import table_section
 from dualml.report.topics.device_memory import ArmMemory, arm_memories
 
 VARY = ("optimizer", "precision", "loss_scale")
@@ -46,38 +45,29 @@ def total_bytes_per_parameter(h: ArmMemory) -> float:
     return sum(bytes_per_parameter(h, part) or 0.0 for part in CLOSED_FORM_PARTS)
 
 
-def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield the table of bytes per parameter by component, beside the closed form."""
+def columns(run: RunData, words: Messages, rows: Sequence[ArmMemory]) -> Columns[ArmMemory]:
+    """Return the columns of bytes per parameter by component, beside the closed form."""
     parts = [
         number(words, part, words(f"device_memory.{part}"), "parameter")
         for part in CLOSED_FORM_PARTS
     ]
-    head: list[str | Column] = ["`arm`", "backend", "rule_name", "precision_kind", "psi:count"]
-    head += [*parts, "together:parameter", "form_each:parameter", "kept:memory"]
-    rows = []
-    for h in comparable_memories(run):
-        activations, settings = h.max_bytes("activations"), run.settings[h.arm]
-        form = h.form.sizes.total if h.form else None
-        rows.append(
-            [
-                h.arm,
-                h.backend,
-                settings.optimizer["name"],
-                settings.precision,
-                h.ranks[0].parameters,
-                *(bytes_per_parameter(h, part) for part in CLOSED_FORM_PARTS),
-                total_bytes_per_parameter(h),
-                form,
-                None if activations is None else activations / MIB,
-            ]
-        )
-    yield from table(words, "parameter_bytes", head, rows)
+    return {
+        "`arm`": lambda h: h.arm,
+        "backend": lambda h: h.backend,
+        "rule_name": lambda h: run.settings[h.arm].optimizer["name"],
+        "precision_kind": lambda h: run.settings[h.arm].precision,
+        "psi:count": lambda h: h.ranks[0].parameters,
+        tuple(parts): lambda h: [bytes_per_parameter(h, part) for part in CLOSED_FORM_PARTS],
+        "together:parameter": total_bytes_per_parameter,
+        "form_each:parameter": lambda h: h.form.sizes.total if h.form else None,
+        "kept:memory": lambda h: mib(h.max_bytes("activations")),
+    }
 
 
-def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return whether counted bytes per parameter match the closed form, and the activation bytes of
+def findings(notes: Notes, run: RunData, rows: Sequence[ArmMemory]) -> None:
+    """Add whether counted bytes per parameter match the closed form, and the activation bytes of
     low precision relative to float32."""
-    notes, rows = Notes(words, "parameter_bytes", "table-parameter_bytes"), comparable_memories(run)
+    words = notes.words
     for h in rows:
         parts = {
             words(f"device_memory.{part}"): bytes_per_parameter(h, part)
@@ -101,7 +91,13 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
         own, full = h.max_bytes("activations"), other.max_bytes("activations")
         if own and full:
             notes.add("lower", arm=h.arm, backend=h.backend, base=other.arm, share=own / full)
-    return notes
 
 
-TOPIC = ReportSection("parameter_bytes", 10, evidence, findings, when=has_sharded_arms)
+TOPIC = table_section(
+    "parameter_bytes",
+    10,
+    reads=comparable_memories,
+    columns=columns,
+    findings=findings,
+    when=has_sharded_arms,
+)

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData, TrialComparison
 from dualml.report import ranks
-from dualml.report.blocks import Block, Column, Fold, Item, Prose, Table
-from dualml.report.columns import table, verdict
+from dualml.report.blocks import Block, Fold, Item, Prose, Table
+from dualml.report.columns import Columns, tabulate, verdict
 from dualml.report.distances import distance_figures
 from dualml.report.headline import WORST_FIRST
 from dualml.report.measures import loss_unit
@@ -72,47 +72,30 @@ def _phases(
     # In multi-rank runs the long table omits a column without entries.
     several = ranks.is_distributed(run)
     apart = any(c.first_divergence for c in comparisons) or not several
-    rows = [
-        [
-            *(c.arm, str(c.seed), f"{c.a} – {c.b}"),
-            short_verdict(c, words) if several else verdict(c, words),
-            c.steps,
-            *phase_cells(c, phases, run),
-            *([format_divergence(c.first_divergence, words)] if apart else []),
-        ]
-        for c in comparisons
-    ]
-    head: list[str | Column] = ["`arm`", "seed:", "pair", "verdict", "steps:count"]
-    head += [*phase_columns(phases, words), *(["first"] if apart else [])]
-    yield from table(words, "parity", head, rows)
+    read: Columns[TrialComparison] = {
+        ("`arm`", "seed:", "pair"): lambda c: (c.arm, str(c.seed), f"{c.a} – {c.b}"),
+        "verdict": lambda c: short_verdict(c, words) if several else verdict(c, words),
+        "steps:count": lambda c: c.steps,
+        tuple(phase_columns(phases, words)): lambda c: phase_cells(c, phases, run),
+        "first?": lambda c: apart and format_divergence(c.first_divergence, words),
+    }
+    yield from tabulate(words, "parity", comparisons, read)
 
 
 def _outcomes(
     run: RunData, words: Messages, comparisons: Sequence[TrialComparison]
 ) -> Iterator[Table]:
     """Yield the table of final losses, accuracies and weight distances of both backends."""
-    rows = [
-        [
-            *(c.arm, str(c.seed), f"{c.a} – {c.b}"),
-            *(c.outcome.get("final_loss") or [None, None]),
-            *(c.outcome.get("test_accuracy") or [None, None]),
-            numbers.scientific(c.outcome.get("weights")),
-        ]
-        for c in comparisons
-        if c.outcome
-    ]
     unit = loss_unit(run)
-    head = (
-        "`arm`",
-        "seed:",
-        "pair",
-        f"loss_a:{unit}",
-        f"loss_b:{unit}",
-        "accuracy_a:percent",
-        "accuracy_b:percent",
-        "weights:relative",
-    )
-    yield from table(words, "outcome", head, rows)
+    read: Columns[TrialComparison] = {
+        ("`arm`", "seed:", "pair"): lambda c: (c.arm, str(c.seed), f"{c.a} – {c.b}"),
+        (f"loss_a:{unit}", f"loss_b:{unit}"): lambda c: c.outcome.get("final_loss") or [None] * 2,
+        ("accuracy_a:percent", "accuracy_b:percent"): lambda c: (
+            c.outcome.get("test_accuracy") or [None] * 2
+        ),
+        "weights:relative": lambda c: numbers.scientific(c.outcome.get("weights")),
+    }
+    yield from tabulate(words, "outcome", (c for c in comparisons if c.outcome), read)
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:

@@ -11,7 +11,7 @@ from dualml.common.words.numbers import ms, nbytes
 from dualml.experiment.store.run import RunData
 from dualml.report import legend
 from dualml.report.blocks import Block, Item, Table
-from dualml.report.columns import table
+from dualml.report.columns import Columns, tabulate
 from dualml.report.confidence import MeanInterval
 from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
 from dualml.report.fits import checks, usable_fits
@@ -45,34 +45,27 @@ def _ratios(run: RunData) -> dict[str, float]:
 
 def _constants(run: RunData, words: Messages) -> Iterator[Table]:
     """Yield the table of α and β of every fit with their intervals, and the errors of the fit."""
-    rows = []
-    for f in usable_fits(run):
-        fit, link = f["fit"], f["fit"]["link"]
-        ends = {**dict.fromkeys(link, (None, None)), **(fit.get("intervals") or {})}
-        alpha, beta = (
-            MeanInterval(link[key], ends[key][0], ends[key][1], 0)
-            for key in ("alpha_s", "beta_s_per_byte")
-        )
-        rows.append(
-            [
-                *(str(f["backend"]), f.get("world_size") or None),
-                str(f.get("strategy") or words("value.point_to_point")),
-                *(alpha, beta, 1 / beta.mean if beta.mean else None, fit.get("points")),
-                *(fit.get("median_error"), fit.get("worst_error")),
-            ]
-        )
-    head = (
-        "backend",
-        "ranks:count",
-        "strategy",
-        "alpha:microseconds",
-        "beta:ns_per_byte",
-        "bandwidth:gb_per_second",
-        "points:count",
-        "median_error:percent",
-        "worst_error:percent",
-    )
-    yield from table(words, "fits", head, rows)
+
+    def constant(f: Check, key: str) -> MeanInterval:
+        low, high = (f["fit"].get("intervals") or {}).get(key, (None, None))
+        return MeanInterval(f["fit"]["link"][key], low, high, 0)
+
+    def bandwidth(f: Check) -> float | None:
+        beta = f["fit"]["link"]["beta_s_per_byte"]
+        return 1 / beta if beta else None
+
+    read: Columns[Check] = {
+        "backend": lambda f: str(f["backend"]),
+        "ranks:count": lambda f: f.get("world_size") or None,
+        "strategy": lambda f: str(f.get("strategy") or words("value.point_to_point")),
+        "alpha:microseconds": lambda f: constant(f, "alpha_s"),
+        "beta:ns_per_byte": lambda f: constant(f, "beta_s_per_byte"),
+        "bandwidth:gb_per_second": bandwidth,
+        "points:count": lambda f: f["fit"].get("points"),
+        "median_error:percent": lambda f: f["fit"].get("median_error"),
+        "worst_error:percent": lambda f: f["fit"].get("worst_error"),
+    }
+    yield from tabulate(words, "fits", usable_fits(run), read)
 
 
 def _figure(run: RunData, words: Messages) -> Figure:
@@ -108,13 +101,7 @@ def _figure(run: RunData, words: Messages) -> Figure:
     inside = sum(0.5 <= r <= 2 for r in ratios.values())
     texts = {"n": len(ratios), "inside": inside, "worst": worst}
     return build_figure(
-        words,
-        "predictions",
-        panels,
-        [*legend.strategies(names), *lines],
-        texts,
-        columns=len(panels),
-        share_y="row",
+        words, "predictions", panels, [*legend.strategies(names), *lines], texts, share_y="row"
     )
 
 
@@ -125,24 +112,21 @@ def _checks_table(run: RunData, words: Messages) -> Iterator[Table]:
     for c in checks(run):
         at = (str(c["backend"]), c["world_size"], c.get("from_world_size"), str(c["strategy"]))
         grouped.setdefault(at, []).append(c)
-    rows = []
-    for place, each in grouped.items():
+
+    def cells(each: Sequence[Check]) -> list[Any]:
         last = max(each, key=lambda c: float(c["bytes"]))
         ratios = [c["predicted_s"] / c["measured_s"] for c in each if c["measured_s"]]
         middle, *ends = [of(ratios) for of in (median, min, max)] if ratios else [None]
         span = " – ".join(map(numbers.factor, ends)) or None
-        rows.append([*place, last["measured_s"], last["predicted_s"], middle, span])
-    head = (
-        "backend",
-        "ranks:count",
-        "fitted_at:count",
-        "`strategy`",
-        "measured:milliseconds",
-        "predicted:milliseconds",
-        "predicted_ratio:relative",
-        "predicted_range:relative",
-    )
-    yield from table(words, "checks", head, rows)
+        return [last["measured_s"], last["predicted_s"], middle, span]
+
+    times = ("measured:milliseconds", "predicted:milliseconds")
+    ratios = ("predicted_ratio:relative", "predicted_range:relative")
+    read: Columns[tuple[Any, ...]] = {
+        ("backend", "ranks:count", "fitted_at:count", "`strategy`"): lambda place: place,
+        (*times, *ratios): lambda place: cells(grouped[place]),
+    }
+    yield from tabulate(words, "checks", grouped, read)
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:

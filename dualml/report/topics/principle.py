@@ -14,7 +14,7 @@ from dualml.parallel.aggregation import ASYNCHRONOUS, STRATEGIES
 from dualml.parallel.aggregation.asynchronous import AsyncParameterServer
 from dualml.report import machine, ranks
 from dualml.report.blocks import Block, Formula, Prose
-from dualml.report.cards import CardFooter, make_card
+from dualml.report.cards import CardFooter, make_card, method_cards
 from dualml.report.topics import ReportSection
 
 COST = r"T = p \, \alpha + q \, \beta"
@@ -83,11 +83,8 @@ def _variant(run: RunData, name: str, arms: list[str]) -> str:
 
 def combining_cards(run: RunData, words: Messages) -> Iterator[Block]:
     """Yield a card per way in which several ranks combine their results into one update."""
-    ways = {arm: _combination_key(run, arm) for arm in ranks.multi_rank_arms(run)}
-    for way, formulas in COMBINE.items():
-        if arms := [arm for arm in ways if ways[arm] == way]:
-            name, does = words(f"combine.{way}.name"), words(f"combine.{way}.does")
-            yield make_card(words, name, formulas, does, CardFooter(arms))
+    used = ((arm, _combination_key(run, arm)) for arm in ranks.multi_rank_arms(run))
+    return method_cards(words, COMBINE, used, "combine.{}.name", "combine.{}.does")
 
 
 def _combination_key(run: RunData, arm: str) -> str:

@@ -8,16 +8,15 @@ from dataclasses import dataclass
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData, Serial
 from dualml.report import legend, ranks, verdicts
-from dualml.report.blocks import Block, Cell, Item
-from dualml.report.closed_memory import MIB
-from dualml.report.columns import table, verdict
+from dualml.report.closed_memory import MIB, mib
+from dualml.report.columns import Columns, verdict
 from dualml.report.confidence import MeanInterval, paired_ratio
 from dualml.report.figure import Axis, Figure, LineMark, Panel, SeriesId, TextMark
 from dualml.report.headline import verdict_rank
 from dualml.report.notes import Notes
 from dualml.report.presentation import build_figure
 from dualml.report.results import ArmResult
-from dualml.report.topics import ReportSection
+from dualml.report.topics import table_section
 
 
 @dataclass(frozen=True)
@@ -90,42 +89,28 @@ def max_activation_bytes(run: RunData, arm: str, backend: str) -> int | None:
     return max((n for n in counts if n is not None), default=None)
 
 
-def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield the figure of activation bytes against time, and the table of recomputation
-    settings."""
-    every = recompute_results(run)
-    if seen := [r for r in every if r.kept is not None and r.step]:
-        yield _figure(run, words, seen)
-    verdict = ["verdict"] if any(r.judged for r in every) else []
-    head = (
-        "`arm`",
-        "backend",
-        "recompute",
-        "kept:memory",
-        "kept_share:percent",
-        "step:milliseconds",
-        "kept_times:relative",
-        *verdict,
-    )
-    cells = [
-        [
-            r.arm,
-            r.backend,
-            format_recompute(run, r.arm),
-            None if r.kept is None else r.kept / MIB,
-            r.share,
-            r.step,
-            r.times,
-            *(judged_cell(r, words) for _ in verdict),
-        ]
-        for r in every
-    ]
-    yield from table(words, "recompute", head, cells)
+def columns(
+    run: RunData, words: Messages, every: Sequence[RecomputeResult]
+) -> Columns[RecomputeResult]:
+    """Return the columns of the settings, their activations, time and verdict."""
+    return {
+        "`arm`": lambda r: r.arm,
+        "backend": lambda r: r.backend,
+        "recompute": lambda r: format_recompute(run, r.arm),
+        "kept:memory": lambda r: mib(r.kept),
+        "kept_share:percent": lambda r: r.share,
+        "step:milliseconds": lambda r: r.step,
+        "kept_times:relative": lambda r: r.times,
+        "verdict?": lambda r: r.judged and verdict(r.judged, words, why=False),
+    }
 
 
-def _figure(run: RunData, words: Messages, every: Sequence[RecomputeResult]) -> Figure:
-    """Return a figure of activation bytes against the time of an update, connected from the arm
-    that keeps everything."""
+def figures(run: RunData, words: Messages, every: Sequence[RecomputeResult]) -> Iterator[Figure]:
+    """Yield a figure of activation bytes against the time of an update, connected from the arm that
+    keeps everything, if both were measured."""
+    every = [r for r in every if r.kept is not None and r.step]
+    if not every:
+        return
     bases, backends = ({getattr(r, of): None for r in every} for of in ("base", "backend"))
     lines = list[LineMark]()
     for base, backend in ((base, backend) for backend in backends for base in bases):
@@ -152,7 +137,7 @@ def _figure(run: RunData, words: Messages, every: Sequence[RecomputeResult]) -> 
         for r in every
         if r.step
     )
-    return build_figure(
+    yield build_figure(
         words,
         "recompute",
         [panel],
@@ -169,16 +154,9 @@ def format_recompute(run: RunData, arm: str) -> str:
     return setting if isinstance(setting, str) else ", ".join(setting)
 
 
-def judged_cell(row: RecomputeResult, words: Messages) -> Cell:
-    """Return the cell of the verdict against the arm that keeps all activations, a dash without
-    one."""
-    return Cell(numbers.NO_VALUE) if row.judged is None else verdict(row.judged, words, why=False)
-
-
-def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return the memory that recomputation saves and the time it costs, and whether its results are
+def findings(notes: Notes, run: RunData, every: Sequence[RecomputeResult]) -> None:
+    """Add the memory that recomputation saves and the time it costs, and whether its results are
     equal."""
-    notes, every = Notes(words, "recompute", "table-recompute"), recompute_results(run)
     for r in every:
         if r.arm == r.base or r.times is None:
             continue
@@ -187,17 +165,7 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
             notes.add("unseen", **place)
         else:
             notes.add("kept", **place, share=r.share)
-    compared = [r for r in every if r.judged is not None and r.judged.against == r.base]
-    equal = [r for r in compared if r.judged and r.judged.verdict == "equal"]
-    if compared:
-        notes.add("equal", len(compared), k=len(equal), n=len(compared))
-    for r in compared:
-        s = r.judged
-        if s and s.verdict == "different" and s.first_divergence:
-            notes.add("diverged", s=s, **verdicts.divergence_fields(s.first_divergence, words))
-        elif s and s.verdict != "equal":
-            notes.add_warning("open", s=s, reason=words.get(f"reason.{s.reason}", s.reason))
-    return notes
+    verdicts.add_verdicts(notes, [r.judged for r in every if r.judged is not None])
 
 
 def uses_recompute(run: RunData) -> bool:
@@ -205,11 +173,13 @@ def uses_recompute(run: RunData) -> bool:
     return any(run.settings[arm].recompute != "none" for arm in ranks.training_arms(run))
 
 
-TOPIC = ReportSection(
+TOPIC = table_section(
     "recompute",
     14,
-    evidence,
-    findings,
+    reads=recompute_results,
+    columns=columns,
+    figures=figures,
+    findings=findings,
     priority=lambda run: 42 * uses_recompute(run),
     when=uses_recompute,
 )

@@ -13,7 +13,7 @@ from dualml.parallel.partition import Bootstrap, RandomSampling, partition_from
 from dualml.parity.statistics import MARGIN
 from dualml.report import legend, ranks
 from dualml.report.blocks import Block, Cell, Item, Tone
-from dualml.report.columns import SIGNS, Row, table
+from dualml.report.columns import SIGNS, Columns, tabulate
 from dualml.report.curves import mean_lines
 from dualml.report.figure import (
     Axis,
@@ -136,50 +136,39 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     every = contests(run)
     for k, contest in enumerate(every):
         yield from _figures(run, words, contest, f"-{k + 1}" if len(every) > 1 else "")
-    head = (
-        "`arm`",
-        "backend",
-        "missed:samples",
-        "missed_expected:samples",
-        "again:samples",
-        f"final_loss:{loss_unit(run)}",
-        "test_accuracy:percent",
-        "gap:points",
-        "verdict",
-    )
-    rows = [
-        _row(result, gaps.get((result.arm, result.backend)), words)
-        for contest in every
-        for gaps in [accuracy_gaps(run, contest)]
-        for result in arm_results(run, contest.arms)
-    ]
+    gaps = {place: gap for c in every for place, gap in accuracy_gaps(run, c).items()}
+
+    def deal(r: ArmResult) -> PartitionSummary | None:
+        return find_partition(run, r.arm)
+
+    read: Columns[ArmResult] = {
+        "`arm`": lambda r: Cell(r.arm, note=format_settings(partition_settings(run, r.arm))),
+        "backend": lambda r: r.backend,
+        ("missed:samples", "missed_expected:samples", "again:samples"): lambda r: _counts(deal(r)),
+        f"final_loss:{loss_unit(run)}": lambda r: r.loss and r.loss.plus_minus(),
+        "test_accuracy:percent": lambda r: r.accuracy and r.accuracy.plus_minus(100.0, 2),
+        ("gap:points", "verdict"): lambda r: _gap_cells(gaps.get((r.arm, r.backend)), words),
+    }
+    results = [result for c in every for result in arm_results(run, c.arms)]
     bases = dict.fromkeys(contest.base for contest in every)
-    yield from table(words, "sampling", head, rows, margin=f"{100 * MARGIN:g}", arm=bases)
+    yield from tabulate(words, "sampling", results, read, margin=f"{100 * MARGIN:g}", arm=bases)
 
 
-def _row(r: ArmResult, difference: Gap | None, words: Messages) -> Row:
-    """Return the table row of an arm on a backend; ``difference`` is its accuracy gap to the base,
-    None for the base."""
-    deal = find_partition(r.run, r.arm)
-    counts = (
-        (deal.mean("missed"), expected_missed(deal), repeated_samples(deal))
-        if deal
-        else (None, None, None)
-    )
-    shown: Row = (None, None)
-    if difference:
-        tone, few = TONES[difference.kind], difference.kind == "few"
-        ends = "" if few else words("value.span", gap=difference)
-        verdict = f"{SIGNS[tone]} {words(f'gap.{difference.kind}')}"
-        shown = (Cell(numbers.points(difference.mean), note=ends), Cell(verdict, tone))
-    return [
-        Cell(r.arm, note=format_settings(partition_settings(r.run, r.arm))),
-        r.backend,
-        *(None if v is None else round(v, 1) for v in counts),
-        r.loss and r.loss.plus_minus(),
-        r.accuracy and r.accuracy.plus_minus(100.0, 2),
-        *shown,
-    ]
+def _counts(deal: PartitionSummary | None) -> list[float | None]:
+    """Return the samples that an epoch misses, is expected to miss and repeats."""
+    counts = deal and (deal.mean("missed"), expected_missed(deal), repeated_samples(deal))
+    return [None if n is None else round(n, 1) for n in counts or [None] * 3]
+
+
+def _gap_cells(gap: Gap | None, words: Messages) -> Sequence[Cell | None]:
+    """Return the cells of the accuracy gap to the base and of its verdict; twice None for the
+    base."""
+    if gap is None:
+        return None, None
+    tone = TONES[gap.kind]
+    ends = "" if gap.kind == "few" else words("value.span", gap=gap)
+    verdict = f"{SIGNS[tone]} {words(f'gap.{gap.kind}')}"
+    return Cell(numbers.points(gap.mean), note=ends), Cell(verdict, tone)
 
 
 def _figures(run: RunData, words: Messages, contest: Contest, suffix: str) -> Iterator[Figure]:

@@ -10,8 +10,8 @@ from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData
 from dualml.report import legend, ranks, scaling_families
 from dualml.report.blocks import Block, Card, Cell, Item, Notice, Table
-from dualml.report.cards import CardFooter, make_card
-from dualml.report.columns import table
+from dualml.report.cards import method_cards
+from dualml.report.columns import Columns, tabulate
 from dualml.report.confidence import MeanInterval
 from dualml.report.figure import Axis, Bar, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
 from dualml.report.notes import Notes
@@ -68,53 +68,38 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 def _cards(run: RunData, words: Messages) -> Iterator[Card]:
     """Yield a card with the formulas of each kind of scaling that this run has."""
-    every = scaling_families.families(run)
-    for kind, formulas in FORMULAS.items():
-        arms = list(dict.fromkeys(a for f in every if f.kind == kind for a in (f.base, *f.arms)))
-        if arms:
-            does = words(f"scaling.does.{kind}")
-            footer = CardFooter(arms, SOURCES[kind], most=len(arms))
-            yield make_card(words, words(f"scaling.{kind}"), formulas, does, footer)
+    used = dict.fromkeys(
+        (arm, f.kind) for f in scaling_families.families(run) for arm in (f.base, *f.arms)
+    )
+    title, text = "scaling.{}", "scaling.does.{}"
+    yield from method_cards(words, FORMULAS, used, title, text, SOURCES, most=len(used))
 
 
 # --- tables ---------------------------------------------------------------------------------------
 
 
+def _place(points: Sequence[ScalingPoint], words: Messages) -> Columns[ScalingPoint]:
+    """Return the first columns: arm, backend, kind of scaling and number of ranks."""
+    every = [p.family for p in points]
+    return {
+        "`arm`": lambda p: p.arm,
+        "backend": lambda p: p.backend,
+        "scaling": lambda p: family_name(p.family, every, words, "scaling.short"),
+        "ranks:count": lambda p: p.n,
+    }
+
+
 def _speedup_table(points: Sequence[ScalingPoint], words: Messages) -> Iterator[Table]:
     """Yield the table of speed-up, efficiency and predictions; a dash and the reason if not
     measured."""
-    head = (
-        "`arm`",
-        "backend",
-        "scaling",
-        "ranks:count",
-        "speedup:relative",
-        "efficiency:percent",
-        "law:relative",
-        "law_communicating:relative",
-    )
-    rows = [
-        [
-            *_place(p, points, words),
-            p.n,
-            p.speedup or _unknown(no_speedup_text(p, words, long=True)),
-            p.efficiency,
-            p.predicted,
-            p.predicted_with_communication,
-        ]
-        for p in points
-        if p.n > 1
-    ]
-    yield from table(words, "speed-up", head, rows)
-
-
-def _place(p: ScalingPoint, points: Sequence[ScalingPoint], words: Messages) -> list[str]:
-    """Return the first cells of a table row: arm, backend, and kind of scaling."""
-    return [
-        p.arm,
-        p.backend,
-        family_name(p.family, [q.family for q in points], words, "scaling.short"),
-    ]
+    read: Columns[ScalingPoint] = {
+        **_place(points, words),
+        "speedup:relative": lambda p: p.speedup or _unknown(no_speedup_text(p, words, long=True)),
+        "efficiency:percent": lambda p: p.efficiency,
+        "law:relative": lambda p: p.predicted,
+        "law_communicating:relative": lambda p: p.predicted_with_communication,
+    }
+    yield from tabulate(words, "speed-up", (p for p in points if p.n > 1), read)
 
 
 def _unknown(why: str) -> Cell:
@@ -124,37 +109,19 @@ def _unknown(why: str) -> Cell:
 
 def _times_table(points: Sequence[ScalingPoint], words: Messages) -> Iterator[Table]:
     """Yield the table of times, throughput and the share of communication."""
-    head = (
-        "`arm`",
-        "backend",
-        "scaling",
-        "ranks:count",
-        "batch_rank:samples",
-        "cores_used:count",
-        "step:milliseconds",
-        "epoch:seconds",
-        "throughput:samples_per_s",
-        "per_core:samples_per_s",
-        "waiting:percent",
-        "transferring:percent",
-    )
     unknown = _unknown(words("scaling.cores_unknown"))
-    rows = [
-        [
-            *_place(p, points, words),
-            p.n,
-            p.batch,
-            p.core_budget.used_cores or unknown,
-            p.step,
-            p.epoch,
-            p.rate,
-            p.per_core,
-            p.part_share("wait"),
-            p.part_share("transfer"),
-        ]
-        for p in points
-    ]
-    yield from table(words, "scaling", head, rows)
+    read: Columns[ScalingPoint] = {
+        **_place(points, words),
+        "batch_rank:samples": lambda p: p.batch,
+        "cores_used:count": lambda p: p.core_budget.used_cores or unknown,
+        "step:milliseconds": lambda p: p.step,
+        "epoch:seconds": lambda p: p.epoch,
+        "throughput:samples_per_s": lambda p: p.rate,
+        "per_core:samples_per_s": lambda p: p.per_core,
+        "waiting:percent": lambda p: p.part_share("wait"),
+        "transferring:percent": lambda p: p.part_share("transfer"),
+    }
+    yield from tabulate(words, "scaling", points, read)
 
 
 # --- figures --------------------------------------------------------------------------------------

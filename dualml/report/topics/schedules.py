@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from dualml.parallel.aggregation import CollectiveSchedule, Transfer
 
 MAX_DRAWN_RANKS = 8  # ranks that are still readable
-#: Operation of the receiver → colour of the message.
-RECEIVE_COLORS = {"add": "blue", "put": "vermilion"}
 COLUMN = {False: 60, True: 86}  # pixels of a step, wider where chunks are named
 
 
@@ -63,7 +61,7 @@ def _figure(schedule: CollectiveSchedule, names: list[str], words: Messages) -> 
         caption,
         alt,
         [Panel(marks, x, y, height=34 * n)],
-        legend.series(words, "figure.then", RECEIVE_COLORS),
+        legend.series(words, "figure.then", "received"),
         width=min(WIDTH, max(320, 80 + steps * COLUMN[several])),
     )
 

@@ -12,8 +12,8 @@ import numpy as np
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import Array, RunData, Serial
 from dualml.report import curves, legend, ranks, verdicts
-from dualml.report.blocks import Block, Column, Item, Table
-from dualml.report.columns import Row, table
+from dualml.report.blocks import Block, Item, Table
+from dualml.report.columns import Columns, tabulate
 from dualml.report.figure import Axis, Band, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
 from dualml.report.headline import comparison_kind
 from dualml.report.notes import Notes
@@ -58,19 +58,19 @@ class SerialComparisons:
         phase of an update."""
         phases, several = verdicts.phases_of(compared), len(run.seeds) > 1
         apart = any(s.first_divergence for s in compared)
-        rows: Iterable[Row] = (
-            [
-                *(s.arm, *([str(s.seed)] if several else []), s.backend, s.against),
-                *(verdicts.short_verdict(s, words), numbers.scientific(s.worst), s.steps),
-                *verdicts.phase_cells(s, phases, run),
-                *([verdicts.format_divergence(s.first_divergence, words)] if apart else []),
-            ]
-            for s in compared
-        )
-        head: list[str | Column] = ["`arm`", *(["seed:"] if several else []), "backend"]
-        head += ["`against`", "verdict", "ratio:relative", "steps:count"]
-        head += [*verdicts.phase_columns(phases, words), *(["first"] if apart else [])]
-        yield from table(words, self.prefixed("serial"), head, rows, "serial")
+        read: Columns[Serial] = {
+            "`arm`": lambda s: s.arm,
+            "seed:?": lambda s: several and str(s.seed),
+            ("backend", "`against`"): lambda s: (s.backend, s.against),
+            "verdict": lambda s: verdicts.short_verdict(s, words),
+            "ratio:relative": lambda s: numbers.scientific(s.worst),
+            "steps:count": lambda s: s.steps,
+            tuple(verdicts.phase_columns(phases, words)): lambda s: verdicts.phase_cells(
+                s, phases, run
+            ),
+            "first?": lambda s: apart and verdicts.format_divergence(s.first_divergence, words),
+        }
+        yield from tabulate(words, self.prefixed("serial"), compared, read, "serial")
 
     def other_rules(self, run: RunData, words: Messages) -> Iterator[Table]:
         """Yield the table of arms that follow another update rule on purpose, each once."""
@@ -79,15 +79,15 @@ class SerialComparisons:
             if not s.verdict:
                 arms.setdefault((s.arm, s.against, s.reason), {})[s.backend] = s.evidence
         tested = any("equivalence" in e for of_arm in arms.values() for e in of_arm.values())
-        rows = (
-            [
-                *(arm, against, words.get(f"rule.{reason}", reason), ", ".join(by_backend)),
-                *([words.semicolons([*_over_seeds(by_backend, words)])] if tested else []),
-            ]
-            for (arm, against, reason), by_backend in arms.items()
-        )
-        head = ("`arm`", "`against`", "other_rule", "backend", *(["over_seeds"] if tested else []))
-        yield from table(words, self.prefixed("other-rules"), head, rows, "other_rules")
+        read: Columns[tuple[str, str, str]] = {
+            ("`arm`", "`against`"): lambda key: key[:2],
+            "other_rule": lambda key: words.get(f"rule.{key[2]}", key[2]),
+            "backend": lambda key: ", ".join(arms[key]),
+            "over_seeds?": lambda key: (
+                tested and words.semicolons([*_over_seeds(arms[key], words)])
+            ),
+        }
+        yield from tabulate(words, self.prefixed("other-rules"), arms, read, "other_rules")
 
     def figure(self, run: RunData, words: Messages, compared: Sequence[Serial]) -> Figure:
         """Return a figure of the distance of the losses and its limit, a panel per backend."""
@@ -143,11 +143,7 @@ class SerialComparisons:
             worst = max(equal, key=lambda s: -1.0 if s.worst is None else s.worst, default=None)
             if worst is not None and worst.worst is not None:
                 notes.add("closest", s=worst, margin=run.parity_settings.get("margin"))
-        for s in judged:
-            if s.verdict == "different" and s.first_divergence:
-                notes.add("diverged", s=s, **verdicts.divergence_fields(s.first_divergence, words))
-            elif s.verdict != "equal":
-                notes.add_warning("open", s=s, reason=words.get(f"reason.{s.reason}", s.reason))
+        verdicts.add_divergences(notes, judged)
         notes.set_anchor(f"table-{self.prefixed('other-rules')}")
         others = [s for s in every if not s.verdict]
         for reason in dict.fromkeys(s.reason for s in others):

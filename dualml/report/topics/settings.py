@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dualml.common.words import Messages, numbers
+from dualml.experiment.arm import Arm
 from dualml.experiment.store.run import RunData
 from dualml.parallel.aggregation import ASYNCHRONOUS
-from dualml.parallel.aggregation.settings import Aggregation
 from dualml.report import ranks
 from dualml.report.blocks import Block, Column
-from dualml.report.columns import number, table
+from dualml.report.columns import Columns, number, table, tabulate
 from dualml.report.run_partitions import format_settings
 from dualml.report.topics import ReportSection
 
@@ -128,55 +128,37 @@ def _schedule(schedule: Mapping[str, Any]) -> str:
 def aggregation(run: RunData, words: Messages) -> Iterator[Block]:
     """Yield the table of aggregation settings of unsplit training arms with several ranks, and that
     of arms that measure collectives."""
-    several = {arm: run.settings[arm] for arm in ranks.multi_rank_arms(run)}
-    dealt = any(arm.partition for arm in several.values())
-    pinned = any(arm.cores for arm in several.values())
-    sharded = any(arm.zero for arm in several.values())
-    rows = [
-        [
-            *(name, arm.world_size),
-            *([arm.cores or None] if pinned else []),
-            *([format_settings(arm.partition) if arm.partition else None] if dealt else []),
-            *([arm.zero or None] if sharded else []),
-            *(_combined(arm.aggregation, words) if not arm.method else [arm.method] + [None] * 6),
-            ranks.handicap_text(run, name, words),
-        ]
-        for name, arm in several.items()
-    ]
-    head = [
-        "`arm`",
-        "ranks:count",
-        *(["cores_each:count"] if pinned else []),
-        *(["`partition`"] if dealt else []),
-        *(["`zero`"] if sharded else []),
-        "`strategy`",
-        "of",
-        "reduce",
-        "every:updates",
-        "bucket",
-        "compress",
-        "arrival",
-        "handicap",
-    ]
-    yield from table(words, "aggregation", head, rows)
-    measured = [
-        [
-            name,
-            arm.world_size,
-            ", ".join(arm.strategies),
-            ", ".join(map(numbers.nbytes, arm.sizes)),
-            arm.seconds,
-        ]
-        for name, arm in run.settings.items()
-        if arm.kind != "train"
-    ]
-    head = ["`arm`", "ranks:count", "`strategies`", "sizes", "budget:seconds"]
-    yield from table(words, "measurements", head, measured)
+    settings = run.settings
+    kinds = ("`strategy`", "of", "reduce", "every:updates", "bucket", "compress", "arrival")
+    several: Columns[str] = {
+        "`arm`": lambda arm: arm,
+        "ranks:count": lambda arm: settings[arm].world_size,
+        "cores_each:count?": lambda arm: settings[arm].cores or None,
+        "`partition`?": lambda arm: (
+            format_settings(settings[arm].partition) if settings[arm].partition else None
+        ),
+        "`zero`?": lambda arm: settings[arm].zero or None,
+        kinds: lambda arm: _combined(settings[arm], words),
+        "handicap": lambda arm: ranks.handicap_text(run, arm, words),
+    }
+    yield from tabulate(words, "aggregation", ranks.multi_rank_arms(run), several)
+    measured: Columns[str] = {
+        "`arm`": lambda arm: arm,
+        "ranks:count": lambda arm: settings[arm].world_size,
+        "`strategies`": lambda arm: ", ".join(settings[arm].strategies),
+        "sizes": lambda arm: ", ".join(map(numbers.nbytes, settings[arm].sizes)),
+        "budget:seconds": lambda arm: settings[arm].seconds,
+    }
+    arms = (arm for arm in settings if settings[arm].kind != "train")
+    yield from tabulate(words, "measurements", arms, measured)
 
 
-def _combined(s: Aggregation, words: Messages) -> list[object]:
-    """Return the cells of the aggregation settings."""
+def _combined(arm: Arm, words: Messages) -> list[object]:
+    """Return the cells of the aggregation settings; of an engine only its name."""
+    s = arm.aggregation
     packed = {"none": numbers.NO_VALUE, "topk": f"topk {100 * s.fraction:g} %"}
+    if arm.method:
+        return [arm.method] + [None] * 6
     return [
         s.strategy,
         words.get(f"of.{s.of}", s.of),

@@ -8,8 +8,8 @@ from dualml.common.words import Messages
 from dualml.experiment.store.run import RunData
 from dualml.report import ranks
 from dualml.report.blocks import Block, Code
-from dualml.report.cards import CardFooter, make_card
-from dualml.report.code import excerpt, section
+from dualml.report.cards import method_cards
+from dualml.report.code import code_sections, excerpt
 from dualml.report.topics import ReportSection
 
 #: Formulas: the reduced gradient of a shard, its update, and the bytes sent with two and with three
@@ -28,16 +28,14 @@ STAGES = {
 }
 ZERO = "Rajbhandari et al. 2020, ZeRO: Memory Optimizations Toward Training Trillion Parameter Models, sec. 5, 7"  # noqa: E501
 #: Recomputation setting → formulas of the activations A kept of L blocks and of the seconds T of an
-#: update, and their source.
+#: update.
 RECOMPUTE_FORMULAS = {
-    "selective": (
-        (r"A = \sum_{l=1}^{L} ( A_l - s_l )", r"T = F + F_s + B"),
-        "Korthikanti et al. 2022, Reducing Activation Recomputation in Large Transformer Models, sec. 5",  # noqa: E501
-    ),
-    "full": (
-        (r"A = \sum_{l=1}^{L} x_l", r"T = F + F + B"),
-        "Chen et al. 2016, Training Deep Nets with Sublinear Memory Cost, sec. 3",
-    ),
+    "selective": (r"A = \sum_{l=1}^{L} ( A_l - s_l )", r"T = F + F_s + B"),
+    "full": (r"A = \sum_{l=1}^{L} x_l", r"T = F + F + B"),
+}
+RECOMPUTE_SOURCES = {
+    "selective": "Korthikanti et al. 2022, Reducing Activation Recomputation in Large Transformer Models, sec. 5",  # noqa: E501
+    "full": "Chen et al. 2016, Training Deep Nets with Sublinear Memory Cost, sec. 3",
 }
 #: Framework → file and functions that recompute layers.
 RECOMPUTE_CODE = {
@@ -51,11 +49,9 @@ RECOMPUTE_CODE = {
 
 def zero_cards(run: RunData, words: Messages) -> Iterator[Block]:
     """Yield a card per stage of ZeRO that an arm uses, and one for the all-reduce variant."""
-    ways = {arm: _stage_key(run, arm) for arm in ranks.training_arms(run)}
-    for way, formulas in STAGES.items():
-        if arms := [arm for arm in ways if ways[arm] == way]:
-            name, does = words(f"shared.{way}.name"), words(f"shared.{way}.does")
-            yield make_card(words, name, formulas, does, CardFooter(arms, ZERO))
+    used = ((arm, _stage_key(run, arm)) for arm in ranks.training_arms(run))
+    sources = dict.fromkeys(STAGES, ZERO)
+    return method_cards(words, STAGES, used, "shared.{}.name", "shared.{}.does", sources)
 
 
 def _stage_key(run: RunData, arm: str) -> str:
@@ -67,12 +63,9 @@ def _stage_key(run: RunData, arm: str) -> str:
 
 def recompute_cards(run: RunData, words: Messages) -> Iterator[Block]:
     """Yield a card per kind of activation recomputation that an arm uses."""
-    for setting, (formulas, source) in RECOMPUTE_FORMULAS.items():
-        if arms := [
-            arm for arm in ranks.training_arms(run) if run.settings[arm].recompute == setting
-        ]:
-            name, does = words(f"again.{setting}.name"), words(f"again.{setting}.does")
-            yield make_card(words, name, formulas, does, CardFooter(arms, source))
+    used = ((arm, str(run.settings[arm].recompute)) for arm in ranks.training_arms(run))
+    title, text = "again.{}.name", "again.{}.does"
+    return method_cards(words, RECOMPUTE_FORMULAS, used, title, text, RECOMPUTE_SOURCES)
 
 
 def code(run: RunData, words: Messages) -> Iterator[Block]:
@@ -91,8 +84,7 @@ def code(run: RunData, words: Messages) -> Iterator[Block]:
     if any(run.settings[arm].recompute != "none" for arm in ranks.training_arms(run)):
         present = {run.framework(b) for b in run.backends}
         parts["again"] = [excerpt(*RECOMPUTE_CODE[f], f) for f in RECOMPUTE_CODE if f in present]
-    for key, codes in parts.items():
-        yield section(words(f"code.{key}"), codes, words)
+    return code_sections(parts, words)
 
 
 TOPICS = (

@@ -12,8 +12,8 @@ import numpy as np
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import Array, RunData
 from dualml.report import legend, ranks
-from dualml.report.blocks import Block, Cell, Item
-from dualml.report.columns import table
+from dualml.report.blocks import Block, Cell
+from dualml.report.columns import Columns
 from dualml.report.epoch_ends import uneven_epochs, uneven_table
 from dualml.report.figure import Axis, Band, Figure, Heatmap, LineMark, Mark, Panel, SeriesId
 from dualml.report.notes import Notes
@@ -27,7 +27,7 @@ from dualml.report.run_partitions import (
     partition_settings,
     partitioned_arms,
 )
-from dualml.report.topics import ReportSection
+from dualml.report.topics import table_section
 
 MIN_RANKED_ARMS = 3  # arms needed for a rank correlation
 MAX_COLUMNS = 3
@@ -126,41 +126,27 @@ def skew_results(run: RunData) -> list[SkewResult]:
 # --- evidence -------------------------------------------------------------------------------------
 
 
-def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield figures of accuracy per class and of divergence, the table of skew, and the table of
-    uneven epochs."""
-    results = skew_results(run)
+def figures(run: RunData, words: Messages, results: Sequence[SkewResult]) -> Iterator[Block]:
+    """Yield the figures of accuracy per class and of divergence."""
     if any(s.classes for s in results):
         yield _classes_figure(run, words, results)
     if any(len(s.rows) for s in results):
         yield _divergence_figure(run, words, [s for s in results if len(s.rows)])
-    head = (
-        "`arm`",
-        "`partition`",
-        "of",
-        "backend",
-        "emd:1",
-        "test_accuracy:percent",
-        "worst_class:percent",
-        "divergence:relative",
-        "drift:relative",
-    )
-    rows = [
-        [
-            s.arm,
-            format_settings(partition_settings(run, s.arm)),
-            _combined(run, s.arm, words),
-            s.backend,
-            None if s.emd is None else f"{s.emd:.3f}",
-            s.accuracy and s.accuracy.plus_minus(100.0, 2),
-            _worst_cell(s, words),
-            numbers.quantity(s.divergence),
-            numbers.quantity(s.drift),
-        ]
-        for s in results
-    ]
-    yield from table(words, "skew", head, rows)
-    yield from uneven_table(run, words)
+
+
+def columns(run: RunData, words: Messages, results: Sequence[SkewResult]) -> Columns[SkewResult]:
+    """Return the columns of skew, accuracy and divergence."""
+    return {
+        "`arm`": lambda s: s.arm,
+        "`partition`": lambda s: format_settings(partition_settings(run, s.arm)),
+        "of": lambda s: _combined(run, s.arm, words),
+        "backend": lambda s: s.backend,
+        "emd:1": lambda s: None if s.emd is None else f"{s.emd:.3f}",
+        "test_accuracy:percent": lambda s: s.accuracy and s.accuracy.plus_minus(100.0, 2),
+        "worst_class:percent": lambda s: _worst_cell(s, words),
+        "divergence:relative": lambda s: numbers.quantity(s.divergence),
+        "drift:relative": lambda s: numbers.quantity(s.drift),
+    }
 
 
 def _worst_cell(s: SkewResult, words: Messages) -> Cell | None:
@@ -232,13 +218,7 @@ def _divergence_figure(run: RunData, words: Messages, results: Sequence[SkewResu
     base = random_baseline(results)
     looks = [*legend.distinct_colors(arms, base.arm if base else ""), *legend.backends(run)]
     return build_figure(
-        words,
-        "divergence",
-        panels,
-        looks,
-        {"values": values},
-        more=[mean_seeds(run, words)],
-        columns=len(shown),
+        words, "divergence", panels, looks, {"values": values}, more=[mean_seeds(run, words)]
     )
 
 
@@ -259,10 +239,9 @@ def _band(s: SkewResult, column: int) -> Iterator[Mark]:
 # --- findings -------------------------------------------------------------------------------------
 
 
-def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return how divergence and accuracy depend on skew and on the period of averaging, and which
+def findings(notes: Notes, run: RunData, results: Sequence[SkewResult]) -> None:
+    """Add how divergence and accuracy depend on skew and on the period of averaging, and which
     epochs end unevenly."""
-    notes, results = Notes(words, "skew", "table-skew"), skew_results(run)
     families = run.contrast.groups(skewed_arms(run), vary=("partition",))
     for backend in run.backends:
         here = [s for s in results if s.backend == backend]
@@ -275,7 +254,6 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
     notes.set_anchor("table-uneven")
     for u in uneven_epochs(run):
         notes.add("uneven" if u.whole else "uneven_partial", u=u)
-    return notes
 
 
 def random_baseline(results: Sequence[SkewResult]) -> SkewResult | None:
@@ -375,6 +353,13 @@ def _results_varying(s: SkewResult, *vary: str) -> list[SkewResult]:
     return [SkewResult(s.run, arm, s.backend) for arm in skewed_arms(s.run) if arm in alike]
 
 
-TOPIC = ReportSection(
-    "skew", 520, evidence, findings, priority=lambda run: 50 if skewed_arms(run) else 0
+TOPIC = table_section(
+    "skew",
+    520,
+    reads=skew_results,
+    columns=columns,
+    figures=figures,
+    below=lambda run, words, results: uneven_table(run, words),
+    findings=findings,
+    priority=lambda run: 50 if skewed_arms(run) else 0,
 )

@@ -3,57 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData
 from dualml.report import ranks
 from dualml.report.blocks import Block, Cell
-from dualml.report.columns import table
+from dualml.report.columns import Columns
 from dualml.report.figure import Axis, Figure, Mark, Panel
 from dualml.report.notes import Notes
 from dualml.report.splits import times
 from dualml.report.splits.arms import SplitArm, Splits
-from dualml.report.topics import ReportSection
+from dualml.report.topics import table_section
 
 Pairs = Sequence[tuple[SplitArm, SplitArm]]
-HEAD = (
-    "`arm`",
-    "backend",
-    "crossed:bytes_update",
-    "calls:count",
-    "without:milliseconds",
-    "with:milliseconds",
-    "slowdown:relative",
-    "talk_without:milliseconds",
-    "talk_with:milliseconds",
-)
 
 
-def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield the figure and the table of split arms with a slow rank or link beside the same arms
-    without it."""
+class SlowSplit(NamedTuple):
+    """A split arm with a slow rank or link and the same arm without it, on a backend."""
+
+    arm: SplitArm
+    base: SplitArm
+    backend: str
+
+
+def slow_splits(run: RunData) -> list[SlowSplit]:
+    """Return the arms with a slow rank or link on every backend where their update was timed."""
+    every = (SlowSplit(*p, b) for p in Splits(run).straggler_pairs() for b in run.backends)
+    return [s for s in every if times.step_seconds(run, s.arm.name, s.backend) is not None]
+
+
+def columns(run: RunData, words: Messages, records: Sequence[SlowSplit]) -> Columns[SlowSplit]:
+    """Return the columns of traffic, and of times without and with the slow rank or link."""
+    sent = ("crossed:bytes_update", "calls:count")
+    return {
+        "`arm`": lambda s: Cell(s.arm.name, note=ranks.handicap_text(run, s.arm.name, words)),
+        "backend": lambda s: s.backend,
+        sent: lambda s: (
+            (s.arm.crossing_bytes, s.arm.crossing_calls) if s.arm.crossing_bytes else (None, None)
+        ),
+        "without:milliseconds": lambda s: times.step_seconds(run, s.base.name, s.backend),
+        "with:milliseconds": lambda s: times.step_seconds(run, s.arm.name, s.backend),
+        "slowdown:relative": lambda s: times.step_ratio(run, s.arm.name, s.backend, s.base.name),
+        "talk_without:milliseconds": lambda s: times.waiting_seconds(run, s.base.name, s.backend),
+        "talk_with:milliseconds": lambda s: times.waiting_seconds(run, s.arm.name, s.backend),
+    }
+
+
+def figures(run: RunData, words: Messages, records: Sequence[SlowSplit]) -> Iterator[Block]:
+    """Yield a notice if ranks shared cores, and the figure of the parts of an update."""
     splits = Splits(run)
-    pairs = splits.straggler_pairs()
+    pairs, backends = splits.straggler_pairs(), times.timed_backends(splits)
     yield from times.crowding_notices(run, (arm for pair in pairs for arm in pair), words)
-    backends = times.timed_backends(splits)
     if any(times.by_rank(run, arm.name, b) for arm, _ in pairs for b in backends):
         yield _figure(run, pairs, backends, words)
-    rows = [
-        [
-            Cell(arm.name, note=ranks.handicap_text(run, arm.name, words)),
-            *(b, arm.crossing_bytes or None, arm.crossing_calls if arm.crossing_bytes else None),
-            *(
-                times.step_seconds(run, base.name, b),
-                step,
-                times.step_ratio(run, arm.name, b, base.name),
-            ),
-            *(times.waiting_seconds(run, each.name, b) for each in (base, arm)),
-        ]
-        for arm, base in pairs
-        for b in run.backends
-        if (step := times.step_seconds(run, arm.name, b)) is not None
-    ]
-    yield from table(words, "slow-link", HEAD, rows)
 
 
 def _figure(run: RunData, pairs: Pairs, backends: Sequence[str], words: Messages) -> Figure:
@@ -90,14 +93,13 @@ def _figure(run: RunData, pairs: Pairs, backends: Sequence[str], words: Messages
     )
 
 
-def findings(run: RunData, words: Messages) -> Notes:
-    """Return the slowdown of each split with a slow rank, and the bytes that it sends."""
-    notes, splits = Notes(words, "slow_link", "figure-slow-link"), Splits(run)
+def findings(notes: Notes, run: RunData, records: Sequence[SlowSplit]) -> None:
+    """Add the slowdown of each split with a slow rank, and the bytes that it sends."""
+    words, splits = notes.words, Splits(run)
     for arm, base in splits.straggler_pairs():
         handicap = ranks.handicap_text(run, arm.name, words)
         items = (_item(notes, arm, base, b) for b in times.timed_backends(splits))
         notes.add_joined("costs", items, arm=arm, how=arm.describe(words), handicap=handicap)
-    return notes
 
 
 def _item(notes: Notes, arm: SplitArm, base: SplitArm, backend: str) -> str:
@@ -108,4 +110,13 @@ def _item(notes: Notes, arm: SplitArm, base: SplitArm, backend: str) -> str:
     return notes.format_part("item", backend=backend, times=ratio, before=before, after=after)
 
 
-TOPIC = ReportSection("slow_link", 660, evidence, findings)
+TOPIC = table_section(
+    "slow_link",
+    660,
+    reads=slow_splits,
+    columns=columns,
+    figures=figures,
+    findings=findings,
+    table="slow-link",
+    anchor="figure-slow-link",
+)

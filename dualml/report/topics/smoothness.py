@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData, Trial
-from dualml.report.blocks import Block, Item
-from dualml.report.columns import number, table
+from dualml.report.columns import Columns, number
 from dualml.report.measures import drop_missing, mean_over_trials, sort_by_value, trains_on_one_rank
 from dualml.report.notes import Notes
-from dualml.report.topics import ReportSection
+from dualml.report.topics import table_section
 
 #: Minimum number of changes of the loss for a standard deviation.
 MIN_CHANGES = 3
@@ -35,20 +34,19 @@ def roughness(trial: Trial) -> float | None:
     return float(np.std(np.diff(half)) / abs(half.mean()))
 
 
-def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield the table of the roughness of the loss curves (`roughness`), with main arms as rows and
-    backends as columns."""
-    rows = [
-        [arm, *(numbers.scientific(mean_over_trials(run, arm, b, roughness)) for b in run.backends)]
-        for arm in run.main_arms()
-    ]
-    head = (number(words, backend, backend, "relative") for backend in run.backends)
-    yield from table(words, "smoothness", ["`arm`", *head], rows)
+def columns(run: RunData, words: Messages, main_arms: Sequence[str]) -> Columns[str]:
+    """Return a column per backend of the roughness of the loss curves (`roughness`)."""
+    heads = tuple(number(words, backend, backend, "relative") for backend in run.backends)
+    return {
+        "`arm`": lambda arm: arm,
+        heads: lambda arm: [
+            numbers.scientific(mean_over_trials(run, arm, b, roughness)) for b in run.backends
+        ],
+    }
 
 
-def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return the roughness of each arm's loss curve, and the smoothest and the roughest arm."""
-    notes = Notes(words, "smoothness", "table-smoothness")
+def findings(notes: Notes, run: RunData, main_arms: Sequence[str]) -> None:
+    """Add the roughness of each arm's loss curve, and the smoothest and the roughest arm."""
     arms = [arm for arm in run.main_arms() if run.select(arm)]
     rough = sort_by_value(
         drop_missing({arm: mean_over_trials(run, arm, None, roughness) for arm in arms})
@@ -68,9 +66,14 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
         notes.add_warning("short", len(short), arms=short)
     if not arms:
         notes.add_warning("nothing")
-    return notes
 
 
-TOPIC = ReportSection(
-    "smoothness", 110, evidence, findings, priority=lambda run: 20, when=trains_on_one_rank
+TOPIC = table_section(
+    "smoothness",
+    110,
+    reads=RunData.main_arms,
+    columns=columns,
+    findings=findings,
+    priority=lambda run: 20,
+    when=trains_on_one_rank,
 )

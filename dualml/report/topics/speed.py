@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from statistics import median
 
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData, Trial
 from dualml.report import ranks
-from dualml.report.blocks import Block, Item
-from dualml.report.columns import number, table
+from dualml.report.columns import Columns, number
 from dualml.report.measures import drop_missing, mean_over_trials, trains_on_one_rank
 from dualml.report.notes import Notes
-from dualml.report.topics import ReportSection
+from dualml.report.topics import table_section
 
 
 def time_ratio(run: RunData, arm: str, a: str, b: str) -> float | None:
@@ -25,28 +24,31 @@ def time_ratio(run: RunData, arm: str, a: str, b: str) -> float | None:
     return median(ratios) if ratios else None
 
 
-def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield the seconds of training by main arm and backend, mean over the seeds; nothing with a
-    single backend to compare."""
+def timed_arms(run: RunData) -> list[str]:
+    """Return the main arms; none with a single backend to compare."""
+    return run.main_arms() if len(ranks.timed_backends(run)) > 1 else []
+
+
+def columns(run: RunData, words: Messages, compared: Sequence[str]) -> Columns[str]:
+    """Return a column per backend of the seconds of training, means over the seeds."""
     shown = ranks.timed_backends(run)
-    rows = [
-        [arm, *(mean_over_trials(run, arm, b, "train_s") for b in shown)] for arm in run.main_arms()
-    ]
-    if len(shown) > 1:
-        head = (number(words, backend, backend, "seconds") for backend in shown)
-        yield from table(words, "speed", ["`arm`", *head], rows)
+    return {
+        "`arm`": lambda arm: arm,
+        tuple(number(words, b, b, "seconds") for b in shown): lambda arm: [
+            mean_over_trials(run, arm, b, "train_s") for b in shown
+        ],
+    }
 
 
-def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return how many times as long each backend takes as another, by arm, and the seconds spent
+def findings(notes: Notes, run: RunData, compared: Sequence[str]) -> None:
+    """Add how many times as long each backend takes as another, by arm, and the seconds spent
     outside training."""
-    notes = Notes(words, "speed", "table-speed")
     arms = [arm for arm in run.main_arms() if run.select(arm)]
     shown = ranks.timed_backends(run)
     if len(shown) < 2:
         if not ranks.is_distributed(run):
             notes.add_warning("single")
-        return notes
+        return
     for a, b in combinations(shown, 2):
         ratios = drop_missing({arm: time_ratio(run, arm, a, b) for arm in arms})
         if not ratios:
@@ -64,7 +66,6 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
             notes.add("outside", backend=backend, seconds=seconds)
     if len(run.folders) > 1:
         notes.add_warning("machines", n=len(run.folders))
-    return notes
 
 
 def _seconds_outside_training(t: Trial) -> float | None:
@@ -72,6 +73,12 @@ def _seconds_outside_training(t: Trial) -> float | None:
     return None if t.wall_s is None or t.train_s is None else t.wall_s - t.train_s
 
 
-TOPIC = ReportSection(
-    "speed", 130, evidence, findings, priority=lambda run: 40, when=trains_on_one_rank
+TOPIC = table_section(
+    "speed",
+    130,
+    reads=timed_arms,
+    columns=columns,
+    findings=findings,
+    priority=lambda run: 40,
+    when=trains_on_one_rank,
 )

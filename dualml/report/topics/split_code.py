@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dualml.common.words import Messages
 from dualml.experiment.store.run import RunData
 from dualml.report.blocks import Block, Code
-from dualml.report.code import excerpt, section
+from dualml.report.code import code_sections, excerpt
 from dualml.report.splits.arms import Splits
 from dualml.report.topics import ReportSection
 
@@ -84,9 +84,7 @@ def listings(run: RunData) -> Iterator[tuple[str, Sequence[Code]]]:
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     """Yield a section of code per group of `listings` that is not empty."""
-    for key, group in listings(run):
-        if group:
-            yield section(words(f"code.split_{key}"), group, words)
+    return code_sections(dict(listings(run)), words, "split_")
 
 
 TOPIC = ReportSection("split_code", 30, evidence, group="code")

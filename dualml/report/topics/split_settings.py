@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData
 from dualml.report import ranks
 from dualml.report.blocks import Block
-from dualml.report.columns import table
+from dualml.report.columns import Columns, table, tabulate
 from dualml.report.splits.arms import SplitArm, Splits, schedule_name
 from dualml.report.splits.layers import format_span
 from dualml.report.topics import ReportSection
@@ -27,29 +27,28 @@ PLANS = (
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     """Yield a table with a row per arm: how it is split, and its schedule; then the plans."""
     splits = Splits(run)
-    cells: dict[str, Callable[[SplitArm], str | int | None]] = {
+
+    def cores(arm: SplitArm) -> int:
+        return run.settings[arm.name].cores
+
+    def engine(arm: SplitArm) -> str:
+        return words(f"splits.engine.{arm.split.engine}")
+
+    read: Columns[SplitArm] = {
         "`arm`": lambda arm: arm.name,
         "`model`": lambda arm: arm.model,
         "ranks:count": lambda arm: arm.size,
-        "cores_each:count": lambda arm: run.settings[arm.name].cores,
+        **({"cores_each:count": cores} if any(map(cores, splits)) else {}),
         "mesh:mesh": lambda arm: str(arm.mesh),
         "stages:count": lambda arm: arm.depth if arm.has_stages else 1,
         "split_schedule": lambda arm: _schedule(arm, words),
         "micro_batches:count": lambda arm: arm.micro_batches,
-        "trainers": lambda arm: _trainers(arm, words),
-        "engine": lambda arm: words(f"splits.engine.{arm.split.engine}"),
+        "trainers?": lambda arm: _trainers(arm, words),
+        **({"engine": engine} if any(arm.rpc or arm.on_devices for arm in splits) else {}),
         "cut_by": lambda arm: arm.cut_origin(words) if arm.has_stages else None,
-        "handicap": lambda arm: ranks.handicap_text(run, arm.name, words),
+        "handicap?": lambda arm: ranks.handicap_text(run, arm.name, words),
     }
-    optional = {
-        "cores_each:count": any(run.settings[arm.name].cores for arm in splits),
-        "trainers": any(arm.trainers > 1 for arm in splits),
-        "engine": any(arm.rpc or arm.on_devices for arm in splits),
-        "handicap": any(arm.slow for arm in splits),
-    }
-    shown = {spec: cell for spec, cell in cells.items() if optional.get(spec, True)}
-    rows = ([cell(arm) for cell in shown.values()] for arm in splits)
-    yield from table(words, "split-settings", shown, rows)
+    yield from tabulate(words, "split-settings", splits, read)
     plans: dict[tuple[str | float | None, ...], list[str]] = {}
     for arm in splits:
         if arm.plan:

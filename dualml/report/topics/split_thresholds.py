@@ -8,13 +8,14 @@ from statistics import median
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData
 from dualml.planning.cost.model import Fit
+from dualml.report import legend
 from dualml.report.blocks import Block, Cell
 from dualml.report.cards import CardFooter, make_card
-from dualml.report.columns import Row, percent, table
+from dualml.report.columns import Columns, Row, percent, table, tabulate
+from dualml.report.draw.palette import SERIES
 from dualml.report.figure import (
     Axis,
     Figure,
-    LegendEntry,
     LineMark,
     Mark,
     Panel,
@@ -38,7 +39,6 @@ FORMULAS = (
 )
 SOURCE = "Shoeybi et al. 2019, Megatron-LM, sec. 3; Huang et al. 2019, GPipe, sec. 2.3"
 WIDTHS = [round(2 ** (k / 4)) for k in range(20, 57)]  # 32 … 16384
-COLORS = {model.TENSOR_SPLIT: "plum", model.LAYER_SPLIT: "forward"}
 MAX_ERROR_RATIO = 1.3  # error ratio above which the thresholds are not reliable for this machine
 CONSTANTS = (
     "backend",
@@ -49,15 +49,6 @@ CONSTANTS = (
     "alpha_reduce:microseconds",
     "rate_reduce:gb_per_second",
     "error_reduce:percent",
-)
-PREDICTED = (
-    "`arm`",
-    "backend",
-    "`model`",
-    "split_how",
-    "predicted:milliseconds",
-    "measured:milliseconds",
-    "predicted_measured:relative",
 )
 
 
@@ -89,23 +80,16 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
         head = ("backend", "faster", "faster_than", "from_width:", "from_bandwidth:")
         yield from table(words, "thresholds", head, rows, q=asked[0])
     yield from table(words, "constants", CONSTANTS, [_constants(c, words) for c in known])
-    yield from table(
-        words,
-        "pays",
-        PREDICTED,
-        (
-            [
-                p.arm.name,
-                p.backend,
-                p.arm.model,
-                p.arm.describe(words),
-                p.predicted,
-                p.measured,
-                p.ratio,
-            ]
-            for p in compared
-        ),
-    )
+    predicted: Columns[model.SplitPrediction] = {
+        "`arm`": lambda p: p.arm.name,
+        "backend": lambda p: p.backend,
+        "`model`": lambda p: p.arm.model,
+        "split_how": lambda p: p.arm.describe(words),
+        "predicted:milliseconds": lambda p: p.predicted,
+        "measured:milliseconds": lambda p: p.measured,
+        "predicted_measured:relative": lambda p: p.ratio,
+    }
+    yield from tabulate(words, "pays", compared, predicted)
 
 
 def _questions(splits: Splits, known: Sequence[model.Calibration]) -> list[model.Question]:
@@ -166,25 +150,14 @@ def _figure(questions: Sequence[model.Question], words: Messages) -> Figure:
     panels = []
     for asked in questions:
         marks: list[Mark] = [ReferenceLine(1, dashed=True)]
-        for way in COLORS:
+        for way in SERIES["split"]:
             ratios = [r for d in WIDTHS if (r := asked.relative_time(way, d)) is not None]
             if len(ratios) == len(WIDTHS):
                 marks.append(LineMark(WIDTHS, ratios, SeriesId(series=way)))
         panels.append(Panel(marks, x, y, asked.calibration.backend))
-    look = [
-        LegendEntry("series", w, words(f"splits.way.{w}"), color) for w, color in COLORS.items()
-    ]
+    look = legend.series(words, "splits.way", "split")
     wide = 880 if len(panels) > 1 else 560
-    return build_figure(
-        words,
-        "pays",
-        panels,
-        look,
-        {"q": questions[0]},
-        columns=len(panels),
-        width=wide,
-        share_y="all",
-    )
+    return build_figure(words, "pays", panels, look, {"q": questions[0]}, width=wide, share_y="all")
 
 
 # --- sentences ------------------------------------------------------------------------------------

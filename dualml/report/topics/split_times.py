@@ -8,7 +8,7 @@ from dataclasses import replace
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData
 from dualml.report.blocks import Block, Cell, Table
-from dualml.report.columns import Row, number, table
+from dualml.report.columns import Columns, Row, number, table, tabulate
 from dualml.report.figure import Axis, Bar, Figure, Mark, Panel, ReferenceLine
 from dualml.report.measures import slug
 from dualml.report.notes import Notes
@@ -41,15 +41,18 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
         if any(times.by_rank(run, a.name, b) for a in arms for b in times.timed_backends(splits)):
             yield _figure(splits, base, arms, words)
     yield from _whole_table(splits, words)
-    rows: list[Row] = [
-        [arm.name, b, _step_cell(run, arm.name, b).text, *(parts[k] for k in PARTS)]
+    known = {
+        (arm.name, b): parts
         for arm in splits
         for b in run.backends
         if (parts := times.average(times.by_rank(run, arm.name, b)))
-    ]
-    parts_head = (f"part_{k}:milliseconds" for k in PARTS)
-    head = ("`arm`", "backend", "step:milliseconds", *parts_head)
-    yield from table(words, "split-parts", head, rows)
+    }
+    read: Columns[tuple[str, str]] = {
+        ("`arm`", "backend"): lambda at: at,
+        "step:milliseconds": lambda at: _step_cell(run, *at).text,
+        tuple(f"part_{k}:milliseconds" for k in PARTS): lambda at: [known[at][k] for k in PARTS],
+    }
+    yield from tabulate(words, "split-parts", known, read)
 
 
 def _step_cell(run: RunData, arm: str, backend: str) -> Cell:

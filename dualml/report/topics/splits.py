@@ -8,8 +8,8 @@ from statistics import geometric_mean
 
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData
-from dualml.report.blocks import Block, Cell, Column, Table
-from dualml.report.columns import number, table
+from dualml.report.blocks import Block, Cell, Table
+from dualml.report.columns import Columns, number, tabulate
 from dualml.report.confidence import MeanInterval
 from dualml.report.figure import Axis, Figure, Mark, Panel, ReferenceLine
 from dualml.report.measures import mean_over_trials
@@ -105,7 +105,6 @@ def _figure(splits: Splits, fastest: Sequence[FastestSplit], words: Messages) ->
         panels,
         times.part_keys(words),
         {"values": values},
-        columns=len(panels),
         width=620,
         share_y="all",
     )
@@ -118,23 +117,20 @@ def _table(splits: Splits, fastest: Sequence[FastestSplit], words: Messages) -> 
         caption = "splits_fastest"
         bases = dict.fromkeys(best.base for best in fastest)
         fastest = [min((x for x in fastest if x.base == b), key=lambda x: x.ratio) for b in bases]
-    ratios = (number(words, f"ratio-{b}", b, "relative") for b in backends)
-    head: tuple[str | Column, ...] = ("split_how", *ratios, "crossed:bytes_update", "verdict")
-    yield from table(
-        words,
-        "splits",
-        head,
-        (
-            [
-                Cell(best.name(words), note=best.arm.name),
-                *map(best.cell, backends),
-                best.arm.crossing_bytes or None,
-                replace(times.worst_verdict_cell(splits.run, best.arm.name, words), note=""),
-            ]
-            for best in fastest
+    run = splits.run
+
+    def verdict(best: FastestSplit) -> Cell:
+        return replace(times.worst_verdict_cell(run, best.arm.name, words), note="")
+
+    read: Columns[FastestSplit] = {
+        "split_how": lambda best: Cell(best.name(words), note=best.arm.name),
+        tuple(number(words, f"ratio-{b}", b, "relative") for b in backends): lambda best: map(
+            best.cell, backends
         ),
-        caption,
-    )
+        "crossed:bytes_update": lambda best: best.arm.crossing_bytes or None,
+        "verdict": verdict,
+    }
+    yield from tabulate(words, "splits", fastest, read, caption)
 
 
 # --- sentences ------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dualml.common.words import Messages
 from dualml.experiment.store.run import RunData
 from dualml.report.blocks import Block, Prose
-from dualml.report.cards import CardFooter, make_card
+from dualml.report.cards import CardFooter, make_card, method_cards
 from dualml.report.splits.arms import Splits, schedule_name
 from dualml.report.topics import ReportSection
 
@@ -63,12 +63,9 @@ SOURCES = {
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     """Yield a card per way in which this run splits a model, then one per schedule."""
     splits = Splits(run)
-    for way, formulas in SPLIT_FORMULAS.items():
-        used = [arm.name for arm in splits if way in arm.split_kinds]
-        if used:
-            title, text = words(f"splits.way.{way}"), words(f"splitting.does.{way}")
-            footer = CardFooter(used, SOURCES.get(way, ""), most=8)
-            yield make_card(words, title, formulas, text, footer)
+    ways = ((arm.name, way) for arm in splits for way in arm.split_kinds)
+    title, does = "splits.way.{}", "splitting.does.{}"
+    yield from method_cards(words, SPLIT_FORMULAS, ways, title, does, SOURCES, most=8)
     for name, (idle, live) in SCHEDULES.items():
         used = [arm.name for arm in splits.pipelines if arm.schedule == name]
         if used:

@@ -3,48 +3,43 @@ arrival."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from dualml.common.words import Messages, numbers
-from dualml.experiment.store.run import RunData
+from dualml.experiment.store.run import RunData, Trial
 from dualml.report import ranks
-from dualml.report.blocks import Block, Item
-from dualml.report.columns import table
+from dualml.report.columns import Columns
 from dualml.report.notes import Notes
-from dualml.report.topics import ReportSection
+from dualml.report.topics import table_section
+
+Stale = tuple[Trial, Mapping[str, Any]]
 
 
-def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield the table of mean and largest staleness of each trial, in updates, overall and by
-    rank."""
-    head = (
-        "`arm`",
-        "backend",
-        "seed:",
-        "staleness:updates",
-        "staleness_max:updates",
-        "staleness_ranks",
-    )
-    rows = [
-        [
-            *(t.arm, t.backend, str(t.seed), t.staleness.get("mean"), t.staleness.get("max")),
-            " · ".join(map(numbers.quantity, t.staleness.get("ranks") or ())),
-        ]
-        for arm, backend in ranks.successful_places(run, ranks.multi_rank_arms(run))
-        for t in run.select(arm, backend)
-        if t.staleness
-    ]
-    yield from table(words, "staleness", head, rows)
+def stale_trials(run: RunData) -> list[Stale]:
+    """Return the trials that recorded the staleness of their gradients, in updates, with it."""
+    places = ranks.successful_places(run, ranks.multi_rank_arms(run))
+    trials = (t for place in places for t in run.select(*place))
+    return [(t, t.staleness) for t in trials if t.staleness]
 
 
-def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return the mean and largest staleness of each arm; for an arm with a straggler the mean of
-    the slow rank beside that of the others instead."""
-    notes = Notes(words, "staleness", "table-staleness")
+def columns(run: RunData, words: Messages, records: Sequence[Stale]) -> Columns[Stale]:
+    """Return the columns of mean and largest staleness, overall and by rank."""
+    return {
+        ("`arm`", "backend", "seed:"): lambda r: (r[0].arm, r[0].backend, str(r[0].seed)),
+        "staleness:updates": lambda r: r[1].get("mean"),
+        "staleness_max:updates": lambda r: r[1].get("max"),
+        "staleness_ranks": lambda r: " · ".join(map(numbers.quantity, r[1].get("ranks") or ())),
+    }
+
+
+def findings(notes: Notes, run: RunData, records: Sequence[Stale]) -> None:
+    """Add the mean and largest staleness of each arm; for an arm with a straggler the mean of the
+    slow rank beside that of the others instead."""
     for arm in ranks.multi_rank_arms(run):
         parts = []
         for _, backend in ranks.successful_places(run, [arm]):
-            counted = [t.staleness for t in run.select(arm, backend) if t.staleness]
+            counted = [c for t, c in records if (t.arm, t.backend) == (arm, backend)]
             mean = numbers.mean([c.get("mean") for c in counted])
             if handicap := ranks.straggler(run, arm):
                 # With asynchronous updates the slow rank's gradients are the stalest.
@@ -57,7 +52,6 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
                 most = max(int(c.get("max") or 0) for c in counted)
                 parts.append(notes.format_part("item", backend=backend, mean=mean, most=most))
         notes.add_joined("mean", parts, arm=arm, others=ranks.world_size(run, arm) - 1)
-    return notes
 
 
-TOPIC = ReportSection("staleness", 420, evidence, findings)
+TOPIC = table_section("staleness", 420, reads=stale_trials, columns=columns, findings=findings)

@@ -2,53 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.manifest import TIMED_ACTIVITIES
-from dualml.experiment.store.run import RunData
-from dualml.report.blocks import Block, Item
-from dualml.report.columns import number, table
+from dualml.experiment.store.run import RunData, Trial
+from dualml.report.columns import Columns, number
 from dualml.report.notes import Notes
-from dualml.report.topics import ReportSection
+from dualml.report.topics import table_section
+
+Trials = Sequence[Trial]
 
 
-def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield the table of seconds by purpose, for each arm and backend, mean over the seeds."""
-    rows = []
-    for arm in run.arms:
-        for backend in run.backends:
-            known = [t for t in run.select(arm, backend) if t.spent]
-            if known:
-                means = [
-                    numbers.mean([t.spent.get(what) for t in known]) for what in TIMED_ACTIVITIES
-                ]
-                rows.append([arm, backend, *means, numbers.mean([t.wall_s for t in known])])
-    head = (
+def timed_trials(run: RunData) -> list[Trials]:
+    """Return the successful trials with seconds by purpose, a list per arm and backend."""
+    places = ([t for t in run.select(a, b) if t.spent] for a in run.arms for b in run.backends)
+    return [trials for trials in places if trials]
+
+
+def columns(run: RunData, words: Messages, records: Sequence[Trials]) -> Columns[Trials]:
+    """Return the columns of seconds by purpose and in all, means over the seeds."""
+    purposes = [
         number(words, what, words(f"spent.{what}"), "seconds")
         for what in (*TIMED_ACTIVITIES, "all")
-    )
-    if rows:
-        yield from table(words, "spent", ["`arm`", "backend", *head], rows)
+    ]
+    return {
+        ("`arm`", "backend"): lambda trials: (trials[0].arm, trials[0].backend),
+        tuple(purposes): lambda trials: [
+            *(numbers.mean([t.spent.get(what) for t in trials]) for what in TIMED_ACTIVITIES),
+            numbers.mean([t.wall_s for t in trials]),
+        ],
+    }
 
 
-def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return the share of each backend's time that was training, and the largest other purpose."""
-    notes = Notes(words, "spent", "table-spent")
+def findings(notes: Notes, run: RunData, records: Sequence[Trials]) -> None:
+    """Add the share of each backend's time that was training, and the largest other purpose."""
     for backend in run.backends:
         known = [t.spent for t in run.trials if t.backend == backend and t.spent]
         sums = {what: sum(spent.get(what) or 0.0 for spent in known) for what in TIMED_ACTIVITIES}
         whole, train = sum(sums.values()), sums.pop("train")
         if whole:
             most = max(sums, key=lambda what: sums[what])
-            notes.add(
-                "share",
-                backend=backend,
-                train=train / whole,
-                most=words(f"spent.{most}"),
-                share=sums[most] / whole,
-            )
-    return notes
+            shares = {"train": train / whole, "share": sums[most] / whole}
+            notes.add("share", backend=backend, most=notes.words(f"spent.{most}"), **shares)
 
 
-TOPIC = ReportSection("spent", 900, evidence, findings)
+TOPIC = table_section("spent", 900, reads=timed_trials, columns=columns, findings=findings)

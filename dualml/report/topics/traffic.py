@@ -2,60 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from dualml.common.words import Messages
 from dualml.common.words.numbers import nbytes
 from dualml.experiment.store.run import RunData
-from dualml.report.blocks import Block, Item
-from dualml.report.collective_timing import CollectiveTraffic, collective_measurements
-from dualml.report.columns import table
+from dualml.report.collective_timing import (
+    CollectiveMeasurements,
+    CollectiveTraffic,
+    collective_measurements,
+)
+from dualml.report.columns import Columns
 from dualml.report.measures import drop_missing, sort_by_value
 from dualml.report.notes import Notes
-from dualml.report.topics import ReportSection
+from dualml.report.topics import table_section
 
 EXTRA = 1.25  # ratio to the closed form from which on extra bytes are reported
 
 
-def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield the traffic of the largest vector; the messages of native collectives cannot be
-    counted."""
+Measured = tuple[CollectiveMeasurements, str]
+
+
+def measured_strategies(run: RunData) -> list[Measured]:
+    """Return every measured strategy, with the measurements that it belongs to."""
+    return [(m, name) for m in collective_measurements(run) for name in m.strategies]
+
+
+def columns(run: RunData, words: Messages, records: Sequence[Measured]) -> Columns[Measured]:
+    """Return the columns of the traffic of the largest vector; the messages of native collectives
+    cannot be counted."""
     inside = words("value.inside")
-    rows = []
-    for m, name in [
-        (each, name) for each in collective_measurements(run) for name in each.strategies
-    ]:
+
+    def traffic(m: CollectiveMeasurements, name: str) -> tuple[object, ...]:
         at = (name, m.ends[1])
         counted = m.counted_traffic(*at) or CollectiveTraffic(inside, inside, inside)
         closed = m.closed_form_traffic(*at) or CollectiveTraffic(None, None, None)
         ratio, wire = m.wire_ratio(*at), m.rows.get(at, {}).get("wire_bytes")
-        rows.append(
-            [
-                *(name, m.backend, m.n, counted.messages, closed.messages),
-                *(counted.nbytes, closed.nbytes, closed.total),
-                *(round(wire) if ratio and wire else None, ratio),
-            ]
-        )
-    head = (
-        "`strategy`",
-        "backend",
-        "ranks:count",
-        "messages_counted:per_rank",
-        "messages_closed:per_rank",
-        "bytes_counted:bytes_per_rank",
-        "bytes_closed:bytes_per_rank",
-        "bytes_total:bytes_all",
-        "wire:bytes_all",
-        "wire_ratio:relative",
-    )
-    sizes = sorted({nbytes(m.ends[1]) for m in collective_measurements(run)})
-    yield from table(words, "traffic", head, rows, sizes=sizes)
+        sent = (counted.messages, closed.messages, counted.nbytes, closed.nbytes, closed.total)
+        return (*sent, round(wire) if ratio and wire else None, ratio)
+
+    calls = ("messages_counted:per_rank", "messages_closed:per_rank")
+    sizes = ("bytes_counted:bytes_per_rank", "bytes_closed:bytes_per_rank")
+    return {
+        ("`strategy`", "backend", "ranks:count"): lambda r: (r[1], r[0].backend, r[0].n),
+        (*calls, *sizes, "bytes_total:bytes_all", "wire:bytes_all", "wire_ratio:relative"): (
+            lambda r: traffic(*r)
+        ),
+    }
 
 
-def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return how many counts of messages and bytes match the closed form, and how many more bytes
-    the wire carried."""
-    notes, every = Notes(words, "traffic", "table-traffic"), collective_measurements(run)
+def findings(notes: Notes, run: RunData, records: Sequence[Measured]) -> None:
+    """Add how many counts of messages and bytes match the closed form, and how many more bytes the
+    wire carried."""
+    every = collective_measurements(run)
     pairs = [
         (counted, closed)
         for m in every
@@ -74,7 +73,13 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
             notes.add("wire_more", m=m, values=sort_by_value(more, descending=True))
         elif ratios:
             notes.add("wire_same", m=m, most=max(ratios.values()))
-    return notes
 
 
-TOPIC = ReportSection("traffic", 205, evidence, findings)
+TOPIC = table_section(
+    "traffic",
+    205,
+    reads=measured_strategies,
+    columns=columns,
+    findings=findings,
+    values=lambda run, records: {"sizes": sorted({nbytes(m.ends[1]) for m, _ in records})},
+)

@@ -10,7 +10,8 @@ from dualml.experiment.exactness import single_process_arm
 from dualml.experiment.store.run import RunData, Serial
 from dualml.report import curves, legend, ranks
 from dualml.report.blocks import Block, Cell, Item, Table
-from dualml.report.columns import highlight_best, number, table, verdict
+from dualml.report.columns import Columns, highlight_best, number, tabulate, verdict
+from dualml.report.draw.palette import SERIES
 from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
 from dualml.report.measures import drop_missing, loss_unit, mean_over_trials, slug, sort_by_value
 from dualml.report.notes import Notes
@@ -20,7 +21,7 @@ from dualml.report.presentation import (
     format_on_backend,
     format_values,
     join_by_name,
-    stacked_bars,
+    stacked_panels,
 )
 from dualml.report.scaling_families import crowding_notices
 from dualml.report.topics import ReportSection
@@ -114,31 +115,15 @@ def _parts(run: RunData, words: Messages, arms: Sequence[str]) -> Figure:
         return numbers.NO_VALUE if part is None else f"{100 * part:.0f} %"
 
     shown = [b for b in run.backends if any(ranks.rank_parts(run, a, b) for a in arms)]
-    panels = []
-    for backend in shown:
-        marks: list[Mark] = []
-        for y, arm in enumerate(arms):
-            if rows := ranks.rank_parts(run, arm, backend):
-                whole = ranks.average(rows)
-                marks += stacked_bars(
-                    y, {p: whole[p] for p in legend.PARTS}, 1e3, share(arm, backend)
-                )
-        y_axis = Axis(names=arms, grid=False)
-        panels.append(
-            Panel(
-                marks, Axis(words("axis.update_ms"), low=0), y_axis, backend, height=20 * len(arms)
-            )
-        )
+
+    def milliseconds(arm: str, backend: str) -> dict[str, float]:
+        rows = ranks.rank_parts(run, arm, backend)
+        whole = ranks.average(rows) if rows else {}
+        return {p: 1e3 * whole[p] for p in SERIES["rank_update"] if p in whole}
+
+    panels = stacked_panels(arms, shown, words("axis.update_ms"), milliseconds, share, 20)
     values = {"values": format_values(arms, shown, share)}
-    return build_figure(
-        words,
-        "communication",
-        panels,
-        legend.parts(words),
-        values,
-        columns=len(panels),
-        share_y="row",
-    )
+    return build_figure(words, "communication", panels, legend.parts(words), values, share_y="row")
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -174,23 +159,25 @@ def _by_strategy(run: RunData, words: Messages) -> Iterator[Table]:
     timed = ranks.timed_backends(run)
     steps = {(a, b): ranks.median_step_seconds(run, a, b) for a in most.values() for b in timed}
     least = {min((s for (_, b), s in steps.items() if b == x and s), default=None) for x in timed}
-    rows = []
-    for name, arm in sorted(most.items(), key=lambda item: steps[item[1], timed[0]] or 0.0):
-        cells: list[str | Cell | float | None] = [name]
+
+    def cells(arm: str) -> Iterator[Cell | float | None]:
         for backend in timed:
             step = steps[arm, backend]
-            cells += [
-                highlight_best(numbers.ms(step), step in least),
-                ranks.communication_share(run, arm, backend),
-            ]
-        rows.append(cells)
-    head = [
+            yield highlight_best(numbers.ms(step), step in least)
+            yield ranks.communication_share(run, arm, backend)
+
+    heads = [
         number(words, f"{b}-{key}", f"{b}, {words(f'column.{key}')}", unit)
         for b in timed
         for key, unit in (("step", "milliseconds"), ("share", "percent"))
     ]
+    read: Columns[tuple[str, str]] = {
+        "`strategy`": lambda item: item[0],
+        tuple(heads): lambda item: cells(item[1]),
+    }
+    arms = sorted(most.items(), key=lambda item: steps[item[1], timed[0]] or 0.0)
     n = ranks.world_size(run, next(iter(most.values()))) if most else 0
-    yield from table(words, "steps", ["`strategy`", *head], rows, n=n)
+    yield from tabulate(words, "steps", arms, read, n=n)
 
 
 def _table(run: RunData, words: Messages) -> Iterator[Table]:
@@ -209,28 +196,19 @@ def _table(run: RunData, words: Messages) -> Iterator[Table]:
         for a in ranks.training_arms(run)
         if run.settings[a].group not in slow and not ranks.is_split(run, a)
     ]
-    rows = [
-        [
-            *(arm, b, ranks.world_size(run, arm)),
-            ranks.strategy(run, arm) if ranks.world_size(run, arm) > 1 else None,
-            *(ranks.median_step_seconds(run, arm, b), ranks.communication_share(run, arm, b)),
-            *(mean_over_trials(run, arm, b, of) for of in ("final_loss", "test_accuracy")),
-            _serial_cell(judged.get((arm, b)), words),
-        ]
-        for arm, b in ranks.successful_places(run, arms)
-    ]
-    head = (
-        "`arm`",
-        "backend",
-        "ranks:count",
-        "`strategy`",
-        "step:milliseconds",
-        "share:percent",
-        f"final_loss:{loss_unit(run)}",
-        "test_accuracy:percent",
-        "serial",
-    )
-    yield from table(words, "training", head, rows)
+    read: Columns[tuple[str, str]] = {
+        ("`arm`", "backend"): lambda at: at,
+        "ranks:count": lambda at: ranks.world_size(run, at[0]),
+        "`strategy`": lambda at: (
+            ranks.strategy(run, at[0]) if ranks.world_size(run, at[0]) > 1 else None
+        ),
+        "step:milliseconds": lambda at: ranks.median_step_seconds(run, *at),
+        "share:percent": lambda at: ranks.communication_share(run, *at),
+        f"final_loss:{loss_unit(run)}": lambda at: mean_over_trials(run, *at, "final_loss"),
+        "test_accuracy:percent": lambda at: mean_over_trials(run, *at, "test_accuracy"),
+        "serial": lambda at: _serial_cell(judged.get(at), words),
+    }
+    yield from tabulate(words, "training", ranks.successful_places(run, arms), read)
 
 
 def _serial_cell(s: Serial | None, words: Messages) -> Cell | None:

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.manifest import LossScale
-from dualml.experiment.store.run import RunData
+from dualml.experiment.store.run import RunData, Trial
 from dualml.report import ranks
 from dualml.report.blocks import Block, Item
-from dualml.report.columns import status_cell, table
+from dualml.report.columns import Columns, status_cell, tabulate
 from dualml.report.measures import loss_unit
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
@@ -18,47 +18,28 @@ from dualml.report.topics import ReportSection
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     """Yield the table of trials that did not succeed with their reasons, and the table of all
     results."""
-    failed = [
-        [t.arm, t.backend, str(t.seed), status_cell(t.status, words), t.reason]
-        for t in run.trials
-        if not t.ok
-    ]
-    head = ("`arm`", "backend", "seed:", "status", "reason")
-    yield from table(words, "failures", head, failed)
-    rows = [
-        [
-            *(
-                t.arm,
-                t.backend,
-                str(t.seed),
-                status_cell(t.status, words),
-                t.final_loss,
-                t.train_accuracy,
-            ),
-            *(t.test_accuracy, *([t.test_perplexity] if run.text else []), t.train_s, t.wall_s),
-            *(t.updates, t.sample_gradients, t.throughput, t.peak_memory_mb),
-        ]
-        for arm in ranks.training_arms(run)
-        for backend in run.backends
-        for t in run.select(arm, backend, ok=False)
-    ]
-    ends = (
-        "`arm`",
-        "backend",
-        "seed:",
-        "status",
-        f"final_loss:{loss_unit(run)}",
-        "train_accuracy:percent",
-        "test_accuracy:percent",
-        *(["test_perplexity:1"] if run.text else []),
-        "train_s:seconds",
-        "wall_s:seconds",
-        "updates:count",
-        "sample_gradients:count",
-        "throughput:per_second",
-        "memory:memory",
-    )
-    yield from table(words, "trials", ends, rows)
+    place: Columns[Trial] = {
+        ("`arm`", "backend", "seed:"): lambda t: (t.arm, t.backend, str(t.seed)),
+        "status": lambda t: status_cell(t.status, words),
+    }
+    failed = (t for t in run.trials if not t.ok)
+    yield from tabulate(words, "failures", failed, {**place, "reason": lambda t: t.reason})
+    results: Columns[Trial] = {
+        **place,
+        f"final_loss:{loss_unit(run)}": lambda t: t.final_loss,
+        "train_accuracy:percent": lambda t: t.train_accuracy,
+        "test_accuracy:percent": lambda t: t.test_accuracy,
+        **({"test_perplexity:1": lambda t: t.test_perplexity} if run.text else {}),
+        "train_s:seconds": lambda t: t.train_s,
+        "wall_s:seconds": lambda t: t.wall_s,
+        "updates:count": lambda t: t.updates,
+        "sample_gradients:count": lambda t: t.sample_gradients,
+        "throughput:per_second": lambda t: t.throughput,
+        "memory:memory": lambda t: t.peak_memory_mb,
+    }
+    places = ((arm, b) for arm in ranks.training_arms(run) for b in run.backends)
+    every = (t for place in places for t in run.select(*place, ok=False))
+    yield from tabulate(words, "trials", every, results)
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:

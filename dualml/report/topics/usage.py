@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData, Trial
 from dualml.experiment.store.usage import Usage
-from dualml.report.blocks import Block, Column, Item
-from dualml.report.columns import number, percent, table
+from dualml.report.blocks import Column
+from dualml.report.columns import Columns, number, percent
 from dualml.report.notes import Notes
-from dualml.report.topics import ReportSection
+from dualml.report.topics import table_section
 
 #: Number of cores kept busy by other processes from which on a machine counts as shared.
 MIN_OTHER_CORES = 0.25
@@ -70,31 +71,25 @@ def arm_usages(run: RunData) -> list[ArmUsage]:
     return rows
 
 
-def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield the table of resource usage by arm and backend, without quantities that no machine
-    reported."""
-    rows = arm_usages(run)
-    heads: list[str | Column] = ["`arm`", "backend", Column("host", words("usage.host"))]
-    cells: list[list[str]] = []
-    for key, unit, value, show in QUANTITIES:
-        column = [row.cell(value, show) for row in rows]
-        if any(
-            cell != numbers.NO_VALUE for cell in column
-        ):  # not every machine reports every quantity
-            heads.append(number(words, key, words(f"usage.{key}"), unit))
-            cells.append(column)
-    shares = {
-        "waiting": ("percent", [row.max_wait_share for row in rows]),
-        "others": ("cores", [row.foreign_cores for row in rows]),
+def columns(run: RunData, words: Messages, rows: Sequence[ArmUsage]) -> Columns[ArmUsage]:
+    """Return the columns of resource usage, without quantities that no machine reported."""
+    quantities: dict[str, tuple[str, Callable[[ArmUsage], str]]] = {
+        key: (unit, partial(ArmUsage.cell, value=value, show=show))
+        for key, unit, value, show in QUANTITIES
     }
-    for key, (unit, values) in shares.items():
-        column = [_format_share(value, unit) for value in values]
-        if any(cell != numbers.NO_VALUE for cell in column):
-            heads.append(number(words, key, words(f"usage.{key}"), unit))
-            cells.append(column)
-    names = [[row.arm, row.backend, _hosts(row)] for row in rows]
-    lines = [[*name, *line] for name, line in zip(names, zip(*cells, strict=True), strict=True)]
-    yield from table(words, "usage", heads, lines)
+    quantities["waiting"] = "percent", lambda row: _format_share(row.max_wait_share, "percent")
+    quantities["others"] = "cores", lambda row: _format_share(row.foreign_cores, "cores")
+    return {
+        "`arm`": lambda row: row.arm,
+        "backend": lambda row: row.backend,
+        Column("host", words("usage.host")): _hosts,
+        **{
+            number(words, key, words(f"usage.{key}"), unit): read
+            for key, (unit, read) in quantities.items()
+            # not every machine reports every quantity
+            if any(read(row) != numbers.NO_VALUE for row in rows)
+        },
+    }
 
 
 def _device_value(key: str) -> Callable[[Usage], float | None]:
@@ -150,9 +145,8 @@ QUANTITIES: tuple[tuple[str, str, Callable[[Usage], float | None], Callable[[flo
 )
 
 
-def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return whether the machine was shared, and the overhead of sampling."""
-    notes, rows = Notes(words, "usage", "table-usage"), arm_usages(run)
+def findings(notes: Notes, run: RunData, rows: Sequence[ArmUsage]) -> None:
+    """Add whether the machine was shared, and the overhead of sampling."""
     shared = [row for row in rows if (row.foreign_cores or 0.0) > MIN_OTHER_CORES]
     if shared:
         worst = max(shared, key=lambda row: row.foreign_cores or 0.0)
@@ -168,7 +162,6 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
         )
     if rows:
         notes.add("cost", share=max(rank.sampling for row in rows for rank in row.ranks))
-    return notes
 
 
-TOPIC = ReportSection("usage", 910, evidence, findings)
+TOPIC = table_section("usage", 910, reads=arm_usages, columns=columns, findings=findings)

@@ -7,12 +7,18 @@ from collections.abc import Iterator, Sequence
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData
 from dualml.report import legend
-from dualml.report.blocks import Block, Cell, Column, Item
-from dualml.report.closed_memory import CLOSED_FORM_PARTS, MIB
-from dualml.report.columns import Row, number, table
-from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
+from dualml.report.blocks import Block, Cell, Item
+from dualml.report.closed_memory import CLOSED_FORM_PARTS, MIB, mib
+from dualml.report.columns import Columns, number, tabulate
+from dualml.report.figure import Figure, Mark
 from dualml.report.notes import Notes
-from dualml.report.presentation import build_figure, shorten_list, stacked_bars
+from dualml.report.presentation import (
+    bar_panels,
+    build_figure,
+    closed_form_mark,
+    shorten_list,
+    stacked_bars,
+)
 from dualml.report.sharded_arms import (
     ShardingResult,
     has_sharded_arms,
@@ -20,10 +26,6 @@ from dualml.report.sharded_arms import (
     sharding_verdict,
 )
 from dualml.report.topics import ReportSection
-from dualml.report.topics.device_memory import PARTS
-
-#: Name of the series of values from the closed form.
-CLOSED_FORM = "closed"
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
@@ -43,82 +45,58 @@ def without_wasteful(run: RunData) -> list[ShardingResult]:
 
 
 def _table(words: Messages, name: str, rows: Sequence[ShardingResult]) -> Iterator[Block]:
-    """Yield a table with a row per arm; backends with equal counts share a row."""
-    parts = [number(words, part, words(f"device_memory.{part}"), "memory") for part in PARTS]
-    head: list[str | Column] = ["method", "backend", "ranks:count", "shared_out"]
-    head += [*parts[: len(CLOSED_FORM_PARTS)], "together:memory", parts[-1], "verdict"]
+    """Yield a table with a row per arm, with bytes in MiB; backends with equal counts share a
+    row."""
     alike = dict[tuple[object, ...], list[ShardingResult]]()
     for r in rows:
         kept = r.memory and tuple(r.memory.cell(part) for part in (*CLOSED_FORM_PARTS, "buckets"))
         alike.setdefault((r.arm, kept, bool(r.method_result.trials)), []).append(r)
-    yield from table(words, name, head, (_row(same, words) for same in alike.values()))
-
-
-def _row(same: Sequence[ShardingResult], words: Messages) -> Row:
-    """Return the table row of results that are equal on several backends, with bytes in MiB."""
-    first, *_ = same
-    kept = [first.memory and first.memory.cell(part) for part in (*CLOSED_FORM_PARTS, "buckets")]
-    form = first.memory and first.memory.form
-    whole = Cell(
-        numbers.quantity(first.total_bytes / MIB if first.total_bytes else None),
-        note=form.text if form else "",
+    *closed, buckets = (
+        number(words, part, words(f"device_memory.{part}"), "memory")
+        for part in (*CLOSED_FORM_PARTS, "buckets")
     )
-    return [
-        Cell(first.method_result.title(words), note=first.arm),
-        words.join([r.backend for r in same]),
-        first.n,
-        first.format_sharded_parts(words) or None,
-        *kept[:-1],
-        whole,
-        kept[-1],
-        sharding_verdict(same, words),
-    ]
+
+    def memory_cell(r: ShardingResult) -> Cell:
+        form = r.memory and r.memory.form
+        text = numbers.quantity(mib(r.total_bytes or None))
+        return Cell(text, note=form.text if form else "")
+
+    read: Columns[Sequence[ShardingResult]] = {
+        "method": lambda s: Cell(s[0].method_result.title(words), note=s[0].arm),
+        "backend": lambda s: words.join([r.backend for r in s]),
+        "ranks:count": lambda s: s[0].n,
+        "shared_out": lambda s: s[0].format_sharded_parts(words) or None,
+        tuple(closed): lambda s: [
+            s[0].memory and s[0].memory.cell(part) for part in CLOSED_FORM_PARTS
+        ],
+        "together:memory": lambda s: memory_cell(s[0]),
+        buckets: lambda s: s[0].memory and s[0].memory.cell("buckets"),
+        "verdict": lambda s: sharding_verdict(s, words),
+    }
+    yield from tabulate(words, name, alike.values(), read)
 
 
 def _figure(run: RunData, words: Messages, rows: Sequence[ShardingResult], suffix: str) -> Figure:
     """Return a figure with a bar per arm, for the rank that holds most of each component, with a
     mark at the closed form; a panel per backend."""
-    backends = [b for b in run.backends if any(r.backend == b and r.total_bytes for r in rows)]
-    panels = []
-    for backend in backends:
-        own = [r for r in rows if r.backend == backend and r.total_bytes]
-        marks = list[Mark]()
-        for y, r in enumerate(own):
-            parts = {part: (r.max_bytes(part) or 0) / MIB for part in CLOSED_FORM_PARTS}
-            marks += stacked_bars(y, parts, text=numbers.quantity(sum(parts.values())))
-        known = [(y, r.closed_form_bytes / MIB) for y, r in enumerate(own) if r.closed_form_bytes]
-        marks.append(
-            LineMark(
-                [x for _, x in known],
-                [y for y, _ in known],
-                SeriesId(series=CLOSED_FORM),
-                joined=False,
-            )
-        )
-        down = Axis(names=[r.arm for r in own], grid=False)
-        panels.append(
-            Panel(
-                marks, Axis(words("axis.kept_bytes"), low=0), down, backend, height=22.0 * len(own)
-            )
-        )
-    look = legend.series(words, "device_memory", {part: PARTS[part] for part in CLOSED_FORM_PARTS})
-    mark = LegendEntry(
-        "series", CLOSED_FORM, words("zero.closed"), color="black", marker="diamond", hollow=True
+    rows = [r for r in rows if r.total_bytes]
+
+    def bars(y: float, r: ShardingResult) -> Iterator[Mark]:
+        parts = {part: (r.max_bytes(part) or 0) / MIB for part in CLOSED_FORM_PARTS}
+        return stacked_bars(y, parts, text=numbers.quantity(sum(parts.values())))
+
+    def closed_marks(own: Sequence[ShardingResult]) -> Iterator[Mark]:
+        yield closed_form_mark(mib(r.closed_form_bytes) for r in own)
+
+    backends = [b for b in run.backends if any(r.backend == b for r in rows)]
+    panels = bar_panels(
+        rows, backends, words("axis.kept_bytes"), lambda r: r.arm, bars, closed_marks
     )
-    said = ", ".join(
-        f"{r.arm} {r.backend} {numbers.quantity(r.total_bytes / MIB)}"
-        for r in rows
-        if r.total_bytes
-    )
+    parts = legend.series(words, "device_memory", "memory", CLOSED_FORM_PARTS)
+    look = [*parts, legend.closed_form(words)]
+    said = ", ".join(f"{r.arm} {r.backend} {numbers.quantity(mib(r.total_bytes))}" for r in rows)
     return build_figure(
-        words,
-        "zero",
-        panels,
-        [*look, mark],
-        {"values": said},
-        name=f"zero{suffix}",
-        columns=len(panels),
-        share_x="all",
+        words, "zero", panels, look, {"values": said}, name=f"zero{suffix}", share_x="all"
     )
 
 

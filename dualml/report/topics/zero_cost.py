@@ -6,20 +6,18 @@ from collections.abc import Iterator, Sequence
 
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData
-from dualml.report.blocks import Block, Cell, Item
-from dualml.report.closed_memory import CLOSED_FORM_PARTS, MIB
-from dualml.report.columns import table
+from dualml.report import legend
+from dualml.report.blocks import Block, Cell
+from dualml.report.closed_memory import CLOSED_FORM_PARTS, mib
+from dualml.report.columns import Columns
 from dualml.report.confidence import MeanInterval, paired_ratio
-from dualml.report.figure import Axis, Bar, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
+from dualml.report.figure import Bar, Mark, SeriesId
 from dualml.report.notes import Notes
-from dualml.report.presentation import build_figure
+from dualml.report.presentation import bar_panels, build_figure, closed_form_mark
 from dualml.report.results import ArmResult
 from dualml.report.scaling_families import crowding_notices
 from dualml.report.sharded_arms import ShardingResult, has_sharded_arms, sharding_results
-from dualml.report.topics import ReportSection
-
-#: Series of bytes sent → colour.
-WIRE_COLORS = {"wire": "steel", "wire_more": "brick"}
+from dualml.report.topics import table_section
 
 
 def multi_rank_results(run: RunData) -> list[ShardingResult]:
@@ -44,96 +42,50 @@ def step_ratio(r: ShardingResult, other: ShardingResult | None) -> MeanInterval 
     )
 
 
-def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    """Yield the figure and the table of bytes sent in an update, by the closed form and on the
-    wire, and of its time, after a notice if ranks shared cores."""
-    rows = multi_rank_results(run)
+def columns(
+    run: RunData, words: Messages, rows: Sequence[ShardingResult]
+) -> Columns[ShardingResult]:
+    """Return the columns of bytes sent in an update, by the closed form and on the wire, and of its
+    time."""
+    return {
+        "method": lambda r: r.method_result.title(words),
+        "`arm`": lambda r: r.arm,
+        "backend": lambda r: r.backend,
+        "ranks:count": lambda r: r.n,
+        "shared_out": lambda r: Cell(
+            r.format_sharded_parts(words) or numbers.NO_VALUE, note=r.gradient_reduction
+        ),
+        "sent_closed:bytes_update": lambda r: r.method_result.closed_form_sent_bytes,
+        "sent_wire:bytes_update": lambda r: r.method_result.sent_bytes,
+        "sent_ratio:relative": lambda r: r.sent_ratio,
+        "step:milliseconds": lambda r: ArmResult(run, r.arm, r.backend).step,
+        "replicas_times:relative": lambda r: step_ratio(r, matching_replicas(r, rows)),
+    }
+
+
+def figures(run: RunData, words: Messages, rows: Sequence[ShardingResult]) -> Iterator[Block]:
+    """Yield a notice if ranks shared cores, and the figure with a bar for the bytes sent and a mark
+    for the closed form; all-reduce variants in another colour."""
     yield from crowding_notices(run, words, [r.arm for r in rows])
-    if any(r.method_result.sent_bytes for r in rows):
-        yield _figure(run, words, rows)
-    head = (
-        "method",
-        "`arm`",
-        "backend",
-        "ranks:count",
-        "shared_out",
-        "sent_closed:bytes_update",
-        "sent_wire:bytes_update",
-        "sent_ratio:relative",
-        "step:milliseconds",
-        "replicas_times:relative",
-    )
-    cells = [
-        [
-            r.method_result.title(words),
-            r.arm,
-            r.backend,
-            r.n,
-            Cell(r.format_sharded_parts(words) or numbers.NO_VALUE, note=r.gradient_reduction),
-            r.method_result.closed_form_sent_bytes,
-            r.method_result.sent_bytes,
-            r.method_result.sent_bytes / r.method_result.closed_form_sent_bytes
-            if r.method_result.sent_bytes and r.method_result.closed_form_sent_bytes
-            else None,
-            ArmResult(run, r.arm, r.backend).step,
-            step_ratio(r, matching_replicas(r, rows)),
-        ]
-        for r in rows
-    ]
-    yield from table(words, "zero_price", head, cells)
+    sent = [r for r in rows if r.method_result.sent_bytes]
+    if not sent:
+        return
 
+    def bars(y: float, r: ShardingResult) -> Iterator[Mark]:
+        size = mib(r.method_result.sent_bytes) or 0.0
+        yield Bar(y, size, SeriesId(series=bar_series(r)), text=numbers.quantity(size))
 
-def _figure(run: RunData, words: Messages, rows: Sequence[ShardingResult]) -> Figure:
-    """Return a figure with a bar for the bytes sent and a mark for the closed form; all-reduce
-    variants in another colour."""
-    backends = [
-        b for b in run.backends if any(r.backend == b and r.method_result.sent_bytes for r in rows)
-    ]
-    panels = []
-    for backend in backends:
-        own = [r for r in rows if r.backend == backend and r.method_result.sent_bytes]
-        marks: list[Mark] = [
-            Bar(
-                y,
-                r.method_result.sent_bytes / MIB,
-                SeriesId(series=bar_series(r)),
-                text=numbers.quantity(r.method_result.sent_bytes / MIB),
-            )
-            for y, r in enumerate(own)
-            if r.method_result.sent_bytes
-        ]
-        known = [
-            (y, r.method_result.closed_form_sent_bytes / MIB)
-            for y, r in enumerate(own)
-            if r.method_result.closed_form_sent_bytes
-        ]
-        marks.append(
-            LineMark(
-                [x for _, x in known],
-                [y for y, _ in known],
-                SeriesId(series="closed"),
-                joined=False,
-            )
-        )
-        down = Axis(names=[r.arm for r in own], grid=False)
-        panels.append(
-            Panel(marks, Axis(words("axis.sent"), low=0), down, backend, height=22.0 * len(own))
-        )
+    def closed_marks(own: Sequence[ShardingResult]) -> Iterator[Mark]:
+        yield closed_form_mark(mib(r.method_result.closed_form_sent_bytes) for r in own)
+
+    backends = [b for b in run.backends if any(r.backend == b for r in sent)]
+    panels = bar_panels(sent, backends, words("axis.sent"), lambda r: r.arm, bars, closed_marks)
     used = {bar_series(r) for r in rows}
-    look = [
-        LegendEntry("series", s, words(f"zero_price.{s}"), color=c)
-        for s, c in WIRE_COLORS.items()
-        if s in used
-    ]
-    mark = LegendEntry(
-        "series", "closed", words("zero.closed"), color="black", marker="diamond", hollow=True
-    )
+    look = [*legend.series(words, "zero_price", "wire", used), legend.closed_form(words)]
     said = ", ".join(
         f"{r.arm} {r.backend} {numbers.nbytes(r.method_result.sent_bytes)}" for r in rows
     )
-    return build_figure(
-        words, "zero_price", panels, [*look, mark], {"values": said}, columns=len(panels)
-    )
+    yield build_figure(words, "zero_price", panels, look, {"values": said})
 
 
 def bar_series(r: ShardingResult) -> str:
@@ -145,10 +97,9 @@ def bar_series(r: ShardingResult) -> str:
 # --- sentences ------------------------------------------------------------------------------------
 
 
-def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return the bytes and the time of sharding relative to replicas, and bytes on the wire
-    relative to the closed form."""
-    notes, rows = Notes(words, "zero_price", "figure-zero_price"), multi_rank_results(run)
+def findings(notes: Notes, run: RunData, rows: Sequence[ShardingResult]) -> None:
+    """Add the bytes and the time of sharding relative to replicas, and bytes on the wire relative
+    to the closed form."""
     for backend in run.backends:
         wrong = (
             _format_wasteful(notes, r, rows) for r in rows if r.is_wasteful and r.backend == backend
@@ -156,43 +107,24 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
         notes.add_joined("wrong", wrong, backend=backend)
     for r in rows:
         base = matching_replicas(r, rows)
-        times = step_ratio(r, base)
-        if (
-            base
-            and times
-            and len(r.sharded_parts) == len(CLOSED_FORM_PARTS)
-            and r.is_dualml
-            and not r.is_wasteful
-        ):
-            sent = [x.method_result.sent_bytes for x in (r, base)]
-            if sent[0] and sent[1]:
-                notes.add(
-                    "weights",
-                    arm=r.arm,
-                    backend=r.backend,
-                    base=base.arm,
-                    sent=sent[0] / sent[1],
-                    times=times.mean,
-                )
+        times, sent = step_ratio(r, base), _ratio(r, base, "sent_bytes")
+        shards_all = len(r.sharded_parts) == len(CLOSED_FORM_PARTS)
+        if base and times and sent and shards_all and r.is_dualml and not r.is_wasteful:
+            place = {"arm": r.arm, "backend": r.backend, "base": base.arm}
+            notes.add("weights", **place, sent=sent, times=times.mean)
     notes.set_anchor("table-zero_price")
     for backend in run.backends:
-        ratios = {
-            r.arm: r.method_result.sent_bytes / r.method_result.closed_form_sent_bytes
-            for r in rows
-            if r.backend == backend
-            and r.is_dualml
-            and r.method_result.sent_bytes
-            and r.method_result.closed_form_sent_bytes
-        }
+        own = [r for r in rows if r.backend == backend and r.is_dualml]
+        ratios = {r.arm: r.sent_ratio for r in own if r.sent_ratio}
         if ratios:
-            notes.add(
-                "wire",
-                backend=backend,
-                n=len(ratios),
-                low=min(ratios.values()),
-                high=max(ratios.values()),
-            )
-    return notes
+            ends = {"low": min(ratios.values()), "high": max(ratios.values())}
+            notes.add("wire", backend=backend, n=len(ratios), **ends)
+
+
+def _ratio(r: ShardingResult, other: ShardingResult | None, quantity: str) -> float | None:
+    """Return bytes sent of a result relative to another's, None if unknown."""
+    own, base = (x and getattr(x.method_result, quantity) for x in (r, other))
+    return own / base if own and base else None
 
 
 def _format_wasteful(notes: Notes, r: ShardingResult, rows: Sequence[ShardingResult]) -> str:
@@ -200,23 +132,11 @@ def _format_wasteful(notes: Notes, r: ShardingResult, rows: Sequence[ShardingRes
     a number is unknown."""
     other = reduce_scatter_partner(r, rows)
     times = step_ratio(r, other)
-    if not (
-        other
-        and times
-        and r.method_result.closed_form_sent_bytes
-        and other.method_result.closed_form_sent_bytes
-        and r.method_result.sent_bytes
-        and other.method_result.sent_bytes
-    ):
+    ratios = (_ratio(r, other, key) for key in ("closed_form_sent_bytes", "sent_bytes"))
+    values = dict(zip(("closed", "wire"), ratios, strict=True))
+    if other is None or times is None:
         return ""
-    return notes.format_part(
-        "wrong_item",
-        arm=r.arm,
-        other=other.arm,
-        times=times.mean,
-        closed=r.method_result.closed_form_sent_bytes / other.method_result.closed_form_sent_bytes,
-        wire=r.method_result.sent_bytes / other.method_result.sent_bytes,
-    )
+    return notes.format_part("wrong_item", arm=r.arm, other=other.arm, times=times.mean, **values)
 
 
 def reduce_scatter_partner(
@@ -228,6 +148,14 @@ def reduce_scatter_partner(
     return next((x for x in rows if (x.arm, x.backend) == (name, r.backend)), None)
 
 
-TOPIC = ReportSection(
-    "zero_price", 12, evidence, findings, priority=lambda run: 70, when=has_sharded_arms
+TOPIC = table_section(
+    "zero_price",
+    12,
+    reads=multi_rank_results,
+    columns=columns,
+    figures=figures,
+    findings=findings,
+    anchor="figure-zero_price",
+    priority=lambda run: 70,
+    when=has_sharded_arms,
 )
