@@ -64,14 +64,14 @@ def compared(a: Any, b: Any, envelopes: list[Any]) -> Record:
     found = compare_trajectories(a, b, MARGIN, envelopes)
     bare = [replace(drawn, plain_loss=None, plain_tensors={}) for drawn in envelopes]
     naive = compare_trajectories(a, b, MARGIN, bare)
-    phases = found.get("phases", {})
+    phases = found.phases
     worst = max(phases, key=lambda phase: phases[phase]["ratio"], default=None)
     return {
-        "verdict": found["verdict"],
-        "reason": found["reason"],
-        "ratio": found["evidence"].get("worst_ratio"),
+        "verdict": found.verdict,
+        "reason": found.reason,
+        "ratio": found.ratio,
         "same": all(told["max"] == 0 for told in phases.values()),
-        "all_draws": {"verdict": naive["verdict"], "ratio": naive["evidence"].get("worst_ratio")},
-        "first": found.get("first_divergence"),
+        "all_draws": {"verdict": naive.verdict, "ratio": naive.ratio},
+        "first": found.first_divergence,
         "at": [worst, phases[worst]["step"], phases[worst]["tensor"]] if worst else None,
     }

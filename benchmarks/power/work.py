@@ -138,7 +138,7 @@ def planted(run: Path, trial: Any, wanted: Mapping[str, Sequence[float]]) -> lis
             for horizon in HORIZONS:
                 (torch_side, other), here = sides[horizon], follower.advance_to(horizon)
                 drawn = [torch_side.envelope, other.envelope]
-                verdict = compare_trajectories(other, here, MARGIN, drawn)["verdict"]
+                verdict = compare_trajectories(other, here, MARGIN, drawn).verdict
                 found[str(horizon)] = verdict == "different"
                 if horizon == 1 and found["1"]:  # update 1 is judged alike under every horizon
                     found |= dict.fromkeys(map(str, HORIZONS), True)

@@ -20,8 +20,9 @@ from dualml.experiment.exactness import low_precision_arm
 from dualml.experiment.methods import METHODS
 from dualml.experiment.schema import Experiment
 from dualml.experiment.store.trajectory import Trajectory
-from dualml.experiment.store.verdicts import JudgedContent, SerialContent, make_serial
+from dualml.experiment.store.trial_comparison import Serial, TrialComparison
 from dualml.parity.pairs import compare_trajectories
+from dualml.parity.serial import make_serial
 
 #: Prefix of the names of the recorded activations.
 FORWARD_PREFIX = "forward/"
@@ -31,7 +32,7 @@ Read = Mapping[str, Trajectory]
 
 def compare_low_precision_methods(
     experiment: Experiment, read: Mapping[tuple[str, int], Read]
-) -> list[SerialContent]:
+) -> list[Serial]:
     """Judge every training method in low precision that has a comparable arm without a method. A
     method inside float32's own envelope is ``different``.
 
@@ -42,7 +43,7 @@ def compare_low_precision_methods(
         Judgements in the form of ``serial`` in ``parity.json``. They decide no exit code, because
             an engine may cast at other places than our rule does.
     """
-    judgements, contrast = list[SerialContent](), ConfigDiff(experiment.arms)
+    judgements, contrast = list[Serial](), ConfigDiff(experiment.arms)
     for (name, seed), here in read.items():
         for backend, trajectory in here.items():
             info = METHODS.get(backend, {}).get(experiment.arms[name].method)
@@ -56,13 +57,13 @@ def compare_low_precision_methods(
             judged = compare_with_arm(trajectory, ours, margin)
             single = low_precision_arm(name, "fp32", contrast)
             full = read.get((single, seed), {}) if single else {}
-            if backend in full and compare_with_arm(trajectory, full, margin)["verdict"] == "equal":
-                judged |= {"verdict": "different", "reason": "float32", "first_divergence": None}
-            judgements.append(make_serial(name, seed, backend, partner, judged))
+            if backend in full and compare_with_arm(trajectory, full, margin).verdict == "equal":
+                judged = replace(judged, verdict="different", reason="float32", first=None)
+            judgements.append(make_serial(judged, name, partner, seed, backend))
     return judgements
 
 
-def compare_with_arm(method: Trajectory, ours: Read, margin: float) -> JudgedContent:
+def compare_with_arm(method: Trajectory, ours: Read, margin: float) -> TrialComparison:
     """Compare a method with the arm without a method on the same backend, ignoring layer outputs.
 
     Args:

@@ -3,49 +3,32 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dualml.algorithms.precision import ROUNDOFF, round_to_type
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.algorithms.precision import ROUNDOFF, low_precision_layers, round_to_type
 from dualml.common.distance import distance, elementwise_distances
 from dualml.common.errors import UserError
-from dualml.common.json_types import JsonObject
+from dualml.experiment.arm import Arm
+from dualml.experiment.comparison import FirstDivergence
 from dualml.experiment.store.envelope import Envelope
 from dualml.experiment.store.trajectory import PHASES, Trajectory
-from dualml.experiment.store.verdicts import DivergenceContent, JudgedContent
+from dualml.experiment.store.trial_comparison import TrialComparison
 from dualml.parity.envelope import robust_envelopes
+from dualml.parity.places import (
+    FLOOR,
+    Distance,
+    envelope_horizon,
+    farthest_by_phase,
+    first_chaotic_step,
+    is_lone_kink,
+    max_envelope,
+    max_loss_envelope,
+)
 
-#: Two correct backends differ at least by a rounding: 2⁻²³, one unit in the last place of float32.
-FLOOR = 2.0**-23
 #: Phases whose tensors have the low precision, if there is one; their floor is its rounding.
 LOWER_PHASES = ("forward", "gradient")
-#: Above this relative width of the loss's envelope, rounding alone changes the trajectory visibly:
-#: being inside it proves nothing.
-CHAOS = 0.1
-#: Factor by which a pair of backends may hit a non-differentiable point earlier than the perturbed
-#: runs.
-EARLIER_FACTOR = 5
-
-
-@dataclass(frozen=True)
-class Distance:
-    """A measured relative distance between two tensors, with the rounding envelope there."""
-
-    step: int
-    phase: str
-    tensor: str
-    distance: float
-    envelope: float
-    floor: float = field(default=FLOOR, kw_only=True)
-
-    @property
-    def ratio(self) -> float:
-        """Distance divided by the envelope, or by the floor if that is larger."""
-        return self.distance / max(self.envelope, self.floor)
 
 
 class LowPrecision(NamedTuple):
@@ -55,13 +38,26 @@ class LowPrecision(NamedTuple):
     layers: Sequence[str]
 
 
+def low_precision_of(arm: Arm, specs: Mapping[str, ModelSpec]) -> LowPrecision | None:
+    """Return an arm's low-precision type and the layers whose outputs have it; None if it trains in
+    float32 or trains nothing.
+
+    Args:
+        specs: model specs by name; the experiment's own model under an empty name.
+    """
+    if arm.kind != "train" or not arm.plan_precision.is_low:
+        return None
+    spec = specs.get(arm.variant, specs[""])
+    return LowPrecision(arm.precision, low_precision_layers(spec.layers))
+
+
 def compare_trajectories(
     a: Trajectory,
     b: Trajectory,
     margin: float,
     envelopes: list[Envelope] | None = None,
     lower: LowPrecision | None = None,
-) -> JudgedContent:
+) -> TrialComparison:
     """Judge two trajectories of the same training: equal, different or not comparable.
 
     Args:
@@ -72,22 +68,22 @@ def compare_trajectories(
         lower: the low-precision part of the arm; None if there is none.
 
     Returns:
-        The comparison as written to ``parity.json`` (without arm, seed and names).
+        The comparison of the two backends, without arm and seed.
 
     Raises:
         UserError: a tensor has another shape in the other trajectory.
     """
     check_shapes(a, b)
+    sides = a.backend, b.backend
     drawn = [t.envelope for t in (a, b) if t.envelope] if envelopes is None else envelopes
     drawn = robust_envelopes(drawn, output_layer(a))
     points = list(measure_distances(a, b, drawn, lower))
     if not points:
-        return {"verdict": "not comparable", "reason": "no_common_steps", "evidence": {}}
+        return TrialComparison(sides=sides, verdict="not comparable", reason="no_common_steps")
     chaos = first_chaotic_step(a, b, drawn)
     judged = [p for p in points if chaos is None or p.step < chaos]
     strays = [p for p in judged if p.ratio > margin]
     outside = [] if is_lone_kink(strays, output_layer(a)) else strays
-    steps = max(p.step for p in points)
     verdict, reason = "equal", "inside_envelope"
     if outside:
         verdict, reason = "different", "outside_envelope"
@@ -95,30 +91,36 @@ def compare_trajectories(
         verdict, reason = "not comparable", "chaotic"
     elif strays:
         reason = "lone_kink"
-    worst = max(judged, key=lambda p: p.ratio) if judged else None
-    return {
-        "verdict": verdict,
-        "reason": reason,
-        "evidence": {
+    return TrialComparison(
+        sides=sides,
+        verdict=verdict,
+        reason=reason,
+        evidence={
             "margin": margin,
             "chaotic_from": chaos,
-            "worst_ratio": worst.ratio if worst else None,
+            "worst_ratio": max((p.ratio for p in judged), default=None),
             "judged_steps": max((p.step for p in judged), default=0),
         },
-        "steps": steps,
-        "phases": {
-            phase: summarize_phase(points, phase)
-            for phase in PHASES
-            if any(p.phase == phase for p in points)
+        steps=max(p.step for p in points),
+        phases={
+            phase: {
+                "max": max(p.distance for p in of_phase),
+                "final": max(p.distance for p in of_phase if p.step == of_phase[-1].step),
+                "envelope": worst.envelope,
+                "ratio": worst.ratio,
+                "step": worst.step,
+                "tensor": worst.tensor,
+            }
+            for phase, of_phase, worst in farthest_by_phase(points, PHASES)
         },
-        "first_divergence": first_divergence(outside, judged, margin),
-        "curve": loss_curve(points),
-        "outcome": {
+        first=first_divergence(outside, judged, margin),
+        curve=loss_curve(points),
+        outcome={
             "final_loss": [a.final_loss, b.final_loss],
             "test_accuracy": [a.test_accuracy, b.test_accuracy],
             "weights": max(distance(w, b.weights[name]) for name, w in a.weights.items()),
         },
-    }
+    )
 
 
 def check_shapes(a: Trajectory, b: Trajectory) -> None:
@@ -201,81 +203,9 @@ def replica_divergence(step: int, *sides: Trajectory) -> Iterator[Distance]:
                 yield Distance(step, "update", f"rank {rank} of {side.backend}", far, 0.0)
 
 
-def is_lone_kink(strays: list[Distance], output: str) -> bool:
-    """Return whether one non-differentiable point explains everything outside the envelope.
-
-    This is so if, after step 1, gradients stray at only one traced step or at none, together with
-    the optimizer state that accumulates them from then on, and nothing else leaves the envelope.
-    The output layer is excluded: no ReLU or pooling follows it, so such a point moves its gradient
-    no more than a rounding. True also if nothing strays.
-
-    Args:
-        strays: all distances outside the envelope.
-        output: name of the last layer with parameters.
-    """
-    steps = {p.step for p in strays if p.phase == "gradient"}
-    first = min(steps, default=2)
-    return (
-        len(steps) <= 1
-        and first > 1
-        and all(p.phase in ("gradient", "state") and p.step >= first for p in strays)
-        and not any(p.tensor.split("/")[-1].startswith(f"{output}.") for p in strays)
-    )
-
-
 def output_layer(trajectory: Trajectory) -> str:
     """Return the name of the last layer with parameters."""
     return list(trajectory.weights)[-1].rpartition(".")[0]
-
-
-def first_chaotic_step(a: Trajectory, b: Trajectory, drawn: list[Envelope]) -> int | None:
-    """Return the first step, from 1, at which rounding alone changes the loss by more than `CHAOS`.
-
-    None if there is none. Only the envelopes decide; the trajectories give the number of steps.
-    """
-    loss = max_loss_envelope(drawn, min(len(a.losses), len(b.losses)))
-    wild = np.flatnonzero(loss > CHAOS)
-    return int(wild[0]) + 1 if len(wild) else None
-
-
-def max_loss_envelope(envelopes: list[Envelope], horizon: int) -> NDArray[np.float64]:
-    """Return the largest relative width of the loss up to each step, over all envelopes.
-
-    The shape is (steps,): ``horizon``, or the length of the shortest envelope if that is less.
-    """
-    out = np.zeros(min([horizon, *(len(e.loss) for e in envelopes)]))
-    for envelope in envelopes:
-        out = np.maximum(out, envelope.loss[: len(out)])
-    return np.maximum.accumulate(out)
-
-
-def envelope_horizon(step: int) -> int:
-    """Return the last step whose envelope counts at ``step``: 1 at step 1, else EARLIER_FACTOR ×
-    step."""
-    return 1 if step == 1 else EARLIER_FACTOR * step
-
-
-def max_envelope(envelopes: list[Envelope], calm: int) -> Callable[[str, str, int], float]:
-    """Return a function of (phase, tensor, step) that gives the largest envelope that counts there.
-
-    Envelopes up to `envelope_horizon` count; the function returns 0 for a tensor without any.
-
-    Args:
-        calm: last step before the trajectory becomes chaotic; envelopes of later steps count only
-            up to the step asked for.
-    """
-    seen: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
-    for envelope in envelopes:
-        for key, width in envelope.tensors.items():
-            phase, at, tensor = key.split("/", 2)
-            widths = seen[phase, tensor]
-            widths[int(at)] = max(widths.get(int(at), 0.0), width)
-
-    def width_at(phase: str, tensor: str, step: int) -> float:
-        last = min(envelope_horizon(step), max(calm, step))
-        return max((w for at, w in seen[phase, tensor].items() if at <= last), default=0.0)
-
-    return width_at
 
 
 def order_tensors(phase: str, tensors: list[str], flow: list[str]) -> list[str]:
@@ -290,24 +220,9 @@ def order_tensors(phase: str, tensors: list[str], flow: list[str]) -> list[str]:
     return tensors
 
 
-def summarize_phase(points: list[Distance], phase: str) -> JsonObject:
-    """Return the largest distance of a phase, the largest at its last step, and the step, tensor,
-    envelope and ratio of its point with the largest ratio. The phase must have a point."""
-    of_phase = [p for p in points if p.phase == phase]
-    worst = max(of_phase, key=lambda p: p.ratio)
-    return {
-        "max": max(p.distance for p in of_phase),
-        "final": max(p.distance for p in of_phase if p.step == of_phase[-1].step),
-        "envelope": worst.envelope,
-        "ratio": worst.ratio,
-        "step": worst.step,
-        "tensor": worst.tensor,
-    }
-
-
 def first_divergence(
     outside: list[Distance], judged: list[Distance], margin: float
-) -> DivergenceContent | None:
+) -> FirstDivergence | None:
     """Return the first point outside the envelope, and as ``after`` the last step before it at
     which some tensor of its phase was still inside (0 if none).
 
@@ -320,14 +235,10 @@ def first_divergence(
         return None
     first = outside[0]
     inside = [p.step for p in judged if p.phase == first.phase and p.ratio <= margin]
-    return {
-        "step": first.step,
-        "after": max((step for step in inside if step < first.step), default=0),
-        "phase": first.phase,
-        "tensor": first.tensor,
-        "distance": first.distance,
-        "envelope": first.envelope,
-    }
+    after = max((step for step in inside if step < first.step), default=0)
+    return FirstDivergence(
+        first.step, first.phase, first.tensor, first.distance, first.envelope, after
+    )
 
 
 def loss_curve(points: list[Distance]) -> dict[str, list[float]]:

@@ -1,52 +1,98 @@
-"""The page that compares two runs: the verdict, every pair of trials, and their curves."""
+"""Comparisons of runs, traces and models as blocks, which every renderer takes: the sentences, a
+table, and for runs the curves of every pair of trials."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from dualml.common.words import Messages, numbers
+from dualml.experiment.comparison import Comparison
 from dualml.experiment.store.records import read_records
 from dualml.experiment.store.trial import trial_folder
-from dualml.parity.against import RunComparison
-from dualml.parity.against.pair import RunPair
-from dualml.parity.against.sentences import format_cell
-from dualml.parity.pairs import FLOOR
+from dualml.parity.models.messages import Language, format_message
+from dualml.parity.places import FLOOR
 from dualml.report import curves
-from dualml.report.blocks import Block, Bullets, Cell, Item, Page, SectionBlock, Table, VerdictBlock
+from dualml.report.blocks import (
+    Block,
+    Bullets,
+    Cell,
+    Cells,
+    Column,
+    Item,
+    Page,
+    SectionBlock,
+    Table,
+    VerdictBlock,
+)
 from dualml.report.columns import VERDICT_TONES, columns, verdict_cell
 from dualml.report.distances import COLUMNS, distance_axis, distance_panel
 from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
 
+if TYPE_CHECKING:
+    from dualml.parity.against import RunComparison
+    from dualml.parity.against.pair import RunPair
+
 PAIR = "A – B"
 
 
-def comparison_page(against: RunComparison, words: Messages, *, drawn: bool = True) -> Page:
-    """Return the page that compares two runs; without figures unless ``drawn``."""
-    tone = VERDICT_TONES[against.verdict if against.passed else failed_verdict(against)]
-    first, *rest = against.paragraphs(words)
+def comparison_page(comparison: Comparison, words: Messages, *, drawn: bool = True) -> Page:
+    """Return the page about a comparison; without figures unless ``drawn``."""
+    first, *rest = comparison.paragraphs(words)
+    table, lang = comparison_table(comparison, words), cast("Language", words.lang)
+    caption = format_message(lang, "table.phases")
     blocks: list[Block] = [
-        VerdictBlock(first, tone),
-        Bullets([Item(text, warning=not against.passed) for text in rest]),
-        pair_table(against, words),
-        *(figures(against, words) if drawn else ()),
+        VerdictBlock(first, VERDICT_TONES[comparison.final_verdict]),
+        Bullets([Item(text, warning=not comparison.passed) for text in rest]),
+        *([replace(table, caption=table.caption or caption)] if table.rows else []),
     ]
-    a, b = against.folders
+    if comparison.pairs and drawn:
+        blocks += figures(cast("RunComparison", comparison), words)
+    a, b = comparison.sides
     whole = SectionBlock("against", "", blocks)
-    versions = " → ".join(dict.fromkeys(run.dualml or "–" for run in against.runs))
-    footer = words("page.footer", version=versions)
+    footer = words("page.footer", version=" → ".join(dict.fromkeys(comparison.versions)))
     return Page(
         words.lang, words("against.title"), words("against.sides", a=a, b=b), [whole], footer
     )
 
 
-def failed_verdict(against: RunComparison) -> str:
-    """Return the verdict that colours a comparison that did not pass: ``different`` if a limit is
-    exceeded, else the comparison's own verdict."""
-    return "different" if against.failures else against.verdict
+def comparison_table(comparison: Comparison, words: Messages) -> Table:
+    """Return the table of a comparison: a row per pair of trials of two runs, else per phase of an
+    update, without rows if no update was compared."""
+    if comparison.pairs:
+        return pair_table(cast("RunComparison", comparison), words)
+    return phase_table(comparison, words)
+
+
+def phase_table(comparison: Comparison, words: Messages) -> Table:
+    """Return a table with a row per phase of an update: the number of arrays, and the one with the
+    largest ratio to its rounding."""
+    lang = cast("Language", words.lang)
+    heads = [
+        Column(
+            key,
+            format_message(lang, f"column.{key}"),
+            show="text" if key in ("phase", "tensor") else "number",
+        )
+        for key in ("phase", "arrays", "step", "tensor", "distance", "envelope", "ratio")
+    ]
+    rows: list[Cells] = [
+        [
+            format_message(lang, f"phase.{phase}"),
+            str(farthest["arrays"]),
+            str(farthest["step"]),
+            farthest["tensor"],
+            f"{farthest['distance']:.1e}",
+            f"{farthest['envelope']:.1e}",
+            f"{farthest['ratio']:.3g}",
+        ]
+        for phase, farthest in comparison.phases.items()
+    ]
+    return Table("phases", "", heads, rows)
 
 
 def pair_table(against: RunComparison, words: Messages) -> Table:
@@ -76,8 +122,9 @@ def pair_table(against: RunComparison, words: Messages) -> Table:
 def _row(pair: RunPair, against: RunComparison, words: Messages) -> list[Cell | str]:
     """Return the table row of one pair of trials; time and memory ratios beyond their limits are
     red."""
-    outcome: Mapping[str, Any] = pair.judged.get("outcome") or {}
-    losses, accuracies = (outcome.get(key) for key in ("final_loss", "test_accuracy"))
+    from dualml.parity.against.sentences import format_cell
+
+    losses, accuracies = (pair.outcome.get(key) for key in ("final_loss", "test_accuracy"))
     broken = {failure.limit for failure in against.failures if failure.pair is pair}
     costs = [
         Cell(
@@ -91,7 +138,7 @@ def _row(pair: RunPair, against: RunComparison, words: Messages) -> list[Cell | 
         pair.backend,
         str(pair.seed),
         verdict_cell(pair.verdict, words),
-        numbers.quantity(pair.judged["evidence"].get("judged_steps")),
+        numbers.quantity(pair.evidence.get("judged_steps")),
         numbers.factor(pair.ratio),
         _format_change(losses, numbers.loss),
         _format_change(accuracies, lambda x: numbers.percent(x).removesuffix(" %")),
@@ -109,10 +156,10 @@ def _format_change(two: Sequence[float] | None, shown: Any) -> str:
 def figures(against: RunComparison, words: Messages) -> Iterator[Figure]:
     """Yield figures with a column per pair of trials, at most `COLUMNS` in each: the losses of A
     and B above their distance and its limit. Pairs without compared losses are left out."""
-    judged = [pair for pair in against.pairs if pair.judged.get("curve")]
+    judged = [pair for pair in against.pairs if pair.curve]
     if not judged:
         return
-    y = distance_axis(words, [p.judged["curve"] for p in judged], against.margin, FLOOR)
+    y = distance_axis(words, [p.curve for p in judged], against.margin, FLOOR)
     keys = [
         LegendEntry("series", "A", color="blue", stroke="wide"),
         LegendEntry("series", "B", color="vermilion", stroke="dashes"),
@@ -123,7 +170,7 @@ def figures(against: RunComparison, words: Messages) -> Iterator[Figure]:
         shown = judged[start : start + COLUMNS]
         panels = [_losses(pair, against, words) for pair in shown]
         for pair in shown:
-            curve = {PAIR: [pair.judged["curve"]]}
+            curve = {PAIR: [pair.curve]}
             panels.append(distance_panel(words, curve, y, against.margin, FLOOR))
         yield Figure(
             f"against-{start // COLUMNS + 1}",
@@ -140,9 +187,9 @@ def figures(against: RunComparison, words: Messages) -> Iterator[Figure]:
 def _losses(pair: RunPair, against: RunComparison, words: Messages) -> Panel:
     """Return a panel with the unsmoothed losses of both trials of a pair, up to the last compared
     update."""
-    last = max(pair.judged["curve"]["step"])
+    last = max(pair.curve["step"])
     marks: list[Mark] = []
-    names = zip("AB", against.folders, pair.arms, pair.backends, strict=True)
+    names = zip("AB", against.folders, pair.arms, pair.sides, strict=True)
     for side, folder, arm, backend in names:
         curve = read_records(trial_folder(Path(folder), (arm, backend, pair.seed)))["loss"]
         kept = curve.step <= last

@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from dualml.common.words import Messages
 from dualml.experiment.store.run import RunData, Serial
+from dualml.experiment.verdict import VERDICTS, worst_verdict
 from dualml.report import ranks
 from dualml.report.blocks import Tone
 from dualml.report.columns import VERDICT_TONES
-
-#: From worst to best: the headline has the tone of the worst verdict.
-WORST_FIRST = ("different", "not comparable", "statistically equal", "equal")
-TONES: tuple[Tone, ...] = tuple(VERDICT_TONES[verdict] for verdict in WORST_FIRST)
 
 
 def headline(run: RunData, words: Messages) -> tuple[Tone, str]:
     """Return tone and sentences: which arms are equal between the frameworks and which differ, then
     how many arms with several ranks, split models, recomputation or offloading are equal to their
     baseline. The tone is that of the worst verdict."""
-    tone, sentence = _frameworks(run, words)
+    worst, sentence = _frameworks(run, words)
     if not run.judged:
-        return tone, sentence
+        return VERDICT_TONES[worst] if worst else "muted", sentence
     sentences = []
     for key in ("serial", "serial_split", "serial_recompute", "serial_offload"):
         compared = [s for s in run.judged if comparison_kind(run, s) == key]
         if compared:
             equal = sum(s.verdict == "equal" for s in compared)
             sentences.append(words(f"headline.{key}", equal=equal, n=len(compared)))
-    worst = _tone(s.verdict for s in run.judged)
-    if not run.comparisons:  # one backend
-        return worst, words.join_sentences(sentences)
-    return min(tone, worst, key=TONES.index), words.join_sentences([sentence, *sentences])
+    tone = VERDICT_TONES[worst_verdict([worst, *(s.verdict for s in run.judged)])]
+    every = [sentence, *sentences] if run.comparisons else sentences  # else one backend
+    return tone, words.join_sentences(every)
 
 
 def is_split_comparison(run: RunData, s: Serial) -> bool:
@@ -55,34 +49,24 @@ def comparison_kind(run: RunData, s: Serial) -> str:
     return "serial_recompute" if again else "serial"
 
 
-def verdict_rank(verdict: str) -> int:
-    """Return the rank of a verdict, 0 for the worst; unknown verdicts count as the worst."""
-    return WORST_FIRST.index(verdict) if verdict in WORST_FIRST else 0
-
-
-def _tone(verdicts: Iterable[str]) -> Tone:
-    """Return the tone of the worst of the verdicts, which must not be empty."""
-    return TONES[min(map(verdict_rank, verdicts))]
-
-
-def _frameworks(run: RunData, words: Messages) -> tuple[Tone, str]:
-    """Return tone and sentence of the comparison between frameworks, by the worst verdict of each
-    arm; "muted" if nothing was compared. Arms without a planned order count only if there are no
-    others."""
+def _frameworks(run: RunData, words: Messages) -> tuple[str, str]:
+    """Return worst verdict and sentence of the comparison between frameworks, by the worst verdict
+    of each arm; no verdict if nothing was compared. Arms without a planned order count only if
+    there are no others."""
     if not run.comparisons:
-        return "muted", words("headline.none" if run.comparisons is None else "headline.empty")
+        return "", words("headline.none" if run.comparisons is None else "headline.empty")
     worst: dict[str, str] = {}
     # Arms without a planned order cannot agree, and are not expected to.
     for c in [c for c in run.comparisons if c.reason != "free_order"] or run.comparisons:
-        worst[c.arm] = min(worst.get(c.arm, "equal"), c.verdict, key=verdict_rank)
+        worst[c.arm] = worst_verdict([worst.get(c.arm), c.verdict])
     parts = []
-    for verdict in reversed(WORST_FIRST):
+    for verdict in VERDICTS:
         if arms := [arm for arm in run.arms if worst.get(arm) == verdict]:
             key = f"headline.{verdict.replace(' ', '_')}"
             parts.append(words.plural(key, len(arms), arms=_names(run, arms, words)))
     backends = dict.fromkeys(b for c in run.comparisons for b in (c.a, c.b))
     sentence = words("headline.sentence", backends=backends, verdicts=parts)
-    return _tone(worst.values()), sentence
+    return worst_verdict(worst.values()), sentence
 
 
 def _names(run: RunData, arms: list[str], words: Messages, most: int = 5) -> str:

@@ -18,7 +18,7 @@ from dualml.experiment.exactness import ROUNDING_ONLY_SETTINGS
 from dualml.experiment.methods import METHODS, MethodInfo
 from dualml.experiment.store.manifest import DeviceMemory
 from dualml.experiment.store.run import RunData, Serial, Trial
-from dualml.experiment.store.verdicts import VERDICTS
+from dualml.experiment.verdict import worst_verdict
 from dualml.parallel.zero.units import communication_volume
 from dualml.report import ranks
 from dualml.report.blocks import Code
@@ -121,6 +121,11 @@ class MethodResult(ArmResult):
         envelope."""
         return self._own_comparisons(self.run.lowered)
 
+    @property
+    def same_precision_verdict(self) -> str:
+        """The worst verdict of `same_precision_comparisons`; empty without any."""
+        return worst_verdict(s.verdict for s in self.same_precision_comparisons)
+
     def _own_comparisons(self, among: Sequence[Serial]) -> list[Serial]:
         """Return those of the comparisons that are of this arm and backend."""
         return [s for s in among if (s.arm, s.backend) == (self.arm, self.backend)]
@@ -129,7 +134,7 @@ class MethodResult(ArmResult):
     def verdict(self) -> str:
         """The worst verdict over the seeds; in another precision than the baseline's the verdict of
         the equivalence test over all seeds. Empty without one."""
-        if worst := worst_verdict(self.baseline_comparisons):
+        if worst := worst_verdict(s.verdict for s in self.baseline_comparisons):
             return worst
         test = self.equivalence_test
         return "" if test is None else "statistically equal" if test["equivalent"] else "different"
@@ -302,11 +307,6 @@ class MethodResult(ArmResult):
         """Number of lines of code added to ``single``, 0 for ``single`` itself; None if there is no
         `code`."""
         return None if self.code is None else count_added_lines(self.code)
-
-
-def worst_verdict(judged: Sequence[Serial]) -> str:
-    """Return the worst verdict of several seeds; empty without any."""
-    return max((s.verdict for s in judged if s.verdict), key=VERDICTS.index, default="")
 
 
 def is_plain(arm: Arm) -> bool:

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from dualml.common.words import Messages
 from dualml.experiment.store.run import RunData
 from dualml.parallel.memory import sharded_parts
+from dualml.experiment.verdict import worst_comparison
 from dualml.report import ranks
 from dualml.report.blocks import Cell
 from dualml.report.columns import status_cell
 from dualml.report.columns import verdict as verdict_of
-from dualml.report.headline import verdict_rank
 from dualml.report.methods import MethodResult, method_results
 from dualml.report.topics.device_memory import ArmMemory, arm_memories
 
@@ -116,7 +116,7 @@ def sharding_verdict(same: Sequence[ShardingResult], words: Messages) -> Cell | 
             failed = r.method_result.run.select(r.arm, r.backend, ok=False)[0]
             return replace(status_cell(failed.status, words), note=failed.reason)
     judged = [s for r in same for s in r.method_result.baseline_comparisons if s.verdict]
-    worst = min(judged, key=lambda s: verdict_rank(s.verdict), default=None)
+    worst = worst_comparison(judged)
     return verdict_of(worst, words, why=False) if worst else None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from dualml.common.json_types import JsonMapping
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData, TrialComparison
-from dualml.experiment.store.verdicts import DivergenceContent, JudgedFields, ParityContent
+from dualml.experiment.store.trial_comparison import RunVerdicts
 from dualml.report.blocks import Cell, Cells, Column, Table
 from dualml.report.columns import VERDICT_TONES, columns, verdict
 from dualml.report.notes import Notes
@@ -55,7 +55,7 @@ def short_verdict(c: TrialComparison, words: Messages) -> Cell:
     return replace(cell, note="") if c.reason == "inside_envelope" else cell
 
 
-def format_divergence(first: DivergenceContent | JsonMapping | None, words: Messages) -> str:
+def format_divergence(first: JsonMapping | None, words: Messages) -> str:
     """Return where two trials left the envelope, e.g. ``update 12, gradient conv1.weight: …``, or
     for None the text that they did not."""
     if not first:
@@ -66,7 +66,7 @@ def format_divergence(first: DivergenceContent | JsonMapping | None, words: Mess
     )
 
 
-def divergence_fields(first: DivergenceContent | JsonMapping, words: Messages) -> dict[str, str]:
+def divergence_fields(first: JsonMapping, words: Messages) -> dict[str, str]:
     """Return step, phase, distance and envelope of a divergence as values of a sentence."""
     phase, tensor = str(first.get("phase")), first.get("tensor")
     # The phase already names the loss.
@@ -99,59 +99,52 @@ def add_verdicts(notes: Notes, compared: Sequence[TrialComparison]) -> None:
     add_divergences(notes, compared)
 
 
-def verdict_table(parity: ParityContent, words: Messages) -> Table:
-    """Return a table with one row per arm, seed and pair of backends of ``parity.json``."""
+def verdict_table(verdicts: RunVerdicts, words: Messages) -> Table:
+    """Return a table with one row per arm, seed and pair of backends."""
     rows: list[Cells] = [
         [
-            c["arm"],
-            str(c["seed"]),
-            f"{c['a']} – {c['b']}",
-            Cell(_verdict_text(c["verdict"], words), VERDICT_TONES[c["verdict"]]),
-            str(c.get("steps", "")),
-            "" if (ratio := c["evidence"].get("worst_ratio")) is None else f"{ratio:.2f}",
+            c.arm,
+            str(c.seed),
+            f"{c.a} – {c.b}",
+            Cell(c.paragraph(words.lang), VERDICT_TONES[c.verdict]),
+            str(c.steps or ""),
+            "" if c.ratio is None else f"{c.ratio:.2f}",
             explain_verdict(c, words),
         ]
-        for c in parity.get("comparisons") or ()
+        for c in verdicts.comparisons
     ]
     heads = columns(words, "arm", "seed:", "pair", "verdict", "steps:", "ratio:", "reason")
     return Table("verdicts", "", heads, rows)
 
 
-def serial_lines(parity: ParityContent, words: Messages) -> Iterator[str]:
+def serial_lines(verdicts: RunVerdicts, words: Messages) -> Iterator[str]:
     """Yield a sentence with how many comparisons with one rank are equal or statistically equal,
     then a line for each that is not exactly ``equal``, also for those of methods with our own
     training in their precision."""
-    judged = [c for c in parity.get("serial", ()) if c["verdict"] is not None]
+    judged = [c for c in verdicts.serial or () if c.verdict]
     if judged:
-        equal = sum(c["verdict"] in ("equal", "statistically equal") for c in judged)
-        yield words("headline.serial", equal=equal, n=len(judged))
-    for c in (*judged, *parity.get("lowered", ())):
-        result = c["verdict"]
-        if result is not None and result != "equal":
-            place = f"{c['arm']} – {c['against']}, {c['backend']}, {c['seed']}"
-            yield f"{place}: {_verdict_text(result, words)} {explain_verdict(c, words)}"
+        yield words("headline.serial", equal=sum(c.passed for c in judged), n=len(judged))
+    for c in (*judged, *verdicts.lowered):
+        if c.verdict not in ("", "equal"):
+            place = f"{c.arm} – {c.against}, {c.backend}, {c.seed}"
+            yield f"{place}: {c.paragraph(words.lang)} {explain_verdict(c, words)}"
 
 
-def _verdict_text(verdict: str, words: Messages) -> str:
-    """Return a verdict in the reader's language."""
-    return words(f"verdict.{verdict.replace(' ', '_')}")
-
-
-def explain_verdict(c: JudgedFields, words: Messages) -> str:
+def explain_verdict(c: TrialComparison, words: Messages) -> str:
     """Return one phrase that explains a verdict; empty if the verdict says it all."""
-    why = words.get(f"reason.{c['reason']}", c["reason"])
-    if c["reason"] == "inside_envelope":
+    why = words.get(f"reason.{c.reason}", c.reason)
+    if c.reason == "inside_envelope":
         return ""  # the verdict says it already
-    if c.get("first_divergence"):
-        return format_divergence(c["first_divergence"], words)
-    if c["reason"] == "trial_missing":
-        statuses = [f"{n} {words.get(f'status.{s}', s)}" for n, s in c["evidence"].items()]
+    if c.first_divergence:
+        return format_divergence(c.first_divergence, words)
+    if c.reason == "trial_missing":
+        statuses = [f"{n} {words.get(f'status.{s}', s)}" for n, s in c.evidence.items()]
         return words.join(statuses) or why
-    if "equivalence" in c["evidence"]:
-        test = c["evidence"]["equivalence"]
+    if "equivalence" in c.evidence:
+        test = c.evidence["equivalence"]
         low, mean, high = (f"{100 * test[key]:.2f}" for key in ("low", "mean", "high"))
         values = words("evidence.equivalence", mean=mean, low=low, high=high, n=test["seeds"])
         return f"{why}: {values}"
-    if c["evidence"].get("chaotic_from"):
-        return f"{why} ({words('evidence.chaotic', step=c['evidence']['chaotic_from'])})"
+    if step := c.evidence.get("chaotic_from"):
+        return f"{why} ({words('evidence.chaotic', step=step)})"
     return why

@@ -137,7 +137,7 @@ def use_run_folder(folder: Path, draw: Any) -> None:
         "page": lambda: render_markdown(
             compose(load([folder], force=not sure), Messages(lang))
         ).encode(errors="backslashreplace"),
-        "judge": lambda: json.dumps(judge_run(folder, verify=sure), default=float),
+        "judge": lambda: json.dumps(judge_run(folder, verify=sure).describe(), default=float),
         "open": lambda: RunFolder.open(folder),
     }
     uses[draw(st.sampled_from(["page", "page", "judge", "open"]))]()

@@ -16,6 +16,7 @@ from command import dualml, run, strict
 from dualml.common.distance import distance
 from dualml.common.errors import UserError
 from dualml.experiment.store.baseline import FOLDS, fold, write_baseline
+from dualml.experiment.store.trial_comparison import TrialComparison
 from dualml.parity.against import compare_runs, runs
 from dualml.parity.against.matching import TrialMatch
 
@@ -111,7 +112,7 @@ def test_arms_of_other_names_are_paired(folder: Path) -> None:
     against = compare_runs(folder / "a", folder / "a", pairs={"plain": "momentum"})
     assert [pair.arms for pair in against.pairs] == [("plain", "momentum")]
     # Not the same batches: that is a difference of what was asked, and seen as such.
-    first = against.pairs[0].judged["first_divergence"]
+    first = against.pairs[0].first_divergence
     assert (first["step"], first["phase"]) == (1, "data")
 
 
@@ -150,7 +151,7 @@ def test_a_baseline_judges_as_its_run_does(folder: Path, tmp_path: Path) -> None
     assert same.passed
     assert [pair.ratio for pair in same.pairs] == [0.0, 0.0]
     whole, short = (compare_runs(a, folder / "wrong").pairs[1] for a in (folder / "a", base))
-    firsts = [pair.judged["first_divergence"] for pair in (whole, short)]
+    firsts = [pair.first_divergence for pair in (whole, short)]
     places = [(first["step"], first["phase"], first["tensor"]) for first in firsts]
     assert places[0] == places[1]
     assert firsts[1]["distance"] == pytest.approx(firsts[0]["distance"], rel=0.5)
@@ -239,8 +240,8 @@ def test_limits_fail_and_say_which(folder: Path) -> None:
 
 def test_only_what_is_asked_is_judged(folder: Path) -> None:
     against = compare_runs(folder / "a", folder / "wrong", metrics=["loss"], arms=["momentum"])
-    assert set(against.pairs[0].judged["phases"]) == {"data", "loss"}
-    first = against.pairs[0].judged["first_divergence"]
+    assert set(against.pairs[0].phases) == {"data", "loss"}
+    first = against.pairs[0].first_divergence
     assert (first["step"], first["phase"]) == (2, "loss")
     assert compare_runs(folder / "a", folder / "wrong", margin=1e9).passed
 
@@ -264,10 +265,11 @@ def test_what_is_chaotic_is_settled_over_the_seeds() -> None:
         for arm, off in (("x", 0.0), ("y", 0.001))
     )
     found: Any = [
-        (n, {"verdict": "not comparable", "reason": "chaotic", "evidence": {}}) for n in names
+        (n, TrialComparison(sides=("", ""), verdict="not comparable", reason="chaotic"))
+        for n in names
     ]
-    runs._resolve_by_seeds(sides, found)
-    assert {judged["verdict"] for _, judged in found} == {"statistically equal"}
+    settled = runs._resolve_by_seeds(sides, found)
+    assert {judged.verdict for _, judged in settled} == {"statistically equal"}
 
 
 def test_pages_are_written(folder: Path, tmp_path: Path) -> None:

@@ -414,11 +414,11 @@ def test_envelopes_of_earlier_versions_stay() -> None:
 def test_ranks_that_are_apart_are_different() -> None:
     a, b = trajectory(), trajectory(backend="b")
     together = replace(b, replica_divergence={step: [0.0, 0.0, 1e-9] for step in TRACED})
-    assert compare_trajectories(a, together, 4)["verdict"] == "equal"
+    assert compare_trajectories(a, together, 4).verdict == "equal"
     apart = replace(b, replica_divergence={step: [0.0, 0.0, 1e-3 * (step > 1)] for step in TRACED})
     told = compare_trajectories(a, apart, 4)
-    first = told["first_divergence"]
-    assert told["verdict"] == "different"
+    first = told.first_divergence
+    assert told.verdict == "different"
     assert (first["step"], first["phase"], first["tensor"]) == (2, "update", "rank 2 of b")
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
 from dualml.experiment.store.manifest import Key, TrialRecord
-from dualml.parity.judge import compare_pair, resolve_by_seeds, worst_verdict
+from dualml.experiment.store.trial_comparison import RunVerdicts, TrialComparison
+from dualml.parity.judge import compare_pair
+from dualml.parity.statistics import resolve_by_seeds
 
 ENDS = [0.970, 0.972, 0.968, 0.971]
 
 
-def make_comparisons(*verdicts: str) -> list[dict[str, Any]]:
+def make_comparisons(*verdicts: str) -> list[TrialComparison]:
     """Return one comparison of torch and mindspore per seed."""
     reasons = {
         "equal": "inside_envelope",
@@ -20,15 +22,13 @@ def make_comparisons(*verdicts: str) -> list[dict[str, Any]]:
         "different": "outside_envelope",
     }
     return [
-        {
-            "arm": "gd",
-            "seed": seed,
-            "a": "torch",
-            "b": "mindspore",
-            "verdict": verdict,
-            "reason": reasons[verdict],
-            "evidence": {},
-        }
+        TrialComparison(
+            arms=("gd", "gd"),
+            seed=seed,
+            sides=("torch", "mindspore"),
+            verdict=verdict,
+            reason=reasons[verdict],
+        )
         for seed, verdict in enumerate(verdicts)
     ]
 
@@ -48,20 +48,20 @@ CLOSE, FAR = [0.001, -0.001, 0.0005, -0.0005], [0.03, 0.031, 0.029, 0.03]
 
 def test_chaos_with_the_same_outcome_is_statistically_equal() -> None:
     comparisons = make_comparisons("equal", *["not comparable"] * 3)
-    resolve_by_seeds(comparisons, trials(CLOSE))
-    assert [c["verdict"] for c in comparisons] == ["equal", *["statistically equal"] * 3]
-    test = comparisons[1]["evidence"]["equivalence"]
+    comparisons = resolve_by_seeds(comparisons, trials(CLOSE))
+    assert [c.verdict for c in comparisons] == ["equal", *["statistically equal"] * 3]
+    test = comparisons[1].evidence["equivalence"]
     assert test["equivalent"]
-    assert comparisons[1]["reason"] == "equivalent_over_seeds"
-    assert worst_verdict({"comparisons": comparisons}) == "statistically equal"
+    assert comparisons[1].reason == "equivalent_over_seeds"
+    assert RunVerdicts(tuple(comparisons)).verdict == "statistically equal"
 
 
 def test_chaos_with_another_outcome_is_not() -> None:
     comparisons = make_comparisons(*["not comparable"] * 4)
-    resolve_by_seeds(comparisons, trials(FAR))
-    assert {c["verdict"] for c in comparisons} == {"not comparable"}
-    assert {c["reason"] for c in comparisons} == {"not_equivalent_over_seeds"}
-    assert not comparisons[0]["evidence"]["equivalence"]["equivalent"]
+    comparisons = resolve_by_seeds(comparisons, trials(FAR))
+    assert {c.verdict for c in comparisons} == {"not comparable"}
+    assert {c.reason for c in comparisons} == {"not_equivalent_over_seeds"}
+    assert not comparisons[0].evidence["equivalence"]["equivalent"]
 
 
 @pytest.mark.parametrize(
@@ -73,30 +73,30 @@ def test_chaos_with_another_outcome_is_not() -> None:
 )
 def test_a_seed_that_is_different_is_no_matter_of_statistics(verdicts: list[str]) -> None:
     comparisons = make_comparisons(*verdicts)
-    resolve_by_seeds(comparisons, trials(CLOSE))
-    assert [c["verdict"] for c in comparisons] == verdicts
-    assert worst_verdict({"comparisons": comparisons}) == "different"
+    comparisons = resolve_by_seeds(comparisons, trials(CLOSE))
+    assert [c.verdict for c in comparisons] == verdicts
+    assert RunVerdicts(tuple(comparisons)).verdict == "different"
 
 
 def test_two_seeds_are_too_few() -> None:
     comparisons = make_comparisons(*["not comparable"] * 2)
-    resolve_by_seeds(comparisons, trials(CLOSE))
-    assert {c["reason"] for c in comparisons} == {"chaotic"}
+    comparisons = resolve_by_seeds(comparisons, trials(CLOSE))
+    assert {c.reason for c in comparisons} == {"chaotic"}
 
 
 def test_what_is_left_to_chance_is_a_matter_of_statistics() -> None:
-    comparisons = make_comparisons(*["not comparable"] * 4)
-    for c in comparisons:
-        c["reason"] = "free_order"
-    resolve_by_seeds(comparisons, trials(CLOSE))
-    assert {c["verdict"] for c in comparisons} == {"statistically equal"}
+    comparisons = [
+        replace(c, reason="free_order") for c in make_comparisons(*["not comparable"] * 4)
+    ]
+    comparisons = resolve_by_seeds(comparisons, trials(CLOSE))
+    assert {c.verdict for c in comparisons} == {"statistically equal"}
     missing = trials(CLOSE)
     for seed in (0, 1):
         lost = {"status": "failed", "test_accuracy": None}
         missing["gd", "torch", seed] = missing["gd", "torch", seed].model_copy(update=lost)
     comparisons = make_comparisons(*["not comparable"] * 4)
-    resolve_by_seeds(comparisons, missing)
-    assert {c["verdict"] for c in comparisons} == {"not comparable"}
+    comparisons = resolve_by_seeds(comparisons, missing)
+    assert {c.verdict for c in comparisons} == {"not comparable"}
 
 
 def test_other_samples_are_refused() -> None:
@@ -105,5 +105,5 @@ def test_other_samples_are_refused() -> None:
         for b in ("torch", "numpy")
     }
     verdict = compare_pair(records, dict.fromkeys(records), "torch", "numpy", 10.0)  # type: ignore[arg-type]
-    assert (verdict["verdict"], verdict["reason"]) == ("not comparable", "other_samples")
-    assert verdict["evidence"]["samples_sha256"] == ["torch", "numpy"]
+    assert (verdict.verdict, verdict.reason) == ("not comparable", "other_samples")
+    assert verdict.evidence["samples_sha256"] == ["torch", "numpy"]

@@ -14,9 +14,9 @@ from dualml.experiment.methods import METHODS
 from dualml.experiment.schema import Experiment
 from dualml.experiment.store.envelope import Envelope
 from dualml.experiment.store.trajectory import Trajectory
+from dualml.experiment.store.trial_comparison import RunVerdicts
 from dualml.interface.cli.output import print_verdicts
 from dualml.parity.diffs.load import catalogue
-from dualml.parity.judge import worst_verdict
 from dualml.parity.low_precision_methods import compare_low_precision_methods
 
 ONE = {"optimizer": {"name": "adam", "lr": 0.001}, "batch_size": 64, "epochs": 1.0}
@@ -81,16 +81,16 @@ def test_inside_its_own_envelope_and_outside_of_float32_s(
     off: float, verdict: str, reason: str
 ) -> None:
     (judged,) = compare_low_precision_methods(experiment(), read(off))
-    named = {key: judged[key] for key in ("arm", "seed", "backend", "against")}
+    named = {key: getattr(judged, key) for key in ("arm", "seed", "backend", "against")}
     assert named == {"arm": "method", "seed": 0, "backend": "torch", "against": "bf16"}
-    assert (judged["verdict"], judged["reason"]) == (verdict, reason)
-    assert bool(judged["first_divergence"]) == (reason == "outside_envelope")
+    assert (judged.verdict, judged.reason) == (verdict, reason)
+    assert bool(judged.first_divergence) == (reason == "outside_envelope")
 
 
 def test_what_its_layers_give_out_in_float32_is_not_judged() -> None:
     (judged,) = compare_low_precision_methods(experiment(), read(1e-3, forward=0.5))
-    assert judged["verdict"] == "equal"
-    assert "forward" not in judged["phases"]
+    assert judged.verdict == "equal"
+    assert "forward" not in judged.phases
 
 
 def test_without_an_arm_of_its_precision_there_is_nothing() -> None:
@@ -106,19 +106,19 @@ def test_without_float32_the_wide_envelope_alone_decides() -> None:
     there = read(0.0)
     del there["single", 0]
     (judged,) = compare_low_precision_methods(experiment(), there)
-    assert judged["verdict"] == "equal"
+    assert judged.verdict == "equal"
 
 
 def test_it_decides_no_exit_code() -> None:
-    (judged,) = compare_low_precision_methods(experiment(), read(2e-2))
-    assert worst_verdict({"comparisons": [], "serial": [], "lowered": [judged]}) == "equal"
+    lowered = tuple(compare_low_precision_methods(experiment(), read(2e-2)))
+    assert RunVerdicts(serial=(), lowered=lowered).verdict == "equal"
 
 
 def test_the_terminal_names_who_leaves_the_envelope(capsys: pytest.CaptureFixture[str]) -> None:
     far, near = (compare_low_precision_methods(experiment(), read(off)) for off in (2e-2, 1e-3))
-    print_verdicts({"comparisons": [], "lowered": far})
+    print_verdicts(RunVerdicts(lowered=tuple(far)))
     assert "method – bf16, torch, 0: different update 1, loss" in capsys.readouterr().out
-    print_verdicts({"comparisons": [], "lowered": near})
+    print_verdicts(RunVerdicts(lowered=tuple(near)))
     assert "method" not in capsys.readouterr().out
 
 

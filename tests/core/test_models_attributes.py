@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from dualml.common.words import LANGUAGES
+from dualml.experiment.comparison import FirstDivergence
 from dualml.parity.models import run
 from dualml.parity.models.attributes import capture_attributes, restore_attributes
-from dualml.parity.models.comparison import FirstDivergence, ModelComparison
+from dualml.parity.models.comparison import ModelComparison
 from dualml.parity.models.construction import locations_by_name, record_construction
 from dualml.parity.models.operations import Operation, SourceLocation
 from dualml.parity.models.recorder import Recorder
@@ -100,9 +101,15 @@ def test_two_runs_may_differ_by_rounding_which_then_counts() -> None:
 
 
 def test_a_search_that_fails_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    first = FirstDivergence(1, "forward", "fc", "Linear", "fc", "fc", "value", 1.0, 1e-7, None, ())
+    first = FirstDivergence(1, "forward", "fc", 1.0, 1e-7, layer="fc", type="Linear", other="fc")
     found = ModelComparison(
-        "different", "outside", ("torch", "mindspore"), 10.0, "measured", 1, (), {}, first
+        verdict="different",
+        reason="outside",
+        sides=("torch", "mindspore"),
+        margin=10.0,
+        tolerance="measured",
+        steps=1,
+        first=first,
     )
     one = Trace("torch", {}, [], {})
     one.operations = [Operation(0, "linear", (), {}, ((2, 4),))]

@@ -18,7 +18,8 @@ from dualml.parity.envelope import (
     shuffle_batch,
     update_envelope,
 )
-from dualml.parity.pairs import FLOOR, compare_trajectories
+from dualml.parity.pairs import compare_trajectories
+from dualml.parity.places import FLOOR
 from dualml.parity.statistics import check_equivalence
 
 STEPS = (1, 2, 5, 10)
@@ -58,11 +59,11 @@ def trajectory(seed: int = 0, noise: float = 0.0, backend: str = "a") -> Traject
 
 def test_rounding_sized_differences_are_equal() -> None:
     found = compare_trajectories(trajectory(1, WIDTH), trajectory(2, WIDTH, "b"), 4)
-    assert found["verdict"] == "equal"
-    assert found["first_divergence"] is None
-    assert 0 < found["evidence"]["worst_ratio"] <= 4
-    assert found["steps"] == 10
-    assert set(found["phases"]) == {"data", "forward", "loss", "gradient", "update", "state"}
+    assert found.verdict == "equal"
+    assert found.first_divergence is None
+    assert 0 < found.evidence["worst_ratio"] <= 4
+    assert found.steps == 10
+    assert set(found.phases) == {"data", "forward", "loss", "gradient", "update", "state"}
 
 
 @pytest.mark.parametrize(
@@ -82,8 +83,8 @@ def test_the_first_divergent_tensor_is_named(phase: str, step: int) -> None:
     for later in STEPS[STEPS.index(step) :]:
         b.tensors[f"{phase}/{later:08d}/{name}"] *= 1.001
     found = compare_trajectories(a, b, 4)
-    first = found["first_divergence"]
-    assert found["verdict"] == "different"
+    first = found.first_divergence
+    assert found.verdict == "different"
     assert (first["step"], first["phase"], first["tensor"]) == (step, phase, name)
     assert first["after"] == max((s for s in STEPS if s < step), default=0)
     assert first["distance"] == pytest.approx(1e-3, rel=0.05)
@@ -97,14 +98,14 @@ def test_other_data_comes_before_everything_it_causes() -> None:
         losses=np.where(np.arange(10) < 1, a.losses, b.losses),
         tensors={k: (a.tensors[k] if "/00000001/" in k else v) for k, v in b.tensors.items()},
     )
-    first = compare_trajectories(a, b, 4)["first_divergence"]
+    first = compare_trajectories(a, b, 4).first_divergence
     assert (first["step"], first["phase"]) == (2, "data")
 
 
 def test_the_loss_is_judged_at_every_step_not_only_the_traced() -> None:
     a, b = trajectory(1, WIDTH), trajectory(2, WIDTH, "b")
     b.losses[6] *= 1.01
-    first = compare_trajectories(a, b, 4)["first_divergence"]
+    first = compare_trajectories(a, b, 4).first_divergence
     assert (first["step"], first["phase"], first["after"]) == (7, "loss", 6)
 
 
@@ -112,7 +113,7 @@ def test_gradients_are_searched_from_the_last_layer_back() -> None:
     a, b = trajectory(1, WIDTH), trajectory(2, WIDTH, "b")
     for name in ("fc1.weight", "fc2.weight"):
         b.tensors[f"gradient/00000001/{name}"] *= 1.01
-    assert compare_trajectories(a, b, 4)["first_divergence"]["tensor"] == "fc2.weight"
+    assert compare_trajectories(a, b, 4).first_divergence["tensor"] == "fc2.weight"
 
 
 @pytest.mark.parametrize("step", STEPS[1:])
@@ -122,11 +123,11 @@ def test_one_stray_gradient_with_its_state_is_a_kink(step: int) -> None:
     for later in STEPS[STEPS.index(step) :]:
         b.tensors[f"state/{later:08d}/exp_avg/fc1.weight"] *= 1.001
     found = compare_trajectories(a, b, 4)
-    assert (found["verdict"], found["first_divergence"]) == ("equal", None)
-    assert found["reason"] == "lone_kink"
-    assert found["phases"]["gradient"]["ratio"] > 4, "it is not hidden"
+    assert (found.verdict, found.first_divergence) == ("equal", None)
+    assert found.reason == "lone_kink"
+    assert found.phases["gradient"]["ratio"] > 4, "it is not hidden"
     b.tensors["update/00000010/fc1.weight"] *= 1.001
-    assert compare_trajectories(a, b, 4)["first_divergence"]["phase"] == "gradient"
+    assert compare_trajectories(a, b, 4).first_divergence["phase"] == "gradient"
 
 
 def test_the_state_of_every_layer_is_no_kink() -> None:
@@ -134,24 +135,24 @@ def test_the_state_of_every_layer_is_no_kink() -> None:
     for step in STEPS[1:]:
         for name in ("fc1.weight", "fc2.weight"):
             b.tensors[f"state/{step:08d}/exp_avg/{name}"] *= 7
-    first = compare_trajectories(a, b, 4)["first_divergence"]
+    first = compare_trajectories(a, b, 4).first_divergence
     assert (first["step"], first["phase"]) == (2, "state")
 
 
 def test_a_state_that_strays_before_its_gradient_is_no_kink() -> None:
     a, b = trajectory(1, WIDTH), trajectory(2, WIDTH, "b")
     b.tensors["state/00000002/exp_avg/fc1.weight"] *= 1.01
-    assert compare_trajectories(a, b, 4)["reason"] == "lone_kink", (
+    assert compare_trajectories(a, b, 4).reason == "lone_kink", (
         "of an update between the traced ones"
     )
     b.tensors["gradient/00000005/fc1.weight"] *= 1.01
-    assert compare_trajectories(a, b, 4)["verdict"] == "different"
+    assert compare_trajectories(a, b, 4).verdict == "different"
 
 
 def test_the_output_layers_gradient_knows_no_kinks() -> None:
     a, b = trajectory(1, WIDTH), trajectory(2, WIDTH, "b")
     b.tensors["gradient/00000005/fc2.weight"] *= 1.01
-    assert compare_trajectories(a, b, 4)["verdict"] == "different"
+    assert compare_trajectories(a, b, 4).verdict == "different"
 
 
 def test_an_infinite_draw_is_read_back_as_infinite() -> None:
@@ -162,7 +163,7 @@ def test_an_infinite_draw_is_read_back_as_infinite() -> None:
     assert envelope.loss[-1] == envelope.tensors["update/00000010/fc1.weight"] == np.inf
     b.losses[6:] *= 3
     found = compare_trajectories(a, b, 4, [envelope])
-    assert (found["reason"], found["evidence"]["chaotic_from"]) == ("chaotic", 5)
+    assert (found.reason, found.evidence["chaotic_from"]) == ("chaotic", 5)
 
 
 def test_a_backends_envelope_serves_every_pair() -> None:
@@ -170,16 +171,16 @@ def test_a_backends_envelope_serves_every_pair() -> None:
     wide = Envelope.from_content(
         {"loss": [1e-3] * 10, "tensors": dict.fromkeys(a.tensors, 1e-3), "draws": 3}
     )
-    assert compare_trajectories(a, b, 4)["verdict"] == "different"
-    assert compare_trajectories(a, b, 4, [wide])["verdict"] == "equal"
+    assert compare_trajectories(a, b, 4).verdict == "different"
+    assert compare_trajectories(a, b, 4, [wide]).verdict == "equal"
 
 
 def test_the_margin_decides() -> None:
     a, b = trajectory(), trajectory(backend="b")
     key = "update/00000010/fc1.weight"
     b.tensors[key] = b.tensors[key] * (1 + 3 * WIDTH)
-    assert compare_trajectories(a, b, 4)["verdict"] == "equal"
-    assert compare_trajectories(a, b, 2)["verdict"] == "different"
+    assert compare_trajectories(a, b, 4).verdict == "equal"
+    assert compare_trajectories(a, b, 2).verdict == "different"
 
 
 def test_an_empty_envelope_still_allows_one_rounding() -> None:
@@ -188,14 +189,14 @@ def test_an_empty_envelope_still_allows_one_rounding() -> None:
         t.envelope.tensors.update(dict.fromkeys(t.envelope.tensors, 0.0))
     key = "update/00000010/fc1.weight"
     b.tensors[key] = b.tensors[key] * (1 + FLOOR)
-    assert compare_trajectories(a, b, 4)["verdict"] == "equal"
+    assert compare_trajectories(a, b, 4).verdict == "equal"
 
 
 def test_nan_on_one_side_is_different() -> None:
     a, b = trajectory(), trajectory(backend="b")
     for step in (2, 5, 10):
         b.tensors[f"gradient/{step:08d}/fc1.weight"][0, 0] = np.nan
-    first = compare_trajectories(a, b, 4)["first_divergence"]
+    first = compare_trajectories(a, b, 4).first_divergence
     assert (first["step"], first["phase"], first["tensor"]) == (2, "gradient", "fc1.weight")
 
 
@@ -208,8 +209,8 @@ def test_chaos_is_not_called_equal_nor_different() -> None:
         b, tensors={**b.tensors, **clean}, losses=np.where(np.arange(10) < 5, a.losses, b.losses)
     )
     found = compare_trajectories(a, b, 4)
-    assert (found["verdict"], found["reason"]) == ("not comparable", "chaotic")
-    assert found["evidence"]["chaotic_from"] == 6
+    assert (found.verdict, found.reason) == ("not comparable", "chaotic")
+    assert found.evidence["chaotic_from"] == 6
 
 
 def test_a_difference_before_the_chaos_still_counts() -> None:
@@ -217,7 +218,7 @@ def test_a_difference_before_the_chaos_still_counts() -> None:
     for t in (a, b):
         t.envelope.loss[5:] = 0.5
     b.tensors["update/00000001/fc1.weight"] *= 1.1
-    assert compare_trajectories(a, b, 4)["verdict"] == "different"
+    assert compare_trajectories(a, b, 4).verdict == "different"
 
 
 @pytest.mark.parametrize(("draw", "units"), [(0, 1), (1, 2), (2, 4)])

@@ -133,7 +133,7 @@ def test_seeds_that_an_arm_leaves_out_are_nowhere(tmp_path: Path) -> None:
     ]
     trials = [(arm, seed, backend) for arm, backend, seed in folder.trials]
     assert trials == [(*one, backend) for one in wanted for backend in ("torch", "mindspore")]
-    judged = judge_run(tmp_path / "run")["comparisons"]
+    judged = judge_run(tmp_path / "run").describe()["comparisons"]
     assert [(c["arm"], c["seed"]) for c in judged] == wanted
 
 

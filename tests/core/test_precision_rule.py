@@ -282,21 +282,21 @@ def test_outputs_that_are_no_numbers_of_the_type_are_different() -> None:
     x = round_to_type(VALUES, "bf16")
     lower = LowPrecision("bf16", ["fc"])
     same = compare_trajectories(trajectory("torch", x), trajectory("numpy", x), 10.0, [], lower)
-    assert same["verdict"] == "equal"
+    assert same.verdict == "equal"
     cast = VALUES.astype(np.float32)
     judged = compare_trajectories(
         trajectory("torch", cast), trajectory("numpy", x), 10.0, [], lower
     )
-    assert judged["verdict"] == "different"
-    assert judged["first_divergence"]["tensor"] == "fc of torch"
+    assert judged.verdict == "different"
+    assert judged.first_divergence["tensor"] == "fc of torch"
     elsewhere = LowPrecision("bf16", [])
     assert (
         compare_trajectories(
             trajectory("torch", cast), trajectory("numpy", x), 10.0, [], elsewhere
-        )["verdict"]
+        ).verdict
         == "equal"
     )  # a rounding of the type is no difference
     assert (
-        compare_trajectories(trajectory("torch", cast), trajectory("numpy", x), 10.0, [])["verdict"]
+        compare_trajectories(trajectory("torch", cast), trajectory("numpy", x), 10.0, []).verdict
         == "different"
     )

@@ -18,13 +18,15 @@ from dualml.common.words import Messages
 from dualml.experiment.store.agreement import DIVERGED_REASON
 from dualml.experiment.store.load import load
 from dualml.experiment.store.manifest import TrialRecord, read_run
+from dualml.experiment.store.trial_comparison import TrialComparison
 from dualml.parallel.aggregation import STRATEGIES
 from dualml.parallel.aggregation.settings import Aggregation
 from dualml.parallel.aggregation.volume import aggregation_volume
 from dualml.parallel.split.plan import split_plan
 from dualml.parallel.split.traffic import collectives, links
 from dualml.parallel.split.traffic import total_sent_bytes as moved_by
-from dualml.parity.judge import compare_serial, resolve_by_seeds
+from dualml.parity.serial import compare_serial
+from dualml.parity.statistics import resolve_by_seeds
 from dualml.report.baseline_diff import exclusion_reason
 from dualml.report.methods import MethodResult
 from dualml.runner.worker.agreement import MIN_SENT_SHARE, compare_copies, sketch_array
@@ -148,7 +150,7 @@ def test_seeds_that_ended_well_give_no_verdict_where_another_trained_apart(tmp_p
     experiment = run.to_experiment(folder)
     read: dict[Any, Any] = {("ddp", seed): {} for seed in (0, 1, 2)}
     judged = compare_serial(run, experiment, read, {"": model("mlp")})
-    assert {(j["seed"], j["verdict"], j["reason"]) for j in judged} == {
+    assert {(j.seed, j.verdict, j.reason) for j in judged} == {
         (seed, "not comparable", "trained_apart") for seed in (0, 1, 2)
     }
 
@@ -167,20 +169,17 @@ def test_accuracies_decide_nothing_where_ranks_trained_apart() -> None:
             for b in ("torch", "numpy")
             for s in seeds
         }
-        rows: list[dict[str, Any]] = [
-            {
-                "arm": "free",
-                "seed": s,
-                "a": "torch",
-                "b": "numpy",
-                "verdict": "not comparable",
-                "reason": "free_order" if s < 3 else "trial_missing",
-                "evidence": {},
-            }
+        rows = [
+            TrialComparison(
+                arms=("free", "free"),
+                seed=s,
+                sides=("torch", "numpy"),
+                verdict="not comparable",
+                reason="free_order" if s < 3 else "trial_missing",
+            )
             for s in seeds
         ]
-        resolve_by_seeds(rows, trials)
-        return {row["verdict"] for row in rows[:3]}
+        return {row.verdict for row in resolve_by_seeds(rows, trials)[:3]}
 
     assert verdicts_with("rank 1 was killed") == {"statistically equal"}
     assert verdicts_with(f"rank 0: {DIVERGED_REASON}: arm free: …") == {"not comparable"}

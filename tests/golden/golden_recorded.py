@@ -43,7 +43,7 @@ def check(name: str) -> list[str]:
 
 def verdicts(out: Path, was: dict[str, Any]) -> list[str]:
     """Judge the folder again and return the verdicts that differ from ``was``."""
-    judged = json.loads(json.dumps(judge_run(out)))
+    judged = json.loads(json.dumps(judge_run(out).describe()))
     return differences(was, judged, "parity.json", close=True)
 
 

@@ -17,11 +17,12 @@ from dualml.experiment.store.merge import merge
 from dualml.experiment.store.plan import PLAN, PlanChanged, plan_folder, restore_plan
 from dualml.experiment.store.plan_record import PlanRecord
 from dualml.experiment.store.records import Array, Curve, read_records
-from dualml.experiment.store.run import RunData, Serial, Trial, TrialComparison
+from dualml.experiment.store.run import RunData, Trial
 from dualml.experiment.store.times import TIMELINE, TIMES, ColumnFile
 from dualml.experiment.store.trial import trial_folder
+from dualml.experiment.store.trial_comparison import restore_verdicts
 from dualml.experiment.store.usage import Usage, read_usage, summarize_samples
-from dualml.experiment.store.verdicts import PARITY, JudgedRecord, ParityRecord, SerialRecord
+from dualml.experiment.store.verdicts import PARITY, ParityRecord
 from dualml.parallel.split.timeline import COLUMNS
 
 T = TypeVar("T")
@@ -230,42 +231,13 @@ def parity_fields(parity: ParityRecord | None) -> dict[str, Any]:
     None, not empty."""
     if parity is None:
         return {"comparisons": None, "parity_settings": {}}
+    found = restore_verdicts(parity)
     return {
-        "comparisons": tuple(
-            TrialComparison(
-                arm=c.arm, seed=c.seed, a=c.a, b=c.b, verdict=c.verdict, **comparison_fields(c)
-            )
-            for c in parity.comparisons
-        ),
-        "serial": serial_comparisons(parity.serial),
-        "lowered": serial_comparisons(parity.lowered),
-        "parity_settings": parity.settings.describe(),
+        "comparisons": found.comparisons,
+        "serial": found.serial or (),
+        "lowered": found.lowered,
+        "parity_settings": found.settings,
     }
-
-
-def serial_comparisons(records: Sequence[SerialRecord]) -> tuple[Serial, ...]:
-    """Return the comparisons between arms on one backend, which is both ``a`` and ``b``; without a
-    verdict ``verdict`` is empty."""
-    return tuple(
-        Serial(
-            arm=s.arm,
-            seed=s.seed,
-            a=s.backend,
-            b=s.backend,
-            against=s.against,
-            verdict=s.verdict or "",
-            **comparison_fields(s),
-        )
-        for s in records
-    )
-
-
-def comparison_fields(record: JudgedRecord) -> dict[str, Any]:
-    """Return the fields of a comparison that all records share."""
-    content = record.describe()
-    tables = {key: content.get(key) or {} for key in ("evidence", "phases", "curve", "outcome")}
-    first = content.get("first_divergence")
-    return {"reason": record.reason, "steps": record.steps, "first_divergence": first, **tables}
 
 
 def cost_rows(costs: CostRecord) -> dict[str, tuple[Mapping[str, Any], ...]]:

@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dualml.common.errors import UserError
 from dualml.experiment.store.run import RunData, Serial, Trial, TrialComparison
+
+C = TypeVar("C", bound=TrialComparison)
 
 
 def merge(runs: Sequence[RunData]) -> RunData:
@@ -36,11 +38,9 @@ def merge(runs: Sequence[RunData]) -> RunData:
         shown = {n: n if count == 1 else f"{n} ({label})" for n, count in homes.items()}
         environment |= {shown.get(n, n): e for n, e in run.environment.items()}
         trials += [replace(t, backend=shown[t.backend]) for t in run.trials]
-        comparisons += [
-            replace(c, a=shown.get(c.a, c.a), b=shown.get(c.b, c.b)) for c in run.comparisons or ()
-        ]
-        for every, own in ((serial, run.serial), (lowered, run.lowered)):
-            every += [replace(s, a=shown.get(s.a, s.a), b=shown.get(s.b, s.b)) for s in own]
+        comparisons += [relabel(c, shown) for c in run.comparisons or ()]
+        serial += [relabel(c, shown) for c in run.serial]
+        lowered += [relabel(c, shown) for c in run.lowered]
         for key, rows in run.cost.items():
             named = [{**row, "backend": shown.get(row["backend"], row["backend"])} for row in rows]
             costs[key] = (*costs.get(key, ()), *named)
@@ -63,6 +63,12 @@ def merge(runs: Sequence[RunData]) -> RunData:
         damage=tuple(line for run in runs for line in run.damage),
         changed=tuple(line for run in runs for line in run.changed),
     )
+
+
+def relabel(comparison: C, shown: Mapping[str, str]) -> C:
+    """Return a comparison with the displayed names of its backends."""
+    a, b = (shown.get(name, name) for name in comparison.sides)
+    return replace(comparison, sides=(a, b))
 
 
 def check_same_plan(a: RunData, b: RunData) -> None:

@@ -22,6 +22,8 @@ from dualml.experiment.store.manifest import DeviceMemory, LossScale, OffloadTra
 from dualml.experiment.store.plan import plan_folder, restore_plan
 from dualml.experiment.store.records import Array as Array
 from dualml.experiment.store.records import Curve as Curve
+from dualml.experiment.store.trial_comparison import Serial as Serial
+from dualml.experiment.store.trial_comparison import TrialComparison as TrialComparison
 from dualml.experiment.store.usage import Usage
 
 
@@ -152,62 +154,6 @@ class Trial:
         if not self.train_s or self.sample_gradients is None:
             return None
         return self.sample_gradients / self.train_s
-
-
-@dataclass(frozen=True)
-class TrialComparison:
-    """One verdict of ``parity.json``; its dicts are the file's own.
-
-    Attributes:
-        arm, seed: the arm and the seed that were compared on the backends ``a`` and ``b``.
-        verdict: ``equal``, ``statistically equal``, ``different`` or ``not comparable``.
-        reason: code of the reason, such as ``inside_envelope``.
-        evidence: numbers that support the reason.
-        steps: number of updates that were compared.
-        phases: phase of an update → its largest distance and its largest ratio to an envelope.
-        first_divergence: where the two trajectories diverge first; None if they do not.
-        curve: relative distance of the losses and its envelope, update by update.
-        outcome: results at the end of training, on both sides.
-    """
-
-    arm: str
-    seed: int
-    a: str
-    b: str
-    verdict: str
-    reason: str
-    evidence: Mapping[str, Any]
-    steps: int
-    phases: Mapping[str, Mapping[str, Any]]
-    first_divergence: Mapping[str, Any] | None
-    curve: Mapping[str, Any]
-    outcome: Mapping[str, Any]
-
-    def __repr__(self) -> str:
-        sides = f"{self.a} and {self.b}"
-        return f"<Comparison {self.arm} · seed {self.seed}, {sides}: {self.verdict}>"
-
-    @property
-    def worst(self) -> float | None:
-        """Largest ratio of a distance to its envelope over all phases, or None."""
-        ratios = (p.get("ratio") for p in self.phases.values())
-        return max((float(r) for r in ratios if r is not None), default=None)
-
-
-@dataclass(frozen=True)
-class Serial(TrialComparison):
-    """Comparison of n workers (``arm``) with one (``against``) on one backend, which is both ``a``
-    and ``b``; or of a low-precision method with dualml's own training in that precision.
-
-    ``verdict`` is empty if the arm follows another rule on purpose; ``reason`` then names it.
-    """
-
-    against: str = ""
-
-    @property
-    def backend(self) -> str:
-        """The backend on which both arms ran."""
-        return self.a
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from dualml.common.files import nonfinite_to_none
 from dualml.common.json_types import JsonMapping
 from dualml.experiment.store.records import read_lines
 from dualml.experiment.store.run import RunData, Serial, Trial, TrialComparison
-from dualml.experiment.store.verdicts import VERDICTS
+from dualml.experiment.verdict import worst_verdict
 
 Table = dict[str, list[Any]]
 
@@ -75,7 +75,8 @@ def trials(run: RunData) -> Table:
     for trial in run.trials:
         row = {name: getattr(trial, name) for name in TRIAL}
         row["step_s"] = trial.step_s[1] if len(trial.step_s) == 3 else None
-        row["verdict"] = worst_verdict(judged.get((trial.arm, trial.backend, trial.seed), []))
+        own = judged.get((trial.arm, trial.backend, trial.seed), [])
+        row["verdict"] = worst_verdict(own) or None
         append_rows(table, [nonfinite_to_none(row)])
     return table
 
@@ -119,11 +120,6 @@ def decided_comparisons(run: RunData) -> list[TrialComparison]:
     """Return all comparisons of backends, and those of n ranks or a method with one process that
     have a verdict; comparisons of low precision (`RunData.lowered`) are left out."""
     return [*(run.comparisons or ()), *run.judged]
-
-
-def worst_verdict(of: Iterable[str]) -> str | None:
-    """Return the worst of several verdicts; None if there are none."""
-    return max(of, key=VERDICTS.index, default=None)
 
 
 def trial_key(trial: Trial) -> dict[str, str | int]:

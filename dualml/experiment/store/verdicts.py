@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypedDict, get_args
+from typing import Annotated
 
 from pydantic import ConfigDict, Field, model_validator
 
 from dualml.common.errors import UserError
-from dualml.common.json_types import JsonObject
 from dualml.experiment.store.jsonfile import Count, JsonFile, Name, Number, Record, Scalar
+from dualml.experiment.verdict import Verdict
 
-Verdict = Literal["equal", "statistically equal", "not comparable", "different"]
-#: From best to worst: a run's overall verdict is the worst of its comparisons.
-VERDICTS: tuple[str, ...] = get_args(Verdict)
 Pair = Annotated[list[Number | None], Field(min_length=2, max_length=2)]
 
 
@@ -147,83 +144,3 @@ class ParityRecord(Record):
 
 
 PARITY = JsonFile("parity.json", ParityRecord, version=1)
-
-
-class EquivalenceContent(TypedDict):
-    """Content of an `Equivalence`."""
-
-    equivalent: bool
-    mean: float
-    low: float
-    high: float
-    margin: float
-    seeds: int
-
-
-class DivergenceContent(TypedDict, total=False):
-    """Content of a `Divergence`."""
-
-    step: int
-    after: int
-    phase: str
-    tensor: str
-    distance: float
-    envelope: float
-
-
-class JudgedFields(TypedDict, total=False):
-    """Content of a `JudgedRecord` without its verdict.
-
-    ``evidence`` is open: its keys depend on the reason.
-    """
-
-    reason: str
-    evidence: JsonObject
-    steps: int
-    phases: dict[str, JsonObject]
-    first_divergence: DivergenceContent | None
-    curve: dict[str, list[float]]
-    outcome: JsonObject
-
-
-class JudgedContent(JudgedFields, total=False):
-    """Content of a `JudgedRecord`, as the comparison of two trajectories returns it."""
-
-    verdict: str
-
-
-class ComparisonContent(JudgedContent, total=False):
-    """Content of a `ComparisonRecord`."""
-
-    arm: str
-    seed: int
-    a: str
-    b: str
-
-
-class SerialContent(JudgedFields, total=False):
-    """Content of a `SerialRecord`."""
-
-    verdict: str | None
-    arm: str
-    seed: int
-    backend: str
-    against: str
-
-
-class ParityContent(TypedDict, total=False):
-    """Content of ``parity.json``, before it is validated as a `ParityRecord`."""
-
-    format: int | None
-    settings: JsonObject
-    comparisons: list[ComparisonContent]
-    serial: list[SerialContent]
-    lowered: list[SerialContent]
-
-
-def make_serial(
-    arm: str, seed: int, backend: str, against: str, judged: JudgedContent
-) -> SerialContent:
-    """Return a judgement together with the key of its comparison: arm, seed, backend, and the arm
-    ``against`` which it was made."""
-    return {"arm": arm, "seed": seed, "backend": backend, "against": against, **judged}

@@ -16,6 +16,7 @@ from dualml.experiment.store import table
 from dualml.experiment.store.records import Curve
 from dualml.experiment.store.run import RunData as StoredRun
 from dualml.experiment.store.run import Trial, TrialComparison
+from dualml.experiment.verdict import worst_verdict
 from dualml.interface.api.plot import Plot
 from dualml.interface.api.tools import import_optional
 
@@ -55,7 +56,7 @@ class Run(StoredRun):
     @property
     def verdict(self) -> str | None:
         """The worst verdict of `verdicts`, or None if nothing was compared."""
-        return table.worst_verdict(each.verdict for each in self.verdicts)
+        return worst_verdict(each.verdict for each in self.verdicts) or None
 
     @property
     def verdicts(self) -> tuple[TrialComparison, ...]:

@@ -122,12 +122,12 @@ def compare_trials(
         raise TrialError(f"{a.name} and {b.name} ran different plans: there is nothing to compare")
     margin = a.run.to_experiment(a.folder).parity.margin
     judged = compare_trajectories(a.trajectory(arm), b.trajectory(arm), margin, envelopes)
-    first = judged.get("first_divergence")
+    first = judged.first_divergence
     return {
         "pair": [a.name, b.name],
-        "verdict": judged["verdict"],
-        "envelopes": judged["evidence"].get("worst_ratio"),
-        "accuracies": judged.get("outcome", {}).get("test_accuracy"),
+        "verdict": judged.verdict,
+        "envelopes": judged.ratio,
+        "accuracies": judged.outcome.get("test_accuracy"),
         **({"reason": {"key": "divergence", **first}} if first else {}),
     }
 

@@ -11,6 +11,7 @@ import typer
 
 from dualml.common.errors import UserError
 from dualml.common.files import MAX_TEXT_BYTES, read_bytes, read_toml
+from dualml.common.words import Messages
 from dualml.interface.cli.compare_models import (
     MatchingOptions,
     ModelComparisonOptions,
@@ -19,17 +20,13 @@ from dualml.interface.cli.compare_models import (
 from dualml.interface.cli.compare_runs import RunComparisonOptions, compare_folders
 from dualml.interface.cli.option_groups import with_option_groups
 from dualml.interface.cli.options import OutputOptions
-from dualml.interface.cli.output import print_json, print_text
-from dualml.report.blocks import Column, Table
-from dualml.report.page import terminal
+from dualml.interface.cli.output import check_streams, print_json, print_text, write_page
 
 if TYPE_CHECKING:
-    from dualml.parity.models.comparison import ModelComparison
+    from dualml.experiment.comparison import Comparison
 
 #: Verdict → exit code; what cannot be compared counts as invalid input.
 CODES = {"equal": 0, "statistically equal": 0, "different": 3, "not comparable": 2}
-#: Columns of the table of phases that contain numbers.
-NUMBERS = ("arrays", "step", "distance", "envelope", "ratio")
 
 
 @with_option_groups
@@ -53,30 +50,43 @@ def compare(
 
     seeds = parse_seeds(matching.seed or [])
     folders = Path(a).is_dir() and Path(b).is_dir()
+    schema = "compare"
     if folders and are_run_operands(Path(a), Path(b)):
         refuse_options({**models.option_values(), "--map": matching.map_}, "models", a, b, "runs")
-        against = compare_folders(a, b, runs, output, seeds, matching.margin)
-        raise typer.Exit(CODES["different"] if against.failures else CODES[against.verdict])
-    refuse_options(runs.option_values(), "runs", a, b, "none")
+        check_streams(output.json, html=runs.html, markdown=runs.markdown)
+        schema = "compare-runs"
+        comparison: Comparison = compare_folders(a, b, runs, seeds, matching.margin)
+    else:
+        refuse_options(runs.option_values(), "runs", a, b, "none")
+        comparison = compare_traces_or_models(a, b, models, matching, seeds)
+    show_comparison(comparison, schema, output, runs.html, runs.markdown)
+    raise typer.Exit(CODES[comparison.final_verdict])
+
+
+def compare_traces_or_models(
+    a: str,
+    b: str,
+    models: ModelComparisonOptions,
+    matching: MatchingOptions,
+    seeds: list[int],
+) -> Comparison:
+    """Compare two folders of traces or dumps, or two models.
+
+    Raises:
+        UserError: neither two folders nor two models, several seeds, or options that do not apply.
+    """
     names = read_name_map(matching.map_)
-    if folders:
+    if Path(a).is_dir() and Path(b).is_dir():
         from dualml.parity.models.run import compare_traces
 
-        refuse_options(
-            {**models.option_values(), "--seed": matching.seed}, "models", a, b, "traces"
-        )
-        comparison = compare_traces(a, b, map=names, margin=matching.margin)
-    elif ":" in a and ":" in b:
-        if len(seeds) > 1:
-            raise UserError(f"models are compared with one --seed; received {seeds}")
-        comparison = compare_models(a, b, models, matching, names, seeds[0] if seeds else 0)
-    else:
+        options = {**models.option_values(), "--seed": matching.seed}
+        refuse_options(options, "models", a, b, "traces")
+        return compare_traces(a, b, map=names, margin=matching.margin)
+    if not (":" in a and ":" in b):
         raise operand_error(a, b)
-    if output.json:
-        print_json(comparison.describe(), "compare")
-    else:
-        show_comparison(comparison, output.lang)
-    raise typer.Exit(CODES[comparison.verdict])
+    if len(seeds) > 1:
+        raise UserError(f"models are compared with one --seed; received {seeds}")
+    return compare_models(a, b, models, matching, names, seeds[0] if seeds else 0)
 
 
 def operand_error(a: str, b: str) -> UserError:
@@ -144,31 +154,36 @@ def model_builders(path: Path) -> list[str]:
     return []
 
 
-def show_comparison(comparison: ModelComparison, lang: str) -> None:
-    """Print the verdict paragraph, and the phases as a table if there are any."""
-    from dualml.parity.models.messages import format_message
+def show_comparison(
+    comparison: Comparison,
+    schema: str,
+    output: OutputOptions,
+    html: Path | None = None,
+    markdown: Path | None = None,
+) -> None:
+    """Write the pages that were asked for; print the comparison as JSON, if asked for, or as
+    sentences and a table, unless a page goes to standard output.
 
-    language: Any = lang
-    print_text(comparison.paragraph(language))
-    rows = [
-        [
-            format_message(language, f"phase.{phase}"),
-            str(widest["arrays"]),
-            str(widest["step"]),
-            widest["tensor"],
-            f"{widest['distance']:.1e}",
-            f"{widest['envelope']:.1e}",
-            f"{widest['ratio']:.3g}",
-        ]
-        for phase, widest in comparison.phases.items()
-    ]
-    columns = [
-        Column(
-            key,
-            format_message(language, f"column.{key}"),
-            show="number" if key in NUMBERS else "text",
-        )
-        for key in ("phase", "arrays", "step", "tensor", "distance", "envelope", "ratio")
-    ]
-    if rows:
-        terminal.show(Table("phases", "", columns, rows))
+    Args:
+        schema: name of the schema of the JSON.
+    """
+    from dualml.report.comparison_page import comparison_page, comparison_table
+    from dualml.report.page import terminal
+
+    streamed = check_streams(output.json, html=html, markdown=markdown)
+    words = Messages(output.lang)
+    if html is not None:
+        from dualml.report.page.html import render_html
+
+        write_page(html, render_html(comparison_page(comparison, words)), make_parents=True)
+    if markdown is not None:
+        from dualml.report.page.markdown import render_markdown
+
+        page = comparison_page(comparison, words, drawn=False)
+        write_page(markdown, render_markdown(page), make_parents=True)
+    if output.json:
+        print_json(comparison.describe(), schema)
+    elif not streamed:
+        print_text(comparison.paragraph(output.lang))
+        if (table := comparison_table(comparison, words)).rows:
+            terminal.show(table)

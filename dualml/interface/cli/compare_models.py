@@ -63,8 +63,8 @@ def compare_models(
         names: map of parameter names; None: they are matched automatically.
         seed: of the training, and of inputs that are drawn.
     """
+    from dualml.experiment.comparison import Note
     from dualml.parity.models import run
-    from dualml.parity.models.comparison import Note
 
     arrays, targets = load_batch(models.inputs, models.shape or [], seed)
     rule = None if models.optimizer is None else {"name": models.optimizer, "lr": models.lr}

@@ -11,8 +11,8 @@ import typer
 
 from dualml.common.errors import UserError
 from dualml.common.words import Messages
-from dualml.interface.cli.options import AsJson, Lang, OutputOptions
-from dualml.interface.cli.output import check_streams, print_json, print_text, write_page
+from dualml.interface.cli.options import AsJson, Lang
+from dualml.interface.cli.output import print_json, print_text
 
 if TYPE_CHECKING:
     from dualml.parity.against import RunComparison
@@ -40,25 +40,14 @@ class RunComparisonOptions:
 
 
 def compare_folders(
-    a: str,
-    b: str,
-    options: RunComparisonOptions,
-    output: OutputOptions,
-    seeds: Sequence[int],
-    margin: float,
+    a: str, b: str, options: RunComparisonOptions, seeds: Sequence[int], margin: float
 ) -> RunComparison:
-    """Compare two run folders and return the comparison; write the pages that ``options`` request,
-    and print JSON if ``output`` does, else the paragraph and table unless a page goes to standard
-    output."""
+    """Compare two run folders."""
     from dualml.parity.against import compare_runs
-    from dualml.report.comparison_page import comparison_page, pair_table
-    from dualml.report.page import terminal
 
-    html, markdown = options.html, options.markdown
-    streamed = check_streams(output.json, html=html, markdown=markdown)
     both = dict(parse_pair("--backend", word, allow_single=True) for word in options.backend or [])
     named = dict(parse_pair("--pair", word) for word in options.pair or [])
-    against = compare_runs(
+    return compare_runs(
         a,
         b,
         margin=margin,
@@ -70,23 +59,6 @@ def compare_folders(
         slower=options.slower,
         more_memory=options.more_memory,
     )
-    words = Messages(output.lang)
-    if html is not None:
-        from dualml.report.page.html import render_html as page_of
-
-        write_page(html, page_of(comparison_page(against, words)), make_parents=True)
-    if markdown is not None:
-        from dualml.report.page.markdown import render_markdown as text_of
-
-        write_page(
-            markdown, text_of(comparison_page(against, words, drawn=False)), make_parents=True
-        )
-    if output.json:
-        print_json(against.describe(), "compare-runs")
-    elif not streamed:
-        print_text(against.paragraph(output.lang))
-        terminal.show(pair_table(against, words))
-    return against
 
 
 def parse_pair(option: str, word: str, *, allow_single: bool = False) -> tuple[str, str]:

@@ -18,7 +18,7 @@ from dualml.interface.schemas import schema_id
 from dualml.report.page import terminal
 
 if TYPE_CHECKING:
-    from dualml.experiment.store.verdicts import ParityContent
+    from dualml.experiment.store.trial_comparison import RunVerdicts
 
 MAX_MESSAGE_CHARS = 2000  # maximum characters of a message
 #: Characters that JSON allows and a terminal interprets: controls beyond ASCII, and marks
@@ -95,7 +95,7 @@ def print_json(value: Any, schema: str = "") -> None:
     sys.stdout.write("\n")
 
 
-def print_run(folder: Any, parity: ParityContent, lang: str, *, report: bool) -> None:
+def print_run(folder: Any, verdicts: RunVerdicts, lang: str, *, report: bool) -> None:
     """Print the notice about its data, verdicts and findings of a finished run, and the path of its
     report, or of its folder without ``report``."""
     from dualml.experiment.store.report import report_path
@@ -103,12 +103,12 @@ def print_run(folder: Any, parity: ParityContent, lang: str, *, report: bool) ->
     if notice := folder.run.data.notice:
         text = escape_unprintable(notice.get(lang) or notice["en"], "\n")
         typer.echo(f"{typer.style('!', fg='yellow')} {text}")
-    print_verdicts(parity, lang)
+    print_verdicts(verdicts, lang)
     print_findings(folder.path, lang)
     print_text(f"→ {report_path(folder.path) if report else folder.path}")
 
 
-def print_verdicts(parity: ParityContent, lang: str = "en") -> None:
+def print_verdicts(verdicts: RunVerdicts, lang: str = "en") -> None:
     """Print one row per arm, seed and pair of backends, and summaries on one backend.
 
     The summaries compare arms with several ranks to one rank, and training methods to dualml's own
@@ -117,12 +117,12 @@ def print_verdicts(parity: ParityContent, lang: str = "en") -> None:
     from dualml.report.verdicts import serial_lines, verdict_table
 
     words = Messages(lang)
-    table = verdict_table(parity, words)
+    table = verdict_table(verdicts, words)
     if table.rows:
         terminal.show(table)
     else:
         print_text(words("headline.empty"))
-    for line in serial_lines(parity, words):
+    for line in serial_lines(verdicts, words):
         print_text(line)
 
 

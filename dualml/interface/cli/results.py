@@ -20,7 +20,7 @@ from dualml.interface.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from dualml.experiment.store.verdicts import ComparisonContent, SerialContent
+    from dualml.experiment.store.run import TrialComparison
 
 Force = Annotated[bool, typer.Option("--force")]
 
@@ -59,7 +59,7 @@ def parity(
     """Compare the backends of a run folder again, write ``parity.json`` unless ``force``, and print
     the verdicts; exit with 3 if one is `different`."""
     from dualml.experiment.store.findings import read_findings
-    from dualml.parity.judge import judge_run, worst_verdict, write_parity
+    from dualml.parity.judge import judge_run, write_parity
     from dualml.runner.session.execution import EXIT_DIFFERENT, EXIT_OK
 
     with suggest_force():
@@ -71,11 +71,11 @@ def parity(
         complain(f"parity.json not written: {error.strerror}")
     if json:
         findings = [finding.describe() for finding in read_findings(folder)]
-        print_json({**verdicts, "findings": findings}, "parity")
+        print_json({**verdicts.describe(), "findings": findings}, "parity")
     else:
         print_verdicts(verdicts, lang)
         print_findings(folder, lang)
-    raise typer.Exit(EXIT_DIFFERENT if worst_verdict(verdicts) == "different" else EXIT_OK)
+    raise typer.Exit(EXIT_DIFFERENT if verdicts.verdict == "different" else EXIT_OK)
 
 
 def find(
@@ -96,10 +96,7 @@ def find(
 
     words = Messages(lang)
     opened, plan = RunFolder.open(folder)
-    wanted = judge_run(folder)
-    wanted["comparisons"] = [c for c in wanted["comparisons"] if is_selected(c, arm, seed)]
-    if "serial" in wanted:
-        wanted["serial"] = [c for c in wanted["serial"] if is_selected(c, arm, seed)]
+    wanted = judge_run(folder).select(lambda c: is_selected(c, arm, seed))
     with lock_run_folder(folder):
         most = 10**9 if all_ else 3
         differences = find_causes(opened, plan, {}, wanted, words, quiet=json, most=most)
@@ -126,9 +123,7 @@ def suggest_force() -> Iterator[None]:
         raise UserError(f"{error}; --force reads it anyway") from None
 
 
-def is_selected(
-    comparison: ComparisonContent | SerialContent, arms: list[str] | None, seed: int | None
-) -> bool:
+def is_selected(comparison: TrialComparison, arms: list[str] | None, seed: int | None) -> bool:
     """Return whether a comparison matches the requested arms and seed; None or no arms match
     all."""
-    return (not arms or comparison["arm"] in arms) and seed in (None, comparison["seed"])
+    return (not arms or comparison.arm in arms) and seed in (None, comparison.seed)

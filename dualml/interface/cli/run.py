@@ -109,7 +109,7 @@ def run(
                 "folder": str(path),
                 "exit_code": done.code,
                 **RUN.content(done.folder.run),
-                "parity": done.parity.get("comparisons", []),
+                "parity": [one.describe() for one in done.parity.comparisons],
                 "findings": [finding.describe() for finding in read_findings(path)],
             },
             "run",

@@ -14,8 +14,8 @@ from dualml.common.files import is_regular, resolve_links
 from dualml.experiment.store.folder import is_locked
 from dualml.experiment.store.summaries import HEAD, VERDICTS, ParitySummaryRecord
 from dualml.experiment.store.trial import rank_files
+from dualml.experiment.verdict import worst_verdict
 from dualml.interface.serve.cache import Cache, file_stamp
-from dualml.report.headline import verdict_rank
 
 #: Maximum depth of the folders to search, and maximum number of runs to show.
 MAX_DEPTH, MAX_RUNS = 3, 500
@@ -131,21 +131,21 @@ def summarize(cache: Cache, name: str, path: Path) -> RunSummary:
         state,
         len(ended),
         total,
-        "" if verdicts is None else worst_verdict(verdicts),
+        "" if verdicts is None else headline_verdict(verdicts),
         left,
         tuple(dict.fromkeys(trial.backend for trial in head.trials)),
     )
 
 
-def worst_verdict(verdicts: ParitySummaryRecord) -> str:
+def headline_verdict(verdicts: ParitySummaryRecord) -> str:
     """Return the worst verdict of a run, or an empty string if nothing was compared.
 
     Arms without a deterministic order are left out if there are others, as in the report's
     headline, because they are not expected to agree.
     """
     compared = [c for c in verdicts.comparisons if c.reason != "free_order"]
-    every = [c.verdict for c in (*(compared or verdicts.comparisons), *verdicts.serial)]
-    return min((verdict for verdict in every if verdict), key=verdict_rank, default="")
+    every = (*(compared or verdicts.comparisons), *verdicts.serial)
+    return worst_verdict(one.verdict for one in every)
 
 
 def recently_written(path: Path) -> bool:

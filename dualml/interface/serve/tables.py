@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import cast
 from urllib.parse import urlencode
 
 from dualml.common.errors import UserError
 from dualml.common.files import resolve_links
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.findings import FINDINGS, read_findings
-from dualml.experiment.store.verdicts import PARITY, ParityContent
+from dualml.experiment.store.trial_comparison import restore_verdicts
+from dualml.experiment.store.verdicts import PARITY
 from dualml.interface.serve.cache import Cache
 from dualml.interface.serve.controls import checkbox
 from dualml.interface.serve.run import RunView, TrialView
@@ -169,9 +169,9 @@ def verdict_blocks(path: Path, cache: Cache, words: Messages) -> list[Block]:
         return [Notice(str(error))]
     if parity is None:
         return [Prose(words("serve.no_verdict"), small=True)]
-    content = cast(ParityContent, PARITY.content(parity))
-    table = verdict_table(content, words)
-    lines = [*serial_lines(content, words), *(getattr(f.text, words.lang) for f in findings)]
+    verdicts = restore_verdicts(parity)
+    table = verdict_table(verdicts, words)
+    lines = [*serial_lines(verdicts, words), *(getattr(f.text, words.lang) for f in findings)]
     caption = words("serve.part.verdicts")
     shown: list[Block] = [replace(table, caption=caption)] if table.rows else []
     if not table.rows and not lines:

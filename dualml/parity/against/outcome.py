@@ -9,10 +9,10 @@ from typing import Any
 from dualml.common.files import nonfinite_to_none
 from dualml.common.json_types import JsonObject
 from dualml.common.words import Messages, numbers
+from dualml.experiment.comparison import Comparison
 from dualml.experiment.store.manifest import RunRecord
-from dualml.experiment.store.verdicts import VERDICTS
-from dualml.parity.against.changes import Change
-from dualml.parity.against.pair import RunPair
+from dualml.experiment.verdict import PASSED
+from dualml.parity.against.pair import Change, RunPair
 from dualml.parity.against.sentences import describe_divergence, describe_worst, trial_name
 
 KIND, FORMAT = "dualml-against", 1
@@ -33,12 +33,12 @@ class ExceededLimit:
     max_ratio: float
 
 
-@dataclass(frozen=True)
-class RunComparison:
-    """The verdict on two runs.
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RunComparison(Comparison):
+    """The verdict on two runs, the worst of all pairs of trials; ``sides`` are the paths of both as
+    the user gave them.
 
     Attributes:
-        folders: paths as the user gave them.
         runs: their ``run.json`` records.
         margin: a distance is outside when it exceeds ``margin`` × the rounding envelope.
         pairs: every selected trial of A, with its partner in B.
@@ -47,7 +47,6 @@ class RunComparison:
         limits: the limits ``slower`` and ``more_memory`` that were given.
     """
 
-    folders: tuple[str, str]
     runs: tuple[RunRecord, RunRecord]
     margin: float
     pairs: tuple[RunPair, ...]
@@ -56,9 +55,9 @@ class RunComparison:
     limits: Mapping[str, float]
 
     @property
-    def verdict(self) -> str:
-        """The worst verdict of all pairs; ``different`` is worse than ``not comparable``."""
-        return max((pair.verdict for pair in self.pairs), key=VERDICTS.index)
+    def folders(self) -> tuple[str, str]:
+        """Paths of both runs as the user gave them."""
+        return self.sides
 
     @property
     def failures(self) -> list[ExceededLimit]:
@@ -75,7 +74,18 @@ class RunComparison:
     def passed(self) -> bool:
         """Whether every pair is equal or statistically equal, and none exceeds a limit on time or
         memory."""
-        return self.verdict in ("equal", "statistically equal") and not self.failures
+        return super().passed and not self.failures
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """Versions of dualml that ran A and B, a dash for an unknown one."""
+        return tuple(run.dualml or "–" for run in self.runs)
+
+    @property
+    def final_verdict(self) -> str:
+        """The verdict that decides colour and exit code: ``different`` also where a limit is
+        exceeded."""
+        return "different" if self.failures else self.verdict
 
     @property
     def worst(self) -> RunPair | None:
@@ -122,7 +132,7 @@ class RunComparison:
                 {
                     "limit": f.limit,
                     "arm": list(f.pair.arms),
-                    "backend": list(f.pair.backends),
+                    "backend": list(f.pair.sides),
                     "seed": f.pair.seed,
                     "ratio": f.ratio,
                     "most": f.max_ratio,
@@ -134,27 +144,19 @@ class RunComparison:
         kept: dict[str, Any] = nonfinite_to_none(whole)
         return kept
 
-    def paragraph(self, lang: str = "en") -> str:
-        """Describe the verdict and its evidence in a few sentences; ``en`` or ``zh``."""
-        words = Messages(lang)
-        return words.join_sentences(self.paragraphs(words))
-
     def paragraphs(self, words: Messages) -> list[str]:
-        """Return the sentences of `paragraph` as a list, the verdict first."""
+        """Return the verdict, its evidence and what was changed as sentences, the verdict first."""
         return [*self._verdict(words), *self._changes(words)]
 
     def _verdict(self, words: Messages) -> Iterator[str]:
         """Yield the sentences about the verdict, its evidence and exceeded limits."""
-        counts = {v: sum(p.verdict == v for p in self.pairs) for v in VERDICTS}
-        n = len(self.pairs)
-        yield words.plural(
-            f"against.{self.verdict.replace(' ', '_')}", n, n=n, k=counts[self.verdict]
-        )
+        n, k = len(self.pairs), sum(p.verdict == self.verdict for p in self.pairs)
+        yield words.plural(f"against.{self.verdict.replace(' ', '_')}", n, n=n, k=k)
         worst = self.worst
-        if self.verdict in ("equal", "statistically equal") and worst is not None:
+        if self.verdict in PASSED and worst is not None:
             yield describe_worst(worst, self.margin, words)
-        telling = [p for p in self.pairs if p.verdict == self.verdict]
-        if self.verdict in ("different", "not comparable"):
+        if self.verdict not in PASSED:
+            telling = [p for p in self.pairs if p.verdict == self.verdict]
             yield from (describe_divergence(pair, words) for pair in telling[:MAX_NAMED_ITEMS])
         for failure in self.failures[:MAX_NAMED_ITEMS]:
             yield words(

@@ -1,14 +1,33 @@
-"""A trial of one run and its partner in another run."""
+"""A trial of one run and its partner in another run, with what changed between the runs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dualml.common.json_types import JsonObject
+from dualml.common.words import numbers
+from dualml.experiment.config_diff import flat_config
 from dualml.experiment.store.manifest import TrialRecord
-from dualml.parity.against.changes import Change
+from dualml.experiment.store.run_operand import RunOperand
+from dualml.experiment.store.trial_comparison import TrialComparison
+
+#: Backend facts that are not compared: transient ones, and those reported for the run already.
+PASSING = ("load", "kernels_reason", "git")
+
+
+@dataclass(frozen=True)
+class Change:
+    """A setting or part of the environment that differs in run B; None where a run does not have
+    it."""
+
+    key: str
+    a: Any
+    b: Any
+
+    def __str__(self) -> str:
+        return f"{self.key} {numbers.plain(self.a)} → {numbers.plain(self.b)}"
 
 
 @dataclass(frozen=True)
@@ -28,34 +47,17 @@ class CostComparison:
         return {"a": self.a, "b": self.b, "ratio": self.ratio}
 
 
-@dataclass(frozen=True)
-class RunPair:
-    """A trial of run A and its partner in run B, with their verdict.
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RunPair(TrialComparison):
+    """A trial of run A and its partner in run B, with their verdict; ``sides`` are their backends.
 
     Attributes:
-        arms, backends: their names in A and in B.
-        seed: seed of both trials.
-        judged: the comparison as `dualml.parity.pairs.compare_trajectories` returns it.
         settings: settings of the arms, their models and losses that differ.
         trials: the records of A and B; None if a run has no such trial.
     """
 
-    arms: tuple[str, str]
-    backends: tuple[str, str]
-    seed: int
-    judged: Mapping[str, Any]
-    settings: tuple[Change, ...]
-    trials: tuple[TrialRecord | None, ...]
-
-    @property
-    def verdict(self) -> str:
-        """Verdict on the pair, for example ``equal``."""
-        return str(self.judged["verdict"])
-
-    @property
-    def reason(self) -> str:
-        """Reason of the verdict, as a key."""
-        return str(self.judged["reason"])
+    settings: tuple[Change, ...] = ()
+    trials: tuple[TrialRecord | None, ...] = (None, None)
 
     @property
     def arm(self) -> str:
@@ -65,13 +67,7 @@ class RunPair:
     @property
     def backend(self) -> str:
         """Name of both backends, or ``a → b`` if they differ."""
-        return " → ".join(dict.fromkeys(self.backends))
-
-    @property
-    def ratio(self) -> float | None:
-        """Largest ratio of distance to envelope; None if nothing was judged."""
-        ratio: float | None = self.judged["evidence"].get("worst_ratio")
-        return ratio
+        return " → ".join(dict.fromkeys(self.sides))
 
     @property
     def costs(self) -> dict[str, CostComparison]:
@@ -88,14 +84,15 @@ class RunPair:
         }
 
     def describe(self) -> JsonObject:
-        """Return the pair as JSON: names in A and B, seed, what `judged` holds (None for a missing
-        entry), changed settings, and ``time`` and ``memory`` if they were recorded."""
+        """Return the pair as JSON: names in A and B, seed, the result (None for a missing entry),
+        changed settings, and ``time`` and ``memory`` if they were recorded."""
         kept = ("verdict", "reason", "evidence", "steps", "phases", "first_divergence", "outcome")
+        result = self.describe_result()
         return {
             "arm": list(self.arms),
-            "backend": list(self.backends),
+            "backend": list(self.sides),
             "seed": self.seed,
-            **{key: self.judged.get(key) for key in kept},
+            **{key: result.get(key) for key in kept},
             "settings": [vars(change) for change in self.settings],
             **{name: cost.describe() for name, cost in self.costs.items()},
         }
@@ -121,3 +118,49 @@ def _peak_memory(a: TrialRecord, b: TrialRecord) -> tuple[float | None, float | 
         return most[0], most[1]
     one, other = (n * 2**20 if (n := trial.peak_memory_mb) else None for trial in (a, b))
     return one, other
+
+
+def diff_settings(sides: tuple[RunOperand, RunOperand], arms: tuple[str, str]) -> Iterator[Change]:
+    """Yield the settings that differ between the arm of run A and the arm of run B, with those of
+    their models' layers and their losses.
+
+    Args:
+        arms: name of the arm in A and in B.
+    """
+    decided = []
+    for side, arm in zip(sides, arms, strict=True):
+        layers = {
+            f"model.{name}.{key}": value
+            for name, layer in side.spec(arm).layers
+            for key, value in vars(layer).items()
+        }
+        whole = {"loss": side.experiment.loss, **flat_config(side.experiment.arms[arm]), **layers}
+        decided.append(whole)
+    yield from _diff(*decided)
+
+
+def diff_environments(
+    sides: tuple[RunOperand, RunOperand], backends: Iterable[tuple[str, str]]
+) -> Iterator[Change]:
+    """Yield the versions, machine properties and thread counts that differ between two runs, except
+    facts in PASSING.
+
+    Args:
+        backends: pairs of a backend of A and a backend of B; a pair that occurs again counts once.
+    """
+    runs = [side.run for side in sides]
+    yield from _diff(*({"dualml": run.dualml, "git": run.git or ""} for run in runs))
+    for here, there in dict.fromkeys(backends):
+        facts = [
+            run.environment.get(name, {}) for run, name in zip(runs, (here, there), strict=True)
+        ]
+        for change in _diff(*facts):
+            if change.key not in PASSING:
+                yield replace(change, key=f"{here}.{change.key}")
+
+
+def _diff(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Change]:
+    """Yield the keys whose values differ, with both values; a missing key counts as None."""
+    for key in {**a, **b}:
+        if a.get(key) != b.get(key):
+            yield Change(key, a.get(key), b.get(key))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
 
 from dualml.common.errors import UserError, did_you_mean
 from dualml.common.strict_model import clip_text
@@ -14,24 +13,18 @@ from dualml.experiment.store.envelope import Envelope
 from dualml.experiment.store.manifest import Key, TrialRecord
 from dualml.experiment.store.run_operand import RunOperand, read_run_operand
 from dualml.experiment.store.trajectory import PHASES, Trajectory
-from dualml.experiment.store.verdicts import ComparisonContent
-from dualml.parity.against.changes import diff_environments, diff_settings
+from dualml.experiment.store.trial_comparison import TrialComparison
+from dualml.experiment.verdict import worst_verdict
 from dualml.parity.against.matching import TrialMatch, match_trials
 from dualml.parity.against.outcome import RunComparison
-from dualml.parity.against.pair import RunPair
-from dualml.parity.judge import (
-    has_other_samples,
-    has_other_skips,
-    low_precision_of,
-    other_samples_verdict,
-    resolve_by_seeds,
-)
-from dualml.parity.pairs import LowPrecision, compare_trajectories
+from dualml.parity.against.pair import RunPair, diff_environments, diff_settings
+from dualml.parity.pairs import LowPrecision, compare_trajectories, low_precision_of
+from dualml.parity.refusals import has_other_skips, not_comparable, other_samples
+from dualml.parity.statistics import resolve_by_seeds
 
 MARGIN = 10.0
 #: Phases that a comparison may leave out; batches and losses always count.
 METRICS = tuple(phase for phase in PHASES if phase != "data")
-Judged = ComparisonContent
 
 
 def compare_runs(
@@ -72,16 +65,17 @@ def compare_runs(
     if not chosen:
         raise UserError(f"nothing to compare: {a} has no training arm that was asked for")
     kept = METRICS if metrics is None else tuple(metrics)
-    found = list(_judge_pairs(sides, chosen, margin, kept))
-    _resolve_by_seeds(sides, found)
+    judged = _resolve_by_seeds(sides, list(_judge_pairs(sides, chosen, margin, kept)))
+    compared = tuple(_make_pair(sides, names, found) for names, found in judged)
     trained = {arm for arm, s in sides[1].experiment.arms.items() if s.kind == "train"}
     met = {names.arms[1] for names in chosen}
     whole = arms is None and pairs is None
     return RunComparison(
-        folders=(str(a), str(b)),
+        sides=(str(a), str(b)),
+        verdict=worst_verdict(pair.verdict for pair in compared),
         runs=(sides[0].run, sides[1].run),
         margin=margin,
-        pairs=tuple(_make_pair(sides, names, judged) for names, judged in found),
+        pairs=compared,
         environment=tuple(diff_environments(sides, [names.backends for names in chosen])),
         unmet=tuple(sorted(trained - met)) if whole else (),
         limits={
@@ -110,7 +104,7 @@ def _judge_pairs(
     chosen: Sequence[TrialMatch],
     margin: float,
     metrics: Sequence[str],
-) -> Iterator[tuple[TrialMatch, Judged]]:
+) -> Iterator[tuple[TrialMatch, TrialComparison]]:
     """Yield every pair with its verdict, grouped by arm and seed; only the trajectories of one arm
     and seed are in memory at once."""
     groups: dict[tuple[tuple[str, str], int], list[TrialMatch]] = {}
@@ -151,7 +145,7 @@ def _judge_pair(
     envelopes: list[Envelope],
     margin: float,
     metrics: Sequence[str],
-) -> Judged:
+) -> TrialComparison:
     """Judge one pair of trials; trials that cannot be compared get the verdict ``not comparable``
     with a reason.
 
@@ -170,18 +164,14 @@ def _judge_pair(
         }
         reasons = [trial.reason for trial in trials if trial and trial.reason]
         evidence = {**statuses, **({"said": reasons[-1]} if reasons else {})}
-        return _not_comparable("trial_missing", evidence)
-    if reason := _input_mismatch(sides, names, a, b):
-        return (
-            cast(Judged, other_samples_verdict(a, b))
-            if reason == "other_samples"
-            else _not_comparable(reason, {})
-        )
+        return not_comparable("trial_missing", evidence)
+    if (refused := _input_mismatch(sides, names, a, b)) is not None:
+        return refused
     settings = [side.experiment.arms[arm] for side, arm in zip(sides, names.arms, strict=True)]
     if any(setting.aggregation.arrival == "free" for setting in settings):
-        return _not_comparable("free_order", {})
+        return not_comparable("free_order")
     if has_other_skips(left, right):
-        return _not_comparable("other_skips", {})
+        return not_comparable("other_skips")
     precisions = {setting.precision for setting in settings}
     specs = {**sides[0].plan.models, "": sides[0].plan.model}
     lower = low_precision_of(settings[0], specs) if len(precisions) == 1 else None
@@ -189,35 +179,28 @@ def _judge_pair(
         lower = LowPrecision(lower.precision, ())
     only = phase_filter(metrics)
     try:
-        judged = compare_trajectories(only(left), only(right), margin, envelopes, lower)
-        return cast(Judged, judged)  # its key is added where seeds are compared
+        return compare_trajectories(only(left), only(right), margin, envelopes, lower)
     except UserError as error:  # tensors have different shapes
-        return _not_comparable("other_shapes", {"said": str(error)})
-
-
-def _not_comparable(reason: str, evidence: Mapping[str, Any]) -> Judged:
-    """Make the verdict ``not comparable`` with its reason."""
-    return {"verdict": "not comparable", "reason": reason, "evidence": dict(evidence)}
+        return not_comparable("other_shapes", {"said": str(error)})
 
 
 def _input_mismatch(
     sides: tuple[RunOperand, RunOperand], names: TrialMatch, a: TrialRecord, b: TrialRecord
-) -> str | None:
-    """Return which frozen input of two trials differs: ``other_data``, ``other_weights`` or
-    ``other_samples``; None if none does.
+) -> TrialComparison | None:
+    """Return the verdict on two trials of which a frozen input differs, with the reason
+    ``other_data``, ``other_weights`` or ``other_samples``; None if none does.
 
     Where the numbers of ranks or updates differ, samples are not checked here, because their
     fingerprint covers what each rank saw separately; the traced batches are compared later.
     """
     parts = [side.run.plan_parts.get("data") for side in sides]
     if parts[0] != parts[1]:
-        return "other_data"
+        return not_comparable("other_data")
     starts = [side.initial_sha256(key) for side, key in zip(sides, names.keys, strict=True)]
     if starts[0] != starts[1]:
-        return "other_weights"
-    if (a.world_size, a.updates) == (b.world_size, b.updates) and has_other_samples(a, b):
-        return "other_samples"
-    return None
+        return not_comparable("other_weights")
+    alike = (a.world_size, a.updates) == (b.world_size, b.updates)
+    return other_samples(a, b) if alike else None
 
 
 def phase_filter(metrics: Sequence[str]) -> Callable[[Trajectory], Trajectory]:
@@ -230,26 +213,33 @@ def phase_filter(metrics: Sequence[str]) -> Callable[[Trajectory], Trajectory]:
 
 
 def _resolve_by_seeds(
-    sides: tuple[RunOperand, RunOperand], found: Sequence[tuple[TrialMatch, Judged]]
-) -> None:
-    """Judge trajectories that are chaotic or nondeterministic by their test accuracies over all
-    seeds.
-
-    Changes the verdicts in ``found``, and adds ``arm``, ``a``, ``b`` and ``seed`` to each.
-    """
+    sides: tuple[RunOperand, RunOperand], found: Sequence[tuple[TrialMatch, TrialComparison]]
+) -> Iterator[tuple[TrialMatch, TrialComparison]]:
+    """Yield every pair again, with trajectories that are chaotic or nondeterministic judged by
+    their test accuracies over all seeds."""
     trials: dict[Key, TrialRecord] = {}
+    keyed = []
     for names, judged in found:
         pair = "/".join((*names.arms, *names.backends))
-        judged |= {"arm": pair, "a": "A", "b": "B", "seed": names.seed}
+        keyed.append(replace(judged, arms=(pair, pair), sides=("A", "B"), seed=names.seed))
         for label, side, key in zip("AB", sides, names.keys, strict=True):
             if key in side.trials:
                 trials[pair, label, names.seed] = side.trials[key]
-    resolve_by_seeds([judged for _, judged in found], trials)
+    matches = [names for names, _ in found]
+    yield from zip(matches, resolve_by_seeds(keyed, trials), strict=True)
 
 
-def _make_pair(sides: tuple[RunOperand, RunOperand], names: TrialMatch, judged: Judged) -> RunPair:
+def _make_pair(
+    sides: tuple[RunOperand, RunOperand], names: TrialMatch, judged: TrialComparison
+) -> RunPair:
     """Make the result of one pair from its verdict, settings and trials; without settings if B has
     no such arm."""
     settings = diff_settings(sides, names.arms) if names.arms[1] in sides[1].experiment.arms else ()
-    trials = [side.trials.get(key) for side, key in zip(sides, names.keys, strict=True)]
-    return RunPair(names.arms, names.backends, names.seed, judged, tuple(settings), tuple(trials))
+    return judged.specify(
+        RunPair,
+        arms=names.arms,
+        sides=names.backends,
+        seed=names.seed,
+        settings=tuple(settings),
+        trials=tuple(side.trials.get(key) for side, key in zip(sides, names.keys, strict=True)),
+    )

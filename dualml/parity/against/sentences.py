@@ -23,26 +23,25 @@ def format_place(phase: str, tensor: str | None, words: Messages) -> str:
 
 def describe_divergence(pair: RunPair, words: Messages) -> str:
     """Describe where a pair diverges, or why it cannot be compared, as a sentence."""
-    first = pair.judged.get("first_divergence")
     text = describe_reason(pair, words)
-    if first:
+    if first := pair.first:
         text = words(
             "against.first",
-            step=first["step"],
-            place=format_place(first["phase"], first["tensor"], words),
-            distance=numbers.scientific(first["distance"]),
-            envelope=numbers.scientific(first["envelope"]),
+            step=first.step,
+            place=format_place(first.phase, first.tensor, words),
+            distance=numbers.scientific(first.distance),
+            envelope=numbers.scientific(first.envelope),
             ratio=numbers.factor(pair.ratio),
         )
-        if first["after"]:
-            text += words("against.after", after=first["after"])
+        if first.after:
+            text += words("against.after", after=first.after)
     return words("against.said", trial=trial_name(pair, words), text=text)
 
 
 def describe_reason(pair: RunPair, words: Messages) -> str:
     """Describe the reason of a verdict, with the statuses of trials that did not succeed and the
     message of an error."""
-    evidence = pair.judged["evidence"]
+    evidence = pair.evidence
     more = [
         f"{side}: {words.get(f'status.{evidence[side]}', evidence[side])}"
         for side in "AB"
@@ -56,9 +55,9 @@ def describe_reason(pair: RunPair, words: Messages) -> str:
 def format_cell(pair: RunPair, words: Messages) -> str:
     """Return a table cell: where the pair first diverges, else the reason of its verdict; empty if
     it is inside the envelope."""
-    if first := pair.judged.get("first_divergence"):
-        where = format_place(first["phase"], first["tensor"], words)
-        return words("against.place", step=first["step"], place=where)
+    if first := pair.first:
+        where = format_place(first.phase, first.tensor, words)
+        return words("against.place", step=first.step, place=where)
     return "" if pair.reason == "inside_envelope" else describe_reason(pair, words)
 
 
@@ -67,12 +66,12 @@ def describe_worst(worst: RunPair, margin: float, words: Messages) -> str:
     to the margin, and how many updates were judged."""
     trained = worst.trials[0]
     judged = {
-        "judged": worst.judged["evidence"]["judged_steps"],
+        "judged": worst.evidence["judged_steps"],
         "updates": numbers.quantity(trained.updates if trained else None),
     }
     if not worst.ratio:
         return words("against.exact", **judged)
-    phase, far = max(worst.judged["phases"].items(), key=lambda item: item[1]["ratio"])
+    phase, far = max(worst.phases.items(), key=lambda item: item[1]["ratio"])
     return words(
         "against.farthest",
         **judged,

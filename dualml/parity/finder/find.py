@@ -7,12 +7,12 @@ import math
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from dualml.common.errors import TrialError, UserError
+from dualml.common.json_types import JsonMapping, JsonObject
 from dualml.experiment.store.findings import FindingContent
 from dualml.experiment.store.records import read_records
-from dualml.experiment.store.verdicts import ComparisonContent, ParityContent, SerialContent
 from dualml.parity.finder.causes import GUESSES, Hypothesis, Observation
 from dualml.parity.finder.causes.base import disturbs_clean, phase_tensors, unexplained_share
 from dualml.parity.finder.context import PHASES, REFERENCE, ReplayContext
@@ -33,7 +33,7 @@ SCORE_TOLERANCE = 0.005
 MAX_CAUSES = 3
 
 
-def find_all(session: ReplaySession, parity: ParityContent, limit: int = 3) -> list[FindingContent]:
+def find_all(session: ReplaySession, parity: JsonMapping, limit: int = 3) -> list[FindingContent]:
     """Find the causes of the comparisons that are `different` or had other samples, and of trials
     that ended with bad numbers; at most ``limit`` findings.
 
@@ -46,8 +46,7 @@ def find_all(session: ReplaySession, parity: ParityContent, limit: int = 3) -> l
     seen = {(c["arm"], c["seed"], b) for c in wanted for b in (c["a"], c["b"])}
     for one in parity.get("serial", []):
         if is_suspicious(one) and (one["arm"], one["seed"], one["backend"]) not in seen:
-            pair = {**one, "a": one["backend"], "b": REFERENCE}
-            wanted.append(cast(ComparisonContent, pair))
+            wanted.append({**one, "a": one["backend"], "b": REFERENCE})
     results: list[FindingContent] = []
     blamed: set[tuple[str, int, str]] = set()
     for c in wanted:
@@ -69,10 +68,10 @@ def find_all(session: ReplaySession, parity: ParityContent, limit: int = 3) -> l
 NUMBERS = ("the loss is ", "the loss diverges", "not finite", "moved no parameter", "does not hold")
 
 
-def numeric_failures(session: ReplaySession, parity: ParityContent) -> list[ComparisonContent]:
+def numeric_failures(session: ReplaySession, parity: JsonMapping) -> list[JsonObject]:
     """Return the comparisons that lack one side because its numbers ended the trial, while the
     other side finished; the update that failed is added as first divergence."""
-    trials, suspects = session.folder.trials, list[ComparisonContent]()
+    trials, suspects = session.folder.trials, list[JsonObject]()
     for c in parity.get("comparisons", []):
         lost = [name for name in (c["a"], c["b"]) if c.get("evidence", {}).get(name) == "failed"]
         if c.get("reason") != "trial_missing" or len(c["evidence"]) != 1 or len(lost) != 1:
@@ -93,12 +92,12 @@ def updates_made(folder: Path) -> int:
     return 0 if losses is None else len(losses.step)
 
 
-def is_suspicious(comparison: ComparisonContent | SerialContent) -> bool:
+def is_suspicious(comparison: JsonMapping) -> bool:
     """Return whether a comparison needs an explanation: another result, or other samples."""
     return comparison["verdict"] == "different" or comparison.get("reason") == "other_samples"
 
 
-def find_cause(session: ReplaySession, comparison: ComparisonContent) -> FindingContent:
+def find_cause(session: ReplaySession, comparison: JsonMapping) -> FindingContent:
     """Replay a comparison, localise the difference and explain it; return the content of a finding.
 
     Raises:

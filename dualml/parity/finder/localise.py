@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 
 from dualml.common.distance import distance
-from dualml.parity import pairs
 from dualml.parity.envelope import exceeds
 from dualml.parity.finder.context import PHASES, ReplayContext
+from dualml.parity.places import FLOOR, Distance
 
 MAX_LISTED_ELEMENTS = 3
 TRUST = 3.0
 
 
 @dataclass(frozen=True)
-class ReplayDistance(pairs.Distance):
+class ReplayDistance(Distance):
     """Distance of one tensor of one rank and backend from the reference."""
 
     rank: int
@@ -83,7 +83,7 @@ def rounding_envelope(scene: ReplayContext, rank: int, key: str) -> float:
         width, plain = sides[0][key], sides[0].get(f"plain {key}", sides[0][key])
         return plain if exceeds(width, plain) else width
     drawn = [widths[key] for widths in sides] or [0.0]
-    return min(max(drawn), TRUST * max(min(drawn), pairs.FLOOR))
+    return min(max(drawn), TRUST * max(min(drawn), FLOOR))
 
 
 def same_data(a: Any, b: Any) -> bool:

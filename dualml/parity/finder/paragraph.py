@@ -11,7 +11,7 @@ from typing import Any
 
 from dualml.common.words import LANGUAGES, load_messages, section_messages
 from dualml.experiment.store.findings import FindingContent
-from dualml.parity.pairs import FLOOR
+from dualml.parity.places import FLOOR
 
 
 @functools.cache

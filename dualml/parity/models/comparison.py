@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from inspect import Signature
 from typing import Any
 
 from dualml.common.json_types import JsonObject
+from dualml.common.words import Messages
+from dualml.experiment.comparison import Comparison, FirstDivergence
 from dualml.parity.models.messages import Language, format_message
 from dualml.parity.models.sentences import (
     describe_causes,
@@ -18,72 +20,26 @@ from dualml.parity.models.sentences import (
 
 #: Keys of notes that come first: the error, and its catalogue entry.
 ERROR = ("raised", "entry")
+#: What the JSON says of the first divergence.
+FIRST = (
+    *("step", "phase", "layer", "type", "tensor", "other", "kind", "distance", "envelope"),
+    *("shapes", "elements", "side", "outside"),
+)
 
 
-@dataclass(frozen=True)
-class FirstDivergence:
-    """The first place where two sides differ by more than rounding explains.
-
-    Attributes:
-        step: from 1; 0 is before the first update.
-        phase: ``parameters``, ``forward``, ``loss``, ``gradient``, ``update`` or ``state``.
-        layer, type: the module and its class on the first side.
-        tensor, other: the array's names on the two sides.
-        kind: ``value``, ``shape``, ``outputs``, ``nan``, ``both_nan``, ``trained``, ``alone`` (a
-            parameter) or ``raised``.
-        distance, envelope: relative, see `dualml.common.distance`.
-        shapes: shapes of the two arrays; None if there is none.
-        elements: those that differ most: ``{"index": […], side: value, side: value}``.
-        side: the side that has the NaN, that raised, or that does not train.
-        outside: where the margin itself is exceeded, ``{"phase", "tensor", "ratio"}``, if only
-            later: a small error begins at one layer and exceeds the margin at another.
-    """
-
-    step: int
-    phase: str
-    layer: str
-    type: str
-    tensor: str
-    other: str
-    kind: str
-    distance: float
-    envelope: float
-    shapes: tuple[tuple[int, ...], ...] | None
-    elements: tuple[dict[str, Any], ...]
-    side: str = ""
-    outside: dict[str, Any] | None = None
-
-
-@dataclass(frozen=True)
-class Note:
-    """A remark beside the verdict: a message key, and the values for the message."""
-
-    key: str
-    values: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class ModelComparison:
-    """The verdict on two models.
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ModelComparison(Comparison):
+    """The verdict on two models, or on two traces.
 
     Attributes:
-        verdict: ``equal``, ``different`` or ``not comparable``.
-        reason: the reason in one word.
-        sides: names of the two sides.
         margin: how many times the measured rounding still counts as equal.
         tolerance: ``measured`` (by draws) or ``bound`` (√fan-in · 2⁻²³, if no draws were made).
-        steps: number of steps compared.
         mapping: for each parameter its two names, how they were paired, and how the array is
             converted.
         environment: side → its versions and device.
-        first: the first divergence; None if there is none.
-        notes: remarks beside the verdict.
-        phases: phase → the array with the largest ratio to its rounding.
         reach: how far both sides agree: number of arrays before the first outside, number of
             operations before the first that is not shared.
         lost: number of values of the second side that the first does not compute.
-        explanation: causes of the difference, see `dualml.parity.causes.explainer`; None if not
-            searched.
         distances: (step, phase, name) → relative distance of every judged array, see
             `dualml.common.distance`.
         outside: the arrays beyond the margin.
@@ -92,20 +48,12 @@ class ModelComparison:
     #: Empty, because users do not construct it: `dualml.parity.compare` returns it.
     __signature__ = Signature()
 
-    verdict: str
-    reason: str
-    sides: tuple[str, str]
     margin: float
     tolerance: str
-    steps: int
-    mapping: tuple[dict[str, str], ...]
-    environment: Mapping[str, Mapping[str, str]]
-    first: FirstDivergence | None = None
-    phases: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    notes: tuple[Note, ...] = ()
+    mapping: tuple[dict[str, str], ...] = ()
+    environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     reach: tuple[int, int] = (0, 0)
     lost: int = 0
-    explanation: Mapping[str, Any] | None = None
     distances: Mapping[tuple[int, str, str], float] = field(default_factory=dict)
     outside: frozenset[tuple[int, str, str]] = frozenset()
 
@@ -138,7 +86,7 @@ class ModelComparison:
             "margin": self.margin,
             "tolerance": self.tolerance,
             "worst_ratio": self.worst,
-            "first": None if self.first is None else asdict(self.first),
+            "first": None if self.first is None else self.first.describe(*FIRST),
             "phases": {phase: dict(worst) for phase, worst in self.phases.items()},
             "explanation": None if self.explanation is None else dict(self.explanation),
             "mapping": list(self.mapping),
@@ -147,9 +95,10 @@ class ModelComparison:
             "environment": {side: dict(facts) for side, facts in self.environment.items()},
         }
 
-    def paragraph(self, lang: Language = "en") -> str:
-        """Describe the verdict and its evidence in a few sentences; ``en`` or ``zh``."""
+    def paragraphs(self, words: Messages) -> list[str]:
+        """Return the verdict, its evidence and the notes as sentences, the verdict first."""
         a, b = self.sides
+        lang: Any = words.lang
 
         def notes(of_an_error: bool) -> list[str]:
             """Return the notes about an error, or all other notes."""
@@ -181,7 +130,7 @@ class ModelComparison:
         sentences += notes(False)
         if self.tolerance == "bound" and self.phases and self.steps:
             sentences.append(format_message(lang, "tolerance.bound", margin=f"{self.margin:g}"))
-        return (" " if lang == "en" else "").join(sentences)
+        return sentences
 
     def _describe_divergence(self, first: FirstDivergence, lang: Language) -> list[str]:
         """Describe the first divergence: place, numbers, elements, and causes if they are known."""

@@ -12,14 +12,15 @@ from typing import Any
 import numpy as np
 
 from dualml.common.errors import UserError
+from dualml.experiment.comparison import Note
 from dualml.parity.diffs.lookup import entries_for_error
-from dualml.parity.models.comparison import ModelComparison, Note
+from dualml.parity.models.comparison import ModelComparison
 from dualml.parity.models.mapping import ParameterMap, match_tensors
 from dualml.parity.models.partners import Pairing, apply_change
 from dualml.parity.models.pieces import align_pieces
 from dualml.parity.models.trace import Trace
 from dualml.parity.models.trace_comparison import TensorDistance, TraceComparison
-from dualml.parity.pairs import is_lone_kink
+from dualml.parity.places import farthest_by_phase, is_lone_kink
 
 #: In the order of execution.
 PHASES = ("parameters", "forward", "loss", "gradient", "update", "state")
@@ -96,7 +97,9 @@ def judge_traces(
         if t.random
     ]
     if random_notes:
-        return make_comparison("not comparable", "random", notes=(*random_notes, *notes))
+        return make_comparison(
+            verdict="not comparable", reason="random", notes=(*random_notes, *notes)
+        )
     chaos = pair.first_chaotic_step(steps)
     judged = [s for s in spots if chaos is None or s.step < chaos]
     outside = [s for s in judged if s.ratio > margin and not s.is_unstable]
@@ -136,8 +139,8 @@ def judge_traces(
     elif not steps:
         verdict, reason = "not comparable", "no_steps"
     return make_comparison(
-        verdict,
-        reason,
+        verdict=verdict,
+        reason=reason,
         first=first,
         phases=worst_by_phase([s for s in judged if not s.is_unstable]),
         notes=tuple(notes),
@@ -225,11 +228,8 @@ def check_same_plan(a: Trace, b: Trace, pairing: Pairing, sides: tuple[str, str]
 def worst_by_phase(spots: Sequence[TensorDistance]) -> dict[str, dict[str, Any]]:
     """Return for each phase that occurs the number of distances, over all steps, and the array with
     the largest ratio to its rounding."""
-    rows = {}
-    for phase in PHASES:
-        of_phase = [s for s in spots if s.phase == phase]
-        if of_phase:
-            worst = max(of_phase, key=lambda s: s.ratio)
-            keys = ("step", "tensor", "distance", "envelope", "ratio")
-            rows[phase] = {"arrays": len(of_phase), **{k: getattr(worst, k) for k in keys}}
-    return rows
+    keys = ("step", "tensor", "distance", "envelope", "ratio")
+    return {
+        phase: {"arrays": len(of_phase), **{key: getattr(worst, key) for key in keys}}
+        for phase, of_phase, worst in farthest_by_phase(spots, PHASES)
+    }

@@ -20,9 +20,10 @@ from dualml.common.errors import UserError
 from dualml.common.files import read_json, write_json
 from dualml.common.json_types import JsonObject
 from dualml.common.machine import python_argv, usable_cores
+from dualml.experiment.comparison import Note
 from dualml.launch.process import Launch
 from dualml.launch.supervise import GroupResult, describe_exit, last_lines, supervise
-from dualml.parity.models.comparison import ModelComparison, Note
+from dualml.parity.models.comparison import ModelComparison
 from dualml.parity.models.heuristics import find_better_pairing, pair_by_listing, pair_transposed
 from dualml.parity.models.imported.read import read_pair
 from dualml.parity.models.inputs import (

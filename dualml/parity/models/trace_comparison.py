@@ -11,14 +11,14 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from dualml.parity.models.comparison import FirstDivergence, Note
+from dualml.experiment.comparison import FirstDivergence, Note
 from dualml.parity.models.gap import gap, has_nan, largest_differences
 from dualml.parity.models.layers import canonical_type, pair_modules
 from dualml.parity.models.operations import call_number
 from dualml.parity.models.partners import Pairing, TensorPair, apply_change
 from dualml.parity.models.trace import OUTPUT, Trace, array_key
 from dualml.parity.models.value_matching import match_values
-from dualml.parity.pairs import CHAOS, FLOOR, Distance, envelope_horizon
+from dualml.parity.places import CHAOS, FLOOR, Distance, envelope_horizon
 
 #: Relative envelope above which a gradient is not judged.
 WILD = 0.01

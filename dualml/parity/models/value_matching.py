@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from dualml.parity.models.gap import TINY, gap
 from dualml.parity.models.operations import TABLE, Operation, is_unknown
 from dualml.parity.models.trace import OUTPUT, Trace
-from dualml.parity.pairs import FLOOR
+from dualml.parity.places import FLOOR
 
 Array = NDArray[Any]
 #: Arrays of up to this many axes are compared in every order of their axes.

@@ -14,6 +14,7 @@ from dualml.experiment.store import table
 from dualml.experiment.store.manifest import RESULTS, TrialRecord
 from dualml.experiment.store.records import Array, Curve, read_records
 from dualml.experiment.store.run import RunData, Serial, Trial, TrialComparison
+from dualml.experiment.verdict import worst_verdict
 from dualml.report.columns import verdict
 
 Scalar = str | int | float | bool
@@ -100,7 +101,7 @@ def trial_comparisons(run: RunData, trial: Trial) -> list[TrialComparison]:
 
 def trial_verdict(run: RunData, trial: Trial) -> str | None:
     """Return the trial's worst verdict, as named in ``parity.json``; None without one."""
-    return table.worst_verdict(c.verdict for c in trial_comparisons(run, trial))
+    return worst_verdict(c.verdict for c in trial_comparisons(run, trial)) or None
 
 
 def verdict_lines(run: RunData, trial: Trial, words: Messages) -> list[str]:

@@ -7,6 +7,7 @@ from functools import partial
 
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData, Trial
+from dualml.experiment.verdict import worst_comparison
 from dualml.report import legend, presentation, ranks, scaling_families
 from dualml.report.blocks import Cell, Notice
 from dualml.report.columns import verdict as judged
@@ -117,8 +118,6 @@ def timed_backends(splits: Splits) -> list[str]:
 
 # --- shown --------------------------------------------------------------------------------------
 
-#: Verdicts against the whole model, the worst last; verdicts not listed are worse.
-VERDICTS = ("", "equal", "statistically equal", "not comparable")
 #: Bars of the parts of an update, and texts of values per arm and backend.
 stacked_bars, format_values = (
     partial(presentation.stacked_bars, height=0.76),
@@ -151,10 +150,9 @@ def update_alt(
 def worst_verdict_cell(run: RunData, arm: str, words: Messages) -> Cell:
     """Return the cell of the worst verdict against the whole model, over backends and seeds; for
     another update rule its name, a dash without a comparison."""
-    every = {s.verdict: s for s in reversed(run.serial) if s.arm == arm}
-    if not every:
+    worst = worst_comparison(s for s in run.serial if s.arm == arm)
+    if worst is None:
         return Cell(numbers.NO_VALUE)
-    worst = every[max(every, key=lambda v: VERDICTS.index(v) if v in VERDICTS else len(VERDICTS))]
     if worst.verdict:
         return judged(worst, words, why=False)
     reason = words.get(f"rule.{worst.reason}", worst.reason)

@@ -9,7 +9,7 @@ from dualml.experiment.store.run import RunData, Serial
 from dualml.report import verdicts
 from dualml.report.blocks import Cell
 from dualml.report.columns import Columns
-from dualml.report.methods import MethodResult, compares_methods, method_results, worst_verdict
+from dualml.report.methods import MethodResult, compares_methods, method_results
 from dualml.report.notes import Notes
 from dualml.report.topics import table_section
 from dualml.report.topics.methods import KEY_COLUMNS, judged_cell, name_cells
@@ -23,11 +23,7 @@ def same_precision_results(run: RunData) -> list[MethodResult]:
 def worst_seed(w: MethodResult) -> Serial:
     """Return the comparison of the deciding seed: the worst verdict, of equal ones the one that
     uses the largest share of its envelope."""
-    decide = [
-        s
-        for s in w.same_precision_comparisons
-        if s.verdict == worst_verdict(w.same_precision_comparisons)
-    ]
+    decide = [s for s in w.same_precision_comparisons if s.verdict == w.same_precision_verdict]
     return max(decide, key=lambda s: -1.0 if s.worst is None else s.worst)
 
 
@@ -42,7 +38,7 @@ def columns(run: RunData, words: Messages, every: Sequence[MethodResult]) -> Col
 
     def judged(w: MethodResult) -> Cell | None:
         why, seeds = reason(worst_seed(w), words), w.same_precision_comparisons
-        return judged_cell(worst_verdict(seeds), seeds, words, why)
+        return judged_cell(w.same_precision_verdict, seeds, words, why)
 
     return {
         KEY_COLUMNS: lambda w: name_cells(w, words),
@@ -73,10 +69,10 @@ def findings(notes: Notes, run: RunData, every: Sequence[MethodResult]) -> None:
     does not."""
     words = notes.words
     if every:
-        equal = [w for w in every if worst_verdict(w.same_precision_comparisons) == "equal"]
+        equal = [w for w in every if w.same_precision_verdict == "equal"]
         notes.add("lowered", k=len(equal), n=len(every))
     for w in every:
-        s, verdict = worst_seed(w), worst_verdict(w.same_precision_comparisons)
+        s, verdict = worst_seed(w), w.same_precision_verdict
         place = {"arm": w.arm, "backend": w.backend, "against": s.against}
         if s.reason == "float32":
             notes.add_warning("float32", **place, precision=w.precision)

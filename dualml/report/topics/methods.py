@@ -12,7 +12,7 @@ from dualml.report.columns import SIGNS, VERDICT_TONES, Columns, table, tabulate
 from dualml.report.draw.palette import SERIES
 from dualml.report.figure import Axis, Bar, Figure, LegendEntry, Panel, SeriesId
 from dualml.report.measures import loss_unit
-from dualml.report.methods import MethodResult, compares_methods, method_results, worst_verdict
+from dualml.report.methods import MethodResult, compares_methods, method_results
 from dualml.report.notes import Notes
 from dualml.report.presentation import build_figure
 from dualml.report.topics import ReportSection
@@ -95,7 +95,7 @@ def _ranked(good: Sequence[MethodResult], words: Messages) -> Iterator[Block]:
         "code_lines:": lambda w: None if w.changed_lines is None else f"{w.changed_lines}",
         "verdict": lambda w: _verdict(w, words),
         "own_precision?": lambda w: judged_cell(
-            worst_verdict(w.same_precision_comparisons), w.same_precision_comparisons, words
+            w.same_precision_verdict, w.same_precision_comparisons, words
         ),
     }
     yield from tabulate(words, "methods", good, costs)

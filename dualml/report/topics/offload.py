@@ -10,13 +10,13 @@ import numpy as np
 from dualml.common.words import Messages
 from dualml.experiment.store.manifest import DeviceMemory, OffloadTraffic
 from dualml.experiment.store.run import RunData, Serial
+from dualml.experiment.verdict import worst_comparison
 from dualml.parallel.memory import estimate_offload_footprint
 from dualml.parallel.offload.estimates import estimate_offload_volume
 from dualml.parallel.offload.traffic import OffloadCounters
 from dualml.report import ranks, verdicts
 from dualml.report.closed_memory import mib, sharding_units
 from dualml.report.columns import Columns, verdict
-from dualml.report.headline import verdict_rank
 from dualml.report.notes import Notes
 from dualml.report.results import ArmResult
 from dualml.report.topics import table_section
@@ -109,7 +109,7 @@ def _row(run: RunData, arm: str, backend: str) -> OffloadResult | None:
         most.disk,
         traffic,
         closed_form_differences(run, arm, backend, most),
-        min(seeds, key=lambda s: verdict_rank(s.verdict), default=None),
+        worst_comparison(seeds),
     )
 
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData, TrialComparison
+from dualml.experiment.verdict import VERDICTS
 from dualml.report import ranks
 from dualml.report.blocks import Block, Fold, Item, Prose, Table
 from dualml.report.columns import Columns, tabulate, verdict
 from dualml.report.distances import distance_figures
-from dualml.report.headline import WORST_FIRST
 from dualml.report.measures import loss_unit
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
@@ -109,7 +109,7 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
     counts = Counter(c.verdict for c in run.comparisons)
     listed = [
         words("say.parity.item", n=counts[v], verdict=words(f"verdict.{v.replace(' ', '_')}"))
-        for v in reversed(WORST_FIRST)
+        for v in VERDICTS
         if counts[v]
     ]
     notes.add("count", len(run.comparisons), n=len(run.comparisons), values=listed)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData, Serial
+from dualml.experiment.verdict import worst_comparison
 from dualml.report import legend, ranks, verdicts
 from dualml.report.closed_memory import MIB, mib
 from dualml.report.columns import Columns, verdict
 from dualml.report.confidence import MeanInterval, paired_ratio
 from dualml.report.figure import Axis, Figure, LineMark, Panel, SeriesId, TextMark
-from dualml.report.headline import verdict_rank
 from dualml.report.notes import Notes
 from dualml.report.presentation import build_figure
 from dualml.report.results import ArmResult
@@ -79,7 +79,7 @@ def _row(run: RunData, arm: str, backend: str, base: str) -> RecomputeResult:
         share=kept / all_kept if kept is not None and all_kept and arm != base else None,
         step=own.step,
         times=paired_ratio(own.steps, other.steps) if arm != base else None,
-        judged=min(seeds, key=lambda s: verdict_rank(s.verdict), default=None),
+        judged=worst_comparison(seeds),
     )
 
 

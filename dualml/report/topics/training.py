@@ -8,6 +8,7 @@ from itertools import combinations
 from dualml.common.words import Messages, numbers
 from dualml.experiment.exactness import single_process_arm
 from dualml.experiment.store.run import RunData, Serial
+from dualml.experiment.verdict import worst_comparison
 from dualml.report import curves, legend, ranks
 from dualml.report.blocks import Block, Cell, Item, Table
 from dualml.report.columns import Columns, highlight_best, number, tabulate, verdict
@@ -184,11 +185,6 @@ def _table(run: RunData, words: Messages) -> Iterator[Table]:
     """Yield a table with a row per training arm, single-rank ones too, and backend: seconds of an
     update, results, and the comparison with one rank. Split models and groups with a straggler are
     left out."""
-    judged: dict[tuple[str, str], Serial] = {}
-    for s in run.serial:
-        known = judged.get((s.arm, s.backend))
-        if known is None or known.verdict == "equal":
-            judged[s.arm, s.backend] = s  # the worst over the seeds
     # Groups with a straggler and split models have tables of their own.
     slow = {run.settings[a].group for a in run.arms if ranks.straggler(run, a)}
     arms = [
@@ -206,7 +202,9 @@ def _table(run: RunData, words: Messages) -> Iterator[Table]:
         "share:percent": lambda at: ranks.communication_share(run, *at),
         f"final_loss:{loss_unit(run)}": lambda at: mean_over_trials(run, *at, "final_loss"),
         "test_accuracy:percent": lambda at: mean_over_trials(run, *at, "test_accuracy"),
-        "serial": lambda at: _serial_cell(judged.get(at), words),
+        "serial": lambda at: _serial_cell(
+            worst_comparison(s for s in run.serial if (s.arm, s.backend) == at), words
+        ),
     }
     yield from tabulate(words, "training", ranks.successful_places(run, arms), read)
 

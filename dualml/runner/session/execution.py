@@ -13,7 +13,7 @@ from dualml.common.machine import default_threads
 from dualml.common.words import Messages
 from dualml.experiment.store.findings import FindingContent
 from dualml.experiment.store.folder import RunFolder
-from dualml.experiment.store.verdicts import ParityContent
+from dualml.experiment.store.trial_comparison import RunVerdicts
 from dualml.launch.rank_server import RankLost, RankServer
 from dualml.runner.session.prepare import RunRequest
 from dualml.runner.session.ranks import print_notice
@@ -32,7 +32,7 @@ class RunOutcome:
     Attributes:
         code: the exit code.
         folder: the run folder; None for a rank of a launcher that only did its part.
-        parity: the content of ``parity.json``; empty if the run was interrupted before it.
+        parity: the verdicts, as in ``parity.json``; empty if the run was interrupted before it.
         why: why the run failed: a lost rank, or the reason of the first failed trial; empty on
             success.
         remedy: a line that says how to resume, where none has been printed yet.
@@ -40,7 +40,7 @@ class RunOutcome:
 
     code: int
     folder: RunFolder | None = None
-    parity: ParityContent = field(default_factory=ParityContent)
+    parity: RunVerdicts = field(default_factory=RunVerdicts)
     why: str = ""
     remedy: str = ""
 
@@ -58,7 +58,7 @@ def execute_trials(
     After an interruption nothing is judged; a lost rank ends the trials only. Neither is raised:
     the outcome has the exit code and the reason.
     """
-    from dualml.parity.judge import judge_run, worst_verdict, write_parity
+    from dualml.parity.judge import judge_run, write_parity
     from dualml.report.export.live import LiveTensorBoard
     from dualml.runner.session.costs import write_costs
     from dualml.runner.session.progress import make_progress_display, show_activity
@@ -112,9 +112,7 @@ def execute_trials(
             told = {"why": why, "n": len(failed), "total": n}
             remedy = words("run.failed", **told, command=resume_command(folder))
         return RunOutcome(EXIT_FAILED, folder, parity, why, remedy)
-    return RunOutcome(
-        EXIT_DIFFERENT if worst_verdict(parity) == "different" else EXIT_OK, folder, parity
-    )
+    return RunOutcome(EXIT_DIFFERENT if parity.verdict == "different" else EXIT_OK, folder, parity)
 
 
 def resume_command(folder: RunFolder) -> str:
@@ -158,7 +156,7 @@ def find_causes(
     folder: RunFolder,
     plan: Plan,
     environs: dict[str, dict[str, str]],
-    parity: ParityContent,
+    verdicts: RunVerdicts,
     words: Messages,
     *,
     quiet: bool = False,
@@ -176,6 +174,7 @@ def find_causes(
     from dualml.parity.finder.paragraph import add_text
     from dualml.parity.finder.replays import ReplaySession
 
+    parity = verdicts.describe()
     judged = [*parity["comparisons"], *parity.get("serial", ())]
     trials = folder.trials.values()
     failed = any(trial.status == "failed" for trial in trials)

@@ -36,16 +36,16 @@ class VerdictListener:
     def show_verdicts(self, arm: str, seed: int) -> None:
         """Judge the trials of an arm and a seed, and print their verdicts, except those that only
         all seeds together decide."""
-        from dualml.parity.judge import LEGITIMATE, judge_run
+        from dualml.parity.judge import judge_run
+        from dualml.parity.statistics import LEGITIMATE
         from dualml.report.columns import VERDICT_TONES
         from dualml.report.page.terminal import STYLES
 
-        for judged in judge_run(self.folder.path, (arm, seed), verify=False)["comparisons"]:
-            if judged["reason"] in LEGITIMATE:  # all seeds together decide, at the end
+        for c in judge_run(self.folder.path, (arm, seed), verify=False).comparisons:
+            if c.reason in LEGITIMATE:  # all seeds together decide, at the end
                 continue
-            verdict, ratio = judged["verdict"], judged["evidence"].get("worst_ratio")
-            word = self.words(f"verdict.{verdict.replace(' ', '_')}")
-            text = self.words("run.verdict", arm=arm, seed=seed, a=judged["a"], b=judged["b"])
-            more = "" if ratio is None else self.words("run.ratio", ratio=ratio)
-            style = STYLES.get(VERDICT_TONES[verdict], "")
+            word = c.paragraph(self.words.lang)
+            text = self.words("run.verdict", arm=arm, seed=seed, a=c.a, b=c.b)
+            more = "" if c.ratio is None else self.words("run.ratio", ratio=c.ratio)
+            style = STYLES.get(VERDICT_TONES[c.verdict], "")
             self.progress.print_line(Text.assemble("  ", text, (word, style), more))

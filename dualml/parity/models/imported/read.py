@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dualml.common.errors import UserError
-from dualml.parity.models.comparison import Note
+from dualml.experiment.comparison import Note
 from dualml.parity.models.imported import msprobe, troubleshooter
 from dualml.parity.models.imported.dump import Dump
 from dualml.parity.models.trace import Trace, read_trace
