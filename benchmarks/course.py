@@ -18,7 +18,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from dualml.backend import backends
-from dualml.course.catalogue import Plant, apply_plant, load_plants
+from dualml.course.catalogue import Plant, load_plants
 from dualml.course.check import CheckResult, check
 from dualml.course.exercise import Requirement
 from dualml.course.labs import LABS, find_exercise
@@ -37,7 +37,7 @@ def judged(plant: Plant, seed: int) -> CheckResult:
 
     with tempfile.TemporaryDirectory(prefix="dualml-") as folder:
         path = Path(folder) / plant.file
-        path.write_text(apply_plant(source, plant), "utf-8")
+        path.write_text(plant.patch.apply(source), "utf-8")
         return check(exercise, path, seed, select=concerns)
 
 

@@ -17,9 +17,8 @@ from dualml.course.exercise import Difference, ExerciseCall, Trouble
 from dualml.course.judge import Judgement
 from dualml.course.source import Problem
 from dualml.launch.child import SECONDARY
+from dualml.parity.hypothesis import DEPTHS, Hypothesis
 
-#: Parts of the explanation of a mistake; more hints show more of them.
-DEPTHS = ("symptom", "place", "principle", "cause")
 MARKS = {
     "met": ("✓", "green"),
     "not met": ("✗", "red"),
@@ -107,8 +106,7 @@ def mistake_lines(mistakes: Sequence[str], hints: int, words: Messages) -> Itera
     if not mistakes:
         yield words("course.unknown")
     for mistake in mistakes:
-        for depth in DEPTHS[: hints + 1]:
-            text = words.get(f"mistake.{mistake}.{depth}", mistake)
+        for depth, text in explain_mistake(mistake, hints, words).items():
             yield f"{typer.style(words(f'course.depth.{depth}'), fg='cyan')} {text}"
 
 
@@ -245,10 +243,17 @@ def requirement_as_json(judgement: Judgement, hints: int, words: Messages) -> di
     }
 
 
+def explain_mistake(name: str, hints: int, words: Messages) -> dict[str, str]:
+    """Return the first ``hints`` + 1 parts of a mistake's explanation, by `DEPTHS`; its name stands
+    for a missing one."""
+    mistake = Hypothesis(name, section="mistake")
+    return {d: mistake.words(words.lang, d) or name for d in DEPTHS[: hints + 1]}
+
+
 def mistake_as_json(name: str, hints: int, words: Messages) -> Mapping[str, str]:
     """Return the first ``hints`` + 1 parts of a mistake's explanation, by `DEPTHS`; its ``name``
     only with all of them, since it reveals the cause."""
-    shown = {d: words.get(f"mistake.{name}.{d}", name) for d in DEPTHS[: hints + 1]}
+    shown = explain_mistake(name, hints, words)
     # The name itself reveals the cause, so that it is shown only with all hints.
     return {"name": name, **shown} if hints == len(DEPTHS) - 1 else shown
 

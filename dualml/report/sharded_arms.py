@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from dualml.common.words import Messages
 from dualml.experiment.store.run import RunData
-from dualml.parallel.memory import sharded_parts
 from dualml.experiment.verdict import worst_comparison
+from dualml.parallel.memory import sharded_parts
 from dualml.report import ranks
 from dualml.report.blocks import Cell
 from dualml.report.columns import status_cell

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from dualml.common.words import section_messages
+from dualml.parity.causes.assessment import FITTED, is_fitted
 from dualml.parity.causes.element_orders import element_orders
 from dualml.parity.causes.gradients import edge_mutations
 from dualml.parity.causes.mutation import Mutation, MutationContext
 from dualml.parity.causes.mutations import candidate_mutations
 from dualml.parity.causes.ranking import drop_undetermined
 from dualml.parity.causes.ratios import common_ratio, update_ratio
-from dualml.parity.causes.runs import FITTED, is_fitted
 from dualml.parity.causes.scopes import widen_scopes
 from dualml.parity.causes.settings import setting_values
 from dualml.parity.models.operations import Operation, SourceLocation

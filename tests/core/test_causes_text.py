@@ -14,7 +14,7 @@ import pytest
 from dualml.common.words import load_messages, section_messages
 from dualml.parity import finder
 from dualml.parity.diffs.load import catalogue
-from dualml.parity.finder.paragraph import catalogue_entries
+from dualml.parity.diffs.lookup import entries_by_finding
 
 FOLDER = Path(finder.__file__).parent
 #: All causes that have messages.
@@ -99,5 +99,5 @@ def test_every_guess_has_the_numbers_that_are_told(cause: str) -> None:
 
 
 def test_entries_are_in_the_catalogue() -> None:
-    assert set(catalogue_entries()) <= set(CAUSES)
-    assert {name for about in catalogue_entries().values() for name in about} <= set(catalogue())
+    assert set(entries_by_finding()) <= set(CAUSES)
+    assert {name for about in entries_by_finding().values() for name in about} <= set(catalogue())

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dualml.common.errors import UserError
-from dualml.course.catalogue import apply_plant, load_plants
+from dualml.course.catalogue import load_plants
 from dualml.course.differences import distances, first_difference
 from dualml.course.exercise import (
     RIGHT,
@@ -202,7 +202,7 @@ def test_nothing_is_wrong_with_a_solution_or_a_skeleton(
 def test_every_plant_applies(name: str) -> None:
     for plant in load_plants(name):
         one = find_exercise(plant.file)[1]
-        changed = apply_plant(read_solution(one), plant)
+        changed = plant.patch.apply(read_solution(one))
         assert changed != read_solution(one)
         ast.parse(changed)
 

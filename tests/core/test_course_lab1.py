@@ -13,7 +13,7 @@ import pytest
 
 from dualml.algorithms.optim import GD, SGD, Adam, AdamW, OptimizerSpec
 from dualml.common.words import LANGUAGES, load_messages
-from dualml.course.catalogue import Plant, apply_plant, load_plants
+from dualml.course.catalogue import Plant, load_plants
 from dualml.course.exercise import Answer, ExerciseCall
 from dualml.course.judge import WIDER, agrees
 from dualml.course.lab1.requirements import (
@@ -190,7 +190,7 @@ def test_the_cheap_look_rules_out_no_mistake_that_explains(
 @pytest.mark.parametrize("plant", load_plants("lab1"), ids=lambda p: p.title)
 def test_a_plant_applies_and_can_be_named(plant: Plant) -> None:
     exercise = find_exercise(plant.file)[1]
-    changed = apply_plant(read_solution(exercise), plant)
+    changed = plant.patch.apply(read_solution(exercise))
     assert changed != read_solution(exercise)
     ast.parse(changed)
     about = [r for r in exercise.requirements if r.target == plant.target]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dualml.common.words import LANGUAGES, load_messages
-from dualml.course.catalogue import apply_plant, load_plants
+from dualml.course.catalogue import load_plants
 from dualml.course.clock import Clock
 from dualml.course.collectives import Ask
 from dualml.course.exercise import RIGHT, Answer, ExerciseCall, Requirement, Trouble
@@ -259,7 +259,7 @@ def test_mistakes_are_planted_in_both_frameworks() -> None:
         assert {p.name for p in load_plants("lab2") if p.file == one.name and not p.right} == wanted
     for plant in load_plants("lab2"):
         text = read_solution(find_exercise(plant.file)[1])
-        assert apply_plant(text, plant) != text
+        assert plant.patch.apply(text) != text
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)

@@ -14,7 +14,7 @@ import pytest
 
 from dualml.common.words import LANGUAGES, load_messages
 from dualml.course import drive_lab3
-from dualml.course.catalogue import Plant, apply_plant, load_plants
+from dualml.course.catalogue import Plant, load_plants
 from dualml.course.check import check
 from dualml.course.exercise import RIGHT, Answer, ExerciseCall, Requirement
 from dualml.course.judge import agrees, judge
@@ -176,7 +176,7 @@ def test_our_own_rules_and_the_solution_have_the_properties(
 
 @pytest.mark.parametrize("plant", DEALT, ids=lambda p: p.title)
 def test_what_is_planted_is_named_and_what_is_right_accepted(plant: Plant) -> None:
-    student = module(apply_plant(read_solution(PARTITION), plant))
+    student = module(plant.patch.apply(read_solution(PARTITION)))
     state = np.random.get_state()
     said = [answered(r, student, 11) for r in DEALING if r.target == plant.target]
     np.random.set_state(state)
@@ -280,7 +280,7 @@ def test_every_mistake_is_planted_and_every_plant_is_known() -> None:
 @pytest.mark.parametrize("plant", load_plants("lab3"), ids=lambda p: p.title)
 def test_a_plant_applies(plant: Plant) -> None:
     text = read_solution(find_exercise(plant.file)[1])
-    changed = apply_plant(text, plant)
+    changed = plant.patch.apply(text)
     assert changed != text
     compile(changed, plant.file, "exec")
 

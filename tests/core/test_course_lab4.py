@@ -10,7 +10,7 @@ import pytest
 
 from dualml.common.words import LANGUAGES, load_messages
 from dualml.course import drive_lab4
-from dualml.course.catalogue import Plant, apply_plant, load_plants
+from dualml.course.catalogue import Plant, load_plants
 from dualml.course.exercise import RIGHT, Answer, ExerciseCall, Requirement
 from dualml.course.judge import Judgement, agrees, judge
 from dualml.course.lab4 import orders, rules
@@ -97,7 +97,7 @@ def title(plant: Plant) -> str:
 
 @pytest.mark.parametrize("plant", [p for p in PLANTS if p.file == SCHEDULE.name], ids=title)
 def test_a_schedule_is_accepted_or_its_mistake_named(plant: Plant) -> None:
-    failed = first_failed(apply_plant(read_solution(SCHEDULE), plant))
+    failed = first_failed(plant.patch.apply(read_solution(SCHEDULE)))
     if plant.right:
         assert failed is None
     else:

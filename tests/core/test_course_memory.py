@@ -10,7 +10,7 @@ import pytest
 
 from dualml.algorithms.optim import Adam
 from dualml.common.words import LANGUAGES, load_messages
-from dualml.course.catalogue import apply_plant, load_plants
+from dualml.course.catalogue import load_plants
 from dualml.course.exercise import Answer
 from dualml.course.judge import agrees
 from dualml.course.labs import find_exercise, load_lab
@@ -91,7 +91,7 @@ def test_every_mistake_is_planted_in_both_frameworks() -> None:
     assert {(p.name, p.file) for p in load_plants("memory") if not p.right} == wanted
     for plant in load_plants("memory"):
         text = read_solution(find_exercise(plant.file)[1])
-        assert apply_plant(text, plant) != text
+        assert plant.patch.apply(text) != text
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dualml.course.catalogue import Plant, apply_plant, load_plants
+from dualml.course.catalogue import Plant, load_plants
 from dualml.course.check import CheckResult, check
 from dualml.course.labs import find_exercise
 from dualml.course.workspace import read_skeleton, read_solution
@@ -29,7 +29,7 @@ VARIANTS = ("assign", "buffer assigned last", "one root")
 def judged(plant: Plant | None, seed: int, folder: Path) -> CheckResult:
     text = read_solution(EXERCISE)
     path = folder / EXERCISE.name
-    path.write_text(text if plant is None else apply_plant(text, plant), "utf-8")
+    path.write_text(text if plant is None else plant.patch.apply(text), "utf-8")
     target = None if plant is None else plant.target
     return check(EXERCISE, path, seed, select=lambda r: target in (None, r.target))
 

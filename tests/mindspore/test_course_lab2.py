@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dualml.course.catalogue import Plant, apply_plant, load_plants
+from dualml.course.catalogue import Plant, load_plants
 from dualml.course.check import CheckResult, check
 from dualml.course.exercise import Requirement
 from dualml.course.labs import find_exercise
@@ -33,7 +33,7 @@ def judged(
 ) -> CheckResult:
     text = read_solution(EXERCISE)
     path = folder / EXERCISE.name
-    path.write_text(text if plant is None else apply_plant(text, plant), "utf-8")
+    path.write_text(text if plant is None else plant.patch.apply(text), "utf-8")
     return check(EXERCISE, path, seed, select=chosen)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from conformance.backends import require
 
-from dualml.course.catalogue import apply_plant, load_plants
+from dualml.course.catalogue import load_plants
 from dualml.course.labs import find_exercise
 from dualml.course.workspace import read_solution
 
@@ -42,7 +42,7 @@ def solve(workspace: Path, mistake: str = "") -> None:
     text = read_solution(EXERCISE)
     for plant in load_plants("lab1"):
         if plant.name == mistake and plant.file == EXERCISE.name and plant.target == "Adam":
-            text = apply_plant(text, plant)
+            text = plant.patch.apply(text)
     (workspace / EXERCISE.name).write_text(text, "utf-8")
 
 

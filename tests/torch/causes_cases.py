@@ -12,7 +12,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from dualml.parity.causes.explanation import Explanation
-from dualml.parity.causes.search import Search
+from dualml.parity.causes.graph_host import GraphHost
+from dualml.parity.causes.inquiry import Budget
+from dualml.parity.causes.search import search
 from dualml.parity.models.judge import JudgingSettings
 from dualml.parity.models.trace import Trace
 from dualml_torch.models import losses, step
@@ -87,7 +89,12 @@ def searched(
     recorder = MutatingRecorder(model, None, ours(model.parameters()), steps=steps, draws=0)
     loss = losses()["cross_entropy"]
     explorer = Explorer(recorder, lambda r: step(model, loss, r.optimizer, r), inputs(), steps)
-    return Search(a, b, explorer, JUDGING, budget=60.0).explain()
+    return explained(a, b, explorer)
+
+
+def explained(a: Trace, b: Trace, explorer: Explorer) -> Explanation:
+    host = GraphHost(a, b, explorer, JUDGING)
+    return search(host, Budget(60.0), host.evaluate)[0]
 
 
 def mutation_keys(found: Explanation) -> list[Named]:

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from causes_cases import JUDGING, Net, inputs, mutation_keys, searched, sgd, trace
+from causes_cases import Net, explained, inputs, mutation_keys, searched, sgd, trace
 from torch import nn
 from torch.nn import functional as F
 
 from dualml.parity.causes.explainer import expand_fused
-from dualml.parity.causes.search import Search
 from dualml_torch.models import losses, step
 from dualml_torch.parity.causes.explore import Explorer, MutatingRecorder
 
@@ -175,8 +174,7 @@ def test_inside_of_a_fused_function() -> None:
     parts = expand_fused(explorer, a)
     assert parts is not None
     assert {"sub", "square"} <= {one.name for one in parts.operations}
-    search = Search(parts, replace(b), explorer, JUDGING, budget=60.0)
-    found = search.explain()
+    found = explained(parts, replace(b), explorer)
     assert found.equal
     change = found.causes[0].alterations[0]
     assert (change.kind, change.operation) == ("extra", "square")

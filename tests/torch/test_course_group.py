@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dualml.course.catalogue import Plant, apply_plant, load_plants
+from dualml.course.catalogue import Plant, load_plants
 from dualml.course.check import CheckResult, check
 from dualml.course.labs import find_exercise
 from dualml.course.source import examine
@@ -19,7 +19,7 @@ PLANTS = [p for p in load_plants("lab2") if p.file == EXERCISE.name]
 def judged(plant: Plant | None, folder: Path) -> CheckResult:
     text = read_solution(EXERCISE)
     path = folder / EXERCISE.name
-    path.write_text(text if plant is None else apply_plant(text, plant), "utf-8")
+    path.write_text(text if plant is None else plant.patch.apply(text), "utf-8")
     return check(EXERCISE, path, 5, select=lambda r: plant is None or r.target == plant.target)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dualml.course.catalogue import Plant, apply_plant, load_plants
+from dualml.course.catalogue import Plant, load_plants
 from dualml.course.check import CheckResult, check
 from dualml.course.exercise import ExerciseFile
 from dualml.course.labs import find_exercise
@@ -33,7 +33,7 @@ PLANTS = {p.name: p for p in load_plants("lab3") if p.file in (SAMPLER.name, TRA
 def judged(exercise: ExerciseFile, plant: Plant | None, seed: int, folder: Path) -> CheckResult:
     text = read_solution(exercise)
     path = folder / exercise.name
-    path.write_text(text if plant is None else apply_plant(text, plant), "utf-8")
+    path.write_text(text if plant is None else plant.patch.apply(text), "utf-8")
     target = None if plant is None else plant.target
     return check(exercise, path, seed, select=lambda r: target in (None, r.target))
 

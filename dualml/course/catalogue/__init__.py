@@ -7,33 +7,43 @@ keys and a ``name``. The messages about a mistake are in ``words/LANG/course_LAB
 
 from __future__ import annotations
 
-import ast
 import tomllib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+
+from dualml.parity.hypothesis import Hypothesis, Patch
 
 #: Table of correct variants.
 VARIANTS = "variants"
 
 
 @dataclass(frozen=True)
-class Plant:
-    """One mutation of one of our solutions.
+class Plant(Hypothesis):
+    """One mutation of one of our solutions: a mistake, whose name is the option of the rule that
+    makes it (`dualml.course.lab1.rules`), or a correct variant, which changes nothing."""
 
-    Attributes:
-        name: name of the mistake or the variant.
-        right: whether it is a correct variant.
-        file, target: solution file and class or function, as ``optim_torch.py`` and ``GD``.
-        edits: (old, new), each once in the target.
-    """
+    section: str = "mistake"
 
-    name: str
-    right: bool
-    file: str
-    target: str
-    edits: Sequence[tuple[str, str]]
+    @property
+    def name(self) -> str:
+        """Name of the mistake or the variant."""
+        return self.cause
+
+    @property
+    def right(self) -> bool:
+        """Whether it is a correct variant."""
+        return self.mutation is None
+
+    @property
+    def file(self) -> str:
+        """Name of the solution file, as ``optim_torch.py``."""
+        return self.patch.file
+
+    @property
+    def target(self) -> str:
+        """Name of the changed class or function, as ``GD``."""
+        return self.patch.target
 
     @property
     def title(self) -> str:
@@ -49,29 +59,7 @@ def load_plants(lab: str) -> tuple[Plant, ...]:
     for name, entries in tomllib.loads(text).items():
         for entry in entries:
             file, _, target = entry["in"].partition(":")
-            edits = tuple((old, new) for old, new in entry["edits"])
-            right = name == VARIANTS
-            found.append(Plant(entry["name"] if right else name, right, file, target, edits))
+            patch = Patch(file, target, tuple((old, new) for old, new in entry["edits"]))
+            mistake = None if name == VARIANTS else name
+            found.append(Plant(mistake or entry["name"], mutation=mistake, patch=patch))
     return tuple(found)
-
-
-def apply_plant(source: str, plant: Plant) -> str:
-    """Return the source of a file with a mutation applied inside its target.
-
-    Raises:
-        ValueError: the file has no such target, or an old text does not occur exactly once in it.
-    """
-    lines = source.splitlines(keepends=True)
-    node = next(
-        (n for n in ast.parse(source).body if getattr(n, "name", None) == plant.target), None
-    )
-    if node is None or node.end_lineno is None:
-        raise ValueError(f"{plant.title}: there is no {plant.target}")
-    before = "".join(lines[: node.lineno - 1])
-    own = "".join(lines[node.lineno - 1 : node.end_lineno])
-    after = "".join(lines[node.end_lineno :])
-    for old, new in plant.edits:
-        if own.count(old) != 1:
-            raise ValueError(f"{plant.title}: {old!r} is there {own.count(old)} times")
-        own = own.replace(old, new)
-    return before + own + after

@@ -21,8 +21,9 @@ from dualml.course.grading.tables import (
     state_of,
     trouble_of,
 )
-from dualml.course.rendering import DEPTHS, problem_text
+from dualml.course.rendering import problem_text
 from dualml.course.source import Problem
+from dualml.parity.hypothesis import DEPTHS
 from dualml.report.blocks import (
     Block,
     Bullets,

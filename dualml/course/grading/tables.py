@@ -12,8 +12,9 @@ from dualml.common.files import write_json, write_text
 from dualml.common.words import Messages
 from dualml.course.exercise import Difference, Trouble
 from dualml.course.grading.results import SubmissionResult, iter_entries
-from dualml.course.rendering import DEPTHS, numbers_text, problem_text, trouble_text
+from dualml.course.rendering import numbers_text, problem_text, trouble_text
 from dualml.course.source import Problem
+from dualml.parity.hypothesis import DEPTHS
 
 Results = Mapping[str, SubmissionResult]
 #: Characters at the beginning of a cell that spreadsheets take for a formula.

@@ -1,9 +1,11 @@
-"""Restrict a mutation of several calls to those whose output it changes."""
+"""Prepare an accepted mutation for its report: its kind, and the calls whose output it changes."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from dualml.parity.causes.candidate_filter import Prober
@@ -49,3 +51,17 @@ def has_effect(explorer: Prober, change: Mutation, trace: Trace) -> bool:
     except Exception:
         return True
     return not same
+
+
+def mark_mask(change: Mutation, trace: Trace) -> Mutation:
+    """Return a mutation with kind ``mask`` if it inverts an array of zeros and ones; others
+    unchanged."""
+    transform = change.value[0] if isinstance(change.value, tuple) else ""
+    if transform not in ("one_minus", "invert") or change.action not in ("input", "output"):
+        return change
+    site = trace.operations[change.sites[0]]
+    outputs = change.action == "output"
+    name = site.output_names()[0] if outputs else site.inputs[int(change.argument)]
+    array = trace.find_array("operation", 1, name)
+    ones = array is not None and array.size > 1 and bool(np.isin(array, (0, 1)).all())
+    return replace(change, kind="mask") if ones else change

@@ -11,12 +11,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.parity.causes.assessment import FITTED
 from dualml.parity.causes.context import ContextBuilder
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.mutations import candidate_mutations
 from dualml.parity.causes.permutation_search import find_element_orders
 from dualml.parity.causes.ratios import common_ratio
-from dualml.parity.causes.runs import FITTED
 from dualml.parity.causes.scopes import widen_to_line
 from dualml.parity.causes.spans import SpanFinder
 from dualml.parity.causes.swaps import group_by_line, swap_mutations
@@ -94,8 +94,8 @@ class Prober(Protocol):
         ...
 
 
-class SearchState(Protocol):
-    """The search that a candidate filter works for: its traces, names, time limit and counters."""
+class FilterHost(Protocol):
+    """The host that a candidate filter works for: its traces, names and model."""
 
     a: Trace
     b: Trace
@@ -107,21 +107,12 @@ class SearchState(Protocol):
         """The model in which mutations are replayed."""
         ...
 
-    @property
-    def is_late(self) -> bool:
-        """Whether the time limit of the search has passed."""
-        ...
-
-    def count_tried(self) -> None:
-        """Count one mutation that was tried in a replay."""
-        ...
-
 
 class CandidateFilter:
     """A filter that replays mutations of the operations around the first unmatched values.
 
     Args:
-        host: the search, see `SearchState`.
+        host: the host of the search, see `FilterHost`.
         trace: the current trace of this side.
         here, there: the operations of this side and of the other side.
         unmatched: names of the unmatched values of either side.
@@ -129,7 +120,7 @@ class CandidateFilter:
 
     def __init__(
         self,
-        host: SearchState,
+        host: FilterHost,
         trace: Trace,
         here: TraceOperand,
         there: TraceOperand,
@@ -165,13 +156,18 @@ class CandidateFilter:
         #: Mutations that changed a value, grouped by call, expression and line.
         self.active_groups: list[list[Mutation]] = []
         self.changed_count = 0
+        #: Number of mutations that were tried in a replay.
+        self.tried = 0
         self.stage: SearchStage | None = None
         self.waiting: Iterator[list[Mutation]] = iter(())
         #: Whether all mutations of the stage were tried.
         self.done = True
 
     def survivors(
-        self, origins: Sequence[Operation], others: Sequence[Operation], stage: SearchStage
+        self,
+        origins: tuple[Sequence[Operation], Sequence[Operation]],
+        stage: SearchStage,
+        is_late: Callable[[], bool],
     ) -> list[Mutation]:
         """Return the mutations that reproduce unmatched values of the other side, those that
         reproduce the latest ones first; at the end a few whose matches prove little. Before them
@@ -182,26 +178,28 @@ class CandidateFilter:
         because survivors should be tried first; called again for the same stage, it then continues.
 
         Args:
-            origins, others: the first operations with unmatched values, of this side and the other.
+            origins: the first operations with unmatched values, of this side and of the other.
             stage: the mutations to try, and how far to replay.
+            is_late: returns whether the time is up.
         """
         rows: list[tuple[tuple[float, ...], Mutation]] = []
         weak: list[Mutation] = []
         lost = [one for one in self.there.operations if set(one.output_names()) & self.unmatched[1]]
+        own, others = origins
         nearest = [*others[:4], *lost[:MAX_DONOR_OPERATIONS], *lost[-MAX_DONOR_OPERATIONS:]]
         others = list({one.number: one for one in nearest}.values())
-        sites = self.candidate_sites(origins)
+        sites = self.candidate_sites(own)
         again = stage == self.stage
         if not again:
             self.stage, self.waiting = stage, self.mutation_groups(sites, others, stage)
         self.done, idle = True, 0
         for group in self.waiting:
-            if self.host.is_late or len(rows) > MAX_SURVIVORS:
+            if is_late() or len(rows) > MAX_SURVIVORS:
                 break
             alive = []
             for scope in group:
                 before = self.changed_count
-                hits = self.matched_values(scope, self.replay_depth(scope, stage, origins))
+                hits = self.matched_values(scope, self.replay_depth(scope, stage, own))
                 alive += [scope] if self.changed_count > before else []
                 if strong := [self.order[name] for name in hits if name in self.informative]:
                     rows.append(((-max(strong), -len(strong), len(rows)), scope))
@@ -361,7 +359,7 @@ class CandidateFilter:
         Args:
             calls: how many calls behind the mutation are replayed.
         """
-        self.host.count_tried()
+        self.tried += 1
         names: list[str] = []
         #: The output of the call determines everything behind it.
         given: tuple[int, str, str] | None = None

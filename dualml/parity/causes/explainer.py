@@ -1,7 +1,8 @@
 """Process that searches for causes: ``python -m dualml.parity.causes.explainer FOLDER``.
 
 ``job.json`` and both traces are those of the comparison. The first side's model is rebuilt with the
-initial weights of its trace. The result is ``FOLDER/explanation.json``.
+initial weights of its trace. The result is ``FOLDER/explanation.json``; what was asked and answered
+on the way is ``FOLDER/search.jsonl``, see `dualml.parity.causes.replay`.
 """
 
 from __future__ import annotations
@@ -19,15 +20,20 @@ import numpy as np
 from dualml.common.files import read_json, write_json
 from dualml.launch.child import Emitter, run_child
 from dualml.parity.causes.explanation import Explanation
+from dualml.parity.causes.graph_host import GraphHost
+from dualml.parity.causes.inquiry import Budget
 from dualml.parity.causes.mutation import Mutation
-from dualml.parity.causes.search import Search
+from dualml.parity.causes.search import search
 from dualml.parity.models.judge import JudgingSettings
 from dualml.parity.models.operations import Operation, call_number
 from dualml.parity.models.run import FATAL, RESULT, TRYING
 from dualml.parity.models.sentences import NAME
 from dualml.parity.models.trace import Trace, read_trace
 from dualml.parity.models.worker import build_model, make_loss, make_optimizer
+from dualml.parity.search_log import SearchLog
 
+#: Log of the search that found the result.
+SEARCH_LOG = "search.jsonl"
 #: Share of the time budget for mutations of whole calls; afterwards fused functions are split into
 #: their parts.
 WHOLE_CALL_TIME_SHARE = 0.6
@@ -38,7 +44,7 @@ MAX_CODE_CHARS = 60
 def run_search(emit: Emitter) -> dict[str, Any]:
     """Search for the causes of the difference in the folder given on the command line.
 
-    Writes ``explanation.json`` there and returns an empty result. A second search, with fused
+    Writes result and log there and returns an empty result. A second search, with fused
     functions split, uses the time that is left if the first finds no cause.
     """
     folder = Path(sys.argv[1])
@@ -67,28 +73,30 @@ def run_search(emit: Emitter) -> dict[str, Any]:
     emit(phase="search", done=1, total=2)
     fatal = folder / FATAL
 
-    def search(a: Trace, budget: float) -> Search:
-        """Return a search on trace ``a`` that takes at most ``budget`` seconds."""
+    def search_trace(a: Trace, seconds: float) -> tuple[Explanation, SearchLog]:
+        """Search on trace ``a`` for at most ``seconds``."""
         sides = own["label"], job["sides"]["b"]["label"]
-        return Search(
+        host = GraphHost(
             a,
             b,
             explorer,
             JudgingSettings(job["margin"], job["map"], sides),
             fatal=fatal.read_text().splitlines() if fatal.exists() else (),
             on_try=(folder / TRYING).write_text,
-            budget=budget,
         )
+        return search(host, Budget(seconds), host.evaluate)
 
     limit_memory()
     until = time.monotonic() + job["budget"]
-    found = search(a, WHOLE_CALL_TIME_SHARE * job["budget"]).explain()
+    found, log = search_trace(a, WHOLE_CALL_TIME_SHARE * job["budget"])
     if found.computed and not (found.causes or found.equal) and time.monotonic() < until:
         parts = expand_fused(explorer, a)
-        again = None if parts is None else search(parts, until - time.monotonic()).explain()
-        if parts is not None and again is not None and again.causes:
-            found, a = again, parts
+        if parts is not None:
+            again, more = search_trace(parts, until - time.monotonic())
+            if again.causes:
+                found, log, a = again, more, parts
     write_json(folder / RESULT, describe_explanation(found, a, b))
+    log.write(folder / SEARCH_LOG)
     return {}
 
 

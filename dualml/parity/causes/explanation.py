@@ -56,7 +56,7 @@ class DivergenceCause:
     other: Operation | None
 
 
-@dataclass
+@dataclass(frozen=True)
 class Explanation:
     """The result of a cause search.
 

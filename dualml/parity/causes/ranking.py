@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from typing import NamedTuple
 
-from dualml.parity.causes.candidate_filter import SearchStage
-from dualml.parity.causes.context import numeric_constants
-from dualml.parity.causes.mutation import Mutation
-from dualml.parity.causes.ranking_key import CallCounts, ranking_key
-from dualml.parity.causes.runs import (
+from dualml.parity.causes.assessment import (
+    GROUPS,
+    MIN_GAINED_MODULES,
     NEARLY_EXPLAINED_SHARE,
-    MutatedRun,
+    PARTLY_EXPLAINED_SHARE,
+    Assessment,
     is_firm,
-    run_results,
     select_explaining,
 )
-from dualml.parity.models.operations import Operation
-from dualml.parity.models.trace import hash_arrays
+from dualml.parity.causes.candidate_filter import SearchStage
+from dualml.parity.causes.explanation import DivergenceCause
+from dualml.parity.causes.mutation import Mutation
+from dualml.parity.causes.ranking_key import ranking_key
 
 #: Relative distance up to which two numbers of one setting count as equal.
 CLOSE = 1e-3
@@ -29,15 +29,12 @@ MIN_SPREAD_RATIO = 4.0
 MAX_ALTERNATIVES = 4
 
 
-def rank_explanations(
-    calls: CallCounts, other: Operation | None, now: MutatedRun, runs: Sequence[MutatedRun]
-) -> list[MutatedRun]:
+def rank_explanations(now: Assessment, runs: Sequence[Assessment]) -> list[Assessment]:
     """Return up to MAX_ALTERNATIVES runs that reach farthest and leave least, the simplest first.
 
     Of runs whose last mutations are of one kind and give the same results only the first remains.
 
     Args:
-        other: the operation of the other side at which the two diverge; None if there is none.
         now: the run before the last mutation was added.
     """
     runs = drop_undetermined(runs)
@@ -45,16 +42,16 @@ def rank_explanations(
         return []
     far = max(run.reach for run in runs)
     best = select_explaining(now, [run for run in runs if run.reach == far])
-    best.sort(key=partial(ranking_key, calls))
+    best.sort(key=ranking_key)
     # Mutations with the same results are one explanation.
-    seen: dict[str, MutatedRun] = {}
-    for run in prefer_stated_values(best, other):
+    seen: dict[str, Assessment] = {}
+    for run in prefer_stated_values(best):
         if not any(is_same_mutation(run.changes[-1], one.changes[-1]) for one in seen.values()):
-            seen.setdefault(run.changes[-1].kind + hash_arrays(run_results(run.trace)), run)
+            seen.setdefault(run.changes[-1].kind + run.results, run)
     return list(seen.values())[:MAX_ALTERNATIVES]
 
 
-def drop_undetermined(runs: Sequence[MutatedRun]) -> list[MutatedRun]:
+def drop_undetermined(runs: Sequence[Assessment]) -> list[Assessment]:
     """Return the runs without those that replace a zero setting by a number, if numbers of very
     different size do equally well: then none of them is the explanation."""
     sizes: dict[Mutation, list[float]] = defaultdict(list)
@@ -86,9 +83,7 @@ def is_replacing_zero(change: Mutation) -> bool:
     return change.action == "set" and all(numbers) and not change.old
 
 
-def is_conclusive(
-    now: MutatedRun, run: MutatedRun, stage: SearchStage, calls: CallCounts, other: Operation | None
-) -> bool:
+def is_conclusive(now: Assessment, run: Assessment, stage: SearchStage) -> bool:
     """Return whether no further search stage is needed after this run.
 
     Among settings only another padding counts, a mode (text or flag) of a function that the other
@@ -96,32 +91,25 @@ def is_conclusive(
     whole numbers occur everywhere. In other stages the mutation must be firm, or explain nearly
     all.
     """
-    change = run.changes[-1]
+    change, prior = run.changes[-1], run.prior
+    assert prior is not None
     if not stage.settings:
         return is_firm(change) or run.leaves_at_most(NEARLY_EXPLAINED_SHARE, now)
     if isinstance(change.value, float):
-        return not change.value.is_integer() and is_in_other_call(change, other)
-    mode = isinstance(change.value, bool | str) and not calls.has_fewer(change.operation)
+        return not change.value.is_integer() and prior.stated
+    mode = isinstance(change.value, bool | str) and not prior.rarer
     return change.action == "pad" or mode
 
 
-def is_in_other_call(change: Mutation, other: Operation | None) -> bool:
-    """Return whether a number of the mutation occurs in the other side's call; 0, 1 and −1 do not
-    count."""
-    numbers = {} if other is None else {*numeric_constants(other.attributes)} - {-1.0, 0.0, 1.0}
-    return any(value in numbers for value in numeric_constants({"": change.value}))
-
-
-def prefer_stated_values(
-    best: Sequence[MutatedRun], other: Operation | None
-) -> Sequence[MutatedRun]:
+def prefer_stated_values(best: Sequence[Assessment]) -> Sequence[Assessment]:
     """Return only the runs whose last mutation sets a number, other than 0, 1 and −1, that occurs
     among the settings of the other side's call; all runs if there is none."""
     found = [
         run
         for run in best
         if (run.changes[-1].action == "set" or run.changes[-1].kind == "constant")
-        and is_in_other_call(run.changes[-1], other)
+        and run.prior is not None
+        and run.prior.stated
     ]
     return found or best
 
@@ -133,3 +121,36 @@ def is_same_mutation(one: Mutation, other: Mutation) -> bool:
         return False
     close = abs(one.value - other.value) <= CLOSE * abs(other.value)
     return close and replace(one, value=0.0) == replace(other, value=0.0)
+
+
+class Accepted(NamedTuple):
+    """A cause, with the runs before and under it."""
+
+    now: Assessment
+    best: Assessment
+    cause: DivergenceCause
+
+
+def select_causes(steps: Sequence[Accepted]) -> list[DivergenceCause]:
+    """Return the causes that count although both sides still differ.
+
+    A mutation that only makes more operations match is half a cause and does not count; nor does
+    one that can produce arbitrary numbers, unless all outputs and the loss, or most unmatched
+    values, follow from it.
+    """
+    whole = computed = 0
+    shared: set[int] = set()
+    for number, (now, best, _) in enumerate(steps, 1):
+        modules = best.reach[0] - now.reach[0]
+        partly = best.leaves_at_most(PARTLY_EXPLAINED_SHARE, now)
+        if modules > 0 or partly:
+            whole = number
+        if partly or modules >= MIN_GAINED_MODULES:
+            shared.add(whole)
+        if best.phase and GROUPS[best.phase] > 0 and best.step == 1:
+            computed = number
+    return [
+        cause
+        for number, (_, _, cause) in enumerate(steps[:whole], 1)
+        if number <= computed or number in shared or is_firm(cause.alterations[0])
+    ]

@@ -1,13 +1,14 @@
-"""Rank explanations that are equally good, the simplest first."""
+"""Say how likely a mutation is before it is tried, and which of equal explanations is simplest."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from dualml.parity.causes.context import epsilon_values
-from dualml.parity.causes.runs import MutatedRun
+from dualml.parity.causes.assessment import Assessment, Prior
+from dualml.parity.causes.context import epsilon_values, numeric_constants
+from dualml.parity.causes.mutation import Mutation
 from dualml.parity.models.operations import Operation
 
 #: Function → words in the names of the other framework's functions that stand for it or compose it.
@@ -68,41 +69,53 @@ class CallCounts:
         return self.count_other(word) < self.ours[word]
 
 
-def ranking_key(calls: CallCounts, run: MutatedRun) -> tuple[Any, ...]:
+#: Kinds of mutations, the likeliest first.
+KINDS = (
+    "attribute",
+    "missing",
+    "function",
+    "optimizer",
+    "mask",
+    "gradient",
+    "extra",
+    "operand",
+    "order",
+    "layout",
+    "constant",
+    "parameters",
+    "dtype",
+)
+
+
+def ranking_key(run: Assessment) -> tuple[Any, ...]:
     """Return the sort key of a run by its last mutation: simple explanations have smaller keys.
 
-    It sorts by the mutation's kind first, from settings to types; within a kind, mutations that
-    cover more similar calls come before single ones, then those that agree better. A flag of a
-    function that the other side calls less often comes right after leaving the call out; a mutation
-    that brings in a function that the other side never calls comes after all others.
+    It sorts by `Prior` first; then mutations that cover more similar calls come before single ones,
+    then those that agree better.
     """
-    kinds = (
-        "attribute",
-        "missing",
-        "function",
-        "optimizer",
-        "mask",
-        "gradient",
-        "extra",
-        "operand",
-        "order",
-        "layout",
-        "constant",
-        "parameters",
-        "dtype",
-    )
-    change = run.changes[-1]
+    assert run.prior is not None
+    return run.prior.foreign, run.prior.rank, -len(run.changes[-1].sites), run.worst
+
+
+def find_prior(calls: CallCounts, other: Callable[[], Operation | None], change: Mutation) -> Prior:
+    """Return how likely a mutation is before it is tried.
+
+    It is ranked by its kind, from settings to types. A flag of a function that the other side calls
+    less often comes right after leaving the call out; a mutation that brings in a function that the
+    other side never calls comes after all others.
+
+    Args:
+        other: returns the operation of the other side at which the two diverge; None if there is
+            none.
+    """
     word = change.value if change.action == "function" else None
     if change.kind in ("function", "extra") and isinstance(change.value, tuple):
         word = change.value[0]
     foreign = isinstance(word, str) and not calls.count_other(word)
-    rank = float(kinds.index(change.kind))
-    if (
-        isinstance(change.value, bool)
-        and change.action == "set"
-        and calls.has_fewer(change.operation)
-    ):
-        rank = kinds.index("missing") + 0.5
+    rarer = calls.has_fewer(change.operation)
+    rank = float(KINDS.index(change.kind))
+    if isinstance(change.value, bool) and change.action == "set" and rarer:
+        rank = KINDS.index("missing") + 0.5
     if (
         change.kind == "layout"
         and isinstance(change.value, tuple)
@@ -116,5 +129,13 @@ def ranking_key(calls: CallCounts, run: MutatedRun) -> tuple[Any, ...]:
             2 + len(LINE_ACTIONS)
         )
     if change.action == "numbers":  # anything that names the numbers explains more
-        rank = len(kinds)
-    return foreign, rank, -len(change.sites), run.comparison.worst
+        rank = len(KINDS)
+    number = change.action == "set" or change.kind == "constant" or isinstance(change.value, float)
+    return Prior(foreign, rank, number and is_in_call(change, other()), rarer)
+
+
+def is_in_call(change: Mutation, other: Operation | None) -> bool:
+    """Return whether a number of the mutation occurs in the other side's call; 0, 1 and −1 do not
+    count."""
+    numbers = {} if other is None else {*numeric_constants(other.attributes)} - {-1.0, 0.0, 1.0}
+    return any(value in numbers for value in numeric_constants({"": change.value}))

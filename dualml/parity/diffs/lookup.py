@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import re
+import tomllib
 from collections.abc import Sequence
+from pathlib import Path
 
 from dualml.parity.diffs import load
 from dualml.parity.diffs.code import package_of, probe_code
@@ -60,6 +62,19 @@ def searchable_text(one: DifferenceEntry) -> str:
     both = (one.title, one.torch, one.mindspore, one.remedy)
     texts = [text for part in both for text in (part.en, part.zh)]
     return " ".join((one.name, one.function, *texts, *one.sources)).casefold()
+
+
+def entries_about(name: str) -> tuple[str, ...]:
+    """Return the names of the entries about a hypothesis (`dualml.parity.hypothesis`), the best one
+    first; most have none."""
+    return (*entries_by_finding().get(name, ()), *entries_by_cause().get(name, ()))
+
+
+@functools.cache
+def entries_by_finding() -> dict[str, list[str]]:
+    """Map each cause of a difference between runs to the names of the entries about it."""
+    path = Path(__file__).parents[1] / "finder" / "entries.toml"
+    return tomllib.loads(path.read_text("utf-8"))
 
 
 @functools.cache

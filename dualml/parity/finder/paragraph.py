@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import math
-import tomllib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from dualml.common.words import LANGUAGES, load_messages, section_messages
 from dualml.experiment.store.findings import FindingContent
+from dualml.parity.diffs.lookup import entries_about
 from dualml.parity.places import FLOOR
-
-
-@functools.cache
-def catalogue_entries() -> dict[str, list[str]]:
-    """Return cause → names of the catalogue entries about it; most causes have none."""
-    return tomllib.loads(Path(__file__).with_name("entries.toml").read_text("utf-8"))
 
 
 def add_text(finding: FindingContent) -> FindingContent:
@@ -111,7 +103,7 @@ def cause_text(finding: Mapping[str, Any], lang: str) -> str:
     text = words["cause"].format(
         remedy=load_messages(lang)[f"cause.{best['cause']}.remedy"], **known
     )
-    about = catalogue_entries().get(best["cause"], [])
+    about = entries_about(best["cause"])
     return text + (words["diffs"].format(entry=about[0]) if about else "")
 
 

@@ -13,9 +13,9 @@ from dualml.experiment.comparison import Comparison, FirstDivergence
 from dualml.parity.models.messages import Language, format_message
 from dualml.parity.models.sentences import (
     describe_causes,
-    entries_about,
     format_count,
     format_place,
+    make_hypothesis,
 )
 
 #: Keys of notes that come first: the error, and its catalogue entry.
@@ -206,7 +206,6 @@ class ModelComparison(Comparison):
             joined = format_message(lang, "semicolon").join(one for one in places if one)
             sentences.append(format_message(lang, "place.both", places=joined))
         sentences += describe_causes(lang, explanation, self.sides, self.steps)
-        alterations = [one for cause in explanation["causes"] for one in cause["alterations"][:1]]
-        return sentences + [
-            format_message(lang, "first.entry", entry=one) for one in entries_about(alterations)
-        ]
+        likeliest = [make_hypothesis(cause["alterations"][0]) for cause in explanation["causes"]]
+        entries = dict.fromkeys(entry for one in likeliest for entry in one.entries)
+        return sentences + [format_message(lang, "first.entry", entry=one) for one in entries]

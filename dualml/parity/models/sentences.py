@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from dualml.parity.diffs.lookup import entries_by_cause
+from dualml.parity.diffs.load import find_entry
+from dualml.parity.diffs.lookup import entries_about
+from dualml.parity.hypothesis import Depth, Hypothesis
 from dualml.parity.models.messages import Language, format_message
 
 Row = Mapping[str, Any]
@@ -65,7 +68,8 @@ def describe_causes(
     causes = explanation["causes"]
     sentences = []
     for number, cause in enumerate(causes):
-        ways = list(dict.fromkeys(describe_mutation(lang, one) for one in cause["alterations"]))
+        tied = map(make_hypothesis, cause["alterations"])
+        ways = list(dict.fromkeys(one.words(lang, "cause") for one in tied))
         first = cause["alterations"][0]
         calls = format_count(lang, "calls", len(first["sites"])) if first["sites"] else ""
         key = "cause.first" if number == 0 else "cause.next"
@@ -195,12 +199,22 @@ def describe_relation(lang: Language, one: Row) -> str:
     )
 
 
-def entries_about(alterations: Iterable[Row]) -> list[str]:
-    """Return the names of catalogue entries about mutations such as ``layer_norm.eps``."""
-    known = entries_by_cause()
-    return list(
-        dict.fromkeys(one for row in alterations for one in known.get(catalogue_key(row), ()))
-    )
+@dataclass(frozen=True)
+class CallHypothesis(Hypothesis):
+    """A `Mutation`, given as a dict, as a hypothesis about calls of a model."""
+
+    def words(self, lang: str, depth: Depth) -> str:
+        """Return what is mutated, or, as the principle, the title of the best catalogue entry."""
+        if depth == "principle" and self.entries:
+            title = find_entry(self.entries[0]).title
+            return title.zh if lang == "zh" else title.en
+        return describe_mutation(cast(Language, lang), self.mutation) if depth == "cause" else ""
+
+
+def make_hypothesis(one: Row) -> CallHypothesis:
+    """Return one `Mutation`, given as a dict, as a hypothesis."""
+    cause = catalogue_key(one)
+    return CallHypothesis(cause, mutation=one, entries=entries_about(cause))
 
 
 def catalogue_key(one: Row) -> str:

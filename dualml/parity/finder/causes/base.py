@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.parity.finder.context import ReplayContext
+from dualml.parity.hypothesis import Hypothesis as Hypothesis
+from dualml.parity.hypothesis import Predict as Predict
 
 Arrays = Mapping[str, NDArray[Any]]
-#: (update, rank) → predicted tensors of the phase.
-Predict = Callable[[int, int], Arrays]
 TINY = 1e-300
 #: (‖a − b‖ / ‖b‖)² above which a tensor counts as changed.
 DISTURBED = 1e-8
@@ -94,24 +94,6 @@ class Observation:
         if step - 1 not in self.scene.states:
             return {}
         return self.scene.gradient(step - 1, self.scene.batch_indices(step - 1))[1]
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """A possible cause and its predicted tensors.
-
-    Attributes:
-        cause: its key in ``words/LANG/causes.toml``.
-        predict: ``predict(step, rank)`` → tensors of the phase that the cause changes.
-        detail: numbers that were tried or fitted, for the report.
-        fitted_count: how many of them were fitted; of two hypotheses that explain equally much, the
-            one with fewer fitted numbers is better.
-    """
-
-    cause: str
-    predict: Predict
-    detail: dict[str, Any] = field(default_factory=dict)
-    fitted_count: int = 0
 
 
 def phase_tensors(arrays: Arrays, step: int, phase: str) -> dict[str, NDArray[Any]]:

@@ -1,0 +1,172 @@
+"""What a search for causes asks, whom it asks, and how long it may take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from dualml.parity.causes.assessment import Assessment
+from dualml.parity.causes.mutation import Mutation
+from dualml.parity.models.operations import Operation
+from dualml.parity.search_log import Exchange, LoggedHost, SearchLog
+
+#: Sources of mutations, see `dualml.parity.causes.proposals`.
+SourceName = Literal[
+    "sharing",
+    "returned",
+    "near",
+    "constants",
+    "precision",
+    "global",
+    "training",
+    "update",
+    "gradient",
+    "gradient only",
+]
+
+
+def make_clock() -> Callable[[], float]:
+    """Return a clock that counts the seconds from now."""
+    began = time.monotonic()
+    return lambda: time.monotonic() - began
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The limits of one search.
+
+    Attributes:
+        seconds: time for the whole search.
+        clock: returns the seconds since the search began.
+        rounds: largest number of consecutive causes.
+        min_runs: smallest number of runs that the search of a large model gets time for.
+        runs: largest number of mutations that are tried in whole runs after the replay.
+        all_runs: largest number of optimizer mutations in whole runs, because no replay can try
+            these.
+        last_s: seconds for whole runs even if the search used up all of its time.
+        ties_s: seconds for finding other explanations after the first one.
+        runs_s: seconds that whole runs take at least, if there are further candidates.
+        quick_s: seconds that whole runs take at least if most are cut short, see `prefilter`.
+    """
+
+    seconds: float
+    clock: Callable[[], float] = field(default_factory=make_clock, compare=False)
+    rounds: int = 4
+    min_runs: int = 8
+    runs: int = 40
+    all_runs: int = 3000
+    last_s: float = 5.0
+    ties_s: float = 2.0
+    runs_s: float = 1.5
+    quick_s: float = 20.0
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source of mutations, and how long it may take.
+
+    Attributes:
+        region: the region of a `Survey`; empty for sources that know none.
+        stage: number of the stage for the source ``near``, see `candidate_filter.STAGES`.
+        seconds: time until the host has to answer.
+    """
+
+    name: SourceName
+    region: str = ""
+    stage: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The beginning of a difference.
+
+    Attributes:
+        regions: names of the sets of values that are to be explained, in order; empty if the
+            difference does not begin in values of the first step.
+        place, other: the first operations of either side with unmatched values.
+    """
+
+    regions: tuple[str, ...] = ()
+    place: Operation | None = None
+    other: Operation | None = None
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Mutations to try, likely ones first.
+
+    Attributes:
+        done: whether the source has no more.
+        tried: number of mutations that were tried in replays to find these.
+    """
+
+    mutations: tuple[Mutation, ...] = ()
+    done: bool = True
+    tried: int = 0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Mutations that explain a difference equally well, as they are reported.
+
+    Attributes:
+        place: the first operation that the first of them changes; None if it changes no call.
+    """
+
+    mutations: tuple[Mutation, ...]
+    place: Operation | None = None
+
+
+class Candidates(Protocol):
+    """A host that knows what to try, in the state of a run with the causes found so far."""
+
+    def survey(self, now: Assessment) -> Survey:
+        """Find where the difference begins."""
+        ...
+
+    def propose(self, now: Assessment, source: Source) -> Proposal:
+        """Return mutations from a source."""
+        ...
+
+    def widen(self, now: Assessment, change: Mutation, wide: bool) -> tuple[Mutation, ...]:
+        """Return a mutation in every scope, or only as it is."""
+        ...
+
+    def settle(self, now: Assessment, changes: tuple[Mutation, ...]) -> Finding:
+        """Return accepted mutations as they are reported."""
+        ...
+
+    def relate(self, now: Assessment) -> list[dict[str, Any]]:
+        """Return relations between the two arrays where the difference begins."""
+        ...
+
+
+#: (state, mutation) → what the whole run with one more mutation shows; None if it cannot be made or
+#: is hopeless. For (None, None): the run without any.
+Evaluate = Callable[[Assessment | None, Mutation | None], Assessment | None]
+
+
+@dataclass(frozen=True)
+class Inquiry:
+    """Whom a search asks, its limits, and the log of what it asked so far."""
+
+    candidates: Candidates
+    budget: Budget
+    evaluate: Evaluate
+    log: SearchLog
+
+    @property
+    def trial_counts(self) -> list[int]:
+        """Number of mutations that were tried in replays and in whole runs."""
+        proposals, scopes = self.log.answers("propose"), self.log.answers("widen")
+        return [sum(one.tried for one in proposals), sum(map(len, scopes))]
+
+
+def start_inquiry(candidates: Candidates, budget: Budget, evaluate: Evaluate) -> Inquiry:
+    """Return an inquiry that logs every answer of a host; the log begins with the budget."""
+    log = SearchLog([Exchange("budget", (), budget, 0.0)])
+    recorder: Any = LoggedHost(candidates, log, budget.clock)
+    return Inquiry(recorder, budget, log.record("evaluate", evaluate, budget.clock), log)
