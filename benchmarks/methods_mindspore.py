@@ -116,7 +116,7 @@ class MethodLoop:
             run_updates(made, self.batches, 1, backend.materialize_losses)
         else:
             several = EngineDataParallel(backend, made, comm)
-            run_updates(several, self.batches, comm.size, several.materialize_losses)
+            run_updates(several, self.batches, comm.size, several.mean_losses)
         self.method, self.x, self.y = made.method, its.x, its.y.astype("int32")
 
     def __call__(self) -> None:
@@ -131,7 +131,7 @@ def train(comm: Any, argument: dict[str, Any]) -> Times:
     backend, calls = backends()["mindspore"].create("cpu", 1), dict[str, Callable[[], None]]()
     for name in RANKS:
         made = EngineDataParallel(backend, make_method(name, recipe(), comm), comm)
-        calls[name] = partial(run_updates, made, Batches(), comm.size, made.materialize_losses)
+        calls[name] = partial(run_updates, made, Batches(), comm.size, made.mean_losses)
         calls[f"{name} by hand"] = MethodLoop(name, backend, comm)
     times = time_interleaved(
         {n: paced(comm, call) for n, call in calls.items()}, argument["rounds"]

@@ -130,7 +130,7 @@ def train(comm: Any, argument: dict[str, Any]) -> Times:
         RANKS if argument["by_hand"] else ENGINES, comm
     ).items():
         made = EngineDataParallel(backend, training, comm)
-        calls[name] = partial(run_updates, made, Batches(), comm.size, made.materialize_losses)
+        calls[name] = partial(run_updates, made, Batches(), comm.size, made.mean_losses)
         if argument["by_hand"]:
             calls[f"{name} by hand"] = MethodLoop(name, comm)
     times = time_interleaved(
@@ -151,5 +151,5 @@ def reduction_variants(comm: Any, backend: TorchBackend) -> dict[str, Callable[[
             else training.require_capability(GradientAccess).make_buckets(buckets)
         )
         made = parallel_trainer_class(settings)(backend, training, pieces, comm, settings)
-        calls[name] = partial(run_updates, made, Batches(), comm.size, made.materialize_losses)
+        calls[name] = partial(run_updates, made, Batches(), comm.size, made.mean_losses)
     return calls

@@ -79,4 +79,4 @@ class OurParallel:
             for _ in range(AGREED_WINDOW_UPDATES):
                 self.step += 1
                 lazy.append(self.parallel.step(self.next(), self.step))
-            self.parallel.materialize_losses(lazy)
+            self.parallel.mean_losses(lazy)

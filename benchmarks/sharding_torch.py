@@ -74,7 +74,7 @@ class ZeroUpdates:
         for _ in range(STEPS):
             self.step += 1
             lazy.append(self.training.step(self.batches(), self.step))
-        self.training.materialize_losses(lazy)
+        self.training.mean_losses(lazy)
 
 
 class ByHand:

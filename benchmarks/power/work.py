@@ -84,18 +84,18 @@ class Follower:
         from dualml.experiment.store.trajectory import Trajectory
         from dualml.runner.worker.capture import trace_post_update, trace_pre_update
 
-        trial, training, lazy = self.trial, self.trial.training, []
+        trial, trainer, lazy = self.trial, self.trial.trainer, []
         for step in range(self.step + 1, last + 1):
             batch, traced = trial.ranks.batch(step), step in trial.schedule.trace
             if traced:
-                seen, self.data[step] = trace_pre_update(training, step, batch, trial.probe)
+                seen, self.data[step] = trace_pre_update(trainer, step, batch, trial.probe)
                 self.tensors.update(seen)
-            lazy.append(training.step(batch, step))
+            lazy.append(trainer.step(batch, step))
             if traced:
-                self.tensors.update(trace_post_update(training, step))
+                self.tensors.update(trace_post_update(trainer, step))
         self.step = last
-        self.losses += [float(loss) for loss in trial.ranks.read(lazy)]
-        held = training.weights()
+        self.losses += [float(loss) for loss in trainer.mean_losses(lazy)]
+        held = trial.training.weights()
         return Trajectory(
             trial.backend.name,
             np.array(self.losses),

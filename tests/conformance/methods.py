@@ -82,12 +82,8 @@ def check(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
         for _ in range(2):  # a second trial in the same process begins anew
             driven.load(WEIGHTS, recipe().initial_state(), 0)
             lazy = driven.run_steps(batches, 1)
-            losses = (
-                backend.materialize_losses(lazy)
-                if comm is None
-                else driven.materialize_losses(lazy)
-            )
-            weights = driven.weights()
+            losses = backend.materialize_losses(lazy) if comm is None else driven.mean_losses(lazy)
+            weights = training.weights()
             runs.append(
                 {
                     "losses": distance({"": losses}, {"": want["losses"]}),
@@ -97,6 +93,7 @@ def check(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
                     "finite": all(bool(np.isfinite(w).all()) for w in weights.values()),
                 }
             )
-        memory = asdict(driven.require_capability(MemoryReport).measure_memory(batches[0]))
+        measured = training.require_capability(MemoryReport) if comm is None else driven
+        memory = asdict(measured.measure_memory(batches[0]))
         found[name] = {"runs": runs, "processes": training.processes, "memory": memory}
     return found

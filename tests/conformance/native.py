@@ -127,9 +127,9 @@ def train(
     lazy = [parallel.step(batch, step) for step, batch in enumerate(batches, start=1)]
     return {
         "trace": trace.gradients,
-        "losses": parallel.materialize_losses(lazy).tolist(),
-        "weights": dict(parallel.weights()),
-        "detail": getattr(parallel, "detail", ""),
+        "losses": parallel.mean_losses(lazy).tolist(),
+        "weights": dict(training.weights()),
+        "detail": getattr(pieces, "detail", ""),
     }
 
 

@@ -20,7 +20,7 @@ from dualml.parallel.aggregation.settings import Aggregation
 from dualml.parallel.memory import OffloadFootprint, estimate_offload_footprint
 from dualml.parallel.offload import Offload
 from dualml.parallel.offload.estimates import OffloadVolume, estimate_offload_volume
-from dualml.parallel.offload.model import OffloadedModel, SingleRankOffloadedModel
+from dualml.parallel.offload.model import OffloadedModel
 from dualml.parallel.zero import units_of
 from dualml.parallel.zero.parallel import ZeroDataParallel
 
@@ -30,9 +30,8 @@ UPDATES = 2  # of the batch whose traffic is counted
 def make_training(comm: Any, case: dict[str, Any], folder: Path) -> tuple[OffloadedModel, Any]:
     """Return the offloaded model and the training of it, at step 0."""
     backend, recipe = create(comm.backend), zero.recipe_of(case)
-    kind = SingleRankOffloadedModel if comm.size == 1 else OffloadedModel
     offload = Offload(**case["offload"])
-    model = kind(backend, recipe, comm, zero.sharding_of(case), offload, folder)
+    model = OffloadedModel(backend, recipe, comm, zero.sharding_of(case), offload, folder)
     training: Any = model
     if comm.size > 1:
         training = ZeroDataParallel(backend, model, comm, Aggregation(), seed=split.SEED)
@@ -49,14 +48,14 @@ def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
         except Unsupported as reason:
             told.append({"unsupported": str(reason)})
             continue
-        read = training.materialize_losses if comm.size > 1 else model.backend.materialize_losses
+        read = training.mean_losses if comm.size > 1 else model.backend.materialize_losses
         found = split.collect_results(training, case, read)
         np.savez(folder / f"case{number}.rank{comm.rank}.npz", **found)
         batch = split.batches(case)[0]
         memory = asdict(training.measure_memory(batch))
         training.load(*zero.start_of(case), 0)
         for step in range(1, UPDATES + 1):
-            training.evaluate(*(a[:2] for a in split.data(split.spec_of(case))))
+            model.evaluate(*(a[:2] for a in split.data(split.spec_of(case))))
             training.step(batch, step)
         moves, elsewhere = asdict(model.traffic()), model.offloaded_bytes()
         left = [path.name for path in folder.iterdir() if path.suffix != ".npz"]

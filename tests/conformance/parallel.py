@@ -60,8 +60,8 @@ def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
         lazy = [parallel.step(b, t) for t, b in enumerate(batches(case["sizes"]), start=1)]
         found.append(
             {
-                "losses": parallel.materialize_losses(lazy).tolist(),
-                "weights": {n: w.ravel().tolist() for n, w in parallel.weights().items()},
+                "losses": parallel.mean_losses(lazy).tolist(),
+                "weights": {n: w.ravel().tolist() for n, w in training.weights().items()},
                 "served": getattr(parallel, "update_log", []),
             }
         )

@@ -72,7 +72,7 @@ def train(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
     together.load(methods.WEIGHTS, own.initial_state(), 0)
     lazy = [together.step(batch, t) for t, batch in enumerate(methods.BATCHES, start=1)]
     return {
-        "losses": together.materialize_losses(lazy).tolist(),
-        "weights": {name: w.tolist() for name, w in together.weights().items()},
+        "losses": together.mean_losses(lazy).tolist(),
+        "weights": {name: w.tolist() for name, w in training.weights().items()},
         "kept": together.measure_memory(methods.BATCHES[0]).activations,
     }

@@ -45,6 +45,7 @@ from dualml.experiment.split import Split
 from dualml.parallel.split.asynchronous_executor import executor_class
 from dualml.parallel.split.plan import SplitPlan
 from dualml.parallel.split.training import SplitTraining
+from dualml.parallel.trainer import Trainer
 from dualml.parallel.zero import Sharding
 from dualml.parallel.zero.executor import make_executor
 
@@ -235,8 +236,10 @@ def make_training(comm: Any, backend: Any, case: dict[str, Any], plan: SplitPlan
 
 
 def collect_results(training: Any, case: dict[str, Any], read: Any) -> Arrays:
-    """Run the case on any `Training` and return name → array, losses included."""
+    """Run the case on any `Training`, or by any `Trainer`, and return name → array, losses
+    included."""
     told: Arrays = {}
+    model = training.model if isinstance(training, Trainer) else training
     own = batches(case)
     trace = training.trace(own[0], own[0][:PROBE])
     told |= {f"activation {name}": a for name, a in trace.activations.items()}
@@ -244,13 +247,13 @@ def collect_results(training: Any, case: dict[str, Any], read: Any) -> Arrays:
     losses = [training.step(batch, t) for t, batch in enumerate(own, start=1)]
     told["losses"] = np.array([trace.loss, *read(losses)])
     x, y = data(spec_of(case))
-    loss, predicted = training.evaluate(x[:PROBE], y[:PROBE])
+    loss, predicted = model.evaluate(x[:PROBE], y[:PROBE])
     told["evaluation"], told["predicted"] = np.array([loss]), predicted
-    told |= {f"weight {name}": w for name, w in training.weights().items()}
+    told |= {f"weight {name}": w for name, w in model.weights().items()}
     for slot, named in training.state().items():
         told |= {f"state {slot} {name}": a for name, a in named.items()}
-    training.transform_weights(lambda arrays: {name: 2 * a for name, a in arrays.items()})
-    told |= {f"moved {name}": w for name, w in training.weights().items()}
+    model.transform_weights(lambda arrays: {name: 2 * a for name, a in arrays.items()})
+    told |= {f"moved {name}": w for name, w in model.weights().items()}
     return told
 
 

@@ -222,14 +222,14 @@ def test_a_peak_is_of_an_update_that_finds_the_state(
     state after freeing its activations would report too little."""
     ability(backend, PeakMemory)
     trial, found = small_trial(backend, tmp_path, updates=3), list[int]()
-    able, step = ability(trial.training, MemoryReport), trial.training.step
+    able, step = ability(trial.training, MemoryReport), trial.trainer.step
 
     def recording_step(batch: np.ndarray, number: int) -> Any:
         found.append(able.measure_memory().state)
         return step(batch, number)
 
     def peak(work: Callable[[], object]) -> int:
-        monkeypatch.setattr(trial.training, "step", recording_step)
+        monkeypatch.setattr(trial.trainer, "step", recording_step)
         work()
         monkeypatch.undo()
         return 12345

@@ -74,7 +74,7 @@ def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
         except Unsupported as reason:
             told.append({"unsupported": str(reason)})
             continue
-        found = split.collect_results(training, case, training.materialize_losses)
+        found = split.collect_results(training, case, training.mean_losses)
         np.savez(Path(argument["folder"]) / f"case{number}.rank{comm.rank}.npz", **found)
         batch = split.batches(case)[0]
         memory = asdict(training.measure_memory(batch))
@@ -96,10 +96,10 @@ def resumed(comm: Any, argument: dict[str, Any]) -> dict[str, list[float]]:
     first, second = make_training(comm, case), make_training(comm, other)
     for step, batch in enumerate(own[:half], start=1):
         first.step(batch, step)
-    second.load(first.weights(), first.state(), half)
+    second.load(first.model.weights(), first.state(), half)
     for step, batch in enumerate(own[half:], start=half + 1):
         second.step(batch, step)
-    return {name: w.ravel().tolist() for name, w in second.weights().items()}
+    return {name: w.ravel().tolist() for name, w in second.model.weights().items()}
 
 
 def expected(case: dict[str, Any]) -> split.Arrays:

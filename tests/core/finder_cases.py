@@ -134,7 +134,7 @@ def replay_arm(
         resources = RankResources(NumpyBackend(), samples(text), comm)
         trial = TrialRunner(own, arm, 0, resources, Path(), lambda **_: None)
         made = kind(trial, lambda: None)
-        start = (trial.training.weights(), trial.training.state())
+        start = (trial.training.weights(), trial.trainer.state())
         given = made.collect_states(start, STEPS[0], STEPS[-1]) if states is None else states
         told[trial.ranks.rank] = (
             given,

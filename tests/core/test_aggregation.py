@@ -355,7 +355,7 @@ def test_a_slow_link_is_slow_in_the_aggregation_only_and_not_in_the_next_trial()
         late.load(weights, rule.init(parallel.start()), 0)
         lazy = [late.step(np.arange(8), step) for step in (1, 2)]
         served = len(seen)
-        late.materialize_losses(lazy)
+        late.mean_losses(lazy)
         return comm.rank, seen[:served], comm.delay
 
     for rank, during, after in run_threads(2, work):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,10 +11,9 @@ from dualml.algorithms.precision import SLOT
 from dualml.algorithms.precision.scaling import MAX_SKIPPED_UPDATES
 from dualml.backend import Array, Arrays
 from dualml.common.errors import TrialError
-from dualml.experiment.methods.engine import EngineDataParallel, MethodTraining
+from dualml.experiment.methods.engine import EngineDataParallel, EngineTrainer, MethodTraining
 from dualml.experiment.methods.skips import SkippedUpdates
 from dualml.runner.worker.guards import check_steps_applied
-from dualml.runner.worker.methods import MethodSingleRank
 
 
 def fail_on_read() -> float:
@@ -76,8 +74,7 @@ def start_method(processes: int, asked: int) -> Any:
     """Start a method as a trial of one rank or of several does."""
     backend: Any = SimpleNamespace()
     if asked == 1:
-        feed: Any = SimpleNamespace()
-        return MethodSingleRank(backend, Counting(processes), Path(), feed)
+        return EngineTrainer(backend, Counting(processes))
     comm: Any = SimpleNamespace(size=asked, rank=0)
     return EngineDataParallel(backend, Counting(processes), comm)
 
@@ -92,4 +89,4 @@ def test_an_engine_of_another_world_size_is_refused(processes: int, asked: int) 
 
 @pytest.mark.parametrize("size", [1, 2])
 def test_an_engine_of_the_same_world_size_is_not(size: int) -> None:
-    assert start_method(size, size).training.processes == size
+    assert start_method(size, size).model.processes == size

@@ -22,6 +22,7 @@ from dualml.experiment.store.trial_comparison import TrialComparison
 from dualml.parallel.aggregation import STRATEGIES
 from dualml.parallel.aggregation.settings import Aggregation
 from dualml.parallel.aggregation.volume import aggregation_volume
+from dualml.parallel.copies import WeightCopies
 from dualml.parallel.split.plan import split_plan
 from dualml.parallel.split.traffic import collectives, links
 from dualml.parallel.split.traffic import total_sent_bytes as moved_by
@@ -30,7 +31,6 @@ from dualml.parity.statistics import resolve_by_seeds
 from dualml.report.baseline_diff import exclusion_reason
 from dualml.report.methods import MethodResult
 from dualml.runner.worker.agreement import MIN_SENT_SHARE, compare_copies, sketch_array
-from dualml.runner.worker.ranks import WeightCopies
 
 RANDOM = np.random.default_rng(3)
 WEIGHT, BIAS = RANDOM.normal(size=(50, 20)).astype(np.float32), np.full(20, 1e-4, np.float32)

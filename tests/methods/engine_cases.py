@@ -38,22 +38,22 @@ def unasked_clipping(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
 def other_sizes(comm: Any, argument: dict[str, Any]) -> dict[str, str]:
     """Return the errors of an Accelerate that finds no other ranks, and of a single-process loop in
     a group of two."""
-    from pathlib import Path
-    from types import SimpleNamespace
-
     from conformance.backends import create
     from conformance.methods import recipe
 
     from dualml.common.errors import TrialError
-    from dualml.experiment.methods.engine import EngineDataParallel, EngineSupport
-    from dualml.runner.worker.methods import MethodSingleRank
+    from dualml.experiment.methods.engine import (
+        EngineDataParallel,
+        EngineSupport,
+        EngineTrainer,
+    )
 
-    backend, feed = create("torch"), SimpleNamespace()
+    backend = create("torch")
     driving, said = backend.require_capability(EngineSupport), {}
     alone = {name: driving.method(name, recipe(), None) for name in ("accelerate", "single")}
     for name, start in (
         ("accelerate", lambda: EngineDataParallel(backend, alone["accelerate"], comm)),
-        ("single", lambda: MethodSingleRank(backend, alone["single"], Path(), feed)),
+        ("single", lambda: EngineTrainer(backend, alone["single"])),
     ):
         try:
             start()
@@ -78,7 +78,7 @@ def overflow(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
     parts = np.array_split(methods.BATCHES[0], comm.size)
     driven.load(methods.WEIGHTS, methods.recipe().initial_state(), 0)
     driven.step(parts, 1)
-    before, whole, told = driven.weights(), training.loss, ""
+    before, whole, told = training.weights(), training.loss, ""
     training.method.criterion = lambda logits, y: Infinite.apply(whole(logits, y))
     lost = []
     try:
@@ -87,8 +87,8 @@ def overflow(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
             lost.append(training.skips.lost)
     except TrialError as error:
         told = str(error)
-    driven.step_count += 1  # what is gathered is not that of the update before
-    after = driven.weights()
+    training.step_count += 1  # what is gathered is not that of the update before
+    after = training.weights()
     return {
         "lost": lost,
         "said": told,

@@ -41,12 +41,9 @@ def train_from_start(training: Any, batches: Any = BATCHES) -> tuple[Any, Any]:
     training.load(native.WEIGHTS, native.recipe().initial_state(), 0)
     lazy = training.run_steps(batches, 1)
     assert len(lazy) == len(batches)
-    read = (
-        training.materialize_losses
-        if isinstance(training, EngineDataParallel)
-        else backend().materialize_losses
-    )
-    return read(lazy), training.weights()
+    if isinstance(training, EngineDataParallel):
+        return training.mean_losses(lazy), training.model.weights()
+    return backend().materialize_losses(lazy), training.weights()
 
 
 @pytest.fixture(scope="module")

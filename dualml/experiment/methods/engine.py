@@ -1,10 +1,12 @@
-"""Engine-driven training: the interface of a method in one process, and its coordination over
+"""Engine-driven training: the interface of a method in one process, and its strategy for several
 ranks."""
 
 from __future__ import annotations
 
+import contextlib
+import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,19 +15,19 @@ from dualml.algorithms.communicator import Communicator
 from dualml.backend import (
     ActivationCapture,
     Array,
-    Arrays,
     Backend,
     BatchTrace,
-    MemoryReport,
-    MemoryUsage,
     Training,
     TrainingSpec,
 )
-from dualml.backend.capability import Capability
+from dualml.backend.capability import Capability, Tensor
 from dualml.common.errors import TrialError
 from dualml.common.json_types import JsonMapping
+from dualml.experiment.methods.registry import MethodInfo
 from dualml.experiment.methods.skips import SkippedUpdates
 from dualml.parallel.aggregation.parallel import gather_mean_losses
+from dualml.parallel.hooks import Batch, ScoredBy
+from dualml.parallel.trainer import Trainer
 
 
 class MethodTraining(Training, ActivationCapture):
@@ -42,6 +44,7 @@ class MethodTraining(Training, ActivationCapture):
             `steps_from_loader`; else 0.
         skips: updates that the engine has skipped; engines that may skip updates report them in
             `state`.
+        gathered: number of updates in the weights that `gather` collected last; -1: none.
     """
 
     sharded: bool = False
@@ -50,6 +53,7 @@ class MethodTraining(Training, ActivationCapture):
     groups: Mapping[str, Sequence[Sequence[int]]] = {}
     prepared: int = 0
     skips: SkippedUpdates
+    gathered: int = -1
 
     def check_processes(self, asked: int) -> None:
         """Check that the engine trains in as many processes as the trial has ranks.
@@ -97,8 +101,15 @@ class MethodTraining(Training, ActivationCapture):
         raise NotImplementedError
 
     def gather(self) -> None:
-        """Gather the current weights for `weights` and `evaluate`; all ranks call it. Unless a
-        method overrides it, it does nothing."""
+        """Gather the weights of the last update, unless that has been done, so that one rank alone
+        may ask for them later. All ranks call it: here, or by the first call of `weights` or
+        `capture_forward` after an update."""
+        if self.gathered != self.step_count:
+            self.gather_shards()
+            self.gathered = self.step_count
+
+    def gather_shards(self) -> None:
+        """Gather the current weights from all ranks, where they are sharded; here nothing."""
 
     def trace(self, batch: Array, probe: Array) -> BatchTrace:
         """Return a trace of the forward pass alone: engines do not expose gradients, so these are
@@ -134,17 +145,46 @@ class EngineSupport(Capability):
         """
 
 
-class EngineDataParallel(Training, ActivationCapture, MemoryReport):
-    """A training method on one of several ranks, each of which trains on its part of the batch.
+class EngineTrainer(Trainer):
+    """Trains by a method in a single process.
 
     Raises:
         TrialError: the engine is in another group than the ranks of the trial.
     """
 
-    def __init__(self, backend: Backend, training: MethodTraining, comm: Communicator) -> None:
-        self.backend, self.training, self.comm = backend, training, comm
-        self.step_count, self.gathered = 0, -1
-        training.check_processes(comm.size)
+    model: MethodTraining
+
+    def __init__(
+        self, backend: Backend, model: MethodTraining, comm: Communicator | None = None
+    ) -> None:
+        super().__init__(backend, model, comm)
+        model.check_processes(self.size)
+        self.is_resumable = model.is_resumable
+
+
+class EngineDataParallel(EngineTrainer):
+    """Trains by a method on several ranks, each with its part of the batch; the engine reduces.
+
+    Args:
+        info: facts about the method; None where they are unknown.
+    """
+
+    comm: Communicator
+    takes_parts = makes_updates = True
+    scored_by: ScoredBy = "divided"
+
+    def __init__(
+        self,
+        backend: Backend,
+        model: MethodTraining,
+        comm: Communicator,
+        info: MethodInfo | None = None,
+    ) -> None:
+        super().__init__(backend, model, comm)
+        self.info = info
+        if info is not None:
+            self.promise = "shards" if "weights" in info.shards else "replicas"
+            self.counts_all_bytes = info.counted
 
     def check_parts(self, sizes: Sequence[int], step: int) -> None:
         """Check that every rank has samples in an update.
@@ -154,75 +194,60 @@ class EngineDataParallel(Training, ActivationCapture, MemoryReport):
         """
         if not min(sizes):
             raise TrialError(
-                f"update {step} has {sum(sizes)} samples for {self.comm.size} ranks: one "
+                f"update {step} has {sum(sizes)} samples for {self.size} ranks: one "
                 "has none, and an engine needs some of every rank; use another batch_size"
             )
 
-    def step(self, batch: Array | Sequence[Array], step: int) -> tuple[Any, float]:
-        """Make one update with ``batch``, a list of one part per rank; return this rank's lazy loss
-        and its share of the global batch, from 0 to 1. All ranks call it."""
-        part: Array = batch[self.comm.rank]
-        share = len(part) / sum(map(len, batch))
-        self.check_parts([len(each) for each in batch], step)
-        self.step_count = step
-        return self.training.step(part, step, share * self.comm.size), share
+    def begin_update(self, batch: Batch) -> None:
+        """Check that every rank has samples."""
+        self.check_parts([len(part) for part in batch], self.step_count)
 
-    def materialize_losses(self, lazy: Sequence[tuple[Any, float]]) -> Array:
+    def local_batch(self, batch: Batch) -> tuple[Array, float, float]:
+        """Return this rank's part of the batch, its share, and the weight of its mean loss in the
+        mean over the ranks."""
+        part: Array = batch[self.rank]
+        share = len(part) / sum(map(len, batch))
+        return part, share, share * self.size
+
+    def compute(self, part: Array, factor: float) -> tuple[Any, list[Tensor]]:
+        """Make a whole update by the engine, in which this rank's loss has the weight ``factor``;
+        return its lazy loss."""
+        return self.model.step(part, self.step_count, factor), []
+
+    def mean_losses(self, lazy: Sequence[tuple[Any, float]]) -> Array:
         """Return the mean loss of each global batch, gathered from the pairs of lazy loss and share
-        that `step` returned on every rank. All ranks call it."""
+        of all ranks. All ranks call it."""
         return gather_mean_losses(self.backend, self.comm, lazy)
 
-    def trace(self, batch: Array | Sequence[Array], probe: Array) -> BatchTrace:
-        """Return what `capture_forward` does as a trace; its gradients are empty and its loss is 0,
-        because engines do not expose them. All ranks call it."""
-        return BatchTrace(*self.capture_forward(batch, probe), loss=0.0, gradients={})
+    @contextlib.contextmanager
+    def evaluation_mode(self) -> Iterator[None]:
+        """Gather sharded weights before the block, and wait for all ranks after it."""
+        self.model.gather()
+        yield
+        self.comm.barrier()
 
-    def gather(self) -> None:
-        """Gather the weights after the last update, unless that has been done, so that one rank
-        alone may ask for them later. All ranks call it."""
-        if self.gathered != self.step_count:
-            self.training.gather()
-            self.gathered = self.step_count
+    def evaluate_by_itself(self, x: Array, y: Array) -> Array | None:
+        """Evaluate by the engine's own means, if it has any."""
+        return self.model.engine_evaluate(x, y)
 
-    def capture_forward(self, batch: Array | Sequence[Array], probe: Array) -> tuple[str, Arrays]:
-        """Gather the weights, then return the SHA-256 of the whole batch of all ranks, which is not
-        run, and layer name → output for the samples ``probe``, in evaluation mode. All ranks call
-        it."""
-        self.gather()
-        whole = batch if isinstance(batch, np.ndarray) else np.concatenate(batch)
-        return self.training.capture_forward(whole, probe)
+    def begin_training(self) -> None:
+        """Wait for all ranks before the first update."""
+        self.comm.barrier()
 
-    def fetch_batch(self, batch: Array | Sequence[Array]) -> tuple[Array, Array]:
-        """Return samples and labels of this rank's part of the batch, as the framework receives
-        them."""
-        return self.training.fetch_batch(batch[self.comm.rank])
+    def expected_sent_bytes(
+        self, shapes: Mapping[str, tuple[int, ...]], first: int, last: int, samples: int
+    ) -> float | None:
+        """Return the bytes per update that the method's facts predict (`MethodInfo.moved`), for all
+        ranks together; None if they predict nothing."""
+        if self.info is None or not self.info.moved:
+            return None
+        width = np.dtype(self.backend.dtype).itemsize
+        return self.info.moved * (self.size - 1) * width * sum(map(math.prod, shapes.values()))
 
-    def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
-        """Return mean loss and predictions of the samples ``x`` by the engine's model on this rank;
-        if weights are sharded, all ranks call `gather` first."""
-        return self.training.evaluate(x, y)
-
-    def weights(self) -> Arrays:
-        """Return the whole weights, gathered from the ranks at the first call after an update,
-        which all ranks make."""
-        self.gather()
-        return self.training.weights()
-
-    def state(self) -> dict[str, Arrays]:
-        """Return the optimizer state that the engine shows on this rank."""
-        return self.training.state()
-
-    def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
-        """Load weights and optimizer state into the engine, as they are after update ``step``."""
-        self.training.load(weights, state, step)
-        self.step_count, self.gathered = step, -1
-
-    def measure_memory(self, batch: Any = None) -> MemoryUsage:
-        """Return the memory of this rank. All ranks call it: engines report memory during an
-        update."""
-        part = None if batch is None else batch[self.comm.rank]
-        return self.training.require_capability(MemoryReport).measure_memory(part)
-
-    def transform_weights(self, fn: Callable[[Arrays], Mapping[str, Array]]) -> None:
-        """Replace the engine's weights by ``fn(weights)``; everything else stays."""
-        self.training.transform_weights(fn)
+    def summary(self) -> dict[str, Any]:
+        """Return the groups of ranks that the engine reports; empty if it forms none."""
+        groups = {
+            f"{kind} groups": "; ".join(" ".join(map(str, ranks)) for ranks in every)
+            for kind, every in self.model.groups.items()
+        }
+        return {"how": groups} if groups else {}

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from dualml.experiment.store.jsonfile import Count, Number, Record
+from dualml.parallel.copies import Promise
 
 #: Beginning of the reason of a trial that failed because its ranks diverged.
 DIVERGED_REASON = "ranks trained apart"
-
-#: Weights of the ranks that must be equal: all of them (``replicas``), all after an averaging
-#: (``averaged``), those of the server and of the rank that it served last (``served``), those of
-#: ranks that hold the same part (``parts``), or none: with ``neighbours`` only neighbours average,
-#: and with ``shards`` and ``stages`` each rank has its own.
-Promise = Literal["replicas", "averaged", "served", "parts", "neighbours", "shards", "stages"]
 
 
 class WeightsCheck(Record):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, TypedDict
 
 import numpy as np
 
-from dualml.backend import Array, Arrays, BatchTrace
+from dualml.backend import Array, Arrays
 from dualml.backend.capability import Tensor
 from dualml.common.errors import CommunicationError
 from dualml.common.seeds import make_generator
@@ -16,6 +16,8 @@ from dualml.parallel.aggregation.base import Strategy
 from dualml.parallel.aggregation.parallel import DataParallel
 from dualml.parallel.aggregation.parameter_server import ParameterServer
 from dualml.parallel.aggregation.settings import Aggregation
+from dualml.parallel.copies import WeightCopies
+from dualml.parallel.hooks import Batch
 
 POLL_S = 0.0005
 
@@ -43,6 +45,8 @@ class AsyncParameterServer(DataParallel):
     """
 
     formulas: ClassVar[tuple[str, ...]] = (r"m = 1", r"b = S", r"T = 2 ( \alpha + S \beta )")
+    promise = "served"
+    scored_by = "first"  # rank 0 has the parameters, the others those they pulled last
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -50,6 +54,8 @@ class AsyncParameterServer(DataParallel):
         self.pulled_versions = [0] * self.comm.size  # rank → update whose parameters it has
         self.steps = [0] * self.comm.size  # rank → global batches it has pushed
         self.stale_params: list[Tensor] = []  # what rank 0 computes at
+        self.staleness: dict[str, StalenessContent] = {}
+        self.nondeterministic = self.serves_on_arrival
 
     @property
     def serves_on_arrival(self) -> bool:
@@ -175,56 +181,45 @@ class AsyncParameterServer(DataParallel):
             else:
                 time.sleep(POLL_S)
 
-    def buffer_bytes(self) -> int:
+    def buffer_bytes(self) -> int | None:
         """Return the bytes of buffers, including the stale parameters that rank 0 keeps."""
-        return super().buffer_bytes() + sum(map(self.comm.nbytes, self.stale_params))
+        return (super().buffer_bytes() or 0) + sum(map(self.comm.nbytes, self.stale_params))
 
     # --- traces and evaluation --------------------------------------------------------------------
 
-    def local_gradient(self, batch: Array | Sequence[Array]) -> Arrays:
+    def local_gradient(self, batch: Batch) -> Arrays:
         """Return an empty dict: a gradient here enters no sum over ranks, and `trace` returns
         it."""
         return {}
 
-    def materialize_losses(self, lazy: Sequence[tuple[Any, float]]) -> Array:
+    def mean_losses(self, lazy: Sequence[tuple[Any, float]]) -> Array:
         """Return the mean losses of the global batches on every rank; with ``free`` arrival rank 0
         first applies all outstanding gradients."""
         if self.serves_on_arrival and self.comm.rank == 0:
             with self.delay_messages():
                 self.catch_up(self.step_count)
-        return super().materialize_losses(lazy)
+        return super().mean_losses(lazy)
 
-    #: Rank 0 has the parameters, the others those they pulled last.
-    replicas_identical = False
-
-    def trace(self, batch: Array | Sequence[Array], probe: Array) -> BatchTrace:
-        """Return the trace of the batch with the gradient that this rank would push next, of its
-        own samples; the loss is 0."""
+    def traced_gradients(self, batch: Batch) -> Arrays | None:
+        """Return the gradient that this rank would push next, of its own samples."""
         part, _, factor = self.local_batch(batch)
         _, gradients = self.compute_stale_gradient(part, factor)
-        return BatchTrace(
-            *self.capture_forward(batch, probe), 0.0, dict(self.buckets.unflatten(gradients))
-        )
+        return dict(self.buckets.unflatten(gradients))
 
-    def state(self) -> dict[str, Arrays]:
-        """Return the optimizer state of this rank with rank 0's stale parameters (``stale``, empty
-        on the others) and, in ``counts``, for each rank its pulled version (``fetched``) and number
-        of batches (``steps``)."""
+    def own_state(self) -> dict[str, Arrays]:
+        """Return rank 0's stale parameters (``stale``, empty on the others) and, in ``counts``, for
+        each rank its pulled version (``fetched``) and number of batches (``steps``)."""
         held = {f"bucket{i}": self.comm.numpy(p) for i, p in enumerate(self.stale_params)}
         counts = {"fetched": np.array(self.pulled_versions), "steps": np.array(self.steps)}
-        return {**self.training.state(), "stale": held, "counts": counts}
+        return {"stale": held, "counts": counts}
 
-    def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
-        """Restore weights, optimizer state, stale parameters and counters after global batch
-        ``step``, which is n updates per step; step 0 clears the log and the times. With ``free``
-        arrival rank 0 first applies all outstanding gradients."""
-        if self.serves_on_arrival and self.comm.rank == 0:
+    def restore(self, state: dict[str, Arrays], step: int) -> tuple[dict[str, Arrays], int]:
+        """Restore stale parameters and counters after global batch ``step``, which is n updates per
+        step; step 0 clears the log and the times. With ``free`` arrival rank 0 first applies all
+        outstanding gradients."""
+        if self.serves_on_arrival and self.rank == 0:
             self.catch_up(self.step_count)  # no gradient may be pending now
-        self.step_count = step
-        state = dict(state)
-        held, counts = state.pop("stale", {}), state.pop("counts", {})
-        n = self.comm.size
-        self.training.load(weights, state, step * n)
+        held, counts, n = state.pop("stale", {}), state.pop("counts", {}), self.size
         self.stale_params = [self.comm.tensor(held[f"bucket{i}"]) for i in range(len(held))]
         self.pulled_versions = [int(v) for v in counts.get("fetched", [0] * n)]
         self.steps = [int(v) for v in counts.get("steps", [0] * n)]
@@ -233,8 +228,41 @@ class AsyncParameterServer(DataParallel):
             self.comm.generation += 1
             self.times.clear()
             self.update_log, self.version_offset = [], 0
+        return state, step * n
 
     version_offset = 0  # updates applied before the first one in the log
+
+    def replica_divergence(self) -> list[float]:
+        """Return an empty list: workers hold the parameters that they pulled last."""
+        return []
+
+    def steps_to_compare(self, first: int, last: int) -> list[int]:
+        """Return the first and last update in the range that the server ends with the gradient of
+        another rank, to which it has just sent its parameters."""
+        if self.serves_on_arrival:
+            return super().steps_to_compare(first, last)
+        by_others = (t for t in range(first, last + 1) if self.arrival_order(t)[-1])
+        back = (t for t in range(last, first - 1, -1) if self.arrival_order(t)[-1])
+        return sorted({t for ends in (by_others, back) for t in [next(ends, 0)] if t})
+
+    def copies(self) -> WeightCopies | None:
+        """Return the weights of rank 0 and of the rank served last, which must be equal; None if
+        that is rank 0 itself."""
+        weights = self.model.trainable_weights()
+        last = self.update_log[-1][1] if self.update_log else 0
+        last = int(self.comm.numpy(self.comm.broadcast(self.comm.tensor(np.array([last]))))[0])
+        return WeightCopies(weights, (0, last)) if last else None
+
+    def finish_training(self) -> None:
+        """Share the running statistics; rank 0 computes the staleness of all gradients."""
+        super().finish_training()
+        if self.rank == 0:
+            self.staleness = {"staleness": staleness_stats(self.update_log, self.size)}
+
+    def summary(self) -> dict[str, Any]:
+        """Return how messages are exchanged, and on rank 0 the staleness of all gradients."""
+        how = {"exchange": str(self.comm.implementation_of("exchange"))}
+        return {"how": how, **self.staleness}
 
 
 class StalenessContent(TypedDict):

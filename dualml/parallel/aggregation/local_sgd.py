@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from dualml.backend import Array, Arrays, BatchTrace
+from dualml.backend import Array, Arrays
 from dualml.backend.capability import Tensor
 from dualml.parallel.aggregation.all_reduce import AllReduce
 from dualml.parallel.aggregation.coordinates import COORDINATEWISE
 from dualml.parallel.aggregation.parallel import DataParallel
+from dualml.parallel.copies import WeightCopies
+from dualml.parallel.hooks import Batch, join_parts
 
 
 class LocalSGD(DataParallel):
@@ -45,6 +47,9 @@ class LocalSGD(DataParallel):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
+        if self.ranks_diverge:
+            self.promise = "averaged" if self.strategy.exact else "neighbours"
+        self.changed_averagings = 0  # averagings that changed this rank's weights
         self.divergence_log: list[tuple[int, float, float]] = []
         self.last_average: list[Array] = []  # the last average
         self.samples = np.zeros(2)  # of this rank and of all ranks, since then
@@ -69,18 +74,13 @@ class LocalSGD(DataParallel):
     def finish(self, gradients: list[Tensor]) -> None:
         """Do nothing: each rank updated its parameters before the aggregation."""
 
-    def local_batch(self, batch: Array | Sequence[Array]) -> tuple[Array, float, float]:
-        """Return the positions of this rank's samples, their share of the batch, and the gradient
-        factor 1."""
-        part, share, _ = super().local_batch(batch)
-        return part, share, 1.0  # each rank follows its own gradient
+    def gradient_factor(self, share: float) -> float:
+        """Return 1, whatever the ``share``: each rank follows its own gradient."""
+        return 1.0
 
-    def step(self, batch: Array | Sequence[Array], step: int) -> tuple[Any, float]:
-        """Run one local update, and averaging when it is due; count the samples that weight the
-        average. Return this rank's lazy loss and its share of the global batch."""
-        whole = len(batch) if isinstance(batch, np.ndarray) else sum(map(len, batch))
-        self.samples += [len(self.local_batch(batch)[0]), whole]
-        return super().step(batch, step)
+    def begin_update(self, batch: Batch) -> None:
+        """Count the samples that weight the next average."""
+        self.samples += [len(self.local_batch(batch)[0]), len(join_parts(batch))]
 
     @property
     def averaging_weight(self) -> float:
@@ -134,35 +134,88 @@ class LocalSGD(DataParallel):
         parts = [self.comm.scale(p, self.averaging_weight) for p in self.buckets.parameters()]
         return [AllReduce().sum(self.comm, p) for p in parts]
 
-    def trace(self, batch: Array | Sequence[Array], probe: Array) -> BatchTrace:
-        """Return the trace of the batch, without an update and with loss 0: the gradient of the
-        whole batch if parameters never differ between ranks, otherwise of this rank's part."""
+    def pick_statistics(self, ranks: list[Array]) -> Array:
+        """Return the mean of all ranks' running statistics, as of their parameters."""
+        mean: Array = np.mean(ranks, axis=0)
+        return mean
+
+    def traced_gradients(self, batch: Batch) -> Arrays | None:
+        """Return the gradient of the whole batch if parameters never differ between ranks,
+        otherwise of this rank's part."""
         part, share, _ = self.local_batch(batch)
         _, gradients = self.buckets.gradient(part, 1.0 if self.ranks_diverge else share)
         if not self.ranks_diverge:
             gradients = [AllReduce().sum(self.comm, g) for g in gradients]
-        return BatchTrace(
-            *self.capture_forward(batch, probe), 0.0, dict(self.buckets.unflatten(gradients))
-        )
+        return dict(self.buckets.unflatten(gradients))
 
-    def state(self) -> dict[str, Arrays]:
+    def own_state(self) -> dict[str, Arrays]:
         """Return the base class's state with the last average (``average``), and in ``since`` the
         samples of this rank and of all since then (``samples``) and the number of this rank's
         updates in all (``updates``)."""
         before = {f"bucket{i}": mean for i, mean in enumerate(self.last_average)}
         since = {"samples": self.samples.copy(), "updates": np.array(self.updates)}
-        return {**super().state(), "average": before, "since": since}
+        return {**super().own_state(), "average": before, "since": since}
 
-    def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
-        """Restore this rank's weights, optimizer state and last average; ``state`` has its own
-        number of updates, which may be below ``step``. Clear the divergence log."""
-        state = dict(state)
+    def restore(self, state: dict[str, Arrays], step: int) -> tuple[dict[str, Arrays], int]:
+        """Restore the last average and this rank's own number of updates, which may be below
+        ``step``. Clear the divergence log."""
         before, since = state.pop("average", {}), state.pop("since", {})
         self.updates = int(since.get("updates", step))
-        super().load(weights, state, self.updates)
         self.last_average = [np.array(before[f"bucket{i}"]) for i in range(len(before))]
         self.samples = np.array(since.get("samples", np.zeros(2)))
         self.divergence_log = []
+        return super().restore(state, self.updates)
+
+    def replica_divergence(self) -> list[float]:
+        """Return an empty list: ranks may hold different parameters between two averagings."""
+        return []
+
+    def pop_measurements(self) -> list[tuple[int, str, float]]:
+        """Return ``divergence`` and ``drift`` of each averaging since the last call, as (update,
+        metric, value), and clear their log."""
+        measured, self.divergence_log = self.divergence_log, []
+        self.changed_averagings += sum(divergence > 0 for _, divergence, _ in measured)
+        return [
+            (step, metric, value)
+            for step, divergence, drift in measured
+            for metric, value in (("divergence", divergence), ("drift", drift))
+        ]
+
+    def steps_to_compare(self, first: int, last: int) -> list[int]:
+        """Return the first and last averaging in the range, after which the weights of all ranks
+        are equal; the ends of the range where ranks never differ, or only neighbours average."""
+        if self.promise != "averaged":
+            return super().steps_to_compare(first, last)
+        every = self.settings.every
+        averagings = range(-(-first // every) * every, last + 1, every)
+        return sorted({averagings[0], averagings[-1]}) if averagings else []
+
+    def copies(self) -> WeightCopies | None:
+        """Return all trainable weights; those of ranks that average with neighbours share no
+        key."""
+        if self.promise != "neighbours":
+            return super().copies()
+        weights = self.model.trainable_weights()
+        return WeightCopies({f"{name} of rank {self.rank}": w for name, w in weights.items()})
+
+    def expected_sent_bytes(
+        self, shapes: Mapping[str, tuple[int, ...]], first: int, last: int, samples: int
+    ) -> float | None:
+        """Return the bytes per update by the closed form of the aggregation, times the share of
+        updates that average."""
+        each = super().expected_sent_bytes(shapes, first, last, samples)
+        share = self.count_averagings(first, last) / (last - first + 1)
+        return None if each is None else share * each
+
+    def effective_averagings(self, first: int, last: int) -> float | None:
+        """Return the share of averagings that changed this rank's weights, where ranks average with
+        neighbours; None elsewhere, or without an averaging."""
+        asked = self.count_averagings(first, last)
+        return self.changed_averagings / asked if self.promise == "neighbours" and asked else None
+
+    def count_averagings(self, first: int, last: int) -> int:
+        """Return the number of averagings in the updates ``first`` … ``last``."""
+        return last // self.settings.every - (first - 1) // self.settings.every
 
 
 def _norm(parts: Sequence[Array]) -> float:

@@ -3,15 +3,15 @@ own data parallel module, or buckets that are reduced during the backward pass."
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from dualml.backend import Array, Arrays, Backend, Training
+from dualml.backend import Arrays, Backend, Training
 from dualml.backend.capability import ReducingBuckets, Tensor
 from dualml.parallel.aggregation.all_reduce import AllReduce
 from dualml.parallel.aggregation.base import Strategy
 from dualml.parallel.aggregation.parallel import DataParallel
 from dualml.parallel.aggregation.settings import Aggregation
+from dualml.parallel.hooks import Batch
 
 
 class NativeDataParallel(DataParallel):
@@ -26,19 +26,21 @@ class NativeDataParallel(DataParallel):
     def __init__(
         self,
         backend: Backend,
-        training: Training,
+        model: Training,
         pieces: ReducingBuckets,
         *rest: Any,
         **options: Any,
     ) -> None:
-        super().__init__(backend, training, pieces, *rest, **options)
+        super().__init__(backend, model, pieces, *rest, **options)
         self.reducing_buckets = pieces
 
-    @property
-    def detail(self) -> str:
-        """Name of the mechanism that sums the gradients, such as a class of the framework, for the
-        records."""
-        return self.reducing_buckets.detail
+    def summary(self) -> dict[str, Any]:
+        """Return what sums the gradients, such as a class of the framework, and how rank 0's values
+        are sent."""
+        broadcast = str(self.comm.implementation_of("broadcast"))
+        return {
+            "how": {"gradients": f"native: {self.reducing_buckets.detail}", "broadcast": broadcast}
+        }
 
     def make_strategy(self, settings: Aggregation) -> Strategy:
         """Return the all-reduce, whatever the settings: it stands for the framework's sum, with the
@@ -50,7 +52,7 @@ class NativeDataParallel(DataParallel):
         """False: the framework sends the messages, so that they cannot be delayed one by one."""
         return False
 
-    def local_gradient(self, batch: Array | Sequence[Array]) -> Arrays:
+    def local_gradient(self, batch: Batch) -> Arrays:
         """Return an empty dict: once a gradient is visible it is already the sum over the ranks."""
         return {}
 

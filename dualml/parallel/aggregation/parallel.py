@@ -1,31 +1,16 @@
 """Data parallel training: the global batch is split over the ranks, and their gradients are
-combined.
-
-`DataParallel` is a `Training` that wraps one training per rank: a trial uses it like a training
-that has the whole batch, and every rank calls the same methods in the same order.
-"""
+combined."""
 
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from dualml.algorithms.communicator import Communicator
-from dualml.backend import (
-    ActivationCapture,
-    Array,
-    Arrays,
-    Backend,
-    BatchTrace,
-    MemoryReport,
-    MemoryUsage,
-    Training,
-)
+from dualml.backend import Array, Arrays, Backend, Training
 from dualml.backend.capability import GradientBuckets, Tensor
 from dualml.parallel.aggregation import Strategy, strategy
 from dualml.parallel.aggregation.buckets import bucket_layout
@@ -35,35 +20,43 @@ from dualml.parallel.aggregation.layers import layer_sizes
 from dualml.parallel.aggregation.settings import Aggregation
 from dualml.parallel.aggregation.straggler import Straggler, pause
 from dualml.parallel.aggregation.times import Times
+from dualml.parallel.aggregation.volume import aggregation_volume
+from dualml.parallel.hooks import Batch, ScoredBy
+from dualml.parallel.trainer import Trainer
 
 
-class DataParallel(Training, ActivationCapture, MemoryReport):
-    """A `dualml.backend.Training` over several ranks, each with its part of the batch.
+class DataParallel(Trainer):
+    """Trains on several ranks, each with its part of the batch, and sums their gradients.
 
     Args:
-        training, pieces: this rank's training, and its gradient buckets.
+        model, pieces: this rank's training, and its gradient buckets.
         settings: aggregation settings: the strategy, what it combines, and how often.
         slow: description of the straggler, if any.
         seed: seed of the trial, for jitter.
     """
 
+    comm: Communicator
+    times: Times
+    takes_parts = makes_updates = True
+    traced_phase = "aggregation"
+    scored_by: ScoredBy = "divided"
+
     def __init__(
         self,
         backend: Backend,
-        training: Training,
+        model: Training,
         pieces: GradientBuckets,
         comm: Communicator,
         settings: Aggregation,
         slow: Straggler | None = None,
         seed: int = 0,
     ) -> None:
-        self.backend, self.training, self.buckets, self.comm = backend, training, pieces, comm
-        self.observed = training.require_capability(ActivationCapture)
-        self.settings, self.slow, self.seed = settings, slow, seed
+        super().__init__(backend, model, comm, slow, seed)
+        self.buckets, self.settings, self.times = pieces, settings, Times()
+        self.warm_up_step = settings.every  # so that an averaging is compiled as well
         self.strategy = self.make_strategy(settings)
         self.strategies = self.make_bucket_strategies(settings)
         self.top = TopK(settings.fraction) if settings.compress == "topk" else None
-        self.times, self.step_count = Times(), 0
 
     def make_strategy(self, settings: Aggregation) -> Strategy:
         """Return the aggregation strategy of these settings."""
@@ -74,7 +67,7 @@ class DataParallel(Training, ActivationCapture, MemoryReport):
         empty."""
         if settings.cut != "layers":
             return {}
-        shapes = {name: weight.shape for name, weight in self.training.trainable_weights().items()}
+        shapes = {name: weight.shape for name, weight in self.model.trainable_weights().items()}
         buckets = enumerate(bucket_layout(shapes, settings.bucket_bytes))
         return {
             f"bucket{i}": self.strategy.for_layers(layer_sizes(names, shapes))
@@ -83,28 +76,19 @@ class DataParallel(Training, ActivationCapture, MemoryReport):
 
     # --- one update -------------------------------------------------------------------------------
 
-    def step(self, batch: Array | Sequence[Array], step: int) -> tuple[Any, float]:
-        """Run one update; return this rank's lazy loss and its share of the global batch.
+    def local_batch(self, batch: Batch) -> tuple[Array, float, float]:
+        """Return the positions of this rank's samples, their share of the global batch (0 … 1), and
+        the factor of its mean gradient in the ranks' sum. A whole batch is split into nearly equal
+        parts."""
+        parts = np.array_split(batch, self.size) if isinstance(batch, np.ndarray) else batch
+        part = parts[self.rank]
+        share = len(part) / sum(map(len, parts))
+        return part, share, self.gradient_factor(share)
 
-        Args:
-            batch: samples of each rank, or of all, to be split into nearly equal parts.
-        """
-        self.step_count = step
-        self.training.step_count = step - 1  # masks of Dropout depend on it
-        part, share, factor = self.local_batch(batch)
-        begin = time.perf_counter()
-        loss, gradients = self.compute(part, factor)
-        if self.slow is not None:
-            spent = time.perf_counter() - begin
-            pause(self.slow.compute_delay(self.comm.rank, spent, self.step_count, self.seed))
-        arrive = time.perf_counter()
-        with self.delay_messages():
-            gradients = self.combine(gradients, share)
-        end = time.perf_counter()
-        self.finish(gradients)
-        self.times.add(begin, arrive, end, time.perf_counter())
-        self.training.step_count = step
-        return loss, share
+    def gradient_factor(self, share: float) -> float:
+        """Return the factor of this rank's mean gradient in the ranks' sum: ``share``, its share of
+        the batch, for ``weighted``, 1 / n for ``mean``, otherwise 1."""
+        return {"weighted": share, "mean": 1 / self.size}.get(self.settings.reduce, 1.0)
 
     def compute(self, part: Array, factor: float) -> tuple[Any, list[Tensor]]:
         """Compute this rank's lazy loss and gradients: the part of an update without
@@ -120,37 +104,10 @@ class DataParallel(Training, ActivationCapture, MemoryReport):
         """Update this rank's weights with the combined gradients."""
         self.buckets.update(gradients, self.step_count)
 
-    @contextlib.contextmanager
-    def delay_messages(self) -> Iterator[None]:
-        """Delay the straggler's messages inside this context if they are sent one by one, and none
-        afterwards."""
-        comm, slow = self.comm, self.slow
-        if slow is not None and self.has_separate_messages:
-            comm.delay = lambda sent, received: slow.transfer_delay(
-                comm.rank, sent, received, self.step_count
-            )
-        try:
-            yield
-        finally:
-            comm.delay = None
-
     @property
     def has_separate_messages(self) -> bool:
         """Whether its messages are sent here one by one, so that each of them can be delayed."""
         return self.strategy.is_point_to_point
-
-    def local_batch(self, batch: Array | Sequence[Array]) -> tuple[Array, float, float]:
-        """Return the positions of this rank's samples, their share of the global batch (0 … 1), and
-        the factor of its mean gradient in the ranks' sum."""
-        parts = np.array_split(batch, self.comm.size) if isinstance(batch, np.ndarray) else batch
-        part = parts[self.comm.rank]
-        share = len(part) / sum(map(len, parts))
-        return part, share, self.gradient_factor(share)
-
-    def gradient_factor(self, share: float) -> float:
-        """Return the factor of this rank's mean gradient in the ranks' sum: ``share``, its share of
-        the batch, for ``weighted``, 1 / n for ``mean``, otherwise 1."""
-        return {"weighted": share, "mean": 1 / self.comm.size}.get(self.settings.reduce, 1.0)
 
     def reduce_bucket(self, x: Tensor, bucket: str) -> Tensor:
         """Return the strategy's sum of ``x`` over the ranks, compressed as the settings say; or the
@@ -168,110 +125,134 @@ class DataParallel(Training, ActivationCapture, MemoryReport):
             return reduce_coordinates(self.strategy, comm, x, self.settings.reduce)
         return self.strategies.get(bucket, self.strategy).sum(comm, x)
 
-    # --- memory -----------------------------------------------------------------------------------
-
-    def measure_memory(self, batch: Array | Sequence[Array] | None = None) -> MemoryUsage:
-        """Count the bytes that this rank holds, including the buffers of the aggregation;
-        activations are those of its part of ``batch``, 0 if that part is empty, None without a
-        batch."""
-        part = None if batch is None else self.local_batch(batch)[0]
-        nothing = part is not None and not len(part)
-        own = self.training.require_capability(MemoryReport).measure_memory(
-            None if nothing else part
-        )
-        kept = 0 if nothing else own.activations
-        return replace(own, buckets=self.buffer_bytes(), activations=kept)
-
-    def buffer_bytes(self) -> int:
-        """Return the bytes of this rank's buckets and of its compression residuals."""
-        kept = {} if self.top is None else self.top.residuals
-        return self.buckets.bucket_bytes() + sum(e.nbytes for e in kept.values())
-
-    # --- traces and evaluation --------------------------------------------------------------------
-
-    def materialize_losses(self, lazy: Sequence[tuple[Any, float]]) -> Array:
+    def mean_losses(self, lazy: Sequence[tuple[Any, float]]) -> Array:
         """Return the mean losses of the global batches, float64 (updates,), on every rank."""
         return gather_mean_losses(self.backend, self.comm, lazy)
 
-    def trace(self, batch: Array | Sequence[Array], probe: Array) -> BatchTrace:
-        """Return activations of this rank's model, and the gradient as the ranks combine it; the
-        loss is 0, and no state changes. All ranks call it."""
+    def local_losses(self, lazy: tuple[Any, float]) -> Arrays:
+        """Return this rank's own loss of one update under the key ``rank``; empty if it has
+        none."""
+        return {} if lazy[0] is None else {"rank": self.backend.materialize_losses([lazy[0]])}
+
+    # --- state, traces and memory -----------------------------------------------------------------
+
+    def own_state(self) -> dict[str, Arrays]:
+        """Return top-k's residuals under ``kept_back``; empty without."""
+        return {} if self.top is None else {"kept_back": dict(self.top.residuals)}
+
+    def restore(self, state: dict[str, Arrays], step: int) -> tuple[dict[str, Arrays], int]:
+        """Restore the residuals; step 0 clears the recorded times."""
+        kept = state.pop("kept_back", {})
+        if self.top is not None:
+            self.top.residuals = {bucket: np.array(e) for bucket, e in kept.items()}
+        if step == 0:
+            self.times.clear()
+        return state, step
+
+    def traced_gradients(self, batch: Batch) -> Arrays | None:
+        """Return the gradients as the ranks combine them. A collective call."""
         part, share, factor = self.local_batch(batch)
-        with self.training.preserving_statistics():
+        with self.model.preserving_statistics():
             _, gradients = self.buckets.gradient(part, factor)
         kept = None if self.top is None else {k: v.copy() for k, v in self.top.residuals.items()}
         gradients = self.combine(gradients, share)
         if self.top is not None and kept is not None:
             self.top.residuals = kept  # a trace changes nothing
-        named = self.training.unscale_gradients(self.buckets.unflatten(gradients))
-        return BatchTrace(*self.capture_forward(batch, probe), 0.0, named)
+        return self.model.unscale_gradients(self.buckets.unflatten(gradients))
 
-    def capture_forward(self, batch: Array | Sequence[Array], probe: Array) -> tuple[str, Arrays]:
-        """Run this rank's model on the samples ``probe``; return the SHA-256 of the global batch
-        and the activations by layer."""
-        whole = batch if isinstance(batch, np.ndarray) else np.concatenate(batch)
-        return self.observed.capture_forward(whole, probe)
-
-    def fetch_batch(self, batch: Array | Sequence[Array]) -> tuple[Array, Array]:
-        """Return the samples and labels of this rank's part of ``batch`` as the model receives
-        them."""
-        return self.observed.fetch_batch(self.local_batch(batch)[0])
-
-    def local_gradient(self, batch: Array | Sequence[Array]) -> Arrays:
+    def local_gradient(self, batch: Batch) -> Arrays:
         """Return this rank's gradient times its factor, as it enters the sum over the ranks, by
         canonical name; nothing is updated."""
         part, _, factor = self.local_batch(batch)
-        with self.training.preserving_statistics():
+        with self.model.preserving_statistics():
             _, gradients = self.buckets.gradient(part, factor)
-        return self.training.unscale_gradients(self.buckets.unflatten(gradients))
+        return self.model.unscale_gradients(self.buckets.unflatten(gradients))
 
-    def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
-        """Return the mean loss and predicted classes of this rank's model, without
-        communication."""
-        return self.training.evaluate(x, y)
+    def buffer_bytes(self) -> int | None:
+        """Return the bytes of this rank's buckets and of its compression residuals."""
+        kept = {} if self.top is None else self.top.residuals
+        return self.buckets.bucket_bytes() + sum(e.nbytes for e in kept.values())
 
-    #: Whether all ranks hold the same model (or can, by `consensus`) in an evaluation.
-    replicas_identical = True
-    #: Whether all ranks have to take part in the evaluation of any sample.
-    collective_eval = False
+    # --- evaluation and the end -------------------------------------------------------------------
 
     def consensus(self) -> list[Tensor] | None:
         """Return the mean of all ranks' parameters, one tensor per bucket, in schemes whose ranks
         may differ; here None. All ranks call it."""
         return None
 
-    def weights(self) -> Arrays:
-        """Return copies of this rank's weights by canonical name."""
-        return self.training.weights()
+    @contextlib.contextmanager
+    def evaluation_mode(self) -> Iterator[None]:
+        """Use the ranks' consensus of parameters, if they differ, and shared running statistics
+        inside the block; then restore this rank's own and wait for all ranks."""
+        mean = self.consensus()
+        own = self.buckets.parameters() if mean is not None else []
+        if mean is not None:
+            self.buckets.assign(mean)
+        with self.model.preserving_statistics():
+            self.share_statistics()
+            yield
+        if mean is not None:
+            self.buckets.assign(own)
+        self.comm.barrier()  # waiting for the evaluation must not count as part of an update
 
-    def running_statistics(self) -> Arrays:
-        """Return copies of the running statistics of this rank's model."""
-        return self.training.running_statistics()
+    def share_statistics(self) -> None:
+        """Give all ranks, which all call it, one set of running statistics (`pick_statistics`)."""
+        statistics = self.model.running_statistics()
+        if not statistics:
+            return
+        flat = np.concatenate([x.ravel() for x in statistics.values()])
+        ranks = [self.comm.numpy(x) for x in self.comm.all_gather(self.comm.tensor(flat))]
+        shared = self.pick_statistics(ranks)
+        parts = np.split(shared, np.cumsum([x.size for x in statistics.values()])[:-1])
+        self.model.load_running_statistics(
+            {
+                name: part.reshape(x.shape).astype(x.dtype)
+                for (name, x), part in zip(statistics.items(), parts, strict=True)
+            }
+        )
 
-    def load_running_statistics(self, statistics: Mapping[str, Array]) -> None:
-        """Replace the running statistics of this rank's model."""
-        self.training.load_running_statistics(statistics)
+    def pick_statistics(self, ranks: list[Array]) -> Array:
+        """Return the running statistics of all ranks that are evaluated, from each rank's own:
+        those of rank 0, as in `DistributedDataParallel`."""
+        return ranks[0]
 
-    def state(self) -> dict[str, Arrays]:
-        """Return this rank's optimizer state, with top-k's residuals under ``kept_back``."""
-        kept = {} if self.top is None else {"kept_back": dict(self.top.residuals)}
-        return {**self.training.state(), **kept}
+    def finish_training(self) -> None:
+        """Set the final parameters by consensus, and the running statistics."""
+        mean = self.consensus()
+        if mean is not None:
+            self.buckets.assign(mean)
+        self.share_statistics()
 
-    def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
-        """Restore this rank's weights, optimizer state and residuals after update ``step``; step 0
-        clears the recorded times."""
-        state = dict(state)
-        kept = state.pop("kept_back", {})
-        if self.top is not None:
-            self.top.residuals = {bucket: np.array(e) for bucket, e in kept.items()}
-        self.training.load(weights, state, step)
-        self.step_count = step
-        if step == 0:
-            self.times.clear()
+    def begin_training(self) -> None:
+        """Clear the recorded times, and wait for all ranks."""
+        self.times.clear()
+        self.comm.barrier()
 
-    def transform_weights(self, fn: Callable[[Arrays], Mapping[str, Array]]) -> None:
-        """Replace this rank's weights by ``fn(weights)``."""
-        self.training.transform_weights(fn)
+    def summary(self) -> dict[str, Any]:
+        """Return how each collective is executed."""
+        names = (*self.strategy.uses, "broadcast")
+        return {"how": {name: str(self.comm.implementation_of(name)) for name in names}}
+
+    # --- replicas and bytes -----------------------------------------------------------------------
+
+    def replica_divergence(self) -> list[float]:
+        """Return the relative distance of each rank's weights from rank 0's (0.0 for rank 0),
+        estimated by one random projection. All ranks call it."""
+        # One random projection of each rank's weights: its difference estimates their distance.
+        flat = np.concatenate([w.ravel() for w in self.model.trainable_weights().values()])
+        signs = np.random.default_rng(0).integers(0, 2, len(flat)) * 2.0 - 1.0
+        own = self.comm.tensor(np.array([flat @ signs, np.linalg.norm(flat.astype(np.float64))]))
+        rows = [self.comm.numpy(x) for x in self.comm.all_gather(own)]
+        first, size = rows[0][0], max(float(rows[0][1]), 1e-30)
+        return [float(abs(row[0] - first) / size) for row in rows]
+
+    def expected_sent_bytes(
+        self, shapes: Mapping[str, tuple[int, ...]], first: int, last: int, samples: int
+    ) -> float | None:
+        """Return the bytes per update of all ranks together by the closed form of the
+        aggregation."""
+        width = np.dtype(self.backend.dtype).itemsize
+        return float(aggregation_volume(self.settings, shapes, self.size, width))
 
 
 def gather_mean_losses(

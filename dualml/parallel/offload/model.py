@@ -9,10 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from dualml.algorithms.communicator import Communicator
-from dualml.backend import Array, Arrays, Backend, BatchTrace, MemoryUsage, TrainingSpec
+from dualml.backend import Array, Arrays, Backend, MemoryUsage, TrainingSpec
 from dualml.backend.capability import Tensor
 from dualml.backend.shard import OptimizerShard
 from dualml.parallel.offload.disk import DiskRecords
@@ -201,24 +199,3 @@ class OffloadedModel(ShardedModel):
         writes."""
         self.flush_writes()
         return self.meter.total_counters()
-
-
-class SingleRankOffloadedModel(OffloadedModel):
-    """An `OffloadedModel` on a single rank, which shares neither the batch nor the model."""
-
-    def step(self, batch: Array, step: int) -> Any:
-        """Run one whole update and return the lazy mean loss of the batch before it."""
-        self.step_count = step - 1
-        loss = self.gradient(batch, 1.0)
-        self.reduce_gradients()
-        self.update(step)
-        return loss
-
-    def trace(self, batch: Array, probe: Array) -> BatchTrace:
-        """Return loss and unscaled gradients of ``batch`` and activations of the samples ``probe``,
-        without an update."""
-        loss = self.gradient(batch, 1.0)
-        self.reduce_gradients()
-        gradients = self.unscale_gradients(self.gradients())
-        mean = float(np.sum(self.backend.materialize_losses([loss])))
-        return BatchTrace(*self.capture_forward(batch, probe), mean, gradients)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dualml.algorithms.communicator import Communicator, Implementation
+from dualml.algorithms.communicator import Communicator
 from dualml.backend import (
     ActivationCapture,
     Array,
@@ -20,7 +20,6 @@ from dualml.backend import (
     BatchTrace,
     MemoryReport,
     MemoryUsage,
-    MixedPrecision,
     MixedPrecisionStage,
     Training,
     TrainingSpec,
@@ -38,11 +37,9 @@ COLLECTIVE_ONLY = (
 )
 
 
-class ShardedModel(
-    ShardedForwardBackward, Training, ActivationCapture, MixedPrecision, MemoryReport
-):
-    """A ZeRO model; updates and evaluations are driven by
-    `dualml.parallel.zero.parallel.ZeroDataParallel`."""
+class ShardedModel(ShardedForwardBackward, Training, ActivationCapture, MemoryReport):
+    """A ZeRO model; `dualml.parallel.zero.parallel.ZeroDataParallel` drives the updates of several
+    ranks."""
 
     def __init__(
         self, backend: Backend, recipe: TrainingSpec, comm: Communicator, sharding: Sharding
@@ -50,23 +47,35 @@ class ShardedModel(
         super().__init__(backend, recipe, comm, sharding)
         self.step_count, self.scaler = 0, recipe.precision.make_scaler()
 
-    @property
-    def precision_policy(self) -> Implementation:
-        """Storage and arithmetic of the low-precision numbers in the stage."""
-        assert isinstance(self.stage, MixedPrecisionStage)  # checked by `build_stage`
-        return self.stage.precision_policy
-
     # --- one update -------------------------------------------------------------------------------
 
     def step(self, batch: Array, step: int) -> Any:
-        """Raise `Unsupported`: updates are made by `ZeroDataParallel.step` on all ranks
-        together."""
-        raise Unsupported(COLLECTIVE_ONLY)
+        """Make one whole update as the only rank; return the lazy mean loss of the batch before it.
+        Several ranks are driven by `ZeroDataParallel`.
+
+        Raises:
+            Unsupported: there are other ranks.
+        """
+        self.step_count = step - 1
+        loss = self.reduced_gradient(batch)
+        self.update(step)
+        return loss
 
     def trace(self, batch: Array, probe: Array) -> BatchTrace:
-        """Raise `Unsupported`: traces are taken by `ZeroDataParallel.trace` on all ranks
-        together."""
-        raise Unsupported(COLLECTIVE_ONLY)
+        """Return loss and unscaled gradients of ``batch`` and activations of the samples ``probe``,
+        as the only rank and without an update; otherwise as `step`."""
+        loss = self.reduced_gradient(batch)
+        gradients = self.unscale_gradients(self.gradients())
+        mean = float(np.sum(self.backend.materialize_losses([loss])))
+        return BatchTrace(*self.capture_forward(batch, probe), mean, gradients)
+
+    def reduced_gradient(self, batch: Array) -> Any:
+        """Compute the gradient of the whole batch on the only rank; return the lazy loss."""
+        if self.comm.size > 1:
+            raise Unsupported(COLLECTIVE_ONLY)
+        loss = self.gradient(batch, 1.0)
+        self.reduce_gradients()
+        return loss
 
     def gradient(self, part: Array, factor: float) -> Any:
         """Compute the gradient of ``factor`` times the scaled loss of this rank's samples ``part``

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from dualml.algorithms.communicator import Communicator
-from dualml.backend import Array, Arrays, Backend, BatchTrace, MemoryUsage
+from dualml.backend import Array, Arrays, Backend
+from dualml.backend.capability import Tensor
 from dualml.parallel.aggregation import CollectiveSchedule, Ring, Strategy
 from dualml.parallel.aggregation.parallel import DataParallel
 from dualml.parallel.aggregation.reduce_scatter import ReduceScatterAllGather
 from dualml.parallel.aggregation.settings import Aggregation
 from dualml.parallel.aggregation.straggler import Straggler, pause
+from dualml.parallel.copies import WeightCopies
+from dualml.parallel.hooks import Batch
 from dualml.parallel.zero.model import ShardedModel
+from dualml.parallel.zero.units import communication_volume
 
 
 class ZeroDataParallel(DataParallel):
@@ -31,25 +33,26 @@ class ZeroDataParallel(DataParallel):
     Source: Rajbhandari et al. 2020, "ZeRO", section 5.
     """
 
-    training: ShardedModel
+    model: ShardedModel
 
     def __init__(
         self,
         backend: Backend,
-        training: ShardedModel,
+        model: ShardedModel,
         comm: Communicator,
         settings: Aggregation,
         slow: Straggler | None = None,
         seed: int = 0,
     ) -> None:
         pieces: Any = None  # the model splits an update into units itself
-        super().__init__(backend, training, pieces, comm, settings, slow, seed)
-        training.collectives.delay_hook = self.delay_collective
-        self.collective_eval = training.sharding.stage == 3
+        super().__init__(backend, model, pieces, comm, settings, slow, seed)
+        model.collectives.delay_hook = self.delay_collective
+        if model.sharding.stage == 3:
+            self.scored_by, self.promise = "all", "shards"
 
     def make_strategy(self, settings: Aggregation) -> Strategy:
         """Return the all-reduce strategy whose reduce-scatter and all-gather halves ZeRO uses."""
-        return ReduceScatterAllGather() if self.training.sharding.native else Ring()
+        return ReduceScatterAllGather() if self.model.sharding.native else Ring()
 
     def delay_collective(self, schedule: CollectiveSchedule, nbytes: int) -> None:
         """Sleep as long as the straggler delays a collective of ``nbytes`` bytes of the framework;
@@ -57,56 +60,69 @@ class ZeroDataParallel(DataParallel):
         if self.slow is not None:
             pause(self.slow.schedule_delay(schedule, self.comm.rank, nbytes, self.step_count))
 
-    def local_batch(self, batch: Array | Sequence[Array]) -> tuple[Array, float, float]:
+    def local_batch(self, batch: Batch) -> tuple[Array, float, float]:
         """Return the positions of this rank's samples, their share of the batch and the factor of
         its gradient. Set the model's `micro_steps` to the most chunks of any rank, so that all join
         the same collectives."""
-        n, chunk = self.comm.size, self.training.recipe.chunk
+        n, chunk = self.comm.size, self.model.recipe.chunk
         parts = np.array_split(batch, n) if isinstance(batch, np.ndarray) else batch
-        self.training.micro_steps = max(1, *(-(-len(part) // chunk) for part in parts))
+        self.model.micro_steps = max(1, *(-(-len(part) // chunk) for part in parts))
         return super().local_batch(batch)
 
-    def step(self, batch: Array | Sequence[Array], step: int) -> tuple[Any, float]:
-        """Make update ``step``; return this rank's lazy loss and its share of the batch. Waiting
-        and transfers during computation or update count as aggregation time."""
-        self.step_count, moves = step, self.training.collectives
-        self.training.step_count = step - 1
-        part, share, factor = self.local_batch(batch)
-        begin, moves.seconds = time.perf_counter(), 0.0
-        with self.delay_messages():
-            loss = self.training.gradient(part, factor)
-            spent = time.perf_counter() - begin - moves.seconds
-            if self.slow is not None:
-                pause(self.slow.compute_delay(self.comm.rank, spent, self.step_count, self.seed))
-            arrive = time.perf_counter() - moves.seconds
-            self.training.reduce_gradients()
-            end, moves.seconds = time.perf_counter(), 0.0
-            self.training.update(step)
-        self.times.add(begin, arrive, end + moves.seconds, time.perf_counter())
-        return loss, share
+    def begin_update(self, batch: Batch) -> None:
+        """Forget what earlier collectives have waited for."""
+        self.pop_waiting_seconds()
 
-    def measure_memory(self, batch: Array | Sequence[Array] | None = None) -> MemoryUsage:
-        """Count the bytes that this rank's model holds; activations are 0 if it has no samples of
-        ``batch``."""
-        part = None if batch is None else self.local_batch(batch)[0]
-        if part is not None and not len(part):
-            return replace(self.training.measure_memory(), activations=0)
-        return self.training.measure_memory(part)
+    def compute(self, part: Array, factor: float) -> tuple[Any, list[Tensor]]:
+        """Compute this rank's lazy loss; the gradients stay in the model's buffers."""
+        return self.model.gradient(part, factor), []
 
-    def trace(self, batch: Array | Sequence[Array], probe: Array) -> BatchTrace:
-        """Return the gradient of ``batch``, reduced over the ranks, and activations of the samples
-        ``probe``; the loss is 0. A collective call without an update."""
+    def combine(self, gradients: list[Tensor], share: float) -> list[Tensor]:
+        """Reduce what the computation has not reduced yet, in the model's buffers."""
+        self.model.reduce_gradients()
+        return gradients
+
+    def finish(self, gradients: list[Tensor]) -> None:
+        """Update this rank's part of the weights."""
+        self.model.update(self.step_count)
+
+    def pop_waiting_seconds(self) -> float:
+        """Return the seconds that this thread has waited for collectives since the last call: what
+        computing and updating wait counts as aggregation."""
+        moves = self.model.collectives
+        seconds, moves.seconds = moves.seconds, 0.0
+        return seconds
+
+    def buffer_bytes(self) -> int | None:
+        """Return None: the model counts its gathered units itself."""
+        return None
+
+    def traced_gradients(self, batch: Batch) -> Arrays | None:
+        """Return the gradient of ``batch``, reduced over the ranks. A collective call."""
         part, _, factor = self.local_batch(batch)
-        self.training.gradient(part, factor)
-        self.training.reduce_gradients()
-        gradients = self.training.unscale_gradients(self.training.gradients())
-        return BatchTrace(*self.capture_forward(batch, probe), 0.0, gradients)
+        self.model.gradient(part, factor)
+        self.model.reduce_gradients()
+        return self.model.unscale_gradients(self.model.gradients())
 
-    def local_gradient(self, batch: Array | Sequence[Array]) -> Arrays:
+    def local_gradient(self, batch: Batch) -> Arrays:
         """Return this rank's gradient times its factor, before the reduction, by canonical name;
         empty in stages 2 and 3, where no rank has it whole."""
-        if self.training.sharding.stage > 1:
+        if self.model.sharding.stage > 1:
             return {}
         part, _, factor = self.local_batch(batch)
-        self.training.gradient(part, factor)
-        return self.training.unscale_gradients(self.training.local_gradients())
+        self.model.gradient(part, factor)
+        return self.model.unscale_gradients(self.model.local_gradients())
+
+    def copies(self) -> WeightCopies | None:
+        """Return the weights that this rank holds: in stage 3 its part, under keys of its own."""
+        return WeightCopies(self.model.local_weights())
+
+    def expected_sent_bytes(
+        self, shapes: Mapping[str, tuple[int, ...]], first: int, last: int, samples: int
+    ) -> float | None:
+        """Return the bytes per update of all ranks together by the closed form of ZeRO."""
+        sharding, updates = self.model.sharding, last - first + 1
+        chunks = max(1, samples // (updates * self.size * self.model.recipe.chunk))
+        each = communication_volume(self.model.units, self.size, sharding, chunks)
+        width = 2 if sharding.lower else np.dtype(self.backend.dtype).itemsize
+        return float(self.size * each * width)

@@ -58,7 +58,8 @@ def rank_code(run: RunData, words: Messages) -> Iterator[Block]:
     parts: dict[str, list[Code]] = {}
     if ranks.multi_rank_arms(run):
         parts["parallel"] = [
-            excerpt("dualml/parallel/aggregation/parallel.py", ("step", "local_batch"))
+            excerpt("dualml/parallel/trainer.py", ("make_update",)),
+            excerpt("dualml/parallel/aggregation/parallel.py", ("local_batch",)),
         ]
         parts |= _dealing(run)
     parts["strategies"] = strategies

@@ -26,7 +26,10 @@ MEAN = r"L = \sum_{r=1}^{n} \frac{N_r}{N} L_r"
 PLAIN = r"\frac{1}{n} \sum_{r=1}^{n} L_r"
 #: Operation → its file and functions.
 CODE = {
-    "share": ("dualml/experiment/methods/engine.py", ("EngineDataParallel.step",)),
+    "share": (
+        "dualml/experiment/methods/engine.py",
+        ("EngineDataParallel.local_batch", "EngineDataParallel.compute"),
+    ),
     "reduce": ("dualml/parallel/aggregation/parallel.py", ("gather_mean_losses",)),
     "gather": ("dualml/runner/worker/evaluate.py", ("evaluate", "gather_rows")),
 }

@@ -18,7 +18,6 @@ from dualml.backend import (
     ActivationRecomputation,
     Backend,
     GradientAccess,
-    Training,
     TrainingSpec,
     backends,
 )
@@ -27,11 +26,13 @@ from dualml.common.seeds import make_generator
 from dualml.experiment.arm import Arm
 from dualml.parallel.aggregation.buckets import bucket_layout
 from dualml.parallel.aggregation.scheme import parallel_trainer_class
+from dualml.parallel.split.trainer import SplitTrainer
+from dualml.parallel.trainer import Trainer
 from dualml.parallel.zero.model import ShardedModel
 from dualml.parallel.zero.parallel import ZeroDataParallel
 from dualml.runner.largest.limit import data_bytes, limit_memory
 from dualml.runner.worker.models import ModelCache
-from dualml.runner.worker.split import split_training
+from dualml.runner.worker.trainers import split_training
 
 Array = NDArray[Any]
 SEED = 0
@@ -79,16 +80,16 @@ def run_training(
     """
     arm = Arm.model_validate(argument["arm"])
     recipe = make_training_spec(arm, argument)
-    training = make_training(comm, backend, recipe, arm)
+    trainer = make_trainer(comm, backend, recipe, arm)
     shapes = recipe.spec.parameters().items()
     zeros = {name: np.broadcast_to(np.float64(0), shape) for name, shape in shapes}
-    training.load(recipe.weights, dict.fromkeys(recipe.rule.state_keys, zeros), 0)
+    trainer.load(recipe.weights, dict.fromkeys(recipe.rule.state_keys, zeros), 0)
     if base is None:
-        run_updates(training, backend, arm)
+        run_updates(trainer, arm)
         return {}
     with limit_memory(base, argument["limit"]):
         begin = time.perf_counter()
-        losses = run_updates(training, backend, arm)
+        losses = run_updates(trainer, arm)
         seconds = (time.perf_counter() - begin) / arm.updates
     return {
         "losses": losses,
@@ -98,14 +99,11 @@ def run_training(
     }
 
 
-def run_updates(training: Training, backend: Backend, arm: Arm) -> list[float]:
+def run_updates(trainer: Trainer, arm: Arm) -> list[float]:
     """Make the arm's updates, all on the same samples, so that the loss must fall; return the loss
     of each."""
-    batch, read = (
-        np.arange(arm.batch_size),
-        getattr(training, "materialize_losses", backend.materialize_losses),
-    )
-    return [float(read([training.step(batch, step)])[0]) for step in range(1, arm.updates + 1)]
+    batch, updates = np.arange(arm.batch_size), range(1, arm.updates + 1)
+    return [float(trainer.mean_losses([trainer.step(batch, step)])[0]) for step in updates]
 
 
 def make_training_spec(arm: Arm, argument: Mapping[str, Any]) -> TrainingSpec:
@@ -128,11 +126,12 @@ def make_training_spec(arm: Arm, argument: Mapping[str, Any]) -> TrainingSpec:
     )
 
 
-def make_training(comm: Communicator, backend: Backend, recipe: TrainingSpec, arm: Arm) -> Training:
-    """Make this rank's part of the training: split, sharded, data-parallel, or the whole model."""
+def make_trainer(comm: Communicator, backend: Backend, recipe: TrainingSpec, arm: Arm) -> Trainer:
+    """Make this rank's trainer: split, sharded, data-parallel, or the whole model."""
     if arm.split is not None:
         plan = arm.split.plan(recipe.spec, comm.size)
-        return split_training(backend, plan, arm, comm, recipe, ModelCache(), "")
+        split = split_training(backend, plan, arm, comm, recipe, ModelCache(), "")
+        return SplitTrainer(backend, split, comm)
     if arm.zero:
         sharded = ShardedModel(backend, recipe, comm, arm.sharding)
         return ZeroDataParallel(backend, sharded, comm, arm.aggregation, seed=SEED)
@@ -140,7 +139,7 @@ def make_training(comm: Communicator, backend: Backend, recipe: TrainingSpec, ar
     if recipe.recompute:
         training.require_capability(ActivationRecomputation)
     if comm.size == 1:
-        return training
+        return Trainer(backend, training)
     buckets = bucket_layout(recipe.spec.parameters(), arm.aggregation.bucket_bytes)
     pieces = training.require_capability(GradientAccess).make_buckets(buckets)
     return parallel_trainer_class(arm.aggregation)(

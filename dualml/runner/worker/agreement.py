@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from dualml.algorithms.communicator import Communicator
 from dualml.common.errors import TrialError
-from dualml.experiment.store.agreement import DIVERGED_REASON, Promise
+from dualml.experiment.store.agreement import DIVERGED_REASON
+from dualml.parallel.copies import Promise, WeightCopies
 from dualml.parallel.split.shards import all_gather_arrays
-from dualml.runner.worker.ranks import MultiRank, WeightCopies
+from dualml.runner.worker.ranks import MultiRank
 from dualml.runner.worker.step_timer import StepTimer
 
 #: Copies that receive the same sum differ only by the rounding of the update: a few units in the
@@ -60,12 +61,13 @@ class RankConsistencyCheck:
         last: int,
         earlier: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        self.ranks, self.arm, self.how, self.shapes = ranks, arm, how, shapes
+        self.ranks, self.trainer, self.comm = ranks, ranks.trainer, ranks.comm
+        self.arm, self.how, self.shapes = arm, how, shapes
         self.first, self.last = first, last
-        self.steps = ranks.steps_to_compare(first, last) if first <= last else []
+        self.steps = self.trainer.steps_to_compare(first, last) if first <= last else []
         #: How often the engine sends each byte; None where its traffic cannot be counted.
         self.send_factor = (
-            self.measure_send_factor() if ranks.counts_all_bytes and first <= last else None
+            self.measure_send_factor() if self.trainer.counts_all_bytes and first <= last else None
         )
         self.checks = [dict(check) for check in earlier]
 
@@ -76,9 +78,9 @@ class RankConsistencyCheck:
         Raises:
             TrialError: copies differ by more than rounding explains.
         """
-        if step not in self.steps or (copies := self.ranks.copies()) is None:
+        if step not in self.steps or (copies := self.trainer.copies()) is None:
             return
-        sha256, apart, far = compare_copies(self.ranks.comm, copies, step)
+        sha256, apart, far = compare_copies(self.comm, copies, step)
         self.checks = self.checks[:1] if len(self.checks) > 1 else self.checks
         self.checks.append({"update": step, "sha256": sha256, "apart": apart[0], "limit": apart[1]})
         if not far:
@@ -109,7 +111,9 @@ class RankConsistencyCheck:
         updates = self.last - self.first + 1
         sent = closed = None
         if self.send_factor is not None:
-            closed = self.ranks.expected_sent_bytes(self.shapes, self.first, self.last)
+            done = self.ranks.feed.count_sample_gradients
+            samples = done(self.last) - done(self.first - 1)
+            closed = self.trainer.expected_sent_bytes(self.shapes, self.first, self.last, samples)
             total = self.sum_sent_bytes(pace.sent_bytes)
             sent = None if total is None else total / updates / self.send_factor
         if sent is not None and closed is not None and sent < MIN_SENT_SHARE * closed:
@@ -118,7 +122,9 @@ class RankConsistencyCheck:
                 "bytes "
                 f"between {self.ranks.size} ranks, and {sent:,.0f} were sent; {REMEDY}"
             )
-        averagings = self.ranks.effective_averagings(self.first, self.last)
+        averagings = self.trainer.effective_averagings(self.first, self.last)
+        if averagings is not None:
+            averagings = -self.ranks.max_over_ranks(-averagings)
         if averagings is not None and averagings < MIN_SENT_SHARE:
             raise TrialError(
                 f"{DIVERGED_REASON}: arm {self.arm}: by {self.how} all averagings with neighbours "
@@ -131,7 +137,7 @@ class RankConsistencyCheck:
             "closed_bytes": closed,
             "averagings": averagings,
         }
-        promise: Promise = self.ranks.promise
+        promise: Promise = self.trainer.promise
         known = {key: value for key, value in facts.items() if value is not None}
         return {"promise": promise, "checks": self.checks, **known}
 
@@ -142,7 +148,7 @@ class RankConsistencyCheck:
         Returns:
             The factor; None where a message is not counted, because it goes through shared memory.
         """
-        comm, before = self.ranks.comm, None
+        comm, before = self.comm, None
         message = comm.tensor(np.zeros(MESSAGE // 4, np.float32))
         to, of = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
         for number in range(MESSAGES + 1):
@@ -161,7 +167,7 @@ class RankConsistencyCheck:
     def sum_sent_bytes(self, sent: int | None) -> float | None:
         """Return the sum of ``sent`` over all ranks; None if one of them passes None, because it
         cannot count its own. All ranks call it."""
-        comm = self.ranks.comm
+        comm = self.comm
         own = comm.tensor(np.array([np.nan if sent is None else sent], np.float64))
         total = sum(float(comm.numpy(x)[0]) for x in comm.all_gather(own))
         return None if math.isnan(total) else total

@@ -9,29 +9,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.backend import Training
+from dualml.parallel.trainer import Trainer
 
 Arrays = dict[str, NDArray[Any]]
 PROBE = 8  # samples whose activations are kept
 
 
 def trace_pre_update(
-    training: Training, step: int, batch: NDArray[np.int64], probe: NDArray[np.int64]
+    trainer: Trainer, step: int, batch: NDArray[np.int64], probe: NDArray[np.int64]
 ) -> tuple[Arrays, str]:
     """Return the activations of ``probe`` and the gradients of ``batch`` before update ``step``,
     and the SHA-256 of the batch's data."""
-    seen = training.trace(batch, probe)
+    seen = trainer.trace(batch, probe)
     arrays = prefix_keys("forward", step, seen.activations) | prefix_keys(
         "gradient", step, seen.gradients
     )
     return arrays, seen.data
 
 
-def trace_post_update(training: Training, step: int) -> Arrays:
+def trace_post_update(trainer: Trainer, step: int) -> Arrays:
     """Return the current weights and optimizer state, under trace keys of update ``step``, which
     the caller has just made."""
-    arrays = prefix_keys("update", step, training.weights())
-    for slot, named in training.state().items():
+    arrays = prefix_keys("update", step, trainer.model.weights())
+    for slot, named in trainer.state().items():
         arrays |= prefix_keys(
             "state", step, {f"{slot}/{name}": value for name, value in named.items()}
         )

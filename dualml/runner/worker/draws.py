@@ -28,7 +28,7 @@ def draw_envelope(trial: TrialSetup, losses: NDArray[np.float64], trace: Arrays)
     envelope = Envelope()
     with contextlib.suppress(UserError):  # draws that cannot be read: anew
         envelope = read_envelope(trial.folder) or envelope
-    trial.ranks.begin_draws()
+    trial.trainer.begin_draws()
     horizon = trial.schedule.trace[-1]
     draws = trial.plan.experiment.parity.draws
     precision = trial.arm.plan_precision
@@ -44,15 +44,15 @@ def draw_envelope(trial: TrialSetup, losses: NDArray[np.float64], trace: Arrays)
             if draw != PLAIN:
                 batch = trial.ranks.shuffle(batch, trial.seed, draw, step)
             if step in trial.schedule.trace:
-                capture.update(trace_pre_update(trial.training, step, batch, trial.probe)[0])
-            lazy.append(trial.training.step(batch, step))
+                capture.update(trace_pre_update(trial.trainer, step, batch, trial.probe)[0])
+            lazy.append(trial.trainer.step(batch, step))
             if lower:
                 trial.training.transform_weights(noise.revert)
             if step in trial.schedule.trace:
-                capture.update(trace_post_update(trial.training, step))
+                capture.update(trace_post_update(trial.trainer, step))
             trial.emit(phase="envelope", done=draw * horizon + step, total=draws * horizon)
         envelope = update_envelope(
-            envelope, trial.ranks.materialize_losses(lazy), capture, losses, trace
+            envelope, trial.trainer.mean_losses(lazy), capture, losses, trace
         )
         if trial.ranks.rank == 0:
             write_envelope(trial.folder, envelope)

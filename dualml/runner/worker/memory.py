@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from dualml.backend import MemoryReport, PeakMemory
+from dualml.backend import PeakMemory
 from dualml.common.errors import Unsupported
 from dualml.runner.worker.setup import TrialSetup
 
@@ -29,7 +29,7 @@ def measure_memory(trial: TrialSetup, batch: Any, step: int) -> dict[str, int | 
         empty where the training cannot report memory.
     """
     try:
-        own = trial.training.require_capability(MemoryReport).measure_memory(batch)
+        own = trial.trainer.measure_memory(batch)
     except Unsupported:
         return {}
     peak = None
@@ -37,7 +37,7 @@ def measure_memory(trial: TrialSetup, batch: Any, step: int) -> dict[str, int | 
         trial.restart(dict(trial.initial))  # a list of rates ends with the trial
         # Two updates: PyTorch allocates the optimizer state only after the first backward pass.
         steps = (step, step + 1)[: trial.schedule.updates]
-        peak = trial.backend.measure_peak(lambda: [trial.training.step(batch, s) for s in steps])
+        peak = trial.backend.measure_peak(lambda: [trial.trainer.step(batch, s) for s in steps])
     return {"parameters": count_parameters(trial), **asdict(own), "device_peak": peak}
 
 

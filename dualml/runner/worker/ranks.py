@@ -1,10 +1,7 @@
-"""Rank coordination strategies: a single rank, and the base of all groups of several."""
+"""Coordination of the ranks of a trial: their samples, their clocks, and what they gather."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.algorithms.communicator import Communicator
-from dualml.backend import Arrays, Backend, Training
 from dualml.experiment.batches import BatchSampler
 from dualml.experiment.sample_digest import SampleDigest, combined_digest, gather_digests
-from dualml.experiment.store.agreement import Promise
+from dualml.experiment.store.times import TIMELINE, TIMES
+from dualml.parallel.trainer import Trainer
 from dualml.parity.envelope import shuffle_batch
-from dualml.runner.worker.evaluate import Score, evaluate
+from dualml.runner.worker.evaluate import Score, evaluate, score_from_rows
 
 SEGMENT_S = 0.25  # target duration of a window of updates between two reads of the loss
 AGREED_WINDOW_UPDATES = 16  # updates of a window where the ranks must agree on its length
@@ -26,30 +23,33 @@ AGREED_WINDOW_UPDATES = 16  # updates of a window where the ranks must agree on 
 class SingleRank:
     """Coordination of a trial with a single rank, which decides by its own clock.
 
+    Args:
+        trainer: makes the updates; what is particular to its strategy is asked of it.
+        folder: of the trial.
+        feed: samples of each update.
+
     Attributes:
         rank, size: 0 of 1.
-        training: the model that the trial trains.
-        nondeterministic: whether the order of updates depends on timing.
-        traced_phase: the phase whose gradients `Training.trace` returns.
         sockets: whether messages go through sockets; False where there are none, or where ranks are
             threads that share memory.
     """
 
-    rank, size, nondeterministic, sockets = 0, 1, False, False
-    traced_phase = "gradient"
+    sockets = False
 
-    def __init__(
-        self, backend: Backend, training: Training, folder: Path, feed: BatchSampler
-    ) -> None:
-        self.backend, self.training, self.folder, self.feed = backend, training, folder, feed
+    def __init__(self, trainer: Trainer, folder: Path, feed: BatchSampler) -> None:
+        self.trainer, self.folder, self.feed = trainer, folder, feed
+        self.rank, self.size = trainer.rank, trainer.size
 
     def batch(self, step: int) -> Any:
-        """Return the sample indices of update ``step`` in the form that `training` takes."""
-        return self.feed.batch(step)
+        """Return the sample indices of update ``step``: where the ranks share a batch, a list of
+        one array per rank."""
+        return self.feed.parts(step) if self.trainer.takes_parts else self.feed.batch(step)
 
     def trained_samples(self, batch: Any, step: int) -> list[tuple[int, NDArray[np.int64]]]:
         """Return the samples of ``batch`` that this process trained on, each part with the rank to
         which it is assigned."""
+        if self.trainer.takes_parts:
+            return [(self.rank, self.trainer.trained_part(batch, step))]
         if self.feed.ranks == 1:
             return [(0, batch)]
         ends = np.cumsum([len(part) for part in self.feed.parts(step)])
@@ -85,33 +85,17 @@ class SingleRank:
         """Return the sample digest of every rank to which samples are assigned, by rank."""
         return dict(seen.rank_digests)
 
+    def shuffle(self, batch: Any, seed: int, draw: int, step: int) -> Any:
+        """Return the batch with its samples in another order, for a perturbed run: inside of each
+        rank's part only, because the assignment of samples to ranks is not a rounding effect."""
+        if self.trainer.takes_parts:
+            return [shuffle_batch(part, seed, draw, step) for part in batch]
+        groups = self.trainer.interchangeable(batch)
+        return np.concatenate([shuffle_batch(group, seed, draw, step) for group in groups])
+
     def max_over_ranks(self, value: float) -> float:
         """Return the maximum of ``value`` over all ranks; with a single one, ``value`` itself."""
         return value
-
-    def replica_divergence(self) -> list[float]:
-        """Return the relative distance of each rank's weights from rank 0's, where all replicas
-        should be identical; an empty list elsewhere, such as here."""
-        return []
-
-    def pop_measurements(self) -> list[tuple[int, str, float]]:
-        """Return what was measured beside the losses since the last call, as (update, metric,
-        value); values are ratios. A single rank measures nothing: an empty list."""
-        return []
-
-    def materialize_losses(self, lazy: Sequence[Any]) -> NDArray[np.float64]:
-        """Return the losses of a window of updates as host values."""
-        return self.backend.materialize_losses(lazy)
-
-    def local_gradient(self, batch: Any) -> Arrays:
-        """Return this rank's gradient before aggregation; empty where there is no aggregation, such
-        as here, or it cannot be observed."""
-        return {}
-
-    def local_losses(self, lazy: Any) -> Arrays:
-        """Return, by name, the losses of the parts of one update's batch that only this rank worked
-        on; empty where batches are not divided, such as here."""
-        return {}
 
     def next_window(self, stretch: int, done: int, seconds: float) -> int:
         """Return the number of updates of the next window, after one of ``done`` updates that took
@@ -121,45 +105,38 @@ class SingleRank:
 
     def checkpoint_due(self, looked: bool, seconds: float, every: float) -> bool:
         """Return whether a checkpoint is due: ``seconds`` of training since the last one exceed
-        ``every``. ``looked``, whether an evaluation has just taken place, does not matter here."""
-        return seconds > every
+        ``every``, and the trial can be resumed. ``looked``, whether an evaluation has just taken
+        place, does not matter here."""
+        return self.trainer.is_resumable and seconds > every
 
     def all_agree(self, step: int) -> bool:
         """Return whether all ranks can resume after the same ``step``: True for a single one."""
         return True
 
-    @contextlib.contextmanager
-    def evaluation_mode(self) -> Iterator[None]:
-        """Provide the model as it is to be evaluated (for example with averaged parameters) inside
-        the block; of a single rank, as it is."""
-        yield
+    def gather_from_ranks(self, numbers: dict[str, int | None]) -> list[dict[str, int | None]]:
+        """Return the ``numbers`` of all ranks, one dict per rank; here those of the only one."""
+        return [numbers]
+
+    def sent_bytes(self) -> int | None:
+        """Return the bytes that this process has sent so far, once all ranks have come here, which
+        all call it; None if unknown, and for a single rank, which sends nothing."""
+        return None
 
     def score(
         self, x: NDArray[np.float32], y: NDArray[np.int64], index: NDArray[np.int64], classes: int
     ) -> Score | None:
         """Evaluate the model on the samples ``index`` of ``x`` and ``y``; ``classes`` is 0 for
-        text. Overrides return None on a rank that does not take part; here all do."""
-        return evaluate(self.training, x, y, index, classes)
+        text. Return None on a rank that does not take part."""
+        return evaluate(self.trainer.model, x, y, index, classes)
 
     def finish(self) -> None:
-        """Put the model into its final state after the last update; nothing to do for a single
-        rank."""
-
-    def shuffle(self, batch: Any, seed: int, draw: int, step: int) -> Any:
-        """Return the batch with its samples in another order, for a perturbed run."""
-        return shuffle_batch(batch, seed, draw, step)
-
-    def gather_from_ranks(self, numbers: dict[str, int | None]) -> list[dict[str, int | None]]:
-        """Return the ``numbers`` of all ranks, one dict per rank; here those of the only one."""
-        return [numbers]
-
-    def begin_draws(self) -> None:
-        """Prepare the ranks for the perturbed runs of the rounding envelope; nothing to do for a
-        single rank."""
-
-    def begin_training(self) -> None:
-        """Reset measurements before the first update that counts; nothing to do for a single
-        rank."""
+        """Put the model into its final state after the last update, and write this rank's times."""
+        trainer = self.trainer
+        trainer.finish_training()
+        if trainer.timeline is not None:
+            TIMELINE.write(self.folder, self.rank, trainer.timeline.columns())
+        if trainer.times is not None:
+            TIMES.write(self.folder, self.rank, trainer.times.columns())
 
     def summary(self) -> dict[str, Any]:
         """Return the fields about the ranks that belong into the trial's summary; none for a single
@@ -167,60 +144,65 @@ class SingleRank:
         return {}
 
 
-@dataclass(frozen=True)
-class WeightCopies:
-    """Weights that a rank holds and that must agree with those of other ranks.
-
-    Attributes:
-        arrays: key → array; two ranks that share a key must hold equal arrays.
-        ranks: ranks whose arrays are compared; None for all.
-    """
-
-    arrays: Mapping[str, NDArray[Any]]
-    ranks: Sequence[int] | None = None
-
-
 class MultiRank(SingleRank):
-    """Coordination of a trial with several ranks, which all take the same decisions.
-
-    Attributes:
-        promise: which of the ranks' weights must be equal at the steps that `steps_to_compare`
-            returns.
-        counts_all_bytes: whether `sent_bytes` counts every byte that makes up an update.
-    """
-
-    promise: Promise = "replicas"
-    counts_all_bytes = True
+    """Coordination of a trial with several ranks, which all take the same decisions."""
 
     def __init__(
-        self,
-        backend: Backend,
-        training: Training,
-        folder: Path,
-        feed: BatchSampler,
-        comm: Communicator,
+        self, trainer: Trainer, folder: Path, feed: BatchSampler, comm: Communicator
     ) -> None:
-        self.comm, self.rank, self.size = comm, comm.rank, comm.size
-        self.sockets = comm.sockets
-        super().__init__(backend, training, folder, feed)
+        super().__init__(trainer, folder, feed)
+        self.comm, self.sockets = comm, comm.sockets
 
-    def next_window(self, stretch: int, done: int, seconds: float) -> int:
-        """Return `AGREED_WINDOW_UPDATES`, so that all ranks agree although their clocks differ."""
-        return AGREED_WINDOW_UPDATES
+    def warm_up(self, chunk: int, updates: int) -> list[tuple[Any, int]]:
+        """Return a batch of every size that occurs, each with the number of an update in which the
+        ranks communicate; ``chunk`` is ignored."""
+        self.trainer.begin_warm_up()
+        whole = not self.trainer.takes_parts
+        typical = self.feed.representative_steps(combined=whole, updates=updates)
+        return [(self.batch(step), self.trainer.warm_up_step) for step in typical]
+
+    def describe_samples(
+        self, seen: SampleDigest, updates: int
+    ) -> tuple[list[dict[str, Any]], str]:
+        """Return number and digest of each rank's samples, and the combined digest; where an
+        engine's loader distributes samples, the numbers are those that the ranks counted."""
+        samples, sha256 = super().describe_samples(seen, updates)
+        if not self.trainer.distributes_samples:
+            return samples, sha256
+        own = self.comm.tensor(np.array([seen.counts[self.rank]], np.int64))
+        counts = [int(self.comm.numpy(n)[0]) for n in self.comm.all_gather(own)]
+        return [{**each, "n": n} for each, n in zip(samples, counts, strict=True)], sha256
+
+    def gather_rank_digests(self, seen: SampleDigest) -> dict[int, str]:
+        """Return the sample digests of all ranks, gathered from ranks that keep only their own; all
+        ranks call it."""
+        if self.trainer.takes_parts:
+            return gather_digests(self.comm, seen)
+        return super().gather_rank_digests(seen)
 
     def max_over_ranks(self, value: float) -> float:
         """Return the maximum of ``value`` over all ranks; all ranks call it."""
         values = self.comm.all_gather(self.comm.tensor(np.array([value])))
         return max(float(self.comm.numpy(each)[0]) for each in values)
 
+    def next_window(self, stretch: int, done: int, seconds: float) -> int:
+        """Return `AGREED_WINDOW_UPDATES`, so that all ranks agree although their clocks differ."""
+        return AGREED_WINDOW_UPDATES
+
     def checkpoint_due(self, looked: bool, seconds: float, every: float) -> bool:
         """Return rank 0's decision by its own clock (``seconds`` exceed ``every``) on all ranks,
-        which all call it; False unless an evaluation has just taken place (``looked``)."""
-        if not looked:  # evaluations come at the same updates on all ranks
-            return False
+        which all call it; False unless an evaluation has just taken place (``looked``), and where
+        the trial cannot be resumed."""
+        if not looked or not self.trainer.is_resumable:
+            return False  # evaluations come at the same updates on all ranks
         # Clocks differ between ranks: rank 0's decides.
         due = self.comm.broadcast(self.comm.tensor(np.array([seconds > every], np.int64)))
         return bool(self.comm.numpy(due)[0])
+
+    def all_agree(self, step: int) -> bool:
+        """Return whether all ranks pass the same ``step``; all ranks call it."""
+        steps = self.comm.all_gather(self.comm.tensor(np.array([step], np.int64)))
+        return len({int(self.comm.numpy(s)[0]) for s in steps}) == 1
 
     def gather_from_ranks(self, numbers: dict[str, int | None]) -> list[dict[str, int | None]]:
         """All-gather the numbers, integers or None, and return one dict per rank in the order of
@@ -231,58 +213,27 @@ class MultiRank(SingleRank):
         return [dict(zip(numbers, row, strict=True)) for row in known]
 
     def sent_bytes(self) -> int | None:
-        """Return the bytes that this rank has sent so far; None where they cannot be counted."""
+        """Return the bytes that this rank has sent so far, once all ranks have come here; None
+        where they cannot be counted."""
+        self.max_over_ranks(0.0)
         return self.comm.count_sent_bytes()
 
-    def steps_to_compare(self, first: int, last: int) -> list[int]:
-        """Return the updates after which the `copies` must be compared: ``first`` and ``last``."""
-        return sorted({first, last})
+    def score(
+        self, x: NDArray[np.float32], y: NDArray[np.int64], index: NDArray[np.int64], classes: int
+    ) -> Score | None:
+        """Evaluate by the ranks that `Trainer.scored_by` names, or by the model's own means if it
+        has any; text is always evaluated by dualml. None on a rank that does not take part."""
+        trainer = self.trainer
+        rows = trainer.evaluate_by_itself(x[index], y[index]) if classes else None
+        if rows is not None:
+            return score_from_rows(rows, classes)
+        if trainer.scored_by == "all" or (trainer.scored_by == "first" and not self.rank):
+            return super().score(x, y, index, classes)
+        if trainer.scored_by == "first":
+            return None
+        root = trainer.scorer if trainer.scored_by == "scorer" else None
+        return evaluate(trainer.model, x, y, index, classes, self.comm, root)
 
-    def copies(self) -> WeightCopies | None:
-        """Return the weights of this rank, after its last update, to compare with those of the
-        others: all trainable ones. Overrides return None where none have to be equal at this
-        moment. All ranks call it."""
-        return WeightCopies(self.training.trainable_weights())
-
-    def expected_sent_bytes(
-        self, shapes: Mapping[str, tuple[int, ...]], first: int, last: int
-    ) -> float | None:
-        """Return the bytes that all ranks together send per update by the closed form, averaged
-        over the updates ``first`` … ``last``; None where no closed form is known, such as here.
-
-        Args:
-            shapes: parameter → shape.
-            first, last: numbers of the updates.
-        """
-        return None
-
-    def effective_averagings(self, first: int, last: int) -> float | None:
-        """Return the share of averagings in these updates that changed a rank's weights, where
-        nothing else proves that averaging took place; None elsewhere, such as here."""
-        return None
-
-    def all_agree(self, step: int) -> bool:
-        """Return whether all ranks pass the same ``step``; all ranks call it."""
-        steps = self.comm.all_gather(self.comm.tensor(np.array([step], np.int64)))
-        return len({int(self.comm.numpy(s)[0]) for s in steps}) == 1
-
-
-class DataParallelRanks(MultiRank):
-    """Ranks that share the batch, each with its own part of it."""
-
-    def batch(self, step: int) -> Any:
-        """Return the sample indices of update ``step`` as a list of one array per rank."""
-        return self.feed.parts(step)
-
-    def trained_samples(self, batch: Any, step: int) -> list[tuple[int, NDArray[np.int64]]]:
-        """Return this rank and its part of ``batch``, as the only pair of a list."""
-        return [(self.rank, batch[self.rank])]
-
-    def gather_rank_digests(self, seen: SampleDigest) -> dict[int, str]:
-        """All-gather the digests that the ranks keep of their own samples; return them by rank."""
-        return gather_digests(self.comm, seen)
-
-    def shuffle(self, batch: Any, seed: int, draw: int, step: int) -> Any:
-        """Shuffle inside each rank's part only: the assignment of samples to ranks is not a
-        rounding effect."""
-        return [shuffle_batch(part, seed, draw, step) for part in batch]
+    def summary(self) -> dict[str, Any]:
+        """Return the number of ranks, and the fields of their strategy."""
+        return {"world_size": self.size, **self.trainer.summary()}

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from dualml.backend import ActivationCapture
 from dualml.common.distance import distance
 from dualml.experiment.store.replays import (
     Arrays,
@@ -49,12 +48,12 @@ class TrialReplay:
     ) -> States:
         """Train the updates ``first`` … ``last`` − 1 from ``start``, the weights and the optimizer
         state before the first, and return both as they are before each of ``first`` … ``last``."""
-        training, states = self.trial.training, States()
-        training.load(*start, first - 1)
+        trainer, states = self.trial.trainer, States()
+        trainer.load(*start, first - 1)
         for step in range(first, last + 1):
-            states[step] = (training.weights(), training.state())
+            states[step] = (trainer.model.weights(), trainer.state())
             if step < last:
-                training.step(self.trial.ranks.batch(step), step)
+                trainer.step(self.trial.ranks.batch(step), step)
             self.beat()
         return states
 
@@ -68,7 +67,7 @@ class TrialReplay:
         """
         arrays: Arrays = {}
         widths: dict[str, float] = {}
-        self.trial.ranks.begin_draws()
+        self.trial.trainer.begin_draws()
         for step, (weights, state) in sorted(states.items()):
             batch = self.trial.ranks.batch(step)
             base = self.replay_update(weights, state, step, batch)
@@ -99,23 +98,23 @@ class TrialReplay:
             batch: sample indices.
             probe: the batch whose activations are recorded, where ``batch`` is shuffled.
         """
-        trial, training = self.trial, self.trial.training
-        training.load(weights, state, step - 1)
-        x, y = training.require_capability(ActivationCapture).fetch_batch(batch)
+        trainer = self.trial.trainer
+        trainer.load(weights, state, step - 1)
+        x, y = trainer.fetch_batch(batch)
         arrays = {"data/x": x, "data/y": y}
         samples = batch if probe is None else probe
         whole = samples if isinstance(samples, np.ndarray) else np.concatenate(samples)
-        trace = training.trace(batch, whole)
+        trace = trainer.trace(batch, whole)
         arrays |= {f"forward/{name}": value for name, value in trace.activations.items()}
-        own = trial.ranks.local_gradient(batch)
+        own = trainer.local_gradient(batch)
         arrays |= {f"gradient/{name}": np.array(value) for name, value in own.items()}
-        arrays |= {f"{trial.ranks.traced_phase}/{name}": g for name, g in trace.gradients.items()}
-        training.load(weights, state, step - 1)
-        lazy = training.step(batch, step)
-        losses = {"batch": trial.ranks.materialize_losses([lazy]), **trial.ranks.local_losses(lazy)}
+        arrays |= {f"{trainer.traced_phase}/{name}": g for name, g in trace.gradients.items()}
+        trainer.load(weights, state, step - 1)
+        lazy = trainer.step(batch, step)
+        losses = {"batch": trainer.mean_losses([lazy]), **trainer.local_losses(lazy)}
         arrays |= {f"loss/{part}": np.asarray(a, np.float64) for part, a in losses.items()}
-        arrays |= {f"update/{name}": w for name, w in training.weights().items()}
-        for slot, named in training.state().items():
+        arrays |= {f"update/{name}": w for name, w in trainer.model.weights().items()}
+        for slot, named in trainer.state().items():
             arrays |= {f"state/{slot}/{name}": np.asarray(a) for name, a in named.items()}
         self.beat()
         return arrays

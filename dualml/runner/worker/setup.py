@@ -16,7 +16,6 @@ from dualml.backend import (
     ActivationRecomputation,
     Backend,
     DeviceReplication,
-    GradientBuckets,
     MixedPrecision,
     StateCarryover,
     Training,
@@ -24,20 +23,21 @@ from dualml.backend import (
 )
 from dualml.experiment.batches import partition_key
 from dualml.experiment.methods import METHODS
-from dualml.experiment.methods.engine import EngineSupport, MethodTraining
+from dualml.experiment.methods.engine import EngineSupport, EngineTrainer, MethodTraining
+from dualml.experiment.methods.engine_loader import make_data_parallel
 from dualml.experiment.methods.registry import check_backend_ranks
 from dualml.experiment.plan import Plan
 from dualml.experiment.samples import Samples
 from dualml.parallel.aggregation import REPLICAS, SCHEMES
-from dualml.parallel.offload.model import OffloadedModel, SingleRankOffloadedModel
+from dualml.parallel.offload.model import OffloadedModel
+from dualml.parallel.split.trainer import SplitTrainer
+from dualml.parallel.trainer import Trainer
 from dualml.parallel.zero.model import ShardedModel
 from dualml.runner.worker.capture import PROBE
-from dualml.runner.worker.group import AggregationRanks, make_parallel_trainer
 from dualml.runner.worker.join import single_rank_group
-from dualml.runner.worker.methods import MethodRanks, MethodSingleRank
 from dualml.runner.worker.models import ModelCache
-from dualml.runner.worker.ranks import SingleRank
-from dualml.runner.worker.split import ModelParallelRanks, split_training
+from dualml.runner.worker.ranks import MultiRank, SingleRank
+from dualml.runner.worker.trainers import make_parallel_trainer, make_straggler, split_training
 
 
 @dataclass(frozen=True)
@@ -95,18 +95,23 @@ class TrialSetup:
         #: The method whose engine runs the updates in its own loop; None otherwise.
         self.engine: MethodTraining | None = None
         try:
-            self.ranks = self.make_ranks(rank.comm, rank.models)
-            self.training = self.ranks.training
+            self.trainer = self.make_trainer(rank.comm, rank.models)
+            self.training, comm = self.trainer.model, self.trainer.comm
+            self.ranks = (
+                SingleRank(self.trainer, folder, self.feed)
+                if comm is None
+                else MultiRank(self.trainer, folder, self.feed, comm)
+            )
             self.restart(dict(self.initial))
         except BaseException:  # nobody else can close it yet
             self.close()
             raise
 
-    def make_ranks(self, comm: Communicator | None, models: ModelCache) -> SingleRank:
-        """Make this rank's training as the arm says, and return the rank coordination that runs it;
-        ``comm`` is None for a single process. Sets `precision_policy`, `offloaded_model` and
-        `engine` where the arm has them."""
-        key, backend, folder, arm = self.model_key(), self.backend, self.folder, self.arm
+    def make_trainer(self, comm: Communicator | None, models: ModelCache) -> Trainer:
+        """Make the trainer that the arm asks for, with this rank's model; ``comm`` is None for a
+        single process. Sets `precision_policy`, `offloaded_model` and `engine` where the arm has
+        them."""
+        key, backend, arm = self.model_key(), self.backend, self.arm
         plan = self.plan.splits.get(self.arm_name)
         if plan is not None and comm is None and plan.engine == "devices":
             comm = single_rank_group(backend)
@@ -116,9 +121,14 @@ class TrialSetup:
                 split.require_capability(StateCarryover)
             if arm.plan_precision.is_low:
                 self.precision_policy = split.require_capability(MixedPrecision).precision_policy
-            split.executor.seed = self.seed
-            return ModelParallelRanks(
-                backend, split, folder, self.feed, comm, arm, self.samples.memory_bytes
+            return SplitTrainer(
+                backend,
+                split,
+                comm,
+                make_straggler(arm),
+                self.seed,
+                lower=arm.plan_precision.is_low,
+                data=self.samples.memory_bytes,
             )
         if arm.method:
             check_backend_ranks(backend.name, arm.method, arm.world_size)
@@ -126,20 +136,11 @@ class TrialSetup:
             made = models.get_or_make_model(key, lambda: self.make_method(driving, comm))
             self.engine = made
             if comm is None:
-                return MethodSingleRank(backend, made, folder, self.feed)
+                return EngineTrainer(backend, made)
             info = METHODS.get(backend.name, {}).get(arm.method)
-            return MethodRanks(backend, made, folder, self.feed, comm, info)
-        if arm.offload is not None:
-            return self.make_offloaded_ranks(comm)
-        if arm.zero and comm is not None:
-            sharding, place = arm.sharding, f"{comm.rank} of {comm.size}"
-            model = models.get_or_make_model(
-                f"{sharding} {place} {key}",
-                lambda: ShardedModel(backend, self.training_spec(), comm, sharding),
-            )
-            if arm.plan_precision.is_low:
-                self.precision_policy = model.precision_policy
-            return self.make_aggregation_ranks(model, None, comm)
+            return make_data_parallel(backend, made, comm, info)
+        if arm.offload is not None or (arm.zero and comm is not None):
+            return self.make_sharded_trainer(comm, models, key)
         own = models.get_or_make_model(key, self.make_training)
         if arm.recompute != "none":
             own.require_capability(ActivationRecomputation)
@@ -148,37 +149,37 @@ class TrialSetup:
         if arm.plan_precision.is_low:
             self.precision_policy = own.require_capability(MixedPrecision).precision_policy
         if comm is None:
-            return SingleRank(backend, own, folder, self.feed)
+            return Trainer(backend, own)
         pieces = models.get_buckets(key, self.spec.parameters(), arm.aggregation, comm)
-        return self.make_aggregation_ranks(own, pieces, comm)
-
-    def make_aggregation_ranks(
-        self, training: Training, pieces: GradientBuckets | None, comm: Communicator
-    ) -> AggregationRanks:
-        """Make the ranks whose updates the arm's aggregation makes; ``pieces`` is None for a
-        sharded model."""
-        parallel = make_parallel_trainer(self.backend, training, pieces, comm, self.arm, self.seed)
-        return AggregationRanks(parallel, self.folder, self.feed)
+        return make_parallel_trainer(backend, own, pieces, comm, arm, self.seed)
 
     def make_method(self, backend: EngineSupport, comm: Communicator | None) -> MethodTraining:
         """Make the training of the arm's method on this rank."""
         arm = self.arm
         return backend.method(arm.method, self.training_spec(), comm, arm.method_config)
 
-    def make_offloaded_ranks(self, comm: Communicator | None) -> SingleRank:
-        """Make the ranks of an offloaded model, which is not cached: its files are in the trial's
-        folder."""
-        arm, backend, folder = self.arm, self.backend, self.folder
-        assert arm.offload is not None
-        kind = SingleRankOffloadedModel if comm is None else OffloadedModel
-        own = single_rank_group(backend) if comm is None else comm
-        model = kind(backend, self.training_spec(), own, arm.sharding, arm.offload, folder)
-        self.offloaded_model = model
+    def make_sharded_trainer(
+        self, comm: Communicator | None, models: ModelCache, key: str
+    ) -> Trainer:
+        """Make the trainer of a sharded model. One that is offloaded may have a single rank, and is
+        not cached: its files are in the trial's folder."""
+        arm, backend = self.arm, self.backend
+        group, recipe = single_rank_group(backend) if comm is None else comm, self.training_spec
+        model: ShardedModel
+        if arm.offload is None:
+            model = models.get_or_make_model(
+                f"{arm.sharding} {group.rank} of {group.size} {key}",
+                lambda: ShardedModel(backend, recipe(), group, arm.sharding),
+            )
+        else:
+            model = self.offloaded_model = OffloadedModel(
+                backend, recipe(), group, arm.sharding, arm.offload, self.folder
+            )
         if arm.plan_precision.is_low:
-            self.precision_policy = model.precision_policy
+            self.precision_policy = model.mixed_stage.precision_policy
         if comm is None:
-            return SingleRank(backend, model, folder, self.feed)
-        return self.make_aggregation_ranks(model, None, comm)
+            return Trainer(backend, model)
+        return make_parallel_trainer(backend, model, None, comm, arm, self.seed)
 
     def close(self) -> None:
         """Close the offloaded model and the method's engine, if there are any; cached models
@@ -227,4 +228,4 @@ class TrialSetup:
         update 1."""
         names = self.spec.parameters()
         fresh = self.rule.init({name: weights[name].astype(np.float64) for name in names})
-        self.training.load(weights, fresh, 0)
+        self.trainer.load(weights, fresh, 0)

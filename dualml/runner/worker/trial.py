@@ -109,7 +109,7 @@ class TrialRunner(TrialSetup):
         # float64's rounding is far below the tolerances; nondeterminism is not a rounding effect.
         rounds = self.backend.dtype != "float64" or self.arm.plan_precision.is_low
         # A method is compared with the same arm without one, which has perturbed runs.
-        if rounds and not self.ranks.nondeterministic and not self.arm.method:
+        if rounds and not self.trainer.nondeterministic and not self.arm.method:
             with self.timed("draws"):
                 draw_envelope(self, self.losses, self.trace)
         remove_checkpoint(self.folder, self.ranks.rank)
@@ -165,7 +165,7 @@ class TrialRunner(TrialSetup):
     def loss_scale_stats(self) -> dict[str, float]:
         """Return the current loss scale (``last``) and the number of ``skipped`` updates; empty
         without loss scaling."""
-        own = self.training.state().get(SLOT, {})
+        own = self.trainer.state().get(SLOT, {})
         return {"last": float(own["scale"]), "skipped": int(own["skipped"])} if own else {}
 
     def warm_up(self) -> None:
@@ -174,7 +174,7 @@ class TrialRunner(TrialSetup):
         updates = self.ranks.warm_up(self.arm.chunk, self.schedule.updates)
         numbers: dict[str, int | None] = {}
         for number, (batch, step) in enumerate(updates, start=1):
-            self.training.step(batch, step)
+            self.trainer.step(batch, step)
             self.backend.synchronize()
             if number == len(updates):
                 numbers = measure_memory(self, *updates[0])
@@ -188,7 +188,7 @@ class TrialRunner(TrialSetup):
         updates = self.schedule.updates
         progress = self.resume()
         records = RecordWriter(self.folder, self.ranks.rank, progress.records)
-        self.ranks.begin_training()
+        self.trainer.begin_training()
         agreement = self.consistency_check = self.make_consistency_check(progress)
         marks = sorted(
             {
@@ -208,7 +208,7 @@ class TrialRunner(TrialSetup):
                 if step + 1 in self.schedule.trace:
                     with self.timed("trace"):
                         batch = self.ranks.batch(step + 1)
-                        seen, digest = trace_pre_update(self.training, step + 1, batch, self.probe)
+                        seen, digest = trace_pre_update(self.trainer, step + 1, batch, self.probe)
                     self.trace.update(seen)
                     self.digests[str(step + 1)] = digest
                 stop = min(step + stretch, next(m for m in marks if m > step))
@@ -226,8 +226,8 @@ class TrialRunner(TrialSetup):
                         agreement.compare_weights(stop)
                 if stop in self.schedule.trace:
                     with self.timed("trace"):
-                        self.trace.update(trace_post_update(self.training, stop))
-                    if apart := self.ranks.replica_divergence():
+                        self.trace.update(trace_post_update(self.trainer, stop))
+                    if apart := self.trainer.replica_divergence():
                         self.replica_divergence[str(stop)] = apart
                 if stop in self.schedule.evaluate:
                     self.evaluate(records, stop, seconds)
@@ -272,7 +272,7 @@ class TrialRunner(TrialSetup):
                 self.ranks.rank,
                 Progress(step, seconds, records.flush(), *known, checks, counts),
                 self.training.weights(),
-                self.training.state(),
+                self.trainer.state(),
                 self.trace,
             )
             upload_outputs(self.folder)
@@ -290,7 +290,7 @@ class TrialRunner(TrialSetup):
             checkpoint = None
         if self.ranks.all_agree(checkpoint[0].step if checkpoint else 0) and checkpoint is not None:
             progress, weights, state, trace = checkpoint
-            self.training.load(weights, state, progress.step)
+            self.trainer.load(weights, state, progress.step)
             self.trace = trace
             return progress
         self.losses[:] = 0
@@ -326,28 +326,20 @@ class TrialRunner(TrialSetup):
     def run_steps(self, first: int, last: int) -> tuple[float, NDArray[np.float64]]:
         """Make the updates ``first`` … ``last`` without a synchronisation in between; return the
         seconds they took and the loss of each."""
-        sent, elapsed = self.sent_bytes(), self.backend.stopwatch()
+        sent, elapsed = self.ranks.sent_bytes(), self.backend.stopwatch()
         batches = [self.ranks.batch(step) for step in range(first, last + 1)]
-        losses = self.ranks.materialize_losses(self.training.run_steps(batches, first))
+        losses = self.trainer.mean_losses(self.trainer.run_steps(batches, first))
         spent = elapsed()
-        self.step_timer.add(len(batches), spent, sent, self.sent_bytes())
+        self.step_timer.add(len(batches), spent, sent, self.ranks.sent_bytes())
         for step, batch in enumerate(batches, start=first):
             for rank, samples in self.ranks.trained_samples(batch, step):
                 self.sample_digest.add(rank, samples)
         return spent, losses
 
-    def sent_bytes(self) -> int | None:
-        """Return the bytes that this process has sent so far, once all ranks have come here, which
-        all call it; None if unknown, and for a single rank, which sends nothing."""
-        if not isinstance(self.ranks, MultiRank):
-            return None
-        self.ranks.max_over_ranks(0.0)
-        return self.ranks.sent_bytes()
-
     def write_losses(self, records: RecordWriter, first: int, last: int) -> None:
         """Record the losses of the updates ``first`` … ``last``, and what was measured beside
         them."""
-        n, more = len(self.samples.train_y), self.ranks.pop_measurements()
+        n, more = len(self.samples.train_y), self.trainer.pop_measurements()
         with self.timed("write"):
             for step in range(first, last + 1):
                 done, loss = self.feed.count_sample_gradients(step), float(self.losses[step - 1])
@@ -360,7 +352,7 @@ class TrialRunner(TrialSetup):
         samples, on the test set, and on the validation set where there is one. All ranks call it;
         only rank 0 records the result."""
         s = self.samples
-        with self.timed("evaluate"), self.ranks.evaluation_mode():
+        with self.timed("evaluate"), self.trainer.evaluation_mode():
             everything = np.arange(len(s.test_y))
             train = self.ranks.score(s.train_x, s.train_y, s.monitor, s.classes)
             test = self.ranks.score(s.test_x, s.test_y, everything, s.classes)

@@ -145,7 +145,7 @@ class TorchMethod(MethodTraining, MemoryReport):
         ).values()
         return [torch.from_numpy(mask).to(self.device) for mask in drawn]
 
-    def gather(self) -> None:
+    def gather_shards(self) -> None:
         """Gather the parameters and load them into the evaluation network if they are sharded, for
         which all ranks call it; else do nothing."""
         if self.sharded:
@@ -155,8 +155,8 @@ class TorchMethod(MethodTraining, MemoryReport):
     @torch.no_grad()
     def capture_forward(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
         """Return the digest of ``batch``, which is not run, and host copies of the evaluation
-        network's layer outputs for the samples ``probe``; of sharded weights those of the last
-        `gather`."""
+        network's layer outputs for the samples ``probe``; sharded weights are gathered first."""
+        self.gather()
         index = torch.from_numpy(probe).to(self.device)
         activations = self.eval_network.activations(self.x.index_select(0, index))
         return batch_digest(*self.fetch_batch(batch)), {
@@ -193,7 +193,8 @@ class TorchMethod(MethodTraining, MemoryReport):
 
     def weights(self) -> Arrays:
         """Return host copies of the evaluation network's parameters, without running statistics, by
-        canonical name; of sharded ones those of the last `gather`."""
+        canonical name; sharded ones are gathered first."""
+        self.gather()
         return {name: to_numpy(p) for name, p in self.eval_network.canonical().items()}
 
     def state(self) -> dict[str, Arrays]:
@@ -234,7 +235,7 @@ class TorchMethod(MethodTraining, MemoryReport):
         self.skips.load(state)
         if step and not self.sharded and self.is_resumable:
             load_state(self.arm_optimizer(), state, step, list(self.model.canonical()))
-        self.step_count = step
+        self.step_count, self.gathered = step, -1
 
     def transform_weights(self, fn: Callable[[Arrays], Mapping[str, Array]]) -> None:
         """Replace the model's weights by ``fn`` of their host copies; optimizer and engine stay."""

@@ -1,0 +1,236 @@
+"""The hooks of a trainer: what a strategy for several ranks may add, at fixed points."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from dualml.algorithms.communicator import Communicator
+from dualml.backend import Array, Arrays, Backend, Training
+from dualml.backend.capability import Tensor
+from dualml.parallel.aggregation.straggler import Straggler
+from dualml.parallel.aggregation.times import Times
+from dualml.parallel.copies import Promise, WeightCopies
+from dualml.parallel.split.timeline import Timeline
+
+#: Which ranks evaluate a sample (`TrainerHooks.scored_by`).
+ScoredBy = Literal["all", "divided", "first", "scorer"]
+#: Samples of an update: indices of all ranks, or one array of indices per rank.
+Batch = Array | Sequence[Array]
+
+
+class TrainerHooks:
+    """The hooks of `dualml.parallel.trainer.Trainer`, as a single process fills them: its model
+    makes whole updates by itself.
+
+    In the methods ``batch`` is the samples of all ranks, a list of one part per rank where
+    `takes_parts`. With several ranks, all of them call the same methods in the same order.
+
+    Args:
+        backend: of this rank.
+        model: this rank's model and optimizer.
+        comm: communicator of the ranks; None for a single process.
+        slow: description of the straggler, if any.
+        seed: seed of the trial, for jitter.
+
+    Attributes: step_count: updates so far; in the hooks of an update its number. takes_parts:
+        whether the ranks share each batch, each with its own part of it. makes_updates: whether an
+        update is made of the hooks here; otherwise `model` makes it whole. is_resumable: whether
+        weights and state are all that an update depends on. nondeterministic: whether the order of
+        updates depends on timing. traced_phase: what the gradients of `trace` are: ``gradient``, or
+        ``aggregation`` where the ranks have combined them. scored_by: ranks that evaluate a sample:
+        ``all`` alike or together, one of them (``divided``), rank 0 alone (``first``), or all with
+        the labels on the rank ``scorer``. warm_up_step: number of the update to compile before the
+        trial begins. promise: which of the ranks' weights must be equal at the updates of
+        `steps_to_compare`. counts_all_bytes: whether the bytes that a rank sends are all that make
+        up an update. distributes_samples: whether the model decides itself which samples a rank
+        trains on. times, timeline: of the updates, for strategies that record them.
+    """
+
+    takes_parts = makes_updates = nondeterministic = distributes_samples = False
+    is_resumable = counts_all_bytes = True
+    traced_phase = "gradient"
+    scored_by: ScoredBy = "all"
+    scorer, warm_up_step = 0, 1
+    promise: Promise = "replicas"
+    times: Times | None = None
+    timeline: Timeline | None = None
+
+    def __init__(
+        self,
+        backend: Backend,
+        model: Training,
+        comm: Communicator | None = None,
+        slow: Straggler | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.backend, self.model, self.comm = backend, model, comm
+        self.rank, self.size = (0, 1) if comm is None else (comm.rank, comm.size)
+        self.slow, self.seed, self.step_count = slow, seed, 0
+
+    # --- one update -------------------------------------------------------------------------------
+
+    def local_batch(self, batch: Batch) -> tuple[Array, float, float]:
+        """Return the indices of this rank's samples, their share of the batch (0 … 1), and the
+        factor of its mean gradient in the ranks' sum."""
+        return np.asarray(batch), 1.0, 1.0
+
+    def make_whole_updates(self, batches: Sequence[Batch], first: int) -> list[tuple[Any, float]]:
+        """Hook where `model` makes whole updates: let it make one for each of the ``batches``, and
+        return each lazy loss with the share of the batch that it is the mean of."""
+        return [(loss, 1.0) for loss in self.model.run_steps(batches, first)]
+
+    def begin_update(self, batch: Batch) -> None:
+        """Hook: prepare the update `step_count` with the samples ``batch``."""
+
+    def compute(self, part: Array, factor: float) -> tuple[Any, list[Tensor]]:
+        """Hook of forward and backward, where `makes_updates`: compute this rank's lazy loss and
+        gradients, one tensor per bucket."""
+        raise NotImplementedError
+
+    def combine(self, gradients: list[Tensor], share: float) -> list[Tensor]:
+        """Hook of the reduction: return the ranks' combined gradients. ``share`` is this rank's
+        share of the batch."""
+        return gradients
+
+    def finish(self, gradients: list[Tensor]) -> None:
+        """Hook of the update: update this rank's weights with the combined gradients."""
+
+    def pop_waiting_seconds(self) -> float:
+        """Return the seconds that computing or updating has waited for messages since the last
+        call; 0 where all messages are those of `combine`."""
+        return 0.0
+
+    @property
+    def has_separate_messages(self) -> bool:
+        """Whether the messages of an update are sent one by one, so that each of them can be
+        delayed."""
+        return False
+
+    def mean_losses(self, lazy: Sequence[tuple[Any, float]]) -> Array:
+        """Return the mean losses of the batches, float64 (updates,), from what `step` returned; on
+        every rank, which all call it."""
+        return self.backend.materialize_losses([loss for loss, _ in lazy])
+
+    # --- state ------------------------------------------------------------------------------------
+
+    def own_state(self) -> dict[str, Arrays]:
+        """Hook: return what the strategy keeps from update to update, by keys of its own."""
+        return {}
+
+    def restore(self, state: dict[str, Arrays], step: int) -> tuple[dict[str, Arrays], int]:
+        """Hook: take `own_state` out of ``state``; return what is left, and the number of updates
+        that the model has made after update ``step``."""
+        return state, step
+
+    # --- traces and memory ------------------------------------------------------------------------
+
+    def traced_gradients(self, batch: Batch) -> Arrays | None:
+        """Hook: return the combined gradients by canonical name; None where `model` shows them."""
+        return None
+
+    def local_gradient(self, batch: Batch) -> Arrays:
+        """Hook: return this rank's gradient as it enters the reduction, by canonical name; empty
+        where there is none, or it cannot be observed. Nothing is updated."""
+        return {}
+
+    def local_losses(self, lazy: tuple[Any, float]) -> Arrays:
+        """Hook: return, by name, the losses of the parts of one update's batch that only this rank
+        worked on, from what `step` returned; empty where batches are not divided."""
+        return {}
+
+    def buffer_bytes(self) -> int | None:
+        """Hook: return the bytes of the buffers of the reduction; None where `model` counts
+        them."""
+        return None
+
+    # --- around the updates -----------------------------------------------------------------------
+
+    def begin_warm_up(self) -> None:
+        """Hook: prepare the updates that compile the model and are undone."""
+
+    def begin_training(self) -> None:
+        """Hook: reset measurements before the first update that counts, and wait for all ranks."""
+
+    def begin_draws(self) -> None:
+        """Hook: prepare the perturbed runs of the rounding envelope: remove the straggler, which
+        changes no number, and wait for all ranks."""
+        self.slow = None
+        if self.comm is not None:
+            self.comm.barrier()
+
+    @contextlib.contextmanager
+    def evaluation_mode(self) -> Iterator[None]:
+        """Hook: provide the model as it is to be evaluated inside the block, then restore this
+        rank's own and wait for all ranks."""
+        yield
+
+    def evaluate_by_itself(self, x: Array, y: Array) -> Array | None:
+        """Hook: evaluate by the model's own means on all ranks; return one row of label, predicted
+        class and loss for each sample that any rank tested, None where dualml evaluates."""
+        return None
+
+    def finish_training(self) -> None:
+        """Hook: put the model into its final state after the last update."""
+
+    def summary(self) -> dict[str, Any]:
+        """Hook: return the strategy's fields of the trial's summary."""
+        return {}
+
+    # --- samples, replicas and bytes --------------------------------------------------------------
+
+    def interchangeable(self, batch: Array) -> list[Array]:
+        """Hook: split a batch that is not `takes_parts` into the groups of samples whose order may
+        change without changing more than rounding."""
+        return [batch]
+
+    def trained_part(self, batch: Sequence[Array], step: int) -> Array:
+        """Hook: return the samples that this rank trained on in update ``step``, where
+        `takes_parts`."""
+        return batch[self.rank]
+
+    def replica_divergence(self) -> list[float]:
+        """Return the relative distance of each rank's weights from rank 0's (0.0 for rank 0), where
+        ranks hold replicas; else an empty list. All ranks call it."""
+        return []
+
+    def pop_measurements(self) -> list[tuple[int, str, float]]:
+        """Hook: return what was measured beside the losses since the last call, as (update, metric,
+        value); values are ratios."""
+        return []
+
+    def steps_to_compare(self, first: int, last: int) -> list[int]:
+        """Hook: return the updates among ``first`` … ``last`` after which the `copies` must be
+        compared."""
+        return sorted({first, last})
+
+    def copies(self) -> WeightCopies | None:
+        """Hook: return the weights of this rank, after its last update, to compare with those of
+        the others: all trainable ones; None where none have to be equal at this moment."""
+        return WeightCopies(self.model.trainable_weights())
+
+    def expected_sent_bytes(
+        self, shapes: Mapping[str, tuple[int, ...]], first: int, last: int, samples: int
+    ) -> float | None:
+        """Hook: return the bytes that all ranks together send per update by the closed form,
+        averaged over the updates ``first`` … ``last``; None where no closed form is known.
+
+        Args:
+            shapes: parameter → shape.
+            first, last: numbers of the updates.
+            samples: number of samples of all these updates.
+        """
+        return None
+
+    def effective_averagings(self, first: int, last: int) -> float | None:
+        """Hook: return the share of averagings in these updates that changed this rank's weights,
+        where nothing else proves that averaging took place; else None."""
+        return None
+
+
+def join_parts(batch: Batch) -> Array:
+    """Return the samples of all ranks as one array."""
+    return batch if isinstance(batch, np.ndarray) else np.concatenate(batch)
