@@ -191,11 +191,12 @@ def steps_and_thresholds(run: Path, seeds: Sequence[int]) -> Record:
 def measure(seeds: int, at_once: int, folder: Path) -> Iterator[Record]:
     """Measure everything, and write the figures after each step."""
     from dualml.common.machine import cpu_model
-    from dualml.runner.session.prepare import RunRequest, prepare_run
+    from dualml.runner.request import RunRequest
+    from dualml.runner.session.prepare import freeze_plan
 
     run, numbers = folder / "run", list(range(seeds))
     few = numbers[:CHANGE_SEEDS]
-    prepare_run(
+    freeze_plan(
         RunRequest(
             lab=str(experiment(folder)),
             backend="both",

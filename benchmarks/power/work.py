@@ -18,7 +18,7 @@ def work(job: Record) -> list[Record]:
     from dualml.backend import backends
     from dualml.experiment.store.plan import restore_plan
     from dualml.experiment.store.trial import JOB, TrialJob
-    from dualml.runner.worker.main import PlanRunner
+    from dualml.runner.worker.main import RankTrials
 
     if not job.get("mkldnn", True):
         import torch
@@ -27,8 +27,8 @@ def work(job: Record) -> list[Record]:
     run = Path(job["run"])
     plan = restore_plan(run / "plan")
     backend = backends()[job["backend"]].create(job.get("device", "cpu"), job["threads"])
-    runner = PlanRunner(plan, Quiet())
     if job["task"] == "usual":
+        folders = []
         for arm, seed in job["trials"]:
             folder = usual_folder(run, arm, job["backend"], seed)
             folder.mkdir(parents=True)
@@ -46,7 +46,8 @@ def work(job: Record) -> list[Record]:
                 checkpoint_every=1e9,
             )
             JOB.write(folder, asked)
-            runner.run_trial(folder, backend, None)
+            folders.append(folder)
+        RankTrials(plan, folders, Quiet(), size=1).run_trials(backend, None)
         return []
     from dualml.experiment.samples import load_samples
     from dualml.runner.worker.setup import RankResources

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 from dualml.common.errors import TrialError, Unsupported, UserError
@@ -72,10 +72,15 @@ def describe_exit(code: int) -> str:
 
 class Emitter:
     """Sends events to the owner; so that a fast loop is not slowed down, events of one phase within
-    0.1 s of the last one are dropped, except the one whose ``done`` equals its ``total``."""
+    0.1 s of the last one are dropped, except the one whose ``done`` equals its ``total``.
+
+    Attributes:
+        result: further fields of the result that is sent at the end.
+    """
 
     def __init__(self, channel: Any) -> None:
         self.channel, self.last, self.phase = channel, 0.0, ""
+        self.result: JsonObject = {}
 
     def __call__(self, **event: Any) -> None:
         now = time.monotonic()
@@ -118,13 +123,14 @@ def failure_reason(error: BaseException) -> tuple[str, str]:
     return "failed", f"{type(error).__name__}: {first}"
 
 
-def run_child(work: Callable[[Emitter], JsonObject], channel: Any = None) -> None:
-    """Do the work, send its result or the reason of its failure to the owner, and exit the process.
+@contextlib.contextmanager
+def report_to_owner(channel: Any = None) -> Iterator[Emitter]:
+    """Provide an `Emitter` for the work of this process, then send ``emitter.result``, or the
+    reason of the failure, to the owner, and exit the process.
 
-    Never returns; the exit code is 0, or 1 after an error.
+    The block never continues after its end; the exit code is 0, or 1 after an error.
 
     Args:
-        work: called with an `Emitter`; returns further fields of the result.
         channel: to the owner; None for the standard output. With a channel the caller is
             responsible for ending with the owner.
     """
@@ -133,7 +139,8 @@ def run_child(work: Callable[[Emitter], JsonObject], channel: Any = None) -> Non
         end_with_parent()
     code = 0
     try:
-        result = {"status": "ok", "reason": None, **work(emit)}
+        yield emit
+        result = {"status": "ok", "reason": None, **emit.result}
     except BaseException as error:
         with contextlib.suppress(OSError):  # the log may lie on a full disk
             traceback.print_exc()

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from dualml.common.json_types import JsonObject
-from dualml.launch.child import Emitter, run_child
+from dualml.launch.child import Emitter, report_to_owner
 
 
 def run_target(emit: Emitter) -> JsonObject:
@@ -39,4 +39,5 @@ def run_target(emit: Emitter) -> JsonObject:
 
 
 if __name__ == "__main__":
-    run_child(run_target)
+    with report_to_owner() as emit:
+        emit.result = run_target(emit)

@@ -78,6 +78,15 @@ class RankProcess:
     stop_time: float | None = None
 
 
+@dataclass(frozen=True)
+class StartedRanks:
+    """The processes of a group of ranks, by rank, and the queue of their events, ``(rank,
+    event)``."""
+
+    processes: Sequence[RankProcess]
+    events: queue.Queue[Any]
+
+
 def supervise(
     launches: Sequence[Launch | LaunchedRank],
     on_event: Callable[[int, JsonObject], None],
@@ -86,10 +95,27 @@ def supervise(
     silence: float,
     is_abandoned: Callable[[], bool] = lambda: False,
 ) -> GroupResult:
-    """Run all ranks to their end; when one fails, the others are ended within seconds.
+    """Start all ranks and watch them to their end, see `start_ranks` and `watch_ranks`.
+
+    Raises:
+        KeyboardInterrupt: after all processes and their children are gone.
+    """
+    with start_ranks(launches) as ranks:
+        return watch_ranks(ranks, on_event, limit=limit, silence=silence, is_abandoned=is_abandoned)
+
+
+def watch_ranks(
+    started: StartedRanks,
+    on_event: Callable[[int, JsonObject], None],
+    *,
+    limit: float,
+    silence: float,
+    is_abandoned: Callable[[], bool] = lambda: False,
+) -> GroupResult:
+    """Watch the ranks until all have ended, or seconds after one has failed, or must be ended.
 
     Args:
-        launches: the processes to start, by rank.
+        started: the ranks.
         on_event: called as ``on_event(rank, event)`` with each event of a rank but its result and
             its pulses.
         limit: seconds they may take; the clock restarts with every ``{"event": "trial"}`` of a
@@ -97,38 +123,34 @@ def supervise(
         silence: seconds a rank may go without an event; a pulse counts if it has entered another
             collective since.
         is_abandoned: whether nobody needs them any more; then they are ended, which is no failure.
-
-    Raises:
-        KeyboardInterrupt: after all processes and their children are gone.
     """
-    begin = time.monotonic()
+    ranks, begin = started.processes, time.monotonic()
     results: dict[int, dict[str, Any]] = {}
-    with start_ranks(launches) as (ranks, events):
-        fault: tuple[float, str | None, int] | None = None
-        while any(r.code is None for r in ranks):
-            rank, event = next_event(events)
-            now = time.monotonic()
-            if event is not None:
-                if event.get("event") == "trial":  # of several, one after the other
-                    begin = now
-                handle_event(rank, event, ranks[rank], results, on_event, now)
-                # The listener may have waited for its terminal; no rank pays for that.
-                waited = time.monotonic() - now
-                begin += waited
-                for known in ranks:
-                    known.last_event_time += waited
-            elif rank >= 0:  # its channel closed: it is at its end
-                ranks[rank].code, reason = wait_for_exit(ranks[rank])
-                if (ranks[rank].code or reason) and fault is None:
-                    fault = (now, reason, rank)
-            if fault is None and (stuck := check_watchdog(ranks, begin, now, limit, silence)):
-                return GroupResult(-1, stuck[1], stuck[0], results)
-            if (fault is not None and now - fault[0] > PEERS_S) or is_abandoned():
-                break
-        if fault is None:
-            return GroupResult(0, None, 0, results)
-        guilty = fault[2] if fault[1] else root_cause_rank(ranks, results, fault[2])
-        return GroupResult(ranks[guilty].code or -1, fault[1], guilty, results)
+    fault: tuple[float, str | None, int] | None = None
+    while any(r.code is None for r in ranks):
+        rank, event = next_event(started.events)
+        now = time.monotonic()
+        if event is not None:
+            if event.get("event") == "trial":  # of several, one after the other
+                begin = now
+            handle_event(rank, event, ranks[rank], results, on_event, now)
+            # The listener may have waited for its terminal; no rank pays for that.
+            waited = time.monotonic() - now
+            begin += waited
+            for known in ranks:
+                known.last_event_time += waited
+        elif rank >= 0:  # its channel closed: it is at its end
+            ranks[rank].code, reason = wait_for_exit(ranks[rank])
+            if (ranks[rank].code or reason) and fault is None:
+                fault = (now, reason, rank)
+        if fault is None and (stuck := check_watchdog(ranks, begin, now, limit, silence)):
+            return GroupResult(-1, stuck[1], stuck[0], results)
+        if (fault is not None and now - fault[0] > PEERS_S) or is_abandoned():
+            break
+    if fault is None:
+        return GroupResult(0, None, 0, results)
+    guilty = fault[2] if fault[1] else root_cause_rank(ranks, results, fault[2])
+    return GroupResult(ranks[guilty].code or -1, fault[1], guilty, results)
 
 
 def next_event(events: queue.Queue[Any]) -> tuple[int, dict[str, Any] | None]:
@@ -233,9 +255,9 @@ def root_cause_rank(
 @contextlib.contextmanager
 def start_ranks(
     launches: Sequence[Launch | LaunchedRank],
-) -> Iterator[tuple[list[RankProcess], queue.Queue[Any]]]:
-    """Start each process in a session of its own, and provide the ranks with the queue of their
-    events, ``(rank, event)``; all process groups are gone when the block is left."""
+) -> Iterator[StartedRanks]:
+    """Start each process in a session of its own, and provide the ranks; all process groups are
+    gone when the block is left."""
     events: queue.Queue[Any] = queue.Queue(MAX_QUEUED_EVENTS)
     ranks: list[RankProcess] = []
     readers: list[threading.Thread] = []
@@ -256,7 +278,7 @@ def start_ranks(
             )
             reader.start()
             readers.append(reader)
-        yield ranks, events
+        yield StartedRanks(ranks, events)
     finally:
         over.set()
         end_processes([r.process for r in ranks])

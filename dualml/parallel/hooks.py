@@ -78,10 +78,13 @@ class TrainerHooks:
         factor of its mean gradient in the ranks' sum."""
         return np.asarray(batch), 1.0, 1.0
 
-    def make_whole_updates(self, batches: Sequence[Batch], first: int) -> list[tuple[Any, float]]:
-        """Hook where `model` makes whole updates: let it make one for each of the ``batches``, and
-        return each lazy loss with the share of the batch that it is the mean of."""
-        return [(loss, 1.0) for loss in self.model.run_steps(batches, first)]
+    def make_whole_updates(
+        self, batches: Sequence[Batch], first: int
+    ) -> list[tuple[Any, float]] | None:
+        """Hook where `model` makes whole updates, one for each of the ``batches``: let it make them
+        in another way than by its `run_steps`, and return each lazy loss with the share of the
+        batch that it is the mean of; None where `run_steps` does it."""
+        return None
 
     def begin_update(self, batch: Batch) -> None:
         """Hook: prepare the update `step_count` with the samples ``batch``."""

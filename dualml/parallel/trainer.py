@@ -42,7 +42,10 @@ class Trainer(TrainerHooks):
                 self.make_update(batch, step) for step, batch in enumerate(batches, start=first)
             ]
         self.step_count = first + len(batches) - 1
-        return self.make_whole_updates(batches, first)
+        made = self.make_whole_updates(batches, first)
+        return (
+            [(loss, 1.0) for loss in self.model.run_steps(batches, first)] if made is None else made
+        )
 
     def make_update(self, batch: Batch, step: int) -> tuple[Any, float]:
         """Make update ``step`` from the hooks; return what `step` does."""

@@ -335,11 +335,11 @@ def test_a_rank_that_waits_for_another_folder_says_so(
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_rank_whose_log_is_full_still_says_why_it_failed(tmp_path: Path) -> None:
     code = (
-        "from dualml.launch.child import run_child\n"
+        "from dualml.launch.child import report_to_owner\n"
         "def fail(emit):\n"
         "    with open('/dev/full', 'w') as file:\n"
         "        file.write('x')\n"
-        "run_child(fail)\n"
+        "with report_to_owner() as emit: fail(emit)\n"
     )
     pipe = subprocess.PIPE  # its input stays open: it ends with its owner
     with (

@@ -35,7 +35,7 @@ from dualml.interface.cli.defaults import (
     read_defaults,
 )
 from dualml.interface.cli.project import ALLOWED
-from dualml.interface.cli.submit_options import add_defaults, parse_run_options
+from dualml.interface.cli.submit_options import add_defaults, parse_run_request
 from dualml.runner.jobs.store import captured_env
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -343,8 +343,8 @@ def test_a_job_takes_its_defaults_along_and_its_processes_have_none(
     words = add_defaults(["lab1", "--threads", "1"], read_defaults(get_command(app)))
     assert words[:3] == ["lab1", "--threads", "1"]
     assert sorted(words[3:]) == ["--arm", "--backend", "--quick", "gd", "numpy"]
-    assert parse_run_options(words, {})["backend"] == "numpy"
-    assert parse_run_options(["lab1"], {})["backend"] is None
+    assert parse_run_request(words, {}).backend == "numpy"
+    assert parse_run_request(["lab1"], {}).backend is None
     assert add_defaults(["lab1", "--backend", "torch", "--threads", "1"], Defaults())[5:] == []
     left = captured_env()
     assert left["DUALML_CONFIG"] == "none"

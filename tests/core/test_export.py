@@ -26,8 +26,8 @@ from dualml.report.export import live as live_runs
 from dualml.report.export.base import TARGETS
 from dualml.report.export.mlflow import hide_credentials
 from dualml.report.export.trial_log import record_seconds
-from dualml.runner.session.prepare import RunRequest
-from dualml.runner.session.runner import run_request
+from dualml.runner.request import RunRequest
+from dualml.runner.run import run
 
 pytestmark = pytest.mark.whole
 
@@ -279,7 +279,7 @@ def test_a_missing_library_is_named(
     assert str(error.value) == f"{target} needs {library}: pip install 'dualml[{target}]'"
     if target == "tensorboard":  # nor does a run begin
         with pytest.raises(UserError, match="tensorboard needs tensorboard"):
-            run_request(RunRequest(lab="lab1", tensorboard=True))
+            run(RunRequest(lab="lab1", tensorboard=True))
 
 
 def test_records_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:

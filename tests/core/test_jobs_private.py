@@ -20,7 +20,7 @@ from dualml.common.errors import UserError
 from dualml.common.machine import ProcessResult
 from dualml.common.variables import is_secret
 from dualml.common.words import Messages
-from dualml.interface.cli.submit_options import FORBIDDEN_OPTIONS, parse_run_options
+from dualml.interface.cli.submit_options import FORBIDDEN_OPTIONS, parse_run_request
 from dualml.interface.serve.jobs import Cache, CachedJobs, JobMonitor
 from dualml.runner.jobs import control, local, logs, slurm
 from dualml.runner.jobs.store import STATE, VARIABLE, Jobs, JobSpec, JobState
@@ -137,7 +137,7 @@ def test_names_of_secrets_are_known() -> None:
 @pytest.mark.parametrize("words", [["--rank", "0"], ["--rank", "3"], ["--resume", "x"], ["--json"]])
 def test_what_a_job_cannot_have_is_refused(words: list[str]) -> None:
     with pytest.raises(UserError, match=f"submit takes no {words[0]}: "):
-        parse_run_options(["lab1", *words], FORBIDDEN_OPTIONS)
+        parse_run_request(["lab1", *words], FORBIDDEN_OPTIONS)
 
 
 def test_rank_0_is_not_queued(jobs: Jobs) -> None:

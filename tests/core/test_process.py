@@ -26,7 +26,7 @@ pytestmark = [
 #: A worker that reports its process id; a word tells it how to end.
 WORKER = """
 import os, sys, time
-from dualml.launch.child import run_child
+from dualml.launch.child import report_to_owner
 import json.tool, colorsys  # the latter is loaded before the fork
 
 def work(emit):
@@ -39,7 +39,8 @@ def work(emit):
     return {"pid": os.getpid(), "parent": os.getppid(), "session": os.getsid(0),
             "seen": colorsys.seen, "mark": os.environ["MARK"], "words": sys.argv[1:]}
 
-run_child(work)
+with report_to_owner() as emit:
+    emit.result = work(emit)
 """
 
 

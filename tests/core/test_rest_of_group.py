@@ -9,26 +9,39 @@ import pytest
 from dualml.runner.session import trials
 
 
+@pytest.mark.parametrize("starts", [1, 0])
 def test_what_a_failure_leaves_of_a_group_goes_on_with_resume(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, starts: int
 ) -> None:
     first, second = ("first", "mindspore", 0), ("second", "mindspore", 0)
-    asked: list[tuple[Any, str]] = []
+    refused: list[tuple[Any, str]] = []
 
-    class FakeLaunch:
-        size = 2
+    class FakeGroup:
+        """A group that ends with its first trial, and can be started ``starts`` times."""
 
-        def __init__(self, *_: Any) -> None: ...
+        size, trial_index = 2, 1
 
-        def run_group(self, keys: Any, status: str) -> int:
-            asked.append((list(keys), status))
-            return 1
+        def __init__(self, *given: Any) -> None:
+            self.number, self.keys = given[-3:-1]
 
-    class Folder:
-        def pending(self) -> list[Any]:
-            return []
+        def unsupported_reason(self) -> str | None:
+            return "served once" if self.number >= starts else None
 
-    monkeypatch.setattr(trials, "RankGroupLaunch", FakeLaunch)
+        def refuse(self, status: str, why: str) -> None:
+            refused.append((self.keys, status))
+
+    class Frozen:
+        plan = None
+
+        class folder:
+            @staticmethod
+            def pending() -> list[Any]:
+                return []
+
+    monkeypatch.setattr(trials, "RankGroup", FakeGroup)
     monkeypatch.setattr(trials, "group_trials", lambda pending, plan: [[first, second]])
-    trials.run_trials(Folder(), None, {}, {}, lambda trial, event: None)  # type: ignore[arg-type]
-    assert asked == [([first, second], "unsupported"), ([second], "interrupted")]
+    frozen: Any = Frozen()
+    begun = [group.keys for group in trials.iterate_groups(frozen, {}, lambda trial, event: None)]
+    assert begun == [[first, second]] * starts
+    left = [first, second][starts:]
+    assert refused == [(left, "interrupted" if starts else "unsupported")]

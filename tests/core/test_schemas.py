@@ -64,6 +64,7 @@ ELSEWHERE = {
     **dict.fromkeys(("generate", "plan-run"), "a language model that was trained"),
     **dict.fromkeys(("job", "logs", "status"), "a queue"),
     "compare": "two traces",
+    "request": "nothing prints it: see test_request.py",
 }
 #: Commands without JSON output, and the reason.
 WITHOUT = dict.fromkeys(("serve", "tensorboard"), "its pages are the answer")

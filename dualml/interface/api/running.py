@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from dualml.common.errors import UserError
 from dualml.common.json_types import JsonMapping
 from dualml.common.words import Messages
 from dualml.interface.api.runs import Run, load
-from dualml.interface.api.tools import as_list
 
 
 def run(
@@ -75,39 +73,19 @@ def run(
         >>> done = dualml.run("lab1", backend="numpy", arms=["adam"], quick=True, progress=False)
         >>> done.plot.loss()
     """
+    given = dict(locals())
     from dualml.launch.external import detect_external_launch
-    from dualml.runner.session.execution import EXIT_INTERRUPTED
-    from dualml.runner.session.prepare import RunRequest
-    from dualml.runner.session.runner import run_request
+    from dualml.runner import run as runner
+    from dualml.runner.outcome import EXIT_INTERRUPTED
+    from dualml.runner.request import RunRequest
 
     if (there := detect_external_launch()) is not None:
         raise UserError(
             f"dualml.run starts the ranks itself; call it without {there.launcher}, or start "
             f"`dualml run` by {there.launcher}"
         )
-    done = run_request(
-        RunRequest(
-            lab=None if lab is None else str(lab),
-            backend=",".join(as_list(backend)) or None,
-            out=None if out is None else Path(out),
-            name=name,
-            overrides=list(settings_to_overrides(settings or {})),
-            arms=as_list(arms),
-            seeds=as_list(seeds),
-            data=data,
-            model=model,
-            device=device,
-            threads=threads,
-            quick=quick,
-            resume=None if resume is None else Path(resume),
-            lang=lang,
-            report=report,
-            world_size=world_size,
-            find=find,
-            tensorboard=tensorboard,
-            progress=progress,
-        )
-    )
+    overrides = tuple(settings_to_overrides(given.pop("settings") or {}))
+    done = runner.run(RunRequest(**given, overrides=overrides))
     assert done.folder is not None  # only ranks of a launcher have none
     if done.code == EXIT_INTERRUPTED:
         raise KeyboardInterrupt

@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from dualml.common.errors import UserError
 from dualml.interface.cli.output import print_json, print_text
-from dualml.interface.cli.submit_options import (
-    FORBIDDEN_OPTIONS,
-    load_experiment,
-    parse_run_options,
-)
+from dualml.interface.cli.submit_options import FORBIDDEN_OPTIONS, parse_run_request
 
 if TYPE_CHECKING:
     from dualml.experiment.schema import Experiment
     from dualml.runner.render.command import SubmitOptions
+    from dualml.runner.request import RunRequest
 
 #: Options of ``dualml run`` that the generated files set, with the reason given to the user.
 FIXED_OPTIONS = dict.fromkeys(
@@ -42,11 +39,11 @@ def render_run(on: str, words: list[str], options: Mapping[str, Any], as_json: b
     from dualml.runner.render.request import make_render_request
 
     check_render_folder(on, options)
-    given = parse_run_options(words, FORBIDDEN_OPTIONS | FIXED_OPTIONS)
+    request = parse_run_request(words, FORBIDDEN_OPTIONS | FIXED_OPTIONS)
     nodes, ranks = options["nodes"], options["ranks"]
     asked = make_render_request(
-        load_for_ranks(given, nodes * ranks),
-        given,
+        load_for_ranks(request, nodes * ranks),
+        request,
         words=words,
         **parse_numbers(cast("SubmitOptions", options)),
         **{key: options[key] for key in FORWARDED_OPTIONS},
@@ -112,15 +109,15 @@ def write_files(folder: Path, written: Mapping[str, str], lang: str, as_json: bo
         print_text(Messages(lang)("render.written", folder=folder, files=names))
 
 
-def load_for_ranks(given: Mapping[str, Any], size: int) -> Experiment:
+def load_for_ranks(request: RunRequest, size: int) -> Experiment:
     """Load the experiment as ``size`` ranks run it.
 
     If they cannot run it, it is loaded as its file defines it, so that the error can say what it
     needs. For one rank it is always loaded like that.
     """
     if size == 1:
-        return load_experiment(given, None)
+        return request.load_experiment()
     try:
-        return load_experiment(given, size)
+        return request.load_experiment(size)
     except UserError:
-        return load_experiment(given, None)
+        return request.load_experiment()

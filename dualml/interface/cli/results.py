@@ -60,7 +60,7 @@ def parity(
     the verdicts; exit with 3 if one is `different`."""
     from dualml.experiment.store.findings import read_findings
     from dualml.parity.judge import judge_run, write_parity
-    from dualml.runner.session.execution import EXIT_DIFFERENT, EXIT_OK
+    from dualml.runner.outcome import EXIT_DIFFERENT, EXIT_OK
 
     with suggest_force():
         verdicts = judge_run(folder, verify=not force)
@@ -92,7 +92,8 @@ def find(
     from dualml.experiment.store.findings import read_findings
     from dualml.experiment.store.folder import RunFolder, lock_run_folder
     from dualml.parity.judge import judge_run
-    from dualml.runner.session.execution import EXIT_DIFFERENT, EXIT_OK, find_causes
+    from dualml.runner.outcome import EXIT_DIFFERENT, EXIT_OK
+    from dualml.runner.session.causes import find_causes
 
     words = Messages(lang)
     opened, plan = RunFolder.open(folder)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,11 +27,11 @@ from dualml.interface.cli.options import (
 )
 from dualml.interface.cli.output import complain, print_json, print_run
 
-#: Options that a run folder fixes: --resume does not take them from variables and files.
-DECIDED = (
-    *("backend", "out", "set_", "arm", "seed", "data", "model", "quick", "device", "threads"),
-    *("world_size", "rendezvous", "check"),
-)
+if TYPE_CHECKING:
+    from dualml.runner.request import RunRequest
+
+#: Field of a request → the parameter of `run` that sets it, where the names differ.
+PARAMETERS = {"overrides": "set_", "arms": "arm", "seeds": "seed"}
 
 
 def run(
@@ -65,41 +66,15 @@ def run(
     ``resume``."""
     from dualml.experiment.store.findings import read_findings
     from dualml.experiment.store.manifest import RUN
-    from dualml.runner.session.execution import EXIT_INTERRUPTED
-    from dualml.runner.session.prepare import RunRequest
-    from dualml.runner.session.runner import run_request
+    from dualml.runner import run as runner
+    from dualml.runner.outcome import EXIT_INTERRUPTED
+    from dualml.runner.request import DECIDED_BY_FOLDER
 
     given = dict(context.params)
-    if resume is not None:
-        given |= {name: None for name in DECIDED if value_origin(context, name)}
-    done = run_request(
-        RunRequest(
-            lab=lab,
-            backend=given["backend"],
-            out=given["out"],
-            name=name,
-            overrides=given["set_"] or [],
-            arms=given["arm"] or [],
-            seeds=parse_seeds(given["seed"] or []),
-            data=given["data"],
-            model=given["model"],
-            device=given["device"],
-            threads=given["threads"],
-            quick=bool(given["quick"]),
-            resume=resume,
-            lang=lang,
-            report=not no_report,
-            world_size=given["world_size"],
-            rendezvous=given["rendezvous"],
-            check=bool(given["check"]),
-            find=not no_find,
-            rank=rank,
-            hosts=hosts,
-            insecure=insecure,
-            keep_local=keep_local,
-            tensorboard=tensorboard,
-        )
-    )
+    if resume is not None:  # the run folder decides, not variables and files
+        decided = [*map(option_parameter, DECIDED_BY_FOLDER.values()), "world_size"]
+        given |= {name: None for name in decided if value_origin(context, name)}
+    done = runner.run(make_request(given))
     if done.code == EXIT_INTERRUPTED:  # nothing is left that a second Ctrl-C could stop
         signals.ignore_signals()
     if done.folder is not None and json:
@@ -119,6 +94,25 @@ def run(
     if done.remedy:
         complain(done.remedy)
     raise typer.Exit(done.code)
+
+
+def option_parameter(field: str) -> str:
+    """Return the name of the parameter of `run` that sets a field of a request."""
+    return PARAMETERS.get(field, field)
+
+
+def make_request(given: Mapping[str, Any]) -> RunRequest:
+    """Make the request from the parameters of `run` by name; None stands for an option that is
+    omitted. Raise `UserError` for a value that no run accepts."""
+    from dualml.runner.request import RunRequest
+
+    values = {
+        field: given[option_parameter(field)]
+        for field in RunRequest.model_fields
+        if given.get(option_parameter(field)) is not None
+    }
+    values["seeds"] = parse_seeds(values.get("seeds", []))
+    return RunRequest(**values, report=not given["no_report"], find=not given["no_find"])
 
 
 def parse_seeds(words: list[str]) -> list[int]:

@@ -20,8 +20,7 @@ from dualml.interface.cli.separator import COMMAND
 from dualml.interface.cli.submit_options import (
     FORBIDDEN_OPTIONS,
     add_defaults,
-    load_experiment,
-    parse_run_options,
+    parse_run_request,
 )
 
 if TYPE_CHECKING:
@@ -100,6 +99,6 @@ def check_experiment(words: list[str]) -> str:
     backends do not exist or its settings are invalid."""
     from dualml.backend import select_backends
 
-    given = parse_run_options(words, FORBIDDEN_OPTIONS)
-    select_backends(given["backend"])
-    return str(load_experiment(given, given["world_size"]).name)
+    request = parse_run_request(words, FORBIDDEN_OPTIONS)
+    select_backends(request.backend)
+    return str(request.load_experiment(request.world_size).name)

@@ -11,7 +11,7 @@ from dualml.common.errors import UserError
 from dualml.interface.cli.defaults import Defaults, command_options, value_origin
 
 if TYPE_CHECKING:
-    from dualml.experiment.schema import Experiment
+    from dualml.runner.request import RunRequest
 
 #: Options of ``dualml run`` that a job cannot have, and what to use instead.
 FORBIDDEN_OPTIONS = {
@@ -45,13 +45,15 @@ def add_defaults(words: list[str], defaults: Defaults) -> list[str]:
     return [*words, *more]
 
 
-def parse_run_options(words: list[str], refused: Mapping[str, str]) -> dict[str, Any]:
-    """Parse the options of ``dualml run``, as name → value, without variables and files of
-    defaults.
+def parse_run_request(words: list[str], refused: Mapping[str, str]) -> RunRequest:
+    """Parse the options of ``dualml run``, without variables and files of defaults.
 
     Raises:
-        UserError: an option is in ``refused``, with what to use instead.
+        UserError: an option is in ``refused``, with what to use instead, or a value is one that no
+            run accepts.
     """
+    from dualml.interface.cli.run import make_request
+
     command = make_run_command()
     for parameter in command.params:
         parameter.envvar = None
@@ -59,7 +61,7 @@ def parse_run_options(words: list[str], refused: Mapping[str, str]) -> dict[str,
     for name, instead in refused.items():
         if given[name] is not None and given[name] is not False:
             raise UserError(f"submit takes no --{name.replace('_', '-')}: {instead}")
-    return given
+    return make_request(given)
 
 
 def make_run_command() -> Any:
@@ -71,21 +73,3 @@ def make_run_command() -> Any:
     app = typer.Typer(add_completion=False)
     app.command()(run)
     return get_command(app)
-
-
-def load_experiment(given: Mapping[str, Any], world_size: int | None) -> Experiment:
-    """Load the experiment that options of ``dualml run`` describe, with this number of ranks
-    instead of theirs; None: as the experiment defines it."""
-    from dualml.experiment.load import load
-    from dualml.interface.cli.run import parse_seeds
-
-    return load(
-        given["lab"],
-        overrides=given["set_"] or [],
-        arms=given["arm"] or [],
-        seeds=parse_seeds(given["seed"] or []),
-        data=given["data"],
-        quick=given["quick"],
-        model=given["model"],
-        world_size=world_size,
-    )

@@ -1,4 +1,5 @@
-"""Generate the schemas of outputs that are files of a run folder, from their pydantic models.
+"""Generate the schemas of requests, and of outputs that are files of a run folder, from their
+pydantic models.
 
 ``python -m dualml.interface.schemas.records`` writes them again.
 """
@@ -18,6 +19,7 @@ from dualml.experiment.store.largest import LargestRecord
 from dualml.experiment.store.manifest import RunRecord
 from dualml.experiment.store.verdicts import ComparisonRecord, ParityRecord
 from dualml.interface.schemas import schema_id
+from dualml.runner.request import RunRequest
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 #: Folder of the schemas.
@@ -25,7 +27,7 @@ SCHEMA_FOLDER = Path(__file__).resolve().parent
 
 
 def record_schemas() -> Mapping[str, dict[str, Any]]:
-    """Return name → schema of the outputs that are files of a run folder; nothing is written."""
+    """Return name → schema of every record that has one; nothing is written."""
     findings: Any = (list[FindingRecord], ...)
     of_run: dict[str, Any] = {
         "folder": (str, ...),
@@ -41,6 +43,7 @@ def record_schemas() -> Mapping[str, dict[str, Any]]:
             "parity", "The verdicts of a run", ParityRecord, {"findings": findings}
         ),
         "find": schema_of_record("find", "Where and why backends differ", FindingsRecord, {}),
+        "request": schema_of_record("request", "A request for a run", RunRequest, {}),
         "largest": schema_of_record("largest", "The largest models that train", LargestRecord, {}),
     }
 

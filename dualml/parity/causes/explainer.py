@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from dualml.common.files import read_json, write_json
-from dualml.launch.child import Emitter, run_child
+from dualml.launch.child import Emitter, report_to_owner
 from dualml.parity.causes.explanation import Explanation
 from dualml.parity.causes.graph_host import GraphHost
 from dualml.parity.causes.inquiry import Budget
@@ -185,4 +185,5 @@ def describe_explanation(explanation: Explanation, a: Trace, b: Trace) -> dict[s
 
 
 if __name__ == "__main__":
-    run_child(run_search)
+    with report_to_owner() as emit:
+        emit.result = run_search(emit)

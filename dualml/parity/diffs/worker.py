@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from dualml.common.files import write_bytes, write_json
-from dualml.launch.child import Emitter, run_child
+from dualml.launch.child import Emitter, report_to_owner
 from dualml.parity.diffs import VARIANTS
 
 
@@ -137,4 +137,5 @@ def measure_probes(job: dict[str, Any], on_begin: Callable[..., None], comm: Any
 
 
 if __name__ == "__main__":
-    run_child(run_probe_job)
+    with report_to_owner() as emit:
+        emit.result = run_probe_job(emit)

@@ -24,7 +24,7 @@ from dualml.algorithms.optim import rule_from
 from dualml.common.errors import TrialError, UserError
 from dualml.common.files import read_json
 from dualml.common.json_types import JsonObject
-from dualml.launch.child import Emitter, run_child
+from dualml.launch.child import Emitter, report_to_owner
 from dualml.parity.models.construction import locations_by_name
 from dualml.parity.models.graph_roles import build_graph, match_roles
 from dualml.parity.models.mapping import guess_initial_value, is_paired_by_names, match_tensors
@@ -243,4 +243,5 @@ def check_targets(loss: str, target: NDArray[Any] | None) -> None:
 
 
 if __name__ == "__main__":
-    run_child(run_side)
+    with report_to_owner() as emit:
+        emit.result = run_side(emit)

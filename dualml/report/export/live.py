@@ -24,9 +24,8 @@ Listener = Callable[[TrialRecord, dict[str, Any]], None]
 
 
 class LiveTensorBoard:
-    """A listener (``listen``) of `dualml.runner.session.trials.run_trials` that passes events on
-    and copies new records to TensorBoard. No file stays open between two updates, so that a run may
-    end at any time."""
+    """A listener of the trials of a run that passes events on to ``listen`` and copies new records
+    to TensorBoard. No file stays open between two updates, so that a run may end at any time."""
 
     def __init__(self, folder: RunFolder, listen: Listener) -> None:
         self.folder, self.listen = folder, listen

@@ -16,6 +16,7 @@ from dualml.common.files import MAX_TEXT_BYTES, read_bytes
 from dualml.common.machine import parse_device
 from dualml.experiment.find import experiment_files as shipped
 from dualml.experiment.schema import Experiment
+from dualml.runner.request import RunRequest
 
 #: A DNS label (RFC 1123, at most 63 characters) that leaves room for what engines append to it.
 NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
@@ -223,13 +224,13 @@ def check_launch(backend: str, nodes: int, ranks: int) -> None:
 
 
 def make_render_request(
-    experiment: Experiment, given: Mapping[str, Any], **options: Any
+    experiment: Experiment, request: RunRequest, **options: Any
 ) -> RenderRequest:
     """Make the request from the options, after checking them.
 
     Args:
         experiment: that is run.
-        given: options of ``dualml run``, as its command line has parsed them.
+        request: for the run.
         options: those of ``dualml submit``, with numbers parsed.
 
     Raises:
@@ -237,7 +238,7 @@ def make_render_request(
     """
     arms = {name: arm.world_size for name, arm in experiment.arms.items()}
     nodes, ranks, gpus = options["nodes"], options["ranks"], options["gpus"]
-    backend = only_backend(given["backend"])
+    backend = only_backend(request.backend)
     check_launch(backend, nodes, ranks)
     check_ranks(arms, nodes, ranks)
     if experiment.initial:
@@ -246,11 +247,11 @@ def make_render_request(
     if experiment.pretrained:
         text = f"{experiment.pretrained} is a folder of this machine; no container has it"
         raise UserError(f"{experiment.name}: {text}")
-    resource = accelerator_resource(gpus, given["device"], backend)
+    resource = accelerator_resource(gpus, request.device, backend)
     words, lab = list(options["words"]), None
-    if given["lab"] not in shipped():
-        words[words.index(given["lab"])] = LAB
-        lab = read_bytes(Path(given["lab"]), MAX_TEXT_BYTES)
+    if (name := request.require_lab()) not in shipped():
+        words[words.index(name)] = LAB
+        lab = read_bytes(Path(name), MAX_TEXT_BYTES)
     if nodes == 1 and ranks > 1:  # started by the run itself
         words += ["--world-size", str(ranks)]
     return RenderRequest(

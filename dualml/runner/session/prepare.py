@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import functools
 import itertools
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dualml.backend import BackendInfo, backends, select_backends
 from dualml.common.cores import CpuLoadMonitor, available_threads
 from dualml.common.errors import UserError
-from dualml.common.machine import MAX_THREADS, parse_device, python_argv, run_bounded
+from dualml.common.machine import parse_device, python_argv, run_bounded
 from dualml.common.words import Messages
-from dualml.experiment.store.folder import RunFolder, check_free
+from dualml.experiment.store.folder import RunFolder, check_free, lock_run_folder
 from dualml.experiment.store.manifest import Options, read_run
-from dualml.report.export.base import require_library
+from dualml.experiment.store.sessions import clear_sessions
+from dualml.runner.request import RunRequest
 
-#: Options that cannot be combined with --resume.
-RESUME_CONFLICTS = (
-    *("set", "arm", "seed", "data", "model", "quick", "out", "backend", "device", "threads"),
-    *("rendezvous", "check"),
-)
+if TYPE_CHECKING:
+    from dualml.experiment.plan import Plan
+
 #: Program that creates a backend on a device, to see whether it works.
 PROBE = """
 import json, sys
@@ -40,42 +40,55 @@ print("\\n" + json.dumps(end))
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunRequest:
-    """The options of ``dualml run``; ``progress`` says whether progress is shown."""
+@dataclass(frozen=True)
+class FrozenRun:
+    """A run whose plan is frozen in its folder.
 
-    lab: str | None
-    backend: str | None = None
-    out: Path | None = None
-    name: str | None = None
-    overrides: Sequence[str] = ()
-    arms: Sequence[str] = ()
-    seeds: Sequence[int] = ()
-    data: str | None = None
-    model: str | None = None
-    device: str | None = None
-    threads: int | None = None
-    quick: bool = False
-    resume: Path | None = None
-    lang: str | None = None
-    report: bool = True
-    world_size: int | None = None
-    rendezvous: str | None = None
-    check: bool = False
-    find: bool = True
-    rank: int | None = None
-    hosts: Path | None = None
-    insecure: bool = False
-    keep_local: bool = False
-    progress: bool = True
-    tensorboard: bool = False
+    Attributes:
+        request: that asked for it.
+        folder: of the run.
+        plan: frozen.
+        infos: backend → its description.
+    """
+
+    request: RunRequest
+    folder: RunFolder
+    plan: Plan
+    infos: Mapping[str, BackendInfo]
+
+    @functools.cached_property
+    def words(self) -> Messages:
+        """Messages in the language of the request, or else in that of the run."""
+        return Messages(self.request.lang or self.folder.run.lang)
+
+    @property
+    def quiet(self) -> bool:
+        """Whether no progress is shown."""
+        return not self.request.progress
 
 
-def prepare_run(request: RunRequest) -> tuple[RunFolder, Any, list[BackendInfo]]:
-    """Check everything that can be wrong, cheapest first, and create the run folder.
+def open_run(request: RunRequest, held: contextlib.ExitStack) -> FrozenRun:
+    """Freeze the plan of a new run, or open the folder of the run to resume, and lock the folder
+    for as long as ``held`` is open.
 
-    Returns:
-        The run folder, the frozen plan and the backends.
+    Raises:
+        UserError: wrong input.
+    """
+    if request.resume is None:
+        frozen = freeze_plan(request)
+        held.enter_context(lock_run_folder(frozen.folder.path))
+        return frozen
+    request.check_resumable()
+    read_run(request.resume)  # nothing is written into a folder that is not a run folder
+    held.enter_context(lock_run_folder(request.resume))
+    frozen = reopen_run(request, request.resume)
+    clear_sessions(frozen.folder.path)
+    return frozen
+
+
+def freeze_plan(request: RunRequest) -> FrozenRun:
+    """Check everything that can be wrong, cheapest first, and create the run folder with the frozen
+    plan.
 
     Raises:
         UserError: wrong input.
@@ -83,33 +96,17 @@ def prepare_run(request: RunRequest) -> tuple[RunFolder, Any, list[BackendInfo]]
     from dualml.experiment.data import load as load_data
     from dualml.experiment.freeze import freeze
     from dualml.experiment.load import SMALL
-    from dualml.experiment.load import load as load_experiment
     from dualml.experiment.pretrained import open_pretrained
     from dualml.runner.checkpoint.initial import open_initial, read_initial
 
-    if request.lab is None:
-        raise UserError("name an experiment, as in `dualml run lab1`, or --resume DIR")
+    request.require_lab()
     infos = select_backends(request.backend)
     watch = CpuLoadMonitor()
-    explicit = request.data is not None or any(o.startswith("data.name") for o in request.overrides)
-    read = partial(
-        load_experiment,
-        request.lab,
-        overrides=request.overrides,
-        arms=request.arms,
-        seeds=request.seeds,
-        data=request.data,
-        model=request.model,
-        quick=request.quick,
-        world_size=request.world_size,
-    )
-    experiment = read()
-    if max(arm.world_size for arm in experiment.arms.values()) == 1:
-        for option, value in (("--rendezvous", request.rendezvous), ("--check", request.check)):
-            if value:
-                raise UserError(
-                    f"{option}: no arm of {experiment.name} that runs has several ranks"
-                )
+    experiment = request.load_experiment(request.world_size)
+    several = any(arm.world_size > 1 for arm in experiment.arms.values())
+    for option, value in (("--rendezvous", request.rendezvous), ("--check", request.check)):
+        if value and not several:
+            raise UserError(f"{option}: no arm of {experiment.name} that runs has several ranks")
     if experiment.pretrained:
         open_pretrained(experiment)
     if experiment.initial:
@@ -121,9 +118,9 @@ def prepare_run(request: RunRequest) -> tuple[RunFolder, Any, list[BackendInfo]]
     sizes: dict[str, Any] = {"words": experiment.data.words, "length": experiment.data.length}
     sizes |= {"labels": experiment.data.labels, "pretrained": experiment.pretrained}
     sizes["tokens"] = experiment.data.tokens
-    data = load_data(experiment.data.name, explicit=explicit, **sizes)
+    data = load_data(experiment.data.name, explicit=request.names_data, **sizes)
     if len(data.train_x) < SMALL:
-        experiment = read(small=True)
+        experiment = request.load_experiment(request.world_size, small=True)
     plan = freeze(experiment, data, read_initial)
     busy = watch.busy_fractions()
     options: dict[str, Any] = {"device": device, "busy": busy}
@@ -133,7 +130,7 @@ def prepare_run(request: RunRequest) -> tuple[RunFolder, Any, list[BackendInfo]]
         options["threads_asked"] = bool(request.threads)
     names = [info.name for info in infos]
     folder = RunFolder.create(out, plan, names, request.lang or "en", Options(**options))
-    return folder, plan, infos
+    return FrozenRun(request, folder, plan, {info.name: info for info in infos})
 
 
 def default_run_folder(name: str) -> Path:
@@ -145,45 +142,10 @@ def default_run_folder(name: str) -> Path:
     return next(path for path in itertools.chain([first], others) if not path.exists())
 
 
-def check_request(request: RunRequest) -> None:
-    """Raise `UserError` for invalid option values, and for a missing optional library."""
-    from dualml.algorithms.communicator.rendezvous import check_rendezvous
-    from dualml.experiment.arm import MAX_RANKS
-    from dualml.runner.jobs.sbatch import check_name
-
-    ranks, threads = request.world_size, request.threads
-    if ranks is not None and not 1 <= ranks <= MAX_RANKS:
-        raise UserError(f"--world-size must be from 1 to {MAX_RANKS}; received {ranks}")
-    if threads is not None and not 0 <= threads <= MAX_THREADS:
-        raise UserError(f"--threads must be from 0 to {MAX_THREADS}; received {threads}")
-    check_name(request.name)
-    if request.name is not None:
-        for option, value in (("--out", request.out), ("--resume", request.resume)):
-            if value is not None:
-                raise UserError(f"{option} says which folder it is; leave out --name")
-    if request.rendezvous is not None:
-        check_rendezvous(request.rendezvous)
-    if request.lang is not None:
-        Messages(request.lang)
-    if request.tensorboard:
-        require_library("tensorboard", "tensorboard")
-
-
-def refuse_settings(request: RunRequest) -> None:
-    """Raise `UserError` where --resume is combined with an option that the run folder fixes."""
-    for option in RESUME_CONFLICTS:
-        name = {"set": "overrides", "arm": "arms", "seed": "seeds"}.get(option, option)
-        if getattr(request, name.replace("-", "_")) not in (None, False, (), []):
-            text = f"--resume goes on with what {request.resume} says; leave out --{option}"
-            raise UserError(text)
-
-
-def resume_run(request: RunRequest) -> tuple[RunFolder, Any, list[BackendInfo]]:
-    """Open a run folder to resume it as its run.json says, with another number of ranks if
-    ``world_size`` is set, for which its checkpoints are converted; no trial is started.
-
-    Returns:
-        The run folder, the plan and the backends of trials that have not ended.
+def reopen_run(request: RunRequest, path: Path) -> FrozenRun:
+    """Open the run folder ``path`` to resume it as its run.json says, with another number of ranks
+    if ``world_size`` is set, for which its checkpoints are converted; no trial is started. The
+    backends are those of trials that have not ended.
 
     Raises:
         UserError: it is another experiment's, a backend is not installed, the data are no longer
@@ -194,8 +156,6 @@ def resume_run(request: RunRequest) -> tuple[RunFolder, Any, list[BackendInfo]]:
     from dualml.experiment.find import experiment_files, locate
     from dualml.runner.session.elastic import resize_trials
 
-    path = request.resume
-    assert path is not None
     name = read_run(path).name
     if request.lab and request.lab != name:
         there = Path(request.lab).is_file() or request.lab in experiment_files()
@@ -211,7 +171,7 @@ def resume_run(request: RunRequest) -> tuple[RunFolder, Any, list[BackendInfo]]:
             raise UserError(f"{path} needs backend {name!r}, which is not installed{hint}")
     if needed:
         load_planned(plan.data)
-    return folder, plan, [known[name] for name in needed]
+    return FrozenRun(request, folder, plan, {name: known[name] for name in needed})
 
 
 def check_devices(infos: Sequence[BackendInfo], device: str) -> None:

@@ -4,12 +4,10 @@ it."""
 from __future__ import annotations
 
 import contextlib
-import sys
 import tempfile
 from pathlib import Path
 
 from dualml.backend import ExternalLaunch, backends
-from dualml.common.errors import escape_unprintable
 from dualml.common.words import Messages
 from dualml.experiment.store.folder import check_free
 from dualml.launch import external
@@ -20,18 +18,14 @@ from dualml.launch.hosts.ssh import RemoteProcesses
 from dualml.launch.rank_server import RankServer
 from dualml.launch.remote import RemoteRunFolder
 from dualml.launch.remote_client import RemoteFolderClient
-from dualml.runner.session.prepare import RunRequest, default_run_folder
+from dualml.runner.request import RunRequest
+from dualml.runner.session.notices import print_notice
+from dualml.runner.session.prepare import default_run_folder
 
 #: Seconds that a rank of a launcher waits for rank 0's announcements.
 ADOPTED_WAIT_S = 7200.0
 #: Seconds until all ranks on other machines must have connected.
 GATHER_S = 600.0
-
-
-def print_notice(text: str) -> None:
-    """Print a line to standard error, prefixed with ``dualml:``."""
-    with contextlib.suppress(OSError):  # the terminal is gone
-        print(f"dualml: {escape_unprintable(text)}", file=sys.stderr, flush=True)
 
 
 def wait_for_ranks(

@@ -13,13 +13,12 @@ import socket
 import subprocess
 import sys
 import threading
-from functools import partial
 from pathlib import Path
 
 from dualml.backend import backends
-from dualml.launch.child import on_death_of_parent, run_child
+from dualml.launch.child import on_death_of_parent
 from dualml.launch.local_rank import without_local_rank
-from dualml.runner.worker.main import run_trial_folders
+from dualml.runner.worker.main import main as run_rank
 
 #: Variables in which launchers pass the rank and the number of ranks.
 VARIABLES = (("RANK", "WORLD_SIZE"), ("HOROVOD_RANK", "HOROVOD_SIZE"))
@@ -60,7 +59,7 @@ def main(path: str, backend: str, folders: list[Path]) -> None:
 
     threading.Thread(target=wait, daemon=True).start()
     os.dup2(2, 1)
-    run_child(partial(run_trial_folders, folders, rank, size=size), channel)
+    run_rank(rank, folders, size, channel)
 
 
 if __name__ == "__main__":

@@ -10,80 +10,64 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dualml.common.json_types import JsonObject
-from dualml.launch.child import Emitter, run_child
+from dualml.launch.child import report_to_owner
 from dualml.runner.worker.join import agree_on_weights, run_as_rank
 
 if TYPE_CHECKING:
-    from dualml.experiment.store.trial import TrialJob
+    from dualml.runner.worker.trial import TrialRunner
 
 
-def run_trial_folders(
-    folders: list[Path], rank: int, emit: Emitter, size: int | None = None
-) -> dict[str, Any]:
-    """Run the trials of these folders, and return the summary of the last one with its environment.
-
-    A single rank that no external launcher started runs only the first folder.
+def main(rank: int, folders: list[Path], size: int | None = None, channel: Any = None) -> None:
+    """Run a rank's part of the trials, report the summary of the last one to the owner, and exit
+    the process.
 
     Args:
-        folders: of the trials, all of one group of ranks.
         rank: of this process.
-        emit: sends events to the owner.
+        folders: of the trials, all of one group of ranks.
         size: number of ranks that an external launcher has started, in place of the arm's.
+        channel: see `report_to_owner`.
     """
     from dualml.experiment.elastic import with_ranks
     from dualml.experiment.store.plan import plan_folder, restore_plan
     from dualml.experiment.store.trial import JOB, run_folder_of
-    from dualml.runner.worker.remote import upload_outputs
 
-    emit(phase="start")
-    job = JOB.read(folders[0])
-    plan = restore_plan(plan_folder(run_folder_of(folders[0])), job.plan_hash)
-    for each in map(JOB.read, folders):
-        if each.resized:
-            plan = with_ranks(plan, each.arm, each.resized)
-    runner = PlanRunner(plan, emit, rank)
-
-    def work(backend: Any, comm: Any) -> JsonObject:
-        if comm is None and size is None:
-            return runner.run_trial(folders[0], backend, None)
-        # With ranks as threads, this function runs on each of them.
-        send = emit.send if comm is None or comm.rank == rank else lambda event: None
-        summary: dict[str, Any] = {}
-        for number, folder in enumerate(folders):
-            send({"event": "trial", "number": number})
-            summary = runner.run_trial(folder, backend, comm)
-            if comm is not None:
-                upload_outputs(folder)  # before rank 0 says that the trial has ended
-                comm.barrier()
-            send({"event": "settled", "number": number, **summary})
-        return summary
-
-    result: dict[str, Any] = run_as_rank(rank, plan, job, folders[0], emit, work, size)
-    return result
+    with report_to_owner(channel) as emit:
+        emit(phase="start")
+        job = JOB.read(folders[0])
+        plan = restore_plan(plan_folder(run_folder_of(folders[0])), job.plan_hash)
+        for each in map(JOB.read, folders):
+            if each.resized:
+                plan = with_ranks(plan, each.arm, each.resized)
+        trials = RankTrials(plan, folders, emit, rank, size)
+        emit.result = run_as_rank(rank, plan, job, folders[0], emit, trials.run_trials, size)
 
 
-class PlanRunner:
-    """Runs trials of one plan, one after the other.
+class RankTrials:
+    """The trials that a rank runs, all of one plan, one after the other.
 
     Samples and labels are read once. A rank that holds only some stages of a model reads only what
     these need.
 
     Args:
         plan: the frozen plan.
+        folders: of the trials; a single rank that no external launcher started runs only the first.
         emit: sends events to the owner.
         rank: of this process.
+        size: see `main`.
     """
 
-    def __init__(self, plan: Any, emit: Any, rank: int) -> None:
+    def __init__(
+        self, plan: Any, folders: list[Path], emit: Any, rank: int = 0, size: int | None = None
+    ) -> None:
         from dualml.experiment.samples import load_samples
         from dualml.runner.worker.models import ModelCache
 
-        self.plan, self.emit, self.rank = plan, emit, rank
+        self.plan, self.folders, self.emit, self.rank, self.size = plan, folders, emit, rank, size
         self.samples = functools.cache(lambda: load_samples(plan))
         #: Whether samples and labels have been read by this process; the samples read so far.
         self.has_read = (False, False)
@@ -91,16 +75,47 @@ class PlanRunner:
         #: Rank → its models: a thread cannot use the models of another thread.
         self.models = functools.cache(lambda rank: ModelCache())
 
-    def run_trial(self, folder: Path, backend: Any, comm: Any) -> dict[str, Any]:
-        """Run one trial and return its summary; rank 0 also writes it to ``result.json``."""
-        from dualml.common.machine import affinity_and_load, peak_memory_mb
-        from dualml.experiment.store.trial import JOB, RESULT
-        from dualml.launch.usage.sampler import sample_usage
+    def run_trials(self, backend: Any, comm: Any) -> JsonObject:
+        """Run the trials and return the summary of the last one with its environment. Where ranks
+        are threads, each of them calls it."""
+        from dualml.experiment.store.trial import JOB
         from dualml.runner.worker.collectives import time_collectives
+        from dualml.runner.worker.remote import upload_outputs
 
-        job, around = JOB.read(folder), affinity_and_load()
-        arm = self.plan.experiment.arms[job.arm]
-        rank = 0 if comm is None else comm.rank
+        alone = comm is None and self.size is None
+        leads = not alone and (comm is None or comm.rank == self.rank)
+        result: JsonObject = {}
+        for number, folder in enumerate(self.folders[:1] if alone else self.folders):
+            if leads:
+                self.emit.send({"event": "trial", "number": number})
+            arm = self.plan.experiment.arms[JOB.read(folder).arm]
+            with self.measure_trial(folder, backend, comm) as (emit, summary):
+                if arm.kind == "train":
+                    with contextlib.closing(self.make_trial(folder, backend, comm, emit)) as trial:
+                        trial.warm_up()
+                        summary |= trial.finish(trial.train())
+                else:
+                    summary |= time_collectives(arm, comm, folder, emit)
+            if comm is not None:
+                upload_outputs(folder)  # before rank 0 says that the trial has ended
+                comm.barrier()
+            if leads:
+                self.emit.send({"event": "settled", "number": number, **summary})
+            result = summary
+        return result
+
+    @contextlib.contextmanager
+    def measure_trial(
+        self, folder: Path, backend: Any, comm: Any
+    ) -> Iterator[tuple[Callable[..., None], JsonObject]]:
+        """Measure the resources of a trial while the block runs it. Provide the function that it
+        calls with its progress, and the dict into which it puts its summary; that of rank 0 is
+        written to ``result.json``, with the environment."""
+        from dualml.common.machine import affinity_and_load, peak_memory_mb
+        from dualml.experiment.store.trial import RESULT
+        from dualml.launch.usage.sampler import sample_usage
+
+        around, rank, summary = affinity_and_load(), 0 if comm is None else comm.rank, JsonObject()
         with contextlib.ExitStack() as held:
             sampler = None
             if rank == self.rank:  # of ranks that are threads, the first watches their process
@@ -113,25 +128,22 @@ class PlanRunner:
                 # Other ranks send signs of life only: the progress shown is rank 0's.
                 self.emit(**({"phase": event.get("phase")} if rank else event))
 
-            if arm.kind == "train":
-                summary = self.run_training(folder, backend, comm, job, emit)
-            else:
-                summary = time_collectives(arm, comm, folder, emit)
+            yield emit, summary
         summary["environment"] = {**backend.environment(), **around}
         summary["peak_memory_mb"] = peak_memory_mb()
-        if comm is None or comm.rank == 0:
+        if rank == 0:
             RESULT.write(folder, RESULT.make_record({"status": "ok", "reason": None, **summary}))
-        return summary
 
-    def run_training(
-        self, folder: Path, backend: Any, comm: Any, job: TrialJob, emit: Callable[..., None]
-    ) -> dict[str, Any]:
-        """Train one trial and return its summary; several ranks first check that they hold the same
-        initial weights."""
+    def make_trial(
+        self, folder: Path, backend: Any, comm: Any, emit: Callable[..., None]
+    ) -> TrialRunner:
+        """Make the training of one trial; several ranks first check that they hold the same initial
+        weights."""
+        from dualml.experiment.store.trial import JOB
         from dualml.runner.worker.setup import RankResources
         from dualml.runner.worker.trial import TrialRunner
 
-        rank = 0
+        job, rank = JOB.read(folder), 0
         if comm is not None:
             rank = comm.rank
             weights = self.plan.initial(job.seed, self.plan.experiment.arms[job.arm])
@@ -142,8 +154,7 @@ class PlanRunner:
             self.plan, job.arm, job.seed, resources, folder, emit, job.checkpoint_every
         )
         trial.resized = bool(job.resized)
-        with contextlib.closing(trial):
-            return trial.run()
+        return trial
 
     def samples_for(self, arm: str, rank: int, backend: Any) -> Any:
         """Return the samples and labels that a rank reads for an arm; ranks that are threads of one
@@ -166,5 +177,4 @@ class PlanRunner:
 
 
 if __name__ == "__main__":
-    number, *names = sys.argv[1:]
-    run_child(lambda emit: run_trial_folders([Path(name) for name in names], int(number), emit))
+    main(int(sys.argv[1]), [Path(name) for name in sys.argv[2:]])

@@ -11,7 +11,7 @@ from typing import Any
 
 from dualml.common.json_types import JsonObject
 from dualml.experiment.plan import Plan
-from dualml.launch.child import Emitter, run_child
+from dualml.launch.child import Emitter, report_to_owner
 from dualml.parallel.aggregation import NATIVE, REPLICAS, STRATEGIES
 from dualml.runner.worker.join import run_as_rank
 
@@ -64,4 +64,5 @@ def run_replay(emit: Emitter) -> JsonObject:
 
 
 if __name__ == "__main__":
-    run_child(run_replay)
+    with report_to_owner() as emit:
+        emit.result = run_replay(emit)

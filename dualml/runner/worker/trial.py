@@ -81,14 +81,10 @@ class TrialRunner(TrialSetup):
         yield
         self.spent[what] += time.perf_counter() - begin
 
-    def run(self) -> dict[str, Any]:
-        """Train (from the last checkpoint, if there is one), draw the envelope where rounding
-        matters, and return the summary; on ranks other than 0 only the fields about the ranks. Rank
-        0 writes weights and trace, each rank removes its checkpoint. All ranks call it."""
-        check_loaded(self.arm_name, self.initial, self.training.weights())
-        with self.timed("compile"):
-            self.warm_up()
-        seconds = self.train()
+    def finish(self, seconds: float) -> dict[str, Any]:
+        """Draw the envelope where rounding matters, and return the summary of a training whose
+        updates took ``seconds``; on ranks other than 0 only the fields about the ranks. Rank 0
+        writes weights and trace, each rank removes its checkpoint. All ranks call it."""
         agreement = self.consistency_check.finish(self.step_timer) if self.consistency_check else {}
         moved = self.offload_stats()
         self.ranks.finish()
@@ -169,22 +165,26 @@ class TrialRunner(TrialSetup):
         return {"last": float(own["scale"]), "skipped": int(own["skipped"])} if own else {}
 
     def warm_up(self) -> None:
-        """Compile every batch shape before the clock starts, by updates that are undone, and
-        measure the memory of an update."""
+        """Check the loaded weights, then compile every batch shape before the clock starts, by
+        updates that are undone, and measure the memory of an update."""
+        check_loaded(self.arm_name, self.initial, self.training.weights())
+        begin = time.perf_counter()
         updates = self.ranks.warm_up(self.arm.chunk, self.schedule.updates)
         numbers: dict[str, int | None] = {}
         for number, (batch, step) in enumerate(updates, start=1):
-            self.trainer.step(batch, step)
+            self.trainer.run_steps([batch], step)
             self.backend.synchronize()
             if number == len(updates):
                 numbers = measure_memory(self, *updates[0])
             self.restart(dict(self.initial))  # every time: a list of rates ends with the trial
             self.emit(phase="compile", done=0, total=self.schedule.updates)
         self.memory = self.ranks.gather_from_ranks(numbers) if numbers else []
+        self.spent["compile"] += time.perf_counter() - begin
 
     def train(self) -> float:
-        """Make all updates, with their checks, traces, evaluations and checkpoints; return the
-        seconds that the updates alone took, with those before a resumption."""
+        """Make all updates from the last checkpoint on, if there is one, with their checks, traces,
+        evaluations and checkpoints; return the seconds that the updates alone took, with those
+        before a resumption."""
         updates = self.schedule.updates
         progress = self.resume()
         records = RecordWriter(self.folder, self.ranks.rank, progress.records)

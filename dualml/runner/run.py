@@ -1,0 +1,173 @@
+"""The story of a run: freeze the plan, start the ranks, train, judge, report.
+
+The command, the Python API and jobs all call `run` with a `RunRequest`. Ranks on other machines
+enter where the role is taken and where ranks are gathered; a run that is resumed enters where the
+plan would be frozen; replays (`dualml.parity.finder.replays`) start and watch their ranks alike.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dualml.experiment.store.trial_comparison import RunVerdicts
+from dualml.launch.rank_server import RankLost
+from dualml.launch.supervise import GroupResult, StartedRanks, start_ranks, watch_ranks
+from dualml.report.export.live import LiveTensorBoard
+from dualml.runner.outcome import (
+    EXIT_DIFFERENT,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    RunOutcome,
+)
+from dualml.runner.request import RunRequest
+from dualml.runner.session.causes import find_causes
+from dualml.runner.session.notices import notices_before, print_notice, resume_command
+from dualml.runner.session.prepare import FrozenRun, open_run
+from dualml.runner.session.progress import make_progress_display, show_activity
+from dualml.runner.session.rank_group import Listener, RankGroup, checkpoint_every
+from dualml.runner.session.role import follow, gather_ranks, take_role
+from dualml.runner.session.trials import estimate_work, iterate_groups
+from dualml.runner.session.verdicts import VerdictListener
+
+
+def run(request: RunRequest) -> RunOutcome:
+    """Run everything that a request asks for, in the role of this process.
+
+    After an interruption nothing is judged; a lost rank ends the trials only. Neither is raised:
+    the outcome has the exit code and the reason.
+
+    Raises:
+        UserError: wrong input, before anything is written.
+    """
+    checkpoint_every()  # a wrong value is refused before anything is written
+    with contextlib.ExitStack() as held:
+        role = take_role(request, held)
+        if role.follows:
+            return follow(role)
+        frozen, lost = open_run(role.request, held), ""
+        told = gather_ranks(role, frozen, held)
+        try:
+            environs = measure_environs(frozen)
+            with show_trials(frozen) as shown:
+                for group in iterate_groups(
+                    frozen, environs, shown.listen, role.launcher, role.server
+                ):
+                    with group.prepare() as launches:
+                        with start_ranks(launches) as ranks:
+                            ended = train(group, ranks)
+                        group.record_end(ended)
+        except KeyboardInterrupt:
+            return interrupt(frozen)
+        except RankLost as error:
+            lost = str(error)
+            lose_rank(frozen, lost)
+        parity = judge(frozen)
+        shown.finish(frozen)
+        if role.request.find and role.launcher is None:
+            find_causes(
+                frozen.folder, frozen.plan, environs, parity, frozen.words, quiet=frozen.quiet
+            )
+        report(frozen)
+        outcome = conclude(frozen, parity, lost)
+        told.append(outcome.why)
+        return outcome
+
+
+def measure_environs(frozen: FrozenRun) -> dict[str, dict[str, str]]:
+    """Return the environment variables of each backend's workers; the first time on a machine it is
+    measured which are best."""
+    threads = frozen.folder.run.options.threads
+    with show_activity(frozen.words("run.preparing"), quiet=frozen.quiet):
+        return {name: info.environ(threads) for name, info in frozen.infos.items()}
+
+
+@dataclass
+class TrialsDisplay:
+    """The display of the trials of a run: ``listen`` is called with every event; ``live`` copies
+    them to TensorBoard, if that was asked for."""
+
+    listen: Listener
+    live: LiveTensorBoard | None = None
+
+    def finish(self, frozen: FrozenRun) -> None:
+        """Write the final results to TensorBoard once the run is judged."""
+        if self.live is not None:
+            self.live.finish(frozen.words)
+
+
+@contextlib.contextmanager
+def show_trials(frozen: FrozenRun) -> Iterator[TrialsDisplay]:
+    """Show the progress of the trials, and verdicts as soon as they are known, inside the block."""
+    folder, words = frozen.folder, frozen.words
+    pending = [trial.key for trial in folder.pending()]
+    work = estimate_work(frozen.plan, pending)
+    with make_progress_display(work, words, quiet=frozen.quiet) as progress:
+        for line in notices_before(frozen.request, folder, words) if pending else ():
+            progress.print_line(line)
+        listen = VerdictListener(folder, progress, words)
+        live = LiveTensorBoard(folder, listen) if frozen.request.tensorboard else None
+        yield TrialsDisplay(live or listen, live)
+
+
+def train(group: RankGroup, ranks: StartedRanks) -> GroupResult:
+    """Watch the ranks while they train (`dualml.runner.worker.main`), and return how they ended."""
+    limits = group.frozen.plan.experiment.limits
+    return watch_ranks(
+        ranks,
+        group.on_event,
+        limit=limits.trial,
+        silence=limits.silence,
+        is_abandoned=group.external_failed,
+    )
+
+
+def interrupt(frozen: FrozenRun) -> RunOutcome:
+    """Record what the trials have done, and print how to go on."""
+    frozen.folder.write()
+    print_notice(frozen.words("run.interrupted", command=resume_command(frozen.folder)))
+    return RunOutcome(EXIT_INTERRUPTED, frozen.folder)
+
+
+def lose_rank(frozen: FrozenRun, why: str) -> None:
+    """Record what the trials have done, and print that a rank on another machine is gone."""
+    frozen.folder.write()
+    print_notice(frozen.words("ranks.lost", why=why, command=resume_command(frozen.folder)))
+
+
+def judge(frozen: FrozenRun) -> RunVerdicts:
+    """Compare the trials, write costs and verdicts into the run folder, and return the verdicts."""
+    from dualml.parity.judge import judge_run, write_parity
+    from dualml.runner.session.costs import write_costs
+
+    with show_activity(frozen.words("run.judging"), quiet=frozen.quiet):
+        write_costs(frozen.folder, frozen.plan)
+        parity = judge_run(frozen.folder.path)
+        write_parity(frozen.folder.path, parity)
+    return parity
+
+
+def report(frozen: FrozenRun) -> None:
+    """Write the report, if it was asked for."""
+    if frozen.request.report:
+        from dualml.report import render
+
+        with show_activity(frozen.words("run.reporting"), quiet=frozen.quiet):
+            render([frozen.folder.path], lang=frozen.words.lang)
+
+
+def conclude(frozen: FrozenRun, parity: RunVerdicts, lost: str) -> RunOutcome:
+    """Return the outcome of trials and verdicts; ``lost`` says which rank is gone, if one is."""
+    folder, why, remedy = frozen.folder, lost, ""
+    statuses = {trial.status for trial in folder.trials.values()}
+    if not (statuses & {"failed", "interrupted"} or statuses <= {"unsupported"}):
+        different = parity.verdict == "different"
+        return RunOutcome(EXIT_DIFFERENT if different else EXIT_OK, folder, parity)
+    failed = [trial for trial in folder.trials.values() if trial.status == "failed"]
+    if failed and not lost:
+        why = failed[0].reason or ""
+        told = {"why": why, "n": len(failed), "total": len(folder.trials)}
+        remedy = frozen.words("run.failed", **told, command=resume_command(folder))
+    return RunOutcome(EXIT_FAILED, folder, parity, why, remedy)

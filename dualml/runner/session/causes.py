@@ -1,0 +1,62 @@
+"""Find the causes of the differences in a run, by replays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dualml.backend import backends
+from dualml.common.words import Messages
+from dualml.experiment.store.findings import FindingContent
+from dualml.experiment.store.folder import RunFolder
+from dualml.experiment.store.trial_comparison import RunVerdicts
+
+if TYPE_CHECKING:
+    from dualml.experiment.plan import Plan
+
+
+def find_causes(
+    folder: RunFolder,
+    plan: Plan,
+    environs: dict[str, dict[str, str]],
+    verdicts: RunVerdicts,
+    words: Messages,
+    *,
+    quiet: bool = False,
+    most: int = 3,
+) -> list[FindingContent]:
+    """Find where and why backends differ or fail, if any do, write it to ``findings.json`` and
+    return it; an empty list if there is nothing to explain.
+
+    Args:
+        environs: backend → variables of its workers; those of further backends are added.
+        most: maximum number of differences to explain.
+    """
+    from dualml.experiment.store.findings import write_findings
+    from dualml.parity.finder.find import find_all, is_suspicious
+    from dualml.parity.finder.paragraph import add_text
+    from dualml.parity.finder.replays import ReplaySession
+
+    parity = verdicts.describe()
+    judged = [*parity["comparisons"], *parity.get("serial", ())]
+    trials = folder.trials.values()
+    failed = any(trial.status == "failed" for trial in trials)
+    if not failed and not any(is_suspicious(c) for c in judged):
+        write_findings(folder.path, [])
+        return []
+    from dualml.runner.session.progress import show_activity
+
+    known = backends()
+    for name in ("numpy", *(trial.backend for trial in trials)):
+        if name in known and name not in environs and known[name].installed():
+            environs[name] = known[name].environ(folder.run.options.threads)
+    with show_activity(words("run.finding"), quiet=quiet) as update:
+        session = ReplaySession(
+            folder=folder,
+            plan=plan,
+            infos=known,
+            environs=environs,
+            progress=lambda text: update(words("run.finding_at", what=text)),
+        )
+        differences = find_all(session, parity, most)
+    write_findings(folder.path, [add_text(finding) for finding in differences])
+    return differences
