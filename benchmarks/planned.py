@@ -21,7 +21,7 @@ from ranks import on_ranks
 
 from dualml.backend import backends
 from dualml.common.machine import usable_cores
-from dualml.experiment.arm import Arm
+from dualml.experiment.arm import make_arm
 from dualml.planning.planner.arm import arm_from_layout
 from dualml.planning.planner.layouts import Layouts
 from dualml.planning.planner.local_machine import TimedLayout, fit_machine
@@ -96,7 +96,7 @@ def timed(comm: Any, argument: dict[str, Any]) -> list[list[tuple[float, float]]
     names, all_cores = argument["names"], sorted(os.sched_getaffinity(0))
     for name in names:
         shape = shape_by_name("gpt", MODELS[LAYOUTS[name][0]])
-        own = Arm.model_validate(arm(name))
+        own = make_arm(arm(name))
         given = {
             "sizes": sizes_from_shape(shape),
             "blocks": shape.layers,

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationError,
+    ValidationInfo,
+)
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from dualml.common.errors import did_you_mean, escape_unprintable
-from dualml.common.json_types import JsonMapping
+from dualml.common.json_types import JsonMapping, JsonObject
 
 MAX_VALUE_CHARS = 80  # characters of an invalid value that a message repeats
 MAX_NAME_CHARS = 100  # characters; with affixes, a file name has at most 255 bytes
+#: Beginning of the tags of a union, which stand in the place of an error but are no keys.
+TAG_PREFIX = "kind:"
+#: Type of the errors of values that a `Restricted` setting does not take.
+RESTRICTED = "restricted"
 
 
 class StrictModel(BaseModel):
@@ -20,13 +34,48 @@ class StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
+@dataclass(frozen=True)
+class Restricted:
+    """Annotation of a setting that takes fewer values in one kind of table than in others.
+
+    Attributes:
+        reason: text of the error for other values, with its remedy. ``{value}`` is the value, and
+            the name of a field above this one is that field's value.
+        accepts: function that returns whether a value of the annotated type is taken.
+        schema: keys of the JSON schema that say so.
+    """
+
+    reason: str
+    accepts: Callable[[Any], bool]
+    schema: JsonMapping = field(default_factory=dict)
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Return the schema of the annotated type, followed by the check."""
+        return core_schema.with_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, inner: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonObject:
+        """Return the JSON schema of the annotated type with the keys of ``schema``."""
+        return {**handler(inner), **self.schema}
+
+    def _check(self, value: Any, info: ValidationInfo) -> Any:
+        """Return a value that is taken; raise ``reason`` as the error of any other."""
+        if self.accepts(value):
+            return value
+        text = self.reason.format_map(defaultdict(str, {**(info.data or {}), "value": value}))
+        raise PydanticCustomError(RESTRICTED, "{text}", {"text": text})
+
+
 def describe_validation_error(
     error: ValidationError,
     model: type[BaseModel],
     problem: JsonMapping | None = None,
     path_of: Callable[[Sequence[str]], Sequence[str]] = list,
 ) -> str:
-    """Describe the first validation error (or ``problem``) in one line, with key and value.
+    """Describe the `first_problem` of an error (or ``problem``) in one line, with key and value.
 
     Args:
         model: the schema that raised the error, in which known keys are looked up.
@@ -34,8 +83,8 @@ def describe_validation_error(
         path_of: function that returns the path of a key as users write it, for its path in
             ``model``.
     """
-    first = problem or error.errors()[0]
-    path = [str(part) for part in first["loc"]]
+    first = problem or first_problem(error)
+    path = key_path(first["loc"])
     where = clip_text(".".join(path_of(path)))
     if first["type"] == "extra_forbidden":
         *parents, last = path
@@ -51,6 +100,7 @@ def describe_validation_error(
     message = str(first["msg"]).removeprefix("Value error, ")
     received = first.get("input")
     quoted = "received" in message or repr(received) in message or isinstance(received, dict)
+    quoted = quoted or first["type"] == RESTRICTED
     shown = "" if quoted else f"; received {clip_text(repr(received))}"
     return f"{where}: {message}{shown}" if where else f"{message}{shown}"
 
@@ -62,18 +112,34 @@ def clip_text(text: str) -> str:
     return text if len(text) <= MAX_VALUE_CHARS else f"{text[:MAX_VALUE_CHARS]} …"
 
 
+def first_problem(error: ValidationError) -> JsonMapping:
+    """Return the first of ``error.errors()``; one of a value that its type does not take at all
+    before those of values that are `Restricted`."""
+    return min(error.errors(), key=lambda problem: problem["type"] == RESTRICTED)
+
+
+def key_path(loc: Sequence[str | int]) -> list[str]:
+    """Return the keys of the place of a validation error, without the tags of unions."""
+    return [str(part) for part in loc if not str(part).startswith(TAG_PREFIX)]
+
+
 def known_keys(model: type[BaseModel], parents: Sequence[str]) -> list[str]:
-    """Return the keys that the schema allows in the table at the path ``parents``.
+    """Return the keys that the schema allows in the table at the path ``parents``; those of every
+    kind where a table has several.
 
     Parts of the path that the schema does not name, such as the name of an arm, are skipped.
     """
-    here: Any = model
+    here = [model]
     for part in parents:
-        field = getattr(here, "model_fields", {}).get(part)
-        if field is None:
-            continue  # a free key, such as the name of an arm
-        here = field.annotation
-        for inner in getattr(here, "__args__", ()):
-            if hasattr(inner, "model_fields"):
-                here = inner
-    return list(getattr(here, "model_fields", {}))
+        fields = [table.model_fields[part] for table in here if part in table.model_fields]
+        if fields:  # else a free key, such as the name of an arm
+            here = [inner for field in fields for inner in find_models(field.annotation)]
+    return list(dict.fromkeys(key for table in here for key in table.model_fields))
+
+
+def find_models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the models in a type, such as the members of a union or the values of a mapping."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from find_models(inner)

@@ -18,7 +18,7 @@ from typing import Any
 from dualml.common.json_types import JsonObject
 from dualml.common.version import __version__
 from dualml.common.words import Messages
-from dualml.experiment.verdict import PASSED
+from dualml.experiment.verdict import AGREEING
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,9 @@ class Comparison:
         return (__version__,)
 
     @property
-    def passed(self) -> bool:
+    def is_equal(self) -> bool:
         """Whether the two sides are equal or statistically equal."""
-        return self.verdict in PASSED
+        return self.verdict in AGREEING
 
     @property
     def final_verdict(self) -> str:

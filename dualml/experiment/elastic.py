@@ -13,7 +13,7 @@ import dataclasses
 from pydantic import ValidationError
 
 from dualml.common.strict_model import describe_validation_error
-from dualml.experiment.arm import Arm
+from dualml.experiment.arm import Arm, make_arm
 from dualml.experiment.plan import Plan
 from dualml.parallel.aggregation import STRATEGIES
 
@@ -45,7 +45,7 @@ def unresizable_reason(arm: Arm, ranks: int) -> str:
     if told := [reason for reason, holds in reasons.items() if holds]:
         return told[0]
     try:
-        Arm.model_validate({**arm.model_dump(exclude_unset=True), "world_size": ranks})
+        make_arm(arm.model_dump(exclude_unset=True), world_size=ranks)
     except ValidationError as error:
         return describe_validation_error(error, Arm)
     return ""

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from dualml.experiment.arm import Arm
+from dualml.experiment.arm import Arm, make_arm
 from dualml.experiment.config_diff import TABLES
 
 
@@ -16,7 +16,7 @@ def read_arm(settings: Mapping[str, Any]) -> Arm:
     partition) stay as they are."""
     kept = _known_values(Arm, settings)
     try:
-        return Arm.model_validate(kept)
+        return make_arm(kept)
     except ValueError:
         tables = {
             key: table.model_construct(**kept[key])

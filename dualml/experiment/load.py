@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from dualml.common.errors import UserError, did_you_mean
 from dualml.common.files import read_toml
 from dualml.common.json_types import JsonMapping
-from dualml.common.strict_model import clip_text, describe_validation_error
+from dualml.common.strict_model import clip_text, describe_validation_error, first_problem, key_path
 from dualml.experiment.arm import Arm
 from dualml.experiment.find import locate
 from dualml.experiment.keys import WrittenKeys
@@ -89,7 +89,7 @@ def load(
     try:
         experiment = Experiment.model_validate(table)
     except ValidationError as error:
-        loc = [str(part) for part in error.errors()[0]["loc"]]
+        loc = key_path(first_problem(error)["loc"])
         if loc[:1] == ["arms"] and len(loc) > 1:
             loc[1] = origins.get(loc[1], loc[1])
         origin = locate_error(loc, keys.path_of(loc), path, applied, bool(seeds))

@@ -36,23 +36,13 @@ def with_default_units(sharding: Sharding, settings: Aggregation) -> Sharding:
 def check_offload(
     offload: Offload,
     *,
-    other: str,
     zero: int,
     lower: bool,
     world_size: int,
     settings: Aggregation,
     rule: OptimizerSpec,
 ) -> None:
-    """Raise `UserError` for settings of an arm that exclude each other.
-
-    Args:
-        other: key of the setting by which the arm does not train full models by dualml's own
-            updates; empty if it does.
-    """
-    if other:
-        raise UserError(
-            f"offload is for training a whole model by dualml's own updates; leave out {other}"
-        )
+    """Raise `UserError` for settings of an arm that exclude each other."""
     kind: Literal["state", "weights"] = "weights" if offload.is_offloaded("weights") else "state"
     if world_size > 1 and (not zero or (kind == "weights" and zero != 3)):
         raise UserError(

@@ -15,7 +15,7 @@ from dualml.algorithms.model.zoo import model as zoo_model
 from dualml.common.errors import UserError, did_you_mean
 from dualml.common.json_types import JsonObject
 from dualml.common.strict_model import MAX_NAME_CHARS, StrictModel, clip_text
-from dualml.experiment.arm import RARE, Arm, Seed
+from dualml.experiment.arm import RARE, AnyArm, Arm, Seed
 from dualml.experiment.check_models import SIZED, check_models
 from dualml.experiment.data.text import LENGTH, SPECIAL, WORDS, Tokens
 from dualml.experiment.models import DecoderSizes as DecoderSizes
@@ -107,7 +107,7 @@ class Experiment(StrictModel):
     initial: str = ""
     loss: str = "cross_entropy"
     seeds: Annotated[list[Seed], Field(min_length=1)] = [0]
-    arms: Annotated[dict[str, Arm], Field(min_length=1)]
+    arms: Annotated[dict[str, AnyArm], Field(min_length=1)]
     evaluation: Evaluation = Evaluation()
     parity: Parity = Parity()
     limits: Limits = Limits()

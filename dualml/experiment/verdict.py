@@ -9,7 +9,7 @@ Verdict = Literal["equal", "statistically equal", "not comparable", "different"]
 #: From best to worst.
 VERDICTS: tuple[str, ...] = get_args(Verdict)
 #: Verdicts that say that both sides trained the same.
-PASSED = ("equal", "statistically equal")
+AGREEING = ("equal", "statistically equal")
 
 
 class HasVerdict(Protocol):

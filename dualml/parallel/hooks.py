@@ -36,18 +36,21 @@ class TrainerHooks:
         slow: description of the straggler, if any.
         seed: seed of the trial, for jitter.
 
-    Attributes: step_count: updates so far; in the hooks of an update its number. takes_parts:
-        whether the ranks share each batch, each with its own part of it. makes_updates: whether an
-        update is made of the hooks here; otherwise `model` makes it whole. is_resumable: whether
-        weights and state are all that an update depends on. nondeterministic: whether the order of
-        updates depends on timing. traced_phase: what the gradients of `trace` are: ``gradient``, or
-        ``aggregation`` where the ranks have combined them. scored_by: ranks that evaluate a sample:
-        ``all`` alike or together, one of them (``divided``), rank 0 alone (``first``), or all with
-        the labels on the rank ``scorer``. warm_up_step: number of the update to compile before the
-        trial begins. promise: which of the ranks' weights must be equal at the updates of
-        `steps_to_compare`. counts_all_bytes: whether the bytes that a rank sends are all that make
-        up an update. distributes_samples: whether the model decides itself which samples a rank
-        trains on. times, timeline: of the updates, for strategies that record them.
+    Attributes:
+        step_count: updates so far; in the hooks of an update its number.
+        takes_parts: whether the ranks share each batch, each with its own part of it.
+        makes_updates: whether an update is made of the hooks here; else `model` makes it whole.
+        is_resumable: whether weights and state are all that an update depends on.
+        nondeterministic: whether the order of updates depends on timing.
+        traced_phase: what the gradients of `trace` are: ``gradient``, or ``aggregation`` where the
+            ranks have combined them.
+        scored_by: ranks that evaluate a sample: ``all`` alike or together, one of them
+            (``divided``), rank 0 alone (``first``), or all with the labels on the rank ``scorer``.
+        warm_up_step: number of the update to compile before the trial begins.
+        promise: which of the ranks' weights must be equal at the updates of `steps_to_compare`.
+        counts_all_bytes: whether the bytes that a rank sends are all that make up an update.
+        distributes_samples: whether the model decides itself which samples a rank trains on.
+        times, timeline: of the updates, for strategies that record them.
     """
 
     takes_parts = makes_updates = nondeterministic = distributes_samples = False
@@ -116,6 +119,8 @@ class TrainerHooks:
     def mean_losses(self, lazy: Sequence[tuple[Any, float]]) -> Array:
         """Return the mean losses of the batches, float64 (updates,), from what `step` returned; on
         every rank, which all call it."""
+        if self.comm is not None and self.takes_parts:
+            return gather_mean_losses(self.backend, self.comm, lazy)
         return self.backend.materialize_losses([loss for loss, _ in lazy])
 
     # --- state ------------------------------------------------------------------------------------
@@ -156,7 +161,11 @@ class TrainerHooks:
         """Hook: prepare the updates that compile the model and are undone."""
 
     def begin_training(self) -> None:
-        """Hook: reset measurements before the first update that counts, and wait for all ranks."""
+        """Hook: clear measurements before the first update that counts, and wait for all ranks."""
+        if self.times is not None:
+            self.times.clear()
+        if self.comm is not None:
+            self.comm.barrier()
 
     def begin_draws(self) -> None:
         """Hook: prepare the perturbed runs of the rounding envelope: remove the straggler, which
@@ -237,3 +246,22 @@ class TrainerHooks:
 def join_parts(batch: Batch) -> Array:
     """Return the samples of all ranks as one array."""
     return batch if isinstance(batch, np.ndarray) else np.concatenate(batch)
+
+
+def gather_mean_losses(
+    backend: Backend, comm: Communicator, lazy: Sequence[tuple[Any, float]]
+) -> Array:
+    """Return the mean losses of the global batches, (updates,), on every rank: the ranks' losses,
+    weighted by their shares, summed in the order of ranks.
+
+    Args:
+        lazy: for each update, this rank's loss (None without samples) and its share of the batch.
+    """
+    losses = np.zeros(len(lazy))
+    there = [i for i, (loss, _) in enumerate(lazy) if loss is not None]
+    if there:
+        losses[there] = backend.materialize_losses([lazy[i][0] for i in there])
+    shares = np.array([share for _, share in lazy])
+    parts = comm.all_gather(comm.tensor(losses * shares))
+    total: Array = np.sum([comm.numpy(part) for part in parts], axis=0)
+    return total

@@ -52,6 +52,7 @@ class Trainer(TrainerHooks):
         self.step_count, self.model.step_count = step, step - 1  # masks of Dropout depend on it
         self.begin_update(batch)
         part, share, factor = self.local_batch(batch)
+        self.pop_waiting_seconds()
         begin = time.perf_counter()
         with self.delay_messages():
             loss, gradients = self.compute(part, factor)
@@ -93,10 +94,13 @@ class Trainer(TrainerHooks):
         return {**self.model.state(), **self.own_state()}
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
-        """Restore the point after update ``step``, as `state` returned it."""
+        """Restore the point after update ``step``, as `state` returned it; step 0 clears the
+        recorded times."""
         state, updates = self.restore(dict(state), step)
         self.model.load(weights, state, updates)
         self.step_count = step
+        if step == 0 and self.times is not None:
+            self.times.clear()
 
     def trace(self, batch: Batch, probe: Array) -> BatchTrace:
         """Return the gradients of ``batch`` as the ranks combine them, and activations of the

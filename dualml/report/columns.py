@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from dualml.common.words import Messages, numbers
@@ -22,6 +23,8 @@ Specs: TypeAlias = "str | Column | tuple[str | Column, ...]"
 #: The columns of a table in order → the function that reads their values from a row's record. A
 #: column whose spec ends in ``?`` is left out if no row has a value (None, False, empty or a dash).
 Columns: TypeAlias = Mapping[Specs, Callable[[R], Any]]
+#: The first columns of records of an arm on a backend.
+PLACE: Columns[Any] = {("`arm`", "backend"): attrgetter("arm", "backend")}
 
 STATUS_TONES: dict[str, Tone] = {
     "ok": "good",

@@ -14,6 +14,7 @@ from dualml.common.words import Messages, numbers
 from dualml.experiment.comparison import Comparison
 from dualml.experiment.store.records import read_records
 from dualml.experiment.store.trial import trial_folder
+from dualml.experiment.verdict import AGREEING
 from dualml.parity.models.messages import Language, format_message
 from dualml.parity.places import FLOOR
 from dualml.report import curves
@@ -47,7 +48,7 @@ def comparison_page(comparison: Comparison, words: Messages, *, drawn: bool = Tr
     caption = format_message(lang, "table.phases")
     blocks: list[Block] = [
         VerdictBlock(first, VERDICT_TONES[comparison.final_verdict]),
-        Bullets([Item(text, warning=not comparison.passed) for text in rest]),
+        Bullets([Item(text, warning=comparison.final_verdict not in AGREEING) for text in rest]),
         *([replace(table, caption=table.caption or caption)] if table.rows else []),
     ]
     if comparison.pairs and drawn:

@@ -10,6 +10,7 @@ from dualml.planning.cost.published import PublishedCurve, PublishedTime, curves
 from dualml.planning.cost.published import tables as given
 from dualml.planning.cost.units import format_seconds
 from dualml.report.blocks import Cells, Column, Table
+from dualml.report.draw.palette import CYCLE
 from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
 
 TEXTS = {"curve", "algorithm", "priced", "hardware", "software", "ranks", "source", "path"}
@@ -18,9 +19,10 @@ TEXTS |= {"text", "repository", "commit", "read", "licence"}
 ALTERNATIVE_FORMULAS = (("marenostrum-tree", "tree"), ("h200-nvls-ranks", "ring"))
 #: Bounds between the ranges of sizes, in bytes.
 SMALL, LARGE = 16 * 2**10, 16 * 2**20
-#: Curves of each panel; colours by number of ranks, the fewest first.
+#: Curves of each panel.
 DRAWN = ("h200-ll", "h200-nvls"), ("marenostrum-ring",), ("marenostrum-tree",), ("leonardo-ring",)
-COLOURS = ("blue", "vermilion", "green", "pink", "orange")
+#: Colours by number of ranks, the fewest first.
+COLORS = CYCLE[:5]
 
 
 def tables(words: Messages) -> Iterator[Table]:
@@ -146,7 +148,7 @@ def figure(words: Messages) -> Figure:
         LegendEntry("series", "fitted", words("published.fitted"), marker="circle"),
         LegendEntry("series", "held", words("published.held"), marker="circle", hollow=True),
         LegendEntry("series", "line", words("published.line")),
-        *(LegendEntry("arm", color, color=color, listed=False) for color in COLOURS),
+        *(LegendEntry("arm", color, color=color, listed=False) for color in COLORS),
     ]
     return Figure(
         "published",
@@ -171,7 +173,7 @@ def panel(group: Sequence[PublishedCurve], words: Messages) -> Panel:
             for n in sorted({p.n for p in curve.points})
         )
         of_several_sizes = [points for points in by_ranks if len(points) > 1]
-        for color, points in zip(COLOURS, of_several_sizes, strict=False):
+        for color, points in zip(COLORS, of_several_sizes, strict=False):
             marks.append(_predicted(curve, points, SeriesId(color, series="line")))
             for name, fitted in (("fitted", True), ("held", False)):
                 kept = [p for p in points if (p in seen) == fitted]

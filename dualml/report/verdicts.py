@@ -123,7 +123,7 @@ def serial_lines(verdicts: RunVerdicts, words: Messages) -> Iterator[str]:
     training in their precision."""
     judged = [c for c in verdicts.serial or () if c.verdict]
     if judged:
-        yield words("headline.serial", equal=sum(c.passed for c in judged), n=len(judged))
+        yield words("headline.serial", equal=sum(c.is_equal for c in judged), n=len(judged))
     for c in (*judged, *verdicts.lowered):
         if c.verdict not in ("", "equal"):
             place = f"{c.arm} – {c.against}, {c.backend}, {c.seed}"

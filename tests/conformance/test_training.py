@@ -14,7 +14,7 @@ from dualml.algorithms.model import ZOO, initial_weights, model
 from dualml.algorithms.optim import GD, SGD, Adam, LRSchedule, OptimizerSpec
 from dualml.backend import Backend, MemoryReport, PeakMemory, TrainingSpec
 from dualml.common.distance import distance
-from dualml.experiment.arm import Arm
+from dualml.experiment.arm import make_arm
 from dualml.experiment.data import Dataset
 from dualml.experiment.freeze import freeze
 from dualml.experiment.samples import Samples
@@ -188,7 +188,7 @@ def small_trial(backend: Backend, folder: Path, updates: int, **keys: Any) -> Tr
     images = ((x - x.min()) * 40).astype(np.uint8)[:150]
     data = Dataset("noise", "env", None, images, y, images[:9], y[:9], "0" * 64, 0.5, 0.5, DIGITS)
     momentum = {"name": "sgd", "lr": 0.1, "momentum": 0.9}
-    arms = {"sgd": Arm(optimizer=momentum, schedule={"warmup": 1}, updates=updates, **keys)}
+    arms = {"sgd": make_arm(optimizer=momentum, schedule={"warmup": 1}, updates=updates, **keys)}
     plan = freeze(
         Experiment(
             name="one", title={"en": "One"}, data=Data(name="noise"), model="softmax", arms=arms

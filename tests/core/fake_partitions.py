@@ -16,7 +16,7 @@ from typing import Any
 import fake_run
 import numpy as np
 
-from dualml.experiment.arm import Arm
+from dualml.experiment.arm import make_arm
 from dualml.experiment.batches import EpochBatches, freeze_partitions, partition_key
 from dualml.parallel.partition import partition_from
 
@@ -106,7 +106,7 @@ def make_run(
     pool = np.arange(fake_run.TRAIN, dtype=np.int32)
     for name, told in chosen.items():
         for seed in seeds:
-            freeze_partitions(name, Arm.model_validate(told), seed, pool, LABELS, order, stated)
+            freeze_partitions(name, make_arm(told), seed, pool, LABELS, order, stated)
 
     def edit(run: dict) -> None:
         run["name"] = run["experiment"]["name"] = "lab3"
@@ -149,7 +149,7 @@ def _trial(
     if trial["status"] != "ok":
         return
     place = folder / "trials" / name / backend / f"seed{seed}"
-    arm = Arm.model_validate(settings)
+    arm = make_arm(settings)
     key = partition_key(arm, seed) if settings.get("partition") else "shared"
     if key in stated:
         sizes = stated[key][0]["sizes"]

@@ -16,7 +16,7 @@ from dualml.algorithms.communicator.parts import part_lengths, part_start
 from dualml.algorithms.communicator.rendezvous import ranks_per_machine
 from dualml.backend.reference.communicator import run_threads
 from dualml.common.errors import CommunicationError, TrialError, UserError
-from dualml.experiment.arm import Arm
+from dualml.experiment.arm import Arm, make_arm
 from dualml.experiment.config_diff import ConfigDiff
 from dualml.experiment.exactness import inexactness_reason, single_process_arm
 from dualml.experiment.store.times import TIMES
@@ -409,7 +409,7 @@ def test_staleness_counts_every_rank() -> None:
 
 
 def arm(**more: object) -> Arm:
-    return Arm(**{"optimizer": {"name": "sgd", "lr": 0.1}, "world_size": 4, **more})
+    return make_arm(**{"optimizer": {"name": "sgd", "lr": 0.1}, "world_size": 4, **more})
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from dualml.algorithms.optim import SGD
 from dualml.backend import TrainingSpec
 from dualml.backend.reference.backend import NumpyBackend
 from dualml.common.errors import UserError
-from dualml.experiment.arm import Arm
+from dualml.experiment.arm import make_arm
 from dualml.experiment.batch_norm_checks import batch_sizes
 from dualml.experiment.data import load
 from dualml.experiment.exactness import inexactness_reason
@@ -101,7 +101,7 @@ def test_they_are_saved_and_no_optimizer_sees_them() -> None:
 
 def test_several_ranks_are_not_held_against_one() -> None:
     spec = model("resnet18")
-    arm = Arm(optimizer={"name": "sgd", "lr": 0.1}, world_size=2)
+    arm = make_arm(optimizer={"name": "sgd", "lr": 0.1}, world_size=2)
     assert inexactness_reason(arm, 128, spec) == "batch_norm"
     assert inexactness_reason(arm, 128, model("lenet")) is None
     assert inexactness_reason(arm.model_copy(update={"world_size": 1}), 128, spec) is None
@@ -156,5 +156,5 @@ def test_arms_that_cannot_keep_them_are_refused(data: Any, arm: dict, words: str
 
 
 def test_parts_of_batches_are_known() -> None:
-    arm = Arm(optimizer={"name": "sgd", "lr": 0.1}, batch_size=10, world_size=4, chunk=2)
+    arm = make_arm(optimizer={"name": "sgd", "lr": 0.1}, batch_size=10, world_size=4, chunk=2)
     assert set(batch_sizes(arm, 24)) == {2, 1}  # 3 and 2 of ten, 1 of four, in chunks of two

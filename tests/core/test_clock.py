@@ -10,7 +10,7 @@ import pytest
 from dualml.backend import backends
 from dualml.backend.reference.communicator import run_threads
 from dualml.common.clock import EVENTS, WALL, start_wall_clock
-from dualml.experiment.arm import Arm
+from dualml.experiment.arm import make_arm
 from dualml.experiment.store.costs import COLLECTIVES
 from dualml.runner.worker.collectives import time_collectives
 
@@ -26,7 +26,9 @@ def test_the_wall_clock_is_read_when_the_device_has_nothing_left_to_do() -> None
 def test_a_benchmark_of_collectives_takes_its_times_from_the_stopwatch(
     clock: str, tmp_path: Path
 ) -> None:
-    arm = Arm(kind="collectives", world_size=2, sizes=[1024], strategies=["ring"], seconds=0.01)
+    arm = make_arm(
+        kind="collectives", world_size=2, sizes=[1024], strategies=["ring"], seconds=0.01
+    )
 
     def work(comm: object) -> dict:
         comm.clock, comm.stopwatch = clock, lambda: lambda: 0.125

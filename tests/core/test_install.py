@@ -7,6 +7,7 @@ import io
 import re
 import subprocess
 import sys
+import tomllib
 from contextlib import redirect_stdout
 from pathlib import Path
 from types import ModuleType
@@ -93,3 +94,12 @@ def test_uv_installs_where_it_is_there_and_pip_where_it_fails(
     assert install.install(["numpy"], None) == (0, [])
     assert install.install(["torch"], None) == (0, ["Collecting torch"])
     assert [Path(command[0]).name for command in asked] == ["python", "uv", "uv", "python"]
+
+
+@pytest.mark.parametrize("page", ["install.md", "install.zh.md"])
+def test_the_page_lists_the_dependencies(page: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    names = [re.split("[^a-z0-9-]", line)[0] for line in project["dependencies"]]
+    table = (ROOT / "docs" / page).read_text("utf-8").split("\n## ")[1]
+    listed = re.findall(r"^\| ([a-z][a-z0-9-]+) \|", table, re.M)
+    assert [name for name in listed if name != "package"] == names

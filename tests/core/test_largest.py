@@ -136,7 +136,7 @@ def test_a_report_has_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     LARGEST.write(tmp_path, record)
     (table,) = topic.evidence(run, Messages(lang))
     assert [row[5] for row in table.rows] == ["4", "9"]
-    (said,) = topic.findings(run, Messages(lang))
+    (said,) = topic.TOPIC.findings(run, Messages(lang))
     ratio = record.rows[1].parameters / record.rows[0].parameters
     assert f"{ratio:.3g}" in said.text
     assert page_parts.findings_by_key(tmp_path, lang)

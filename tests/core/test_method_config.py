@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from dualml.common.errors import UserError
-from dualml.experiment.arm import Arm
+from dualml.experiment.arm import Arm, make_arm
 from dualml.experiment.load import load
 from dualml.experiment.methods.config import MAX_CONFIG_BYTES, read_config, without_planned_keys
 
@@ -33,7 +33,7 @@ AGREES = {
 
 
 def arm(config: Any, **more: Any) -> Arm:
-    return Arm(**{**ARM, "method_config": config, **more})
+    return make_arm(**{**ARM, "method_config": config, **more})
 
 
 def test_one_that_agrees_is_taken() -> None:

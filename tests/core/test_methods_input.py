@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from dualml.common.errors import Unsupported, UserError
-from dualml.experiment.arm import Arm
+from dualml.experiment.arm import make_arm
 from dualml.experiment.load import load
 from dualml.experiment.methods.registry import METHODS, MethodInfo, check_backend_ranks, find_method
 from dualml.experiment.schema import Experiment
@@ -39,7 +39,7 @@ SGD = {"optimizer": {"name": "sgd", "lr": 0.1}}
 )
 def test_what_cannot_be_meant_is_refused(more: dict[str, Any], said: str) -> None:
     with pytest.raises((UserError, ValidationError)) as caught:
-        Arm.model_validate({**SGD, **more})
+        make_arm({**SGD, **more})
     assert said in str(caught.value)
 
 
@@ -49,18 +49,18 @@ def test_every_method_is_taken_with_the_ranks_it_has(backend: str, world_size: i
     for name, info in METHODS[backend].items():
         arm = {**SGD, "method": name, "world_size": world_size, "backends": [backend]}
         if info.ranks in ("any", "one" if world_size == 1 else "several"):
-            assert Arm.model_validate(arm).method == name
+            assert make_arm(arm).method == name
             check_backend_ranks(backend, name, world_size)
         else:
             with pytest.raises(ValidationError, match=f"and world_size is {world_size}"):
-                Arm.model_validate(arm)
+                make_arm(arm)
             with pytest.raises(Unsupported, match=f"and world_size is {world_size}"):
                 check_backend_ranks(backend, name, world_size)
 
 
 def test_a_method_that_one_backend_trains_with_several_ranks_is_taken_for_all() -> None:
     both = {**SGD, "method": "data_parallel", "world_size": 2}
-    assert not Arm.model_validate(both).backends
+    assert not make_arm(both).backends
     with pytest.raises(Unsupported, match="data_parallel trains in one process on torch"):
         check_backend_ranks("torch", "data_parallel", 2)
 

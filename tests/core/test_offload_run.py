@@ -12,7 +12,7 @@ from command import dualml, goes_on_when_interrupted, run, strict
 from page_parts import findings_by_key, page, tables
 
 from dualml.algorithms.model import model
-from dualml.experiment.arm import Arm
+from dualml.experiment.arm import make_arm
 from dualml.experiment.config_diff import ConfigDiff
 from dualml.experiment.exactness import baseline_of, single_process_arm
 from dualml.experiment.load import load
@@ -112,22 +112,22 @@ def test_the_forms_by_hand() -> None:
 ])  # fmt: skip
 def test_what_makes_no_sense_is_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
-        Arm(**{"optimizer": ADAM, **settings})
+        make_arm(**{"optimizer": ADAM, **settings})
 
 
 def test_the_rule_is_that_of_the_arm_that_keeps_all() -> None:
     away = {"offload": ALL, "aggregation": {"bucket_bytes": 0}}
     arms = {
-        "both": Arm(optimizer=ADAM, **away),
-        "plain": Arm(optimizer=ADAM),
-        "zero": Arm(optimizer=ADAM, world_size=2, zero=3, **away),
+        "both": make_arm(optimizer=ADAM, **away),
+        "plain": make_arm(optimizer=ADAM),
+        "zero": make_arm(optimizer=ADAM, world_size=2, zero=3, **away),
     }
     contrast = ConfigDiff(arms)
     assert baseline_of("both", contrast) == "plain"
     assert baseline_of("plain", contrast) is None
     assert single_process_arm("zero", contrast) == "plain"
     assert arms["both"].sharding.stage == 3
-    assert Arm(optimizer=ADAM, offload={"state": "host"}).sharding.stage == 1
+    assert make_arm(optimizer=ADAM, offload={"state": "host"}).sharding.stage == 1
 
 
 # --- runs -----------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def test_the_records_are_the_closed_form(finished_run: tuple[Path, dict[str, Any
     for arm in ARMS:
         if "offload" not in ARMS[arm]:
             continue
-        settings = Arm(**trials_settings(arm))
+        settings = make_arm(**trials_settings(arm))
         n, asked = settings.world_size, settings.offload
         assert asked is not None
         units = units_of(model("lenet"), 0, n)

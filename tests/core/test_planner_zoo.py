@@ -11,7 +11,7 @@ import pytest
 
 from dualml.algorithms.model.zoo import model
 from dualml.common.errors import UserError
-from dualml.experiment.arm import Arm
+from dualml.experiment.arm import make_arm
 from dualml.parallel.aggregation.settings import Aggregation
 from dualml.parallel.memory import estimate_sharded_memory
 from dualml.parallel.zero.units import units_of
@@ -125,7 +125,7 @@ def test_every_rank_of_every_layout_has_the_states_that_are_predicted(name: str)
     shape, count = shape_from_spec(spec, 16), 0
     for x in layouts(shape):
         keys = arm_from_layout(shape, x.describe(0))
-        arm = Arm.model_validate({"optimizer": {"name": "adam", "lr": 0.1}, **keys})
+        arm = make_arm({"optimizer": {"name": "adam", "lr": 0.1}, **keys})
         assert layout_from_arm(shape, arm).describe(0) == x.describe(0)
         plan = None if arm.split is None else arm.split.plan(spec, arm.world_size)
         for rank in range(arm.world_size):
@@ -177,4 +177,4 @@ def test_layouts_that_dualml_does_not_train(keys: dict[str, int]) -> None:
 def test_arms_that_are_no_layout(change: dict[str, object]) -> None:
     table = {"optimizer": {"name": "adam", "lr": 0.1}, "batch_size": 16, **change}
     with pytest.raises(UserError, match=r"no layout|no multiple"):
-        layout_from_arm(shape_by_name("gpt"), Arm.model_validate(table))
+        layout_from_arm(shape_by_name("gpt"), make_arm(table))

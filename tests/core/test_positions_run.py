@@ -11,7 +11,7 @@ import pytest
 from command import DOCS, dualml, run
 
 from dualml.algorithms.model import model
-from dualml.experiment.arm import Arm
+from dualml.experiment.arm import make_arm
 from dualml.experiment.schema import Experiment
 from dualml.experiment.store.load import load as load_run
 
@@ -106,7 +106,7 @@ def test_the_experiment_of_the_page_is_one(page: Path) -> None:
     Experiment.model_validate(table)
     spec = model(table["model"], length=table["data"]["length"], sizes=table["sizes"])
     for settings in table["arms"].values():
-        arm = Arm(**settings)
+        arm = make_arm(**settings)
         assert arm.split is None or arm.split.plan(spec, arm.world_size).shared
 
 

@@ -24,7 +24,7 @@ from dualml.algorithms.precision import (
 )
 from dualml.algorithms.precision.scaling import INTERVAL, MAX_SKIPPED_UPDATES, START
 from dualml.common.errors import TrialError
-from dualml.experiment.arm import Arm
+from dualml.experiment.arm import make_arm
 from dualml.experiment.config_diff import flat_config
 from dualml.experiment.load import load
 from dualml.experiment.store.trajectory import Trajectory
@@ -171,13 +171,13 @@ SGD = {"name": "sgd", "lr": 0.1}
 
 
 def test_the_defaults_of_an_arm() -> None:
-    assert Arm(optimizer=SGD).plan_precision == Precision()
-    assert Arm(optimizer=SGD, precision="bf16").plan_precision == Precision("bf16")
-    assert Arm(optimizer=SGD, precision="fp16").plan_precision == Precision("fp16", "dynamic")
-    fixed = Arm(optimizer=SGD, precision="fp16", loss_scale=128)
+    assert make_arm(optimizer=SGD).plan_precision == Precision()
+    assert make_arm(optimizer=SGD, precision="bf16").plan_precision == Precision("bf16")
+    assert make_arm(optimizer=SGD, precision="fp16").plan_precision == Precision("fp16", "dynamic")
+    fixed = make_arm(optimizer=SGD, precision="fp16", loss_scale=128)
     assert fixed.plan_precision == Precision("fp16", 128.0)
-    said = Arm(optimizer=SGD, precision="fp16", loss_scale="dynamic")
-    assert flat_config(said) == flat_config(Arm(optimizer=SGD, precision="fp16"))
+    said = make_arm(optimizer=SGD, precision="fp16", loss_scale="dynamic")
+    assert flat_config(said) == flat_config(make_arm(optimizer=SGD, precision="fp16"))
     assert flat_config(said) != flat_config(fixed)
 
 
@@ -220,11 +220,11 @@ def test_the_defaults_of_an_arm() -> None:
 )
 def test_what_makes_no_sense_is_refused(settings: dict, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        Arm(optimizer=SGD, **settings)
+        make_arm(optimizer=SGD, **settings)
 
 
 def test_bf16_without_a_scale_goes_with_parameters_that_are_averaged() -> None:
-    arm = Arm(optimizer=SGD, precision="bf16", world_size=2, aggregation={"of": "parameters"})
+    arm = make_arm(optimizer=SGD, precision="bf16", world_size=2, aggregation={"of": "parameters"})
     assert arm.plan_precision.make_scaler() is None
 
 

@@ -25,7 +25,7 @@ from dualml.backend.reference.model import Model, RecomputedSpan, TapeEntry
 from dualml.backend.reference.saved_activations import SAVED_BY_LAYER, WIDTH
 from dualml.backend.reference.training import NumpyTraining
 from dualml.common.errors import UserError
-from dualml.experiment.arm import Arm
+from dualml.experiment.arm import Arm, make_arm
 from dualml.experiment.config_diff import ConfigDiff
 from dualml.experiment.exactness import baseline_of, inexactness_reason
 
@@ -291,7 +291,7 @@ ARMS: dict[str, dict[str, Any]] = {
 
 
 def arms(*names: str) -> dict[str, Arm]:
-    return {name: Arm.model_validate(ARMS[name]) for name in names or ARMS}
+    return {name: make_arm(ARMS[name]) for name in names or ARMS}
 
 
 def test_it_is_held_against_the_arm_that_keeps_all() -> None:

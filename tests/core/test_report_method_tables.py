@@ -303,4 +303,4 @@ def test_predictions_are_dealt_as_the_evaluation_deals_them(ranks: int, samples:
 def test_without_a_plan_nothing_is_said_of_the_last_batch(tmp_path: Path) -> None:
     run = load([make_run(tmp_path, arms=("single", "ddp"), planned=False)])
     assert list(method_ranks.evidence(run, EN)) == []
-    assert method_ranks.findings(run, EN) == []
+    assert method_ranks.TOPIC.findings(run, EN) == []

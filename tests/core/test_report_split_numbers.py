@@ -133,7 +133,7 @@ def test_an_arm_is_held_against_plainer_ones_in_what_says_most(
     monkeypatch.setattr(
         answer, "_compare_with_plainer", lambda notes, key, _, arm: keys.update({arm.name: key})
     )
-    answer.findings(load([folder]), Messages("en"))
+    answer.TOPIC.findings(load([folder]), Messages("en"))
     assert keys == {"gpipe": "asynchronous", "one-4": "trainers", "rpc": "rpc"}
 
 

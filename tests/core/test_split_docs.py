@@ -15,7 +15,7 @@ from command import DOCS
 
 from dualml.algorithms.model import model
 from dualml.common.errors import UserError
-from dualml.experiment.arm import Arm
+from dualml.experiment.arm import make_arm
 from dualml.experiment.keys import SPLIT, WrittenKeys, stored_name
 from dualml.experiment.split import Split
 from dualml.parallel.split.order import find_deadlock, validate
@@ -61,7 +61,7 @@ def test_every_arm_has_a_plan(page: Path) -> None:
         experiment = tomllib.loads(block)
         WrittenKeys().store(experiment, page.name)
         for name, told in experiment["arms"].items():
-            arm = Arm(**told)
+            arm = make_arm(**told)
             plan = arm.split and arm.split.plan(model(arm.model), arm.world_size)
             found[name] = plan and str(plan.mesh)
     assert found == {
@@ -180,7 +180,7 @@ def plan(wrong: dict[str, Any]) -> None:
     settings = dict(wrong)
     ranks, spec = settings.pop("ranks", 2), model(settings.pop("model", "deep_mlp"))
     more = {"optimizer": {"name": "sgd", "lr": 0.1}, **settings.pop("arm", {})}
-    arm = Arm(world_size=ranks, split=Split(**settings), **more)
+    arm = make_arm(world_size=ranks, split=Split(**settings), **more)
     assert arm.split is not None
     arm.split.plan(spec, ranks)
 

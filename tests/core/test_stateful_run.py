@@ -77,7 +77,7 @@ def test_a_server_and_a_trainer_carry_the_state_of_one_rank(lab: Path, tmp_path:
     run(lab, tmp_path / "out", "--arm", "server", "--arm", "alone")
     found = strict((tmp_path / "out" / "parity.json").read_text())["serial"]
     assert [(c["arm"], c["verdict"]) for c in found] == [("server", "equal")]
-    said = [item.text for item in caveats.findings(load([tmp_path / "out"]), Messages("en"))]
+    said = [item.text for item in caveats.TOPIC.findings(load([tmp_path / "out"]), Messages("en"))]
     assert any(text.startswith("In alone and server the state goes on") for text in said) or any(
         text.startswith("In server and alone the state goes on") for text in said
     )

@@ -53,9 +53,9 @@ def calls(tree: ast.AST) -> Iterator[ast.Call]:
 
 def sentence_prefixes(call: ast.Call) -> Iterator[str]:
     """Yield the topic whose sentences a call makes: ``Notes(words, "TOPIC")``,
-    ``table_section("TOPIC", …)``, ``table_section(…, sentences="TOPIC")``."""
-    at = {"Notes": 1, "table_section": 0}.get(name(call), len(call.args))
-    named = [k.value for k in call.keywords if k.arg == "sentences"]
+    ``ReportSection("TOPIC", …)`` or ``table_section(…, messages="TOPIC")``."""
+    at = {"Notes": 1, "ReportSection": 0, "table_section": 0}.get(name(call), len(call.args))
+    named = [k.value for k in call.keywords if k.arg == "messages"]
     for value in named or call.args[at : at + 1]:
         if isinstance(value, ast.Constant):
             yield str(value.value)

@@ -21,7 +21,7 @@ from dualml.algorithms.communicator.parts import part_start
 from dualml.algorithms.model import model
 from dualml.algorithms.model.layers import Branch
 from dualml.algorithms.model.recompute import recompute_groups
-from dualml.experiment.arm import Arm
+from dualml.experiment.arm import make_arm
 from dualml.experiment.config_diff import ConfigDiff
 from dualml.experiment.exactness import inexactness_reason, single_process_arm
 from dualml.experiment.load import load
@@ -264,15 +264,15 @@ def test_a_tied_table_is_held_once() -> None:
 ])  # fmt: skip
 def test_what_makes_no_sense_is_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
-        Arm(optimizer=SGD, **settings)
+        make_arm(optimizer=SGD, **settings)
 
 
 def test_the_rule_is_that_of_one_rank() -> None:
-    one = Arm(optimizer=SGD)
+    one = make_arm(optimizer=SGD)
     arms = {
         "one": one,
         **{
-            f"zero{stage}": Arm(
+            f"zero{stage}": make_arm(
                 optimizer=SGD,
                 world_size=2,
                 zero=stage,
@@ -287,14 +287,14 @@ def test_the_rule_is_that_of_one_rank() -> None:
         assert inexactness_reason(arms[name], 100) is None
         assert single_process_arm(name, contrast) == "one"
     assert arms["zero2"].sharding == Sharding(2, "all_reduce", None)
-    beside = Arm(optimizer=SGD, world_size=2, zero=3, aggregation={"overlap": True})
+    beside = make_arm(optimizer=SGD, world_size=2, zero=3, aggregation={"overlap": True})
     assert beside.sharding.overlap
     assert arms["zero2"].sharding.bucket_bytes is None
-    native = Arm(
+    native = make_arm(
         optimizer=SGD, world_size=2, zero=1, aggregation={"strategy": "reduce_scatter_all_gather"}
     )
     assert native.sharding.native
-    lower = Arm(optimizer=SGD, world_size=2, zero=1, zero_lower=True, precision="bf16")
+    lower = make_arm(optimizer=SGD, world_size=2, zero=1, zero_lower=True, precision="bf16")
     assert lower.sharding.lower
     assert inexactness_reason(lower, 100) == "precision"
 

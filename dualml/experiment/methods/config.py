@@ -67,14 +67,9 @@ def check_config(
         UserError: the method takes no configuration, or it has keys that are not passed on or
             values that contradict the arm; the text lists both.
     """
-    taking = [m for methods in METHODS.values() for m in methods.values() if m.configured]
-    info = next((m for m in taking if m.name == name), None)
+    info = next((method for method in _configured_methods() if method.name == name), None)
     if info is None:
-        known = ", ".join(m.name for m in taking)
-        raise UserError(
-            f"method_config is for methods that take one ({known}); method = "
-            f"{name or 'none'}: leave it out"
-        )
+        raise UserError(explain_no_config(name))
     for key in config:
         if key not in KEYS:
             raise UserError(
@@ -90,6 +85,20 @@ def check_config(
     ]
     if wrong:
         raise UserError(f"method_config contradicts the arm: {'; '.join(wrong)}")
+
+
+def explain_no_config(name: str) -> str:
+    """Return why a method of this name, or an arm without one, takes no configuration."""
+    known = ", ".join(method.name for method in _configured_methods())
+    return (
+        f"method_config is for methods that take one ({known}); method = {name or 'none'}: leave "
+        "it out"
+    )
+
+
+def _configured_methods() -> list[MethodInfo]:
+    """Return the methods that take a configuration."""
+    return [m for methods in METHODS.values() for m in methods.values() if m.configured]
 
 
 def without_planned_keys(config: JsonMapping) -> JsonObject:

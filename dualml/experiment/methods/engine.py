@@ -25,7 +25,6 @@ from dualml.common.errors import TrialError
 from dualml.common.json_types import JsonMapping
 from dualml.experiment.methods.registry import MethodInfo
 from dualml.experiment.methods.skips import SkippedUpdates
-from dualml.parallel.aggregation.parallel import gather_mean_losses
 from dualml.parallel.hooks import Batch, ScoredBy
 from dualml.parallel.trainer import Trainer
 
@@ -214,11 +213,6 @@ class EngineDataParallel(EngineTrainer):
         return its lazy loss."""
         return self.model.step(part, self.step_count, factor), []
 
-    def mean_losses(self, lazy: Sequence[tuple[Any, float]]) -> Array:
-        """Return the mean loss of each global batch, gathered from the pairs of lazy loss and share
-        of all ranks. All ranks call it."""
-        return gather_mean_losses(self.backend, self.comm, lazy)
-
     @contextlib.contextmanager
     def evaluation_mode(self) -> Iterator[None]:
         """Gather sharded weights before the block, and wait for all ranks after it."""
@@ -229,10 +223,6 @@ class EngineDataParallel(EngineTrainer):
     def evaluate_by_itself(self, x: Array, y: Array) -> Array | None:
         """Evaluate by the engine's own means, if it has any."""
         return self.model.engine_evaluate(x, y)
-
-    def begin_training(self) -> None:
-        """Wait for all ranks before the first update."""
-        self.comm.barrier()
 
     def expected_sent_bytes(
         self, shapes: Mapping[str, tuple[int, ...]], first: int, last: int, samples: int

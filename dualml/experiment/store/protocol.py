@@ -15,12 +15,12 @@ from pydantic import AfterValidator, ValidationError
 
 from dualml.algorithms.optim import RULES, LRSchedule
 from dualml.common.errors import UserError
-from dualml.common.strict_model import describe_validation_error
+from dualml.common.strict_model import RESTRICTED, describe_validation_error
 from dualml.experiment.schema import Experiment
 from dualml.parallel.partition import PARTITIONS
 
 #: Kinds of validation errors that another version of dualml may not have.
-VERSION_ERRORS = ("missing", "extra_forbidden", "literal_error")
+VERSION_ERRORS = ("missing", "extra_forbidden", "literal_error", RESTRICTED)
 #: Tables of an arm in which new names may occur: the known names, and the key of the name.
 OPEN: Mapping[str, tuple[Container[str], str]] = {
     "optimizer": (RULES, "name"),

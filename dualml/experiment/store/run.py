@@ -12,7 +12,7 @@ from typing import Any
 from dualml.common.errors import UserError
 from dualml.common.former_members import former_names
 from dualml.common.json_types import JsonMapping
-from dualml.experiment.arm import Arm
+from dualml.experiment.arm import Arm, make_arm
 from dualml.experiment.batches import partition_key
 from dualml.experiment.config_diff import ConfigDiff
 from dualml.experiment.lenient import read_arm
@@ -303,7 +303,7 @@ def _key(settings: str, seed: int) -> str:
     """Return the key of an arm's partition from its settings as JSON; empty if they cannot be
     read."""
     try:
-        return partition_key(Arm.model_validate(json.loads(settings)), seed)
+        return partition_key(make_arm(json.loads(settings)), seed)
     except (UserError, ValueError):
         return ""
 

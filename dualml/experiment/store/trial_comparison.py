@@ -14,7 +14,6 @@ from dualml.experiment.store.verdicts import (
     PARITY,
     ComparisonRecord,
     Divergence,
-    JudgedRecord,
     ParityRecord,
     SerialRecord,
 )
@@ -178,38 +177,28 @@ class RunVerdicts:
 def restore_verdicts(record: ParityRecord) -> RunVerdicts:
     """Return the verdicts that a file holds."""
     return RunVerdicts(
-        tuple(map(restore_comparison, record.comparisons)),
+        tuple(
+            TrialComparison(arms=(c.arm, c.arm), sides=(c.a, c.b), **result_fields(c))
+            for c in record.comparisons
+        ),
         tuple(map(restore_serial, record.serial)),
         tuple(map(restore_serial, record.lowered)),
         record.settings.describe(),
     )
 
 
-def restore_comparison(record: ComparisonRecord) -> TrialComparison:
-    """Return the comparison of two backends that a record holds."""
-    return TrialComparison(
-        arms=(record.arm, record.arm),
-        seed=record.seed,
-        sides=(record.a, record.b),
-        **result_fields(record),
-    )
-
-
 def restore_serial(record: SerialRecord) -> Serial:
     """Return the comparison of two arms that a record holds."""
-    return Serial(
-        arms=(record.arm, record.against),
-        seed=record.seed,
-        sides=(record.backend, record.backend),
-        **result_fields(record),
-    )
+    sides = record.backend, record.backend
+    return Serial(arms=(record.arm, record.against), sides=sides, **result_fields(record))
 
 
-def result_fields(record: JudgedRecord) -> dict[str, Any]:
+def result_fields(record: ComparisonRecord | SerialRecord) -> dict[str, Any]:
     """Return the attributes of a comparison that all records have."""
     content = record.describe()
     tables = {key: content.get(key) or {} for key in ("evidence", "phases", "curve", "outcome")}
     return {
+        "seed": record.seed,
         "verdict": record.verdict or "",
         "reason": record.reason,
         "steps": record.steps,

@@ -45,6 +45,7 @@ class AsyncParameterServer(DataParallel):
     """
 
     formulas: ClassVar[tuple[str, ...]] = (r"m = 1", r"b = S", r"T = 2 ( \alpha + S \beta )")
+    keeps_replicas = False
     promise = "served"
     scored_by = "first"  # rank 0 has the parameters, the others those they pulled last
 
@@ -215,8 +216,8 @@ class AsyncParameterServer(DataParallel):
 
     def restore(self, state: dict[str, Arrays], step: int) -> tuple[dict[str, Arrays], int]:
         """Restore stale parameters and counters after global batch ``step``, which is n updates per
-        step; step 0 clears the log and the times. With ``free`` arrival rank 0 first applies all
-        outstanding gradients."""
+        step; step 0 clears the log. With ``free`` arrival rank 0 first applies all outstanding
+        gradients."""
         if self.serves_on_arrival and self.rank == 0:
             self.catch_up(self.step_count)  # no gradient may be pending now
         held, counts, n = state.pop("stale", {}), state.pop("counts", {}), self.size
@@ -226,15 +227,10 @@ class AsyncParameterServer(DataParallel):
         self.version_offset = step * n - len(self.update_log)
         if step == 0:
             self.comm.generation += 1
-            self.times.clear()
             self.update_log, self.version_offset = [], 0
         return state, step * n
 
     version_offset = 0  # updates applied before the first one in the log
-
-    def replica_divergence(self) -> list[float]:
-        """Return an empty list: workers hold the parameters that they pulled last."""
-        return []
 
     def steps_to_compare(self, first: int, last: int) -> list[int]:
         """Return the first and last update in the range that the server ends with the gradient of

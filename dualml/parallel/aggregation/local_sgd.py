@@ -45,6 +45,8 @@ class LocalSGD(DataParallel):
             "SCAFFOLD"). The drift of the first averaging, which has no predecessor, is nan.
     """
 
+    keeps_replicas = False
+
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         if self.ranks_diverge:
@@ -165,10 +167,6 @@ class LocalSGD(DataParallel):
         self.samples = np.array(since.get("samples", np.zeros(2)))
         self.divergence_log = []
         return super().restore(state, self.updates)
-
-    def replica_divergence(self) -> list[float]:
-        """Return an empty list: ranks may hold different parameters between two averagings."""
-        return []
 
     def pop_measurements(self) -> list[tuple[int, str, float]]:
         """Return ``divergence`` and ``drift`` of each averaging since the last call, as (update,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dualml.backend import Arrays, Backend, Training
+from dualml.backend import Arrays
 from dualml.backend.capability import ReducingBuckets, Tensor
 from dualml.parallel.aggregation.all_reduce import AllReduce
 from dualml.parallel.aggregation.base import Strategy
@@ -23,34 +23,18 @@ class NativeDataParallel(DataParallel):
     others then wait for it in the next update.
     """
 
-    def __init__(
-        self,
-        backend: Backend,
-        model: Training,
-        pieces: ReducingBuckets,
-        *rest: Any,
-        **options: Any,
-    ) -> None:
-        super().__init__(backend, model, pieces, *rest, **options)
-        self.reducing_buckets = pieces
+    buckets: ReducingBuckets
 
     def summary(self) -> dict[str, Any]:
         """Return what sums the gradients, such as a class of the framework, and how rank 0's values
         are sent."""
         broadcast = str(self.comm.implementation_of("broadcast"))
-        return {
-            "how": {"gradients": f"native: {self.reducing_buckets.detail}", "broadcast": broadcast}
-        }
+        return {"how": {"gradients": f"native: {self.buckets.detail}", "broadcast": broadcast}}
 
     def make_strategy(self, settings: Aggregation) -> Strategy:
         """Return the all-reduce, whatever the settings: it stands for the framework's sum, with the
         same messages and bytes."""
         return AllReduce()
-
-    @property
-    def has_separate_messages(self) -> bool:
-        """False: the framework sends the messages, so that they cannot be delayed one by one."""
-        return False
 
     def local_gradient(self, batch: Batch) -> Arrays:
         """Return an empty dict: once a gradient is visible it is already the sum over the ranks."""
@@ -59,4 +43,4 @@ class NativeDataParallel(DataParallel):
     def combine(self, gradients: list[Tensor], share: float) -> list[Tensor]:
         """Wait until the framework has summed the gradients over the ranks, and return the sums;
         ``share`` is ignored."""
-        return self.reducing_buckets.wait_reduction(gradients)
+        return self.buckets.wait_reduction(gradients)

@@ -4,7 +4,7 @@ combined."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -36,8 +36,9 @@ class DataParallel(Trainer):
     """
 
     comm: Communicator
-    times: Times
+    buckets: GradientBuckets
     takes_parts = makes_updates = True
+    keeps_replicas = True  # also between two evaluations
     traced_phase = "aggregation"
     scored_by: ScoredBy = "divided"
 
@@ -125,10 +126,6 @@ class DataParallel(Trainer):
             return reduce_coordinates(self.strategy, comm, x, self.settings.reduce)
         return self.strategies.get(bucket, self.strategy).sum(comm, x)
 
-    def mean_losses(self, lazy: Sequence[tuple[Any, float]]) -> Array:
-        """Return the mean losses of the global batches, float64 (updates,), on every rank."""
-        return gather_mean_losses(self.backend, self.comm, lazy)
-
     def local_losses(self, lazy: tuple[Any, float]) -> Arrays:
         """Return this rank's own loss of one update under the key ``rank``; empty if it has
         none."""
@@ -141,21 +138,16 @@ class DataParallel(Trainer):
         return {} if self.top is None else {"kept_back": dict(self.top.residuals)}
 
     def restore(self, state: dict[str, Arrays], step: int) -> tuple[dict[str, Arrays], int]:
-        """Restore the residuals; step 0 clears the recorded times."""
+        """Restore the residuals."""
         kept = state.pop("kept_back", {})
         if self.top is not None:
             self.top.residuals = {bucket: np.array(e) for bucket, e in kept.items()}
-        if step == 0:
-            self.times.clear()
         return state, step
 
     def traced_gradients(self, batch: Batch) -> Arrays | None:
         """Return the gradients as the ranks combine them. A collective call."""
-        part, share, factor = self.local_batch(batch)
-        with self.model.preserving_statistics():
-            _, gradients = self.buckets.gradient(part, factor)
         kept = None if self.top is None else {k: v.copy() for k, v in self.top.residuals.items()}
-        gradients = self.combine(gradients, share)
+        gradients = self.combine(*self.own_gradients(batch))
         if self.top is not None and kept is not None:
             self.top.residuals = kept  # a trace changes nothing
         return self.model.unscale_gradients(self.buckets.unflatten(gradients))
@@ -163,10 +155,15 @@ class DataParallel(Trainer):
     def local_gradient(self, batch: Batch) -> Arrays:
         """Return this rank's gradient times its factor, as it enters the sum over the ranks, by
         canonical name; nothing is updated."""
-        part, _, factor = self.local_batch(batch)
-        with self.model.preserving_statistics():
-            _, gradients = self.buckets.gradient(part, factor)
+        gradients, _ = self.own_gradients(batch)
         return self.model.unscale_gradients(self.buckets.unflatten(gradients))
+
+    def own_gradients(self, batch: Batch) -> tuple[list[Tensor], float]:
+        """Return this rank's gradients times its factor, and its share of the batch; running
+        statistics stay as they are."""
+        part, share, factor = self.local_batch(batch)
+        with self.model.preserving_statistics():
+            return self.buckets.gradient(part, factor)[1], share
 
     def buffer_bytes(self) -> int | None:
         """Return the bytes of this rank's buckets and of its compression residuals."""
@@ -223,11 +220,6 @@ class DataParallel(Trainer):
             self.buckets.assign(mean)
         self.share_statistics()
 
-    def begin_training(self) -> None:
-        """Clear the recorded times, and wait for all ranks."""
-        self.times.clear()
-        self.comm.barrier()
-
     def summary(self) -> dict[str, Any]:
         """Return how each collective is executed."""
         names = (*self.strategy.uses, "broadcast")
@@ -237,7 +229,10 @@ class DataParallel(Trainer):
 
     def replica_divergence(self) -> list[float]:
         """Return the relative distance of each rank's weights from rank 0's (0.0 for rank 0),
-        estimated by one random projection. All ranks call it."""
+        estimated by one random projection; an empty list where the method lets ranks differ. All
+        ranks call it."""
+        if not self.keeps_replicas:
+            return []
         # One random projection of each rank's weights: its difference estimates their distance.
         flat = np.concatenate([w.ravel() for w in self.model.trainable_weights().values()])
         signs = np.random.default_rng(0).integers(0, 2, len(flat)) * 2.0 - 1.0
@@ -253,22 +248,3 @@ class DataParallel(Trainer):
         aggregation."""
         width = np.dtype(self.backend.dtype).itemsize
         return float(aggregation_volume(self.settings, shapes, self.size, width))
-
-
-def gather_mean_losses(
-    backend: Backend, comm: Communicator, lazy: Sequence[tuple[Any, float]]
-) -> Array:
-    """Return the mean losses of the global batches, (updates,), on every rank: the ranks' losses,
-    weighted by their shares, summed in the order of ranks.
-
-    Args:
-        lazy: for each update, this rank's loss (None without samples) and its share of the batch.
-    """
-    losses = np.zeros(len(lazy))
-    there = [i for i, (loss, _) in enumerate(lazy) if loss is not None]
-    if there:
-        losses[there] = backend.materialize_losses([lazy[i][0] for i in there])
-    shares = np.array([share for _, share in lazy])
-    parts = comm.all_gather(comm.tensor(losses * shares))
-    total: Array = np.sum([comm.numpy(part) for part in parts], axis=0)
-    return total

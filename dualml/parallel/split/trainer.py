@@ -95,7 +95,7 @@ class SplitTrainer(Trainer):
         rows = [self.comm.numpy(x) for x in self.comm.all_gather(self.comm.tensor(own))]
         self.memory = {"memory": [dict(zip(MEMORY, row.tolist(), strict=True)) for row in rows]}
         executor.timeline.clear()
-        self.comm.barrier()
+        super().begin_training()
 
     def begin_draws(self) -> None:
         """Remove the straggler from the executor, too."""

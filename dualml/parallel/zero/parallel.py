@@ -69,10 +69,6 @@ class ZeroDataParallel(DataParallel):
         self.model.micro_steps = max(1, *(-(-len(part) // chunk) for part in parts))
         return super().local_batch(batch)
 
-    def begin_update(self, batch: Batch) -> None:
-        """Forget what earlier collectives have waited for."""
-        self.pop_waiting_seconds()
-
     def compute(self, part: Array, factor: float) -> tuple[Any, list[Tensor]]:
         """Compute this rank's lazy loss; the gradients stay in the model's buffers."""
         return self.model.gradient(part, factor), []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from dualml.common.json_types import JsonObject
 from dualml.common.words import Messages, numbers
 from dualml.experiment.comparison import Comparison
 from dualml.experiment.store.manifest import RunRecord
-from dualml.experiment.verdict import PASSED
+from dualml.experiment.verdict import AGREEING
 from dualml.parity.against.pair import Change, RunPair
 from dualml.parity.against.sentences import describe_divergence, describe_worst, trial_name
 
@@ -74,7 +74,7 @@ class RunComparison(Comparison):
     def passed(self) -> bool:
         """Whether every pair is equal or statistically equal, and none exceeds a limit on time or
         memory."""
-        return super().passed and not self.failures
+        return self.is_equal and not self.failures
 
     @property
     def versions(self) -> tuple[str, ...]:
@@ -106,14 +106,9 @@ class RunComparison(Comparison):
     def describe(self) -> JsonObject:
         """Return the whole result as a JSON object, with the paragraph in both languages; ``kind``
         and ``format`` identify the schema. Numbers that are not finite become None."""
+        names = ("dualml", "git", "created", "plan_hash")
         sides = [
-            {
-                "folder": folder,
-                "dualml": run.dualml,
-                "git": run.git,
-                "created": run.created,
-                "plan_hash": run.plan_hash,
-            }
+            {"folder": folder, **{name: getattr(run, name) for name in names}}
             for folder, run in zip(self.folders, self.runs, strict=True)
         ]
         whole = {
@@ -153,9 +148,9 @@ class RunComparison(Comparison):
         n, k = len(self.pairs), sum(p.verdict == self.verdict for p in self.pairs)
         yield words.plural(f"against.{self.verdict.replace(' ', '_')}", n, n=n, k=k)
         worst = self.worst
-        if self.verdict in PASSED and worst is not None:
+        if self.verdict in AGREEING and worst is not None:
             yield describe_worst(worst, self.margin, words)
-        if self.verdict not in PASSED:
+        if self.verdict not in AGREEING:
             telling = [p for p in self.pairs if p.verdict == self.verdict]
             yield from (describe_divergence(pair, words) for pair in telling[:MAX_NAMED_ITEMS])
         for failure in self.failures[:MAX_NAMED_ITEMS]:
@@ -169,20 +164,16 @@ class RunComparison(Comparison):
     def _changes(self, words: Messages) -> Iterator[str]:
         """Yield the sentences about changed settings and environment."""
         for arm, changes in self.settings().items():
-            listed = words.semicolons([f"`{change}`" for change in changes[:MAX_NAMED_ITEMS]])
             key = "against.settings.arm" if arm else "against.settings.all"
-            more = (
-                words("against.more", n=len(changes) - MAX_NAMED_ITEMS)
-                if len(changes) > MAX_NAMED_ITEMS
-                else ""
-            )
-            yield words(key, arm=arm, changes=listed + more)
+            yield words(key, arm=arm, changes=list_changes(changes, words))
         if self.environment:
-            listed = words.semicolons(
-                [f"`{change}`" for change in self.environment[:MAX_NAMED_ITEMS]]
-            )
-            left = len(self.environment) - MAX_NAMED_ITEMS
-            more = words("against.more", n=left) if left > 0 else ""
-            yield words("against.environment", changes=listed + more)
+            yield words("against.environment", changes=list_changes(self.environment, words))
         if self.unmet:
             yield words("against.unmet", arms=self.unmet)
+
+
+def list_changes(changes: Sequence[Change], words: Messages) -> str:
+    """List the first changes, and say how many others there are."""
+    listed = words.semicolons([f"`{change}`" for change in changes[:MAX_NAMED_ITEMS]])
+    left = len(changes) - MAX_NAMED_ITEMS
+    return listed + (words("against.more", n=left) if left > 0 else "")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from inspect import Signature
-from typing import Any
+from typing import Any, cast
 
 from dualml.common.json_types import JsonObject
 from dualml.common.words import Messages
@@ -21,7 +22,7 @@ from dualml.parity.models.sentences import (
 #: Keys of notes that come first: the error, and its catalogue entry.
 ERROR = ("raised", "entry")
 #: What the JSON says of the first divergence.
-FIRST = (
+DIVERGENCE_KEYS = (
     *("step", "phase", "layer", "type", "tensor", "other", "kind", "distance", "envelope"),
     *("shapes", "elements", "side", "outside"),
 )
@@ -86,7 +87,7 @@ class ModelComparison(Comparison):
             "margin": self.margin,
             "tolerance": self.tolerance,
             "worst_ratio": self.worst,
-            "first": None if self.first is None else self.first.describe(*FIRST),
+            "first": None if self.first is None else self.first.describe(*DIVERGENCE_KEYS),
             "phases": {phase: dict(worst) for phase, worst in self.phases.items()},
             "explanation": None if self.explanation is None else dict(self.explanation),
             "mapping": list(self.mapping),
@@ -97,85 +98,61 @@ class ModelComparison(Comparison):
 
     def paragraphs(self, words: Messages) -> list[str]:
         """Return the verdict, its evidence and the notes as sentences, the verdict first."""
+        lang = cast("Language", words.lang)
+        say = partial(format_message, lang)
+        notes: dict[bool, list[str]] = {True: [], False: []}  # those about an error come first
+        for note in self.notes:
+            notes[note.key in ERROR].append(say(f"note.{note.key}", **note.values))
+        margin = f"{self.margin:g}"
         a, b = self.sides
-        lang: Any = words.lang
-
-        def notes(of_an_error: bool) -> list[str]:
-            """Return the notes about an error, or all other notes."""
-            return [
-                format_message(lang, f"note.{note.key}", **note.values)
-                for note in self.notes
-                if (note.key in ERROR) == of_an_error
-            ]
-
-        sentences = [format_message(lang, f"verdict.{self.verdict.replace(' ', '_')}", a=a, b=b)]
+        sentences = [say(f"verdict.{self.verdict.replace(' ', '_')}", a=a, b=b), *notes[True]]
         if self.first is not None:
             sentences += self._describe_divergence(self.first, lang)
         elif self.verdict == "equal":
             arrays = sum(int(worst["arrays"]) for worst in self.phases.values())
-            steps, margin = format_count(lang, "steps", self.steps), f"{self.margin:g}"
+            steps, worst = format_count(lang, "steps", self.steps), f"{self.worst:.2g}"
             sentences.append(
-                format_message(
-                    lang,
-                    "equal.evidence",
-                    worst=f"{self.worst:.2g}",
-                    arrays=arrays,
-                    margin=margin,
-                    steps=steps,
-                )
+                say("equal.evidence", worst=worst, arrays=arrays, margin=margin, steps=steps)
             )
         elif self.reason != "both_raised":  # the errors themselves are reported
-            sentences.append(format_message(lang, f"reason.{self.reason}"))
-        sentences[1:1] = notes(True)
-        sentences += notes(False)
+            sentences.append(say(f"reason.{self.reason}"))
+        sentences += notes[False]
         if self.tolerance == "bound" and self.phases and self.steps:
-            sentences.append(format_message(lang, "tolerance.bound", margin=f"{self.margin:g}"))
+            sentences.append(say("tolerance.bound", margin=margin))
         return sentences
 
-    def _describe_divergence(self, first: FirstDivergence, lang: Language) -> list[str]:
+    def _describe_divergence(self, first: FirstDivergence, lang: Language) -> Iterator[str]:
         """Describe the first divergence: place, numbers, elements, and causes if they are known."""
-        a, b = self.sides
+        say, (a, b) = partial(format_message, lang), self.sides
         layer = first.layer or first.tensor
-        shown = f"{layer} ({first.type})" if first.type else layer
-        other = f" ({b}: {first.other})" if first.other not in ("", first.tensor) else ""
-        sentences = [
-            format_message(
-                lang,
-                "first.place",
-                step=first.step,
-                phase=format_message(lang, f"phase.{first.phase}"),
-                layer=shown,
-                tensor=first.tensor + other,
-            )
-        ]
+        yield say(
+            "first.place",
+            step=first.step,
+            phase=say(f"phase.{first.phase}"),
+            layer=f"{layer} ({first.type})" if first.type else layer,
+            tensor=first.tensor
+            + (f" ({b}: {first.other})" if first.other not in ("", first.tensor) else ""),
+        )
         if first.shapes and first.kind in ("shape", "outputs"):
-            shapes = [str(tuple(shape)) for shape in first.shapes]
-            sentences.append(
-                format_message(lang, "first.shape", a=a, b=b, left=shapes[0], right=shapes[1])
-            )
+            left, right = (str(tuple(shape)) for shape in first.shapes)
+            yield say("first.shape", a=a, b=b, left=left, right=right)
         elif first.kind == "value":
             ratio = first.distance / first.envelope if first.envelope else float("inf")
-            sentences.append(
-                format_message(
-                    lang,
-                    "first.value",
-                    distance=f"{first.distance:.1e}",
-                    ratio=f"{ratio:.3g}",
-                    envelope=f"{first.envelope:.1e}",
-                    margin=f"{self.margin:g}",
-                )
+            yield say(
+                "first.value",
+                distance=f"{first.distance:.1e}",
+                ratio=f"{ratio:.3g}",
+                envelope=f"{first.envelope:.1e}",
+                margin=f"{self.margin:g}",
             )
             if first.outside:
-                phase = format_message(lang, f"phase.{first.outside['phase']}")
-                sentences.append(
-                    format_message(lang, "first.outside", **{**first.outside, "phase": phase})
-                )
+                phase = say(f"phase.{first.outside['phase']}")
+                yield say("first.outside", **{**first.outside, "phase": phase})
         elif first.kind != "outputs":
-            sentences.append(format_message(lang, f"first.{first.kind}", side=first.side))
+            yield say(f"first.{first.kind}", side=first.side)
         if first.elements:
             listed = (
-                format_message(
-                    lang,
+                say(
                     "first.element",
                     index=e["index"],
                     a=a,
@@ -185,27 +162,21 @@ class ModelComparison(Comparison):
                 )
                 for e in first.elements
             )
-            sentences.append(
-                format_message(
-                    lang, "first.elements", elements=format_message(lang, "semicolon").join(listed)
-                )
-            )
+            yield say("first.elements", elements=say("semicolon").join(listed))
         if self.explanation is not None:
-            sentences += self._describe_causes(self.explanation, lang)
-        return sentences
+            yield from self._describe_causes(self.explanation, lang)
 
-    def _describe_causes(self, explanation: Mapping[str, Any], lang: Language) -> list[str]:
+    def _describe_causes(self, explanation: Mapping[str, Any], lang: Language) -> Iterator[str]:
         """Describe the first operations that differ, and the causes that explain them."""
         first = next(iter(explanation["causes"]), explanation)
         places = [
             format_place(lang, side, first[key])
             for side, key in zip(self.sides, ("place", "other"), strict=True)
         ]
-        sentences = []
         if any(places):
-            joined = format_message(lang, "semicolon").join(one for one in places if one)
-            sentences.append(format_message(lang, "place.both", places=joined))
-        sentences += describe_causes(lang, explanation, self.sides, self.steps)
+            joined = format_message(lang, "semicolon").join(filter(None, places))
+            yield format_message(lang, "place.both", places=joined)
+        yield from describe_causes(lang, explanation, self.sides, self.steps)
         likeliest = [make_hypothesis(cause["alterations"][0]) for cause in explanation["causes"]]
-        entries = dict.fromkeys(entry for one in likeliest for entry in one.entries)
-        return sentences + [format_message(lang, "first.entry", entry=one) for one in entries]
+        for entry in dict.fromkeys(entry for one in likeliest for entry in one.entries):
+            yield format_message(lang, "first.entry", entry=entry)

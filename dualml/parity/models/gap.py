@@ -2,15 +2,52 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dualml.common.distance import distance
+from dualml.parity.models.trace import OUTPUT
+from dualml.parity.places import Distance
 
 #: Subnormal float32 numbers lie below; moving zero weights by one unit produces such numbers.
 TINY = float(np.finfo(np.float32).tiny)
+#: Relative envelope above which a gradient is not judged.
+WILD = 0.01
+
+
+@dataclass(frozen=True)
+class TensorDistance(Distance):
+    """The measured distance of two arrays, under the name of the first side.
+
+    Attributes:
+        other: the array's name on the second side.
+        kind: ``value``; ``shape``, ``nan`` (one side), ``both_nan``, ``trained`` (one side),
+            ``alone`` (a parameter of one side), ``outputs`` (an output of one side).
+        arrays: the two arrays if they differ; else None.
+    """
+
+    other: str = ""
+    kind: str = "value"
+    arrays: tuple[NDArray[Any], NDArray[Any]] | None = None
+
+    @property
+    def is_hard(self) -> bool:
+        """Whether this is a difference by itself: any kind but ``shape``, which may be a mere
+        layout unless the model's own output has it."""
+        return self.kind != "shape" or self.tensor.startswith(OUTPUT)
+
+    @property
+    def is_unstable(self) -> bool:
+        """Whether rounding alone can turn the value over.
+
+        A channel near the non-differentiable point of its ReLU has all of its gradient or none, and
+        three draws do not tell how often.
+        """
+        known = self.kind == "value" and self.phase in ("gradient", "update", "state")
+        return known and self.envelope > WILD
 
 
 def gap(a: NDArray[Any], b: NDArray[Any]) -> float:
@@ -64,3 +101,8 @@ def largest_differences(
         for at in order
         if off[at] > 0
     ]
+
+
+def format_shape(array: NDArray[Any] | None) -> str:
+    """Format an array's shape; empty for None."""
+    return "" if array is None else str(array.shape)

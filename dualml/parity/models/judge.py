@@ -3,8 +3,7 @@ comparable."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,13 +12,21 @@ import numpy as np
 
 from dualml.common.errors import UserError
 from dualml.experiment.comparison import Note
-from dualml.parity.diffs.lookup import entries_for_error
 from dualml.parity.models.comparison import ModelComparison
+from dualml.parity.models.divergence import (
+    entries_about_error,
+    find_onset,
+    lacks_operator,
+    layout_note,
+    locate_error,
+    make_divergence,
+)
+from dualml.parity.models.gap import TensorDistance
 from dualml.parity.models.mapping import ParameterMap, match_tensors
 from dualml.parity.models.partners import Pairing, apply_change
 from dualml.parity.models.pieces import align_pieces
 from dualml.parity.models.trace import Trace
-from dualml.parity.models.trace_comparison import TensorDistance, TraceComparison
+from dualml.parity.models.trace_comparison import TraceComparison
 from dualml.parity.places import farthest_by_phase, is_lone_kink
 
 #: In the order of execution.
@@ -63,25 +70,12 @@ def judge_traces(
     check_same_plan(a, b, pairing, sides)
     steps = min(a.steps, b.steps)
     pair = TraceComparison(a, b, pairing, sides, margin)
-    guessed = [p for p in pairing.pairs if p.how == "order"]
-    values = {"n": len(guessed), "all": len(pairing.pairs)}
-    notes = [Note("by_order", values)] if guessed else []
-    notes += [
-        Note("left", {"side": side, "names": ", ".join(names)})
-        for side, names in zip(sides, pairing.unpaired_buffers, strict=True)
-        if names
-    ]
-    notes += [
-        Note("alone", {"side": side, "n": len(names), "names": ", ".join(names[:4])})
-        for side, names in zip(sides, pairing.unpaired_parameters, strict=True)
-        if names
-    ]
     spots = [
         *pair.training_differences(),
         *(pair.one_sided_parameters(pairing) if structure else ()),
         *(s for step in range(1, pair.last_step + 1) for s in pair.step_distances(step)),
     ]
-    notes += pair.notes
+    notes = [*pairing_notes(pairing, sides), *pair.notes]
     make_comparison = partial(
         ModelComparison,
         sides=sides,
@@ -115,11 +109,11 @@ def judge_traces(
     # A module may return another shape as long as the results of the step agree.
     apart = {s.step for s in outside if s.is_hard and s.phase in ("parameters", "forward", "loss")}
     strays = [s for s in outside if s.is_hard or raised or s.step in apart]
-    notes += [pair.layout_note(s) for s in outside if s not in strays]
+    notes += [layout_note(s) for s in outside if s not in strays]
     if not raised and is_lone_kink(list(strays), pair.output_layer()):
         notes, strays = [*notes, Note("kink", {"step": strays[0].step})] if strays else notes, []
     first = (
-        pair.make_divergence(find_onset(judged, strays[0], margin), strays[0]) if strays else None
+        make_divergence(pair, find_onset(judged, strays[0], margin), strays[0]) if strays else None
     )
     reach = (judged.index(strays[0]) if strays else len(judged), pair.first_unmatched_operation())
     verdict, reason = "equal", "inside_envelope"
@@ -132,7 +126,7 @@ def judge_traces(
     elif any(lacks_operator(text) for _, text in raised):
         verdict, reason = "not comparable", "lacks_operator"
     elif raised:
-        verdict, reason, first = "different", "raised", pair.locate_error()
+        verdict, reason, first = "different", "raised", locate_error(pair)
     elif chaos is not None:
         verdict, reason = "not comparable", "chaotic"
         notes.append(Note("chaotic", {"step": chaos}))
@@ -151,45 +145,17 @@ def judge_traces(
     )
 
 
-def entries_about_error(pair: TraceComparison) -> list[str]:
-    """Return the names of catalogue entries about the line that raised, or the layer built
-    there."""
-    failed = pair.a if pair.a.raised else pair.b
-    where = pair.locate_error()
-    built = failed.built.get(where.layer if failed is pair.a else where.other)
-    return entries_for_error(f"{failed.raised} {'' if built is None else built.code}")
-
-
-def lacks_operator(raised: str) -> bool:
-    """Return whether an error says that the device has no such kernel, which no change of the port
-    can fix."""
-    return (
-        re.search(
-            r"Unsupported op|kernel \S+ unregistered|not (currently )?implemented for|"
-            r"not supported on .*(CPU|device)|Select \w+ operator|"
-            r"Create kernelmod for op \w+ failed",
-            raised,
-        )
-        is not None
-    )
-
-
-def find_onset(
-    spots: Sequence[TensorDistance], stray: TensorDistance, margin: float
-) -> TensorDistance:
-    """Return the distance at which a divergence begins that exceeds the margin at ``stray``.
-
-    It goes back over the directly preceding distances of the same step that exceed a third of the
-    margin: a wrong epsilon may reach nine times the rounding in its own layer and eleven in the
-    next. In forward passes of correct ports no array exceeded 1.5 times; a loss, a single number
-    that two kernels round, reached 4.5, so a divergence never begins at the loss.
-    """
-    if stray.kind != "value":
-        return stray
-    at = spots.index(stray)
-    while at and spots[at - 1].step == stray.step and margin / 3 < spots[at - 1].ratio:
-        at -= 1
-    return spots[at] if spots[at].phase != "loss" or stray is spots[at] else spots[at + 1]
+def pairing_notes(pairing: Pairing, sides: tuple[str, str]) -> Iterator[Note]:
+    """Yield notes about parameters that were paired by their order, or that have no partner."""
+    if guessed := [p for p in pairing.pairs if p.how == "order"]:
+        yield Note("by_order", {"n": len(guessed), "all": len(pairing.pairs)})
+    for side, names in zip(sides, pairing.unpaired_buffers, strict=True):
+        if names:
+            yield Note("left", {"side": side, "names": ", ".join(names)})
+    for side, names in zip(sides, pairing.unpaired_parameters, strict=True):
+        if names:
+            few = ", ".join(names[:4])
+            yield Note("alone", {"side": side, "n": len(names), "names": few})
 
 
 def check_same_plan(a: Trace, b: Trace, pairing: Pairing, sides: tuple[str, str]) -> None:

@@ -7,6 +7,7 @@ under their paired parent, then by their order among modules of the same type.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
@@ -78,3 +79,8 @@ def pair_by_order(a: Mapping[str, str], b: Mapping[str, str], pairs: dict[str, s
         ys = [y for y, t in b.items() if y not in taken and canonical_type(t) == wanted]
         if len(xs) == len(ys):
             pairs |= dict(zip(xs, ys, strict=True))
+
+
+def module_name(output: str) -> str:
+    """Return the module that gave an output: ``enc.0`` of ``enc.0#2[1]``."""
+    return re.split(r"[#\[]", output, maxsplit=1)[0]

@@ -2,58 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from math import isfinite, prod, sqrt
 from statistics import median
-from typing import Any
 
-from numpy.typing import NDArray
-
-from dualml.experiment.comparison import FirstDivergence, Note
-from dualml.parity.models.gap import gap, has_nan, largest_differences
-from dualml.parity.models.layers import canonical_type, pair_modules
+from dualml.experiment.comparison import Note
+from dualml.parity.models.gap import TensorDistance, format_shape, gap, has_nan
+from dualml.parity.models.layers import canonical_type, module_name, pair_modules
 from dualml.parity.models.operations import call_number
 from dualml.parity.models.partners import Pairing, TensorPair, apply_change
 from dualml.parity.models.trace import OUTPUT, Trace, array_key
 from dualml.parity.models.value_matching import match_values
-from dualml.parity.places import CHAOS, FLOOR, Distance, envelope_horizon
-
-#: Relative envelope above which a gradient is not judged.
-WILD = 0.01
-
-
-@dataclass(frozen=True)
-class TensorDistance(Distance):
-    """The measured distance of two arrays, under the name of the first side.
-
-    Attributes:
-        other: the array's name on the second side.
-        kind: ``value``; ``shape``, ``nan`` (one side), ``both_nan``, ``trained`` (one side),
-            ``alone`` (a parameter of one side), ``outputs`` (an output of one side).
-        arrays: the two arrays if they differ; else None.
-    """
-
-    other: str = ""
-    kind: str = "value"
-    arrays: tuple[NDArray[Any], NDArray[Any]] | None = None
-
-    @property
-    def is_hard(self) -> bool:
-        """Whether this is a difference by itself: any kind but ``shape``, which may be a mere
-        layout unless the model's own output has it."""
-        return self.kind != "shape" or self.tensor.startswith(OUTPUT)
-
-    @property
-    def is_unstable(self) -> bool:
-        """Whether rounding alone can turn the value over.
-
-        A channel near the non-differentiable point of its ReLU has all of its gradient or none, and
-        three draws do not tell how often.
-        """
-        known = self.kind == "value" and self.phase in ("gradient", "update", "state")
-        return known and self.envelope > WILD
+from dualml.parity.places import CHAOS, FLOOR, envelope_horizon
 
 
 class TraceComparison:
@@ -288,91 +248,3 @@ class TraceComparison:
         none."""
         named = [name.rpartition(".")[0] for name in self.pairs]
         return named[-1] if named else ""
-
-    def module_and_type(self, spot: TensorDistance) -> tuple[str, str]:
-        """Return name and type of the module that a distance belongs to."""
-        forward, parameter = spot.phase == "forward", spot.tensor.rpartition("/")[2]
-        name = module_name(spot.tensor) if forward else parameter.rpartition(".")[0]
-        return name, self.a.modules.get(name, "")
-
-    def make_divergence(self, spot: TensorDistance, stray: TensorDistance) -> FirstDivergence:
-        """Return the divergence that begins at one distance and exceeds the margin at another."""
-        layer, kind = self.module_and_type(spot)
-        shapes = tuple(a.shape for a in spot.arrays) if spot.arrays else None
-        elements = largest_differences(*spot.arrays, self.sides) if spot.arrays else []
-        return FirstDivergence(
-            step=spot.step,
-            phase=spot.phase,
-            layer=layer,
-            type=kind,
-            tensor=spot.tensor,
-            other=spot.other,
-            kind=spot.kind,
-            distance=spot.distance,
-            envelope=spot.envelope,
-            shapes=shapes,
-            elements=tuple(elements),
-            side=self.deviating_side(spot),
-            outside=None
-            if spot is stray
-            else {"phase": stray.phase, "tensor": stray.tensor, "ratio": stray.ratio},
-        )
-
-    def deviating_side(self, spot: TensorDistance) -> str:
-        """Return the side that has the NaN, does not train or alone has a parameter; empty for
-        other kinds."""
-        if spot.kind == "nan" and spot.arrays is not None:
-            return self.sides[0] if has_nan(spot.arrays[0]) else self.sides[1]
-        if spot.kind == "alone":
-            return (
-                self.sides[0] if spot.tensor in {t.name for t in self.a.tensors} else self.sides[1]
-            )
-        if spot.kind == "trained":
-            trained = {t.name: t.trained for t in self.a.tensors}[spot.tensor]
-            return self.sides[1] if trained else self.sides[0]
-        return ""
-
-    def locate_error(self) -> FirstDivergence:
-        """Return the first module that only the other side completed, as a divergence."""
-        failed, other = (self.a, self.b) if self.a.raised else (self.b, self.a)
-        step = len(failed.order)
-        done, order = failed.order[-1], other.order[step - 1] if step <= len(other.order) else []
-        forth = self.modules if other is self.a else {y: x for x, y in self.modules.items()}
-
-        def was_reached(name: str) -> bool:
-            """Whether the failed side reached a module, or has no partner for it."""
-            there = forth.get(module_name(name))
-            return there is None or any(n.startswith(there) for n in done)
-
-        name = next((n for n in order if not was_reached(n)), OUTPUT)
-        side = self.sides[0] if failed is self.a else self.sides[1]
-        return FirstDivergence(
-            step=step,
-            phase="forward",
-            layer=name,
-            type=other.modules.get(name, ""),
-            tensor=name,
-            other=forth.get(name, ""),
-            kind="raised",
-            distance=float("inf"),
-            envelope=0.0,
-            shapes=None,
-            elements=(),
-            side=side,
-        )
-
-    def layout_note(self, spot: TensorDistance) -> Note:
-        """Return a note that a module's output has another shape."""
-        assert spot.arrays is not None
-        x, y = spot.arrays
-        return Note("layout", {"name": spot.tensor, "a": str(x.shape), "b": str(y.shape)})
-
-
-def module_name(output: str) -> str:
-    """Return the module that gave an output: ``enc.0`` of ``enc.0#2[1]``."""
-    return re.split(r"[#\[]", output, maxsplit=1)[0]
-
-
-def format_shape(array: NDArray[Any] | None) -> str:
-    """Format an array's shape; empty for None."""
-    return "" if array is None else str(array.shape)

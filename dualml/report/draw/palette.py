@@ -29,7 +29,7 @@ SERIES: dict[str, dict[str, str]] = _DATA["series"]
 #: Name → width in pixels, dashes, opacity.
 STROKES: dict[str, tuple[float, str, float]] = _DATA["strokes"]
 #: Colours assigned in this order to series without a colour of their own.
-CYCLE = ("blue", "vermilion", "green", "pink", "orange", "sky", "grey", "wine", "olive", "indigo")
+CYCLE: tuple[str, ...] = tuple(_DATA["cycle"])
 
 
 def css(*, page: bool = True) -> str:

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from dualml.common.words import Messages
 from dualml.experiment.store.run import RunData
-from dualml.report.blocks import Block, Item
+from dualml.report.blocks import Block
 from dualml.report.columns import Columns, tabulate
 from dualml.report.notes import Notes
 
@@ -36,20 +36,30 @@ class ReportSection:
         name: the anchor, in kebab or snake case.
         order: position on the page: topics are sorted by this number, then by name.
         evidence: figures, tables, cards and notices; empty if the run has none of it.
-        findings: sentences computed from the numbers, each with the anchor of its evidence.
+        sentences: adds the sentences that are computed from the numbers to `Notes`.
+        anchor: evidence that the sentences link to, ``table-NAME`` or ``figure-NAME``.
         priority: how directly the topic answers the question of a lab: the one with the highest
             value provides the first figure and the first table of the first screen.
         group: ``results`` for a section of its own; else the reference section it is folded into.
         when: whether the topic applies to a run; it is skipped for others.
+        messages: the messages of the sentences are ``say.MESSAGES.*``; the name if empty.
     """
 
     name: str
     order: int
     evidence: Callable[[RunData, Messages], Iterable[Block]]
-    findings: Callable[[RunData, Messages], Iterable[Item]] = lambda run, words: ()
+    sentences: Callable[[Notes, RunData], object] = lambda notes, run: None
+    anchor: str = ""
     priority: Callable[[RunData], int] = lambda run: 0
     group: Part = "results"
     when: Callable[[RunData], object] = lambda run: True
+    messages: str = ""
+
+    def findings(self, run: RunData, words: Messages) -> Notes:
+        """Return the sentences of a run, each with the anchor of its evidence."""
+        notes = Notes(words, self.messages or self.name, self.anchor)
+        self.sentences(notes, run)
+        return notes
 
 
 def table_section(
@@ -63,7 +73,6 @@ def table_section(
     findings: Callable[[Notes, RunData, Sequence[R]], object] = lambda *_: None,
     keep: Callable[[R], object] = lambda _: True,
     table: str = "",
-    sentences: str = "",
     anchor: str = "",
     values: Callable[[RunData, Sequence[R]], Mapping[str, Any]] = lambda *_: {},
     **fields: Any,
@@ -74,13 +83,12 @@ def table_section(
         reads: the records of a run, e.g. one per arm and backend; the other functions get them.
         columns: column → function of a record (`Columns`).
         figures: figures and notices above the table; ``below``: blocks below it.
-        findings: adds the sentences to the `Notes`; their messages are ``say.NAME.*``.
+        findings: adds the sentences to the `Notes`.
         keep: whether a record has a row.
         table: name of the table and of its caption, ``table.NAME``; that of the topic if empty.
-        sentences: prefix of the messages of the sentences; the topic's name if empty.
         anchor: evidence that the sentences link to; the table if empty.
         values: values of the caption.
-        fields: ``priority``, ``group`` and ``when`` of `ReportSection`.
+        fields: ``priority``, ``group``, ``when`` and ``messages`` of `ReportSection`.
     """
 
     def evidence(run: RunData, words: Messages) -> Iterator[Block]:
@@ -90,12 +98,11 @@ def table_section(
         yield from tabulate(words, table or name, filter(keep, records), read, **known)
         yield from below(run, words, records)
 
-    def sentences_of(run: RunData, words: Messages) -> Notes:
-        notes = Notes(words, sentences or name, anchor or f"table-{table or name}")
+    def sentences(notes: Notes, run: RunData) -> None:
         findings(notes, run, reads(run))
-        return notes
 
-    return ReportSection(name, order, evidence, sentences_of, **fields)
+    anchor = anchor or f"table-{table or name}"
+    return ReportSection(name, order, evidence, sentences, anchor, **fields)
 
 
 @cache

@@ -7,14 +7,14 @@ Source: Goyal et al. 2017, "Accurate, Large Minibatch SGD: Training ImageNet in 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData
 from dualml.parity.statistics import LEVEL, MARGIN
 from dualml.report import legend, ranks
-from dualml.report.blocks import Block, Item
+from dualml.report.blocks import Block
 from dualml.report.cards import CardFooter, make_card
 from dualml.report.columns import Columns, tabulate
 from dualml.report.confidence import paired_interval
@@ -232,10 +232,9 @@ def _points(run: RunData, family: Batches) -> Iterator[Mark]:
 # --- findings -------------------------------------------------------------------------------------
 
 
-def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return the loss of accuracy at an unchanged learning rate, what scaling it recovers, and the
+def findings(notes: Notes, run: RunData) -> None:
+    """Add the loss of accuracy at an unchanged learning rate, what scaling it recovers, and the
     time of an epoch with the largest batch."""
-    notes = Notes(words, "batch", "table-batch")
     for family, backend in itertools.product(batches(run), run.backends):
         first = ArmResult(run, family.base.name, backend)
         for arm in family.arms:
@@ -256,7 +255,6 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
                 first=first,
                 times=first.epoch.mean / last.epoch.mean,
             )
-    return notes
 
 
 def _add_cost(
@@ -308,5 +306,5 @@ def _add_recovery(
 
 
 TOPIC = ReportSection(
-    "batch", 320, evidence, findings, priority=lambda run: 40 if batches(run) else 0
+    "batch", 320, evidence, findings, "table-batch", priority=lambda run: 40 if batches(run) else 0
 )

@@ -9,7 +9,7 @@ from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData
 from dualml.report import legend, ranks
 from dualml.report.blocks import Block
-from dualml.report.columns import Columns
+from dualml.report.columns import PLACE, Columns
 from dualml.report.draw.palette import SERIES
 from dualml.report.figure import (
     Axis,
@@ -58,8 +58,7 @@ def columns(
     """Return the columns of both times of an update, the slowdown, its prediction, and the waiting
     of the other ranks."""
     return {
-        "`arm`": lambda s: s.arm,
-        "backend": lambda s: s.backend,
+        **PLACE,
         "handicap": lambda s: ranks.handicap_text(run, s.arm, words),
         ("without:milliseconds", "with:milliseconds"): lambda s: s.times,
         "slowdown:relative": lambda s: s.factor,

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from dualml.common.words import Messages
 from dualml.experiment.store.run import RunData
 from dualml.report import machine, ranks
-from dualml.report.blocks import Item
 from dualml.report.notes import Notes
 from dualml.report.scaling import scaling_points
 from dualml.report.splits.arms import Splits
 from dualml.report.topics import ReportSection
 
 
-def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return warnings about this run: numbers of threads, embedded data or subsets, shortened runs,
+def findings(notes: Notes, run: RunData) -> None:
+    """Add warnings about this run: numbers of threads, embedded data or subsets, shortened runs,
     few seeds, failed trials, a missing comparison, several machines."""
-    notes = Notes(words, "caveats")
     _add_threads(notes, run)
     data = run.meta.get("data") or {}
     if data.get("source") == "embedded":
@@ -45,7 +40,6 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
         notes.add_warning("no_parity")
     if len(run.folders) > 1:
         notes.add_warning("folders")
-    return notes
 
 
 def stateful_arms(run: RunData) -> list[str]:

@@ -19,8 +19,8 @@ from dualml.common.confusion import (
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData
 from dualml.report import ranks
-from dualml.report.blocks import Block, Column, Fold, Item
-from dualml.report.columns import Columns, table, tabulate
+from dualml.report.blocks import Block, Column, Fold
+from dualml.report.columns import PLACE, Columns, table, tabulate
 from dualml.report.figure import Axis, Figure, Heatmap, Panel
 from dualml.report.notes import Notes
 from dualml.report.presentation import build_figure, mean_seeds
@@ -98,8 +98,7 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     best = any(t.best for one in every for t in one.trials)
     weights = words("value.weights_kept" if best else "value.weights_last")
     read: Columns[ClassifierResult] = {
-        "`arm`": lambda one: one.arm,
-        "backend": lambda one: one.backend,
+        **PLACE,
         "kept_at:updates?": lambda one: one.best_weights_mean("step"),
         "validation_accuracy:percent?": lambda one: one.best_weights_mean("validation_accuracy"),
         "test_accuracy:percent": lambda one: one.accuracy and one.accuracy.plus_minus(100.0, 2),
@@ -201,10 +200,10 @@ def _confusion(
     )
 
 
-def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return the class with the lowest F1 and the most frequent confusion of two classes, of the
+def findings(notes: Notes, run: RunData) -> None:
+    """Add the class with the lowest F1 and the most frequent confusion of two classes, of the
     first arm and backend."""
-    notes, classes = Notes(words, "classes", "table-each-class"), class_names(run)
+    classes = class_names(run)
     every = classifier_results(run)
     for one in every[:1]:
         table_of = one.confusion.copy()
@@ -222,7 +221,6 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
                 n=f"{count:,}",
                 of=f"{of:,}",
             )
-    return notes
 
 
-TOPIC = ReportSection("classes", 130, evidence, findings, when=class_names)
+TOPIC = ReportSection("classes", 130, evidence, findings, "table-each-class", when=class_names)

@@ -11,7 +11,7 @@ from dualml.common.words import Messages, numbers
 from dualml.common.words.numbers import ms, nbytes, times
 from dualml.experiment.store.run import RunData
 from dualml.report import fits, legend, ranks
-from dualml.report.blocks import Block, Cell, Item, Table, Tone
+from dualml.report.blocks import Block, Cell, Table, Tone
 from dualml.report.collective_timing import (
     CollectiveMeasurements,
     collective_measurements,
@@ -242,10 +242,10 @@ def _table_by_size(
 # --- sentences ------------------------------------------------------------------------------------
 
 
-def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return the fastest strategies by size, measured and fitted crossovers, and the speeds of the
+def findings(notes: Notes, run: RunData) -> None:
+    """Add the fastest strategies by size, measured and fitted crossovers, and the speeds of the
     backends compared."""
-    notes, every = Notes(words, "collectives", "table-fastest"), collective_measurements(run)
+    words, every = notes.words, collective_measurements(run)
     _add_fastest_at_ends(notes, words, uncrowded_measurements(run, every))
     notes.set_anchor("figure-collectives")
     for m in every:
@@ -270,7 +270,6 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
         }
         if ratios:
             notes.add("backends", n=a.n, **compare_speed(a.backend, b.backend, ratios, str))
-    return notes
 
 
 def _add_fastest_at_ends(
@@ -316,5 +315,11 @@ def _add_ranges(notes: Notes, words: Messages, m: CollectiveMeasurements) -> Non
 
 
 TOPIC = ReportSection(
-    "collectives", 200, evidence, findings, priority=lambda run: 60, when=collective_measurements
+    "collectives",
+    200,
+    evidence,
+    findings,
+    "table-fastest",
+    priority=lambda run: 60,
+    when=collective_measurements,
 )

@@ -10,7 +10,7 @@ import numpy as np
 from dualml.common.words import Messages
 from dualml.experiment.store.run import RunData, Trial
 from dualml.report import curves, ranks
-from dualml.report.blocks import Block, Item
+from dualml.report.blocks import Block
 from dualml.report.columns import Columns, tabulate
 from dualml.report.learning import MAX_ARMS_PER_FIGURE, learning_figure
 from dualml.report.measures import trains_on_one_rank
@@ -84,17 +84,16 @@ def _hit_cells(hit: TargetHit | None, words: Messages) -> list[object]:
     return [hit.updates, hit.epochs, hit.seconds, words("value.of", n=hit.n, of=hit.of)]
 
 
-def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return which arm reached the target accuracy first on each backend, which never did, and how
+def findings(notes: Notes, run: RunData) -> None:
+    """Add which arm reached the target accuracy first on each backend, which never did, and how
     exactly that is known."""
-    notes = Notes(words, "convergence", "table-reached")
     arms = [arm for arm in run.main_arms() if run.select(arm)]
     if not arms:
         notes.add_warning("nothing")
-        return notes
+        return
     every = {(arm, b): mean_hit(run, arm, b) for arm, b in ranks.successful_places(run, arms)}
     if run.text:  # no language model predicts the next word that often
-        return notes
+        return
     for backend in run.backends:
         _add_winners(
             notes, backend, [hit for hit in every.values() if hit and hit.backend == backend]
@@ -102,7 +101,7 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
     if not any(every.values()):
         best = max((t for a in arms for t in run.select(a)), key=lambda t: t.test_accuracy or 0.0)
         notes.add("nobody", best=best, target=TARGET_TEXT)
-        return notes
+        return
     for arm in arms:
         never = [b for (a, b), hit in every.items() if a == arm and hit is None]
         if never:
@@ -113,7 +112,6 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
     _add_resolution(notes, [t for arm in arms for t in run.select(arm)])
     if len(arms) == 1:
         notes.add_warning("alone", arm=arms[0])
-    return notes
 
 
 def _add_winners(notes: Notes, backend: str, hits: Sequence[TargetHit]) -> None:
@@ -153,5 +151,11 @@ def _add_resolution(notes: Notes, trials: Sequence[Trial]) -> None:
 
 
 TOPIC = ReportSection(
-    "convergence", 100, evidence, findings, priority=lambda run: 50, when=trains_on_one_rank
+    "convergence",
+    100,
+    evidence,
+    findings,
+    "table-reached",
+    priority=lambda run: 50,
+    when=trains_on_one_rank,
 )

@@ -139,9 +139,9 @@ def _figure(splits: Splits, group: Group, name: str, words: Messages) -> Figure:
 # --- sentences ------------------------------------------------------------------------------------
 
 
-def findings(run: RunData, words: Messages) -> Notes:
-    """Return the best and the worst cut, and the cut that each balance chose."""
-    notes, splits = Notes(words, "cuts", "figure-cuts"), Splits(run)
+def findings(notes: Notes, run: RunData) -> None:
+    """Add the best and the worst cut, and the cut that each balance chose."""
+    words, splits = notes.words, Splits(run)
     for group in cut_groups(splits):
         places = (_place(notes, run, b, group) for b in times.timed_backends(splits))
         if notes.add_joined("cut", places, model=group[0].model):
@@ -149,7 +149,6 @@ def findings(run: RunData, words: Messages) -> Notes:
             notes.add_joined(
                 "balances", (notes.format_part("balance", by=by, cut=cut) for by, cut in chosen)
             )
-    return notes
 
 
 def _place(notes: Notes, run: RunData, backend: str, group: Group) -> str:
@@ -171,4 +170,4 @@ def _place(notes: Notes, run: RunData, backend: str, group: Group) -> str:
     )
 
 
-TOPIC = ReportSection("cuts", 650, evidence, findings)
+TOPIC = ReportSection("cuts", 650, evidence, findings, "figure-cuts")

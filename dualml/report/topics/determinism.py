@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from dualml.common.words import Messages, numbers
+from dualml.common.words import numbers
 from dualml.experiment.store.run import RunData, Trial
 from dualml.report import curves, ranks
-from dualml.report.blocks import Item
 from dualml.report.measures import mean_over_trials, trains_on_one_rank
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
@@ -28,10 +27,9 @@ def common_epochs(run: RunData, arms: Sequence[str]) -> float | None:
     return None if None in ends else min((end for end in ends if end is not None), default=None)
 
 
-def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return sentences that compare each full-batch arm with each other arm: gradients per update,
+def findings(notes: Notes, run: RunData) -> None:
+    """Add sentences that compare each full-batch arm with each other arm: gradients per update,
     and accuracy after equally many epochs; a warning if there are no arms of one kind."""
-    notes = Notes(words, "determinism", "figure-main-epochs")
     arms = [arm for arm in run.main_arms() if run.select(arm)]
     full = [arm for arm in arms if all(t.full_batch for t in run.select(arm))]
     noisy = [arm for arm in arms if arm not in full]
@@ -39,7 +37,6 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
         _compare(notes, run, gd, other)
     if not (full and noisy) and not ranks.is_distributed(run):
         notes.add_warning("no_full" if not full else "no_noisy")
-    return notes
 
 
 def _compare(notes: Notes, run: RunData, gd: str, other: str) -> None:
@@ -77,5 +74,11 @@ def _at_epoch(run: RunData, arm: str, epochs: float) -> dict[str, Any]:
 
 
 TOPIC = ReportSection(
-    "determinism", 120, lambda run, words: (), findings, lambda run: 30, when=trains_on_one_rank
+    "determinism",
+    120,
+    lambda run, words: (),
+    findings,
+    "figure-main-epochs",
+    priority=lambda run: 30,
+    when=trains_on_one_rank,
 )

@@ -11,7 +11,7 @@ from dualml.experiment.store.manifest import DeviceMemory
 from dualml.experiment.store.run import RunData
 from dualml.report import legend
 from dualml.report.closed_memory import MIB, ClosedForm, closed_form, mib
-from dualml.report.columns import Columns, number
+from dualml.report.columns import PLACE, Columns, number
 from dualml.report.draw.palette import SERIES
 from dualml.report.figure import Figure
 from dualml.report.notes import Notes
@@ -77,8 +77,7 @@ def columns(run: RunData, words: Messages, rows: Sequence[ArmMemory]) -> Columns
         for part in (*COLUMNS, "host_peak")
     ]
     return {
-        "`arm`": lambda h: h.arm,
-        "backend": lambda h: h.backend,
+        **PLACE,
         "psi:count": lambda h: numbers.whole(h.ranks[0].parameters),
         "closed_form:memory": lambda h: h.form and h.form.text,
         tuple(counted): lambda h: [*map(h.cell, COLUMNS), h.host],

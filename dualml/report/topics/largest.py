@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from dualml.common.words import Messages
 from dualml.experiment.store.largest import LARGEST, LargestRow
 from dualml.experiment.store.run import RunData
 from dualml.planning.cost.units import format_bytes
-from dualml.report.blocks import Block, Item
+from dualml.report.blocks import Block
 from dualml.report.largest import table
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
@@ -30,10 +30,10 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
         yield table(every, words)
 
 
-def findings(run: RunData, words: Messages) -> Sequence[Item]:
+def findings(notes: Notes, run: RunData) -> None:
     """Return, per backend, the setting that trains the largest model beside the one that trains the
     smallest; nothing if they have equally many blocks or different limits."""
-    notes, every = Notes(words, "largest", "table-largest"), rows(run)
+    every = rows(run)
     for backend in dict.fromkeys(row.backend for row in every):
         own = sorted((row for row in every if row.backend == backend), key=parameters)
         worst, best = own[0], own[-1]
@@ -48,7 +48,6 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
                 worst=setting(worst),
                 times=best.parameters / worst.parameters,
             )
-    return notes
 
 
 def parameters(row: LargestRow) -> int:
@@ -61,4 +60,4 @@ def setting(row: LargestRow) -> str:
     return f"zero = {row.zero}, recompute = {row.recompute}"
 
 
-TOPIC = ReportSection("largest", 16, evidence, findings, when=rows)
+TOPIC = ReportSection("largest", 16, evidence, findings, "table-largest", when=rows)

@@ -142,10 +142,10 @@ def _format_contents(kinds: Iterable[str], words: Messages) -> str:
 # --- sentences ------------------------------------------------------------------------------------
 
 
-def findings(run: RunData, words: Messages) -> Notes:
-    """Return the bytes that split arms send, and how many links and groups carried as many bytes as
+def findings(notes: Notes, run: RunData) -> None:
+    """Add the bytes that split arms send, and how many links and groups carried as many bytes as
     planned."""
-    notes, splits = Notes(words, "links", "table-links"), Splits(run)
+    splits = Splits(run)
     models = (_format_sent(notes, members) for members in splits.families.values())
     notes.add_joined("sent", [text for text in models if text][:MODELS])
     trials = [(arm, t) for arm in splits for t in run.select(arm.name)]
@@ -155,7 +155,6 @@ def findings(run: RunData, words: Messages) -> Notes:
         notes.add("crossed", n=len(known), k=len(known) - len(wrong))
     for trial, c in wrong[:1]:
         notes.add_warning("crossed_else", trial=trial, c=c)
-    return notes
 
 
 def _format_sent(notes: Notes, members: list[SplitArm]) -> str:
@@ -173,4 +172,4 @@ def _format_sent(notes: Notes, members: list[SplitArm]) -> str:
     return notes.format_part("model", model=members[0].model, values=values) if each else ""
 
 
-TOPIC = ReportSection("links", 640, evidence, findings, priority=lambda run: 50)
+TOPIC = ReportSection("links", 640, evidence, findings, "table-links", priority=lambda run: 50)

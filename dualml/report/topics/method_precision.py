@@ -98,6 +98,6 @@ TOPIC = table_section(
     columns=columns,
     findings=findings,
     table="lowered",
-    sentences="methods",
+    messages="methods",
     when=compares_methods,
 )

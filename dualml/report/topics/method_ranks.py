@@ -13,7 +13,7 @@ from dualml.backend import eval_batch_size, split_into_chunks
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData
 from dualml.report.baseline_diff import rank_parts
-from dualml.report.blocks import Block, Fold, Formula, Item
+from dualml.report.blocks import Block, Fold, Formula
 from dualml.report.code import excerpt
 from dualml.report.columns import Columns, tabulate
 from dualml.report.methods import MethodResult, compares_methods
@@ -30,7 +30,7 @@ CODE = {
         "dualml/experiment/methods/engine.py",
         ("EngineDataParallel.local_batch", "EngineDataParallel.compute"),
     ),
-    "reduce": ("dualml/parallel/aggregation/parallel.py", ("gather_mean_losses",)),
+    "reduce": ("dualml/parallel/hooks.py", ("gather_mean_losses",)),
     "gather": ("dualml/runner/worker/evaluate.py", ("evaluate", "gather_rows")),
 }
 
@@ -140,10 +140,10 @@ def format_share(part: int, whole: int) -> str:
     return f"{part}/{whole} = {numbers.quantity(part / whole)}"
 
 
-def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return whether the last batch of an epoch is uneven, and by how much a plain mean would then
+def findings(notes: Notes, run: RunData) -> None:
+    """Add whether the last batch of an epoch is uneven, and by how much a plain mean would then
     overweight the samples of its smallest part."""
-    notes = Notes(words, "methods", "table-last-batch")
+    words = notes.words
     for last in last_batches(run, words):
         if not last.uneven:
             notes.add("even", whole=last.total_samples, n=len(last.parts))
@@ -159,7 +159,14 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
                 many=many,
                 off=off,
             )
-    return notes
 
 
-TOPIC = ReportSection("method-ranks", 22, evidence, findings, when=compares_methods)
+TOPIC = ReportSection(
+    "method-ranks",
+    22,
+    evidence,
+    findings,
+    "table-last-batch",
+    when=compares_methods,
+    messages="methods",
+)

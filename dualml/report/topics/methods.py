@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData, Serial
 from dualml.report.baseline_diff import exclusion_reason
-from dualml.report.blocks import Block, Cell, Fold, Item
+from dualml.report.blocks import Block, Cell, Fold
 from dualml.report.columns import SIGNS, VERDICT_TONES, Columns, table, tabulate
 from dualml.report.draw.palette import SERIES
 from dualml.report.figure import Axis, Bar, Figure, LegendEntry, Panel, SeriesId
@@ -263,10 +263,10 @@ def _figure(good: Sequence[MethodResult], words: Messages) -> Figure:
     return build_figure(words, "methods", panels, keys, {"values": said})
 
 
-def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return how many methods equal the baseline, the fastest ones, and a warning for each that
+def findings(notes: Notes, run: RunData) -> None:
+    """Add how many methods equal the baseline, the fastest ones, and a warning for each that
     trained something else."""
-    notes = Notes(words, "methods", "table-methods")
+    words = notes.words
     good, others = split_by_equivalence(run, words)
     held = [w for w in good if w.verdict]
     equal = [w for w in held if w.verdict == "equal"]
@@ -291,7 +291,6 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
     notes.set_anchor("table-others")
     for w, why in others:
         notes.add_warning("other", arm=w.arm, backend=w.backend, why=why)
-    return notes
 
 
 def code(run: RunData, words: Messages) -> Iterator[Block]:
@@ -309,7 +308,13 @@ def code(run: RunData, words: Messages) -> Iterator[Block]:
 
 TOPICS = [
     ReportSection(
-        "methods", 20, evidence, findings, priority=lambda run: 90, when=compares_methods
+        "methods",
+        20,
+        evidence,
+        findings,
+        "table-methods",
+        priority=lambda run: 90,
+        when=compares_methods,
     ),
     ReportSection("method-code", 300, code, group="code", when=compares_methods),
 ]

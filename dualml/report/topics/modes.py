@@ -16,7 +16,7 @@ from dualml.experiment.store.run import RunData
 from dualml.parallel.aggregation import NATIVE, REPLICAS
 from dualml.report import ranks, scaling_families
 from dualml.report.blocks import Block, Cell
-from dualml.report.columns import Columns, percent, status_cell, table
+from dualml.report.columns import PLACE, Columns, percent, status_cell, table
 from dualml.report.confidence import MeanInterval, paired_interval, paired_ratio
 from dualml.report.measures import loss_unit
 from dualml.report.notes import Notes
@@ -158,8 +158,7 @@ def columns(
 ) -> Columns[ModeComparison]:
     """Return the columns of training modes beside the plain way."""
     return {
-        "`arm`": lambda h: h.arm,
-        "backend": lambda h: h.backend,
+        **PLACE,
         "way": lambda h: Cell(words(f"way.{h.way}"), note=_detail(h, words)),
         "ranks:count": lambda h: _ranks_cell(h, words),
         "`against`": lambda h: h.other,

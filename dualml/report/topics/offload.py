@@ -16,7 +16,7 @@ from dualml.parallel.offload.estimates import estimate_offload_volume
 from dualml.parallel.offload.traffic import OffloadCounters
 from dualml.report import ranks, verdicts
 from dualml.report.closed_memory import mib, sharding_units
-from dualml.report.columns import Columns, verdict
+from dualml.report.columns import PLACE, Columns, verdict
 from dualml.report.notes import Notes
 from dualml.report.results import ArmResult
 from dualml.report.topics import table_section
@@ -150,8 +150,7 @@ def columns(
 ) -> Columns[OffloadResult]:
     """Return the columns of bytes on device, host and disk, of transfers and of their time."""
     return {
-        "`arm`": lambda r: r.arm,
-        "backend": lambda r: r.backend,
+        **PLACE,
         "offload": lambda r: format_offload(run, r.arm),
         "on_device:memory": lambda r: mib(r.device),
         "in_host:memory": lambda r: mib(r.host),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dualml.common.words import Messages
 from dualml.experiment.store.run import RunData
 from dualml.report.closed_memory import CLOSED_FORM_PARTS, mib
-from dualml.report.columns import Columns, number
+from dualml.report.columns import PLACE, Columns, number
 from dualml.report.notes import Notes
 from dualml.report.sharded_arms import has_sharded_arms
 from dualml.report.topics import table_section
@@ -52,8 +52,7 @@ def columns(run: RunData, words: Messages, rows: Sequence[ArmMemory]) -> Columns
         for part in CLOSED_FORM_PARTS
     ]
     return {
-        "`arm`": lambda h: h.arm,
-        "backend": lambda h: h.backend,
+        **PLACE,
         "rule_name": lambda h: run.settings[h.arm].optimizer["name"],
         "precision_kind": lambda h: run.settings[h.arm].precision,
         "psi:count": lambda h: h.ranks[0].parameters,

@@ -9,7 +9,7 @@ from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData, TrialComparison
 from dualml.experiment.verdict import VERDICTS
 from dualml.report import ranks
-from dualml.report.blocks import Block, Fold, Item, Prose, Table
+from dualml.report.blocks import Block, Fold, Prose, Table
 from dualml.report.columns import Columns, tabulate, verdict
 from dualml.report.distances import distance_figures
 from dualml.report.measures import loss_unit
@@ -98,14 +98,14 @@ def _outcomes(
     yield from tabulate(words, "outcome", (c for c in comparisons if c.outcome), read)
 
 
-def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return the number of comparisons per verdict, the largest distance among equal ones, and
+def findings(notes: Notes, run: RunData) -> None:
+    """Add the number of comparisons per verdict, the largest distance among equal ones, and
     where the others diverge."""
-    notes = Notes(words, "parity", "table-parity")
+    words = notes.words
     if not run.comparisons:
         if ranks.training_arms(run):
             notes.add_warning("none")
-        return notes
+        return
     counts = Counter(c.verdict for c in run.comparisons)
     listed = [
         words("say.parity.item", n=counts[v], verdict=words(f"verdict.{v.replace(' ', '_')}"))
@@ -129,7 +129,6 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
     for c in run.comparisons:
         if c.reason != "free_order":
             _difference(notes, words, c)
-    return notes
 
 
 def _difference(notes: Notes, words: Messages, c: TrialComparison) -> None:
@@ -157,4 +156,4 @@ def _worst_phase(c: TrialComparison) -> tuple[str, Mapping[str, float]]:
     return max(known, key=lambda pair: pair[1]["max"], default=(numbers.NO_VALUE, {}))
 
 
-TOPIC = ReportSection("parity", 700, evidence, findings, lambda run: 5)
+TOPIC = ReportSection("parity", 700, evidence, findings, "table-parity", priority=lambda run: 5)

@@ -139,10 +139,10 @@ def first_rank_bytes(run: RunData, arm: str, backend: str) -> float:
 # --- sentences ------------------------------------------------------------------------------------
 
 
-def findings(run: RunData, words: Messages) -> Notes:
-    """Return the activation bytes of the schedules, and whether any rank held more micro-batches
+def findings(notes: Notes, run: RunData) -> None:
+    """Add the activation bytes of the schedules, and whether any rank held more micro-batches
     than its schedule allows."""
-    notes, splits = Notes(words, "held", "figure-held"), Splits(run)
+    splits = Splits(run)
     for group in micro_batch_groups(splits):
         _schedules(notes, splits, group)
     notes.set_anchor("table-memory")
@@ -166,7 +166,6 @@ def findings(run: RunData, words: Messages) -> Notes:
         notes.add_warning("live_over", **over[0])
     elif checked:
         notes.add("live", n=checked)
-    return notes
 
 
 def _schedules(notes: Notes, splits: Splits, group: Sequence[SplitArm]) -> None:
@@ -189,5 +188,6 @@ TOPIC = ReportSection(
     630,
     evidence,
     findings,
+    "figure-held",
     priority=lambda run: 45 if micro_batch_groups(Splits(run)) else 0,
 )

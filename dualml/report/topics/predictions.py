@@ -10,7 +10,7 @@ from dualml.common.words import Messages, numbers
 from dualml.common.words.numbers import ms, nbytes
 from dualml.experiment.store.run import RunData
 from dualml.report import legend
-from dualml.report.blocks import Block, Item, Table
+from dualml.report.blocks import Block, Table
 from dualml.report.columns import Columns, tabulate
 from dualml.report.confidence import MeanInterval
 from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
@@ -129,10 +129,10 @@ def _checks_table(run: RunData, words: Messages) -> Iterator[Table]:
     yield from tabulate(words, "checks", grouped, read)
 
 
-def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return how close the predictions are, and latency α and bandwidth 1/β of each backend's
+def findings(notes: Notes, run: RunData) -> None:
+    """Add how close the predictions are, and latency α and bandwidth 1/β of each backend's
     links."""
-    notes, ratios = Notes(words, "predictions", "figure-predictions"), _ratios(run)
+    ratios = _ratios(run)
     if ratios:
         notes.add("checks", len(ratios), **summarize_predictions(ratios, str))
     notes.set_anchor("table-fits")
@@ -148,7 +148,6 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
                 half=alpha / beta,
                 error=f["fit"].get("median_error"),
             )
-    return notes
 
 
-TOPIC = ReportSection("predictions", 220, evidence, findings)
+TOPIC = ReportSection("predictions", 220, evidence, findings, "figure-predictions")

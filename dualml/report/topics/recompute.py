@@ -10,7 +10,7 @@ from dualml.experiment.store.run import RunData, Serial
 from dualml.experiment.verdict import worst_comparison
 from dualml.report import legend, ranks, verdicts
 from dualml.report.closed_memory import MIB, mib
-from dualml.report.columns import Columns, verdict
+from dualml.report.columns import PLACE, Columns, verdict
 from dualml.report.confidence import MeanInterval, paired_ratio
 from dualml.report.figure import Axis, Figure, LineMark, Panel, SeriesId, TextMark
 from dualml.report.notes import Notes
@@ -94,8 +94,7 @@ def columns(
 ) -> Columns[RecomputeResult]:
     """Return the columns of the settings, their activations, time and verdict."""
     return {
-        "`arm`": lambda r: r.arm,
-        "backend": lambda r: r.backend,
+        **PLACE,
         "recompute": lambda r: format_recompute(run, r.arm),
         "kept:memory": lambda r: mib(r.kept),
         "kept_share:percent": lambda r: r.share,

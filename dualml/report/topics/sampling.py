@@ -12,7 +12,7 @@ from dualml.experiment.store.run import RunData
 from dualml.parallel.partition import Bootstrap, RandomSampling, partition_from
 from dualml.parity.statistics import MARGIN
 from dualml.report import legend, ranks
-from dualml.report.blocks import Block, Cell, Item, Tone
+from dualml.report.blocks import Block, Cell, Tone
 from dualml.report.columns import SIGNS, Columns, tabulate
 from dualml.report.curves import mean_lines
 from dualml.report.figure import (
@@ -250,10 +250,10 @@ def _gaps(
 # --- findings -------------------------------------------------------------------------------------
 
 
-def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return how many samples each rule misses, and which arms are as accurate as the base, which
+def findings(notes: Notes, run: RunData) -> None:
+    """Add how many samples each rule misses, and which arms are as accurate as the base, which
     differ, and where that is open."""
-    notes, tests = Notes(words, "sampling", "table-sampling"), 0
+    words, tests = notes.words, 0
     for contest in contests(run):
         _add_epochs(notes, run, contest)
         gaps = accuracy_gaps(run, contest)
@@ -275,7 +275,6 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
         tests += sum(g.kind != "few" for g in gaps.values())
     if tests > 1:
         notes.add_warning("tests", n=tests)
-    return notes
 
 
 def _add_epochs(notes: Notes, run: RunData, contest: Contest) -> None:
@@ -318,5 +317,10 @@ def _add_sampled(notes: Notes, arm: str, deal: PartitionSummary) -> None:
 
 
 TOPIC = ReportSection(
-    "sampling", 510, evidence, findings, priority=lambda run: 50 if contests(run) else 0
+    "sampling",
+    510,
+    evidence,
+    findings,
+    "table-sampling",
+    priority=lambda run: 50 if contests(run) else 0,
 )

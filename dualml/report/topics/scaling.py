@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData
 from dualml.report import legend, ranks, scaling_families
-from dualml.report.blocks import Block, Card, Cell, Item, Notice, Table
+from dualml.report.blocks import Block, Card, Cell, Notice, Table
 from dualml.report.cards import method_cards
-from dualml.report.columns import Columns, tabulate
+from dualml.report.columns import PLACE, Columns, tabulate
 from dualml.report.confidence import MeanInterval
 from dualml.report.figure import Axis, Bar, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
 from dualml.report.notes import Notes
@@ -82,8 +82,7 @@ def _place(points: Sequence[ScalingPoint], words: Messages) -> Columns[ScalingPo
     """Return the first columns: arm, backend, kind of scaling and number of ranks."""
     every = [p.family for p in points]
     return {
-        "`arm`": lambda p: p.arm,
-        "backend": lambda p: p.backend,
+        **PLACE,
         "scaling": lambda p: family_name(p.family, every, words, "scaling.short"),
         "ranks:count": lambda p: p.n,
     }
@@ -246,10 +245,10 @@ def _part_bars(row: int, p: ScalingPoint) -> Iterator[Mark]:
 # --- findings -------------------------------------------------------------------------------------
 
 
-def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return each arm's speed-up with what limits it, and warnings about ranks without cores of
+def findings(notes: Notes, run: RunData) -> None:
+    """Add each arm's speed-up with what limits it, and warnings about ranks without cores of
     their own."""
-    notes, points = Notes(words, "scaling", "table-speed-up"), scaling_points(run)
+    words, points = notes.words, scaling_points(run)
     compared = [p for p in points if p.n > 1 and not p.no_speedup_reason]
     for p in compared:
         _add_speedup(notes, p, family_name(p.family, [q.family for q in points], words))
@@ -267,7 +266,6 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
     shared = dict.fromkeys(a for f in unpinned for a in f.arms if run.select(a))
     if shared:
         notes.add_warning("shared", len(shared), arms=shared)
-    return notes
 
 
 def _add_speedup(notes: Notes, p: ScalingPoint, kind: str) -> None:
@@ -327,5 +325,10 @@ def _add_oversubscribed(notes: Notes, words: Messages, points: Sequence[ScalingP
 
 
 TOPIC = ReportSection(
-    "scaling", 300, evidence, findings, priority=lambda run: 80 if scaling_points(run) else 0
+    "scaling",
+    300,
+    evidence,
+    findings,
+    "table-speed-up",
+    priority=lambda run: 80 if scaling_points(run) else 0,
 )

@@ -12,7 +12,7 @@ import numpy as np
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import Array, RunData, Serial
 from dualml.report import curves, legend, ranks, verdicts
-from dualml.report.blocks import Block, Item, Table
+from dualml.report.blocks import Block, Table
 from dualml.report.columns import Columns, tabulate
 from dualml.report.figure import Axis, Band, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
 from dualml.report.headline import comparison_kind
@@ -130,11 +130,10 @@ class SerialComparisons:
 
     # --- sentences --------------------------------------------------------------------------------
 
-    def findings(self, run: RunData, words: Messages) -> Sequence[Item]:
-        """Return in how many comparisons the results are exactly equal to the baseline's, where the
+    def findings(self, notes: Notes, run: RunData) -> None:
+        """Add in how many comparisons the results are exactly equal to the baseline's, where the
         others diverge, and which arms follow another update rule."""
-        every = self.select(run)
-        notes = Notes(words, "serial", f"table-{self.prefixed('serial')}")
+        words, every = notes.words, self.select(run)
         judged = [s for s in every if s.verdict]
         if judged:
             equal = [s for s in judged if s.verdict == "equal"]
@@ -150,7 +149,6 @@ class SerialComparisons:
             arms = list(dict.fromkeys(s.arm for s in others if s.reason == reason))
             rule = words.get(f"rule.{reason}", reason)
             notes.add("other_rule", len(arms), arms=arms, rule=rule)
-        return notes
 
 
 def _over_seeds(by_backend: Mapping[str, Mapping[str, Any]], words: Messages) -> Iterator[str]:
@@ -188,7 +186,15 @@ def _limit(here: Sequence[Serial], margin: float, floor: float) -> Iterator[Mark
 
 
 REPLICAS, SPLIT = SerialComparisons(split=False), SerialComparisons(split=True)
-TOPICS = (
-    ReportSection("serial", 710, REPLICAS.evidence, REPLICAS.findings, priority=lambda run: 4),
-    ReportSection("split_serial", 715, SPLIT.evidence, SPLIT.findings, priority=lambda run: 4),
+TOPICS = tuple(
+    ReportSection(
+        name,
+        order,
+        compared.evidence,
+        compared.findings,
+        f"table-{compared.prefixed('serial')}",
+        priority=lambda run: 4,
+        messages="serial",
+    )
+    for name, order, compared in (("serial", 710, REPLICAS), ("split_serial", 715, SPLIT))
 )

@@ -163,10 +163,10 @@ def _figure(questions: Sequence[model.Question], words: Messages) -> Figure:
 # --- sentences ------------------------------------------------------------------------------------
 
 
-def findings(run: RunData, words: Messages) -> Notes:
-    """Return the widths from which splitting pays off, missing fits, and the errors of the
+def findings(notes: Notes, run: RunData) -> None:
+    """Add the widths from which splitting pays off, missing fits, and the errors of the
     predictions."""
-    notes, splits = Notes(words, "pays", "table-thresholds"), Splits(run)
+    splits = Splits(run)
     known = model.calibrations(splits)
     questions = _questions(splits, known)
     widths = (_format_widths(notes, asked) for asked in questions)
@@ -198,7 +198,6 @@ def findings(run: RunData, words: Messages) -> Notes:
     )
     if any(max(middle, 1 / middle) > MAX_ERROR_RATIO for middle in middles.values()):
         notes.add_warning("far")
-    return notes
 
 
 def _format_widths(notes: Notes, asked: model.Question) -> str:
@@ -214,4 +213,4 @@ def _format_widths(notes: Notes, asked: model.Question) -> str:
     return notes.format_part("width", backend=asked.calibration.backend, values=values)
 
 
-TOPIC = ReportSection("pays", 670, evidence, findings, priority=lambda run: 55)
+TOPIC = ReportSection("pays", 670, evidence, findings, "table-thresholds", priority=lambda run: 55)

@@ -135,10 +135,10 @@ def _figure(splits: Splits, base: str | None, arms: Sequence[SplitArm], words: M
 # --- sentences ------------------------------------------------------------------------------------
 
 
-def findings(run: RunData, words: Messages) -> Notes:
+def findings(notes: Notes, run: RunData) -> None:
     """Return, for each way to split a model, the part of an update besides computing that takes the
     largest share, and a warning if MindSpore ran, whose backward passes repeat work."""
-    notes, splits = Notes(words, "split_times"), Splits(run)
+    splits = Splits(run)
     for base, members in splits.families.items():
         # largest share of time besides computing, for the first arm of each way to split
         first: dict[object, SplitArm] = {}
@@ -157,7 +157,6 @@ def findings(run: RunData, words: Messages) -> Notes:
     again = [b for b in run.backends if run.framework(b) == "mindspore"]
     if any(run.select(arm.name, b) for arm in splits for b in again):
         notes.add_warning("again", backends=again)
-    return notes
 
 
 def _format_overheads(notes: Notes, backend: str, arms: Sequence[SplitArm]) -> str:

@@ -153,15 +153,14 @@ VARY = {
 }
 
 
-def findings(run: RunData, words: Messages) -> Notes:
-    """Return how many split arms are faster than the whole model, and asynchronous, trainer, RPC
+def findings(notes: Notes, run: RunData) -> None:
+    """Add how many split arms are faster than the whole model, and asynchronous, trainer, RPC
     and device splits compared with plainer ones."""
-    notes, splits = Notes(words, "splits", "figure-splits"), Splits(run)
+    splits = Splits(run)
     notes.add_joined("faster", (_faster(splits, b, notes) for b in times.timed_backends(splits)))
     for arm in splits:
         for key in [way for way in VARY if way in arm.split_kinds][:1]:
             _compare_with_plainer(notes, key, splits, arm)
-    return notes
 
 
 def _faster(splits: Splits, backend: str, notes: Notes) -> str:
@@ -210,4 +209,4 @@ def _item(notes: Notes, key: str, arm: SplitArm, other: SplitArm, backend: str) 
     return text + notes.format_part("losses", loss=loss, other_loss=other_loss)
 
 
-TOPIC = ReportSection("splits", 600, evidence, findings, priority=lambda run: 80)
+TOPIC = ReportSection("splits", 600, evidence, findings, "figure-splits", priority=lambda run: 80)

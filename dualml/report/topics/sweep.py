@@ -9,7 +9,7 @@ from statistics import fmean
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData
 from dualml.report import legend, ranks
-from dualml.report.blocks import Block, Item
+from dualml.report.blocks import Block
 from dualml.report.draw.palette import CYCLE
 from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
 from dualml.report.learning import MAX_ARMS_PER_FIGURE, learning_figure
@@ -161,15 +161,14 @@ def _marks(run: RunData, sweep: Sweep, quantity: str) -> Iterator[Mark]:
 # --- sentences ------------------------------------------------------------------------------------
 
 
-def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return the best learning rate of each sweep and the effect of the batch size, with a warning
+def findings(notes: Notes, run: RunData) -> None:
+    """Add the best learning rate of each sweep and the effect of the batch size, with a warning
     if one of the two was not swept; nothing if neither was, and for several ranks."""
-    notes = Notes(words, "sweep")
     every = [s for group in run.groups() for s in sweeps(run, group)]
     rates = [s for s in every if s.what == "lr"]
     sizes = [s for s in every if s.what == "batch_size" and s.group != "main"]
     if not trains_on_one_rank(run) or not (rates or sizes):
-        return notes
+        return
     for s in rates:
         notes.set_anchor(f"figure-{slug(s.group)}-lr")
         _add_best_rate(notes, run, s)
@@ -181,7 +180,6 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
         notes.add_warning("no_rates")
     if not sizes:
         notes.add_warning("no_sizes")
-    return notes
 
 
 def _add_best_rate(notes: Notes, run: RunData, s: Sweep) -> None:

@@ -18,8 +18,6 @@ from dualml.report.notes import Notes
 from dualml.report.topics import table_section
 
 EXTRA = 1.25  # ratio to the closed form from which on extra bytes are reported
-
-
 Measured = tuple[CollectiveMeasurements, str]
 
 

@@ -10,7 +10,7 @@ from dualml.experiment.exactness import single_process_arm
 from dualml.experiment.store.run import RunData, Serial
 from dualml.experiment.verdict import worst_comparison
 from dualml.report import curves, legend, ranks
-from dualml.report.blocks import Block, Cell, Item, Table
+from dualml.report.blocks import Block, Cell, Table
 from dualml.report.columns import Columns, highlight_best, number, tabulate, verdict
 from dualml.report.draw.palette import SERIES
 from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
@@ -222,10 +222,10 @@ def _serial_cell(s: Serial | None, words: Messages) -> Cell | None:
 # --- sentences ------------------------------------------------------------------------------------
 
 
-def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return the fastest strategy for each number of ranks, and the speeds of the backends
+def findings(notes: Notes, run: RunData) -> None:
+    """Add the fastest strategy for each number of ranks, and the speeds of the backends
     compared."""
-    notes = Notes(words, "training", "table-steps")
+    words = notes.words
     for n in _sizes(run):
         _add_strategies(notes, run, words, n)
     notes.set_anchor("table-training")
@@ -238,7 +238,6 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
         }
         if ratios:
             notes.add("backends", len(ratios), k=len(ratios), **compare_speed(a, b, ratios, str))
-    return notes
 
 
 def _add_strategies(notes: Notes, run: RunData, words: Messages, n: int) -> None:
@@ -266,5 +265,11 @@ def _add_strategies(notes: Notes, run: RunData, words: Messages, n: int) -> None
 
 
 TOPIC = ReportSection(
-    "training", 400, evidence, findings, lambda run: 55, when=ranks.multi_rank_arms
+    "training",
+    400,
+    evidence,
+    findings,
+    "table-steps",
+    priority=lambda run: 55,
+    when=ranks.multi_rank_arms,
 )

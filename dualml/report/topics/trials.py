@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.manifest import LossScale
@@ -42,15 +42,10 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     yield from tabulate(words, "trials", every, results)
 
 
-def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return how many trials succeeded, and the updates that loss scaling skipped."""
-    return [_succeeded(run, words), *_skipped(run, words)]
-
-
-def _skipped(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return the updates that loss scaling skipped for each arm on each backend, summed over the
-    seeds, with the last trial's scale."""
-    notes = Notes(words, "trials", "table-trials")
+def findings(notes: Notes, run: RunData) -> None:
+    """Add how many trials succeeded, and the updates that loss scaling skipped for each arm on each
+    backend, summed over the seeds, with the last trial's scale."""
+    notes.append(_succeeded(run, notes.words))
     counted = dict[tuple[str, str], list[LossScale]]()
     for t in run.trials:
         if t.loss_scale is not None:
@@ -67,7 +62,6 @@ def _skipped(run: RunData, words: Messages) -> Sequence[Item]:
             backend=backend,
             scale=numbers.quantity(scales[-1].last),
         )
-    return notes
 
 
 def _succeeded(run: RunData, words: Messages) -> Item:
@@ -80,4 +74,4 @@ def _succeeded(run: RunData, words: Messages) -> Item:
     return Item(words(key, n=total), key=key)
 
 
-TOPIC = ReportSection("trials", 800, evidence, findings)
+TOPIC = ReportSection("trials", 800, evidence, findings, "table-trials")

@@ -10,7 +10,7 @@ from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData, Trial
 from dualml.experiment.store.usage import Usage
 from dualml.report.blocks import Column
-from dualml.report.columns import Columns, number, percent
+from dualml.report.columns import PLACE, Columns, number, percent
 from dualml.report.notes import Notes
 from dualml.report.topics import table_section
 
@@ -80,8 +80,7 @@ def columns(run: RunData, words: Messages, rows: Sequence[ArmUsage]) -> Columns[
     quantities["waiting"] = "percent", lambda row: _format_share(row.max_wait_share, "percent")
     quantities["others"] = "cores", lambda row: _format_share(row.foreign_cores, "cores")
     return {
-        "`arm`": lambda row: row.arm,
-        "backend": lambda row: row.backend,
+        **PLACE,
         Column("host", words("usage.host")): _hosts,
         **{
             number(words, key, words(f"usage.{key}"), unit): read

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData
 from dualml.report import legend
-from dualml.report.blocks import Block, Cell, Item
+from dualml.report.blocks import Block, Cell
 from dualml.report.closed_memory import CLOSED_FORM_PARTS, MIB, mib
 from dualml.report.columns import Columns, number, tabulate
 from dualml.report.figure import Figure, Mark
@@ -103,10 +103,10 @@ def _figure(run: RunData, words: Messages, rows: Sequence[ShardingResult], suffi
 # --- sentences ------------------------------------------------------------------------------------
 
 
-def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return the memory that sharding saves, whether it matches the closed form, the buffers, and
+def findings(notes: Notes, run: RunData) -> None:
+    """Add the memory that sharding saves, whether it matches the closed form, the buffers, and
     how many arms equal one rank."""
-    notes, rows = Notes(words, "zero", "figure-zero_all"), without_wasteful(run)
+    words, rows = notes.words, without_wasteful(run)
     for backend in run.backends:
         own = [r for r in rows if r.is_dualml and r.backend == backend and r.precision == "fp32"]
         for n in dict.fromkeys(r.n for r in own if r.sharded_parts):
@@ -144,7 +144,6 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
     if absent:
         arms = [f"{r.arm} ({r.backend})" for r in absent]
         notes.add_warning("absent", len(absent), n=len(absent), arms=shorten_list(arms, words))
-    return notes
 
 
 def _add_buffers(notes: Notes, rows: Sequence[ShardingResult]) -> None:
@@ -160,5 +159,11 @@ def _add_buffers(notes: Notes, rows: Sequence[ShardingResult]) -> None:
 
 
 TOPIC = ReportSection(
-    "zero", 11, evidence, findings, priority=lambda run: 95, when=has_sharded_arms
+    "zero",
+    11,
+    evidence,
+    findings,
+    "figure-zero_all",
+    priority=lambda run: 95,
+    when=has_sharded_arms,
 )

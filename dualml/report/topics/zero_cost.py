@@ -9,7 +9,7 @@ from dualml.experiment.store.run import RunData
 from dualml.report import legend
 from dualml.report.blocks import Block, Cell
 from dualml.report.closed_memory import CLOSED_FORM_PARTS, mib
-from dualml.report.columns import Columns
+from dualml.report.columns import PLACE, Columns
 from dualml.report.confidence import MeanInterval, paired_ratio
 from dualml.report.figure import Bar, Mark, SeriesId
 from dualml.report.notes import Notes
@@ -49,8 +49,7 @@ def columns(
     time."""
     return {
         "method": lambda r: r.method_result.title(words),
-        "`arm`": lambda r: r.arm,
-        "backend": lambda r: r.backend,
+        **PLACE,
         "ranks:count": lambda r: r.n,
         "shared_out": lambda r: Cell(
             r.format_sharded_parts(words) or numbers.NO_VALUE, note=r.gradient_reduction

@@ -23,16 +23,14 @@ from dualml.backend import (
 )
 from dualml.common.json_types import JsonObject
 from dualml.common.seeds import make_generator
-from dualml.experiment.arm import Arm
+from dualml.experiment.arm import Arm, make_arm
 from dualml.parallel.aggregation.buckets import bucket_layout
-from dualml.parallel.aggregation.scheme import parallel_trainer_class
 from dualml.parallel.split.trainer import SplitTrainer
 from dualml.parallel.trainer import Trainer
 from dualml.parallel.zero.model import ShardedModel
-from dualml.parallel.zero.parallel import ZeroDataParallel
 from dualml.runner.largest.limit import data_bytes, limit_memory
 from dualml.runner.worker.models import ModelCache
-from dualml.runner.worker.trainers import split_training
+from dualml.runner.worker.trainers import make_parallel_trainer, split_training
 
 Array = NDArray[Any]
 SEED = 0
@@ -78,7 +76,7 @@ def run_training(
     With it, return the ``losses`` of all updates, the mean seconds of an update (``step_s``), the
     ``base`` (``base_bytes``), and the bytes still in use beyond it at the end (``held_bytes``).
     """
-    arm = Arm.model_validate(argument["arm"])
+    arm = make_arm(argument["arm"])
     recipe = make_training_spec(arm, argument)
     trainer = make_trainer(comm, backend, recipe, arm)
     shapes = recipe.spec.parameters().items()
@@ -134,7 +132,7 @@ def make_trainer(comm: Communicator, backend: Backend, recipe: TrainingSpec, arm
         return SplitTrainer(backend, split, comm)
     if arm.zero:
         sharded = ShardedModel(backend, recipe, comm, arm.sharding)
-        return ZeroDataParallel(backend, sharded, comm, arm.aggregation, seed=SEED)
+        return make_parallel_trainer(backend, sharded, None, comm, arm, SEED)
     training = backend.training(recipe)
     if recipe.recompute:
         training.require_capability(ActivationRecomputation)
@@ -142,6 +140,4 @@ def make_trainer(comm: Communicator, backend: Backend, recipe: TrainingSpec, arm
         return Trainer(backend, training)
     buckets = bucket_layout(recipe.spec.parameters(), arm.aggregation.bucket_bytes)
     pieces = training.require_capability(GradientAccess).make_buckets(buckets)
-    return parallel_trainer_class(arm.aggregation)(
-        backend, training, pieces, comm, arm.aggregation, seed=SEED
-    )
+    return make_parallel_trainer(backend, training, pieces, comm, arm, SEED)

@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from dualml.common.errors import TrialError, UserError
-from dualml.experiment.arm import Arm
+from dualml.experiment.arm import make_arm
 from dualml.experiment.store.largest import LargestRow, SizeAttempt
 from dualml.launch.ranks import run_ranks
 from dualml.parallel.memory import gathered_elements
@@ -49,7 +49,7 @@ class SizeSearch:
         """Predict the bytes of a rank for a model of ``blocks`` layers: the planner's estimate,
         plus the buffers that ranks reduce or gather (a copy of all gradients; with ZeRO-2 and 3, of
         the largest unit; none for ZeRO-1 and a single rank)."""
-        shape, arm = replace(self.shape, layers=blocks), Arm.model_validate(self.arm)
+        shape, arm = replace(self.shape, layers=blocks), make_arm(self.arm)
         x = layout_from_arm(shape, arm)
         of = stage_memory(shape, x, PRECISION, np.zeros(1, int), engine=DUALML).describe(0)
         copies: int = PRECISION.gradients * shape.parameters * (arm.world_size > 1 and not arm.zero)

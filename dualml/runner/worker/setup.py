@@ -133,8 +133,10 @@ class TrialSetup:
         if arm.method:
             check_backend_ranks(backend.name, arm.method, arm.world_size)
             driving = backend.require_capability(EngineSupport)
-            made = models.get_or_make_model(key, lambda: self.make_method(driving, comm))
-            self.engine = made
+            self.engine = made = models.get_or_make_model(
+                key,
+                lambda: driving.method(arm.method, self.training_spec(), comm, arm.method_config),
+            )
             if comm is None:
                 return EngineTrainer(backend, made)
             info = METHODS.get(backend.name, {}).get(arm.method)
@@ -152,11 +154,6 @@ class TrialSetup:
             return Trainer(backend, own)
         pieces = models.get_buckets(key, self.spec.parameters(), arm.aggregation, comm)
         return make_parallel_trainer(backend, own, pieces, comm, arm, self.seed)
-
-    def make_method(self, backend: EngineSupport, comm: Communicator | None) -> MethodTraining:
-        """Make the training of the arm's method on this rank."""
-        arm = self.arm
-        return backend.method(arm.method, self.training_spec(), comm, arm.method_config)
 
     def make_sharded_trainer(
         self, comm: Communicator | None, models: ModelCache, key: str

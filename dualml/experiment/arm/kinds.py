@@ -1,0 +1,209 @@
+"""Kinds of arms, as a union whose tag is inferred from the settings."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias, Union
+
+from pydantic import Discriminator, Tag, model_validator
+
+from dualml.common.errors import UserError
+from dualml.common.strict_model import TAG_PREFIX
+from dualml.experiment.arm import reasons as why
+from dualml.experiment.arm.base import Arm
+from dualml.experiment.arm.kind import (
+    ArmKind,
+    OwnUpdatesArm,
+    TrainingArm,
+    at_least,
+    infer_kind,
+    is_constant,
+    one_of,
+)
+from dualml.experiment.arm.split_kinds import (
+    AsynchronousSplitArm,
+    DevicesSplitArm,
+    RpcSplitArm,
+    SplitArm,
+)
+from dualml.experiment.methods.config import check_config
+from dualml.experiment.methods.registry import check_ranks
+from dualml.experiment.offload_checks import check_offload
+from dualml.experiment.zero_checks import check_sharded_aggregation
+from dualml.parallel.aggregation import ASYNCHRONOUS, REPLICAS
+
+
+class CollectivesArm(
+    ArmKind,
+    tag="collectives",
+    without={
+        **dict.fromkeys(("split", "partition"), why.COMBINES),
+        "method": why.ENGINE,
+        "method_config": why.CONFIG,
+        "precision": "precision = {value} is for training; leave it out of kind = collectives",
+        "recompute": "recompute is for training; leave it out of kind = collectives",
+        "zero": why.ZERO + "kind",
+        **why.UNSHARDED,
+        "offload": why.OFFLOAD + "kind",
+    },
+    only=dict.fromkeys(
+        ("sizes", "strategies"), (bool, "kind = collectives needs sizes (bytes) and strategies")
+    ),
+):
+    """Times ``strategies`` and trains nothing."""
+
+    kind: Literal["collectives"]
+
+
+class MethodArm(
+    TrainingArm,
+    tag="method",
+    without={
+        **dict.fromkeys(("aggregation", "split"), why.ENGINE),
+        "slow": "a method sends its messages itself; leave out straggler",
+        "precision": "a method has a precision of its own; leave out precision",
+        "zero": why.ZERO + "method",
+        **why.UNSHARDED,
+        "offload": why.OFFLOAD + "method",
+        "recompute": "method = {method} keeps what it keeps; leave out recompute, or use method = "
+        "recompute",
+    },
+    only={"schedule": (is_constant, "a method takes a constant step size; leave out schedule")},
+):
+    """An engine's own loop makes the updates."""
+
+    @model_validator(mode="after")
+    def _engine_fits(self) -> Self:
+        """Raise `UserError` for ranks, batches or a configuration that the engine does not take."""
+        if self.method_config:
+            check_config(
+                self.method_config, self.method, self.batch_size, self.world_size, self.optimizer
+            )
+        check_ranks(self.method, self.world_size, self.backends)
+        if not 0 < self.batch_size <= self.chunk:
+            raise UserError(
+                "a method takes a batch at once, of 1 to accumulation_batch samples; received "
+                f"batch_size = {self.batch_size}, accumulation_batch = {self.chunk}"
+            )
+        return self
+
+
+class WholeArm(OwnUpdatesArm, without={"split": why.COMBINES}):
+    """What all kinds whose ranks train a whole model by dualml's own updates have in common."""
+
+    @model_validator(mode="after")
+    def _offload_fits(self) -> Self:
+        """Raise `UserError` for settings that exclude offloading."""
+        if self.offload is not None:
+            check_offload(
+                self.offload,
+                zero=self.zero,
+                lower=self.zero_lower,
+                world_size=self.world_size,
+                settings=self.aggregation,
+                rule=self.rule,
+            )
+        return self
+
+
+class ShardedArm(
+    WholeArm,
+    tag="sharded",
+    only={
+        "world_size": (
+            at_least(2),
+            "zero shards over the ranks what each of them would hold; world_size is 1: set 2 or "
+            "more",
+        ),
+        "zero": (one_of(1, 2, 3), "leave out zero = 0"),
+    },
+):
+    """Ranks shard state, gradients and weights (ZeRO)."""
+
+    @model_validator(mode="after")
+    def _aggregation_fits(self) -> Self:
+        """Raise `UserError` for an aggregation by which sharded gradients cannot come together."""
+        check_sharded_aggregation(self.zero, self.aggregation)
+        return self
+
+
+class UnshardedArm(WholeArm, without={"zero": why.ZERO, **why.UNSHARDED}):
+    """What all kinds whose ranks hold whole state and gradients have in common."""
+
+
+class AsynchronousArm(
+    UnshardedArm,
+    tag="asynchronous",
+    without={
+        "loss_scale": why.UPDATES_ALONE,
+        "offload": f"offload and strategy = {ASYNCHRONOUS}: offload is for one rank, or for units "
+        "sharded over ranks by zero; leave out aggregation.strategy",
+    },
+    only={
+        "schedule": (
+            is_constant,
+            f"{ASYNCHRONOUS} makes an update of every rank's gradient; a schedule by global "
+            "batches has no meaning there",
+        ),
+        "precision": (one_of("fp32", "bf16"), why.UPDATES_ALONE),
+    },
+):
+    """A parameter server updates with every rank's gradient."""
+
+
+class AveragingArm(
+    UnshardedArm,
+    tag="averaging",
+    without={"loss_scale": why.UPDATES_ALONE},
+    only={"precision": (one_of("fp32", "bf16"), why.UPDATES_ALONE)},
+):
+    """Ranks make updates of their own and average parameters (local SGD)."""
+
+
+class DataParallelArm(
+    UnshardedArm,
+    tag="data_parallel",
+    without={
+        "offload": "offload is for units sharded over ranks: with {world_size} ranks set zero = 3 "
+        "for weights, and for state set zero = 1, 2 or 3; received zero = 0",
+    },
+    only={
+        "aggregation": (
+            lambda sharing: sharing.strategy != REPLICAS,
+            f"{REPLICAS} is one process with several devices; world_size is {{world_size}}",
+        )
+    },
+):
+    """Ranks combine their gradients before every update."""
+
+
+class SingleArm(UnshardedArm, tag="single"):
+    """One process trains."""
+
+
+KINDS: Mapping[str, type[ArmKind]] = {
+    kind.tag: kind
+    for kind in (
+        *(CollectivesArm, MethodArm, SplitArm, AsynchronousSplitArm, RpcSplitArm, DevicesSplitArm),
+        *(ShardedArm, AsynchronousArm, AveragingArm, DataParallelArm, SingleArm),
+    )
+}
+
+
+if TYPE_CHECKING:
+    AnyArm: TypeAlias = Arm
+else:
+    AnyArm = Annotated[
+        Union[  # noqa: UP007  of a tuple
+            tuple(Annotated[kind, Tag(TAG_PREFIX + tag)] for tag, kind in KINDS.items())
+        ],
+        Discriminator(lambda settings: TAG_PREFIX + infer_kind(settings)),
+    ]
+
+
+def make_arm(settings: Mapping[str, Any] = {}, /, **more: Any) -> Arm:
+    """Make an arm of the kind that its settings are of.
+
+    Raises:
+        ValidationError: the settings are not those of an arm.
+    """
+    table = {**settings, **more}
+    return KINDS[infer_kind(table)].model_validate(table)
