@@ -76,8 +76,7 @@ def thresholds(files: Sequence[Record], margin: float = MARGIN) -> dict[str, dic
     """
     from dualml.experiment.store.envelope import Envelope
     from dualml.parity.envelope import robust_envelopes
-    from dualml.parity.places import envelope_horizon, max_envelope, max_loss_envelope
-    from dualml.parity.places import FLOOR
+    from dualml.parity.places import FLOOR, envelope_horizon, max_envelope, max_loss_envelope
 
     drawn = robust_envelopes([Envelope.from_content(file) for file in files], OUTPUT)
     horizon = min(len(envelope.loss) for envelope in drawn)

@@ -156,8 +156,7 @@ def steps_and_thresholds(run: Path, seeds: Sequence[int]) -> Record:
     from dualml.experiment.store.envelope import Envelope
     from dualml.experiment.store.plan import restore_plan
     from dualml.parity.envelope import robust_envelopes
-    from dualml.parity.places import max_envelope
-    from dualml.parity.places import FLOOR
+    from dualml.parity.places import FLOOR, max_envelope
 
     plan, found = restore_plan(run / "plan"), {}
     for arm in RULES:

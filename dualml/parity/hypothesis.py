@@ -77,6 +77,11 @@ class Hypothesis:
         detail: numbers that were tried or fitted, for the report.
         fitted_count: how many of them were fitted; of two hypotheses that explain equally much, the
             one with fewer fitted numbers is better.
+        also: phase → prediction, for the phases that follow from the same cause.
+        cost: how unusual it is: 0 for a known mistake, more for a change of a line.
+        roughness: share of a tensor's deviation that it may leave, where it cannot know the order
+            in which a backend rounds.
+        update: the whole update by which it predicts, where it is one; equal ones are one cause.
         mutation: the change that a host makes to try it: the option of a rule, a mutation of calls.
             None if it is only predicted, or changes nothing that is computed.
         section: section of the messages about it.
@@ -89,6 +94,10 @@ class Hypothesis:
     predict: Predict = predict_nothing
     detail: dict[str, Any] = field(default_factory=dict)
     fitted_count: int = 0
+    also: Mapping[str, Predict] = field(default_factory=dict)
+    cost: int = 0
+    roughness: float = 0.0
+    update: Callable[[Any], Any] | None = None
     mutation: Any = None
     section: str = "cause"
     entries: tuple[str, ...] = ()

@@ -75,6 +75,47 @@ IMAGES: dict[str, dict[str, Any]] = {
         "world_size": 2,
         "split": {"stages": 2, "micro_batches": 4},
     },
+    # Arms of the mistakes that no cause lists (`unlisted_plants`).
+    "plain": {"model": "mlp", "optimizer": {"name": "sgd", "lr": 0.05}},
+    "dampened": {
+        "model": "softmax",
+        "optimizer": {**SGD, "dampening": 0.4, "weight_decay": 0.01},
+    },
+    "stepwise": {
+        "model": "softmax",
+        "optimizer": SGD,
+        "schedule": {"kind": "step", "every": 1, "gamma": 0.5},
+    },
+    "cosine": {
+        "model": "mlp",
+        "optimizer": {"name": "adamw", "lr": 0.002, "eps": 1e-3, "weight_decay": 0.1},
+        "schedule": {"kind": "cosine", "floor": 0.1},
+    },
+    "adam-decay": {"model": "mlp", "optimizer": {**ADAM, "weight_decay": 0.05}},
+    "rmsprop-all": {
+        "model": "softmax",
+        "optimizer": {
+            "name": "rmsprop",
+            "lr": 3e-4,
+            "eps": 1e-3,
+            "alpha": 0.9,
+            "momentum": 0.8,
+            "centered": True,
+        },
+    },
+    "chunks": {"model": "mlp", "optimizer": SGD, "chunk": 3},
+    "ring": {
+        "model": "softmax",
+        "optimizer": SGD,
+        "world_size": 3,
+        "aggregation": {"strategy": "ring"},
+    },
+    "bucketed": {
+        "model": "mlp",
+        "optimizer": SGD,
+        "world_size": 2,
+        "aggregation": {"strategy": "parameter_server", "bucket_bytes": 0},
+    },
 }
 TEXTS = {
     "rnn": {"optimizer": {"name": "sgd", "lr": 0.5}},

@@ -44,7 +44,8 @@ from dualml.parity.finder.causes.base import (
 )
 from dualml.parity.finder.causes.layers import alternatives, rational_tanh
 from dualml.parity.finder.context import PHASES, LayerIO
-from dualml.parity.finder.find import MIN_EXPLAINED_SHARE, numeric_failures, rank_hypotheses
+from dualml.parity.finder.evaluation import MIN_EXPLAINED_SHARE
+from dualml.parity.finder.find import numeric_failures, rank_hypotheses
 from dualml.parity.finder.localise import largest_differences, rounding_envelope, same_data
 from dualml.parity.finder.paragraph import paragraph
 from dualml.parity.finder.replays import steps_to_replay

@@ -40,6 +40,7 @@ class CauseRecord(Record):
     cause: str
     score: Number | None
     detail: dict[str, Scalar | list[Scalar]] = {}
+    fits: list[Count] = []
 
 
 class NearestPoint(Record):

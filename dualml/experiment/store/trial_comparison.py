@@ -24,7 +24,8 @@ C = TypeVar("C", bound="TrialComparison")
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TrialComparison(Comparison):
-    """One verdict of ``parity.json``, on two trials; ``sides`` are their backends.
+    """One verdict of ``parity.json``, on two trials: a `Comparison` whose ``sides`` are their
+    backends.
 
     Attributes:
         arms: names of the arm on both sides.
@@ -74,10 +75,6 @@ class TrialComparison(Comparison):
         """Largest ratio of a distance to its envelope over all phases, or None."""
         ratios = (p.get("ratio") for p in self.phases.values())
         return max((float(r) for r in ratios if r is not None), default=None)
-
-    def specify(self, kind: type[C], **values: Any) -> C:
-        """Return the same result as one of another kind, with other values of some attributes."""
-        return kind(**{**vars(self), **values})
 
     def describe(self) -> JsonObject:
         """Return the entry of ``parity.json``."""
@@ -130,6 +127,11 @@ class Serial(TrialComparison):
         """Return the entry of ``parity.json``."""
         key = {"arm": self.arm, "seed": self.seed, "backend": self.a, "against": self.against}
         return {**key, **self.describe_result()}
+
+
+def specify(found: TrialComparison, kind: type[C], **values: Any) -> C:
+    """Return the same result as one of another kind, with other values of some attributes."""
+    return kind(**{**vars(found), **values})
 
 
 @dataclass(frozen=True)

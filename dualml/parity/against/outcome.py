@@ -35,8 +35,8 @@ class ExceededLimit:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RunComparison(Comparison):
-    """The verdict on two runs, the worst of all pairs of trials; ``sides`` are the paths of both as
-    the user gave them.
+    """The verdict on two runs, the worst of all pairs of trials: a `Comparison` whose ``sides`` are
+    the paths of both as the user gave them.
 
     Attributes:
         runs: their ``run.json`` records.

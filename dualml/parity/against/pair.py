@@ -65,6 +65,11 @@ class RunPair(TrialComparison):
         return " → ".join(dict.fromkeys(self.arms))
 
     @property
+    def backends(self) -> tuple[str, str]:
+        """Names of the backend in A and in B."""
+        return self.sides
+
+    @property
     def backend(self) -> str:
         """Name of both backends, or ``a → b`` if they differ."""
         return " → ".join(dict.fromkeys(self.sides))

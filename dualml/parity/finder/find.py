@@ -3,19 +3,20 @@ cause."""
 
 from __future__ import annotations
 
-import math
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from dualml.common.errors import TrialError, UserError
 from dualml.common.json_types import JsonMapping, JsonObject
 from dualml.experiment.store.findings import FindingContent
 from dualml.experiment.store.records import read_records
-from dualml.parity.finder.causes import GUESSES, Hypothesis, Observation
-from dualml.parity.finder.causes.base import disturbs_clean, phase_tensors, unexplained_share
+from dualml.parity.finder.causes import GUESSES, LAST_GUESSES, Observation
+from dualml.parity.finder.causes.base import phase_tensors
 from dualml.parity.finder.context import PHASES, REFERENCE, ReplayContext
+from dualml.parity.finder.evaluation import judge, rank_log, search
 from dualml.parity.finder.localise import (
     ReplayDistance,
     compare_tensors,
@@ -25,10 +26,8 @@ from dualml.parity.finder.localise import (
 )
 from dualml.parity.finder.replays import ReplaySession, run_replays
 
-#: A cause is reported as found if it explains at least this share of the difference.
-MIN_EXPLAINED_SHARE = 0.9
-#: Scores closer than this count as equal: the simpler hypothesis comes first.
-SCORE_TOLERANCE = 0.005
+#: Maximum number of hypotheses that are judged.
+BUDGET = 2000
 #: Maximum number of causes that are listed.
 MAX_CAUSES = 3
 
@@ -152,7 +151,7 @@ def explain(scene: ReplayContext, sides: Sequence[str], margin: float) -> Findin
     of_phase = phase_tensors(scene.reference.ranks[first.rank], first.step, first.phase)
     summing = first.phase == "aggregation"
     return {
-        "status": "found" if ranked and ranked[0]["score"] >= MIN_EXPLAINED_SHARE else "localised",
+        "status": "found" if ranked and ranked[0]["fits"] else "localised",
         "backend": first.backend,
         "guilty": guilty,
         "steps": scene.steps,
@@ -196,58 +195,17 @@ def violations(
     return sorted(out), sorted(every - out - early)
 
 
-class ScoredHypothesis(NamedTuple):
-    """A hypothesis, the share of the difference that it explains, and whether it disturbs correct
-    tensors."""
-
-    score: float
-    disturbing: bool
-    guess: Hypothesis
-
-
 def rank_hypotheses(suspect: Observation) -> list[dict[str, Any]]:
     """Return the best hypothesis of each cause, best first: ``cause``, ``score`` (the share
-    explained) and ``detail``. Causes that explain nothing are left out."""
-    best: dict[str, ScoredHypothesis] = {}
-    for guess in GUESSES[suspect.phase](suspect):
-        if any(isinstance(v, float) and not math.isfinite(v) for v in guess.detail.values()):
-            continue  # the fit failed: it would "explain" any NaN
-        try:
-            scored = ScoredHypothesis(
-                1 - unexplained_share(suspect, guess), disturbs_clean(suspect, guess), guess
-            )
-        except (ArithmeticError, ValueError, LookupError):
-            continue  # not computable for these tensors, so it explains nothing
-        if guess.cause not in best or is_better(scored, best[guess.cause]):
-            best[guess.cause] = scored
-    # Among equal scores, hypotheses that leave correct updates unchanged come first, then those
-    # with fewer fitted numbers.
-    top = max((one.score for one in best.values()), default=0.0)
-
-    def sort_key(one: ScoredHypothesis) -> tuple[bool, bool, int, float]:
-        """Return the sort key of a scored hypothesis."""
-        alike = one.score >= top - SCORE_TOLERANCE
-        return (
-            not alike,
-            alike and one.disturbing,
-            one.guess.fitted_count if alike else 0,
-            -one.score,
-        )
-
-    ranked = sorted((one for one in best.values() if one.score > 0), key=sort_key)
-    return [{"cause": g.cause, "score": score, "detail": g.detail} for score, _, g in ranked]
-
-
-def is_better(one: ScoredHypothesis, known: ScoredHypothesis) -> bool:
-    """Return whether a scored hypothesis explains more than a known one of the same cause; if
-    equally much, whether it alone leaves correct updates unchanged, or else has fewer fitted
-    numbers."""
-    if abs(one.score - known.score) < SCORE_TOLERANCE / 10:
-        return (one.disturbing, one.guess.fitted_count) < (
-            known.disturbing,
-            known.guess.fitted_count,
-        )
-    return one.score > known.score
+    explained), ``detail``, and ``fits``, the deviating updates that it explains to rounding, each
+    of them or none. Causes that explain nothing are left out."""
+    log = search(GUESSES[suspect.phase](suspect), BUDGET, partial(judge, suspect))
+    if not any(one.fits for one in log) and suspect.phase in LAST_GUESSES:
+        log += search(LAST_GUESSES[suspect.phase](suspect), BUDGET, partial(judge, suspect))
+    return [
+        {"cause": one.cause, "score": one.score, "detail": one.detail, "fits": one.fits}
+        for one in rank_log(log)
+    ]
 
 
 def layer_name(scene: ReplayContext, point: ReplayDistance) -> str | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dualml.common.words import LANGUAGES, load_messages, section_messages
 from dualml.experiment.store.findings import FindingContent
 from dualml.parity.diffs.lookup import entries_about
+from dualml.parity.finder.lines.program import differing_lines
 from dualml.parity.places import FLOOR
 
 
@@ -103,14 +104,34 @@ def cause_text(finding: Mapping[str, Any], lang: str) -> str:
     text = words["cause"].format(
         remedy=load_messages(lang)[f"cause.{best['cause']}.remedy"], **known
     )
+    text += doubt_text(finding["causes"], lang)
     about = entries_about(best["cause"])
     return text + (words["diffs"].format(entry=about[0]) if about else "")
+
+
+def doubt_text(causes: Sequence[Mapping[str, Any]], lang: str) -> str:
+    """Describe how far the best cause can be believed: the updates that show it, and the causes
+    that explain them as well."""
+    words, best = section_messages(lang, "finding"), causes[0]
+    fits, text = best.get("fits", []), ""
+    if "updates" in best["detail"]:
+        text += words["only"].format(updates=format_value(fits))
+    elif len(fits) == 1:
+        text += words["once"].format(step=fits[0])
+    for other in causes[1:]:
+        if other.get("fits"):
+            text += words["tied"].format(says=cause_clause(other, lang))
+    return text
 
 
 def cause_clause(cause: Mapping[str, Any], lang: str) -> str:
     """Return the clause about one cause, as `rank_hypotheses` returns it, with its numbers."""
     template = load_messages(lang).get(f"cause.{cause['cause']}.says", cause["cause"])
-    shown = {name: format_value(value) for name, value in cause["detail"].items()}
+    detail = cause["detail"]
+    if "instead" in detail:
+        line, instead = differing_lines(detail["line"], detail["instead"])
+        detail = {**detail, "line": line, "instead": instead}
+    shown = {name: format_value(value) for name, value in detail.items()}
     return str(template.format_map(shown))
 
 

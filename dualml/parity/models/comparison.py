@@ -30,7 +30,7 @@ DIVERGENCE_KEYS = (
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ModelComparison(Comparison):
-    """The verdict on two models, or on two traces.
+    """The verdict on two models, or on two traces: a `Comparison`, with the following.
 
     Attributes:
         margin: how many times the measured rounding still counts as equal.

@@ -9,15 +9,17 @@ import numpy as np
 
 from dualml.parity.finder.causes.base import (
     HALVES,
+    ROUGH,
     Arrays,
     Hypothesis,
     Observation,
-    concat_flat,
-    fit_weights,
     half_precision_tensors,
     round_to_half,
     scaled_tensors,
 )
+from dualml.parity.finder.causes.messages import changed_messages
+from dualml.parity.finder.causes.rank_weights import factors_of_ranks
+from dualml.parity.finder.causes.relations import gradient_functions, tensor_factors
 
 
 def hypotheses(suspect: Observation) -> Iterator[Hypothesis]:
@@ -28,13 +30,16 @@ def hypotheses(suspect: Observation) -> Iterator[Hypothesis]:
         yield Hypothesis(cause, suspect.scale_all(factor), {"factor": factor})
     yield from unsynchronised_ranks(suspect)
     if all(suspect.reference(s, q, "gradient") for s, _ in suspect.violations for q in range(size)):
-        yield from fit_rank_weights(suspect)
+        yield from factors_of_ranks(suspect)
+        yield from changed_messages(suspect)
         yield from half_precision_messages(suspect)
         yield from unsent_parameters(suspect)
     yield Hypothesis("stale-gradient", lambda s, r: suspect.previous_gradient(s))
     yield from half_precision_tensors(suspect)
     yield scaled_tensors(suspect, "scaled-gradient")
     yield Hypothesis("not-aggregated", suspect.scale_all(0), {"found": "zeros"})
+    yield from tensor_factors(suspect)
+    yield from gradient_functions(suspect)
 
 
 def rank_gradients(suspect: Observation, step: int) -> list[Arrays]:
@@ -55,34 +60,6 @@ def unsynchronised_ranks(suspect: Observation) -> Iterator[Hypothesis]:
         yield Hypothesis("unsynchronised-rank", predict, {"ranks": suspect.violating_ranks})
 
 
-def fit_rank_weights(suspect: Observation) -> Iterator[Hypothesis]:
-    """Yield the hypothesis that the ranks' gradients are summed with other weights, which are
-    fitted. Nothing if all weights are equal, or if a gradient has another shape or is not
-    finite."""
-    fitted = {}
-    for step, rank in suspect.violations:
-        seen, parts = suspect.recorded(step, rank), rank_gradients(suspect, step)
-        if not all(np.isfinite(a).all() and parts[0][n].shape == a.shape for n, a in seen.items()):
-            return
-        columns = [concat_flat({name: part[name] for name in seen}) for part in parts]
-        fitted[step, rank] = fit_weights(columns, concat_flat(seen))
-
-    def predict(step: int, rank: int) -> Arrays:
-        if (step, rank) not in fitted:
-            return {}
-        parts = list(zip(fitted[step, rank], rank_gradients(suspect, step), strict=True))
-        return {n: sum(w * part[n] for w, part in parts) for n in parts[0][1]}
-
-    first = fitted[suspect.violations[0]]
-    if len(set(first.tolist())) == 1:
-        return
-    usual = float(np.median(first)) if suspect.world_size > 2 else 1.0
-    odd = [q for q, w in enumerate(first) if w != usual]
-    cause = "lost-rank" if all(first[q] < usual for q in odd) else "doubled-rank"
-    detail = {"ranks": odd, "weights": [float(first[q]) for q in odd]}
-    yield Hypothesis(cause, predict, detail, fitted_count=1)
-
-
 def half_precision_messages(suspect: Observation) -> Iterator[Hypothesis]:
     """Yield the hypothesis that every rank sends its gradient in half precision; the sum is also
     rounded, or not."""
@@ -95,7 +72,10 @@ def half_precision_messages(suspect: Observation) -> Iterator[Hypothesis]:
     for kind in HALVES:
         for again in (True, False):
             yield Hypothesis(
-                "half-precision", partial(predict, kind=kind, again=again), {"type": kind}
+                "half-precision",
+                partial(predict, kind=kind, again=again),
+                {"type": kind},
+                roughness=ROUGH,
             )
 
 

@@ -19,6 +19,8 @@ TINY = 1e-300
 #: (‖a − b‖ / ‖b‖)² above which a tensor counts as changed.
 DISTURBED = 1e-8
 HALVES = ("float16", "bfloat16")
+#: Roughness of a hypothesis that rounds: values near a tie may go the other way.
+ROUGH = 0.1
 
 
 @dataclass(frozen=True)
@@ -196,6 +198,7 @@ def half_precision_tensors(suspect: Observation) -> Iterator[Hypothesis]:
             "half-precision",
             suspect.transform_all(partial(round_to_half, kind=kind)),
             {"type": kind},
+            roughness=ROUGH,
         )
 
 

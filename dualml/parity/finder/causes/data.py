@@ -38,7 +38,9 @@ def hypotheses(suspect: Observation) -> Iterator[Hypothesis]:
             cause, changed, detail, fitted_count=2 if cause == "other-normalisation" else 0
         )
     for cause, choose, detail in other_samples(suspect):
-        yield Hypothesis(cause, predict_other_samples(suspect, choose), detail)
+        predict = predict_other_samples(suspect, choose)
+        fitted = {"shuffled-batch": 1, "other-samples": 2}.get(cause, 0)
+        yield Hypothesis(cause, predict, detail, fitted)
 
 
 def predict_changed_data(suspect: Observation, change: Any) -> Callable[[int, int], Arrays]:
@@ -128,6 +130,7 @@ def other_samples(suspect: Observation) -> Iterator[tuple[str, Choose, dict[str,
         for by in (1, -1):
             yield "other-rank", lambda s, r, by=by: part(s, (r + by) % size), {"by": by}
     yield "shuffled-batch", lambda s, r: recorded_order(suspect, s, r), {}
+    yield from sample_positions(suspect)
 
 
 def unshuffled_indices(suspect: Observation, step: int, rank: int) -> Array:
@@ -150,4 +153,36 @@ def recorded_order(suspect: Observation, step: int, rank: int) -> Array | None:
         return None
     rows = {np.ascontiguousarray(x[i]).tobytes(): i for i in index}
     order = [rows.get(np.ascontiguousarray(a.astype(x.dtype)).tobytes()) for a in seen]
-    return None if None in order else np.array(order, np.int64)
+    return None if None in order or len(set(order)) < len(order) else np.array(order, np.int64)
+
+
+def sample_positions(suspect: Observation) -> Iterator[tuple[str, Choose, dict[str, Any]]]:
+    """Yield the choice of the samples of the whole batch that were recorded, where the same
+    positions of it are wrong in every update."""
+    scene, rows = suspect.scene, suspect.scene.recipe.x
+    told: dict[tuple[int, int], list[int]] = {}
+    for step, rank in suspect.violations:
+        index, seen = scene.batch_indices(step), suspect.recorded(step, rank)["x"]
+        if seen.shape[1:] != rows.shape[1:]:
+            return
+        place = {np.ascontiguousarray(rows[i]).tobytes(): at for at, i in enumerate(index)}
+        found = [place.get(np.ascontiguousarray(a.astype(rows.dtype)).tobytes()) for a in seen]
+        if None in found:
+            return
+        told[step, rank] = [at for at in found if at is not None]
+    step, rank = suspect.violations[0]
+    before = sum(map(len, scene.indices_by_rank(step)[:rank]))
+    right = list(range(before, before + len(scene.rank_indices(step, rank))))
+    own = told[step, rank]
+    if any(told[s, r] != own for s, r in told if r == rank and len(told[s, r]) == len(own)):
+        return
+    odd = [i for i, at in enumerate(own) if i >= len(right) or at != right[i]]
+    if not odd:
+        return
+    detail: dict[str, Any] = {"positions": odd, "are": [own[i] for i in odd]}
+
+    def choose(step: int, rank: int) -> Array | None:
+        known = told.get((step, rank))
+        return None if known is None else scene.batch_indices(step)[known]
+
+    yield "other-samples", choose, detail

@@ -19,14 +19,15 @@ from dualml.parity.finder.causes.base import (
     Hypothesis,
     Observation,
     Predict,
-    clip_by_norm,
     concat_flat,
     fit_factor,
     fit_weights,
-    global_norm,
     half_precision_tensors,
     scaled_tensors,
 )
+from dualml.parity.finder.causes.rank_weights import weights_of_ranks
+from dualml.parity.finder.causes.relations import gradient_functions, tensor_factors
+from dualml.parity.finder.causes.weights import sample_weights
 
 #: Largest number of samples with separately fitted weights.
 MAX_FITTED_SAMPLES = 256
@@ -39,7 +40,10 @@ def hypotheses(suspect: Observation) -> Iterator[Hypothesis]:
     yield from scaled_gradients(suspect)
     yield from fit_sample_weights(suspect)
     yield from fit_micro_batch_weights(suspect)
-    yield from clipped_gradients(suspect)
+    yield from sample_weights(suspect)
+    yield from weights_of_ranks(suspect)
+    yield from gradient_functions(suspect)
+    yield from tensor_factors(suspect)
     yield decayed_gradient(suspect)
     yield from zero_gradients(suspect)
     yield from stale_gradients(suspect)
@@ -159,18 +163,6 @@ def fit_micro_batch_weights(suspect: Observation) -> Iterator[Hypothesis]:
 def split_samples(samples: NDArray[Any], count: int) -> list[NDArray[Any]]:
     """Split samples into nearly equal parts."""
     return np.split(samples, np.cumsum(part_lengths(len(samples), count))[:-1])
-
-
-def clipped_gradients(suspect: Observation) -> Iterator[Hypothesis]:
-    """Yield the hypotheses that the gradient is clipped: to the norm, or to the largest value, that
-    was recorded."""
-    seen = suspect.recorded(*suspect.violations[0])
-    norm = global_norm(seen)
-    largest = max((float(np.abs(a).max()) for a in seen.values() if a.size), default=0.0)
-    by_norm: Predict = lambda s, r: clip_by_norm(suspect.expected(s, r), norm)  # noqa: E731
-    yield Hypothesis("clipped-gradient", by_norm, {"norm": norm}, fitted_count=1)
-    by_value = suspect.transform_all(lambda a: np.clip(a, -largest, largest))
-    yield Hypothesis("clipped-gradient", by_value, {"value": largest}, fitted_count=1)
 
 
 def decayed_gradient(suspect: Observation) -> Hypothesis:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,24 +19,83 @@ from dualml.parity.finder.causes.base import (
     round_to_half,
     scaled_tensors,
 )
-
-Labels = NDArray[Any]
-#: A loss function: (logits, labels) → value; its gradient is not needed here.
-Value = Callable[[Array, Labels], float]
-Change = tuple[str, Value, dict[str, Any]]
+from dualml.parity.finder.causes.fitted_losses import (
+    Change,
+    Labels,
+    Value,
+    fitted_losses,
+    log_softmax,
+    negative_log_likelihood,
+    smoothed_loss,
+)
+from dualml.parity.finder.causes.relations import nearest_simple
+from dualml.parity.finder.causes.weights import sample_weights
+from dualml.parity.finder.evaluation import residuals
 
 
 def hypotheses(suspect: Observation) -> Iterator[Hypothesis]:
-    """Yield the hypotheses about the loss."""
-    kind = suspect.scene.plan.experiment.loss
+    """Yield the hypotheses about the loss. Where the gradient deviates, too, they have to explain
+    it: a loss is one number, which much explains."""
+    kind, follows = suspect.scene.plan.experiment.loss, gradient_deviates(suspect)
     right: Value = lambda out, y: LOSSES[kind](out, y)[0]  # noqa: E731
     own = CROSS_ENTROPY if kind == "cross_entropy" else MSE
-    for cause, value, detail in (*own, *common_changes(right)):
-        yield Hypothesis(cause, predict_loss(suspect, value), detail)
+    fitted = fitted_losses(suspect) if kind == "cross_entropy" else ()
+    for cause, value, detail in (*own, *common_changes(right), *fitted):
+        count = int("smoothing" in detail or "temperature" in detail)
+        also = {"gradient": predict_gradient(suspect, value)} if follows else {}
+        yield Hypothesis(cause, predict_loss(suspect, value), detail, count, also)
     if suspect.scene.recipe.spec.dropout_names:
         yield Hypothesis("eval-mode", predict_loss(suspect, right, masked=False))
-    yield weight_penalty(suspect)
-    yield scaled_tensors(suspect, "scaled-loss")
+    yield weight_penalty(suspect, follows)
+    scaled = scaled_tensors(suspect, "scaled-loss")
+    factor = nearest_simple(scaled.detail["factor"])
+    yield Hypothesis(
+        "scaled-loss",
+        suspect.scale_all(factor),
+        {"factor": factor},
+        1,
+        {"gradient": replace(suspect, phase="gradient").scale_all(factor)} if follows else {},
+    )
+    yield from sample_weights(suspect)
+
+
+#: Most logits of a batch whose loss is differentiated numerically.
+MAX_LOGITS = 4000
+#: Step of the numerical derivative.
+STEP = 1e-5
+
+
+def gradient_deviates(suspect: Observation) -> bool:
+    """Return whether the recorded gradient of a deviating update deviates, and can be
+    differentiated."""
+    here = replace(suspect, phase="gradient")
+    step, rank = suspect.violations[0]
+    pairs = residuals(here, step, rank, lambda s, r: {})
+    logits = suspect.scene.logits(step, suspect.scene.rank_indices(step, rank))[0]
+    return logits.size <= MAX_LOGITS and any(far > limit for _, far, limit in pairs)
+
+
+def predict_gradient(suspect: Observation, value: Value) -> Predict:
+    """Return the prediction of the gradient with another loss function, which is differentiated
+    numerically."""
+    scene = suspect.scene
+
+    def loss(out: Array, y: Labels) -> tuple[float, Array]:
+        flow = np.zeros_like(out)
+        for at in np.ndindex(out.shape):
+            up, down = out.copy(), out.copy()
+            up[at] += STEP
+            down[at] -= STEP
+            flow[at] = (value(up, y) - value(down, y)) / (2 * STEP)
+        return value(out, y), flow
+
+    def predict(step: int, rank: int) -> Arrays:
+        index = scene.rank_indices(step, rank)
+        with np.errstate(all="ignore"):
+            grads = scene.gradient(step, index, loss=loss)[1]
+        return {n: suspect.batch_share(step, rank) * g for n, g in grads.items()}
+
+    return predict
 
 
 def predict_loss(suspect: Observation, value: Value, masked: bool = True) -> Predict:
@@ -102,29 +161,6 @@ def common_changes(right: Value) -> Iterator[Change]:
         yield "ignored-class", ignore_class(number), {"class": number}
 
 
-def log_softmax(out: Array) -> Array:
-    """Return the logarithm of the softmax of logits."""
-    z = out - out.max(-1, keepdims=True)
-    log: Array = z - np.log(np.exp(z).sum(-1, keepdims=True))
-    return log
-
-
-def negative_log_likelihood(log: Array, y: Labels) -> float:
-    """Return the negative log-likelihood of the labels, averaged; ``log`` holds
-    log-probabilities."""
-    return float(-as_matrix(log)[np.arange(y.size), y.ravel()].mean())
-
-
-def smoothed_loss(share: float) -> Value:
-    """Return a loss function: the cross-entropy with label smoothing by ``share``."""
-
-    def value(out: Array, y: Labels) -> float:
-        log = log_softmax(out)
-        return (1 - share) * negative_log_likelihood(log, y) - share * float(log.mean())
-
-    return value
-
-
 def log_base_loss(base: int) -> Value:
     """Return a loss function: the cross-entropy with the logarithm to another base."""
     return lambda out, y: negative_log_likelihood(log_softmax(out), y) / float(np.log(base))
@@ -171,8 +207,10 @@ MSE: list[Change] = [
 ]
 
 
-def weight_penalty(suspect: Observation) -> Hypothesis:
-    """Return the hypothesis that the loss includes λ/2 ‖θ‖², with a fitted λ."""
+def weight_penalty(suspect: Observation, follows: bool) -> Hypothesis:
+    """Return the hypothesis that the loss includes λ/2 ‖θ‖², with a fitted λ; ``follows``: and the
+    gradient λθ."""
+    graded = replace(suspect, phase="gradient")
 
     def norm(step: int) -> float:
         return sum(float(np.square(w).sum()) for w in suspect.scene.weights(step).values()) / 2
@@ -187,4 +225,9 @@ def weight_penalty(suspect: Observation) -> Hypothesis:
     def predict(step: int, rank: int) -> Arrays:
         return suspect.transform_all(lambda a: a + decay * norm(step))(step, rank)
 
-    return Hypothesis("penalty-in-loss", predict, {"decay": decay}, fitted_count=1)
+    def gradient(step: int, rank: int) -> Arrays:
+        w, share = suspect.scene.weights(step), suspect.batch_share(step, rank)
+        return {n: g + share * decay * w[n] for n, g in graded.expected(step, rank).items()}
+
+    also = {"gradient": gradient} if follows else {}
+    return Hypothesis("penalty-in-loss", predict, {"decay": decay}, 1, also)

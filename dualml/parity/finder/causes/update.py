@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
-
-import numpy as np
 
 from dualml.algorithms.model.layers import LayerNorm
 from dualml.parity.finder.causes.base import (
     HALVES,
-    Arrays,
+    ROUGH,
     Hypothesis,
     Observation,
-    Predict,
     clip_by_norm,
-    fit_factor,
     round_to_half,
 )
+from dualml.parity.finder.causes.predict import (
+    ChangeInputs,
+    PredictFor,
+    both_phases,
+    changed_update,
+    predict_from,
+)
+from dualml.parity.finder.causes.rates import rate_changes, rates_of_updates
+from dualml.parity.finder.causes.relations import changed_gradients, tensor_factors
 from dualml.parity.finder.causes.rules import (
     Change,
     Result,
@@ -28,75 +34,33 @@ from dualml.parity.finder.causes.rules import (
     without_decay,
 )
 
-#: Function of (update, rank, recorded inputs) that returns changed inputs, or None if they are
-#: unknown.
-ChangeInputs = Callable[[int, int, UpdateInputs], UpdateInputs | None]
-
 
 def hypotheses(suspect: Observation) -> Iterator[Hypothesis]:
     """Yield the hypotheses about the update."""
-    rule = suspect.scene.arm.rule
+    usual = apply_rule(suspect.scene.arm.rule)
     for cause, update, detail in (
-        *rule_changes(rule),
+        *rule_changes(suspect.scene.arm.rule),
         *decay_filter_changes(suspect),
         *frozen_changes(suspect),
     ):
-        yield Hypothesis(cause, predict_with(suspect, update), detail)
+        yield changed_update(suspect, cause, update, detail)
     for cause, before, detail in (
         *rate_changes(suspect),
         *step_count_changes(),
         *gradient_changes(suspect),
     ):
-        yield Hypothesis(
-            cause, predict_from(suspect, before), detail, fitted_count=int(cause == "scaled-rate")
-        )
-    for cause, update, detail in half_precision_changes(apply_rule(rule)):
-        yield Hypothesis(cause, predict_with(suspect, update), detail)
+        fitted = int(cause in ("scaled-rate", "clipped-gradient"))
+        predict: PredictFor = lambda o, b=before: predict_from(o, b)  # noqa: E731
+        whole: Update = lambda start, b=before: usual(b(start.t, 0, start))  # noqa: E731
+        yield both_phases(suspect, cause, predict, detail, fitted_count=fitted, update=whole)
+    for cause, update, detail in half_precision_changes(usual):
+        half = changed_update(suspect, cause, update, detail)
+        yield dataclasses.replace(half, roughness=ROUGH)
+    if suspect.phase == "update":
+        yield from tensor_factors(suspect)
+        yield from rates_of_updates(suspect)
     if suspect.world_size > 1 and suspect.scene.arm.split is None:
         yield own_updates(suspect)
-
-
-def update_inputs(suspect: Observation, step: int, rank: int) -> UpdateInputs:
-    """Return the inputs of an update: the common weights and state before it, and the backend's own
-    gradients, or the reference's if they were not recorded."""
-    scene = suspect.scene
-    weights, state = scene.recorded_start(step)
-    grads: Mapping[str, Any] = scene.own_gradient(suspect.backend, rank, step)
-    for phase in ("aggregation", "gradient"):
-        grads = grads or suspect.reference(step, rank, phase)
-    grads = {n: grads[n] for n in weights if n in grads}
-    return UpdateInputs(weights, grads, state, step, scene.recipe.learning_rate(step))
-
-
-def predict_from(
-    suspect: Observation, before: ChangeInputs, update: Update | None = None
-) -> Predict:
-    """Return the prediction of an update (default: the rule's) with changed inputs: the weights, or
-    in phase ``state`` the optimizer state. Empty where the inputs are unknown."""
-    make = update or apply_rule(suspect.scene.arm.rule)
-
-    def predict(step: int, rank: int) -> Arrays:
-        start = update_inputs(suspect, step, rank)
-        if start.g.keys() != start.p.keys():
-            return {}
-        changed = before(step, rank, start)
-        if changed is None or changed.t < 1:
-            return {}
-        try:
-            with np.errstate(all="ignore"):
-                weights, state = make(changed)
-        except KeyError:  # the rule needs more state than was recorded
-            return {}
-        if suspect.phase == "update":
-            return weights
-        return {f"{slot}/{n}": a for slot, named in state.items() for n, a in named.items()}
-
-    return predict
-
-
-def predict_with(suspect: Observation, update: Update) -> Predict:
-    """Return the prediction of a changed update with the recorded weights, gradients and state."""
-    return predict_from(suspect, lambda step, rank, start: start, update)
 
 
 def parameter_kinds(suspect: Observation) -> tuple[list[str], list[str], list[str]]:
@@ -162,42 +126,6 @@ def combine_updates(usual: Update, other: Update, names: list[str]) -> Update:
     return update
 
 
-def rate_changes(suspect: Observation) -> Iterator[tuple[str, ChangeInputs, dict[str, Any]]]:
-    """Yield (cause, change of inputs, details) with other learning rates: a shifted or ignored
-    schedule, usual defaults, or a fitted factor."""
-    scene, lr = suspect.scene, suspect.scene.arm.rule.lr
-    plan, updates = scene.arm.plan_schedule, scene.recipe.updates
-    first = 0 if plan.warmup else 1  # a warm-up begins at learning rate 0
-
-    def with_rate(number: Callable[[int], float]) -> ChangeInputs:
-        return lambda step, rank, start: start._replace(lr=number(step))
-
-    def scheduled_rate(step: int) -> float:
-        """Return the scheduled learning rate of an update."""
-        return lr * plan.factor(min(max(step, first), updates), updates)
-
-    if plan.kind != "constant" or plan.warmup:
-        for shift in (-1, 1):
-            yield (
-                "schedule-counter",
-                with_rate(lambda s, d=shift: scheduled_rate(s + d)),
-                {"shift": shift},
-            )
-        yield "schedule-ignored", with_rate(lambda s: lr), {}
-        epoch = scene.plan.batch_sampler(scene.arm, scene.recipe.seed).per_epoch
-        held = with_rate(lambda s: scheduled_rate((s - 1) // epoch * epoch + 1))
-        yield "schedule-by-epoch", held, {"updates": epoch}
-    for usual in (0.1, 0.01, 1e-3):
-        if usual != lr:
-            yield "default-rate", with_rate(lambda s, usual=usual: usual), {"lr": usual}
-    if suspect.phase == "update":
-        before = {step: scene.weights(step) for step, _ in suspect.violations}
-        c = fit_factor(
-            [(a - before[s][n], b - before[s][n]) for s, n, a, b in suspect.comparable_tensors()]
-        )
-        yield "scaled-rate", with_rate(lambda s: c * scene.recipe.learning_rate(s)), {"factor": c}
-
-
 def step_count_changes() -> Iterator[tuple[str, ChangeInputs, dict[str, Any]]]:
     """Yield (cause, change of inputs, details) with another update number, which matters only to
     rules with bias correction."""
@@ -235,6 +163,10 @@ def gradient_changes(suspect: Observation) -> Iterator[tuple[str, ChangeInputs, 
     for limit in (0.1, 0.5, 1.0, 5.0):
         cut: ChangeInputs = lambda s, r, u, limit=limit: u._replace(g=clip_by_norm(u.g, limit))  # noqa: E731
         yield "clipped-gradient", cut, {"norm": limit}
+    for cause, change, detail in changed_gradients({}):
+        if "function" in detail:  # limits cannot be read from an update
+            changed: ChangeInputs = lambda s, r, u, f=change: u._replace(g=dict(f(u.g)))  # noqa: E731
+            yield cause, changed, detail
     yield "dropped-samples", drop_last_sample, {"dropped": "last"}
 
 
@@ -265,8 +197,9 @@ def own_updates(suspect: Observation) -> Hypothesis:
         part = scene.rank_indices(step, rank)
         return start._replace(g=scene.gradient(step, part)[1]) if len(part) else None
 
-    return Hypothesis(
+    return both_phases(
+        suspect,
         "unsynchronised-rank",
-        predict_from(suspect, own_batch_inputs),
+        lambda other: predict_from(other, own_batch_inputs),
         {"ranks": suspect.violating_ranks},
     )

@@ -1,0 +1,213 @@
+"""Judge a hypothesis: what it explains of every recorded update, to the measured rounding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dualml.parity.finder.causes.base import (
+    Hypothesis,
+    Observation,
+    Predict,
+    disturbs_clean,
+    unexplained_share,
+)
+from dualml.parity.finder.causes.rules import UpdateInputs
+from dualml.parity.finder.lines.search import round_digits
+from dualml.parity.finder.localise import rounding_envelope, safe_distance
+from dualml.parity.places import FLOOR
+
+#: A cause is believed only if it explains at least this share of the difference.
+MIN_EXPLAINED_SHARE = 0.9
+#: Scores closer than this count as equal: the simpler hypothesis comes first.
+SCORE_TOLERANCE = 0.005
+#: Own rounding of a deviating backend counts up to this share of its deviation: a fault does not
+#: hide in the noise that it makes.
+OWN_SHARE = 0.01
+
+
+class Judgement(NamedTuple):
+    """One line of a search's log: a hypothesis and what it explains.
+
+    Attributes:
+        cause, detail: its name and numbers.
+        score: the share of the difference that it explains.
+        fits: the deviating updates, if it explains each of them to rounding; else empty.
+        disturbing: whether it changes updates that do not deviate.
+        fitted: numbers that were fitted.
+        cost: how unusual it is, of hypotheses that explain equally much.
+        digest: of what its update computes from random tensors, if it fits; else empty.
+    """
+
+    cause: str
+    detail: dict[str, Any]
+    score: float
+    fits: list[int]
+    disturbing: bool
+    fitted: int
+    cost: int
+    digest: bytes = b""
+
+    @property
+    def complexity(self) -> int:
+        """How much it assumes: a fitted number counts as much as two unusual changes."""
+        return 2 * self.fitted + self.cost
+
+
+def search(
+    candidates: Iterable[Hypothesis],
+    budget: int,
+    evaluate: Callable[[Hypothesis], Judgement | None],
+) -> list[Judgement]:
+    """Return the log of a search: the judgement of each candidate, at most ``budget``, in their
+    order. It depends on nothing else; `rank_log` reads the result from it."""
+    log: list[Judgement] = []
+    for guess in candidates:
+        if len(log) >= budget:
+            break
+        told = evaluate(guess)
+        if told is not None:
+            log.append(told)
+    return log
+
+
+def rank_log(log: Sequence[Judgement]) -> list[Judgement]:
+    """Return the best judgement of each cause, best first; causes that explain nothing are left
+    out, and changes of lines stay, each a cause of its own.
+
+    What explains every update comes before what does not; then, among equal scores, what leaves
+    correct updates unchanged, and what assumes less.
+    """
+    best: dict[Any, Judgement] = {}
+    for one in log:
+        key = (one.cause, one.detail.get("instead"))
+        if key not in best or is_better(one, best[key]):
+            best[key] = one
+    top = max((one.score for one in best.values()), default=0.0)
+
+    def sort_key(one: Judgement) -> tuple[Any, ...]:
+        """Return the sort key of a judgement."""
+        alike = one.score >= top - SCORE_TOLERANCE
+        simple = (one.disturbing, one.complexity) if one.fits or alike else (False, 0)
+        return not one.fits, not (one.fits or alike), *simple, -one.score
+
+    ranked, digests = sorted((o for o in best.values() if o.score > 0), key=sort_key), set[bytes]()
+    different = []
+    for one in ranked:  # of two that compute the same, the better name stays
+        if one.digest not in digests:
+            different.append(one)
+        digests |= {one.digest} - {b""}
+    return different
+
+
+def is_better(one: Judgement, known: Judgement) -> bool:
+    """Return whether a judgement is better than a known one of the same cause."""
+    if bool(one.fits) != bool(known.fits):
+        return bool(one.fits)
+    if one.fits or abs(one.score - known.score) < SCORE_TOLERANCE / 10:
+        simple = (one.disturbing, one.complexity)
+        return simple < (known.disturbing, known.complexity)
+    return one.score > known.score
+
+
+def judge(suspect: Observation, guess: Hypothesis) -> Judgement | None:
+    """Return what a hypothesis explains; None if it cannot be computed for these tensors."""
+    if any(isinstance(v, float) and not math.isfinite(v) for v in guess.detail.values()):
+        return None  # the fit failed: it would "explain" any NaN
+    try:
+        score = 1 - unexplained_share(suspect, guess)
+        disturbing, detail, fits = disturbs_clean(suspect, guess), guess.detail, list[int]()
+        if score >= MIN_EXPLAINED_SHARE:
+            fits = explained_updates(suspect, guess, correct_too=True)
+            if not fits and (fits := explained_updates(suspect, guess, correct_too=False)):
+                disturbing, detail = True, {**detail, "updates": fits}
+    except (ArithmeticError, ValueError, LookupError):
+        return None
+    digest = digest_of(suspect, guess) if fits else b""
+    return Judgement(
+        guess.cause, detail, score, fits, disturbing, guess.fitted_count, guess.cost, digest
+    )
+
+
+def digest_of(suspect: Observation, guess: Hypothesis) -> bytes:
+    """Return a digest of what a hypothesis's update computes from random tensors, equal for equal
+    updates; empty if it has none, or needs more than tensors."""
+    if guess.update is None:
+        return b""
+    scene, draw = suspect.scene, np.random.default_rng(0)
+    names = {n: w.shape for n, w in scene.recorded_start(scene.steps[0])[0].items()}
+    told: list[Any] = []
+    for step in (1, 2, 5):
+        p, g, *states = (
+            {n: draw.normal(size=shape) for n, shape in names.items()}
+            for _ in range(2 + len(scene.arm.rule.state_keys))
+        )
+        s = {key: {n: np.abs(a) for n, a in named.items()}
+             for key, named in zip(scene.arm.rule.state_keys, states, strict=True)}  # fmt: skip
+        try:
+            with np.errstate(all="ignore"):
+                new, after = guess.update(UpdateInputs(p, g, s, step, scene.arm.rule.lr / step))
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            return b""
+        told += [a.ravel()[:50] for named in (new, *after.values()) for a in named.values()]
+    return round_digits(np.concatenate(told))
+
+
+def explained_updates(suspect: Observation, guess: Hypothesis, correct_too: bool) -> list[int]:
+    """Return the deviating updates if a hypothesis explains each of them to rounding, in its own
+    phase and in those that it follows into; else none. With ``correct_too`` it must leave the
+    updates that do not deviate as they are."""
+    deviating: set[int] = set()
+    for phase, predict in ((suspect.phase, guess.predict), *guess.also.items()):
+        here = replace(suspect, phase=phase)
+        for step, rank in looks(here, suspect):
+            gaps = list(residuals(here, step, rank, predict))
+            is_correct = all(far <= limit for _, far, limit in gaps)
+            if not is_correct:
+                deviating.add(step)
+            if is_correct and not correct_too:
+                continue
+            for left, far, limit in gaps:
+                if left > (max(limit, guess.roughness * far) if guess.roughness else limit):
+                    return []
+    return sorted(deviating)
+
+
+def looks(here: Observation, suspect: Observation) -> Iterator[tuple[int, int]]:
+    """Yield the (update, rank) pairs that a hypothesis has to explain: for an update all of them,
+    as each is compared with the rule on the backend's own gradient."""
+    if here.phase in ("update", "state"):
+        yield from ((s, r) for s in suspect.scene.steps for r in suspect.violating_ranks)
+    else:
+        yield from (*suspect.violations, *suspect.clean)
+
+
+def residuals(
+    here: Observation, step: int, rank: int, predict: Predict
+) -> Iterator[tuple[float, float, float]]:
+    """Yield (distance from the prediction, distance from the reference, rounding limit) of the
+    tensors of an update; of a forward pass only the first deviating one."""
+    right, predicted = here.expected(step, rank), predict(step, rank)
+    for name, seen in here.recorded(step, rank).items():
+        if name in right and (here.phase != "forward" or name == here.tensor):
+            far = safe_distance(seen, right[name])
+            left = safe_distance(seen, predicted.get(name, right[name]))
+            key = f"{step}/{here.phase}/{name}"
+            yield left, far, rounding_limit(here, rank, key, far)
+
+
+def rounding_limit(suspect: Observation, rank: int, key: str, far: float | None = None) -> float:
+    """Return the largest relative distance that rounding explains: the margin times the envelope,
+    which is the deviating backend's own if that is larger, but not more than 1 % of ``far``."""
+    scene = suspect.scene
+    margin = scene.plan.experiment.parity.margin
+    shared = rounding_envelope(scene, rank, key)
+    own = scene.sides[suspect.backend].widths[rank].get(key, 0.0)
+    trusted = max(shared, FLOOR) * margin
+    if far is None:
+        return max(trusted, min(own * margin, 100 * trusted))
+    return max(trusted, min(own * margin, OWN_SHARE * far))
