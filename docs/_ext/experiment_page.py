@@ -39,7 +39,7 @@ def pages() -> Iterator[Page]:
 def page(lang: str) -> str:
     texts = words(lang)["experiment"]
     parts = [f"# {texts['title']}", texts["intro"]]
-    models = {"Experiment": schema(), **schema()["$defs"]}
+    models = {"Experiment": schema(), **schema()["$defs"], "Arm": arm_table()}
     head = [texts[key] for key in ("key", "meaning", "type", "default", "labs")]
     for model, place in PLACES.items():
         title = ".".join(place) if place else texts["file"]
@@ -56,6 +56,9 @@ def page(lang: str) -> str:
             if not field.get("deprecated")
         ]
         parts.append(table(head, rows))
+    parts.append(f"## {texts['kinds']}\n\n{texts['kinds_intro']}")
+    head = [texts["inferred"], texts["absent"]]
+    parts.append(table(head, ([texts["kind"][tag], absent_keys(tag)] for tag in texts["kind"])))
     parts.append(f"## {texts['named']}\n\n{texts['named_intro']}")
     for registry, title in texts["registries"].items():
         parts.append(f"### {title}")
@@ -83,13 +86,38 @@ def meaning(model: str, key: str, lang: str) -> str:
 @cache
 def schema() -> dict[str, Any]:
     """Return the JSON schema of an experiment file; former names of keys are deprecated."""
+    from dualml.experiment.arm import KINDS
     from dualml.experiment.schema import Experiment
 
     whole = Experiment.model_json_schema()
-    for model, place in PLACES.items():
+    models = {name: place for name, place in PLACES.items() if name != "Arm"}
+    models |= {kind.__name__: PLACES["Arm"] for kind in KINDS.values()}
+    for model, place in models.items():
         table = whole if model == "Experiment" else whole["$defs"][model]
         table["properties"] = dict(named_properties(table["properties"], place))
+        if size := table["properties"].get("world_size"):
+            several = {"type": "array", "items": {**size}}  # an arm of each size
+            table["properties"]["world_size"] = {"anyOf": [size, several]}
+    arms = whole["properties"]["arms"]["additionalProperties"]
+    arms["anyOf"] = arms.pop("oneOf")  # which one it is decides a rule that a schema cannot state
     return whole
+
+
+def arm_table() -> dict[str, Any]:
+    """Return the JSON schema of the settings of arms of all kinds."""
+    from dualml.experiment.arm import Arm
+
+    table = Arm.model_json_schema()
+    return {**table, "properties": dict(named_properties(table["properties"], PLACES["Arm"]))}
+
+
+def absent_keys(tag: str) -> str:
+    """Return the keys that a kind of arm does not have."""
+    from dualml.experiment.arm import KINDS, Arm
+    from dualml.experiment.keys import ARM, present_table
+
+    absent = {name: None for name in Arm.model_fields if name in KINDS[tag].absent}
+    return " ".join(map(code, present_table(absent, ARM)))
 
 
 def named_properties(
@@ -106,7 +134,8 @@ def named_properties(
             yield key.present if key else name, field
             continue
         ((_, default),) = present_table({name: field["default"]}, place).items()
-        yield key.present, {"type": "string", "enum": list(key.values), "default": default}
+        values = [default] if "const" in field else list(key.values)
+        yield key.present, {"type": "string", "enum": values, "default": default}
     for name, _ in renamed:
         yield name, {**properties[name], "deprecated": True}
 

@@ -64,7 +64,12 @@ class FirstDivergence:
 
 @dataclass(frozen=True)
 class Note:
-    """A remark beside the verdict: a message key, and the values for the message."""
+    """A remark beside the verdict.
+
+    Attributes:
+        key: key of its message.
+        values: placeholder → value of the message.
+    """
 
     key: str
     values: dict[str, Any] = field(default_factory=dict)

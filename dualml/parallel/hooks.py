@@ -13,13 +13,12 @@ from dualml.backend import Array, Arrays, Backend, Training
 from dualml.backend.capability import Tensor
 from dualml.parallel.aggregation.straggler import Straggler
 from dualml.parallel.aggregation.times import Times
+from dualml.parallel.batch import Batch, gather_mean_losses
 from dualml.parallel.copies import Promise, WeightCopies
 from dualml.parallel.split.timeline import Timeline
 
 #: Which ranks evaluate a sample (`TrainerHooks.scored_by`).
 ScoredBy = Literal["all", "divided", "first", "scorer"]
-#: Samples of an update: indices of all ranks, or one array of indices per rank.
-Batch = Array | Sequence[Array]
 
 
 class TrainerHooks:
@@ -241,27 +240,3 @@ class TrainerHooks:
         """Hook: return the share of averagings in these updates that changed this rank's weights,
         where nothing else proves that averaging took place; else None."""
         return None
-
-
-def join_parts(batch: Batch) -> Array:
-    """Return the samples of all ranks as one array."""
-    return batch if isinstance(batch, np.ndarray) else np.concatenate(batch)
-
-
-def gather_mean_losses(
-    backend: Backend, comm: Communicator, lazy: Sequence[tuple[Any, float]]
-) -> Array:
-    """Return the mean losses of the global batches, (updates,), on every rank: the ranks' losses,
-    weighted by their shares, summed in the order of ranks.
-
-    Args:
-        lazy: for each update, this rank's loss (None without samples) and its share of the batch.
-    """
-    losses = np.zeros(len(lazy))
-    there = [i for i, (loss, _) in enumerate(lazy) if loss is not None]
-    if there:
-        losses[there] = backend.materialize_losses([lazy[i][0] for i in there])
-    shares = np.array([share for _, share in lazy])
-    parts = comm.all_gather(comm.tensor(losses * shares))
-    total: Array = np.sum([comm.numpy(part) for part in parts], axis=0)
-    return total

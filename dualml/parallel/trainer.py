@@ -23,7 +23,8 @@ from dualml.backend import (
     MemoryUsage,
 )
 from dualml.parallel.aggregation.straggler import pause
-from dualml.parallel.hooks import Batch, TrainerHooks, join_parts
+from dualml.parallel.batch import Batch, join_parts
+from dualml.parallel.hooks import TrainerHooks
 
 
 class Trainer(TrainerHooks):

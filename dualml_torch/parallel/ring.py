@@ -7,6 +7,7 @@ entries.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,11 +33,13 @@ def forward_fallback(q: Tensor, k: Tensor, v: Tensor, _: float, causal: bool) ->
 
 
 def backward_fallback(
-    flow: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, lse: Tensor, _: float, causal: bool
+    flow: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, lse: Tensor, *options: Any
 ) -> tuple[Tensor, ...]:
     """Compute what `BACKWARD` does, by single operations for a device without that kernel: return
     the gradients of ``q``, ``k`` and ``v`` from that of the outputs, ``flow``. ``y`` and ``lse``
-    are of all blocks; the seventh argument is ignored."""
+    are of all blocks; ``options`` are the kernel's, a dropout rate, which is ignored, and whether
+    the attention is causal."""
+    _, causal = options
     weights = (masked_scores(q, k, causal) - lse[..., None]).exp()
     along = (flow * y).sum(-1, keepdim=True)
     d_scores = weights * (flow @ v.transpose(-1, -2) - along) / math.sqrt(q.shape[-1])

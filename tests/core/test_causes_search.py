@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dualml.common.errors import UserError
-from dualml.parity.causes.assessment import Assessment, Prior
+from dualml.parity.causes.assessment import AssessmentRecord, Prior
 from dualml.parity.causes.inquiry import Budget, Finding, Proposal, Source, Survey
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.replay import read_search, replay
@@ -18,7 +18,7 @@ from dualml.parity.causes.search import search
 from dualml.parity.search_log import SearchLog
 
 NEAR = tuple(Mutation("attribute", "set", (n,), "norm", "eps", 0.1 * n, 0.0) for n in range(1, 5))
-START = Assessment((), "different", "", 2, (1, 0), 8, 99.0, 1, "forward", "value", 0.5)
+START = AssessmentRecord((), "different", "", 2, (1, 0), 8, 99.0, 1, "forward", "value", 0.5)
 PRIOR = Prior(False, 0.0, True, False)
 
 
@@ -34,7 +34,9 @@ class Host:
     def clock(self) -> float:
         return self.now
 
-    def evaluate(self, now: Assessment | None, change: Mutation | None) -> Assessment | None:
+    def evaluate(
+        self, now: AssessmentRecord | None, change: Mutation | None
+    ) -> AssessmentRecord | None:
         self.now += 1.0
         if now is None or change is None:
             return START
@@ -43,19 +45,19 @@ class Host:
         changes = (*now.changes, change)
         return replace(START, changes=changes, verdict=verdict, prior=PRIOR, results="x")
 
-    def survey(self, now: Assessment) -> Survey:
+    def survey(self, now: AssessmentRecord) -> Survey:
         return Survey(("begun",))
 
-    def propose(self, now: Assessment, source: Source) -> Proposal:
+    def propose(self, now: AssessmentRecord, source: Source) -> Proposal:
         return Proposal(NEAR, tried=9) if source.name == "near" else Proposal()
 
-    def widen(self, now: Assessment, change: Mutation, wide: bool) -> tuple[Mutation, ...]:
+    def widen(self, now: AssessmentRecord, change: Mutation, wide: bool) -> tuple[Mutation, ...]:
         return (change,)
 
-    def settle(self, now: Assessment, changes: tuple[Mutation, ...]) -> Finding:
+    def settle(self, now: AssessmentRecord, changes: tuple[Mutation, ...]) -> Finding:
         return Finding(changes)
 
-    def relate(self, now: Assessment) -> list[dict[str, Any]]:
+    def relate(self, now: AssessmentRecord) -> list[dict[str, Any]]:
         return [{"key": "ratio", "value": float("inf")}]
 
 
@@ -64,11 +66,11 @@ class Unexplained(Host):
 
 
 class Many(Unexplained):
-    def propose(self, now: Assessment, source: Source) -> Proposal:
+    def propose(self, now: AssessmentRecord, source: Source) -> Proposal:
         near = super().propose(now, source)
         return replace(near, mutations=100 * near.mutations)
 
-    def widen(self, now: Assessment, change: Mutation, wide: bool) -> tuple[Mutation, ...]:
+    def widen(self, now: AssessmentRecord, change: Mutation, wide: bool) -> tuple[Mutation, ...]:
         return (change.with_sites((len(self.tried),)),)
 
 

@@ -19,7 +19,7 @@ from dualml.parallel.aggregation import Ring
 from dualml.parity.finder.causes.base import Hypothesis
 from dualml.parity.finder.causes.messages import changed_steps, run_schedule
 from dualml.parity.finder.causes.relations import nearest_simple
-from dualml.parity.finder.evaluation import Judgement, rank_log, search
+from dualml.parity.finder.evaluation import HypothesisScore, rank_log, search
 from dualml.parity.finder.lines.mutations import mutants
 from dualml.parity.finder.lines.program import (
     changed_lines,
@@ -106,8 +106,8 @@ def test_only_what_differs_is_shown() -> None:
 # --- the search -----------------------------------------------------------------------------------
 
 
-def judgement(cause: str, **fields: Any) -> Judgement:
-    return Judgement(**{"cause": cause, "detail": {}, "score": 1.0, "fits": [1, 2],
+def judgement(cause: str, **fields: Any) -> HypothesisScore:
+    return HypothesisScore(**{"cause": cause, "detail": {}, "score": 1.0, "fits": [1, 2],
                         "disturbing": False, "fitted": 0, "cost": 0, **fields})  # fmt: skip
 
 
@@ -117,7 +117,7 @@ def test_a_search_depends_on_its_arguments_only_and_its_log_is_its_result() -> N
     def candidates() -> Iterator[Hypothesis]:
         yield from (Hypothesis(name, lambda step, rank: {}) for name in "abcd")
 
-    def evaluate(guess: Hypothesis) -> Judgement | None:
+    def evaluate(guess: Hypothesis) -> HypothesisScore | None:
         seen.append(guess.cause)
         return (
             None if guess.cause == "b" else judgement(guess.cause, cost=ord("z") - ord(guess.cause))

@@ -28,6 +28,8 @@ FORWARDS = {
     "Messages.get": RESOURCE,
     "MindSporeTraining.precision_policy": CAPABILITY,
     "PlacedPanel.height": VIEW,
+    "Plant.file": "a plant is called by its file",
+    "Plant.target": "a plant is called by its target",
     "RecordWriter.close": RESOURCE,
     "Scratch.close": RESOURCE,
     "ShardingResult.arm": VIEW,

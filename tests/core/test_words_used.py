@@ -14,6 +14,7 @@ from dualml.report.topics import REFERENCE, topics
 ROOT = Path(__file__).resolve().parents[2] / "dualml"
 #: Sections whose keys are looked up by a prefix that is passed on.
 HANDED_ON = (
+    "mistake",  # `dualml.parity.hypothesis.Hypothesis.words`
     "figure.then",
     "part_of_update",
     "scaling.part",

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from dualml.runner.worker.group import AggregationRanks
 from finder_cases import Fault, gradient, ranks_sum, wrap_call
 
 from dualml.algorithms.optim.base import RULES
@@ -24,6 +23,7 @@ from dualml.backend.reference.training import NumpyTraining
 from dualml.backend.training_spec import TrainingSpec
 from dualml.parallel.aggregation.parallel import DataParallel
 from dualml.parallel.aggregation.ring import Ring
+from dualml.runner.worker.ranks import MultiRank
 
 #: A rule as one would write it oneself: (specification, p, g, state, step, lr) → (p, state).
 Update = Callable[[Any, Any, Any, Any, int, float], tuple[Any, dict[str, Any]]]
@@ -656,9 +656,7 @@ add("ring-one-message-lost", "ring", change_ring(
 
 def parts(change: Callable[[Any, int], Any]) -> Fault:
     """Return the fault of a training whose ranks get other parts: ``change(parts, step)``."""
-    return wrap_call(
-        AggregationRanks, "batch", lambda right, self, step: change(right(self, step), step)
-    )
+    return wrap_call(MultiRank, "batch", lambda right, self, step: change(right(self, step), step))
 
 
 def shift_borders(own: Any, step: int) -> Any:

@@ -1,4 +1,4 @@
-"""What kinds of arms are made of.
+"""Base of the kinds of arms.
 
 A kind has the settings of an `Arm`, and some of them for their default alone (``without``) or for
 fewer values (``only``): the type of such a field raises an error with a reason. Nothing that is
@@ -10,6 +10,7 @@ from operator import getitem
 from typing import Annotated, Any, ClassVar, Self, get_type_hints
 
 from pydantic import Field, model_validator
+from pydantic_core import to_jsonable_python
 
 from dualml.algorithms.optim import LRSchedule
 from dualml.common.errors import UserError
@@ -20,12 +21,12 @@ from dualml.experiment.arm.settings import Optimizer
 from dualml.parallel.aggregation import ASYNCHRONOUS
 
 
-def one_of(*values: Any) -> Callable[[Any], bool]:
+def make_choice(*values: Any) -> Callable[[Any], bool]:
     """Return a predicate that is true of these values."""
     return lambda value: value in values
 
 
-def at_least(least: int) -> Callable[[int], bool]:
+def make_minimum(least: int) -> Callable[[int], bool]:
     """Return a predicate that is true of numbers from ``least``."""
     return lambda value: value >= least
 
@@ -66,8 +67,10 @@ class ArmKind(Arm):
         super().__init_subclass__(**more)
         cls.tag, cls.absent = tag, cls.absent | without.keys()
         defaults = {name: Arm.model_fields[name].default for name in (*without, *only)}
-        taken = {name: Restricted(text, one_of(defaults[name])) for name, text in without.items()}
-        taken |= {name: Restricted(text, accepts) for name, (accepts, text) in only.items()}
+        taken = {name: Restricted(text, accepts) for name, (accepts, text) in only.items()}
+        for name, text in without.items():
+            constant = {"const": to_jsonable_python(defaults[name])}
+            taken[name] = Restricted(text, make_choice(defaults[name]), constant)
         for name, restricted in taken.items():
             hint = (_HINTS[name], Field(validate_default=True), restricted)
             cls.__annotations__[name] = getitem(Annotated, hint)
@@ -81,14 +84,14 @@ class ArmKind(Arm):
         return self
 
 
-class TrainingArm(ArmKind, only={"kind": (one_of("train"), "leave out kind")}):
-    """What all kinds but `CollectivesArm` have in common."""
+class TrainingArm(ArmKind, only={"kind": (make_choice("train"), "leave out kind")}):
+    """Arm that trains: all kinds but `CollectivesArm`."""
 
     optimizer: Optimizer
 
 
 class OwnUpdatesArm(TrainingArm, without={"method": why.ENGINE, "method_config": why.CONFIG}):
-    """What all kinds that train by dualml's own updates have in common."""
+    """Arm that trains by dualml's own updates: all kinds that train but `MethodArm`."""
 
 
 def infer_kind(settings: Any) -> str:

@@ -13,16 +13,17 @@ from dualml.experiment.arm.kind import (
     ArmKind,
     OwnUpdatesArm,
     TrainingArm,
-    at_least,
     infer_kind,
     is_constant,
-    one_of,
+    make_choice,
+    make_minimum,
 )
+from dualml.experiment.arm.settings import Method
 from dualml.experiment.arm.split_kinds import (
     AsynchronousSplitArm,
     DevicesSplitArm,
+    MessagesSplitArm,
     RpcSplitArm,
-    SplitArm,
 )
 from dualml.experiment.methods.config import check_config
 from dualml.experiment.methods.registry import check_ranks
@@ -35,7 +36,8 @@ class CollectivesArm(
     ArmKind,
     tag="collectives",
     without={
-        **dict.fromkeys(("split", "partition"), why.COMBINES),
+        "partition": "partition is for training; leave it out of kind = collectives",
+        "split": why.COMBINES,
         "method": why.ENGINE,
         "method_config": why.CONFIG,
         "precision": "precision = {value} is for training; leave it out of kind = collectives",
@@ -70,6 +72,8 @@ class MethodArm(
 ):
     """An engine's own loop makes the updates."""
 
+    method: Method
+
     @model_validator(mode="after")
     def _engine_fits(self) -> Self:
         """Raise `UserError` for ranks, batches or a configuration that the engine does not take."""
@@ -87,7 +91,7 @@ class MethodArm(
 
 
 class WholeArm(OwnUpdatesArm, without={"split": why.COMBINES}):
-    """What all kinds whose ranks train a whole model by dualml's own updates have in common."""
+    """Arm whose ranks train a whole model by dualml's own updates."""
 
     @model_validator(mode="after")
     def _offload_fits(self) -> Self:
@@ -109,11 +113,11 @@ class ShardedArm(
     tag="sharded",
     only={
         "world_size": (
-            at_least(2),
+            make_minimum(2),
             "zero shards over the ranks what each of them would hold; world_size is 1: set 2 or "
             "more",
         ),
-        "zero": (one_of(1, 2, 3), "leave out zero = 0"),
+        "zero": (make_choice(1, 2, 3), "leave out zero = 0"),
     },
 ):
     """Ranks shard state, gradients and weights (ZeRO)."""
@@ -126,14 +130,14 @@ class ShardedArm(
 
 
 class UnshardedArm(WholeArm, without={"zero": why.ZERO, **why.UNSHARDED}):
-    """What all kinds whose ranks hold whole state and gradients have in common."""
+    """Arm whose ranks hold whole state and gradients."""
 
 
 class AsynchronousArm(
     UnshardedArm,
     tag="asynchronous",
     without={
-        "loss_scale": why.UPDATES_ALONE,
+        "loss_scale": why.RANK_LOSS_SCALE,
         "offload": f"offload and strategy = {ASYNCHRONOUS}: offload is for one rank, or for units "
         "sharded over ranks by zero; leave out aggregation.strategy",
     },
@@ -143,7 +147,7 @@ class AsynchronousArm(
             f"{ASYNCHRONOUS} makes an update of every rank's gradient; a schedule by global "
             "batches has no meaning there",
         ),
-        "precision": (one_of("fp32", "bf16"), why.UPDATES_ALONE),
+        "precision": (make_choice("fp32", "bf16"), why.RANK_LOSS_SCALE),
     },
 ):
     """A parameter server updates with every rank's gradient."""
@@ -152,8 +156,8 @@ class AsynchronousArm(
 class AveragingArm(
     UnshardedArm,
     tag="averaging",
-    without={"loss_scale": why.UPDATES_ALONE},
-    only={"precision": (one_of("fp32", "bf16"), why.UPDATES_ALONE)},
+    without={"loss_scale": why.RANK_LOSS_SCALE},
+    only={"precision": (make_choice("fp32", "bf16"), why.RANK_LOSS_SCALE)},
 ):
     """Ranks make updates of their own and average parameters (local SGD)."""
 
@@ -179,14 +183,21 @@ class SingleArm(UnshardedArm, tag="single"):
     """One process trains."""
 
 
+#: Tag → kind, in the order in which `infer_kind` tries them.
 KINDS: Mapping[str, type[ArmKind]] = {
     kind.tag: kind
     for kind in (
-        *(CollectivesArm, MethodArm, SplitArm, AsynchronousSplitArm, RpcSplitArm, DevicesSplitArm),
+        *(
+            CollectivesArm,
+            MethodArm,
+            RpcSplitArm,
+            DevicesSplitArm,
+            AsynchronousSplitArm,
+            MessagesSplitArm,
+        ),
         *(ShardedArm, AsynchronousArm, AveragingArm, DataParallelArm, SingleArm),
     )
 }
-
 
 if TYPE_CHECKING:
     AnyArm: TypeAlias = Arm

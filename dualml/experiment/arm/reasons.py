@@ -16,11 +16,11 @@ CONFIG = explain_no_config("")
 ZERO = "zero = {value} is for training by dualml's own updates; leave out "
 OFFLOAD = "offload is for training a whole model by dualml's own updates; leave out "
 NO_REPLICAS = "zero shards an update that replicas make together; leave out "
-SERVED_ALONE = (
+TRAINER_LOSS_SCALE = (
     "loss_scale: the server updates with every trainer's own gradient, and would skip some of a "
     "batch and not others; use precision = bf16 without loss_scale, or update_mode = synchronous"
 )
-UPDATES_ALONE = (
+RANK_LOSS_SCALE = (
     "loss_scale: here ranks update with gradients of their own, and would each skip other "
     "updates; use precision = bf16 without loss_scale, or an aggregation of gradients"
 )

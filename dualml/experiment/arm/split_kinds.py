@@ -6,12 +6,12 @@ from pydantic import model_validator
 
 from dualml.common.errors import UserError
 from dualml.experiment.arm import reasons as why
-from dualml.experiment.arm.kind import OwnUpdatesArm, at_least, is_constant, one_of
+from dualml.experiment.arm.kind import OwnUpdatesArm, is_constant, make_choice, make_minimum
 from dualml.experiment.split import Split
 from dualml.experiment.zero_checks import check_replicas
 
 
-class SplitArm(
+class MessagesSplitArm(
     OwnUpdatesArm,
     tag="split",
     without={
@@ -23,16 +23,16 @@ class SplitArm(
     },
     only={
         "world_size": (
-            at_least(2),
+            make_minimum(2),
             "split needs world_size >= 2: one rank has the whole model; several devices of one "
             'process are engine = "devices"',
         ),
         "batch_size": (
-            at_least(1),
+            make_minimum(1),
             "split needs a batch_size: the batch goes through in micro-batches",
         ),
         "zero": (
-            one_of(0, 1),
+            make_choice(0, 1),
             "zero = {value} splits gradients into units of whole layers, which a split's ranks do "
             "not have; with split use zero = 1, which shards the state over replicas",
         ),
@@ -64,10 +64,10 @@ class SplitArm(
 
 
 class AsynchronousSplitArm(
-    SplitArm,
+    MessagesSplitArm,
     tag="split_asynchronous",
     without={
-        "loss_scale": why.SERVED_ALONE,
+        "loss_scale": why.TRAINER_LOSS_SCALE,
         "zero": why.NO_REPLICAS + "update_mode = asynchronous",
     },
     only={
@@ -76,14 +76,14 @@ class AsynchronousSplitArm(
             "update_mode = asynchronous makes an update of every trainer's gradient; a schedule "
             "by batches has no meaning there",
         ),
-        "precision": (one_of("fp32", "bf16"), why.SERVED_ALONE),
+        "precision": (make_choice("fp32", "bf16"), why.TRAINER_LOSS_SCALE),
     },
 ):
     """A server updates its stages of a split model with every trainer's gradient."""
 
 
 class RpcSplitArm(
-    SplitArm,
+    MessagesSplitArm,
     tag="split_rpc",
     without={
         "slow": "the framework sends the messages of engine = rpc itself; leave out straggler, or "
@@ -97,9 +97,9 @@ class RpcSplitArm(
 
 
 class DevicesSplitArm(
-    SplitArm,
+    MessagesSplitArm,
     tag="split_devices",
     without={"zero": why.NO_REPLICAS + "engine = devices"},
-    only={"world_size": (at_least(1), "")},
+    only={"world_size": (make_minimum(1), "")},
 ):
     """The model is split over the devices of one process."""

@@ -25,7 +25,8 @@ from dualml.common.errors import TrialError
 from dualml.common.json_types import JsonMapping
 from dualml.experiment.methods.registry import MethodInfo
 from dualml.experiment.methods.skips import SkippedUpdates
-from dualml.parallel.hooks import Batch, ScoredBy
+from dualml.parallel.batch import Batch
+from dualml.parallel.hooks import ScoredBy
 from dualml.parallel.trainer import Trainer
 
 
@@ -206,7 +207,7 @@ class EngineDataParallel(EngineTrainer):
         mean over the ranks."""
         part: Array = batch[self.rank]
         share = len(part) / sum(map(len, batch))
-        return part, share, share * self.size
+        return part, share, share * self.comm.size
 
     def compute(self, part: Array, factor: float) -> tuple[Any, list[Tensor]]:
         """Make a whole update by the engine, in which this rank's loss has the weight ``factor``;

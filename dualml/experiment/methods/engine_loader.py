@@ -10,7 +10,7 @@ from dualml.algorithms.communicator.parts import slice_lengths
 from dualml.backend import Array, Backend
 from dualml.experiment.methods.engine import EngineDataParallel, MethodTraining
 from dualml.experiment.methods.registry import MethodInfo
-from dualml.parallel.hooks import Batch, join_parts
+from dualml.parallel.batch import Batch, join_parts
 
 
 class EngineLoaderParallel(EngineDataParallel):

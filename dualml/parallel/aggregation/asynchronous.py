@@ -16,8 +16,8 @@ from dualml.parallel.aggregation.base import Strategy
 from dualml.parallel.aggregation.parallel import DataParallel
 from dualml.parallel.aggregation.parameter_server import ParameterServer
 from dualml.parallel.aggregation.settings import Aggregation
+from dualml.parallel.batch import Batch
 from dualml.parallel.copies import WeightCopies
-from dualml.parallel.hooks import Batch
 
 POLL_S = 0.0005
 

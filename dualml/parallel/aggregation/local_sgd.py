@@ -14,8 +14,8 @@ from dualml.backend.capability import Tensor
 from dualml.parallel.aggregation.all_reduce import AllReduce
 from dualml.parallel.aggregation.coordinates import COORDINATEWISE
 from dualml.parallel.aggregation.parallel import DataParallel
+from dualml.parallel.batch import Batch, join_parts
 from dualml.parallel.copies import WeightCopies
-from dualml.parallel.hooks import Batch, join_parts
 
 
 class LocalSGD(DataParallel):

@@ -11,7 +11,7 @@ from dualml.parallel.aggregation.all_reduce import AllReduce
 from dualml.parallel.aggregation.base import Strategy
 from dualml.parallel.aggregation.parallel import DataParallel
 from dualml.parallel.aggregation.settings import Aggregation
-from dualml.parallel.hooks import Batch
+from dualml.parallel.batch import Batch
 
 
 class NativeDataParallel(DataParallel):

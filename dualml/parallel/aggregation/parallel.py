@@ -21,7 +21,8 @@ from dualml.parallel.aggregation.settings import Aggregation
 from dualml.parallel.aggregation.straggler import Straggler, pause
 from dualml.parallel.aggregation.times import Times
 from dualml.parallel.aggregation.volume import aggregation_volume
-from dualml.parallel.hooks import Batch, ScoredBy
+from dualml.parallel.batch import Batch
+from dualml.parallel.hooks import ScoredBy
 from dualml.parallel.trainer import Trainer
 
 

@@ -15,8 +15,8 @@ from dualml.parallel.aggregation.parallel import DataParallel
 from dualml.parallel.aggregation.reduce_scatter import ReduceScatterAllGather
 from dualml.parallel.aggregation.settings import Aggregation
 from dualml.parallel.aggregation.straggler import Straggler, pause
+from dualml.parallel.batch import Batch
 from dualml.parallel.copies import WeightCopies
-from dualml.parallel.hooks import Batch
 from dualml.parallel.zero.model import ShardedModel
 from dualml.parallel.zero.units import communication_volume
 

@@ -38,7 +38,7 @@ class Prior:
 
 
 @dataclass(frozen=True)
-class Assessment:
+class AssessmentRecord:
     """A whole run under mutations, judged against the other side.
 
     Attributes:
@@ -88,13 +88,13 @@ class Assessment:
         """Whether the difference begins in what is computed from the weights."""
         return GROUPS.get(self.phase) == 0
 
-    def leaves_at_most(self, share: float, now: Assessment) -> bool:
+    def leaves_at_most(self, share: float, now: AssessmentRecord) -> bool:
         """Return whether the run is resolved, or leaves at most this share of the values unmatched
         in ``now``."""
         return self.is_resolved or self.lost <= share * now.lost
 
 
-def is_accepted(now: Assessment, run: Assessment) -> bool:
+def is_accepted(now: AssessmentRecord, run: AssessmentRecord) -> bool:
     """Return whether the last mutation of ``run`` counts as an explanation of the difference in
     ``now``.
 
@@ -118,7 +118,9 @@ def is_accepted(now: Assessment, run: Assessment) -> bool:
     return not same and (run.step, GROUPS[run.phase]) > (now.step, GROUPS[now.phase])
 
 
-def select_explaining(now: Assessment, runs: Sequence[Assessment]) -> list[Assessment]:
+def select_explaining(
+    now: AssessmentRecord, runs: Sequence[AssessmentRecord]
+) -> list[AssessmentRecord]:
     """Return the runs that leave at most a hundredth of the first difference of ``now``, or at most
     twice as much as the best run does."""
     allowed = max(REST * now.distance, 2 * min(run.left for run in runs))

@@ -9,7 +9,7 @@ from typing import Any
 
 from dualml.common.errors import UserError
 from dualml.parity.causes.active_sites import mark_mask, restrict_to_active_sites
-from dualml.parity.causes.assessment import GROUPS, Assessment, is_fitted
+from dualml.parity.causes.assessment import GROUPS, AssessmentRecord, is_fitted
 from dualml.parity.causes.evidence import find_relations
 from dualml.parity.causes.explanation import Explorer
 from dualml.parity.causes.graph_state import GraphState
@@ -63,7 +63,7 @@ class GraphHost:
         self.names = {f"parameter:{pair.b}": f"parameter:{pair.a}" for pair in pairs}
         self.state: GraphState | None = None
 
-    def state_of(self, now: Assessment) -> GraphState:
+    def state_of(self, now: AssessmentRecord) -> GraphState:
         """Return what is known about the difference that a run leaves; kept for one run."""
         if self.state is None or self.state.now is not now.run:
             self.state = GraphState(self, now.run)
@@ -100,7 +100,9 @@ class GraphHost:
             return None
         return MutatedRun(tuple(changes), trace, comparison)
 
-    def evaluate(self, now: Assessment | None, change: Mutation | None) -> Assessment | None:
+    def evaluate(
+        self, now: AssessmentRecord | None, change: Mutation | None
+    ) -> AssessmentRecord | None:
         """Run all steps with one more mutation, and say what the run shows.
 
         None if the run cannot be made, or if the updates, the gradients or the first step alone
@@ -125,7 +127,7 @@ class GraphHost:
 
     def assess(
         self, now: MutatedRun | None, run: MutatedRun | None, may_leave_rest: bool = False
-    ) -> Assessment | None:
+    ) -> AssessmentRecord | None:
         """Return what a run shows, without a prior.
 
         Args:
@@ -138,20 +140,20 @@ class GraphHost:
             enough = enough or explains(now.comparison, run.comparison)
         return assess_run(now, run, enough)
 
-    def survey(self, now: Assessment) -> Survey:
+    def survey(self, now: AssessmentRecord) -> Survey:
         """Find where the difference begins, see `Survey`."""
         return self.state_of(now).survey
 
-    def propose(self, now: Assessment, source: Source) -> Proposal:
+    def propose(self, now: AssessmentRecord, source: Source) -> Proposal:
         """Return mutations from a source, see `dualml.parity.causes.proposals`."""
         until = time.monotonic() + source.seconds
         return SOURCES[source.name](self.state_of(now), source, lambda: time.monotonic() > until)
 
-    def widen(self, now: Assessment, change: Mutation, wide: bool) -> tuple[Mutation, ...]:
+    def widen(self, now: AssessmentRecord, change: Mutation, wide: bool) -> tuple[Mutation, ...]:
         """Return a mutation in every scope, see `widen_scopes`, or only as it is."""
         return tuple(widen_scopes(change, now.run.trace.operations)) if wide else (change,)
 
-    def settle(self, now: Assessment, changes: tuple[Mutation, ...]) -> Finding:
+    def settle(self, now: AssessmentRecord, changes: tuple[Mutation, ...]) -> Finding:
         """Return accepted mutations as they are reported: those of masks as such, and only at calls
         where they change something."""
         trace = now.run.trace
@@ -162,7 +164,7 @@ class GraphHost:
         sites = shown[0].sites
         return Finding(tuple(shown), trace.operations[sites[0]] if sites else None)
 
-    def relate(self, now: Assessment) -> list[dict[str, Any]]:
+    def relate(self, now: AssessmentRecord) -> list[dict[str, Any]]:
         """Return relations between the two arrays where the difference begins; empty if there are
         none or an array was not recorded."""
         first = now.run.comparison.first

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from dualml.parity.causes.assessment import Assessment
+from dualml.parity.causes.assessment import AssessmentRecord
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.models.operations import Operation
 from dualml.parity.search_log import Exchange, LoggedHost, SearchLog
@@ -123,30 +123,30 @@ class Finding:
 class Candidates(Protocol):
     """A host that knows what to try, in the state of a run with the causes found so far."""
 
-    def survey(self, now: Assessment) -> Survey:
+    def survey(self, now: AssessmentRecord) -> Survey:
         """Find where the difference begins."""
         ...
 
-    def propose(self, now: Assessment, source: Source) -> Proposal:
+    def propose(self, now: AssessmentRecord, source: Source) -> Proposal:
         """Return mutations from a source."""
         ...
 
-    def widen(self, now: Assessment, change: Mutation, wide: bool) -> tuple[Mutation, ...]:
+    def widen(self, now: AssessmentRecord, change: Mutation, wide: bool) -> tuple[Mutation, ...]:
         """Return a mutation in every scope, or only as it is."""
         ...
 
-    def settle(self, now: Assessment, changes: tuple[Mutation, ...]) -> Finding:
+    def settle(self, now: AssessmentRecord, changes: tuple[Mutation, ...]) -> Finding:
         """Return accepted mutations as they are reported."""
         ...
 
-    def relate(self, now: Assessment) -> list[dict[str, Any]]:
+    def relate(self, now: AssessmentRecord) -> list[dict[str, Any]]:
         """Return relations between the two arrays where the difference begins."""
         ...
 
 
 #: (state, mutation) → what the whole run with one more mutation shows; None if it cannot be made or
 #: is hopeless. For (None, None): the run without any.
-Evaluate = Callable[[Assessment | None, Mutation | None], Assessment | None]
+Evaluate = Callable[[AssessmentRecord | None, Mutation | None], AssessmentRecord | None]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dualml.parity.causes.assessment import (
     MIN_GAINED_MODULES,
     NEARLY_EXPLAINED_SHARE,
     PARTLY_EXPLAINED_SHARE,
-    Assessment,
+    AssessmentRecord,
     is_firm,
     select_explaining,
 )
@@ -29,7 +29,9 @@ MIN_SPREAD_RATIO = 4.0
 MAX_ALTERNATIVES = 4
 
 
-def rank_explanations(now: Assessment, runs: Sequence[Assessment]) -> list[Assessment]:
+def rank_explanations(
+    now: AssessmentRecord, runs: Sequence[AssessmentRecord]
+) -> list[AssessmentRecord]:
     """Return up to MAX_ALTERNATIVES runs that reach farthest and leave least, the simplest first.
 
     Of runs whose last mutations are of one kind and give the same results only the first remains.
@@ -44,14 +46,14 @@ def rank_explanations(now: Assessment, runs: Sequence[Assessment]) -> list[Asses
     best = select_explaining(now, [run for run in runs if run.reach == far])
     best.sort(key=ranking_key)
     # Mutations with the same results are one explanation.
-    seen: dict[str, Assessment] = {}
+    seen: dict[str, AssessmentRecord] = {}
     for run in prefer_stated_values(best):
         if not any(is_same_mutation(run.changes[-1], one.changes[-1]) for one in seen.values()):
             seen.setdefault(run.changes[-1].kind + run.results, run)
     return list(seen.values())[:MAX_ALTERNATIVES]
 
 
-def drop_undetermined(runs: Sequence[Assessment]) -> list[Assessment]:
+def drop_undetermined(runs: Sequence[AssessmentRecord]) -> list[AssessmentRecord]:
     """Return the runs without those that replace a zero setting by a number, if numbers of very
     different size do equally well: then none of them is the explanation."""
     sizes: dict[Mutation, list[float]] = defaultdict(list)
@@ -83,7 +85,7 @@ def is_replacing_zero(change: Mutation) -> bool:
     return change.action == "set" and all(numbers) and not change.old
 
 
-def is_conclusive(now: Assessment, run: Assessment, stage: SearchStage) -> bool:
+def is_conclusive(now: AssessmentRecord, run: AssessmentRecord, stage: SearchStage) -> bool:
     """Return whether no further search stage is needed after this run.
 
     Among settings only another padding counts, a mode (text or flag) of a function that the other
@@ -101,7 +103,7 @@ def is_conclusive(now: Assessment, run: Assessment, stage: SearchStage) -> bool:
     return change.action == "pad" or mode
 
 
-def prefer_stated_values(best: Sequence[Assessment]) -> Sequence[Assessment]:
+def prefer_stated_values(best: Sequence[AssessmentRecord]) -> Sequence[AssessmentRecord]:
     """Return only the runs whose last mutation sets a number, other than 0, 1 and −1, that occurs
     among the settings of the other side's call; all runs if there is none."""
     found = [
@@ -126,8 +128,8 @@ def is_same_mutation(one: Mutation, other: Mutation) -> bool:
 class Accepted(NamedTuple):
     """A cause, with the runs before and under it."""
 
-    now: Assessment
-    best: Assessment
+    now: AssessmentRecord
+    best: AssessmentRecord
     cause: DivergenceCause
 
 

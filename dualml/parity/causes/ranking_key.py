@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from dualml.parity.causes.assessment import Assessment, Prior
+from dualml.parity.causes.assessment import AssessmentRecord, Prior
 from dualml.parity.causes.context import epsilon_values, numeric_constants
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.models.operations import Operation
@@ -87,7 +87,7 @@ KINDS = (
 )
 
 
-def ranking_key(run: Assessment) -> tuple[Any, ...]:
+def ranking_key(run: AssessmentRecord) -> tuple[Any, ...]:
     """Return the sort key of a run by its last mutation: simple explanations have smaller keys.
 
     It sorts by `Prior` first; then mutations that cover more similar calls come before single ones,

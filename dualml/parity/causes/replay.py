@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dualml.parity.causes.assessment import Assessment, Prior
+from dualml.parity.causes.assessment import AssessmentRecord, Prior
 from dualml.parity.causes.explanation import Explanation
 from dualml.parity.causes.inquiry import Budget, Finding, Proposal, Source, Survey
 from dualml.parity.causes.mutation import Mutation
@@ -16,7 +16,7 @@ from dualml.parity.search_log import Replay, SearchLog, read_log
 
 #: What a log of this search holds.
 LOGGED = (
-    Assessment,
+    AssessmentRecord,
     Budget,
     Finding,
     Mutation,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.parity.causes.assessment import REST, Assessment
+from dualml.parity.causes.assessment import REST, AssessmentRecord
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.models.comparison import ModelComparison
 from dualml.parity.models.gap import gap
@@ -28,7 +28,7 @@ class MutatedRun:
     comparison: ModelComparison
 
 
-def assess_run(now: MutatedRun | None, run: MutatedRun, enough: bool) -> Assessment:
+def assess_run(now: MutatedRun | None, run: MutatedRun, enough: bool) -> AssessmentRecord:
     """Return what a run shows, without a prior.
 
     Args:
@@ -37,7 +37,7 @@ def assess_run(now: MutatedRun | None, run: MutatedRun, enough: bool) -> Assessm
     """
     found, before = run.comparison, None if now is None else now.comparison
     first, begun = found.first, None if before is None else before.first
-    shown = Assessment(
+    shown = AssessmentRecord(
         run.changes,
         found.verdict,
         found.reason,
@@ -58,7 +58,7 @@ def assess_run(now: MutatedRun | None, run: MutatedRun, enough: bool) -> Assessm
         values["left"] = found.distances.get(where, 0.0)
         if shown.reach > before.reach:
             values["results"] = hash_arrays(run_results(run.trace))
-    return Assessment(**{**vars(shown), **values})
+    return AssessmentRecord(**{**vars(shown), **values})
 
 
 def explains(now: ModelComparison, run: ModelComparison) -> bool:

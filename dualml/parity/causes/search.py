@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from dualml.parity.causes.assessment import (
     NEARLY_EXPLAINED_SHARE,
     PARTLY_EXPLAINED_SHARE,
-    Assessment,
+    AssessmentRecord,
     is_accepted,
 )
 from dualml.parity.causes.candidate_filter import STAGES
@@ -98,11 +98,11 @@ class Step(NamedTuple):
         survey: where the difference begins; None if parameters of one side alone explain it.
     """
 
-    runs: list[Assessment]
+    runs: list[AssessmentRecord]
     survey: Survey | None
 
 
-def search_step(ask: Inquiry, now: Assessment, until: float) -> Step:
+def search_step(ask: Inquiry, now: AssessmentRecord, until: float) -> Step:
     """Search for one more mutation that explains the difference that a run leaves.
 
     Args:
@@ -132,14 +132,14 @@ def search_step(ask: Inquiry, now: Assessment, until: float) -> Step:
 
 
 def search_neighbourhood(
-    ask: Inquiry, now: Assessment, region: str, until: float
-) -> list[Assessment]:
+    ask: Inquiry, now: AssessmentRecord, region: str, until: float
+) -> list[AssessmentRecord]:
     """Return the best runs with one more mutation, of the operations around the first values of a
     region."""
     runs = improve(ask, now, Source("returned"), until)
     if any(run.is_resolved for run in runs):
         return rank_explanations(now, runs)
-    best: list[Assessment] = []
+    best: list[AssessmentRecord] = []
     for number, stage in enumerate(STAGES):
         limit = until
         if stage == STAGES[-1] and any(run.reach > now.reach for run in runs):
@@ -170,15 +170,21 @@ def halve_time(ask: Inquiry, until: float) -> float:
     return until - max(0.0, until - ask.log.seconds_spent) / 2
 
 
-def improve(ask: Inquiry, now: Assessment, source: Source, until: float) -> list[Assessment]:
+def improve(
+    ask: Inquiry, now: AssessmentRecord, source: Source, until: float
+) -> list[AssessmentRecord]:
     """Return the runs with one mutation of a source that are accepted, see `try_all`."""
     proposal = ask.candidates.propose(now, source)
     return try_all(ask, now, proposal.mutations, until, source.name != "global")
 
 
 def try_all(
-    ask: Inquiry, now: Assessment, changes: Sequence[Mutation], until: float, wide: bool = True
-) -> list[Assessment]:
+    ask: Inquiry,
+    now: AssessmentRecord,
+    changes: Sequence[Mutation],
+    until: float,
+    wide: bool = True,
+) -> list[AssessmentRecord]:
     """Return whole runs in which one mutation, added to those of ``now``, is accepted as improving
     agreement of the two sides.
 
@@ -187,7 +193,7 @@ def try_all(
     Args:
         wide: whether each mutation is tried in every scope.
     """
-    runs: list[Assessment] = []
+    runs: list[AssessmentRecord] = []
     budget, began, hurries = ask.budget, ask.log.seconds_spent, False
     known: set[str] = set()
     limit, least = budget.all_runs, budget.quick_s

@@ -30,7 +30,7 @@ SCORE_TOLERANCE = 0.005
 OWN_SHARE = 0.01
 
 
-class Judgement(NamedTuple):
+class HypothesisScore(NamedTuple):
     """One line of a search's log: a hypothesis and what it explains.
 
     Attributes:
@@ -54,18 +54,18 @@ class Judgement(NamedTuple):
 
     @property
     def complexity(self) -> int:
-        """How much it assumes: a fitted number counts as much as two unusual changes."""
+        """Number of assumptions: a fitted number counts as much as two unusual changes."""
         return 2 * self.fitted + self.cost
 
 
 def search(
     candidates: Iterable[Hypothesis],
     budget: int,
-    evaluate: Callable[[Hypothesis], Judgement | None],
-) -> list[Judgement]:
+    evaluate: Callable[[Hypothesis], HypothesisScore | None],
+) -> list[HypothesisScore]:
     """Return the log of a search: the judgement of each candidate, at most ``budget``, in their
     order. It depends on nothing else; `rank_log` reads the result from it."""
-    log: list[Judgement] = []
+    log: list[HypothesisScore] = []
     for guess in candidates:
         if len(log) >= budget:
             break
@@ -75,21 +75,21 @@ def search(
     return log
 
 
-def rank_log(log: Sequence[Judgement]) -> list[Judgement]:
+def rank_log(log: Sequence[HypothesisScore]) -> list[HypothesisScore]:
     """Return the best judgement of each cause, best first; causes that explain nothing are left
     out, and changes of lines stay, each a cause of its own.
 
     What explains every update comes before what does not; then, among equal scores, what leaves
     correct updates unchanged, and what assumes less.
     """
-    best: dict[Any, Judgement] = {}
+    best: dict[Any, HypothesisScore] = {}
     for one in log:
         key = (one.cause, one.detail.get("instead"))
         if key not in best or is_better(one, best[key]):
             best[key] = one
     top = max((one.score for one in best.values()), default=0.0)
 
-    def sort_key(one: Judgement) -> tuple[Any, ...]:
+    def sort_key(one: HypothesisScore) -> tuple[Any, ...]:
         """Return the sort key of a judgement."""
         alike = one.score >= top - SCORE_TOLERANCE
         simple = (one.disturbing, one.complexity) if one.fits or alike else (False, 0)
@@ -104,7 +104,7 @@ def rank_log(log: Sequence[Judgement]) -> list[Judgement]:
     return different
 
 
-def is_better(one: Judgement, known: Judgement) -> bool:
+def is_better(one: HypothesisScore, known: HypothesisScore) -> bool:
     """Return whether a judgement is better than a known one of the same cause."""
     if bool(one.fits) != bool(known.fits):
         return bool(one.fits)
@@ -114,7 +114,7 @@ def is_better(one: Judgement, known: Judgement) -> bool:
     return one.score > known.score
 
 
-def judge(suspect: Observation, guess: Hypothesis) -> Judgement | None:
+def judge(suspect: Observation, guess: Hypothesis) -> HypothesisScore | None:
     """Return what a hypothesis explains; None if it cannot be computed for these tensors."""
     if any(isinstance(v, float) and not math.isfinite(v) for v in guess.detail.values()):
         return None  # the fit failed: it would "explain" any NaN
@@ -128,7 +128,7 @@ def judge(suspect: Observation, guess: Hypothesis) -> Judgement | None:
     except (ArithmeticError, ValueError, LookupError):
         return None
     digest = digest_of(suspect, guess) if fits else b""
-    return Judgement(
+    return HypothesisScore(
         guess.cause, detail, score, fits, disturbing, guess.fitted_count, guess.cost, digest
     )
 
@@ -164,7 +164,7 @@ def explained_updates(suspect: Observation, guess: Hypothesis, correct_too: bool
     deviating: set[int] = set()
     for phase, predict in ((suspect.phase, guess.predict), *guess.also.items()):
         here = replace(suspect, phase=phase)
-        for step, rank in looks(here, suspect):
+        for step, rank in iterate_updates(here, suspect):
             gaps = list(residuals(here, step, rank, predict))
             is_correct = all(far <= limit for _, far, limit in gaps)
             if not is_correct:
@@ -177,7 +177,7 @@ def explained_updates(suspect: Observation, guess: Hypothesis, correct_too: bool
     return sorted(deviating)
 
 
-def looks(here: Observation, suspect: Observation) -> Iterator[tuple[int, int]]:
+def iterate_updates(here: Observation, suspect: Observation) -> Iterator[tuple[int, int]]:
     """Yield the (update, rank) pairs that a hypothesis has to explain: for an update all of them,
     as each is compared with the rule on the backend's own gradient."""
     if here.phase in ("update", "state"):

@@ -30,7 +30,7 @@ CODE = {
         "dualml/experiment/methods/engine.py",
         ("EngineDataParallel.local_batch", "EngineDataParallel.compute"),
     ),
-    "reduce": ("dualml/parallel/hooks.py", ("gather_mean_losses",)),
+    "reduce": ("dualml/parallel/batch.py", ("gather_mean_losses",)),
     "gather": ("dualml/runner/worker/evaluate.py", ("evaluate", "gather_rows")),
 }
 

@@ -19,7 +19,6 @@ from dualml.common.json_types import JsonObject
 from dualml.common.machine import python_argv
 from dualml.experiment.arm import Arm
 from dualml.experiment.plan import Plan
-from dualml.experiment.store.folder import RunFolder
 from dualml.experiment.store.manifest import Key, Status, TrialRecord
 from dualml.experiment.store.sessions import Announcement, announce
 from dualml.experiment.store.times import TIMELINE, TIMES
@@ -77,11 +76,6 @@ class RankGroup:
     elapsed_before: float = 0.0
 
     @property
-    def folder(self) -> RunFolder:
-        """The run folder."""
-        return self.frozen.folder
-
-    @property
     def arm(self) -> Arm:
         """The first trial's arm; those of the others have the same ranks."""
         return self.frozen.plan.experiment.arms[self.keys[0][0]]
@@ -99,8 +93,8 @@ class RankGroup:
     def refuse(self, status: Status, why: str) -> None:
         """Record that the ranks of these trials cannot be started."""
         for key in self.keys:
-            trial = self.folder.change(key, status=status, reason=why, wall_s=0.0)
-            self.folder.write()
+            trial = self.frozen.folder.change(key, status=status, reason=why, wall_s=0.0)
+            self.frozen.folder.write()
             self.listen(trial, {"phase": "end"})
 
     @contextlib.contextmanager
@@ -108,7 +102,7 @@ class RankGroup:
         """Write the job files and provide one start for each process of this machine; record the
         time of the trials and remove what the ranks left when the block is left."""
         info, arm, size = self.info, self.arm, self.size
-        options = self.folder.run.options
+        options = self.frozen.folder.run.options
         threads = arm.cores or options.threads
         if not arm.cores and size > 1 and info.ranks == "processes" and not options.threads_asked:
             # The ranks share the cores of one rank: the same cores for one worker and for n.
@@ -123,7 +117,7 @@ class RankGroup:
         rendezvous = self.rendezvous()
         for key in self.keys:
             self.write_job(key, threads, cores, rendezvous)
-        places = [self.folder.trial_folder(key) for key in self.keys]
+        places = [self.frozen.folder.trial_folder(key) for key in self.keys]
         shutil.rmtree(rendezvous_path(places[0]), ignore_errors=True)
         if self.external_launch is not None and self.is_external:
             environ = self.announce_trials(self.external_launch, places, environ, threads)
@@ -153,7 +147,7 @@ class RankGroup:
             if host is not None:
                 host.close()
             self.add_elapsed()
-            self.folder.write()
+            self.frozen.folder.write()
             for place in places:
                 shutil.rmtree(rendezvous_path(place), ignore_errors=True)
 
@@ -166,18 +160,18 @@ class RankGroup:
     ) -> dict[str, str]:
         """Announce the trials to the ranks that somebody else has started, and return the
         environment variables of this rank's process."""
-        names = [str(place.relative_to(self.folder.path)) for place in places]
+        names = [str(place.relative_to(self.frozen.folder.path)) for place in places]
         coming = Announcement(
             places=names, backend=self.info.name, threads=threads, start=launch.start
         )
-        announce(self.folder.path, self.number, coming)
+        announce(self.frozen.folder.path, self.number, coming)
         return environ if self.server is None else environ | interface_variables(self.server.host)
 
     def record_end(self, ended: GroupResult) -> None:
         """Record how the ranks ended, once they are gone: the current trial failed, or, of a single
         rank, ended well."""
         if self.is_external:
-            ended = combine_results(ended, self.folder.path, self.number)
+            ended = combine_results(ended, self.frozen.folder.path, self.number)
         if self.size == 1 and not ended.reason and not ended.code and ended.results:
             self.finish_trial(ended.results[0])
         elif self.trial_index < len(self.keys):
@@ -186,7 +180,9 @@ class RankGroup:
     def external_failed(self) -> bool:
         """Return whether a rank that an external launcher started has reported its failure; False
         where this process starts the ranks."""
-        return self.is_external and find_failed_rank(self.folder.path, self.number) is not None
+        return (
+            self.is_external and find_failed_rank(self.frozen.folder.path, self.number) is not None
+        )
 
     @property
     def is_external(self) -> bool:
@@ -218,11 +214,11 @@ class RankGroup:
     def write_job(self, key: Key, threads: int, cores: int, rendezvous: str) -> None:
         """Create the folder of a trial, remove an earlier result from it, and write its job
         file."""
-        place = self.folder.trial_folder(key)
+        place = self.frozen.folder.trial_folder(key)
         place.mkdir(parents=True, exist_ok=True)
         RESULT.remove(place)
         arm, backend, seed = key
-        options = self.folder.run.options
+        options = self.frozen.folder.run.options
         job = TrialJob(
             arm=arm,
             backend=backend,
@@ -235,7 +231,7 @@ class RankGroup:
             check=options.check,
             plan_hash=self.frozen.plan.hash,
             checkpoint_every=checkpoint_every(),
-            resized=self.size if self.folder.trials[key].resized else 0,
+            resized=self.size if self.frozen.folder.trials[key].resized else 0,
         )
         JOB.write(place, job)
 
@@ -245,7 +241,7 @@ class RankGroup:
         if launcher := self.arm.launcher:
             return self.info.launchers[launcher].rendezvous
         if self.external_launch is None:
-            return self.folder.run.options.rendezvous
+            return self.frozen.folder.run.options.rendezvous
         if self.external_launch.backend or self.server is None or not self.is_external:
             return "env://"
         return f"tcp://{self.server.host}:{free_port(self.server.host)}"
@@ -255,13 +251,13 @@ class RankGroup:
         nothing more if there is no such trial."""
         self.trial_index, self.start_time = at, time.monotonic()
         if at < len(self.keys):
-            self.elapsed_before = self.folder.trials[self.keys[at]].wall_s or 0.0
+            self.elapsed_before = self.frozen.folder.trials[self.keys[at]].wall_s or 0.0
             trial = self.update_trial(status="interrupted", reason="not finished")
             self.listen(trial, {"phase": "start"})
 
     def update_trial(self, **values: Any) -> TrialRecord:
         """Change fields of the current trial's record, in memory, and return it."""
-        return self.folder.change(self.keys[self.trial_index], **values)
+        return self.frozen.folder.change(self.keys[self.trial_index], **values)
 
     def add_elapsed(self) -> None:
         """Record the current trial's seconds so far, with those of earlier launches; do nothing
@@ -276,7 +272,7 @@ class RankGroup:
             if event.get("event") == "settled":
                 self.finish_trial(event)
             elif "phase" in event:
-                self.listen(self.folder.trials[self.keys[self.trial_index]], event)
+                self.listen(self.frozen.folder.trials[self.keys[self.trial_index]], event)
 
     def finish_trial(self, result: Mapping[str, Any]) -> None:
         """Record that the current trial has ended successfully, with the fields of ``result``, and
@@ -287,22 +283,22 @@ class RankGroup:
         if arm.world_size > 1 or arm.cores:
             values["threads"] = environment.get("threads")
         if arm.world_size > 1 or arm.split is not None:
-            values |= rank_times(self.folder.trial_folder(key), self.frozen.plan, name)
+            values |= rank_times(self.frozen.folder.trial_folder(key), self.frozen.plan, name)
             values["world_size"] = result.get("world_size", 1)
         if spent := values.get("spent"):
             taken = self.elapsed_before + time.monotonic() - self.start_time
             values["spent"] = {"start": max(0.0, taken - sum(spent.values())), **spent}
         self.update_trial(status="ok", reason=None, **values)
         usual = arm.world_size == 1 and not arm.cores
-        if usual or backend not in self.folder.run.environment:
-            self.folder.set_environment(backend, environment)
+        if usual or backend not in self.frozen.folder.run.environment:
+            self.frozen.folder.set_environment(backend, environment)
         self.end_trial()
 
     def fail_trial(self, ended: GroupResult) -> None:
         """Record that the current trial has failed, or is unsupported: which rank, why, and the end
         of its log. Make the next trial the current one, without starting its ranks."""
         result = ended.results.get(ended.rank, {})
-        log = last_lines(log_path(self.folder.trial_folder(self.keys[0]), ended.rank))
+        log = last_lines(log_path(self.frozen.folder.trial_folder(self.keys[0]), ended.rank))
         if result.get("status") not in (None, "ok") and not ended.reason:
             whose = f"rank {ended.rank}: " if self.size > 1 else ""
             self.update_trial(status=result["status"], reason=f"{whose}{result['reason']}", log=log)
@@ -315,8 +311,8 @@ class RankGroup:
         """Write the current trial's record to the run folder, report its end, and make the next one
         the current one."""
         self.add_elapsed()
-        self.folder.write()
-        self.listen(self.folder.trials[self.keys[self.trial_index]], {"phase": "end"})
+        self.frozen.folder.write()
+        self.listen(self.frozen.folder.trials[self.keys[self.trial_index]], {"phase": "end"})
         self.start_trial(self.trial_index + 1)
 
 

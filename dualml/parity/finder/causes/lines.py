@@ -69,25 +69,25 @@ def recorded_update(suspect: Observation, step: int, rank: int) -> Update | None
         if any(named.get(n) is None or named[n].shape != p.shape for n, p in start.p.items()):
             return None
 
-    def few(a: NDArray[Any]) -> NDArray[Any]:
+    def sample_entries(a: NDArray[Any]) -> NDArray[Any]:
         flat = a.astype(np.float64).ravel()
         return flat[:: max(1, len(flat) // ELEMENTS)]
 
-    def joined(named: Any) -> NDArray[Any]:
-        return np.concatenate([few(np.asarray(named[n])) for n in start.p])
+    def join_samples(named: Any) -> NDArray[Any]:
+        return np.concatenate([sample_entries(np.asarray(named[n])) for n in start.p])
 
     def limits(key: str) -> NDArray[Any]:
         place = f"{step}/update/" if key == "update" else f"{step}/state/{key}/"
         return np.array([limit_of(suspect, rank, place + n, told[key][n]) for n in start.p])
 
-    sizes = [len(few(p)) for p in start.p.values()]
+    sizes = [len(sample_entries(p)) for p in start.p.values()]
     return Update(
-        joined(start.p),
-        joined(start.g),
-        {key: joined(start.s[key]) for key in rule.state_keys},
+        join_samples(start.p),
+        join_samples(start.g),
+        {key: join_samples(start.s[key]) for key in rule.state_keys},
         step,
         start.lr,
-        {key: joined(named) for key, named in told.items()},
+        {key: join_samples(named) for key, named in told.items()},
         {key: limits(key) for key in told},
         np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64),
     )

@@ -21,9 +21,9 @@ from dualml.parity.finder.causes.base import (
 )
 
 #: Name → tensor.
-Named = Mapping[str, NDArray[Any]]
+NamedArrays = Mapping[str, NDArray[Any]]
 #: A fitted number this near to a fraction with a small denominator is that fraction.
-NEAR = 2e-5
+FACTOR_TOLERANCE = 2e-5
 LARGEST_DENOMINATOR = 16
 
 
@@ -32,12 +32,12 @@ def nearest_simple(number: float) -> float:
     if not np.isfinite(number):
         return number
     simple = float(Fraction(number).limit_denominator(LARGEST_DENOMINATOR))
-    return simple if simple and abs(number - simple) <= NEAR * abs(simple) else number
+    return simple if simple and abs(number - simple) <= FACTOR_TOLERANCE * abs(simple) else number
 
 
 def is_one(factor: float) -> bool:
     """Return whether a fitted factor changes nothing."""
-    return abs(factor - 1) < NEAR
+    return abs(factor - 1) < FACTOR_TOLERANCE
 
 
 def tensor_factors(suspect: Observation) -> Iterator[Hypothesis]:
@@ -81,11 +81,15 @@ def is_multiple(pairs: list[tuple[NDArray[Any], NDArray[Any]]], factor: float) -
     return gap < 0.01 * size
 
 
-def changed_gradients(largest: Named) -> Iterator[tuple[str, Callable[[Named], Named], Any]]:
+def changed_gradients(
+    largest: NamedArrays,
+) -> Iterator[tuple[str, Callable[[NamedArrays], NamedArrays], Any]]:
     """Yield (cause, function of the gradient, details): functions of single elements or tensors.
     ``largest``: a recorded gradient, from which limits are read."""
 
-    def each(change: Callable[[NDArray[Any]], NDArray[Any]]) -> Callable[[Named], Named]:
+    def map_tensors(
+        change: Callable[[NDArray[Any]], NDArray[Any]],
+    ) -> Callable[[NamedArrays], NamedArrays]:
         return lambda named: {n: change(a) for n, a in named.items()}
 
     def shrink(a: NDArray[Any], norm: float) -> NDArray[Any]:
@@ -104,15 +108,15 @@ def changed_gradients(largest: Named) -> Iterator[tuple[str, Callable[[Named], N
         "centred by row": lambda a: centred(a, tuple(range(1, a.ndim))),
     }
     for name, function in functions.items():
-        yield "changed-gradient", each(function), {"function": name}
-    whole: Callable[[Named], Named] = lambda named: {  # noqa: E731
+        yield "changed-gradient", map_tensors(function), {"function": name}
+    whole: Callable[[NamedArrays], NamedArrays] = lambda named: {  # noqa: E731
         n: a / max(global_norm(named), 1e-300) for n, a in named.items()
     }
     yield "changed-gradient", whole, {"function": "normalised as a whole"}
     norm = max((float(np.linalg.norm(a)) for a in largest.values()), default=0.0)
-    yield "clipped-tensors", each(lambda a: shrink(a, norm)), {"norm": norm}
+    yield "clipped-tensors", map_tensors(lambda a: shrink(a, norm)), {"norm": norm}
     value = max((float(np.abs(a).max()) for a in largest.values() if a.size), default=0.0)
-    yield "clipped-gradient", each(lambda a: np.clip(a, -value, value)), {"value": value}
+    yield "clipped-gradient", map_tensors(lambda a: np.clip(a, -value, value)), {"value": value}
     total = global_norm(largest)
     yield "clipped-gradient", lambda named: clip_by_norm(named, total), {"norm": total}
 

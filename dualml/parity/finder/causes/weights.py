@@ -22,7 +22,7 @@ Weights = NDArray[np.float64]
 #: Largest number of samples with separately fitted weights.
 MAX_SAMPLES = 64
 #: Largest share of a gradient that fitted weights may leave.
-LEFT = 1e-3
+MAX_RESIDUAL = 1e-3
 
 
 def solve_weights(columns: Sequence[Weights], target: Weights) -> Weights | None:
@@ -33,7 +33,10 @@ def solve_weights(columns: Sequence[Weights], target: Weights) -> Weights | None
     matrix = np.stack(columns, 1)
     weights, _, rank, _ = np.linalg.lstsq(matrix, target, rcond=1e-6)
     size = float(np.linalg.norm(target))
-    if rank < len(columns) or float(np.linalg.norm(matrix @ weights - target)) > LEFT * size:
+    if (
+        rank < len(columns)
+        or float(np.linalg.norm(matrix @ weights - target)) > MAX_RESIDUAL * size
+    ):
         return None
     return np.array([nearest_simple(w) if abs(w) > 1e-4 else 0.0 for w in weights])
 

@@ -43,7 +43,7 @@ def changed_expressions(value: ast.expr, names: Names) -> Iterator[tuple[ast.exp
     arrays = set(names.arrays)
     for path, node in paths:
         for new, cost in changed_nodes(node, names, arrays):
-            yield put(value, path, new), cost
+            yield replace_node(value, path, new), cost
     operands = [ast.unparse(n) for _, n in paths if is_operand(n)]
     used = sorted(set(operands))
     for text in (text for text in used if operands.count(text) > 1):
@@ -72,17 +72,19 @@ def places(node: ast.expr, path: Path = ()) -> Iterator[tuple[Path, ast.expr]]:
                 yield from places(one, (*path, (name, i if isinstance(child, list) else -1)))
 
 
-def put(root: ast.expr, path: Path, new: ast.expr) -> ast.expr:
+def replace_node(root: ast.expr, path: Path, new: ast.expr) -> ast.expr:
     """Return an expression with the part at ``path`` replaced; nothing else is copied."""
     if not path:
         return new
     (name, i), *rest = path
     made, child = copy.copy(root), getattr(root, name)
     if i < 0:
-        setattr(made, name, put(child, tuple(rest), new))
+        setattr(made, name, replace_node(child, tuple(rest), new))
     else:
         setattr(
-            made, name, [put(c, tuple(rest), new) if k == i else c for k, c in enumerate(child)]
+            made,
+            name,
+            [replace_node(c, tuple(rest), new) if k == i else c for k, c in enumerate(child)],
         )
     return made
 

@@ -120,13 +120,13 @@ def code_of(line: ast.stmt) -> Any:
         if isinstance(line, ast.Return):
             assert line.value is not None
             made = ast.Assign([ast.Name("<result>", ast.Store())], line.value)
-        module = ast.Module([ast.fix_missing_locations(ast.copy_location(made, FIRST))], [])
+        module = ast.Module([ast.fix_missing_locations(ast.copy_location(made, ANY_STATEMENT))], [])
         line.code = compile(module, "<changed rule>", "exec")  # type: ignore[attr-defined]
     return line.code  # type: ignore[attr-defined]
 
 
 #: Gives new lines a place in the source, which compiling asks for.
-FIRST = ast.parse("0").body[0]
+ANY_STATEMENT = ast.parse("0").body[0]
 
 
 def changed_lines(right: ast.FunctionDef, changed: ast.FunctionDef) -> tuple[str, str]:

@@ -17,7 +17,7 @@ Array = NDArray[Any]
 #: Changed rules that are changed a second time.
 BEAM = 12
 #: Changes that are reported, if they compute different things and the records fit all of them.
-MOST = 6
+MAX_PROGRAMS = 6
 #: Errors of a changed rule that makes no sense.
 UNCOMPUTABLE = (ArithmeticError, AttributeError, LookupError, NameError, TypeError, ValueError)
 #: Elements of each tensor on which a changed rule is tried first.
@@ -45,7 +45,7 @@ class Update(NamedTuple):
     starts: Array
 
 
-class Tried(NamedTuple):
+class TriedProgram(NamedTuple):
     """A changed rule, and what it explains.
 
     Attributes:
@@ -80,22 +80,22 @@ def matching_changes(
         for one in nearer[: BEAM if halfway else BEAM // 3]:
             again = try_all(one, rule, updates, scheduled, whole=True)
             found += [two._replace(cost=two.cost + 3) for two in again]
-    for one in distinct(sorted(found, key=lambda one: one.cost), rule)[:MOST]:
+    for one in distinct(sorted(found, key=lambda one: one.cost), rule)[:MAX_PROGRAMS]:
         yield one.tree, one.cost
 
 
-def closeness(one: Tried) -> tuple[float, ...]:
+def closeness(one: TriedProgram) -> tuple[float, ...]:
     """Return the sort key of changed rules, the nearest to the records first."""
     return -len(one.explained), one.error, one.cost
 
 
 def try_all(
-    base: Tried,
+    base: TriedProgram,
     rule: OptimizerSpec,
     updates: Sequence[Update],
     scheduled: bool,
     whole: bool = False,
-) -> list[Tried]:
+) -> list[TriedProgram]:
     """Return the changes of a rule that explain what it explains and come nearer to the records; of
     ``whole``, only those that explain all of them."""
     tried = (
@@ -111,7 +111,7 @@ def try_all(
 
 def try_change(
     mutant: Mutant, rule: OptimizerSpec, updates: Sequence[Update], whole: bool = False
-) -> Tried | None:
+) -> TriedProgram | None:
     """Return what a changed rule explains; None if it cannot be computed or, of ``whole``, if it
     does not explain all."""
     ratios = []
@@ -127,12 +127,12 @@ def try_change(
     worst = {key: max(one[key] for one in ratios) for key in ratios[0]}
     explained = frozenset(key for key, ratio in worst.items() if ratio <= 1)
     error = sum(float(np.log1p(max(ratio, 1.0))) for ratio in worst.values())
-    return Tried(mutant.tree, mutant.cost, explained, error)
+    return TriedProgram(mutant.tree, mutant.cost, explained, error)
 
 
-def distinct(changed: Sequence[Tried], rule: OptimizerSpec) -> list[Tried]:
+def distinct(changed: Sequence[TriedProgram], rule: OptimizerSpec) -> list[TriedProgram]:
     """Return the changed rules without those that compute the same as an earlier one."""
-    first: dict[bytes, Tried] = {}
+    first: dict[bytes, TriedProgram] = {}
     for one in changed:
         try:
             with np.errstate(all="ignore"):
