@@ -12,7 +12,6 @@ from dualml.common.errors import UserError
 from dualml.common.machine import MAX_THREADS
 from dualml.common.strict_model import StrictModel, describe_validation_error
 from dualml.common.words import Messages
-from dualml.report.export.base import require_library
 
 if TYPE_CHECKING:
     from dualml.experiment.schema import Experiment
@@ -114,6 +113,8 @@ class RunRequest(StrictModel):
         if self.lang is not None:
             Messages(self.lang)
         if self.tensorboard:
+            from dualml.report.export.base import require_library
+
             require_library("tensorboard", "tensorboard")
         return self
 

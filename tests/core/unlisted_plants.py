@@ -116,7 +116,8 @@ def rate_in_buffer(o, p, g, s, step, lr):  # type: ignore[no-untyped-def]
     return p - (lr * g + o.momentum * b), {"momentum_buffer": b}
 
 
-@mistaken("sgd", "softmax")
+# p − η(b + λp) is p(1 − ηλ) − ηb: the decay is decoupled.
+@mistaken("sgd", "softmax", decay_coupling={"as": "decoupled"})
 def decay_after_momentum(o, p, g, s, step, lr):  # type: ignore[no-untyped-def]
     b = g if step == 1 else o.momentum * s["momentum_buffer"] + g
     return p - lr * (b + o.weight_decay * p), {"momentum_buffer": b}
@@ -360,7 +361,8 @@ def alpha_on_the_other_side(o, p, g, s, step, lr):  # type: ignore[no-untyped-de
     return p - lr * g / (np.sqrt(v) + o.eps), {"square_avg": v}
 
 
-@mistaken("adagrad", "adagrad")
+# A sum that begins anew at every update is the square alone.
+@mistaken("adagrad", "adagrad", state_lost={})
 def sum_forgotten(o, p, g, s, step, lr):  # type: ignore[no-untyped-def]
     v = g * g
     return p - lr * g / (np.sqrt(v) + o.eps), {"sum": v}
