@@ -157,7 +157,7 @@ def plant(name: str, training: Any, network: Any, layers: Any, others: Any) -> N
     elif schedule(name) or ranks(name):
         pass
     elif name in layers:
-        right = network.realise
-        network.realise = lambda layer: layers[name](layer) or right(layer)
+        right = network.make_layer
+        network.make_layer = lambda layer: layers[name](layer) or right(layer)
     else:
         others[name](name)
