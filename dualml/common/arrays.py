@@ -129,7 +129,12 @@ def read_tensors(path: Path, what: str = "no readable tensors") -> Arrays:
     """
     with open_tensors(path, what) as file:
         check_memory(path.stat().st_size, str(path))
-        return {name: file.get_tensor(name) for name in file.offset_keys()}  # as in the file
+        tensors = {name: file.get_tensor(name) for name in file.offset_keys()}  # as in the file
+        for name, tensor in tensors.items():
+            # NumPy knows bfloat16 once somebody has imported a package that registers it.
+            if tensor.dtype.isbuiltin != 1:
+                raise ValueError(f"{name} has the type {tensor.dtype}, which NumPy has not itself")
+        return tensors
 
 
 @contextmanager

@@ -43,12 +43,13 @@ def run(request: RunRequest) -> RunOutcome:
         UserError: wrong input, before anything is written.
     """
     checkpoint_every()  # a wrong value is refused before anything is written
-    with contextlib.ExitStack() as held:
-        role = take_role(request, held)
+    with contextlib.ExitStack() as resources:
+        role = take_role(request, resources)
         if role.follows:
             return follow(role)
-        frozen, lost = open_run(role.request, held), ""
-        told = gather_ranks(role, frozen, held)
+        frozen = open_run(role.request, resources)
+        end_message = gather_ranks(role, frozen, resources)  # what the other ranks are told
+        lost = ""
         try:
             environs = measure_environs(frozen)
             with show_trials(frozen) as shown:
@@ -72,7 +73,7 @@ def run(request: RunRequest) -> RunOutcome:
             )
         report(frozen)
         outcome = conclude(frozen, parity, lost)
-        told.append(outcome.why)
+        end_message.append(outcome.why)
         return outcome
 
 

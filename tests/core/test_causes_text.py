@@ -20,7 +20,13 @@ FOLDER = Path(finder.__file__).parent
 #: All causes that have messages.
 CAUSES = list(dict.fromkeys(key.rpartition(".")[0] for key in section_messages("en", "cause")))
 #: Function → index of the argument that is the cause.
-MAKERS = {"Hypothesis": 0, "scaled_tensors": 1, "fit_group_weights": 1}
+MAKERS = {
+    "Hypothesis": 0,
+    "scaled_tensors": 1,
+    "fit_group_weights": 1,
+    "both_phases": 1,
+    "changed_update": 1,
+}
 #: A cause and the keys of its detail; None if they are not at the same place.
 Named = tuple[str, set[str] | None]
 by_cause = pytest.mark.parametrize("cause", CAUSES)
@@ -45,7 +51,7 @@ def keys(node: ast.expr | None) -> set[str] | None:
 
 def causes_in_call(node: ast.Call, maker: str) -> Iterator[Named]:
     """Yield the causes of ``Hypothesis(cause, predict, detail)`` and of functions that make one."""
-    detail = {"scaled_tensors": {"factor"}, "fit_group_weights": None}.get(maker, set())
+    detail = {"scaled_tensors": {"factor"}, "Hypothesis": set[str]()}.get(maker)
     if maker == "Hypothesis" and len(node.args) > 2:
         detail = keys(node.args[2])
     yield from ((cause, detail) for cause in words(node.args[MAKERS[maker]]))
@@ -58,6 +64,10 @@ def named_causes(tree: ast.AST) -> Iterator[Named]:
                 yield from causes_in_call(node, maker)
             case ast.Tuple(elts=[ast.Constant() | ast.IfExp() as first, *_, ast.Dict() as detail]):
                 yield from ((cause, keys(detail)) for cause in words(first))  # (cause, …, detail)
+            case ast.Tuple(elts=[_, ast.Dict() as detail, ast.Constant(value=str(cause)), _]):
+                yield cause, keys(detail)  # (weights, detail, cause, …)
+            case ast.Yield(ast.Tuple(elts=[ast.Constant(value=str(cause)), _, ast.Name()])):
+                yield cause, None  # (cause, …, detail)
             case ast.Assign(targets=[ast.Name(id="cause")], value=value):
                 yield from ((cause, None) for cause in words(value))
 
