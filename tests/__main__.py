@@ -48,11 +48,12 @@ class Part:
         return {**os.environ, **found, "PATH": path}
 
 
+#: The longest first.
 PARTS = {
     "core": Part(("tests/core", "tests/golden", "tests/conformance"), "numpy"),
+    "system": Part(("tests/system",)),
     "torch": Part(("tests/torch", "tests/conformance"), "torch"),
     "mindspore": Part(("tests/mindspore", "tests/conformance"), "mindspore"),
-    "system": Part(("tests/system",)),
 }
 #: Most seconds of a file that `make test-fast` runs.
 FAST_S = 1.5
