@@ -181,11 +181,11 @@ def files_called(work: Callable[[], Any]) -> set[str]:
     """Return the files of the core whose functions a call uses, as paths within it."""
     found = set()
 
-    def look(frame: FrameType, event: str, arg: Any) -> None:
+    def note_file(frame: FrameType, event: str, arg: Any) -> None:
         if event == "call" and frame.f_code.co_filename.startswith(str(CORE)):
             found.add(Path(frame.f_code.co_filename).relative_to(CORE).as_posix())
 
-    sys.setprofile(look)
+    sys.setprofile(note_file)
     try:
         work()
     finally:

@@ -20,6 +20,7 @@ from dualml.parity.finder.causes.base import Hypothesis
 from dualml.parity.finder.causes.messages import changed_steps, run_schedule
 from dualml.parity.finder.causes.relations import nearest_simple
 from dualml.parity.finder.evaluation import HypothesisScore, rank_log, search
+from dualml.parity.finder.lines import search as lines_search
 from dualml.parity.finder.lines.mutations import mutants
 from dualml.parity.finder.lines.program import (
     changed_lines,
@@ -127,6 +128,16 @@ def test_a_search_depends_on_its_arguments_only_and_its_log_is_its_result() -> N
     assert ([one.cause for one in log], seen) == (["a", "c"], ["a", "b", "c"])
     assert search(candidates(), 2, evaluate) == log
     assert [one.cause for one in rank_log(log)] == ["c", "a"]
+
+
+def test_a_long_rule_is_not_searched_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[Any] = []
+    monkeypatch.setattr(lines_search, "try_change", lambda mutant, *rest: tried.append(mutant))
+    monkeypatch.setattr(lines_search, "MAX_MUTANTS", 10)
+    rule = RULES["adam"]
+    base = lines_search.TriedProgram(read_program(rule), 0, frozenset(), 1.0)
+    assert lines_search.try_all(base, rule, [], scheduled=False) == []
+    assert len(tried) == 10
 
 
 def test_what_explains_every_update_comes_first() -> None:

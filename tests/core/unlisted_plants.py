@@ -465,7 +465,7 @@ add("gradient-centred", "plain", gradient(
 def weigh_samples(weights: Callable[[int], Any]) -> Fault:
     """Return the fault of a loss and a gradient that are the mean of samples with weights."""
 
-    def both(right: Any, self: Any, batch: Any) -> Any:
+    def weighted_gradient(right: Any, self: Any, batch: Any) -> Any:
         value, total = 0.0, dict[str, Any]()
         for i, w in enumerate(weights(len(batch))):
             loss, grads = right(self, batch[i : i + 1])
@@ -473,7 +473,7 @@ def weigh_samples(weights: Callable[[int], Any]) -> Fault:
             total = {n: total.get(n, 0) + w * g for n, g in grads.items()}
         return value, total
 
-    return wrap_call(NumpyTraining, "gradient", both)
+    return wrap_call(NumpyTraining, "gradient", weighted_gradient)
 
 
 def sample_weights(n: int, special: int, weight: float, total: float) -> Any:

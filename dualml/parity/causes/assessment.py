@@ -1,4 +1,4 @@
-"""What a whole run under mutations shows: the numbers from which a search decides."""
+"""Record of a whole run under mutations: the numbers from which a search decides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a search for causes asks, whom it asks, and how long it may take."""
+"""Questions of a search for causes, the hosts that answer them, and its budget in seconds."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,9 @@ from dualml.parity.finder.lines.program import UpdateParam, compile_program, rea
 Array = NDArray[Any]
 #: Changed rules that are changed a second time.
 BEAM = 12
+#: Changes of one rule that are tried; an update of eight lines has about 1,200, and their number
+#: grows with the square of the lines.
+MAX_MUTANTS = 5_000
 #: Changes that are reported, if they compute different things and the records fit all of them.
 MAX_PROGRAMS = 6
 #: Errors of a changed rule that makes no sense.
@@ -100,7 +104,7 @@ def try_all(
     ``whole``, only those that explain all of them."""
     tried = (
         try_change(mutant._replace(cost=mutant.cost + base.cost), rule, updates, whole)
-        for mutant in mutants(base.tree, rule, scheduled)
+        for mutant in islice(mutants(base.tree, rule, scheduled), MAX_MUTANTS)
     )
     return [
         one
