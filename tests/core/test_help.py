@@ -26,6 +26,12 @@ def help_texts(command: Any) -> Iterator[str]:
         yield from help_texts(sub)
 
 
+def panel_names(command: Any) -> Iterator[str]:
+    yield from (p.rich_help_panel for p in command.params if p.rich_help_panel)
+    for sub in getattr(command, "commands", {}).values():
+        yield from panel_names(sub)
+
+
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_every_command_and_option_has_its_text(lang: str) -> None:
     command = get_command(app)
@@ -53,6 +59,8 @@ def test_no_text_is_left_over(lang: str) -> None:
         "help.default",
         "help.required",
         "help.variable",
+        "help.usage",
+        *(f"help.panel.{name}" for name in panel_names(command)),
     }
     left = {
         k for k, text in load_messages(lang, "help").items() if k not in kept and text not in shown

@@ -20,7 +20,7 @@ def interrupted():
 
 sys.modules["dualml.interface.cli.app"] = module = types.ModuleType("dualml.interface.cli.app")
 module.app = app
-help.localise = lambda command, language, with_frames: None
+help.localise = lambda command, language: None
 cli.main()
 """
 

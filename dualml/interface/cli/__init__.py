@@ -54,7 +54,7 @@ def main() -> None:
         for line in () if completing else defaults.notices:
             complain(line)
         lang = requested_language(sys.argv[1:], defaults.lang)
-        localise(command, lang, with_frames=not completing)
+        localise(command, lang)
         code = command.main(
             prog_name=PROGRAM, standalone_mode=False, default_map=defaults.map, obj=defaults
         )

@@ -1,51 +1,77 @@
-"""The commands of ``dualml``; each imports what it needs when it runs."""
+"""The commands of ``dualml``; the module of each is imported when the command is needed."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Annotated
+from functools import partial
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.main import get_command
 
 from dualml.common.version import __version__
-from dualml.interface.cli.bench import bench
-from dualml.interface.cli.capabilities import capabilities
-from dualml.interface.cli.checkpoint import app as checkpoint
-from dualml.interface.cli.clean import clean
-from dualml.interface.cli.compare import compare
-from dualml.interface.cli.compare_runs import baseline
-from dualml.interface.cli.config import config
-from dualml.interface.cli.course import check, new
-from dualml.interface.cli.data import app as data
-from dualml.interface.cli.diffs import diffs
-from dualml.interface.cli.doctor import doctor
-from dualml.interface.cli.experiments import list_, show
-from dualml.interface.cli.export import export
-from dualml.interface.cli.generate import generate
-from dualml.interface.cli.grade import grade
+from dualml.interface.cli.command_group import CommandGroup, CommandTable
 from dualml.interface.cli.help import HELP
-from dualml.interface.cli.jobs import jobs, logs, resume, status, stop
-from dualml.interface.cli.largest import largest
-from dualml.interface.cli.limits import Command
-from dualml.interface.cli.open import open_
 from dualml.interface.cli.options import LANG
-from dualml.interface.cli.partition import partition
-from dualml.interface.cli.plan import plan
-from dualml.interface.cli.results import find, parity, report
-from dualml.interface.cli.run import run
-from dualml.interface.cli.runs import runs
-from dualml.interface.cli.schema import schema
-from dualml.interface.cli.separator import SubmitCommand
-from dualml.interface.cli.serve import serve
-from dualml.interface.cli.simulate import simulate
-from dualml.interface.cli.split import split
-from dualml.interface.cli.submit import submit
-from dualml.interface.cli.tensorboard import tensorboard
-from dualml.interface.cli.top import top
+
+#: The commands in the order of ``--help``, with the modules that define them where those have
+#: another name; the function has the name of the command, with _ where Python has it already.
+COMMANDS = (
+    *("run", "results:report", "results:parity", "compare", "compare_runs:baseline"),
+    *("results:find", "experiments:list_", "experiments:show", "simulate", "plan", "largest"),
+    *("partition", "split", "generate", "doctor", "capabilities", "diffs", "bench"),
+    *("course:new", "course:check", "grade", "jobs", "jobs:status", "jobs:logs", "jobs:stop"),
+    *("jobs:resume", "tensorboard", "serve", "top", "export", "runs", "open:open_", "clean"),
+    *("config", "schema", "submit"),
+)
+#: Groups of commands: the application ``app`` of the module with that name.
+GROUPS = ("data", "checkpoint")
+#: Other options of `submit` are passed on to `dualml run`; everything after -- is a command.
+PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+class RootGroup(CommandGroup):
+    """The group of all commands; none is imported before it is needed."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        places = [place.rpartition(":") for place in COMMANDS]
+        commands: Any = CommandTable(
+            {
+                **{
+                    name.rstrip("_"): partial(build_command, module or name, name)
+                    for module, _, name in places
+                },
+                **{name: partial(build_group, name) for name in GROUPS},
+            }
+        )
+        self.commands = commands
+
+
+def build_command(module: str, name: str) -> Any:
+    """Import a module of this package, and return the command that calls its function ``name``."""
+    from dualml.interface.cli.limits import Command
+
+    function = getattr(import_module(f"dualml.interface.cli.{module}"), name)
+    settings: dict[str, Any] = {"cls": Command}
+    if name == "submit":
+        from dualml.interface.cli.separator import SubmitCommand
+
+        settings = {"cls": SubmitCommand, "context_settings": PASS_THROUGH}
+    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    single.command(name.rstrip("_"), **settings)(function)
+    return get_command(single)
+
+
+def build_group(name: str) -> Any:
+    """Import a module of this package, and return the group of commands of its application."""
+    return get_command(import_module(f"dualml.interface.cli.{name}").app)
+
 
 app = typer.Typer(
     name="dualml",
+    cls=RootGroup,
     no_args_is_help=True,
     suggest_commands=False,
     pretty_exceptions_enable=False,
@@ -71,18 +97,3 @@ def main(
     environment variable ``DUALML_LANG``."""
     if lang is not None:
         os.environ["DUALML_LANG"] = lang
-
-
-COMMANDS: tuple[Callable[..., None], ...] = (
-    *(run, report, parity, compare, baseline, find, list_, show, simulate, plan, largest),
-    *(partition, split),
-    *(generate, doctor, capabilities, diffs, bench, new, check, grade, jobs, status, logs),
-    *(stop, resume, tensorboard, serve, top, export, runs, open_, clean, config, schema),
-)
-for command in COMMANDS:
-    app.command(command.__name__.rstrip("_"), cls=Command)(command)
-# Other options are passed on to `dualml run`; everything after -- is a command.
-PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True}
-app.command("submit", cls=SubmitCommand, context_settings=PASS_THROUGH)(submit)
-app.add_typer(data, name="data")
-app.add_typer(checkpoint, name="checkpoint")

@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
+from dualml.interface.cli.command_group import CommandGroup
 from dualml.interface.cli.limits import Command
 from dualml.interface.cli.options import AsJson, Lang
 from dualml.interface.cli.output import print_json, print_text
 
-app = typer.Typer(name="checkpoint", no_args_is_help=True)
+app = typer.Typer(name="checkpoint", cls=CommandGroup, no_args_is_help=True, add_completion=False)
 
 
 @app.command(cls=Command)

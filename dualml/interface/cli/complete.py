@@ -13,6 +13,7 @@ from typing import Any
 import typer
 
 from dualml.common.words import load_messages
+from dualml.interface.cli.command_group import prepare_subcommands
 from dualml.interface.cli.help import command_parameters
 
 PACKAGE = Path(__file__).resolve().parents[2]
@@ -24,8 +25,7 @@ def skip_checks(command: Any) -> None:
     would import pydantic."""
     for parameter in command_parameters(command):
         parameter.process_value = lambda ctx, value: value
-    for sub in getattr(command, "commands", {}).values():
-        skip_checks(sub)
+    prepare_subcommands(command, lambda name, sub: skip_checks(sub))
 
 
 def labs() -> Iterable[str]:

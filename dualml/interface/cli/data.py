@@ -10,13 +10,14 @@ import typer
 
 from dualml.common.errors import UserError
 from dualml.interface.cli import complete
+from dualml.interface.cli.command_group import CommandGroup
 from dualml.interface.cli.limits import Command
 from dualml.interface.cli.options import AsJson
 from dualml.interface.cli.output import print_json, print_text
 from dualml.report.blocks import Column, Table
 from dualml.report.page import terminal
 
-app = typer.Typer(name="data", no_args_is_help=True)
+app = typer.Typer(name="data", cls=CommandGroup, no_args_is_help=True, add_completion=False)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", autocompletion=complete.datasets)]
 

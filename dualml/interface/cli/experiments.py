@@ -12,7 +12,6 @@ from dualml.common.words import Messages
 from dualml.experiment.find import experiment_files
 from dualml.interface.cli.options import LAB, SET, AsJson, Lang
 from dualml.interface.cli.output import print_json, print_text
-from dualml.report.page import terminal
 
 
 def list_(json: AsJson = False, lang: Lang = "en") -> None:
@@ -53,6 +52,7 @@ def show(
     from rich.console import Console
 
     from dualml.interface.cli.arms import arm_tables, describe_common
+    from dualml.report.page import terminal
 
     words, console = Messages(lang), Console(highlight=False)
     title = experiment.title.get(lang) or experiment.title.get("en", "")

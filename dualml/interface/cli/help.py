@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dualml.common.words import load_messages
+from dualml.interface.cli.command_group import prepare_subcommands
 
 #: Names of the help option.
 HELP = ("-h", "--help")
@@ -24,26 +25,12 @@ def requested_language(arguments: Sequence[str], default: str = "en") -> str:
     return lang if lang in ("en", "zh") else "en"
 
 
-def localise(command: Any, lang: str, *, with_frames: bool = True) -> None:
+def localise(command: Any, lang: str) -> None:
     """Set the texts of a command, its parameters and its subcommands from the message file
-    ``help``.
-
-    Args:
-        with_frames: translate the frames of help pages, too; shell completion does not need it.
-    """
+    ``help``; those of a subcommand that is not built yet when it is."""
     texts = load_messages(lang, "help")
     command.epilog = texts["help.epilog"]
     _fill_help(command, "help", texts)
-    if not with_frames:
-        return
-    from typer import rich_utils
-
-    rich_utils.ARGUMENTS_PANEL_TITLE = texts["help.arguments"]
-    rich_utils.OPTIONS_PANEL_TITLE = texts["help.options"]
-    rich_utils.COMMANDS_PANEL_TITLE = texts["help.commands"]
-    rich_utils.DEFAULT_STRING = texts["help.default"]
-    rich_utils.REQUIRED_LONG_STRING = texts["help.required"]
-    rich_utils.ENVVAR_STRING = texts["help.variable"]
 
 
 def command_parameters(command: Any) -> list[Any]:
@@ -60,5 +47,7 @@ def _fill_help(command: Any, prefix: str, texts: dict[str, str]) -> None:
         key = parameter.name.removeprefix("as_").rstrip("_")
         own = f"{prefix}.{key}"
         parameter.help = texts[own] if own in texts else texts[f"help.{key}"]
-    for name, sub in getattr(command, "commands", {}).items():
-        _fill_help(sub, f"{prefix}.{name}", texts)
+    command.texts = texts
+    for name in getattr(command, "commands", ()):
+        command.abouts[name] = texts[f"{prefix}.{name}.about"]
+    prepare_subcommands(command, lambda name, sub: _fill_help(sub, f"{prefix}.{name}", texts))

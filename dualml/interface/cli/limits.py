@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,24 @@ from typer.core import TyperCommand
 from dualml.common.errors import UserError
 from dualml.common.parse import DIGITS, INTEGER_BOUND
 from dualml.interface.cli.defaults import value_origin
+from dualml.interface.cli.help_page import print_help_page
 
 
 class Command(TyperCommand):
-    """Command that accepts only 64-bit integers and finite numbers, checked before it runs.
+    """Command that accepts only 64-bit integers and finite numbers, checked before it runs, and has
+    dualml's own help page.
 
     Errors about a value from a variable or a file mention where it is set.
     """
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the help page; the formatter stays empty."""
+        print_help_page(self, ctx)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the command line; texts are not checked."""
+        accept_texts(self.get_params(ctx))
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Check the numbers, run the command, and return what it returns."""
@@ -30,6 +42,27 @@ class Command(TyperCommand):
             for note in value_origins(ctx, str(error)):
                 error.add_note(note)
             raise
+
+
+def accept_texts(parameters: Iterable[Any]) -> None:
+    """Make parameters accept no value, and those that take any text an ASCII one, as it is.
+
+    The parser's own check changes nothing about such a text, and the first one imports pydantic,
+    which takes longer than everything else that a short command does.
+    """
+    for parameter in parameters:
+        is_single = not parameter.multiple and parameter.nargs == 1
+        if is_single and not isinstance(parameter.process_value, partial):  # else it does already
+            parameter.process_value = partial(process_text, parameter, parameter.process_value)
+
+
+def process_text(parameter: Any, check: Callable[..., Any], context: Any, value: Any) -> Any:
+    """Return the value of a parameter, by its callback, if it has one; anything but an ASCII text
+    for a parameter of texts, or no value for one that needs none, goes through ``check``."""
+    is_text = parameter.type_descriptor.annotation is str and type(value) is str
+    if not (value.isascii() if is_text else value is None and not parameter.required):
+        return check(context, value)
+    return value if parameter.callback is None else parameter.callback(context, parameter, value)
 
 
 def value_origins(context: Any, problem: str) -> Iterator[str]:

@@ -15,7 +15,6 @@ from dualml.common.errors import UserError, escape_unprintable
 from dualml.common.files import nonfinite_to_none
 from dualml.common.words import Messages
 from dualml.interface.schemas import schema_id
-from dualml.report.page import terminal
 
 if TYPE_CHECKING:
     from dualml.experiment.store.trial_comparison import RunVerdicts
@@ -114,6 +113,7 @@ def print_verdicts(verdicts: RunVerdicts, lang: str = "en") -> None:
     The summaries compare arms with several ranks to one rank, and training methods to dualml's own
     training in the same precision.
     """
+    from dualml.report.page import terminal
     from dualml.report.verdicts import serial_lines, verdict_table
 
     words = Messages(lang)

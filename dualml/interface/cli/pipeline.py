@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dualml.parallel.split.schedule import Action, Grid
     from dualml.planning.cost.pipeline_request import PipelineRequest
 
-PANEL = "Pipelines"
+PANEL = "pipelines"
 Seconds = Annotated[str | None, typer.Option(metavar="TIME", rich_help_panel=PANEL)]
 
 

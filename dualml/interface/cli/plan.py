@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dualml.planning.planner.search import LayoutPlan
 
 Option = typer.Option
-SEARCH, HARDWARE = "Search", "Devices"
+SEARCH, HARDWARE = "search", "devices"
 #: Maximum of ``--top``, the number of layouts to list.
 MAX_TOP = 1000
 
