@@ -20,7 +20,6 @@ from typing import Protocol
 
 from dualml.backend import ExternalLaunch, backends
 from dualml.common.errors import UserError, did_you_mean, escape_unprintable
-from dualml.common.machine import python_argv
 from dualml.experiment.store.sessions import (
     SESSIONS,
     Announcement,
@@ -29,9 +28,8 @@ from dualml.experiment.store.sessions import (
     failure_file,
     iter_failures,
 )
-from dualml.experiment.store.trial import log_path
-from dualml.launch.process import Launch
-from dualml.launch.supervise import PEERS_S, SECONDARY, GroupResult, supervise
+from dualml.launch.supervise import PEERS_S, SECONDARY, GroupResult
+from dualml.launch.training import TRIALS, TrainingRanks, describe_process, start_and_train
 
 POLL_S = 0.1
 #: Seconds after which a rank that waits for the first announcement prints a notice.
@@ -185,11 +183,14 @@ def follow_leader(rank: int, sessions: SessionClient, limit: float) -> str:
                 f"not have{did_you_mean(announced.backend, known)}; install it here, too"
             )
         folders = sessions.trial_folders(announced)
-        words = python_argv("-m", "dualml.runner.worker.main", str(rank), *map(str, folders))
-        launch = Launch(words, sessions.worker_environ(announced), log_path(folders[0], rank))
-        over = partial(sessions.is_superseded, number)
-        ended = supervise(
-            [launch], lambda rank, event: None, limit=limit, silence=limit, is_abandoned=over
+        environ = sessions.worker_environ(announced)
+        ended = start_and_train(
+            TrainingRanks(
+                processes=[describe_process(TRIALS, rank, folders, environ)],
+                limit=limit,
+                silence=limit,
+                is_abandoned=partial(sessions.is_superseded, number),
+            )
         )
         if ended.code or ended.reason:
             note = RankFailure(code=ended.code, reason=ended.reason, result=ended.results.get(0))

@@ -2,7 +2,8 @@
 
 The command, the Python API and jobs all call `run` with a `RunRequest`. Ranks on other machines
 enter where the role is taken and where ranks are gathered; a run that is resumed enters where the
-plan would be frozen; replays (`dualml.parity.finder.replays`) start and watch their ranks alike.
+plan would be frozen; replays (`dualml.parity.finder.replays`) and the followers of a leader
+(`dualml.launch.external`) enter where the ranks are started, with ranks of their own.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from dataclasses import dataclass
 
 from dualml.experiment.store.trial_comparison import RunVerdicts
 from dualml.launch.rank_server import RankLost
-from dualml.launch.supervise import GroupResult, StartedRanks, start_ranks, watch_ranks
+from dualml.launch.supervise import start_ranks
+from dualml.launch.training import train
 from dualml.report.export.live import LiveTensorBoard
 from dualml.runner.outcome import (
     EXIT_DIFFERENT,
@@ -27,8 +29,9 @@ from dualml.runner.session.causes import find_causes
 from dualml.runner.session.notices import notices_before, print_notice, resume_command
 from dualml.runner.session.prepare import FrozenRun, open_run
 from dualml.runner.session.progress import make_progress_display, show_activity
-from dualml.runner.session.rank_group import Listener, RankGroup, checkpoint_every
+from dualml.runner.session.rank_group import checkpoint_every
 from dualml.runner.session.role import follow, gather_ranks, take_role
+from dualml.runner.session.trial_records import Listener
 from dualml.runner.session.trials import estimate_work, iterate_groups
 from dualml.runner.session.verdicts import VerdictListener
 
@@ -56,9 +59,9 @@ def run(request: RunRequest) -> RunOutcome:
                 for group in iterate_groups(
                     frozen, environs, shown.listen, role.launcher, role.server
                 ):
-                    with group.prepare() as launches:
-                        with start_ranks(launches) as ranks:
-                            ended = train(group, ranks)
+                    with group.prepare() as ranks:
+                        with start_ranks(ranks.processes) as started:
+                            ended = train(ranks, started)
                         group.record_end(ended)
         except KeyboardInterrupt:
             return interrupt(frozen)
@@ -111,18 +114,6 @@ def show_trials(frozen: FrozenRun) -> Iterator[TrialsDisplay]:
         listen = VerdictListener(folder, progress, words)
         live = LiveTensorBoard(folder, listen) if frozen.request.tensorboard else None
         yield TrialsDisplay(live or listen, live)
-
-
-def train(group: RankGroup, ranks: StartedRanks) -> GroupResult:
-    """Watch the ranks while they train (`dualml.runner.worker.main`), and return how they ended."""
-    limits = group.frozen.plan.experiment.limits
-    return watch_ranks(
-        ranks,
-        group.on_event,
-        limit=limits.trial,
-        silence=limits.silence,
-        is_abandoned=group.external_failed,
-    )
 
 
 def interrupt(frozen: FrozenRun) -> RunOutcome:

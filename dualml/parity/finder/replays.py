@@ -10,7 +10,6 @@ from typing import Any
 
 from dualml.backend import BackendInfo, TrainingSpec
 from dualml.common.errors import TrialError, UserError
-from dualml.common.machine import python_argv
 from dualml.experiment.plan import Plan
 from dualml.experiment.store.folder import RunFolder
 from dualml.experiment.store.replays import (
@@ -23,8 +22,14 @@ from dualml.experiment.store.replays import (
 )
 from dualml.experiment.store.trajectory import Trajectory, read_trajectory
 from dualml.experiment.store.trial import log_path
-from dualml.launch.process import Launch
-from dualml.launch.supervise import describe_exit, last_lines, supervise
+from dualml.launch.supervise import describe_exit, last_lines
+from dualml.launch.training import (
+    REPLAY,
+    TrainingRanks,
+    describe_process,
+    share_cores,
+    start_and_train,
+)
 from dualml.parity.finder.context import REFERENCE, ReplayContext
 
 #: Time limits of a replay in seconds: in total, and without output.
@@ -136,10 +141,7 @@ def run_replay(
         how = f"; install it with: {info.install}" if info else ""
         raise UserError(f"the replay needs backend {backend!r}, which is not installed{how}")
     settings, options = session.plan.experiment.arms[arm], session.folder.run.options
-    threads = settings.cores or options.threads
-    several = settings.world_size > 1 and info.ranks == "processes"
-    if several and not settings.cores and not options.threads_asked:
-        threads = max(1, threads // settings.world_size)
+    share = share_cores(settings, info, options, session.environs[backend])
     place = job_folder(folder, backend)
     place.mkdir()
     job = ReplayJob(
@@ -150,21 +152,21 @@ def run_replay(
         steps=list(steps),
         leads=backend == REFERENCE,
         device=options.device if backend != REFERENCE else "auto",
-        threads=threads,
-        cores=settings.cores,
+        threads=share.threads,
+        cores=share.cores,
         rendezvous=options.rendezvous,
         key="find",
         check=False,
     )
     REPLAY_JOB.write(place, job)
-    environ = info.environ(threads) if settings.cores or several else session.environs[backend]
-    words = python_argv("-m", "dualml.runner.worker.replay_main", str(place))
     count = settings.world_size if info.ranks == "processes" else 1
-    launches = [
-        Launch([*words, str(rank)], environ, log_path(place, rank), info.preload, settings.cores)
+    processes = [
+        describe_process(
+            REPLAY, rank, [place], share.environ, preload=info.preload, cores=settings.cores
+        )
         for rank in range(count)
     ]
-    ended = supervise(launches, lambda rank, event: None, limit=LIMIT, silence=SILENCE)
+    ended = start_and_train(TrainingRanks(processes=processes, limit=LIMIT, silence=SILENCE))
     if ended.code or ended.reason:
         result = ended.results.get(ended.rank, {})
         why = ended.reason or result.get("reason") or describe_exit(ended.code)

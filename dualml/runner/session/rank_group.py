@@ -6,176 +6,129 @@ import contextlib
 import math
 import os
 import shutil
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from dualml.backend import BackendInfo, ExternalLaunch
-from dualml.common.cores import affinity_env, cores_per_rank
 from dualml.common.errors import UserError
-from dualml.common.json_types import JsonObject
-from dualml.common.machine import python_argv
 from dualml.experiment.arm import Arm
-from dualml.experiment.plan import Plan
-from dualml.experiment.store.manifest import Key, Status, TrialRecord
+from dualml.experiment.store.manifest import Key
 from dualml.experiment.store.sessions import Announcement, announce
-from dualml.experiment.store.times import TIMELINE, TIMES
-from dualml.experiment.store.trial import (
-    JOB,
-    RESULT,
-    TrialJob,
-    TrialResult,
-    log_path,
-    rendezvous_path,
-)
+from dualml.experiment.store.trial import JOB, RESULT, TrialJob, log_path, rendezvous_path
 from dualml.launch.external import combine_results, find_failed_rank
 from dualml.launch.launcher import LaunchedRank, LauncherProcess
 from dualml.launch.process import Launch
 from dualml.launch.rank_server import RankServer
 from dualml.launch.route import free_port, interface_variables
-from dualml.launch.supervise import GroupResult, describe_exit, last_lines
-from dualml.parallel.aggregation import ASYNCHRONOUS
-from dualml.parallel.aggregation.times import communication_share, split_times
-from dualml.parallel.split.timeline_stats import summary
+from dualml.launch.supervise import GroupResult
+from dualml.launch.training import TRIALS, TrainingRanks, describe_process, share_cores
 from dualml.runner.session.prepare import FrozenRun
+from dualml.runner.session.trial_records import TrialRecords
 
 CHECKPOINT_S = 10.0  # seconds of training between two checkpoints
 VARIABLE = "DUALML_CHECKPOINT_S"  # overrides CHECKPOINT_S
-Listener = Callable[[TrialRecord, dict[str, Any]], None]
-#: Fields of a worker's result that are copied into ``run.json``.
-COPIED = (TrialRecord.model_fields.keys() & TrialResult.model_fields) - {
-    "status",
-    "reason",
-    "world_size",
-}
 
 
-@dataclass
+@dataclass(frozen=True)
 class RankGroup:
     """A group of ranks, started once for as many trials as they complete.
 
     Attributes:
+        frozen: the run.
+        environs: backend → environment variables of its processes.
+        records: the trials.
         number: of the group, from 0; single ranks are not counted.
-        keys: the trials.
-        trial_index: index of the current trial in ``keys``; their number after the last one.
-        start_time: when the current trial started, on the clock of `time.monotonic`.
-        elapsed_before: seconds it had taken in earlier starts.
+        external_launch: the external launcher, where this process is the first of its ranks.
+        server: for ranks on other machines.
     """
 
     frozen: FrozenRun
     environs: Mapping[str, dict[str, str]]
-    listen: Listener
-    external_launch: ExternalLaunch | None
+    records: TrialRecords
     number: int
-    keys: Sequence[Key]
+    external_launch: ExternalLaunch | None = None
     server: RankServer | None = None
-    trial_index: int = 0
-    start_time: float = 0.0
-    elapsed_before: float = 0.0
 
     @property
     def arm(self) -> Arm:
         """The first trial's arm; those of the others have the same ranks."""
-        return self.frozen.plan.experiment.arms[self.keys[0][0]]
+        return self.frozen.plan.experiment.arms[self.records.keys[0][0]]
 
     @property
     def info(self) -> BackendInfo:
         """The backend of all trials."""
-        return self.frozen.infos[self.keys[0][1]]
+        return self.frozen.infos[self.records.keys[0][1]]
 
     @property
     def size(self) -> int:
         """Number of ranks."""
         return self.arm.world_size
 
-    def refuse(self, status: Status, why: str) -> None:
-        """Record that the ranks of these trials cannot be started."""
-        for key in self.keys:
-            trial = self.frozen.folder.change(key, status=status, reason=why, wall_s=0.0)
-            self.frozen.folder.write()
-            self.listen(trial, {"phase": "end"})
-
     @contextlib.contextmanager
-    def prepare(self) -> Iterator[Sequence[Launch | LaunchedRank]]:
-        """Write the job files and provide one start for each process of this machine; record the
-        time of the trials and remove what the ranks left when the block is left."""
-        info, arm, size = self.info, self.arm, self.size
-        options = self.frozen.folder.run.options
-        threads = arm.cores or options.threads
-        if not arm.cores and size > 1 and info.ranks == "processes" and not options.threads_asked:
-            # The ranks share the cores of one rank: the same cores for one worker and for n.
-            threads = max(1, threads // size)
-        known = self.environs[info.name]
-        environ = known if threads == options.threads else info.environ(threads)
-        cores = arm.cores
-        if size == 1 and not cores:
-            environ = environ | affinity_env(threads, options.busy, info.crowded)
-        elif not cores and info.ranks == "processes" and not self.is_external:
-            cores = cores_per_rank(size, threads, options.busy, info.crowded)
-        rendezvous = self.rendezvous()
-        for key in self.keys:
-            self.write_job(key, threads, cores, rendezvous)
-        places = [self.frozen.folder.trial_folder(key) for key in self.keys]
+    def prepare(self) -> Iterator[TrainingRanks]:
+        """Write the job files and provide the ranks of this machine, ready to be started; record
+        the time of the trials and remove what the ranks left when the block is left."""
+        info, arm, folder = self.info, self.arm, self.frozen.folder
+        share = share_cores(
+            arm, info, folder.run.options, self.environs[info.name], is_external=self.is_external
+        )
+        environ, rendezvous = share.environ, self.rendezvous()
+        for key in self.records.keys:
+            self.write_job(key, share.threads, share.cores, rendezvous)
+        places = [folder.trial_folder(key) for key in self.records.keys]
         shutil.rmtree(rendezvous_path(places[0]), ignore_errors=True)
         if self.external_launch is not None and self.is_external:
-            environ = self.announce_trials(self.external_launch, places, environ, threads)
+            self.announce_trials(self.external_launch, places, share.threads)
+            if self.server is not None:
+                environ = {**environ, **interface_variables(self.server.host)}
         host = None
-        launches: Sequence[Launch | LaunchedRank]
+        processes: Sequence[Launch | LaunchedRank]
         if arm.launcher:
             launcher, log = info.launchers[arm.launcher], log_path(places[0], 0)
-            host = LauncherProcess(launcher, size, [info.name, *map(str, places)], environ, log)
-            launches = host.make_ranks()
+            words = [info.name, *map(str, places)]
+            host = LauncherProcess(launcher, self.size, words, environ, log)
+            processes = host.make_ranks()
         else:
-            words = python_argv("-m", "dualml.runner.worker.main")
-            processes = size if info.ranks == "processes" and not self.is_external else 1
-            launches = [
-                Launch(
-                    [*words, str(rank), *map(str, places)],
-                    environ,
-                    log_path(places[0], rank),
-                    info.preload,
-                    arm.cores,
+            count = self.size if info.ranks == "processes" and not self.is_external else 1
+            processes = [
+                describe_process(
+                    TRIALS, rank, places, environ, preload=info.preload, cores=arm.cores
                 )
-                for rank in range(processes)
+                for rank in range(count)
             ]
-        self.start_trial(0)
+        limits = self.frozen.plan.experiment.limits
+        self.records.start_trial(0)
         try:
-            yield launches
+            yield TrainingRanks(
+                processes=processes,
+                limit=limits.trial,
+                silence=limits.silence,
+                on_event=self.records.on_event,
+                is_abandoned=self.external_failed,
+            )
         finally:
             if host is not None:
                 host.close()
-            self.add_elapsed()
-            self.frozen.folder.write()
+            self.records.add_elapsed()
+            folder.write()
             for place in places:
                 shutil.rmtree(rendezvous_path(place), ignore_errors=True)
 
-    def announce_trials(
-        self,
-        launch: ExternalLaunch,
-        places: Sequence[Path],
-        environ: dict[str, str],
-        threads: int,
-    ) -> dict[str, str]:
-        """Announce the trials to the ranks that somebody else has started, and return the
-        environment variables of this rank's process."""
+    def announce_trials(self, launch: ExternalLaunch, places: Sequence[Path], threads: int) -> None:
+        """Announce the trials to the ranks that somebody else has started."""
         names = [str(place.relative_to(self.frozen.folder.path)) for place in places]
         coming = Announcement(
             places=names, backend=self.info.name, threads=threads, start=launch.start
         )
         announce(self.frozen.folder.path, self.number, coming)
-        return environ if self.server is None else environ | interface_variables(self.server.host)
 
     def record_end(self, ended: GroupResult) -> None:
-        """Record how the ranks ended, once they are gone: the current trial failed, or, of a single
-        rank, ended well."""
+        """Record how the ranks ended, once they are gone; a failure that a rank on another machine
+        has reported explains it."""
         if self.is_external:
             ended = combine_results(ended, self.frozen.folder.path, self.number)
-        if self.size == 1 and not ended.reason and not ended.code and ended.results:
-            self.finish_trial(ended.results[0])
-        elif self.trial_index < len(self.keys):
-            self.fail_trial(ended)
+        self.records.record_end(ended)
 
     def external_failed(self) -> bool:
         """Return whether a rank that an external launcher started has reported its failure; False
@@ -246,75 +199,6 @@ class RankGroup:
             return "env://"
         return f"tcp://{self.server.host}:{free_port(self.server.host)}"
 
-    def start_trial(self, at: int) -> None:
-        """Make trial ``at`` (from 0) the current one, recorded as ``interrupted`` until it ends; do
-        nothing more if there is no such trial."""
-        self.trial_index, self.start_time = at, time.monotonic()
-        if at < len(self.keys):
-            self.elapsed_before = self.frozen.folder.trials[self.keys[at]].wall_s or 0.0
-            trial = self.update_trial(status="interrupted", reason="not finished")
-            self.listen(trial, {"phase": "start"})
-
-    def update_trial(self, **values: Any) -> TrialRecord:
-        """Change fields of the current trial's record, in memory, and return it."""
-        return self.frozen.folder.change(self.keys[self.trial_index], **values)
-
-    def add_elapsed(self) -> None:
-        """Record the current trial's seconds so far, with those of earlier launches; do nothing
-        once all trials have ended."""
-        if self.trial_index < len(self.keys):
-            self.update_trial(wall_s=self.elapsed_before + time.monotonic() - self.start_time)
-
-    def on_event(self, rank: int, event: JsonObject) -> None:
-        """Handle an event of a rank's process: rank 0's progress, and the end of a trial; ignore
-        other ranks."""
-        if self.trial_index < len(self.keys) and rank == 0:
-            if event.get("event") == "settled":
-                self.finish_trial(event)
-            elif "phase" in event:
-                self.listen(self.frozen.folder.trials[self.keys[self.trial_index]], event)
-
-    def finish_trial(self, result: Mapping[str, Any]) -> None:
-        """Record that the current trial has ended successfully, with the fields of ``result``, and
-        make the next one the current one."""
-        name, backend, _ = key = self.keys[self.trial_index]
-        arm, environment = self.frozen.plan.experiment.arms[name], result["environment"]
-        values = {field: result[field] for field in COPIED if field in result}
-        if arm.world_size > 1 or arm.cores:
-            values["threads"] = environment.get("threads")
-        if arm.world_size > 1 or arm.split is not None:
-            values |= rank_times(self.frozen.folder.trial_folder(key), self.frozen.plan, name)
-            values["world_size"] = result.get("world_size", 1)
-        if spent := values.get("spent"):
-            taken = self.elapsed_before + time.monotonic() - self.start_time
-            values["spent"] = {"start": max(0.0, taken - sum(spent.values())), **spent}
-        self.update_trial(status="ok", reason=None, **values)
-        usual = arm.world_size == 1 and not arm.cores
-        if usual or backend not in self.frozen.folder.run.environment:
-            self.frozen.folder.set_environment(backend, environment)
-        self.end_trial()
-
-    def fail_trial(self, ended: GroupResult) -> None:
-        """Record that the current trial has failed, or is unsupported: which rank, why, and the end
-        of its log. Make the next trial the current one, without starting its ranks."""
-        result = ended.results.get(ended.rank, {})
-        log = last_lines(log_path(self.frozen.folder.trial_folder(self.keys[0]), ended.rank))
-        if result.get("status") not in (None, "ok") and not ended.reason:
-            whose = f"rank {ended.rank}: " if self.size > 1 else ""
-            self.update_trial(status=result["status"], reason=f"{whose}{result['reason']}", log=log)
-        else:
-            why = ended.reason or describe_exit(ended.code)
-            self.update_trial(status="failed", reason=f"rank {ended.rank} {why}", log=log)
-        self.end_trial()
-
-    def end_trial(self) -> None:
-        """Write the current trial's record to the run folder, report its end, and make the next one
-        the current one."""
-        self.add_elapsed()
-        self.frozen.folder.write()
-        self.listen(self.frozen.folder.trials[self.keys[self.trial_index]], {"phase": "end"})
-        self.start_trial(self.trial_index + 1)
-
 
 def checkpoint_every() -> float:
     """Return the seconds of training between two checkpoints: ``DUALML_CHECKPOINT_S`` if set, else
@@ -328,25 +212,3 @@ def checkpoint_every() -> float:
         if 0 <= (seconds := float(asked)) < math.inf:
             return seconds
     raise UserError(f"{VARIABLE} must be seconds from 0; received {asked!r}")
-
-
-def rank_times(place: Path, plan: Plan, arm: str) -> dict[str, Any]:
-    """Return how each rank spent its time, ``ranks``, from the records the ranks wrote, and the
-    ``communication_share``; for a split model ``ranks``, and further facts of the timeline as
-    ``split``. Empty if a record is missing or damaged."""
-    settings, split_plan = plan.experiment.arms[arm], plan.splits.get(arm)
-    n = settings.world_size
-    try:
-        if split_plan is not None:
-            measured = summary(split_plan, TIMELINE.read_all(place, n))
-            return {"ranks": measured.pop("ranks", []), "split": measured}
-        times = TIMES.read_all(place, n)
-    except UserError:
-        return {}
-    peers = None
-    if settings.aggregation.strategy == "neighbour":
-        peers = [sorted({(r - 1) % n, r, (r + 1) % n}) for r in range(n)]
-    elif settings.aggregation.strategy == ASYNCHRONOUS:
-        peers = [[r] for r in range(n)]  # nobody waits for all
-    ranks = split_times(times, peers)
-    return {"ranks": ranks, "communication_share": communication_share(ranks)}

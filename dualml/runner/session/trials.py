@@ -11,7 +11,8 @@ from dualml.experiment.plan import Plan
 from dualml.experiment.store.manifest import Key, TrialRecord
 from dualml.launch.rank_server import RankServer
 from dualml.runner.session.prepare import FrozenRun
-from dualml.runner.session.rank_group import Listener, RankGroup
+from dualml.runner.session.rank_group import RankGroup
+from dualml.runner.session.trial_records import Listener, TrialRecords
 
 
 def iterate_groups(
@@ -40,13 +41,14 @@ def iterate_groups(
         while waiting:  # after a trial that failed the others need new ranks
             if server is not None:
                 server.check_lost()
-            group = RankGroup(frozen, environs, listen, external_launch, number, waiting, server)
+            records = TrialRecords(frozen, waiting, listen)
+            group = RankGroup(frozen, environs, records, number, external_launch, server)
             if why := group.unsupported_reason():
-                group.refuse("unsupported" if waiting == together else "interrupted", why)
+                records.refuse("unsupported" if waiting == together else "interrupted", why)
                 waiting = []
             else:
                 yield group
-                waiting = waiting[group.trial_index :]
+                waiting = waiting[records.trial_index :]
             number += group.size > 1
     if server is not None:
         server.check_lost()

@@ -1,4 +1,4 @@
-"""One rank of a replay: ``python -m dualml.runner.worker.replay_main FOLDER RANK``, see
+"""One rank of a replay: ``python -m dualml.runner.worker.replay_main RANK FOLDER``, see
 ``job.json``."""
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def run_replay(emit: Emitter) -> JsonObject:
     from dualml.runner.worker.replay import replay_updates
     from dualml.runner.worker.setup import RankResources, TrialSetup
 
-    folder, rank = Path(sys.argv[1]), int(sys.argv[2])
+    rank, folder = int(sys.argv[1]), Path(sys.argv[2])
     job = REPLAY_JOB.read(folder)
     emit(phase="start")
     plan = restore_plan(plan_folder(Path(job.run)))
