@@ -11,7 +11,7 @@ from conformance.backends import create, on_ranks, rank_backends, tolerance
 
 from dualml.common.errors import CommunicationError
 from dualml.parallel.aggregation import STRATEGIES
-from dualml.parallel.aggregation.asynchronous import staleness_stats
+from dualml.parallel.aggregation.staleness import staleness_stats
 
 EXACT = [name for name, kind in STRATEGIES.items() if kind.exact]
 #: Sizes of the global batches: 8 divides by 2 and 4, 7 does not, and of 1 most ranks have nothing.

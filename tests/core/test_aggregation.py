@@ -21,11 +21,11 @@ from dualml.experiment.config_diff import ConfigDiff
 from dualml.experiment.exactness import inexactness_reason, single_process_arm
 from dualml.experiment.store.times import TIMES
 from dualml.parallel.aggregation import STRATEGIES, CollectiveSchedule, Ring, Transfer, strategy
-from dualml.parallel.aggregation.asynchronous import staleness_stats
 from dualml.parallel.aggregation.buckets import bucket_layout
 from dualml.parallel.aggregation.compress import TopK, sum_fp16
 from dualml.parallel.aggregation.layers import cut_layers, layer_sizes
 from dualml.parallel.aggregation.schedule import count_step_groups
+from dualml.parallel.aggregation.staleness import staleness_stats
 from dualml.parallel.aggregation.straggler import Straggler
 from dualml.parallel.aggregation.times import Times, communication_share, split_times
 

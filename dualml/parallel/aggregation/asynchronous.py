@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, ClassVar, TypedDict
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from dualml.parallel.aggregation.base import Strategy
 from dualml.parallel.aggregation.parallel import DataParallel
 from dualml.parallel.aggregation.parameter_server import ParameterServer
 from dualml.parallel.aggregation.settings import Aggregation
+from dualml.parallel.aggregation.staleness import StalenessContent, staleness_stats
 from dualml.parallel.batch import Batch
 from dualml.parallel.copies import WeightCopies
 
@@ -259,20 +260,3 @@ class AsyncParameterServer(DataParallel):
         """Return how messages are exchanged, and on rank 0 the staleness of all gradients."""
         how = {"exchange": str(self.comm.implementation_of("exchange"))}
         return {"how": how, **self.staleness}
-
-
-class StalenessContent(TypedDict):
-    """Staleness of gradients in updates: of all ranks, and the mean of each rank."""
-
-    mean: float
-    max: int
-    ranks: list[float]
-
-
-def staleness_stats(served: Sequence[tuple[int, int, int]], size: int) -> StalenessContent:
-    """Return the mean and maximum staleness of all gradients, and the mean of each of ``size``
-    ranks; 0 where there is none. ``served`` has (step, rank, staleness) for each update."""
-    every = [s for _, _, s in served] or [0]
-    ranks = [[s for _, rank, s in served if rank == r] or [0] for r in range(size)]
-    means = [float(np.mean(r)) for r in ranks]
-    return {"mean": float(np.mean(every)), "max": max(every), "ranks": means}

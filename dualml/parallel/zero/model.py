@@ -6,7 +6,7 @@ checkpoints do not depend on the ranks. Every rank calls the same methods in the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,6 @@ from dualml.backend import (
     BatchTrace,
     MemoryReport,
     MemoryUsage,
-    MixedPrecisionStage,
     Training,
     TrainingSpec,
     batch_digest,
@@ -28,8 +27,8 @@ from dualml.backend import (
 from dualml.backend.capability import Tensor
 from dualml.backend.shard import Slots, slot_lengths
 from dualml.common.errors import Unsupported
-from dualml.parallel.zero.forward_backward import ShardedForwardBackward
 from dualml.parallel.zero.settings import Sharding
+from dualml.parallel.zero.whole_arrays import WholeArrays
 
 #: Error if one rank alone uses a sharded model.
 COLLECTIVE_ONLY = (
@@ -37,7 +36,7 @@ COLLECTIVE_ONLY = (
 )
 
 
-class ShardedModel(ShardedForwardBackward, Training, ActivationCapture, MemoryReport):
+class ShardedModel(WholeArrays, Training, ActivationCapture, MemoryReport):
     """A ZeRO model; `dualml.parallel.zero.parallel.ZeroDataParallel` drives the updates of several
     ranks."""
 
@@ -111,13 +110,6 @@ class ShardedModel(ShardedForwardBackward, Training, ActivationCapture, MemoryRe
         seen = {name: self.tensor_to_host(output)[: len(probe)] for name, output in outputs.items()}
         return batch_digest(*self.fetch_batch(batch)), seen
 
-    def tensor_to_host(self, output: Tensor) -> Array:
-        """Copy a tensor to the host, as float32 if NumPy does not have its type."""
-        if isinstance(self.stage, MixedPrecisionStage) and self.stage.is_low_precision:
-            output = self.stage.upcast(output)
-        array: Array = self.comm.numpy(output)
-        return array
-
     def fetch_batch(self, batch: Array) -> tuple[Array, Array]:
         """Return the samples and labels with these indices from the training set."""
         return self.recipe.x[batch], self.recipe.y[batch]
@@ -160,55 +152,7 @@ class ShardedModel(ShardedForwardBackward, Training, ActivationCapture, MemoryRe
             ),
         )
 
-    # --- what it holds ----------------------------------------------------------------------------
-
-    def unflatten_all(self, wholes: Iterable[Array]) -> Arrays:
-        """Return canonical name → array, from one whole vector per unit."""
-        parts: Arrays = {}
-        for unit, vector in zip(self.units, wholes, strict=True):
-            parts |= unit.unflatten(vector)
-        return parts
-
-    def local_part(self, vector: Array) -> Array:
-        """Return this rank's part of a whole host ``vector``, as a view."""
-        return np.split(vector, self.comm.size)[self.comm.rank]
-
-    def gradients(self) -> Arrays:
-        """Return canonical name → gradient summed over the ranks, as the optimizer receives it
-        (still scaled with a loss scaler); a collective call."""
-        return self.unflatten_all(
-            self.collectives.gather_to_host(self.comm.numpy(part)) for part in self.master_grads()
-        )
-
-    def local_gradients(self) -> Arrays:
-        """Return this rank's contribution to the gradient sum, without communication. Meaningful
-        only in stage 1 and before the reduction; later stages keep no whole gradient."""
-        return self.unflatten_all(map(self.tensor_to_host, self.unit_gradients))
-
-    def weights(self) -> Arrays:
-        """Return the whole float32 weights by canonical name; a collective call in stage 3 or with
-        low-precision weights, where no rank has all of them."""
-        if self.sharding.stage == 3 or self.sharding.lower:
-            parts = map(self.master_part, range(len(self.units)))
-            return self.unflatten_all(map(self.collectives.gather_to_host, parts))
-        return self.unflatten_all(map(self.comm.numpy, self.unit_weights))
-
-    def local_weights(self) -> Arrays:
-        """Return what this rank holds without communication: the whole weights, in stage 3 its part
-        of each unit's weights under keys that name unit and rank."""
-        if self.sharding.stage < 3:
-            return self.unflatten_all(map(self.tensor_to_host, self.unit_weights))
-        rank = self.comm.rank
-        return {f"unit {i} of rank {rank}": self.master_part(i) for i in range(len(self.units))}
-
-    def master_part(self, number: int) -> Array:
-        """Return a copy of this rank's part of the float32 weights of a unit."""
-        part: Array = self.comm.numpy(self.master_weights[number])
-        return part
-
-    def set_master_part(self, number: int, part: Array) -> None:
-        """Replace this rank's part of the float32 weights of a unit."""
-        self.shardable.copy_from_host(self.master_weights[number], part)
+    # --- checkpoints ------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Arrays]:
         """Return state key → parameter name → whole array, gathered from all ranks, with the loss
@@ -230,24 +174,3 @@ class ShardedModel(ShardedForwardBackward, Training, ActivationCapture, MemoryRe
         }
         self.shard.load(slots, self.applied_steps(step))
         self.step_count = step
-
-    def set_weights(self, weights: Mapping[str, Array]) -> None:
-        """Replace this rank's part of the weights by that of the whole arrays ``weights``, without
-        communication; where ranks hold whole weights, replace all."""
-        self.resident.clear()
-        for number, unit in enumerate(self.units):
-            whole = unit.flatten(weights, self.backend.dtype)
-            own, given = self.comm.tensor(self.local_part(whole)), self.comm.tensor(whole)
-            self.set_master_part(number, self.local_part(whole))
-            if self.sharding.lower:
-                own, given = self.mixed_stage.downcast(own), self.mixed_stage.downcast(given)
-            if self.sharding.stage == 3:
-                if self.sharding.lower:
-                    self.comm.write(self.weight_shards[number], 0, own, "put")
-            else:
-                self.comm.write(self.unit_weights[number], 0, given, "put")
-
-    def transform_weights(self, fn: Callable[[Arrays], Mapping[str, Array]]) -> None:
-        """Replace the weights by ``fn`` of the whole weights; a collective call where no rank has
-        all of them."""
-        self.set_weights(fn(self.weights()))
