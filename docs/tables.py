@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dualml.common.files import write_bytes
-from dualml.common.former_member_names import FORMER_MEMBERS
+from dualml.common.former_members import FORMER_MEMBERS
 from dualml.common.former_paths import BACKEND, CORE
 from dualml.common.words import LANGUAGES, Messages, numbers
 from dualml.experiment.keys import RENAMED_KEYS

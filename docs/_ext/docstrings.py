@@ -10,7 +10,7 @@ from sphinx.application import Sphinx
 from sphinx.ext.autodoc.mock import _MockObject, mock
 
 from _ext.api_pages import public
-from dualml.common.former_member_names import FORMER_MEMBERS
+from dualml.common.former_members import FORMER_MEMBERS
 
 #: Code, or a character that reStructuredText would interpret.
 MEANT = re.compile(r"(`{1,2})(?P<code>[^`]+)\1(?P<joined>\w?)|(?P<mark>[*|]|(?<=\w)_(?!\w))")

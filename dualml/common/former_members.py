@@ -3,22 +3,29 @@
 >>> Slice.whole("fc.weight", array)  # DeprecationWarning: Slice.whole is now Slice.full
 
 Reading, setting, calling and overriding a former name works, and every use warns. New code uses the
-present name, which type checkers and the documentation know. Former import paths are the business
-of `dualml.common.former_paths`.
+present name, which type checkers and the documentation know. The names are listed in
+``former_members.json``. Former import paths are the business of `dualml.common.former_paths`.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import json
 import sys
 import warnings
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
-from dualml.common.former_member_names import FORMER_KEYWORDS, FORMER_MEMBERS
-
 C = TypeVar("C", bound=type)
+
+# JSON, because every process reads it: a TOML file of this size takes 5 ms.
+_NAMES = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
+#: Class → former name → present name. Subclasses inherit the entries.
+FORMER_MEMBERS: Mapping[str, Mapping[str, str]] = _NAMES["members"]
+#: Class → method that subclasses override → former name of a keyword → present name.
+FORMER_KEYWORDS: Mapping[str, Mapping[str, Mapping[str, str]]] = _NAMES["keywords"]
 
 
 class FormerMember:

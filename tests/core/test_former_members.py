@@ -15,8 +15,7 @@ import pytest
 
 from dualml.algorithms.communicator import Communicator, MemoryStore, RankContext
 from dualml.algorithms.optim import SGD, OptimizerSpec
-from dualml.common.former_member_names import FORMER_MEMBERS
-from dualml.common.former_members import FormerMember, keep_former_members
+from dualml.common.former_members import FORMER_MEMBERS, FormerMember, keep_former_members
 from dualml.parallel.aggregation import Transfer
 from dualml.parallel.partition import Contiguous, Partition
 from dualml.runner.checkpoint import Slice
