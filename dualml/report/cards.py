@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
+from functools import cache
+from importlib.resources import files
+from typing import Any
 
 from dualml.common.words import Messages
 from dualml.report.blocks import Block, Card, Formula, Prose
@@ -35,16 +38,21 @@ class CardFooter:
         return [*self.counts, words("page.arms") + colon + ", ".join(named), *source]
 
 
+@cache
+def read_formulas() -> Mapping[str, Mapping[str, Any]]:
+    """Read ``formulas.toml``: section → method → ``formulas`` and, if there is one, ``source``."""
+    return tomllib.loads((files("dualml.report") / "formulas.toml").read_text("utf-8"))
+
+
 def method_cards(
     words: Messages,
-    formulas: Mapping[str, Sequence[str]],
+    section: str,
     used: Iterable[tuple[str, str]],
     title: str,
     text: str,
-    sources: Mapping[str, str] = MappingProxyType({}),
     most: int = 12,
 ) -> Iterator[Card]:
-    """Yield a card per method of ``formulas`` that an arm uses.
+    """Yield a card per method of a section of `read_formulas` that an arm uses.
 
     Args:
         used: pairs of an arm and the method that it uses.
@@ -53,11 +61,11 @@ def method_cards(
     arms: dict[str, list[str]] = {}
     for arm, method in used:
         arms.setdefault(method, []).append(arm)
-    for method, latex in formulas.items():
+    for method, card in read_formulas()[section].items():
         if method in arms:
-            footer = CardFooter(arms[method], sources.get(method, ""), most=most)
+            footer = CardFooter(arms[method], card.get("source", ""), most=most)
             name, does = (words(key.format(method)) for key in (title, text))
-            yield make_card(words, name, latex, does, footer)
+            yield make_card(words, name, card["formulas"], does, footer)
 
 
 def make_card(

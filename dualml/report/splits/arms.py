@@ -52,7 +52,7 @@ class SplitArm:
 
     @property
     def split_kinds(self) -> list[str]:
-        """All ways in which the model is split, keys of `splitting.SPLIT_FORMULAS`, the most
+        """All ways in which the model is split, methods of the cards ``split``, the most
         specific last."""
         there = {
             "by_layer": self.mesh.pipeline > 1,

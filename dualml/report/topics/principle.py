@@ -14,35 +14,10 @@ from dualml.parallel.aggregation import ASYNCHRONOUS, STRATEGIES
 from dualml.parallel.aggregation.asynchronous import AsyncParameterServer
 from dualml.report import machine, ranks
 from dualml.report.blocks import Block, Formula, Prose
-from dualml.report.cards import CardFooter, make_card, method_cards
+from dualml.report.cards import CardFooter, make_card, method_cards, read_formulas
 from dualml.report.topics import ReportSection
 
 COST = r"T = p \, \alpha + q \, \beta"
-_PART = r"g_{t,r} = \frac{1}{b_r} \sum_{i \in B_{t,r}} \nabla \ell_i ( \theta_{t-1} )"
-_LOCAL = r"\theta_{t,r} = \theta_{t-1,r} - \eta \, g_{t,r}"
-#: Way to combine the ranks' results → the formulas of one update.
-COMBINE: dict[str, tuple[str, ...]] = {
-    "weighted": (_PART, r"g_t = \sum_{r=0}^{n-1} \frac{b_r}{B} \, g_{t,r}"),
-    "mean": (_PART, r"g_t = \frac{1}{n} \sum_{r=0}^{n-1} g_{t,r}"),
-    "sum": (_PART, r"g_t = \sum_{r=0}^{n-1} g_{t,r}", r"\hat{\eta} = n \, \eta"),
-    "max": (_PART, r"g_t = \max_r \, g_{t,r}"),
-    "median": (_PART, r"g_t = \operatorname{med}_r \, g_{t,r}"),
-    "sum_parameters": (_LOCAL, r"\theta_{t,r} \leftarrow \sum_{s=0}^{n-1} \theta_{t,s}"),
-    "max_parameters": (_LOCAL, r"\theta_{t,r} \leftarrow \max_s \, \theta_{t,s}"),
-    "median_parameters": (_LOCAL, r"\theta_{t,r} \leftarrow \operatorname{med}_s \, \theta_{t,s}"),
-    "parameters": (_LOCAL, r"\theta_{t,r} \leftarrow \sum_{s=0}^{n-1} \frac{b_s}{B} \theta_{t,s}"),
-    "neighbour": (
-        _LOCAL,
-        r"\theta_{t,r} \leftarrow \frac{1}{3} ( \theta_{t,r-1} + \theta_{t,r} + \theta_{t,r+1} )",
-    ),
-    "asynchronous": (r"\theta_{v+1} = \theta_v - \eta \frac{b_r}{B} g_r ( \theta_{v - \tau} )",),
-    "fp16": (r"g_t = \sum_{r=0}^{n-1} h ( \frac{b_r}{B} \, g_{t,r} )",),
-    "topk": (
-        r"p_{t,r} = \frac{b_r}{B} \, g_{t,r} + e_{t-1,r}",
-        r"e_{t,r} = p_{t,r} - s_{t,r}",
-        r"g_t = \sum_{r=0}^{n-1} s_{t,r}",
-    ),
-}
 
 
 def rule_cards(run: RunData, words: Messages) -> Iterator[Block]:
@@ -84,15 +59,15 @@ def _variant(run: RunData, name: str, arms: list[str]) -> str:
 def combining_cards(run: RunData, words: Messages) -> Iterator[Block]:
     """Yield a card per way in which several ranks combine their results into one update."""
     used = ((arm, _combination_key(run, arm)) for arm in ranks.multi_rank_arms(run))
-    return method_cards(words, COMBINE, used, "combine.{}.name", "combine.{}.does")
+    return method_cards(words, "combine", used, "combine.{}.name", "combine.{}.does")
 
 
 def _combination_key(run: RunData, arm: str) -> str:
-    """Return the key of `COMBINE` that an arm uses."""
+    """Return the method of the section ``combine`` that an arm uses."""
     s = ranks.aggregation(run, arm)
     if s.strategy in (ASYNCHRONOUS, "neighbour"):
         return "asynchronous" if s.strategy == ASYNCHRONOUS else s.strategy
-    if s.compress in COMBINE:
+    if s.compress in read_formulas()["combine"]:
         return s.compress
     own = "parameters" if s.of == "parameters" else ""
     if s.reduce in ("sum", "max", "median"):

@@ -30,24 +30,6 @@ from dualml.report.scaling import (
 from dualml.report.scaling_families import STRONG, WEAK
 from dualml.report.topics import ReportSection
 
-#: Speed-up S and efficiency E of n ranks, and their predictions.
-FORMULAS = {
-    STRONG: (
-        r"S_n = \frac{T_1}{T_n} \quad E_n = \frac{S_n}{n}",
-        r"A_n = \frac{T_1}{u + \frac{T_1 - u}{n}} \quad A_n^c = \frac{T_1}{u + \frac{T_1 - u}{n} "
-        r"+ c_n}",
-    ),
-    WEAK: (
-        r"S_n = \frac{n \, T_1}{T_n} \quad E_n = \frac{S_n}{n} = \frac{T_1}{T_n}",
-        r"G_n = n \quad G_n^c = \frac{n \, T_1}{T_1 + c_n}",
-    ),
-}
-SOURCES = {
-    STRONG: "Amdahl 1967, Validity of the single processor approach to achieving large scale "
-    "computing capabilities, AFIPS",
-    WEAK: "Gustafson 1988, Reevaluating Amdahl's law, CACM 31(5)",
-}
-
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     """Yield the speed-up in a figure and a table first, then where the time goes, times and
@@ -72,7 +54,7 @@ def _cards(run: RunData, words: Messages) -> Iterator[Card]:
         (arm, f.kind) for f in scaling_families.families(run) for arm in (f.base, *f.arms)
     )
     title, text = "scaling.{}", "scaling.does.{}"
-    yield from method_cards(words, FORMULAS, used, title, text, SOURCES, most=len(used))
+    yield from method_cards(words, "scaling", used, title, text, most=len(used))
 
 
 # --- tables ---------------------------------------------------------------------------------------

@@ -12,31 +12,6 @@ from dualml.report.cards import method_cards
 from dualml.report.code import code_sections, excerpt
 from dualml.report.topics import ReportSection
 
-#: Formulas: the reduced gradient of a shard, its update, and the bytes sent with two and with three
-#: collectives.
-_REDUCE = r"g_{t,r} = \sum_{s=0}^{N-1} ( \frac{b_s}{B} g_{t,s} )_r"
-_SHARD_UPDATE = r"\theta_{t,r} = \theta_{t-1,r} + u_t ( g_{t,r} )"
-_SENT_BYTES = r"q = 2 \, S \, \frac{N - 1}{N}"
-_SENT_BYTES_ZERO3 = r"q = 3 \, S \, \frac{N - 1}{N}"
-#: Stage of ZeRO, or variant → update of a rank's shard r, bytes M that it keeps, bytes q that it
-#: sends.
-STAGES = {
-    "zero1": (_REDUCE, _SHARD_UPDATE, r"M = b \Psi + b \Psi + \frac{k b \Psi}{N}", _SENT_BYTES),
-    "zero2": (r"M = b \Psi + \frac{b \Psi + k b \Psi}{N}", _SENT_BYTES),
-    "zero3": (r"M = \frac{b \Psi + b \Psi + k b \Psi}{N}", _SENT_BYTES_ZERO3),
-    "all_reduce": (r"q = 2 \, S \, \frac{N - 1}{N} + S \, \frac{N - 1}{N}",),
-}
-ZERO = "Rajbhandari et al. 2020, ZeRO: Memory Optimizations Toward Training Trillion Parameter Models, sec. 5, 7"  # noqa: E501
-#: Recomputation setting → formulas of the activations A kept of L blocks and of the seconds T of an
-#: update.
-RECOMPUTE_FORMULAS = {
-    "selective": (r"A = \sum_{l=1}^{L} ( A_l - s_l )", r"T = F + F_s + B"),
-    "full": (r"A = \sum_{l=1}^{L} x_l", r"T = F + F + B"),
-}
-RECOMPUTE_SOURCES = {
-    "selective": "Korthikanti et al. 2022, Reducing Activation Recomputation in Large Transformer Models, sec. 5",  # noqa: E501
-    "full": "Chen et al. 2016, Training Deep Nets with Sublinear Memory Cost, sec. 3",
-}
 #: Framework → file and functions that recompute layers.
 RECOMPUTE_CODE = {
     "torch": ("dualml_torch/algorithms/model/network.py", ("set_recompute", "run_span")),
@@ -50,13 +25,12 @@ RECOMPUTE_CODE = {
 def zero_cards(run: RunData, words: Messages) -> Iterator[Block]:
     """Yield a card per stage of ZeRO that an arm uses, and one for the all-reduce variant."""
     used = ((arm, _stage_key(run, arm)) for arm in ranks.training_arms(run))
-    sources = dict.fromkeys(STAGES, ZERO)
-    return method_cards(words, STAGES, used, "shared.{}.name", "shared.{}.does", sources)
+    return method_cards(words, "shared", used, "shared.{}.name", "shared.{}.does")
 
 
 def _stage_key(run: RunData, arm: str) -> str:
-    """Return the key of `STAGES` that an arm uses; of an arm that shards nothing a key that is not
-    there."""
+    """Return the method of the section ``shared`` that an arm uses; of an arm that shards nothing
+    one that is not there."""
     s = run.settings[arm]
     return f"zero{s.zero}" if s.zero_reduce == "reduce_scatter" else s.zero_reduce
 
@@ -64,8 +38,7 @@ def _stage_key(run: RunData, arm: str) -> str:
 def recompute_cards(run: RunData, words: Messages) -> Iterator[Block]:
     """Yield a card per kind of activation recomputation that an arm uses."""
     used = ((arm, str(run.settings[arm].recompute)) for arm in ranks.training_arms(run))
-    title, text = "again.{}.name", "again.{}.does"
-    return method_cards(words, RECOMPUTE_FORMULAS, used, title, text, RECOMPUTE_SOURCES)
+    return method_cards(words, "again", used, "again.{}.name", "again.{}.does")
 
 
 def code(run: RunData, words: Messages) -> Iterator[Block]:

@@ -10,7 +10,7 @@ from dualml.experiment.store.run import RunData
 from dualml.planning.cost.model import Fit
 from dualml.report import legend
 from dualml.report.blocks import Block, Cell
-from dualml.report.cards import CardFooter, make_card
+from dualml.report.cards import CardFooter, make_card, read_formulas
 from dualml.report.columns import Columns, Row, percent, table, tabulate
 from dualml.report.draw.palette import SERIES
 from dualml.report.figure import (
@@ -29,15 +29,6 @@ from dualml.report.splits import times
 from dualml.report.splits.arms import Splits
 from dualml.report.topics import ReportSection
 
-FORMULAS = (
-    r"C = 6 B \sum_{i=1}^{L} d_{i-1} d_i \quad T_1 = \frac{C}{F}",
-    r"T_h = \frac{C}{n F} + \sum ( A(4 B d_{i+1}) + A(4 B d_{i-1}) )",
-    r"A(S) = 2 (n-1) \alpha + 2 \frac{n-1}{n} S \beta",
-    r"T_v = f_0 + t + f_1 + (m-1) \max ( f_0 , t , f_1 ) + b_1 + t + b_0 "
-    r"+ (m-1) \max ( b_1 , t , b_0 )",
-    r"t = \alpha + \beta \cdot 4 \frac{B}{m} d",
-)
-SOURCE = "Shoeybi et al. 2019, Megatron-LM, sec. 3; Huang et al. 2019, GPipe, sec. 2.3"
 WIDTHS = [round(2 ** (k / 4)) for k in range(20, 57)]  # 32 … 16384
 MAX_ERROR_RATIO = 1.3  # error ratio above which the thresholds are not reliable for this machine
 CONSTANTS = (
@@ -62,8 +53,9 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     compared = [p for c in known for p in model.predictions(splits, c)]
     yield from times.crowding_notices(run, [p.arm for p in compared], words)
     used = list(dict.fromkeys(base for c in known for base in c.rates))
-    footer = CardFooter(used, SOURCE)
-    yield make_card(words, words("pays.name"), FORMULAS, words("pays.does"), footer)
+    card = read_formulas()["pays"]["model"]
+    footer = CardFooter(used, card["source"])
+    yield make_card(words, words("pays.name"), card["formulas"], words("pays.does"), footer)
     asked = _questions(splits, known)
     if asked:
         yield _figure(asked, words)
