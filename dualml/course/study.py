@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from dualml.common.words import Messages
 from dualml.course.exercise import Answer, ExerciseCall, ExerciseFile
-from dualml.report.blocks import Block
+from dualml.report.blocks import Block, Cell
+from dualml.report.figure import LegendEntry
 
 #: Function that runs calls on a student's file.
 Run = Callable[[ExerciseFile, Sequence[ExerciseCall]], list[Answer]]
@@ -35,6 +36,14 @@ def study(lab: str, files: Sequence[ExerciseFile], run: Run, words: Messages) ->
     return made
 
 
-def successful_answers(answers: Mapping[str, Answer]) -> dict[str, Answer]:
-    """Return the entries whose answer has no error."""
-    return {name: answer for name, answer in answers.items() if answer.trouble is None}
+def equality_cell(equal: bool, words: Messages) -> Cell:
+    """Return the cell that says whether a student's numbers equal the rule's."""
+    return Cell(words(f"verdict.{'equal' if equal else 'different'}"), "good" if equal else "bad")
+
+
+def curves_legend(backends: Collection[str], words: Messages) -> Iterator[LegendEntry]:
+    """Yield the legend of the line styles: those of the ``backends``, and that of the rule."""
+    for backend, stroke in (("torch", "wide"), ("mindspore", "dashes")):
+        if backend in backends:
+            yield LegendEntry("backend", backend, stroke=stroke)
+    yield LegendEntry("series", "rule", label=words("study.rule"), stroke="hair")

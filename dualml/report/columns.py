@@ -8,10 +8,10 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from dualml.common.words import Messages, numbers
-from dualml.experiment.store.run import TrialComparison
 from dualml.report.blocks import Cell, Column, Show, Table, Tone
 
 if TYPE_CHECKING:
+    from dualml.experiment.store.run import TrialComparison
     from dualml.report.confidence import MeanInterval
 
 #: A row: texts are kept; numbers and means are formatted by the unit of their column, None is a
@@ -98,19 +98,47 @@ def tabulate(
 ) -> Iterator[Table]:
     """Yield the `table` with a row per record, whose cells ``read`` returns; nothing without
     records."""
-    every, shown = list(records), dict[str | Column, Sequence[Any]]()
-    for specs, value in read.items() if every else ():
-        cells = [value(record) for record in every]
+    if every := list(records):
+        shown = _read_columns(every, read)
+        rows = zip(*shown.values(), strict=True)
+        yield from table(words, name, shown, rows, caption, **values)
+
+
+def make_table(
+    words: Messages,
+    name: str,
+    records: Iterable[R],
+    read: Columns[R],
+    caption: str = "",
+    labels: str = "column.{}",
+) -> Table:
+    """Return a table with a row per record, whose cells ``read`` returns; also without records.
+
+    Args:
+        caption: text of the caption.
+        labels: message of a column's label, with ``{}`` in the place of the column's key.
+    """
+    shown = _read_columns(list(records), read)
+    heads = columns(words, *shown, labels=labels)
+    rows = zip(*shown.values(), strict=True)
+    return Table(name, caption, heads, [[*map(_cell, row, heads)] for row in rows])
+
+
+def _read_columns(records: Sequence[R], read: Columns[R]) -> dict[str | Column, Sequence[Any]]:
+    """Return column → its values, one per record; without the optional columns that no record
+    has."""
+    shown: dict[str | Column, Sequence[Any]] = {}
+    for specs, value in read.items():
         several = isinstance(specs, tuple)
         names = specs if isinstance(specs, tuple) else (specs,)
-        for spec, column in zip(
-            names, zip(*cells, strict=True) if several else [cells], strict=True
-        ):
+        cells = [value(record) if several else (value(record),) for record in records]
+        by_column = zip(*cells, strict=True) if cells else ((),) * len(names)
+        for spec, column in zip(names, by_column, strict=True):
             if not (isinstance(spec, str) and spec.endswith("?")):
                 shown[spec] = column
             elif not all(cell is False or cell in (None, "", numbers.NO_VALUE) for cell in column):
                 shown[spec.removesuffix("?")] = column
-    yield from table(words, name, shown, zip(*shown.values(), strict=True), caption, **values)
+    return shown
 
 
 def _cell(value: Cell | MeanInterval | str | float | None, head: Column) -> Cell | str:
@@ -122,10 +150,10 @@ def _cell(value: Cell | MeanInterval | str | float | None, head: Column) -> Cell
     return text(value) if value is None or isinstance(value, int | float) else value.cell(text)
 
 
-def columns(words: Messages, *specs: str | Column) -> list[Column]:
+def columns(words: Messages, *specs: str | Column, labels: str = "column.{}") -> list[Column]:
     """Return columns from short specs: ```"`arm`"``` is a column of code, ``"arm"`` of text,
-    ``"seed:"`` of numbers, ``"train_s:seconds"`` of numbers with the unit ``unit.seconds``; labels
-    are ``column.KEY``. A `Column` is returned unchanged."""
+    ``"seed:"`` of numbers, ``"train_s:seconds"`` of numbers with the unit ``unit.seconds``; their
+    labels are the messages ``labels``. A `Column` is returned unchanged."""
     heads = []
     for spec in specs:
         if isinstance(spec, Column):
@@ -133,7 +161,7 @@ def columns(words: Messages, *specs: str | Column) -> list[Column]:
             continue
         key, colon, unit = spec.strip("`").partition(":")
         show: Show = "number" if colon else "code" if spec.startswith("`") else "text"
-        label = words.get(f"column.{key}", key)
+        label = words.get(labels.format(key), key)
         heads.append(Column(key, label, words.get(f"unit.{unit}", unit), show, unit))
     return heads
 

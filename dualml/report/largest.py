@@ -7,21 +7,23 @@ from collections.abc import Sequence
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.largest import LargestRow, SizeAttempt
 from dualml.planning.cost.units import format_bytes
-from dualml.report.blocks import Cells, Column, Table
+from dualml.report.blocks import Table
+from dualml.report.columns import Columns, make_table
 
-TEXTS = ("backend", "recompute")
-KEYS = (
-    "backend",
-    "ranks",
-    "zero",
-    "recompute",
-    "predicted",
-    "blocks",
-    "parameters",
-    "bytes",
-    "losses",
-    "seconds",
-)
+COLUMNS: Columns[LargestRow] = {
+    "backend": lambda row: row.backend,
+    "ranks:": lambda row: str(row.world_size),
+    "zero:": lambda row: str(row.zero),
+    "recompute": lambda row: row.recompute,
+    "predicted:": lambda row: str(row.predicted_blocks),
+    "blocks:": lambda row: str(row.blocks),
+    "parameters:": lambda row: f"{row.parameters:,}",
+    "bytes:": lambda row: " / ".join(
+        map(format_bytes, (row.predicted_bytes, best_try(row).held_bytes))
+    ),
+    "losses:": lambda row: format_losses(best_try(row)),
+    "seconds:": lambda row: best_try(row).step_s,
+}
 
 
 def describe_try(tried: SizeAttempt, words: Messages) -> str:
@@ -44,27 +46,6 @@ def best_try(row: LargestRow) -> SizeAttempt:
 def table(rows: Sequence[LargestRow], words: Messages, name: str = "largest") -> Table:
     """Return a table of blocks and bytes, predicted by the planner and measured in training. There
     must be a row; the caption takes model, width and limit from the first."""
-    columns = [
-        Column(key, words(f"largest.column.{key}"), show="text" if key in TEXTS else "number")
-        for key in KEYS
-    ]
-    cells: list[Cells] = []
-    for row in rows:
-        best = best_try(row)
-        cells.append(
-            [
-                row.backend,
-                str(row.world_size),
-                str(row.zero),
-                row.recompute,
-                str(row.predicted_blocks),
-                str(row.blocks),
-                f"{row.parameters:,}",
-                f"{format_bytes(row.predicted_bytes)} / {format_bytes(best.held_bytes)}",
-                format_losses(best),
-                numbers.quantity(best.step_s),
-            ]
-        )
     first = rows[0]
     caption = words(
         "largest.caption",
@@ -72,7 +53,7 @@ def table(rows: Sequence[LargestRow], words: Messages, name: str = "largest") ->
         width=first.width,
         limit=format_bytes(first.limit_bytes),
     )
-    return Table(name, caption, columns, cells)
+    return make_table(words, name, rows, COLUMNS, caption, "largest.column.{}")
 
 
 def explain_limit(row: LargestRow, words: Messages) -> str:

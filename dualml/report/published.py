@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, TypeVar
 
 from dualml.common.words import Messages, numbers
-from dualml.planning.cost.published import PublishedCurve, PublishedTime, curves, summary
+from dualml.planning.cost.link import Link
+from dualml.planning.cost.published import (
+    FitErrors,
+    PublishedCurve,
+    PublishedTime,
+    curves,
+    summary,
+)
 from dualml.planning.cost.published import tables as given
 from dualml.planning.cost.units import format_seconds
-from dualml.report.blocks import Cells, Column, Table
+from dualml.report.blocks import Table
+from dualml.report.columns import Columns, make_table
 from dualml.report.draw.palette import CYCLE
 from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
 
-TEXTS = {"curve", "algorithm", "priced", "hardware", "software", "ranks", "source", "path"}
-TEXTS |= {"text", "repository", "commit", "read", "licence"}
+R = TypeVar("R")
 #: Published curves that are also predicted by another formula, to compare it with the one in use.
 ALTERNATIVE_FORMULAS = (("marenostrum-tree", "tree"), ("h200-nvls-ranks", "ring"))
 #: Bounds between the ranges of sizes, in bytes.
@@ -34,13 +43,10 @@ def tables(words: Messages) -> Iterator[Table]:
     yield sources(words)
 
 
-def _table(name: str, keys: Sequence[str], rows: list[Cells], words: Messages) -> Table:
-    """Return a table with columns ``keys`` and the caption ``published.table.NAME``."""
-    columns = [
-        Column(k, words(f"published.column.{k}"), show="text" if k in TEXTS else "number")
-        for k in keys
-    ]
-    return Table(name, words(f"published.table.{name}"), columns, rows)
+def _table(name: str, records: Iterable[R], read: Columns[R], words: Messages) -> Table:
+    """Return a table with a row per record and the caption ``published.table.NAME``."""
+    caption = words(f"published.table.{name}")
+    return make_table(words, name, records, read, caption, "published.column.{}")
 
 
 def median_and_worst(errors: Sequence[float]) -> str:
@@ -51,26 +57,18 @@ def median_and_worst(errors: Sequence[float]) -> str:
 
 def errors(words: Messages) -> Table:
     """Return the table of every curve's fitted constants and errors."""
-    rows: list[Cells] = []
-    for curve in curves().values():
-        link, parts = curve.fit().link, curve.errors_by_part()
-        rate = 1 / link.beta_s_per_byte / 1e9
-        counts = f"{len(parts.fitted)} / {len(parts.held_out_errors())}"
-        rows.append(
-            [
-                curve.name,
-                curve.strategy,
-                format_seconds(link.alpha_s),
-                f"{rate:.3g} GB/s",
-                counts,
-                median_and_worst([*parts.fitted.values()]),
-                median_and_worst([*parts.sizes.values()]),
-                median_and_worst([*parts.ranks.values()]),
-                format_ranks(parts.ranks),
-            ]
-        )
-    keys = ("curve", "priced", "alpha", "rate", "counts", "fitted", "sizes", "others", "ranks")
-    return _table("errors", keys, rows, words)
+    fitted = [(curve, curve.fit().link, curve.errors_by_part()) for curve in curves().values()]
+    read: Columns[tuple[PublishedCurve, Link, FitErrors]] = {
+        ("curve", "priced"): lambda row: (row[0].name, row[0].strategy),
+        "alpha:": lambda row: format_seconds(row[1].alpha_s),
+        "rate:": lambda row: f"{1 / row[1].beta_s_per_byte / 1e9:.3g} GB/s",
+        "counts:": lambda row: f"{len(row[2].fitted)} / {len(row[2].held_out_errors())}",
+        "fitted:": lambda row: median_and_worst([*row[2].fitted.values()]),
+        "sizes:": lambda row: median_and_worst([*row[2].sizes.values()]),
+        "others:": lambda row: median_and_worst([*row[2].ranks.values()]),
+        "ranks": lambda row: format_ranks(row[2].ranks),
+    }
+    return _table("errors", fitted, read, words)
 
 
 def format_ranks(points: Iterable[PublishedTime]) -> str:
@@ -80,16 +78,19 @@ def format_ranks(points: Iterable[PublishedTime]) -> str:
 
 def bands(words: Messages) -> Table:
     """Return the table of the median signed error of held-out points, in three ranges of sizes."""
-    rows: list[Cells] = []
-    for curve in curves().values():
+
+    def cells(curve: PublishedCurve) -> Iterator[str]:
         parts = curve.errors_by_part()
         held = {**parts.sizes, **parts.ranks}
-        cells = []
         for low, high in ((0, SMALL), (SMALL, LARGE), (LARGE, float("inf"))):
             here = [e for p, e in held.items() if low <= p.nbytes < high]
-            cells.append(format_signed(statistics.median(here)) if here else numbers.NO_VALUE)
-        rows.append([curve.name, str(curve.about["algorithm"]), *cells])
-    return _table("bands", ("curve", "algorithm", "small", "middle", "large"), rows, words)
+            yield format_signed(statistics.median(here)) if here else numbers.NO_VALUE
+
+    read: Columns[PublishedCurve] = {
+        ("curve", "algorithm"): lambda curve: (curve.name, str(curve.about["algorithm"])),
+        ("small:", "middle:", "large:"): cells,
+    }
+    return _table("bands", curves().values(), read, words)
 
 
 def format_signed(share: float) -> str:
@@ -100,45 +101,41 @@ def format_signed(share: float) -> str:
 def formulas(words: Messages) -> Table:
     """Return the table of errors on numbers of ranks that were not fitted, for all sizes and for
     large messages alone, by the formula in use and by another."""
-    rows: list[Cells] = []
-    for name, other in ALTERNATIVE_FORMULAS:
-        curve = curves()[name]
-        for strategy in (curve.strategy, other):
-            found = curve.errors_by_part(strategy).ranks
-            large = [e for p, e in found.items() if p.nbytes >= LARGE]
-            rows.append(
-                [name, strategy, median_and_worst([*found.values()]), median_and_worst(large)]
-            )
-    return _table("formulas", ("curve", "priced", "others", "others_large"), rows, words)
+
+    def errors(row: tuple[PublishedCurve, str]) -> tuple[str, str]:
+        found = row[0].errors_by_part(row[1]).ranks
+        large = [e for p, e in found.items() if p.nbytes >= LARGE]
+        return median_and_worst([*found.values()]), median_and_worst(large)
+
+    pairs = [(curves()[name], other) for name, other in ALTERNATIVE_FORMULAS]
+    rows = [(curve, strategy) for curve, other in pairs for strategy in (curve.strategy, other)]
+    read: Columns[tuple[PublishedCurve, str]] = {
+        ("curve", "priced"): lambda row: (row[0].name, row[1]),
+        ("others:", "others_large:"): errors,
+    }
+    return _table("formulas", rows, read, words)
 
 
 def measured(words: Messages) -> Table:
     """Return the table of the hardware and software of each curve."""
-    rows: list[Cells] = []
-    for curve in curves().values():
-        about = curve.about
-        rows.append(
-            [
-                curve.name,
-                about["hardware"],
-                about["software"],
-                format_ranks(curve.points),
-                about["source"],
-                about["path"],
-            ]
-        )
-    keys = ("curve", "hardware", "software", "ranks", "source", "path")
-    return _table("measured", keys, rows, words)
+    read: Columns[PublishedCurve] = {
+        "curve": lambda curve: curve.name,
+        ("hardware", "software"): lambda curve: (curve.about["hardware"], curve.about["software"]),
+        "ranks": lambda curve: format_ranks(curve.points),
+        ("source", "path"): lambda curve: (curve.about["source"], curve.about["path"]),
+    }
+    return _table("measured", curves().values(), read, words)
 
 
 def sources(words: Messages) -> Table:
     """Return the table of sources: who published the curves, and where they were read."""
-    rows: list[Cells] = [
-        [name, of["text"], of["repository"], of["commit"][:10], str(of["read"]), of["licence"]]
-        for name, of in given()["sources"].items()
-    ]
-    keys = ("source", "text", "repository", "commit", "read", "licence")
-    return _table("sources", keys, rows, words)
+    read: Columns[tuple[str, Mapping[str, Any]]] = {
+        "source": itemgetter(0),
+        ("text", "repository"): lambda row: (row[1]["text"], row[1]["repository"]),
+        ("commit", "read"): lambda row: (row[1]["commit"][:10], str(row[1]["read"])),
+        "licence": lambda row: row[1]["licence"],
+    }
+    return _table("sources", given()["sources"].items(), read, words)
 
 
 def figure(words: Messages) -> Figure:

@@ -29,9 +29,7 @@ from dualml.report.blocks import (
     Bullets,
     Card,
     Cell,
-    Cells,
     Code,
-    Column,
     Fold,
     Item,
     Notice,
@@ -43,9 +41,12 @@ from dualml.report.blocks import (
     Tone,
     VerdictBlock,
 )
+from dualml.report.columns import Columns, make_table
 from dualml.report.figure import Axis, Bar, Figure, Panel, SeriesId
 from dualml.report.page.html import render_html
 
+#: Labels of the columns of all tables.
+LABELS = "grade.{}"
 TONES: Mapping[str, Tone] = {
     "met": "good",
     "not met": "bad",
@@ -86,22 +87,14 @@ def file_blocks(file: Mapping[str, Any], words: Messages) -> Iterator[Block]:
     yield from (Notice(problem_text(note, words)) for note in notes)
     if file["taken"]:
         yield Notice(words("grade.taken", points=file["taken"]))
-    heads = [
-        Column("requirement", words("grade.requirement")),
-        Column("for", words("grade.for"), show="code"),
-        Column("status", words("grade.status")),
-        Column("points", words("grade.points_head"), show="number"),
-    ]
-    rows: list[Cells] = [
-        [
-            e["title"],
-            e["target"],
-            Cell(words(f"grade.status_of.{e['status'].replace(' ', '_')}"), TONES[e["status"]]),
-            f"{e['points']:g} / {e['most']:g}",
-        ]
-        for e in file["requirements"]
-    ]
-    yield Table(file["task"], "", heads, rows)
+    read: Columns[Mapping[str, Any]] = {
+        ("requirement", "`for`"): lambda e: (e["title"], e["target"]),
+        "status": lambda e: Cell(
+            words(f"grade.status_of.{e['status'].replace(' ', '_')}"), TONES[e["status"]]
+        ),
+        "points_head:": lambda e: f"{e['points']:g} / {e['most']:g}",
+    }
+    yield make_table(words, file["task"], file["requirements"], read, labels=LABELS)
     told: dict[str, str] = {}
     for entry in file["requirements"]:
         if entry["status"] == "not met":
@@ -166,20 +159,16 @@ def points_blocks(results: Results, words: Messages) -> Iterator[Block]:
     x, y = Axis(words("grade.students"), low=0, whole=True), Axis(names=names, grid=False)
     caption = words("grade.overview.points_caption")
     yield Figure("points", caption, caption, [Panel(bars, x, y, height=230)], width=620)
-    heads = [
-        Column("student", words("grade.student_head")),
-        Column("points", words("grade.points_head"), show="number"),
-        Column("note", words("grade.note")),
-    ]
-    rows: list[Cells] = [
-        [
-            Cell(s, href=f"students/{quote(r['folder'])}/index.html"),
-            "" if r["points"] is None else f"{r['points']:g} / {r['most']:g}",
-            " ".join(notes(r, words))[:CELL],
-        ]
-        for s, r in results.items()
-    ]
-    yield Fold(words("grade.overview.everybody"), [Table("students", "", heads, rows)])
+
+    def cells(row: tuple[str, SubmissionResult]) -> Iterator[Cell | str]:
+        student, r = row
+        yield Cell(student, href=f"students/{quote(r['folder'])}/index.html")
+        yield "" if r["points"] is None else f"{r['points']:g} / {r['most']:g}"
+        yield " ".join(notes(r, words))[:CELL]
+
+    read: Columns[Any] = {("student_head", "points_head:", "note"): cells}
+    students = make_table(words, "students", results.items(), read, labels=LABELS)
+    yield Fold(words("grade.overview.everybody"), [students])
 
 
 def requirement_table(results: Results, words: Messages) -> Table:
@@ -190,15 +179,13 @@ def requirement_table(results: Results, words: Messages) -> Table:
         for file, entry in iter_entries(result):
             counts[file, entry["name"]] += entry["status"] == "met"
             titles[file, entry["name"]] = entry["title"], entry["target"]
-    heads = [
-        Column("requirement", words("grade.requirement")),
-        Column("for", words("grade.for"), show="code"),
-        Column("file", words("grade.file"), show="code"),
-        Column("met", words("grade.met_by"), show="number"),
-    ]
     graded = sum(r["points"] is not None for r in results.values())
-    rows: list[Cells] = [[*titles[key], key[0], f"{n} / {graded}"] for key, n in counts.items()]
-    return Table("requirements", "", heads, rows)
+    read: Columns[tuple[str, str]] = {
+        ("requirement", "`for`"): lambda key: titles[key],
+        "`file`": lambda key: key[0],
+        "met_by:": lambda key: f"{counts[key]} / {graded}",
+    }
+    return make_table(words, "requirements", counts, read, labels=LABELS)
 
 
 def mistake_table(results: Results, words: Messages) -> Table:
@@ -208,16 +195,13 @@ def mistake_table(results: Results, words: Messages) -> Table:
         for _, entry in iter_entries(result):
             for mistake in entry["mistakes"]:
                 who.setdefault(mistake["name"], set()).add(student)
-    heads = [
-        Column("mistake", words("grade.mistake"), show="code"),
-        Column("students", words("grade.students"), show="number"),
-        Column("cause", words("grade.cause")),
-    ]
-    rows: list[Cells] = [
-        [name, str(len(students)), words.get(f"mistake.{name}.cause", "")]
-        for name, students in sorted(who.items(), key=lambda pair: (-len(pair[1]), pair[0]))
-    ]
-    return Table("mistakes", "", heads, rows)
+    read: Columns[str] = {
+        "`mistake`": str,
+        "students:": lambda name: str(len(who[name])),
+        "cause": lambda name: words.get(f"mistake.{name}.cause", ""),
+    }
+    most_frequent = sorted(who, key=lambda name: (-len(who[name]), name))
+    return make_table(words, "mistakes", most_frequent, read, labels=LABELS)
 
 
 def pair_blocks(results: Results, alike: Sequence[SimilarPair], words: Messages) -> Iterator[Block]:

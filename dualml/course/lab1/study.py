@@ -16,12 +16,12 @@ from dualml.course.lab1.curves import (
     observed_losses,
     reference_losses,
 )
-from dualml.course.study import Run, Study
-from dualml.report.blocks import Block, Cell, Cells, Column, Table, Tone
+from dualml.course.study import Run, Study, curves_legend, equality_cell
+from dualml.report.blocks import Block, Cell, Column, Table
+from dualml.report.columns import Columns, make_table
 from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Panel, SeriesId
 
 COLOURS = {"GD": "blue", "SGD": "vermilion", "Adam": "green"}
-STROKES = {"torch": "wide", "mindspore": "dashes"}
 #: Number of updates at the end of a curve whose mean is its final loss.
 FINAL_UPDATES = 10
 
@@ -57,12 +57,7 @@ def figure(
         for (target, backend), curve in curves.items()
     ]
     keys = [LegendEntry("arm", target, color=COLOURS[target]) for target in rules]
-    keys += [
-        LegendEntry("backend", b, stroke=s)
-        for b, s in STROKES.items()
-        if any(backend == b for _, backend in curves)
-    ]
-    keys.append(LegendEntry("series", "rule", label=words("study.rule"), stroke="hair"))
+    keys += curves_legend({backend for _, backend in curves}, words)
     x, y = Axis(words("study.update")), Axis(words("study.loss"), scale="auto")
     caption = words("study.lab1.caption", data=data)
     return Figure("curves", caption, caption, [Panel(lines, x, y, height=330)], keys)
@@ -76,36 +71,29 @@ def table(
 ) -> Table:
     """Make the table of each optimizer's and backend's final loss, distance from the rule (the
     largest relative to the allowed one), that allowed one and verdict."""
-    heads = [
-        Column("optimizer", words("study.optimizer"), show="code"),
-        Column("framework", words("study.framework")),
-        Column("last", words("study.lab1.last", n=FINAL_UPDATES), show="number"),
-        Column("away", words("study.away"), show="number"),
-        Column("allowed", words("study.allowed"), show="number"),
-        Column("verdict", words("study.verdict")),
+
+    def compare(row: tuple[ExerciseCall, str, Array]) -> tuple[str, str, Cell]:
+        call, _, curve = row
+        rule = rules[call.target]
+        allowed = loss_tolerance(call, rule)
+        off = np.abs(curve - rule)
+        worst = int(np.argmax(np.nan_to_num(off / allowed, nan=np.inf)))
+        equal = equality_cell(bool(off[worst] <= allowed[worst]), words)
+        return f"{off[worst]:.1e}", f"{allowed[worst]:.1e}", equal
+
+    last = Column("last", words("study.lab1.last", n=FINAL_UPDATES), show="number")
+    read: Columns[tuple[ExerciseCall, str, Array]] = {
+        ("`optimizer`", "framework"): lambda row: (row[0].target, row[1]),
+        last: lambda row: f"{row[2][-FINAL_UPDATES:].mean():.4f}",
+        ("away:", "allowed:", "verdict"): compare,
+    }
+    rows = [
+        (call, backend, curve)
+        for call in asked
+        for (target, backend), curve in curves.items()
+        if target == call.target
     ]
-    rows: list[Cells] = []
-    for call in asked:
-        allowed = loss_tolerance(call, rules[call.target])
-        for (target, backend), curve in curves.items():
-            if target != call.target:
-                continue
-            off = np.abs(curve - rules[target])
-            worst = int(np.argmax(np.nan_to_num(off / allowed, nan=np.inf)))
-            equal = bool(off[worst] <= allowed[worst])
-            tone: Tone = "good" if equal else "bad"
-            verdict = words("verdict.equal" if equal else "verdict.different")
-            rows.append(
-                [
-                    target,
-                    backend,
-                    f"{curve[-FINAL_UPDATES:].mean():.4f}",
-                    f"{off[worst]:.1e}",
-                    f"{allowed[worst]:.1e}",
-                    Cell(verdict, tone),
-                ]
-            )
-    return Table("curves", words("study.lab1.table"), heads, rows)
+    return make_table(words, "curves", rows, read, words("study.lab1.table"), "study.{}")
 
 
 def questions(curves: Mapping[tuple[str, str], Array], words: Messages) -> list[str]:

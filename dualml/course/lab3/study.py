@@ -12,13 +12,13 @@ from dualml.common.words import Messages
 from dualml.course.exercise import Array, ExerciseCall, ExerciseFile
 from dualml.course.lab3.rules import trajectory
 from dualml.course.lab3.training import FEATURES, OUTPUTS, draw_parameters
-from dualml.course.study import Run, Study
-from dualml.report.blocks import Block, Cell, Cells, Column, Table, Tone
+from dualml.course.study import Run, Study, curves_legend, equality_cell
+from dualml.report.blocks import Block, Column, Table
+from dualml.report.columns import Columns, make_table
 from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Panel, SeriesId
 
 RANKS, UPDATES, BATCH = (1, 2, 4), 60, 24
 COLOURS = {1: "blue", 2: "vermilion", 4: "green"}
-STROKES = {"torch": "wide", "mindspore": "dashes"}
 #: Largest distance of a right answer from the rule after all updates in float32.
 ALLOWED = 1e-4
 
@@ -77,12 +77,7 @@ def figure(curves: Mapping[tuple[int, str], Array], rule: Array, words: Messages
         for n in RANKS
         if any(ranks == n for ranks, _ in curves)
     ]
-    keys += [
-        LegendEntry("backend", b, stroke=s)
-        for b, s in STROKES.items()
-        if any(c == b for _, c in curves)
-    ]
-    keys.append(LegendEntry("series", "rule", label=words("study.rule"), stroke="hair"))
+    keys += curves_legend({backend for _, backend in curves}, words)
     caption = words("study.lab3.caption", batch=BATCH)
     panel = Panel(lines, Axis(words("study.update")), Axis(words("study.loss")), height=300)
     return Figure("curves", caption, caption, [panel], keys)
@@ -91,23 +86,18 @@ def figure(curves: Mapping[tuple[int, str], Array], rule: Array, words: Messages
 def table(curves: Mapping[tuple[int, str], Array], rule: Array, words: Messages) -> Table:
     """Make the table of each training's final loss (mean of ten updates), largest distance from the
     rule and verdict."""
-    heads = [
-        Column("ranks", words("study.lab3.ranks"), show="number"),
-        Column("framework", words("study.framework")),
-        Column("last", words("study.lab3.last"), show="number"),
-        Column("away", words("study.away"), show="number"),
-        Column("verdict", words("study.verdict")),
-    ]
-    rows: list[Cells] = []
-    for (ranks, backend), curve in sorted(curves.items()):
-        away = float(np.max(np.abs(curve - rule)))
-        equal = away <= ALLOWED
-        tone: Tone = "good" if equal else "bad"
-        verdict = words("verdict.equal" if equal else "verdict.different")
-        rows.append(
-            [str(ranks), backend, f"{curve[-10:].mean():.4f}", f"{away:.1e}", Cell(verdict, tone)]
-        )
-    return Table("curves", words("study.lab3.table", allowed=ALLOWED), heads, rows)
+    away = {key: float(np.max(np.abs(curve - rule))) for key, curve in curves.items()}
+    ranks, last = (
+        Column(key, words(f"study.lab3.{key}"), show="number") for key in ("ranks", "last")
+    )
+    read: Columns[tuple[int, str]] = {
+        (ranks, "framework"): lambda key: (str(key[0]), key[1]),
+        last: lambda key: f"{curves[key][-10:].mean():.4f}",
+        "away:": lambda key: f"{away[key]:.1e}",
+        "verdict": lambda key: equality_cell(away[key] <= ALLOWED, words),
+    }
+    caption = words("study.lab3.table", allowed=ALLOWED)
+    return make_table(words, "curves", sorted(curves), read, caption, "study.{}")
 
 
 def questions(curves: Mapping[tuple[int, str], Array], rule: Array, words: Messages) -> list[str]:

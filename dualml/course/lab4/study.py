@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from dualml.common.words import Messages
 from dualml.course.exercise import ExerciseCall, ExerciseFile
-from dualml.course.lab4.orders import BACKWARD, FORWARD, Order, max_in_flight, start_times
+from dualml.course.lab4.orders import BACKWARD, FORWARD, Order, makespan, max_in_flight, start_times
 from dualml.course.study import Run, Study
-from dualml.report.blocks import Block, Cells, Column, Table
+from dualml.report.blocks import Block, Table
+from dualml.report.columns import Columns, make_table
 from dualml.report.figure import Axis, BoxMark, Figure, LegendEntry, Panel, SeriesId
 
 STAGES, COUNT = 4, 8
@@ -66,38 +67,32 @@ def boxes(orders: list[Order]) -> Iterator[BoxMark]:
         yield BoxMark(time, stage - 0.4, width, 0.8, owner, str(m))
 
 
-def last_end(orders: list[Order]) -> int:
-    """Return the time units at which the last pass of a schedule without a deadlock ends."""
-    begun = start_times(orders)
-    assert begun is not None
-    return max(time + (BACKWARD if way else FORWARD) for (way, _, _), time in begun.items())
+def idle_percent(orders: list[Order]) -> float:
+    """Return the bubble of a schedule without a deadlock, in percent of its time."""
+    time = makespan(orders)
+    assert time is not None
+    return 100 * (1 - COUNT * (FORWARD + BACKWARD) / time)
 
 
 def table(orders: dict[str, list[Order]], words: Messages) -> Table:
     """Make the table of each schedule's time units, bubble (percent) and most micro-batches in
     flight, stage by stage."""
-    heads = [
-        Column("kind", words("study.lab4.kind"), show="code"),
-        Column("time", words("study.lab4.units"), show="number"),
-        Column("bubble", words("study.lab4.bubble"), show="number"),
-        Column("kept", words("study.lab4.kept")),
-    ]
-    rows: list[Cells] = []
-    for kind, made in orders.items():
-        time = last_end(made)
-        idle = 1 - COUNT * (FORWARD + BACKWARD) / time
-        rows.append(
-            [kind, str(time), f"{100 * idle:.1f}", " · ".join(str(max_in_flight(o)) for o in made)]
-        )
-    return Table("schedules", words("study.lab4.table"), heads, rows)
+    read: Columns[str] = {
+        "`kind`": str,
+        "units:": lambda kind: str(makespan(orders[kind])),
+        "bubble:": lambda kind: f"{idle_percent(orders[kind]):.1f}",
+        "kept": lambda kind: " · ".join(str(max_in_flight(order)) for order in orders[kind]),
+    }
+    caption = words("study.lab4.table")
+    return make_table(words, "schedules", orders, read, caption, "study.lab4.{}")
 
 
 def questions(orders: dict[str, list[Order]], words: Messages) -> list[str]:
     """Return the questions to the student, with the student's own numbers."""
     asked = []
     if "gpipe" in orders:
-        idle = 1 - COUNT * (FORWARD + BACKWARD) / last_end(orders["gpipe"])
-        asked.append(words("study.lab4.closed", p=STAGES, m=COUNT, idle=100 * idle))
+        idle = idle_percent(orders["gpipe"])
+        asked.append(words("study.lab4.closed", p=STAGES, m=COUNT, idle=idle))
     if len(orders) == 2:
         most = [max(max_in_flight(order) for order in orders[kind]) for kind in KINDS]
         asked.append(words("study.lab4.why", gpipe=most[0], other=most[1]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 
@@ -19,7 +20,8 @@ from dualml.planning.planner.engine import DUALML, PrecisionBytes
 from dualml.planning.planner.layouts import RECOMPUTED, Layouts
 from dualml.planning.planner.memory import stage_memory
 from dualml.planning.planner.zoo import shape_from_spec
-from dualml.report.blocks import Cells, Column, Table
+from dualml.report.blocks import Table
+from dualml.report.columns import Columns, make_table
 from dualml.report.plan.published import format_signed_percent
 
 #: Framework whose kernels the engine's activations describe.
@@ -109,18 +111,13 @@ def memory_table(rows: Sequence[MemoryCheck], words: Messages) -> Table:
         key = (row.arm, row.backend)
         if key not in fullest or sum(fullest[key].counted.values()) < sum(row.counted.values()):
             fullest[key] = row
-    keys = ("arm", "backend", "layout", *PARTS, "off")
-    texts = ("arm", "backend", "layout")
-    columns = [
-        Column(key, words(f"planner.column.{key}"), show="text" if key in texts else "number")
-        for key in keys
-    ]
-    cells: list[Cells] = []
-    for row in fullest.values():
-        pairs = [
+    read: Columns[MemoryCheck] = {
+        ("arm", "backend", "layout"): attrgetter("arm", "backend", "layout"),
+        tuple(f"{part}:" for part in PARTS): lambda row: (
             f"{row.counted[part]:,} / {row.predicted[part]:,.0f}" if part in row.counted else "–"
             for part in PARTS
-        ]
-        off = max((row.error(part) for part in row.counted), key=abs)
-        cells.append([row.arm, row.backend, row.layout, *pairs, format_signed_percent(off)])
-    return Table("held", words("planner.table.held"), columns, cells)
+        ),
+        "off:": lambda row: format_signed_percent(max(map(row.error, row.counted), key=abs)),
+    }
+    caption = words("planner.table.held")
+    return make_table(words, "held", fullest.values(), read, caption, "planner.column.{}")

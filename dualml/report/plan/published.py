@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from typing import Any
+from operator import itemgetter
+from typing import Any, TypeVar
 
 from dualml.common.json_types import JsonObject
 from dualml.common.words import Messages, numbers
@@ -24,9 +25,10 @@ from dualml.planning.planner.published import (
 from dualml.planning.planner.published import tables as given
 from dualml.planning.planner.request import PlanRequest
 from dualml.planning.planner.search import search_layouts
-from dualml.report.blocks import Cells, Column, Table
+from dualml.report.blocks import Table
+from dualml.report.columns import Columns, make_table
 
-TEXTS = {"run", "layout", "fitted", "used", "best", "technique", "half"}
+R = TypeVar("R")
 STAGES = ("plain", "zero_1", "zero_2", "zero_3")
 
 
@@ -40,43 +42,35 @@ def tables(words: Messages) -> Iterator[Table]:
     yield activations_table(words)
 
 
-def _table(name: str, keys: tuple[str, ...], rows: list[Cells], words: Messages) -> Table:
-    """Make a table with the columns ``keys``."""
-    columns = [
-        Column(k, words(f"planner.column.{k}"), show="text" if k in TEXTS else "number")
-        for k in keys
-    ]
-    return Table(name, words(f"planner.table.{name}"), columns, rows)
+def _table(name: str, records: Iterable[R], read: Columns[R], words: Messages) -> Table:
+    """Return a table with a row per record and the caption ``planner.table.NAME``."""
+    caption = words(f"planner.table.{name}")
+    return make_table(words, name, records, read, caption, "planner.column.{}")
 
 
 def errors_table(words: Messages) -> Table:
     """Return the table of median and worst errors of the fitted and the held-out runs."""
-    rows: list[Cells] = []
-    for key, predicted in vars(errors_by_half()).items():
-        median, worst = map(numbers.percent, summary([p.error for p in predicted]))
-        rows.append([words(f"planner.half.{key}"), str(len(predicted)), median, worst])
-    return _table("errors", ("half", "count", "median", "worst"), rows, words)
+    read: Columns[tuple[str, Sequence[RunPrediction]]] = {
+        "half": lambda half: words(f"planner.half.{half[0]}"),
+        "count:": lambda half: str(len(half[1])),
+        ("median:", "worst:"): lambda half: map(
+            numbers.percent, summary([p.error for p in half[1]])
+        ),
+    }
+    return _table("errors", vars(errors_by_half()).items(), read, words)
 
 
 def runs_table(words: Messages) -> Table:
     """Return the table of all published runs: layout, and teraFLOP/s per device."""
-    rows: list[Cells] = []
-    for run in runs():
-        p = run.predict()
-        measured, predicted = p.teraflops
-        rows.append(
-            [
-                f"{run.name} {run.model}",
-                f"{run.devices:,}",
-                format_run_layout(p),
-                "•" if run.name in fitted_names() else "",
-                f"{measured:.0f}",
-                f"{predicted:.0f}",
-                format_signed_percent(predicted / measured - 1),
-            ]
-        )
-    keys = ("run", "devices_of", "layout", "fitted", "measured", "predicted", "error")
-    return _table("runs", keys, rows, words)
+    read: Columns[RunPrediction] = {
+        "run": lambda p: f"{p.run.name} {p.run.model}",
+        "devices_of:": lambda p: f"{p.run.devices:,}",
+        "layout": format_run_layout,
+        "fitted": lambda p: "•" if p.run.name in fitted_names() else "",
+        ("measured:", "predicted:"): lambda p: (f"{flops:.0f}" for flops in p.teraflops),
+        "error:": lambda p: format_signed_percent(p.teraflops[1] / p.teraflops[0] - 1),
+    }
+    return _table("runs", [run.predict() for run in runs()], read, words)
 
 
 def format_run_layout(p: RunPrediction) -> str:
@@ -140,27 +134,33 @@ def _mesh(of: dict[str, Any]) -> str:
 
 def choices_table(words: Messages) -> Table:
     """Return the table of chosen and found meshes."""
-    rows: list[Cells] = [
-        [f"{run.name} {run.model}", f"{run.devices:,}", before, after, format_signed_percent(saved)]
-        for run, before, after, saved in layout_choices()
-    ]
-    return _table("choices", ("run", "devices_of", "used", "best", "gain"), rows, words)
+    read: Columns[tuple[PublishedRun, str, str, float]] = {
+        ("run", "devices_of:"): lambda row: (
+            f"{row[0].name} {row[0].model}",
+            f"{row[0].devices:,}",
+        ),
+        ("used", "best"): lambda row: row[1:3],
+        "gain:": lambda row: format_signed_percent(row[3]),
+    }
+    return _table("choices", layout_choices(), read, words)
 
 
 def states_table(words: Messages) -> Table:
     """Return ZeRO's table 1: GB of weights, gradients and optimizer state per device, published /
     predicted."""
-    rows: list[Cells] = []
-    for parameters, n, *published in given()["zero-1"]["rows"]:
-        stages = (sharding_ranks(z, n) for z in (1, 2, 3))
-        predicted = [
-            float(PRECISIONS["mixed"].on_rank(parameters, ranks).total) / 1e9 for ranks in stages
-        ]
-        pairs = zip(published, predicted, strict=True)
-        cells = [f"{a:g} / {format_digits(b)}" for a, b in pairs]
-        rows.append([f"{parameters / 1e9:g} B", f"{n:,}", *cells])
-    keys = ("parameters", "devices_of", "zero_1", "zero_2", "zero_3")
-    return _table("states", keys, rows, words)
+
+    def cells(row: Sequence[float]) -> Iterator[str]:
+        parameters, n, *published = row
+        for zero, gb in enumerate(published, start=1):
+            ranks = sharding_ranks(zero, int(n))
+            predicted = float(PRECISIONS["mixed"].on_rank(parameters, ranks).total) / 1e9
+            yield f"{gb:g} / {format_digits(predicted)}"
+
+    read: Columns[Sequence[float]] = {
+        ("parameters:", "devices_of:"): lambda row: (f"{row[0] / 1e9:g} B", f"{row[1]:,}"),
+        ("zero_1:", "zero_2:", "zero_3:"): cells,
+    }
+    return _table("states", given()["zero-1"]["rows"], read, words)
 
 
 def format_digits(x: float) -> str:
@@ -180,16 +180,19 @@ def largest_models_table(words: Messages) -> Table:
     """Return ZeRO's table 2: billions of parameters of the largest model that fits, published /
     predicted."""
     table = given()["zero-2"]
-    rows: list[Cells] = []
-    for mp, n, *published in table["rows"]:
-        cells = [
-            f"{value:g} / "
-            f"{format_digits(most_parameters(table['memory'], mp, zero, n // mp) / 1e9)}"
-            for zero, value in enumerate(published[:4])
-        ]
-        measured = " / ".join(f"{value:g}" for value in published[4:])
-        rows.append([str(mp), f"{n:,}", *cells, measured])
-    return _table("largest", ("tp", "devices_of", *STAGES, "really"), rows, words)
+
+    def cells(row: Sequence[float]) -> Iterator[str]:
+        mp, n, *published = row
+        for zero, value in enumerate(published[:4]):
+            most = most_parameters(table["memory"], int(mp), zero, int(n // mp))
+            yield f"{value:g} / {format_digits(most / 1e9)}"
+
+    read: Columns[Sequence[float]] = {
+        ("tp:", "devices_of:"): lambda row: (str(row[0]), f"{row[1]:,}"),
+        tuple(f"{stage}:" for stage in STAGES): cells,
+        "really:": lambda row: " / ".join(f"{value:g}" for value in row[6:]),
+    }
+    return _table("largest", table["rows"], read, words)
 
 
 def technique_activations(name: str, tp: int) -> tuple[float, float]:
@@ -210,13 +213,16 @@ def technique_activations(name: str, tp: int) -> tuple[float, float]:
 def activations_table(words: Messages) -> Table:
     """Return Korthikanti's table 2, for GPT-3 on 8 devices: bytes of a layer's activations divided
     by sbh, published and predicted."""
-    rows: list[Cells] = []
-    for name, whole, split, scores in given()["korthikanti-2"]["rows"]:
+
+    def cells(row: tuple[str, float, float, float]) -> tuple[str, str]:
+        name, whole, split, scores = row
         predicted, ratio = technique_activations(name, tp=8)
         t = 8 if "tp" in name else 1
         published = whole + split / t + scores / 5 * ratio / t
-        rows.append([name, f"{published:.4g}", f"{predicted:.4g}"])
-    return _table("activations", ("technique", "measured", "predicted"), rows, words)
+        return f"{published:.4g}", f"{predicted:.4g}"
+
+    read: Columns[Any] = {"technique": itemgetter(0), ("measured:", "predicted:"): cells}
+    return _table("activations", given()["korthikanti-2"]["rows"], read, words)
 
 
 def describe() -> JsonObject:
