@@ -17,6 +17,12 @@ from dualml.course.differences import first_difference
 #: Names of the typical mistakes in a mutated rule; empty for the right rule.
 Flags = frozenset[str]
 RIGHT: Flags = frozenset()
+#: Backend of an exercise, empty if it needs none → package with our solutions.
+SOLUTIONS = {
+    "": "dualml.course.solutions",
+    "torch": "dualml_torch.course",
+    "mindspore": "dualml_ms.course",
+}
 
 
 @dataclass(frozen=True)
@@ -148,16 +154,19 @@ class ExerciseFile:
     Attributes:
         name: ``optim_torch.py``.
         backend: backend of its framework; empty if it needs none.
-        solution: ``package:file`` of our solution.
         requirements: requirements in the order in which a student works on them.
         starts_groups: whether the exercise is about the framework's own communication.
     """
 
     name: str
     backend: str
-    solution: str
     requirements: Sequence[Requirement]
     starts_groups: bool = False
+
+    @property
+    def solution(self) -> str:
+        """Our solution, as ``package:file``."""
+        return f"{SOLUTIONS[self.backend]}:{self.name}"
 
     @property
     def task(self) -> str:

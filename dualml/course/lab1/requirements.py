@@ -8,104 +8,24 @@ from typing import Any
 
 import numpy as np
 
-from dualml.course.exercise import (
-    RIGHT,
-    Answer,
-    Arrays,
-    Difference,
-    ExerciseCall,
-    Flags,
-    Requirement,
-)
+from dualml.course.computed import ComputedRequirement, Draw, draw_adam, draw_lr, round_for_display
+from dualml.course.exercise import Answer, Arrays, Difference, ExerciseCall, Flags, Requirement
 from dualml.course.lab1.rules import trajectory
+from dualml.course.mistakes import mistake_groups
 
 #: Shapes of the parameters: two equal ones, for state that is shared by mistake; a name that
 #: MindSpore's own optimizers exempt from decay; one number (of shape (1,), because MindSpore's step
 #: counter turns shape () into (1,)).
 SHAPES: dict[str, tuple[int, ...]] = {"weight": (2, 3), "twin": (2, 3), "beta": (3,), "scale": (1,)}
 STEPS = 5
-#: Tolerance of a right answer: this multiple of the float32 rule's own error, and this many units
-#: in the last place of the largest number.
-MARGIN, PLACES = 16, 8
 #: Difference, as a fraction of the largest number, beyond which an update is wrong and not rounded.
 COARSE = 1e-2
 
-COMMON = ("sign", "nothing", "no_lr", "twice", "first_parameter", "last_parameter")
-DECAY = ("decay_ignored", "decay_sign", "decay_double", "decay_l1", "decay_exempt", "decay_alone")
+COMMON, DECAY, MOMENTUM, NESTEROV, MOMENTS, CORRECTION = mistake_groups(
+    "lab1", "common", "decay", "momentum", "nesterov", "moments", "correction"
+)
 #: Mistakes in SGD with weight decay.
 SGD_DECAY = (*DECAY, "decay_decoupled", "decay_no_lr", "decay_afterwards")
-MOMENTUM = (
-    "momentum_ignored",
-    "dampened",
-    "lr_in_buffer",
-    "buffer_of_parameter",
-    "aliased",
-    "first_skipped",
-    "first_lost",
-    "aliased#2",
-    "shared_state",
-)
-NESTEROV = (
-    "nesterov_ignored",
-    "nesterov_alone",
-    "nesterov_twice",
-    "nesterov_kept",
-    "nesterov_again",
-)
-MOMENTS = (
-    "first_no_complement",
-    "first_complement_swapped",
-    "second_no_complement",
-    "second_complement_swapped",
-    "betas_swapped",
-    "v_not_squared",
-    "v_of_absolute",
-    "v_of_first",
-    "v_maximum",
-    "old_moments",
-    "first_missing",
-    "root_missing",
-    "eps_inside",
-    "eps_ignored",
-    "shared_state",
-    "moments_shared",
-    "betas_fixed",
-    "moments_forgotten",
-    "moments_forgotten#2",
-    "moments_forgotten#3",
-    "second_weight_squared",
-)
-CORRECTION = (
-    "never_corrected",
-    "first_uncorrected",
-    "second_uncorrected",
-    "power_missing",
-    "power_missing#2",
-    "step_from_zero",
-    "step_late",
-    "step_frozen",
-    "step_per_parameter",
-    "power_as_product",
-    "correction_multiplied",
-    "corrected_kept",
-    "eps_before_correction",
-    "corrected_after_root",
-    "correction_betas",
-    "correction_betas#2",
-    "correction_betas#3",
-    "correction_root_missing",
-)
-Draw = np.random.Generator
-
-
-def draw_lr(draw: Draw) -> float:
-    """Draw a learning rate from 0.02 to 0.2, with three decimals."""
-    return round_for_display(draw.uniform(0.02, 0.2))
-
-
-def round_for_display(value: float) -> float:
-    """Round a number to three decimals, so that a person can calculate with it."""
-    return float(round(value, 3))
 
 
 def draw_gd(draw: Draw) -> dict[str, Any]:
@@ -136,12 +56,7 @@ def make_adam_draw(decay: bool = False, decoupled: bool = False, corrected: bool
     def hyper(draw: Draw) -> dict[str, Any]:
         """Draw hyperparameters of Adam."""
         return {
-            "lr": draw_lr(draw),
-            "betas": [
-                round_for_display(draw.uniform(0.6, 0.8)),
-                round_for_display(draw.uniform(0.85, 0.98)),
-            ],
-            "eps": round_for_display(draw.uniform(0.01, 0.2)),
+            **draw_adam(draw),
             "weight_decay": round_for_display(draw.uniform(0.1, 0.4)) if decay else 0.0,
             "decoupled": decoupled,
             "bias_correction": corrected,
@@ -151,7 +66,7 @@ def make_adam_draw(decay: bool = False, decoupled: bool = False, corrected: bool
 
 
 @dataclass
-class OptimizerRequirement(Requirement):
+class OptimizerRequirement(ComputedRequirement):
     """Requirement on some updates of four parameters.
 
     Attributes:
@@ -174,7 +89,6 @@ class OptimizerRequirement(Requirement):
     zero: bool = False
     rewritten: bool = False
     mode: str = "pynative"
-    points: float = 1.0
     errors: Sequence[tuple[str, str]] = ()
     otherwise: str = ""
 
@@ -205,20 +119,10 @@ class OptimizerRequirement(Requirement):
         rounded_arrays = {n: a.astype(np.float32) for n, a in drawn.items()}
         return [ExerciseCall("optimizer", self.target, options, [rounded_arrays])]
 
-    def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
-        """Compute the parameters after every update in float64, with the mistakes ``flags``."""
-        return [trajectory(self.target, call.options, call.arrays[0], flags)]
-
-    def tolerance(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
-        """Return one number for all arrays: the float32 rule's own largest error times `MARGIN`,
-        plus `PLACES` units in the last place of the largest number."""
-        exact = trajectory(self.target, call.options, call.arrays[0], flags)
-        single = trajectory(self.target, call.options, call.arrays[0], flags, np.float32)
-        with np.errstate(all="ignore"):
-            off = [np.abs(single[key] - exact[key]) for key in exact]
-            largest = max((max_finite(a) for a in exact.values()), default=0.0)
-        most = MARGIN * max(map(max_finite, off)) + PLACES * np.spacing(np.float32(largest))
-        return [dict.fromkeys(exact, np.asarray(most))]
+    def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
+        """Compute the parameters after every update in the dtype ``number``, with the mistakes
+        ``flags``."""
+        return [trajectory(self.target, call.options, call.arrays[0], flags, number)]
 
     def rules_out(self, call: ExerciseCall, answer: Answer, flags: Flags) -> bool:
         """Return whether the answer differs by more than rounding (`COARSE`) from the rule with
@@ -247,12 +151,6 @@ class OptimizerRequirement(Requirement):
             g = arrays.get(f"g/{at}/{name}")
             numbers[f"g_{at}"] = None if g is None else float(g[index])
         return {**call.options["hyper"], **numbers}
-
-
-def max_finite(a: Any) -> float:
-    """Return the largest absolute value of the finite numbers; 0 if there are none."""
-    sizes = np.abs(np.asarray(a, np.float64))
-    return float(np.max(sizes, where=np.isfinite(sizes), initial=0.0))
 
 
 def optimizer_requirements(backend: str) -> list[Requirement]:

@@ -8,25 +8,9 @@ from dualml.course.lab2.requirements import requirements
 LAB = Lab(
     "lab2",
     (
-        ExerciseFile(
-            "aggregate_torch.py", "torch", "dualml_torch.course:aggregate_torch.py", requirements()
-        ),
-        ExerciseFile(
-            "group_torch.py",
-            "torch",
-            "dualml_torch.course:group_torch.py",
-            group_requirements(rpc=True),
-            starts_groups=True,
-        ),
-        ExerciseFile(
-            "aggregate_ms.py", "mindspore", "dualml_ms.course:aggregate_ms.py", requirements()
-        ),
-        ExerciseFile(
-            "group_ms.py",
-            "mindspore",
-            "dualml_ms.course:group_ms.py",
-            group_requirements(rpc=False),
-            starts_groups=True,
-        ),
+        ExerciseFile("aggregate_torch.py", "torch", requirements()),
+        ExerciseFile("group_torch.py", "torch", group_requirements(rpc=True), starts_groups=True),
+        ExerciseFile("aggregate_ms.py", "mindspore", requirements()),
+        ExerciseFile("group_ms.py", "mindspore", group_requirements(rpc=False), starts_groups=True),
     ),
 )

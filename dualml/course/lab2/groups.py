@@ -40,7 +40,6 @@ class GroupStartRequirement(Requirement):
     errors: Sequence[tuple[str, str]]
     kind: str = "group"
     remote: bool = False
-    points: float = 1.0
 
     def calls(self, draw: np.random.Generator) -> list[ExerciseCall]:
         """Make a call for each number of ranks in ``sizes``, with a random integer on every

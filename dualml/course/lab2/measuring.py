@@ -43,7 +43,6 @@ class TimingRequirement(Requirement):
     late: float
     target: str = "measure"
     flags: Sequence[str] = ("measure_milliseconds", "measure_elements")
-    points: float = 1.0
     follows: bool = True
     #: A busy program may disturb a right measurement, so that it has three attempts.
     tries: int = 3

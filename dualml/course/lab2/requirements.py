@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from dualml.course import computed
+from dualml.course.computed import ComputedRequirement, Draw, draw_array, select_keys
 from dualml.course.exercise import (
     RIGHT,
     Answer,
@@ -17,65 +19,29 @@ from dualml.course.exercise import (
     Flags,
     Requirement,
 )
-from dualml.course.lab1.requirements import MARGIN, PLACES, max_finite
 from dualml.course.lab2 import rules
 from dualml.course.lab2.measuring import LATE_S, WRONG_COLLECTIVE, TimingRequirement
+from dualml.course.mistakes import mistake_groups
 
 SHAPES = ((3, 2), (4,), ())
-SUMS = (
-    "sum_unweighted",
-    "sum_undivided",
-    "sum_weighted_undivided",
-    "sum_by_ranks",
-    "sum_own_count",
-    "sum_root_count",
-    "sum_first_tensor",
-    "sum_root_only",
-    "sum_own_missing",
-    "sum_root_missing",
-    "sum_divided_twice",
-    "sum_wrong_root",
-    "sum_whole_share",
-)
-MEANS = (
-    "average_sum",
-    "average_root_only",
-    "average_root",
-    "average_first_tensor",
-    "average_without_own",
-)
-RING = (
-    "ring_overwritten",
-    "ring_reduce_short",
-    "ring_gather_short",
-    "ring_remainder",
-    "ring_gather_adds",
-    "ring_mean",
-    "ring_forward",
-    "ring_forward#2",
-    "ring_forward#3",
-)
+SUMS, MEANS, RING = mistake_groups("lab2", "sums", "means", "ring")
 TRAFFIC = ("ring_everything", *RING)
 #: Number of elements by which a few chunks differ.
 ELEMENTS = 4.0
 #: Patterns of errors if ranks make different requests or one makes none, and the mistakes that they
 #: show.
 RANK_MISMATCH = (
-    ("ranks disagree", "crossed"),
-    ("CommunicationError: .*(waited|missing|no answer|failed on rank|is gone)", "one_sided"),
+    *computed.RANK_MISMATCH,
     (r"ValueError: rank \d+ receives \d+ elements", "ring_index"),
     WRONG_COLLECTIVE,
 )
-Draw = np.random.Generator
 
 
-def draw_array(draw: Draw, shape: tuple[int, ...]) -> Any:
-    """Draw a float32 array with two decimals."""
-    return np.asarray(draw.normal(size=shape).round(2), np.float32)
+DrawInputs = Callable[[Draw, int], list[dict[str, Any]]]
 
 
 @dataclass
-class CollectiveRequirement(Requirement):
+class CollectiveRequirement(ComputedRequirement):
     """Requirement with one right answer on every rank, for several numbers of ranks.
 
     Attributes:
@@ -92,14 +58,13 @@ class CollectiveRequirement(Requirement):
     target: str
     kind: str
     rule: Callable[[Sequence[Arrays], Flags, Any], list[dict[str, Any]]]
-    draw_inputs: Callable[[Draw, int], list[dict[str, Any]]]
+    draw_inputs: DrawInputs
     ranks: Sequence[int]
     flags: Sequence[str] = ()
     options: Any = None
     result_keys: Sequence[str] = ()
     slack: float = 0.0
     errors: Sequence[tuple[str, str]] = RANK_MISMATCH
-    points: float = 1.0
 
     def calls(self, draw: Draw) -> list[ExerciseCall]:
         """Make a call for each number of ranks in ``ranks``, with inputs from ``draw_inputs``."""
@@ -109,24 +74,17 @@ class CollectiveRequirement(Requirement):
             for n in self.ranks
         ]
 
-    def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
-        """Compute each rank's results that count by ``rule`` in float64, with the mistakes
-        ``flags``."""
-        return [self.select_keys(a) for a in self.rule(call.arrays, flags, np.float64)]
-
-    def select_keys(self, arrays: dict[str, Any]) -> Arrays:
-        """Return the results that count: those of ``result_keys``, or all if it is empty."""
-        return {k: a for k, a in arrays.items() if not self.result_keys or k in self.result_keys}
+    def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
+        """Compute each rank's results that count by ``rule`` in the dtype ``number``, with the
+        mistakes ``flags``."""
+        made = self.rule(call.arrays, flags, number)
+        return [select_keys(own, self.result_keys) for own in made]
 
     def tolerance(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
         """Return one number for all results, from the float32 rule's own error; ``slack`` for the
         count ``elements``."""
-        exact = self.expected(call, flags)
-        single = [self.select_keys(a) for a in self.rule(call.arrays, flags, np.float32)]
-        off = [np.abs(s[k] - e[k]) for s, e in zip(single, exact, strict=True) for k in e]
-        largest = max(max_finite(a) for e in exact for a in e.values())
-        most = MARGIN * max(map(max_finite, off)) + PLACES * np.spacing(np.float32(largest))
-        return [{k: np.asarray(self.slack if k == "elements" else most) for k in e} for e in exact]
+        slack = {"elements": np.asarray(self.slack)}
+        return [{k: slack.get(k, a) for k, a in e.items()} for e in super().tolerance(call, flags)]
 
     def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
         """Return every rank's element at the wrong position, and its number of samples if it has
@@ -160,7 +118,7 @@ def draw_uneven(draw: Draw, ranks: int) -> list[dict[str, Any]]:
     counts = draw.choice(np.arange(2, 12), ranks, replace=False)
     return [
         {
-            **{f"t/{i}": draw_array(draw, s) for i, s in enumerate(SHAPES)},
+            **{f"t/{i}": draw_array(draw, *s) for i, s in enumerate(SHAPES)},
             "samples": np.asarray(counts[r], np.int32),
         }
         for r in range(ranks)
@@ -169,27 +127,27 @@ def draw_uneven(draw: Draw, ranks: int) -> list[dict[str, Any]]:
 
 def draw_gradients(draw: Draw, ranks: int) -> list[dict[str, Any]]:
     """Draw gradients without numbers of samples."""
-    return [{f"t/{i}": draw_array(draw, s) for i, s in enumerate(SHAPES)} for _ in range(ranks)]
+    return [{f"t/{i}": draw_array(draw, *s) for i, s in enumerate(SHAPES)} for _ in range(ranks)]
 
 
 def draw_vector(draw: Draw, ranks: int) -> list[dict[str, Any]]:
     """Draw a matrix (rows, 1) for each rank, whose elements as many chunks as ranks cannot share
     evenly."""
     rows = int(draw.integers(2, 4)) * ranks + 1
-    return [{"t": draw_array(draw, (rows, 1))} for _ in range(ranks)]
+    return [{"t": draw_array(draw, rows, 1)} for _ in range(ranks)]
 
 
 def draw_short_vector(draw: Draw, ranks: int) -> list[dict[str, Any]]:
     """Draw for each rank a vector of fewer elements than ranks, so that some chunks are empty."""
     rows = int(draw.integers(1, ranks))
-    return [{"t": draw_array(draw, (rows,))} for _ in range(ranks)]
+    return [{"t": draw_array(draw, rows)} for _ in range(ranks)]
 
 
 def draw_long_vector(draw: Draw, ranks: int) -> list[dict[str, Any]]:
     """Draw for each rank a vector of so many elements that one chunk more or less does not
     matter."""
     rows = int(draw.integers(20, 40)) * ranks + 1
-    return [{"t": draw_array(draw, (rows,))} for _ in range(ranks)]
+    return [{"t": draw_array(draw, rows)} for _ in range(ranks)]
 
 
 def mean_requirements(
@@ -201,29 +159,27 @@ def mean_requirements(
     options: dict[str, Any] = {"collectives": list(collectives)}
     if how:
         options["how"] = {"how": how}
-    many = (2, 3, 4) if not how else (3,)
+    several = (2, 3, 4) if not how else (3,)
+    rule, draw = rules.average_gradients, draw_uneven
     return [
-        CollectiveRequirement(
-            f"{name}.uneven",
-            target,
-            "aggregate",
-            rules.average_gradients,
-            draw_uneven,
-            many,
-            SUMS,
-            options,
-        ),
-        CollectiveRequirement(
-            f"{name}.alone",
-            target,
-            "aggregate",
-            rules.average_gradients,
-            draw_uneven,
-            (1,),
-            SUMS,
-            options,
-        ),
+        CollectiveRequirement(f"{name}.{what}", target, "aggregate", rule, draw, n, SUMS, options)
+        for what, n in (("uneven", several), ("alone", (1,)))
     ]
+
+
+def ring_requirement(
+    name: str,
+    draw_inputs: DrawInputs,
+    ranks: Sequence[int],
+    flags: Sequence[str] = RING,
+    result_keys: Sequence[str] = ("sum",),
+    slack: float = 0.0,
+    kind: type[CollectiveRequirement] = CollectiveRequirement,
+) -> Requirement:
+    """Return a requirement on the ring all-reduce, with these fields of `CollectiveRequirement`."""
+    rule = rules.ring_all_reduce
+    fields = (name, "ring_all_reduce", "ring", rule, draw_inputs, ranks, flags)
+    return kind(*fields, result_keys=result_keys, slack=slack)
 
 
 def requirements() -> list[Requirement]:
@@ -245,55 +201,14 @@ def requirements() -> list[Requirement]:
             MEANS,
             some,
         ),
-        CollectiveRequirement(
-            "ring.sum",
-            "ring_all_reduce",
-            "ring",
-            rules.ring_all_reduce,
-            draw_vector,
-            (2, 3, 4),
-            RING,
-            result_keys=("sum",),
+        ring_requirement("ring.sum", draw_vector, (2, 3, 4)),
+        ring_requirement("ring.short", draw_short_vector, (4,)),
+        ring_requirement("ring.alone", draw_vector, (1,)),
+        ring_requirement(
+            "ring.kept", draw_vector, (3,), (), ("before",), kind=UnchangedInputRequirement
         ),
-        CollectiveRequirement(
-            "ring.short",
-            "ring_all_reduce",
-            "ring",
-            rules.ring_all_reduce,
-            draw_short_vector,
-            (4,),
-            RING,
-            result_keys=("sum",),
-        ),
-        CollectiveRequirement(
-            "ring.alone",
-            "ring_all_reduce",
-            "ring",
-            rules.ring_all_reduce,
-            draw_vector,
-            (1,),
-            RING,
-            result_keys=("sum",),
-        ),
-        UnchangedInputRequirement(
-            "ring.kept",
-            "ring_all_reduce",
-            "ring",
-            rules.ring_all_reduce,
-            draw_vector,
-            (3,),
-            result_keys=("before",),
-        ),
-        CollectiveRequirement(
-            "ring.traffic",
-            "ring_all_reduce",
-            "ring",
-            rules.ring_all_reduce,
-            draw_long_vector,
-            (3, 4),
-            TRAFFIC,
-            result_keys=("messages", "elements"),
-            slack=ELEMENTS,
+        ring_requirement(
+            "ring.traffic", draw_long_vector, (3, 4), TRAFFIC, ("messages", "elements"), ELEMENTS
         ),
         TimingRequirement("measure.typical", late=0.0),
         TimingRequirement("measure.late", late=LATE_S),

@@ -45,8 +45,6 @@ class PropertyRequirement(Requirement):
     target: str
     properties: Sequence[p.Property]
     flags: Sequence[str] = ()
-    points: float = 1.0
-    errors: Sequence[tuple[str, str]] = ()
 
     def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
         """Raise `ValueError`, since there are many right answers; so does `tolerance`."""

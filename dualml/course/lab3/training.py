@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from dualml.course.exercise import RIGHT, Arrays, Difference, ExerciseCall, Flags, Requirement
+from dualml.course.computed import ComputedRequirement, Draw, draw_array
+from dualml.course.exercise import Arrays, Difference, ExerciseCall, Flags, Requirement
 from dualml.course.lab3.rules import WEIGHTS, broadcast_start, loss_and_gradient, trajectory
+from dualml.course.mistakes import mistake_groups
 
 #: Sizes of the network's layers, and number of updates.
 FEATURES, HIDDEN_SIZE, OUTPUTS, STEPS = 4, 3, 2, 3
@@ -21,27 +23,9 @@ SHAPES = {
     "b2": (OUTPUTS,),
     "shift": (FEATURES,),
 }
-#: Tolerance of a right answer: this multiple of the float32 rule's own error, and this many units
-#: in the last place of the largest number.
-MARGIN, PLACES = 16, 8
-Draw = np.random.Generator
 Sizes = Callable[[Draw, int], list[int]]
 
-LOCAL = (
-    "update_local",
-    "update_result_unused",
-    "update_first_alone",
-    "update_last_alone",
-    "update_root_only",
-)
-SCALED = (
-    "update_summed",
-    "update_divided_twice",
-    "update_loss_sum",
-    "update_accumulated",
-    "update_accumulated#2",
-)
-LOSS = ("update_loss_local", "update_loss_unweighted", "update_loss_summed")
+LOCAL, SCALED, LOSS = mistake_groups("lab3", "local", "scaled", "loss")
 #: Pattern of the errors that occur if one rank does not take part.
 RANK_MISMATCH = r"CommunicationError: (rank \d+ waited|the ranks disagree)"
 
@@ -65,50 +49,18 @@ def draw_sizes_with_empty_rank(draw: Draw, ranks: int) -> list[int]:
 
 def draw_parameters(draw: Draw) -> dict[str, Any]:
     """Draw initial parameters: ``p/NAME`` → float32 with two decimals."""
-    drawn = {f"p/{name}": draw.normal(size=shape) for name, shape in SHAPES.items()}
-    return {name: a.round(2).astype(np.float32) for name, a in drawn.items()}
+    return {f"p/{name}": draw_array(draw, *shape) for name, shape in SHAPES.items()}
 
 
 @dataclass
-class RankResultRequirement(Requirement):
-    """Requirement with one right answer for every rank.
-
-    Attributes:
-        ranks: numbers of ranks, with one call for each.
-    """
+class RankResultRequirement(ComputedRequirement):
+    """Requirement on the results of every rank, for some numbers of ranks."""
 
     name: str
     target: str
     flags: Sequence[str] = ()
     ranks: Sequence[int] = (1,)
-    points: float = 1.0
     errors: Sequence[tuple[str, str]] = ()
-
-    def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
-        """Compute each rank's results in the dtype ``number``, with the mistakes ``flags``."""
-        raise NotImplementedError
-
-    def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
-        """Compute each rank's results in float64, with the mistakes ``flags``."""
-        return self.compute(call, flags, np.float64)
-
-    def tolerance(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
-        """Return one number for all results: the float32 rule's own largest error times `MARGIN`,
-        plus `PLACES` units in the last place of the largest number."""
-        exact, single = self.compute(call, flags, np.float64), self.compute(call, flags, np.float32)
-        off, largest = 0.0, 0.0
-        with np.errstate(all="ignore"):
-            for one, other in zip(exact, single, strict=True):
-                off = max([off, *(max_finite(other[key] - a) for key, a in one.items())])
-                largest = max([largest, *map(max_finite, one.values())])
-        allowed = np.asarray(MARGIN * off + PLACES * np.spacing(np.float32(largest)))
-        return [dict.fromkeys(one, allowed) for one in exact]
-
-
-def max_finite(a: Any) -> float:
-    """Return the largest absolute value of the finite numbers; 0 if there are none."""
-    sizes = np.abs(np.asarray(a, np.float64))
-    return float(np.max(sizes, where=np.isfinite(sizes), initial=0.0))
 
 
 @dataclass
@@ -166,8 +118,7 @@ class UpdateRequirement(RankResultRequirement):
         for step in range(1, STEPS + 1):
             for own, n in zip(arrays, self.sizes(draw, ranks), strict=True):
                 for name, width in (("x", FEATURES), ("y", OUTPUTS)):
-                    drawn = draw.normal(size=(n, width)).round(2)
-                    own[f"{name}/{step}"] = drawn.astype(np.float32)
+                    own[f"{name}/{step}"] = draw_array(draw, n, width)
         return ExerciseCall("train_steps", self.target, options, arrays)
 
     def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:

@@ -8,15 +8,9 @@ from dualml.course.lab4.requirements import requirements
 LAB = Lab(
     "lab4",
     (
-        ExerciseFile(
-            "schedule.py", "", "dualml.course.solutions:schedule.py", schedule_requirements()
-        ),
-        ExerciseFile(
-            "split_torch.py", "torch", "dualml_torch.course:split_torch.py", requirements()
-        ),
-        ExerciseFile(
-            "rpc_torch.py", "torch", "dualml_torch.course:rpc_torch.py", rpc_requirements()
-        ),
-        ExerciseFile("split_ms.py", "mindspore", "dualml_ms.course:split_ms.py", requirements()),
+        ExerciseFile("schedule.py", "", schedule_requirements()),
+        ExerciseFile("split_torch.py", "torch", requirements()),
+        ExerciseFile("rpc_torch.py", "torch", rpc_requirements()),
+        ExerciseFile("split_ms.py", "mindspore", requirements()),
     ),
 )

@@ -9,25 +9,12 @@ from typing import Any
 import numpy as np
 
 from dualml.course.exercise import Answer, Difference, ExerciseCall, Requirement
+from dualml.course.mistakes import mistake_groups
 
 #: Time units of a forward and of a backward pass.
 FORWARD, BACKWARD = 1, 2
 Order = list[tuple[int, int]]
-FLAGS = (
-    "order_gpipe_for_1f1b",
-    "order_1f1b_for_gpipe",
-    "warm_up_long",
-    "warm_up_short",
-    "warm_up_reversed",
-    "order_last_missing",
-    "order_backward_reversed",
-    "order_naive",
-    "order_incomplete",
-    "order_twice",
-    "order_impossible",
-    "order_kept_too_long",
-    "order_slow",
-)
+(FLAGS,) = mistake_groups("lab4", "orders")
 
 
 def make_schedule(stages: int, count: int, kind: str, flag: str = "") -> list[Order]:
@@ -119,8 +106,6 @@ class ScheduleRequirement(Requirement):
     aspect: str
     target: str = "schedule"
     flags: Sequence[str] = FLAGS
-    points: float = 1.0
-    errors: Sequence[tuple[str, str]] = ()
 
     def calls(self, draw: np.random.Generator) -> list[ExerciseCall]:
         """Make three calls with more micro-batches than stages, one with fewer, and one with a

@@ -6,33 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
+from dualml.course.computed import ComputedRequirement, Draw, draw_array, round_for_display
 from dualml.course.exercise import RIGHT, Arrays, ExerciseCall, Flags, Requirement
-from dualml.course.lab1.requirements import MARGIN, PLACES, max_finite, round_for_display
 from dualml.course.lab4 import rules
-from dualml.course.lab4.requirements import (
-    FEATURES,
-    OUTPUTS,
-    STEPS,
-    WIDTH,
-    Draw,
-    draw_array,
-)
+from dualml.course.lab4.requirements import FEATURES, OUTPUTS, STEPS, WIDTH
 
 SAMPLES, RANKS = 6, 3
 FLAGS = ("stage_first_frozen", "stage_second_frozen", "stage_both_frozen", "rpc_first_unseen")
 
 
 @dataclass
-class RpcPipelineRequirement(Requirement):
+class RpcPipelineRequirement(ComputedRequirement):
     """Requirement on some updates, driven by rank 0."""
 
     name: str = "rpc.updates"
     target: str = "RpcPipeline"
     flags: Sequence[str] = FLAGS
-    points: float = 1.0
-    errors: Sequence[tuple[str, str]] = ()
 
     def calls(self, draw: Draw) -> list[ExerciseCall]:
         """Make one call on `RANKS` ranks, with both layers and the samples of `STEPS` updates on
@@ -56,11 +45,6 @@ class RpcPipelineRequirement(Requirement):
             ExerciseCall("remote", self.target, options, [arrays, *({} for _ in range(RANKS - 1))])
         ]
 
-    def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
-        """Compute rank 0's results in float64, with the mistakes ``flags``; the others have
-        none."""
-        return self.compute(call, flags, np.float64)
-
     def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
         """Compute the losses and weights of every update on rank 0 in the dtype ``number``, with
         the mistakes ``flags``; the other ranks return nothing."""
@@ -68,38 +52,28 @@ class RpcPipelineRequirement(Requirement):
         if "stage_both_frozen" in flags:
             flags = flags | {"stage_first_frozen", "stage_second_frozen"}
         ranks = [
-            {
-                "weight": own["w0"],
-                "bias": own["b0"],
-                **{k: a for k, a in own.items() if k[:2] == "x/"},
-            },
-            {
-                "weight": own["w1"],
-                "bias": own["b1"],
-                **{k: a for k, a in own.items() if k[:2] == "y/"},
-            },
+            {"weight": own[f"w{i}"], "bias": own[f"b{i}"]}
+            | {key: a for key, a in own.items() if key.startswith(data)}
+            for i, data in enumerate(("x/", "y/"))
         ]
         options = {**call.options, "micro_batches": 1}
-        out: dict[str, Any] = {}
         if "rpc_first_unseen" in flags:
-            return [
-                train_without_first_update(options, ranks, number),
-                *({} for _ in range(RANKS - 1)),
-            ]
-        made = rules.train_stages(options, ranks, flags, number)
-        for step in range(1, STEPS + 1):
-            out[f"{step}/loss"] = made[1][f"{step}/loss"]
-            for i in (0, 1):
-                out |= {f"{step}/{i}/{n}": made[i][f"{step}/{n}"] for n in ("weight", "bias")}
+            out = train_without_first_update(options, ranks, number)
+        else:
+            out = join_stages(rules.train_stages(options, ranks, flags, number), STEPS)
         return [out, *({} for _ in range(RANKS - 1))]
 
-    def tolerance(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
-        """Return one number for all results of rank 0, from the float32 rule's own error."""
-        exact, single = (self.compute(call, flags, n)[0] for n in (np.float64, np.float32))
-        off = max(max_finite(single[k] - exact[k]) for k in exact)
-        largest = max(map(max_finite, exact.values()))
-        most = np.asarray(MARGIN * off + PLACES * np.spacing(np.float32(largest)))
-        return [dict.fromkeys(exact, most), *({} for _ in range(RANKS - 1))]
+
+def join_stages(made: Sequence[Arrays], steps: int, first: int = 1) -> dict[str, Any]:
+    """Return the results of both stages as those of one process: ``3/loss``, and ``3/0/weight`` of
+    stage 0 after update 3, for ``steps`` updates, the first with the number ``first``."""
+    out: dict[str, Any] = {}
+    for step in range(1, steps + 1):
+        at = step + first - 1
+        out[f"{at}/loss"] = made[1][f"{step}/loss"]
+        for i in (0, 1):
+            out |= {f"{at}/{i}/{n}": made[i][f"{step}/{n}"] for n in ("weight", "bias")}
+    return out
 
 
 def train_without_first_update(
@@ -119,11 +93,7 @@ def train_without_first_update(
     out: dict[str, Any] = {"1/loss": first[1]["1/loss"]}
     for i in (0, 1):
         out |= {f"1/{i}/{n}": ranks[i][n].astype(number) for n in ("weight", "bias")}
-    for step in range(2, STEPS + 1):
-        out[f"{step}/loss"] = made[1][f"{step - 1}/loss"]
-        for i in (0, 1):
-            out |= {f"{step}/{i}/{n}": made[i][f"{step - 1}/{n}"] for n in ("weight", "bias")}
-    return out
+    return out | join_stages(made, STEPS - 1, first=2)
 
 
 def rpc_requirements() -> list[Requirement]:

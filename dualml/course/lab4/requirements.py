@@ -8,67 +8,27 @@ from typing import Any
 
 import numpy as np
 
-from dualml.course.exercise import (
-    RIGHT,
-    Answer,
-    Arrays,
-    Difference,
-    ExerciseCall,
-    Flags,
-    Requirement,
+from dualml.course.computed import (
+    RANK_MISMATCH,
+    ComputedRequirement,
+    Draw,
+    draw_array,
+    round_for_display,
+    select_keys,
 )
-from dualml.course.lab1.requirements import MARGIN, PLACES, max_finite, round_for_display
+from dualml.course.exercise import Answer, Arrays, Difference, ExerciseCall, Flags, Requirement
 from dualml.course.lab4 import rules
+from dualml.course.mistakes import mistake_groups
 
-Draw = np.random.Generator
 FEATURES, WIDTH, OUTPUTS, STEPS = 4, 3, 2, 3
 #: Numbers of features divisible by 1, 2, 3 and 4 ranks.
 WIDE, NARROW, SAMPLES = 12, 5, 4
-STAGES = (
-    "stage_undivided",
-    "stage_divided_twice",
-    "stage_last_alone",
-    "stage_first_micro_batch",
-    "stage_first_frozen",
-    "stage_second_frozen",
-    "stage_order_crossed",
-    "stage_last_gradient",
-    "stage_accumulated",
-)
-COLUMN = (
-    "column_reversed",
-    "column_bias_missing",
-    "column_gradient_local",
-    "column_gradient_mean",
-    "bias_gradient_mean",
-    "weight_gradient_mean",
-)
-ROW = (
-    "row_not_reduced",
-    "row_bias_every_rank",
-    "row_bias_missing",
-    "row_mean",
-    "row_reversed",
-    "row_gradient_reduced",
-    "bias_gradient_mean",
-    "weight_gradient_mean",
-)
-#: Patterns of errors if ranks make different requests or one makes none, and the mistakes that they
-#: show.
-RANK_MISMATCH = (
-    ("ranks disagree", "crossed"),
-    ("CommunicationError: .*(waited|missing|no answer|failed on rank|is gone)", "one_sided"),
-)
+STAGES, COLUMN, ROW = mistake_groups("lab4", "stages", "column", "row")
 Rule = Callable[..., list[dict[str, Any]]]
 
 
-def draw_array(draw: Draw, *shape: int) -> Any:
-    """Draw a float32 array with two decimals."""
-    return np.asarray(draw.normal(size=shape).round(2), np.float32)
-
-
 @dataclass
-class ModelParallelRequirement(Requirement):
+class ModelParallelRequirement(ComputedRequirement):
     """Requirement on a split model with one right answer for every rank.
 
     Attributes:
@@ -84,7 +44,6 @@ class ModelParallelRequirement(Requirement):
     ranks: Sequence[int] = (2,)
     result_keys: Sequence[str] = ()
     micro_batches: int = 1
-    points: float = 1.0
     errors: Sequence[tuple[str, str]] = RANK_MISMATCH
 
     def calls(self, draw: Draw) -> list[ExerciseCall]:
@@ -128,26 +87,11 @@ class ModelParallelRequirement(Requirement):
             arrays.append({"w": w, "b": b, **{k: np.ascontiguousarray(a) for k, a in own.items()}})
         return ExerciseCall("layer", self.target, {"comm": True, "hyper": {}}, arrays)
 
-    def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
-        """Compute each rank's results that count in float64, with the mistakes ``flags``."""
-        return self.compute(call, flags, np.float64)
-
     def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
         """Compute each rank's results that count in the dtype ``number``, with the mistakes
         ``flags``."""
         made = self.rule(call.options, call.arrays, flags, number)
-        return [
-            {k: a for k, a in own.items() if not self.result_keys or k in self.result_keys}
-            for own in made
-        ]
-
-    def tolerance(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
-        """Return one number for all results, from the float32 rule's own error."""
-        exact, single = (self.compute(call, flags, n) for n in (np.float64, np.float32))
-        off = [np.abs(s[k] - e[k]) for s, e in zip(single, exact, strict=True) for k in e]
-        largest = max(max_finite(a) for e in exact for a in e.values())
-        most = MARGIN * max(map(max_finite, off)) + PLACES * np.spacing(np.float32(largest))
-        return [dict.fromkeys(e, np.asarray(most)) for e in exact]
+        return [select_keys(own, self.result_keys) for own in made]
 
 
 @dataclass

@@ -10,7 +10,7 @@ from dualml.course.memory.requirements import REQUIREMENTS
 LAB = Lab(
     "memory",
     (
-        ExerciseFile("zero_torch.py", "torch", "dualml_torch.course:zero_torch.py", REQUIREMENTS),
-        ExerciseFile("zero_ms.py", "mindspore", "dualml_ms.course:zero_ms.py", REQUIREMENTS),
+        ExerciseFile("zero_torch.py", "torch", REQUIREMENTS),
+        ExerciseFile("zero_ms.py", "mindspore", REQUIREMENTS),
     ),
 )

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dualml.course.computed import ComputedRequirement, draw_adam, draw_array, rounding_tolerance
 from dualml.course.differences import first_difference
 from dualml.course.exercise import (
     RIGHT,
@@ -18,27 +19,17 @@ from dualml.course.exercise import (
     Flags,
     Requirement,
 )
-from dualml.course.lab1.requirements import MARGIN, PLACES, max_finite, round_for_display
 from dualml.course.memory.rules import zero_adam
+from dualml.course.mistakes import mistake_groups
 
 STEPS = 4
 #: A number of elements divisible by 1, 2, 3 and 4 ranks.
 ELEMENTS = 24
-FLAGS = (
-    "own_gradient",
-    "summed",
-    "divided_twice",
-    "zero_step_frozen",
-    "zero_uncorrected",
-    "not_gathered",
-    "changes_gathered",
-    "parts_reversed",
-    "gathered_backwards",
-)
+(FLAGS,) = mistake_groups("memory", "zero")
 
 
 @dataclass
-class ZeroRequirement(Requirement):
+class ZeroRequirement(ComputedRequirement):
     """Requirement on some updates on several ranks.
 
     Attributes:
@@ -50,8 +41,6 @@ class ZeroRequirement(Requirement):
     aspect: str
     flags: Sequence[str] = ()
     target: str = "ZeroAdam"
-    points: float = 1.0
-    errors: Sequence[tuple[str, str]] = ()
 
     def calls(self, draw: np.random.Generator) -> list[ExerciseCall]:
         """Make a call for each number of ranks in ``ranks``."""
@@ -60,28 +49,13 @@ class ZeroRequirement(Requirement):
     def make_call(self, draw: np.random.Generator, ranks: int) -> ExerciseCall:
         """Make a call of `STEPS` updates on this number of ranks: equal parameters, other gradients
         on each, and random hyperparameters of Adam."""
-        hyper = {
-            "lr": round_for_display(draw.uniform(0.02, 0.2)),
-            "betas": [
-                round_for_display(draw.uniform(0.6, 0.8)),
-                round_for_display(draw.uniform(0.85, 0.98)),
-            ],
-            "eps": round_for_display(draw.uniform(0.01, 0.2)),
-        }
-        p = draw.normal(size=ELEMENTS).round(2).astype(np.float32)
+        options = {"hyper": draw_adam(draw), "steps": STEPS, "comm": True}
+        p, steps = draw_array(draw, ELEMENTS), range(1, STEPS + 1)
         arrays = [
-            {
-                "p": p,
-                **{
-                    f"g/{s}": draw.normal(size=ELEMENTS).round(2).astype(np.float32)
-                    for s in range(1, STEPS + 1)
-                },
-            }
+            {"p": p, **{f"g/{step}": draw_array(draw, ELEMENTS) for step in steps}}
             for _ in range(ranks)
         ]
-        return ExerciseCall(
-            "zero", self.target, {"hyper": hyper, "steps": STEPS, "comm": True}, arrays
-        )
+        return ExerciseCall("zero", self.target, options, arrays)
 
     def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
         """Compute each rank's results of ``aspect`` in float64, with the mistakes ``flags``."""
@@ -101,11 +75,8 @@ class ZeroRequirement(Requirement):
         """Return one number for all results, from the float32 rule's own error."""
         exact = zero_adam(call.options, call.arrays, flags)
         single = zero_adam(call.options, call.arrays, flags, np.float32)
-        with np.errstate(all="ignore"):
-            off = [np.abs(s[k] - e[k]) for s, e in zip(single, exact, strict=True) for k in e]
-        largest = max(max_finite(a) for e in exact for k, a in e.items() if "sent" not in k)
-        most = MARGIN * max(map(max_finite, off)) + PLACES * np.spacing(np.float32(largest))
-        return [dict.fromkeys(e, np.asarray(most)) for e in exact]
+        most = rounding_tolerance(exact, single, lambda key: "sent" not in key)
+        return [dict.fromkeys(own, most) for own in exact]
 
     def problem(
         self, call: ExerciseCall, answer: Answer

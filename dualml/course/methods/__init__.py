@@ -9,9 +9,7 @@ from dualml.course.methods.requirements import REQUIREMENTS
 LAB = Lab(
     "methods",
     (
-        ExerciseFile(
-            "scaling_torch.py", "torch", "dualml_torch.course:scaling_torch.py", REQUIREMENTS
-        ),
-        ExerciseFile("scaling_ms.py", "mindspore", "dualml_ms.course:scaling_ms.py", REQUIREMENTS),
+        ExerciseFile("scaling_torch.py", "torch", REQUIREMENTS),
+        ExerciseFile("scaling_ms.py", "mindspore", REQUIREMENTS),
     ),
 )

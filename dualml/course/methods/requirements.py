@@ -8,31 +8,27 @@ from typing import Any
 
 import numpy as np
 
+from dualml.course.computed import (
+    ComputedRequirement,
+    draw_array,
+    max_finite,
+    round_for_display,
+    rounding_tolerance,
+)
 from dualml.course.exercise import RIGHT, Arrays, Difference, ExerciseCall, Flags, Requirement
-from dualml.course.lab1.requirements import MARGIN, PLACES, max_finite, round_for_display
 from dualml.course.methods.rules import scaled_training
+from dualml.course.mistakes import mistake_groups
 
 SHAPES: dict[str, tuple[int, ...]] = {"a": (3,), "b": (2, 2), "c": ()}
 #: Approximate size of the largest gradient before scaling; the smallest float16 number is 6e-8.
 SMALL = 2e-6
-UNSCALING = ("not_unscaled", "unscaled_in_half", "multiplied_again")
-OVERFLOW = (
-    "overflow_unseen",
-    "nan_unseen",
-    "infinity_unseen",
-    "minus_unseen",
-    "first_gradient_alone",
-    "updated_anyway",
-    "updated_until",
-    "never_falls",
-)
-GROWTH = ("never_grows", "grows_always", "count_kept", "count_not_begun_anew", "factors_swapped")
+UNSCALING, OVERFLOW, GROWTH = mistake_groups("methods", "unscaling", "overflow", "growth")
 #: Kinds of overflow, and the weight whose gradient overflows.
 KINDS = ((np.inf, "a"), (np.nan, "b"), (-np.inf, "c"))
 
 
 @dataclass
-class LossScalerRequirement(Requirement):
+class LossScalerRequirement(ComputedRequirement):
     """Requirement on some steps of gradient descent.
 
     Attributes:
@@ -47,8 +43,6 @@ class LossScalerRequirement(Requirement):
     interval: int = 1000
     steps: int = 5
     target: str = "LossScaler"
-    points: float = 1.0
-    errors: Sequence[tuple[str, str]] = ()
 
     def calls(self, draw: np.random.Generator) -> list[ExerciseCall]:
         """Make one call with a random scale, factors and weights, and float16 gradients that
@@ -66,7 +60,7 @@ class LossScalerRequirement(Requirement):
             "loss": np.asarray(round_for_display(draw.uniform(0.5, 3.0)), np.float32)
         }
         for name, shape in SHAPES.items():
-            arrays[f"p/{name}"] = np.asarray(draw.normal(size=shape).round(2), np.float32)
+            arrays[f"p/{name}"] = draw_array(draw, *shape)
         kinds = draw.permutation(len(KINDS))
         for step in range(1, self.steps + 1):
             for name, shape in SHAPES.items():
@@ -79,20 +73,17 @@ class LossScalerRequirement(Requirement):
                 arrays[f"g/{step}/{name}"] = g
         return [ExerciseCall("scaler", self.target, options, [arrays])]
 
-    def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
-        """Compute loss, weights and scale of every step in float64, with the mistakes ``flags``."""
-        return [scaled_training(call.options, call.arrays[0], flags)]
+    def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
+        """Compute loss, weights and scale of every step in the dtype ``number``, with the mistakes
+        ``flags``."""
+        return [scaled_training(call.options, call.arrays[0], flags, number)]
 
     def tolerance(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
         """Return the float32 rule's own error, with a margin, for weights, and 1e-5 of their size
         for loss and scales."""
-        exact = scaled_training(call.options, call.arrays[0], flags)
-        single = scaled_training(call.options, call.arrays[0], flags, np.float32)
-        with np.errstate(all="ignore"):
-            off = [np.abs(single[k] - exact[k]) for k in exact if "scale" not in k]
-        weights = [a for k, a in exact.items() if k[-1] in SHAPES]
-        largest = max(map(max_finite, weights))
-        most = MARGIN * max(map(max_finite, off)) + PLACES * np.spacing(np.float32(largest))
+        exact, single = (self.compute(call, flags, n)[0] for n in (np.float64, np.float32))
+        trained = {k: a for k, a in single.items() if "scale" not in k}
+        most = rounding_tolerance([exact], [trained], lambda key: key[-1] in SHAPES)
         return [
             {k: np.asarray(1e-5 * max_finite(a) if "s" in k else most) for k, a in exact.items()}
         ]
