@@ -21,7 +21,7 @@ from dualml.interface.serve.load import read_load
 from dualml.interface.serve.logs import TAIL_BYTES, LogChunk, is_inside, list_logs, read_log
 from dualml.interface.serve.ranks import ranks_table
 from dualml.interface.serve.run import RunView, RunWatcher
-from dualml.interface.serve.shell import LiveBlock, PageSection, make_live, render_page
+from dualml.interface.serve.shell import LiveBlock, make_live, make_section, render_page
 from dualml.interface.serve.summaries import (
     MAX_RUNS,
     UNREAD,
@@ -101,12 +101,8 @@ class Pages:
         busy = any(run.state in ("running", UNREAD) for run in found)
         busy = busy or any(row.state.status in ("queued", "running") for row in rows)
         parts = [
-            PageSection(
-                "runs",
-                words("serve.part.runs"),
-                [make_live(*everything), *([choice] * bool(shown))],
-            ),
-            PageSection("jobs", words("serve.part.jobs"), [make_live(*queue)]),
+            make_section("runs", words, [make_live(*everything), *([choice] * bool(shown))]),
+            make_section("jobs", words, [make_live(*queue)]),
         ]
         about = words("serve.about", folder=str(self.root))
         return render_page(
@@ -141,20 +137,12 @@ class Pages:
         """Render the page of one run."""
         run, title = seen.summary, seen.record.experiment.get("title") or {}
         parts = [
-            PageSection(
-                "state", words("serve.part.state"), [make_live(*self.state_part(run, words))]
+            make_section("state", words, [make_live(*self.state_part(run, words))]),
+            make_section("curves", words, self.curves_part([seen], query, words)),
+            make_section(
+                "verdicts", words, [make_live(*tables.verdict_blocks(run.path, self.cache, words))]
             ),
-            PageSection(
-                "curves", words("serve.part.curves"), self.curves_part([seen], query, words)
-            ),
-            PageSection(
-                "verdicts",
-                words("serve.part.verdicts"),
-                [make_live(*tables.verdict_blocks(run.path, self.cache, words))],
-            ),
-            PageSection(
-                "trials", words("serve.part.trials"), [make_live(*tables.trial_blocks(seen, words))]
-            ),
+            make_section("trials", words, [make_live(*tables.trial_blocks(seen, words))]),
         ]
         load = read_load(run.path, words)
         there = list_logs(run.path, seen, self.monitor.logs(run.path))
@@ -165,13 +153,11 @@ class Pages:
         options = {tables.trial_key(t): tables.trial_label(t, words) for t in seen.trials}
         choice = [select_box("trial", words("serve.trial"), options, trial)]
         asked = form(choice, query_without(query, "trial"), words, "ranks")
-        parts.append(PageSection("ranks", words("serve.part.ranks"), [asked, make_live(*table)]))
+        parts.append(make_section("ranks", words, [asked, make_live(*table)]))
         if load.blocks:
-            parts.append(PageSection("load", words("serve.part.load"), [make_live(*load.blocks)]))
+            parts.append(make_section("load", words, [make_live(*load.blocks)]))
         parts.append(
-            PageSection(
-                "log", words("serve.part.log"), self.log_part(there, run, query, words, without_log)
-            )
+            make_section("log", words, self.log_part(there, run, query, words, without_log))
         )
         about = title.get(words.lang, "") if isinstance(title, dict) else ""
         return render_page(
@@ -192,18 +178,12 @@ class Pages:
             for run in found
         ]
         parts = [
-            PageSection(
-                "state",
-                words("serve.part.state"),
-                [make_live(tables.make_runs_table(found, words, selectable=False))],
+            make_section(
+                "state", words, [make_live(tables.make_runs_table(found, words, selectable=False))]
             ),
-            PageSection("curves", words("serve.part.curves"), self.curves_part(seen, query, words)),
-            PageSection(
-                "results",
-                words("serve.part.results"),
-                [make_live(tables.make_results_table(seen, words))],
-            ),
-            PageSection("verdicts", words("serve.part.verdicts"), [make_live(RowBlock(cards))]),
+            make_section("curves", words, self.curves_part(seen, query, words)),
+            make_section("results", words, [make_live(tables.make_results_table(seen, words))]),
+            make_section("verdicts", words, [make_live(RowBlock(cards))]),
         ]
         about = words.join([run.id for run in found])
         return render_page(

@@ -48,6 +48,11 @@ class PageSection:
         return tag("section", *parts, id=self.name)
 
 
+def make_section(name: str, words: Messages, content: Sequence[Markup | LiveBlock]) -> PageSection:
+    """Make a section with the title ``serve.part.NAME``."""
+    return PageSection(name, words(f"serve.part.{name}"), content)
+
+
 def render_page(
     words: Messages,
     title: str,
