@@ -9,13 +9,7 @@ from typing import Any, TypeVar
 
 from dualml.common.words import Messages, numbers
 from dualml.planning.cost.link import Link
-from dualml.planning.cost.published import (
-    FitErrors,
-    PublishedCurve,
-    PublishedTime,
-    curves,
-    summary,
-)
+from dualml.planning.cost.published import FitErrors, PublishedCurve, PublishedTime, curves, summary
 from dualml.planning.cost.published import tables as given
 from dualml.planning.cost.units import format_seconds
 from dualml.report.blocks import Table

@@ -9,8 +9,9 @@ from typing import Any
 
 from dualml.common.json_types import JsonMapping
 from dualml.common.words import Messages, numbers
-from dualml.experiment.store.run import RunData, TrialComparison
+from dualml.experiment.store.run import RunData, Serial, TrialComparison
 from dualml.experiment.store.trial_comparison import RunVerdicts
+from dualml.experiment.verdict import worst_comparison
 from dualml.report.blocks import Cell, Cells, Column, Table
 from dualml.report.columns import VERDICT_TONES, columns, verdict
 from dualml.report.notes import Notes
@@ -53,6 +54,16 @@ def short_verdict(c: TrialComparison, words: Messages) -> Cell:
     """Return the verdict's cell without the reason if the comparison stayed inside the envelope."""
     cell = verdict(c, words)
     return replace(cell, note="") if c.reason == "inside_envelope" else cell
+
+
+def serial_cell(compared: Iterable[Serial], words: Messages) -> Cell | None:
+    """Return the cell of the worst comparison with one rank: its verdict, or for another update
+    rule its name; None without a comparison."""
+    worst = worst_comparison(compared)
+    if worst is None or worst.verdict:
+        return worst and verdict(worst, words, why=False)
+    reason = words.get(f"rule.{worst.reason}", worst.reason)
+    return Cell(words("value.another_rule"), note=reason)
 
 
 def format_divergence(first: JsonMapping | None, words: Messages) -> str:

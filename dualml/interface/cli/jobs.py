@@ -50,10 +50,13 @@ def status(job: Job, json: AsJson = False, lang: Lang = "en") -> None:
         terminal.show(table)
 
 
-def print_status(number: int, status: str, lang: str) -> None:
+def print_status(number: int, status: str, json: bool, lang: str) -> None:
     """Print the number and the state of a job."""
     from dualml.common.words import Messages
 
+    if json:
+        print_json({"id": number, "status": status}, "job")
+        return
     words = Messages(lang)
     print_text(words("jobs.now", id=number, status=words(f"jobs.status.{status}")))
 
@@ -88,11 +91,7 @@ def stop(job: Job, json: AsJson = False, lang: Lang = "en") -> None:
 
     jobs = Jobs(jobs_folder())
     number = jobs.find_number(job)
-    state = end(jobs, number)
-    if json:
-        print_json({"id": number, "status": state.status}, "job")
-    else:
-        print_status(number, state.status, lang)
+    print_status(number, end(jobs, number).status, json, lang)
 
 
 def resume(job: Job, json: AsJson = False, lang: Lang = "en") -> None:
@@ -103,8 +102,4 @@ def resume(job: Job, json: AsJson = False, lang: Lang = "en") -> None:
     jobs = Jobs(jobs_folder())
     number = jobs.find_number(job)
     go_on(jobs, number)
-    state = jobs.state(number)
-    if json:
-        print_json({"id": number, "status": state.status}, "job")
-    else:
-        print_status(number, state.status, lang)
+    print_status(number, jobs.state(number).status, json, lang)

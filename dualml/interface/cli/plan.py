@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -14,12 +15,13 @@ from dualml.interface.cli import complete
 from dualml.interface.cli.option_groups import flatten_groups, with_option_groups
 from dualml.interface.cli.options import AsJson, Lang
 from dualml.interface.cli.output import check_streams, print_json, print_text, write_page
-from dualml.report.blocks import Column, Table
 from dualml.report.page import terminal
 
 if TYPE_CHECKING:
+    from dualml.planning.planner.devices import Device
     from dualml.planning.planner.request import PlanOptions
     from dualml.planning.planner.search import LayoutPlan
+    from dualml.report.columns import Columns
 
 Option = typer.Option
 SEARCH, HARDWARE = "search", "devices"
@@ -167,48 +169,36 @@ def list_all(as_json: bool, lang: str) -> None:
     from dualml.planning.cost.units import format_bytes
     from dualml.planning.planner.devices import devices
     from dualml.planning.planner.models import known_models
+    from dualml.report.columns import make_table
     from dualml.report.plan.tables import format_count, format_rate
 
     if as_json:
-        models = {
+        shapes = {
             name: {**vars(shape), "parameters": shape.parameters, "published": n, "source": source}
             for name, (shape, source, n) in known_models().items()
         }
         described = {name: vars(device) for name, device in devices().items()}
-        print_json({"models": models, "devices": described}, "plan-names")
+        print_json({"models": shapes, "devices": described}, "plan-names")
         return
     words = Messages(lang)
-    rows = [
-        [
-            name,
-            format_count(s.parameters),
-            str(s.layers),
-            str(s.hidden),
-            str(s.heads),
-            str(s.sequence),
-        ]
-        for name, (s, _, _) in known_models().items()
-    ]
-    _print_list("models", ("parameters", "layers", "hidden", "heads", "sequence"), rows, words)
+    sizes = ("layers", "hidden", "heads", "sequence")
+    by_model: Columns[tuple[str, Any]] = {
+        "name": lambda model: model[0],
+        "parameters:": lambda model: format_count(model[1][0].parameters),
+        tuple(f"{key}:" for key in sizes): lambda model: map(str, attrgetter(*sizes)(model[1][0])),
+    }
+    by_device: Columns[Device] = {
+        "name": lambda device: device.name,
+        "memory:": lambda device: format_bytes(device.memory),
+        "peak:": lambda device: f"{device.peaks['mixed'] / 1e12:.4g} TFLOP/s",
+        "inside:": lambda device: format_rate(device.inside),
+        "between:": lambda device: format_rate(device.between),
+    }
+    labels, titles = "planner.column.{}", (words("planner.models"), words("planner.devices"))
+    models = make_table(words, "models", known_models().items(), by_model, titles[0], labels)
+    terminal.show(models)
     print_text()
-    rows = [
-        [
-            d.name,
-            format_bytes(d.memory),
-            f"{d.peaks['mixed'] / 1e12:.4g} TFLOP/s",
-            format_rate(d.inside),
-            format_rate(d.between),
-        ]
-        for d in devices().values()
-    ]
-    _print_list("devices", ("memory", "peak", "inside", "between"), rows, words)
-
-
-def _print_list(name: str, keys: tuple[str, ...], rows: list[list[Any]], words: Messages) -> None:
-    """Print a table of named things: names, and a column of numbers for each of ``keys``."""
-    heads = [Column("name", words("planner.column.name"))]
-    heads += [Column(key, words(f"planner.column.{key}"), show="number") for key in keys]
-    terminal.show(Table(name, words(f"planner.{name}"), heads, rows))
+    terminal.show(make_table(words, "devices", devices().values(), by_device, titles[1], labels))
 
 
 def show_published(as_json: bool, lang: str) -> None:

@@ -17,12 +17,12 @@ from dualml.interface.cli import complete
 from dualml.interface.cli.option_groups import with_option_groups
 from dualml.interface.cli.options import ARM, OutputOptions
 from dualml.interface.cli.output import check_streams, print_json, print_text, write_page
-from dualml.report.blocks import Column, Table
 from dualml.report.page import terminal
 
 if TYPE_CHECKING:
     from dualml.experiment.split import Split
     from dualml.parallel.split.plan import SplitPlan
+    from dualml.report.columns import Columns
 
 Option = typer.Option
 
@@ -159,6 +159,7 @@ def save_drawing(described: Mapping[str, Any], path: Path, lang: str) -> None:
 def show_split(plan: SplitPlan, described: Mapping[str, Any], lang: str) -> None:
     """Print the plan: a table of ranks, then a line for each link and collective, and the grid of a
     pipeline."""
+    from dualml.report.columns import make_table
     from dualml.report.splits.layers import collective_name
 
     words = Messages(lang)
@@ -168,39 +169,20 @@ def show_split(plan: SplitPlan, described: Mapping[str, Any], lang: str) -> None
             title, model=plan.spec.name, n=plan.world_size, mesh=plan.mesh, batch=described["batch"]
         )
     )
-    columns = [Column(key, words(f"split.{key}")) for key in ("rank", "holds")]
-    columns.append(Column("parameters", words("split.parameters"), show="number"))
-    rows = [
-        [str(rank["rank"]), rank_layers(plan, rank, words), f"{rank['elements']:,}"]
-        for rank in described["ranks"]
-    ]
-    terminal.show(Table("split", "", columns, rows))
+    read: Columns[Mapping[str, Any]] = {
+        "rank": lambda rank: str(rank["rank"]),
+        "holds": lambda rank: rank_layers(plan, rank, words),
+        "parameters:": lambda rank: f"{rank['elements']:,}",
+    }
+    terminal.show(make_table(words, "split", described["ranks"], read, labels="split.{}"))
     if "times_s" in described:
         listed = ", ".join(f"{n} {1e3 * s:.2f}" for n, s in described["times_s"].items() if s)
         print_text(words("split.times", values=listed))
-    for link in described["links"]:
-        print_text(
-            words(
-                "split.link",
-                source=link["source"],
-                target=link["target"],
-                what=words(f"split.{link['what']}"),
-                n=link["messages"],
-                size=quantity(link["nbytes"]),
-            )
-        )
-    for moved in described.get("transfers", ()):
-        print_text(
-            words(
-                "split.transfer",
-                rank=moved["rank"],
-                source=moved["source"],
-                target=moved["target"],
-                what=words(f"split.{moved['what']}"),
-                n=moved["messages"],
-                size=quantity(moved["nbytes"]),
-            )
-        )
+    for key, sent in (("link", described["links"]), ("transfer", described.get("transfers", ()))):
+        for each in sent:
+            what, size = words(f"split.{each['what']}"), quantity(each["nbytes"])
+            values = {**each, "what": what, "n": each["messages"], "size": size}
+            print_text(words(f"split.{key}", **values))
     for each in described["meetings"]:
         print_text(
             words(

@@ -17,11 +17,7 @@ from dualml.interface.cli.queueing import (
     render_options,
 )
 from dualml.interface.cli.separator import COMMAND
-from dualml.interface.cli.submit_options import (
-    FORBIDDEN_OPTIONS,
-    add_defaults,
-    parse_run_request,
-)
+from dualml.interface.cli.submit_options import FORBIDDEN_OPTIONS, add_defaults, parse_run_request
 
 if TYPE_CHECKING:
     from dualml.runner.jobs.control import JobFields

@@ -19,7 +19,8 @@ from dualml.interface.serve.controls import checkbox
 from dualml.interface.serve.run import RunView, TrialView
 from dualml.interface.serve.summaries import UNREAD, RunSummary
 from dualml.report.blocks import Block, Bullets, Cell, Column, Item, Notice, Prose, Table, Tone
-from dualml.report.columns import SIGNS, STATUS_TONES, VERDICT_TONES, columns
+from dualml.report.columns import STATUS_TONES, columns
+from dualml.report.columns import verdict_cell as cell_of_verdict
 from dualml.report.page.html import tag
 from dualml.report.verdicts import serial_lines, verdict_table
 from dualml.runner.jobs import table as jobs_table
@@ -80,11 +81,7 @@ def state_cell(name: str, words: Messages) -> Cell:
 
 def verdict_cell(name: str, words: Messages) -> Cell:
     """Return the cell for a verdict, with its sign; empty if there is none."""
-    if not name:
-        return Cell("")
-    tone = VERDICT_TONES.get(name, "muted")
-    text = words.get(f"verdict.{name.replace(' ', '_')}", name)
-    return Cell(f"{SIGNS[tone]} {text}", tone)
+    return cell_of_verdict(name, words) if name else Cell("")
 
 
 def make_jobs_table(

@@ -7,15 +7,14 @@ from functools import partial
 
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData, Trial
-from dualml.experiment.verdict import worst_comparison
 from dualml.report import legend, presentation, ranks, scaling_families
 from dualml.report.blocks import Cell, Notice
-from dualml.report.columns import verdict as judged
 from dualml.report.confidence import MeanInterval, paired_ratio
 from dualml.report.figure import LegendEntry
 from dualml.report.results import ArmResult
 from dualml.report.scaling import PARTS
 from dualml.report.splits.arms import SplitArm, Splits
+from dualml.report.verdicts import serial_cell
 
 KEYS = ("compute_s", "update_s", "wait_s", "transfer_s")
 
@@ -150,13 +149,8 @@ def update_alt(
 def worst_verdict_cell(run: RunData, arm: str, words: Messages) -> Cell:
     """Return the cell of the worst verdict against the whole model, over backends and seeds; for
     another update rule its name, a dash without a comparison."""
-    worst = worst_comparison(s for s in run.serial if s.arm == arm)
-    if worst is None:
-        return Cell(numbers.NO_VALUE)
-    if worst.verdict:
-        return judged(worst, words, why=False)
-    reason = words.get(f"rule.{worst.reason}", worst.reason)
-    return Cell(words("value.another_rule"), note=reason)
+    compared = (s for s in run.serial if s.arm == arm)
+    return serial_cell(compared, words) or Cell(numbers.NO_VALUE)
 
 
 def crowding_notices(run: RunData, arms: Iterable[SplitArm], words: Messages) -> Iterator[Notice]:

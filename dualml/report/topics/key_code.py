@@ -12,14 +12,7 @@ from dualml.parallel.aggregation.asynchronous import AsyncParameterServer
 from dualml.parallel.partition import PARTITIONS
 from dualml.report import ranks
 from dualml.report.blocks import Block, Code
-from dualml.report.code import (
-    HOMES,
-    base_listings,
-    code_sections,
-    excerpt,
-    rule_listings,
-    section,
-)
+from dualml.report.code import HOMES, base_listings, code_sections, excerpt, rule_listings, section
 from dualml.report.run_partitions import (
     SKEWED,
     partition_rule,

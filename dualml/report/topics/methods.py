@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData, Serial
 from dualml.report.baseline_diff import exclusion_reason
 from dualml.report.blocks import Block, Cell, Fold
-from dualml.report.columns import SIGNS, VERDICT_TONES, Columns, table, tabulate
+from dualml.report.columns import Columns, table, tabulate, verdict_cell
 from dualml.report.draw.palette import SERIES
 from dualml.report.figure import Axis, Bar, Figure, LegendEntry, Panel, SeriesId
 from dualml.report.measures import loss_unit
@@ -214,12 +215,10 @@ def judged_cell(
     ``more`` below; None without a verdict."""
     if not verdict:
         return None
-    tone = VERDICT_TONES.get(verdict, "muted")
-    text = words(f"verdict.{verdict.replace(' ', '_')}")
     worst = max((s.worst for s in by_seed if s.worst is not None), default=None)
     ratio = "" if worst is None else words("methods.worst", ratio=numbers.factor(worst))
     note = words.semicolons([part for part in (ratio, more) if part])
-    return Cell(f"{SIGNS[tone]} {text}", tone, note)
+    return replace(verdict_cell(verdict, words), note=note)
 
 
 def _groups(w: MethodResult, words: Messages) -> str:

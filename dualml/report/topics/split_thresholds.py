@@ -13,15 +13,7 @@ from dualml.report.blocks import Block, Cell
 from dualml.report.cards import CardFooter, make_card, read_formulas
 from dualml.report.columns import Columns, Row, percent, table, tabulate
 from dualml.report.draw.palette import SERIES
-from dualml.report.figure import (
-    Axis,
-    Figure,
-    LineMark,
-    Mark,
-    Panel,
-    ReferenceLine,
-    SeriesId,
-)
+from dualml.report.figure import Axis, Figure, LineMark, Mark, Panel, ReferenceLine, SeriesId
 from dualml.report.notes import Notes
 from dualml.report.presentation import build_figure
 from dualml.report.splits import calibration as model

@@ -7,11 +7,10 @@ from itertools import combinations
 
 from dualml.common.words import Messages, numbers
 from dualml.experiment.exactness import single_process_arm
-from dualml.experiment.store.run import RunData, Serial
-from dualml.experiment.verdict import worst_comparison
+from dualml.experiment.store.run import RunData
 from dualml.report import curves, legend, ranks
 from dualml.report.blocks import Block, Cell, Table
-from dualml.report.columns import Columns, highlight_best, number, tabulate, verdict
+from dualml.report.columns import Columns, highlight_best, number, tabulate
 from dualml.report.draw.palette import SERIES
 from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
 from dualml.report.measures import drop_missing, loss_unit, mean_over_trials, slug, sort_by_value
@@ -27,6 +26,7 @@ from dualml.report.presentation import (
 from dualml.report.scaling_families import crowding_notices
 from dualml.report.topics import ReportSection
 from dualml.report.topics.sampling import groups_shown
+from dualml.report.verdicts import serial_cell
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
@@ -202,21 +202,11 @@ def _table(run: RunData, words: Messages) -> Iterator[Table]:
         "share:percent": lambda at: ranks.communication_share(run, *at),
         f"final_loss:{loss_unit(run)}": lambda at: mean_over_trials(run, *at, "final_loss"),
         "test_accuracy:percent": lambda at: mean_over_trials(run, *at, "test_accuracy"),
-        "serial": lambda at: _serial_cell(
-            worst_comparison(s for s in run.serial if (s.arm, s.backend) == at), words
+        "serial": lambda at: serial_cell(
+            (s for s in run.serial if (s.arm, s.backend) == at), words
         ),
     }
     yield from tabulate(words, "training", ranks.successful_places(run, arms), read)
-
-
-def _serial_cell(s: Serial | None, words: Messages) -> Cell | None:
-    """Return the cell of the verdict against one rank; for another update rule its name, None
-    without a comparison."""
-    if s is None:
-        return None
-    if s.verdict:
-        return verdict(s, words, why=False)
-    return Cell(words("value.another_rule"), note=words.get(f"rule.{s.reason}", s.reason))
 
 
 # --- sentences ------------------------------------------------------------------------------------
