@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -30,7 +31,7 @@ from dualml.report.blocks import (
     Table,
     VerdictBlock,
 )
-from dualml.report.columns import VERDICT_TONES, columns, verdict_cell
+from dualml.report.columns import VERDICT_TONES, Columns, make_table, percent, verdict_cell
 from dualml.report.distances import COLUMNS, distance_axis, distance_panel
 from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
 
@@ -98,54 +99,32 @@ def phase_table(comparison: Comparison, words: Messages) -> Table:
 
 def pair_table(against: RunComparison, words: Messages) -> Table:
     """Return a table with one row per pair of trials."""
-    heads = columns(
-        words,
-        "arm",
-        "backend",
-        "seed:",
-        "verdict",
-        "steps:",
-        "ratio:",
-        "final_loss:",
-        "test_accuracy:percent",
-        "time_ratio:",
-        "memory_ratio:",
-        "first",
-    )
-    return Table(
-        "against",
-        words("against.pairs"),
-        heads,
-        [_row(pair, against, words) for pair in against.pairs],
-    )
-
-
-def _row(pair: RunPair, against: RunComparison, words: Messages) -> list[Cell | str]:
-    """Return the table row of one pair of trials; time and memory ratios beyond their limits are
-    red."""
     from dualml.parity.against.sentences import format_cell
 
-    losses, accuracies = (pair.outcome.get(key) for key in ("final_loss", "test_accuracy"))
+    read: Columns[RunPair] = {
+        ("arm", "backend"): attrgetter("arm", "backend"),
+        "seed:": lambda pair: str(pair.seed),
+        "verdict": lambda pair: verdict_cell(pair.verdict, words),
+        "steps:": lambda pair: numbers.quantity(pair.evidence.get("judged_steps")),
+        "ratio:": lambda pair: numbers.factor(pair.ratio),
+        "final_loss:": lambda pair: _format_change(pair.outcome.get("final_loss"), numbers.loss),
+        "test_accuracy:percent": lambda pair: _format_change(
+            pair.outcome.get("test_accuracy"), percent
+        ),
+        ("time_ratio:", "memory_ratio:"): lambda pair: _cost_cells(pair, against),
+        "first": lambda pair: format_cell(pair, words),
+    }
+    return make_table(words, "against", against.pairs, read, words("against.pairs"))
+
+
+def _cost_cells(pair: RunPair, against: RunComparison) -> Iterator[Cell]:
+    """Yield the cells of the ratios of time and memory of a pair of trials, red beyond their
+    limits."""
     broken = {failure.limit for failure in against.failures if failure.pair is pair}
-    costs = [
-        Cell(
-            numbers.times(cost.ratio) if (cost := pair.costs.get(name)) else numbers.NO_VALUE,
-            "bad" if limit in broken else "",
-        )
-        for name, limit in (("time", "slower"), ("memory", "more_memory"))
-    ]
-    return [
-        pair.arm,
-        pair.backend,
-        str(pair.seed),
-        verdict_cell(pair.verdict, words),
-        numbers.quantity(pair.evidence.get("judged_steps")),
-        numbers.factor(pair.ratio),
-        _format_change(losses, numbers.loss),
-        _format_change(accuracies, lambda x: numbers.percent(x).removesuffix(" %")),
-        *costs,
-        format_cell(pair, words),
-    ]
+    for name, limit in (("time", "slower"), ("memory", "more_memory")):
+        cost = pair.costs.get(name)
+        text = numbers.times(cost.ratio) if cost else numbers.NO_VALUE
+        yield Cell(text, "bad" if limit in broken else "")
 
 
 def _format_change(two: Sequence[float] | None, shown: Any) -> str:

@@ -12,8 +12,8 @@ from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData, Serial, TrialComparison
 from dualml.experiment.store.trial_comparison import RunVerdicts
 from dualml.experiment.verdict import worst_comparison
-from dualml.report.blocks import Cell, Cells, Column, Table
-from dualml.report.columns import VERDICT_TONES, columns, verdict
+from dualml.report.blocks import Cell, Column, Table
+from dualml.report.columns import VERDICT_TONES, Columns, make_table, verdict
 from dualml.report.notes import Notes
 
 PHASES = ("data", "forward", "loss", "gradient", "update", "state")
@@ -60,8 +60,10 @@ def serial_cell(compared: Iterable[Serial], words: Messages) -> Cell | None:
     """Return the cell of the worst comparison with one rank: its verdict, or for another update
     rule its name; None without a comparison."""
     worst = worst_comparison(compared)
-    if worst is None or worst.verdict:
-        return worst and verdict(worst, words, why=False)
+    if worst is None:
+        return None
+    if worst.verdict:
+        return verdict(worst, words, why=False)
     reason = words.get(f"rule.{worst.reason}", worst.reason)
     return Cell(words("value.another_rule"), note=reason)
 
@@ -112,20 +114,15 @@ def add_verdicts(notes: Notes, compared: Sequence[TrialComparison]) -> None:
 
 def verdict_table(verdicts: RunVerdicts, words: Messages) -> Table:
     """Return a table with one row per arm, seed and pair of backends."""
-    rows: list[Cells] = [
-        [
-            c.arm,
-            str(c.seed),
-            f"{c.a} – {c.b}",
-            Cell(c.paragraph(words.lang), VERDICT_TONES[c.verdict]),
-            str(c.steps or ""),
-            "" if c.ratio is None else f"{c.ratio:.2f}",
-            explain_verdict(c, words),
-        ]
-        for c in verdicts.comparisons
-    ]
-    heads = columns(words, "arm", "seed:", "pair", "verdict", "steps:", "ratio:", "reason")
-    return Table("verdicts", "", heads, rows)
+    read: Columns[TrialComparison] = {
+        ("arm", "seed:"): lambda c: (c.arm, str(c.seed)),
+        "pair": lambda c: f"{c.a} – {c.b}",
+        "verdict": lambda c: Cell(c.paragraph(words.lang), VERDICT_TONES[c.verdict]),
+        "steps:": lambda c: str(c.steps or ""),
+        "ratio:": lambda c: "" if c.ratio is None else f"{c.ratio:.2f}",
+        "reason": lambda c: explain_verdict(c, words),
+    }
+    return make_table(words, "verdicts", verdicts.comparisons, read)
 
 
 def serial_lines(verdicts: RunVerdicts, words: Messages) -> Iterator[str]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData
 from dualml.report.blocks import Block, Cell
-from dualml.report.columns import Row, table
+from dualml.report.columns import Columns, tabulate
 from dualml.report.figure import Axis, Figure, Heatmap, Panel
 from dualml.report.presentation import build_figure, shorten_list
 from dualml.report.run_partitions import PartitionSummary, Statement, list_partitions, same_samples
@@ -28,20 +28,22 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     for start in range(0, len(shown), MAX_PANELS):
         suffix = f"-{start // MAX_PANELS + 1}" if start else ""
         yield _figure(words, suffix, shown[start : start + MAX_PANELS], shown)
-    head = (
-        "`partition`",
-        "ranks:count",
-        "part_sizes:samples",
-        "coverage:percent",
-        "missed:samples",
-        "repeated:samples",
-        "shared:samples",
-        "emd:1",
-        "js:bits",
-        "`fingerprint`",
-        "same_samples",
-    )
-    yield from table(words, "partitions", head, (_row(run, words, deal) for deal in every))
+    read: Columns[PartitionSummary] = {
+        "`partition`": lambda deal: Cell(
+            deal.text, note=", ".join(shorten_list(deal.arms, words, MAX_NAMED_ARMS))
+        ),
+        "ranks:count": lambda deal: deal.ranks,
+        "part_sizes:samples": lambda deal: _sizes(deal, words),
+        "coverage:percent": _coverage,
+        ("missed:samples", "repeated:samples", "shared:samples"): lambda deal: map(
+            deal.mean, ("missed", "repeated", "shared")
+        ),
+        "emd:1": lambda deal: _skew(*deal.skew("emd")),
+        "js:bits": lambda deal: _skew(*deal.skew("js")),
+        "`fingerprint`": lambda deal: str(deal.first_epoch.get("sha256"))[:8],
+        "same_samples": lambda deal: _same_samples(run, words, deal),
+    }
+    yield from tabulate(words, "partitions", every, read)
 
 
 def _figure(
@@ -94,25 +96,28 @@ def _empty(statements: Sequence[Statement], words: Messages) -> str:
     return words.plural("value.empty_ranks", len(empty), ranks=map(str, empty)) if empty else ""
 
 
-def _row(run: RunData, words: Messages, deal: PartitionSummary) -> Row:
-    """Return the table row of a partition, averaged over its epochs and seeds."""
+def _sizes(deal: PartitionSummary, words: Messages) -> Cell:
+    """Return the cell of the smallest and the largest number of samples of a rank."""
     sizes = [size for s in deal.all_epochs for size in s["sizes"]]
     low, high = numbers.quantity(min(sizes)), numbers.quantity(max(sizes))
+    return Cell(low if low == high else f"{low} – {high}", note=_empty(deal.all_epochs, words))
+
+
+def _coverage(deal: PartitionSummary) -> float | None:
+    """Return the share of samples that an epoch takes, None if unknown."""
     missed, whole = deal.mean("missed"), deal.mean("samples")
+    return 1 - missed / whole if missed is not None and whole else None
+
+
+def _same_samples(run: RunData, words: Messages, deal: PartitionSummary) -> Cell | None:
+    """Return the cell that says whether backends drew the same samples; None if not compared."""
     alike, compared = same_samples(run, deal.arms)
-    same = Cell(f"≠ {words('value.no')}", "bad")
+    if not compared:
+        return None
+    note = words("value.of", n=alike, of=compared)
     if alike == compared:
-        same = Cell(f"✓ {words('value.yes')}", "good")
-    return [
-        Cell(deal.text, note=", ".join(shorten_list(deal.arms, words, MAX_NAMED_ARMS))),
-        deal.ranks,
-        Cell(low if low == high else f"{low} – {high}", note=_empty(deal.all_epochs, words)),
-        1 - missed / whole if missed is not None and whole else None,
-        *(deal.mean(key) for key in ("missed", "repeated", "shared")),
-        *(_skew(*deal.skew(key)) for key in ("emd", "js")),
-        str(deal.first_epoch.get("sha256"))[:8],
-        replace(same, note=words("value.of", n=alike, of=compared)) if compared else None,
-    ]
+        return Cell(f"✓ {words('value.yes')}", "good", note)
+    return Cell(f"≠ {words('value.no')}", "bad", note)
 
 
 def _skew(mean: float | None, most: float | None) -> Cell | None:
