@@ -6,9 +6,13 @@ import ast
 import difflib
 import importlib.util
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+import tomllib
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from dualml.common.words import Messages
 from dualml.report.blocks import Block, Code, Notice, RowBlock, SectionBlock
@@ -80,6 +84,22 @@ def excerpt(file: str, names: Sequence[str], who: str = "") -> Code:
     ]
     parts = [_lines(source, node) for node in sorted(nodes, key=lambda node: node.lineno)]
     return Code("\n\n".join(parts), file, who)
+
+
+def read_listings(heading: str, frameworks: Collection[str] = ()) -> list[Code]:
+    """Return the excerpts that ``listings.toml`` has under a heading, without those of frameworks
+    that are not among the given ones."""
+    return [
+        excerpt(entry["file"], entry["functions"], entry.get("who", ""))
+        for entry in _read_listing_table()[heading]
+        if entry.get("only") in (None, *frameworks)
+    ]
+
+
+@cache
+def _read_listing_table() -> dict[str, list[dict[str, Any]]]:
+    """Read ``listings.toml``: heading → its entries."""
+    return tomllib.loads((files("dualml.report") / "listings.toml").read_text("utf-8"))
 
 
 def _listing(framework: str, name: str, wanted: tuple[str, ...] | None) -> Code:

@@ -12,7 +12,15 @@ from dualml.parallel.aggregation.asynchronous import AsyncParameterServer
 from dualml.parallel.partition import PARTITIONS
 from dualml.report import ranks
 from dualml.report.blocks import Block, Code
-from dualml.report.code import HOMES, base_listings, code_sections, excerpt, rule_listings, section
+from dualml.report.code import (
+    HOMES,
+    base_listings,
+    code_sections,
+    excerpt,
+    read_listings,
+    rule_listings,
+    section,
+)
 from dualml.report.run_partitions import (
     SKEWED,
     partition_rule,
@@ -20,13 +28,6 @@ from dualml.report.run_partitions import (
     partitioned_arms,
 )
 from dualml.report.topics import ReportSection
-
-#: Framework → file of its communicator, and its short and instructive methods.
-COMMUNICATORS = {
-    "torch": ("dualml_torch/algorithms/communicator.py", ("_exchange",)),
-    "mindspore": ("dualml_ms/algorithms/communicator.py", ("_exchange",)),
-}
-MAX_LINES = 90  # of a communicator; if there are more, only the first method is shown
 
 
 def rule_code(run: RunData, words: Messages) -> Iterator[Block]:
@@ -50,15 +51,12 @@ def rank_code(run: RunData, words: Messages) -> Iterator[Block]:
         return
     parts: dict[str, list[Code]] = {}
     if ranks.multi_rank_arms(run):
-        parts["parallel"] = [
-            excerpt("dualml/parallel/trainer.py", ("make_update",)),
-            excerpt("dualml/parallel/aggregation/parallel.py", ("local_batch",)),
-        ]
+        parts["parallel"] = read_listings("parallel")
         parts |= _dealing(run)
     parts["strategies"] = strategies
-    parts["execute"] = [excerpt("dualml/parallel/aggregation/base.py", ("execute_schedule",))]
+    parts["execute"] = read_listings("execute")
     present = {run.framework(b) for b in run.backends}
-    parts["communicator"] = [_communicator(f) for f in COMMUNICATORS if f in present]
+    parts["communicator"] = read_listings("communicator", present)
     yield from code_sections(parts, words)
 
 
@@ -86,15 +84,6 @@ def _class_code(kind: type, names: tuple[str, ...], title: str) -> Code:
     return excerpt(f"{kind.__module__.replace('.', '/')}.py", names, title)
 
 
-def _communicator(framework: str) -> Code:
-    """Return the code of a framework's communicator, only its first method if all together are too
-    long."""
-    file, names = COMMUNICATORS[framework]
-    whole = excerpt(file, names, framework)
-    short = len(whole.text.splitlines()) <= MAX_LINES
-    return whole if short else excerpt(file, names[:1], framework)
-
-
 def _dealing(run: RunData) -> dict[str, list[Code]]:
     """Return listings by section: the code of up to two plain partitions of those used and of the
     shortest skewed one (``partition``), and the code that averages parameters if an arm does
@@ -115,11 +104,8 @@ def _dealing(run: RunData) -> dict[str, list[Code]]:
     averaged = any(
         run.settings[a].aggregation.every > 1 and partition_settings(run, a) for a in arms
     )
-    local = excerpt(
-        "dualml/parallel/aggregation/local_sgd.py",
-        ("averaging_weight", "average_parameters", "record_divergence"),
-    )
-    return {"partition": plain[:2] + skewing[:1], "local": [local] if averaged else []}
+    local = read_listings("local") if averaged else []
+    return {"partition": plain[:2] + skewing[:1], "local": local}
 
 
 TOPICS = (

@@ -9,17 +9,8 @@ from dualml.experiment.store.run import RunData
 from dualml.report import ranks
 from dualml.report.blocks import Block, Code
 from dualml.report.cards import method_cards
-from dualml.report.code import code_sections, excerpt
+from dualml.report.code import code_sections, read_listings
 from dualml.report.topics import ReportSection
-
-#: Framework → file and functions that recompute layers.
-RECOMPUTE_CODE = {
-    "torch": ("dualml_torch/algorithms/model/network.py", ("set_recompute", "run_span")),
-    "mindspore": (
-        "dualml_ms/algorithms/model/network.py",
-        ("set_recompute", "LayerBlock.__init__"),
-    ),
-}
 
 
 def zero_cards(run: RunData, words: Messages) -> Iterator[Block]:
@@ -46,17 +37,10 @@ def code(run: RunData, words: Messages) -> Iterator[Block]:
     it."""
     parts = dict[str, list[Code]]()
     if any(run.settings[arm].zero for arm in ranks.training_arms(run)):
-        parts["shared"] = [
-            excerpt(
-                "dualml/parallel/zero/forward_backward.py",
-                ("micro_step", "fetch_unit", "gather_unit", "reduce_scatter_unit"),
-            ),
-            excerpt("dualml/parallel/zero/model.py", ("update",)),
-            excerpt("dualml/parallel/zero/collectives.py", ("reduce_scatter", "all_gather")),
-        ]
+        parts["shared"] = read_listings("shared")
     if any(run.settings[arm].recompute != "none" for arm in ranks.training_arms(run)):
         present = {run.framework(b) for b in run.backends}
-        parts["again"] = [excerpt(*RECOMPUTE_CODE[f], f) for f in RECOMPUTE_CODE if f in present]
+        parts["again"] = read_listings("again", present)
     return code_sections(parts, words)
 
 

@@ -8,23 +8,10 @@ from collections.abc import Iterator, Sequence
 from dualml.common.words import Messages
 from dualml.experiment.store.run import RunData
 from dualml.report.blocks import Block, Code
-from dualml.report.code import code_sections, excerpt
+from dualml.report.code import code_sections, excerpt, read_listings
 from dualml.report.splits.arms import Splits
 from dualml.report.topics import ReportSection
 
-#: Framework → file of its segments, and the methods that compute.
-SEGMENTS = {
-    "numpy": ("dualml/backend/reference/split.py", ("forward", "backward", "loss_backward")),
-    "torch": (
-        "dualml_torch/parallel/split.py",
-        ("forward", "_run_segment", "run_layers", "backward", "loss_backward"),
-    ),
-    "mindspore": ("dualml_ms/parallel/split.py", ("forward", "backward", "loss_backward")),
-}
-CELLS = (
-    "dualml_ms/parallel/split_cells.py",
-    ("Forward.construct", "Backward.construct", "LossBackward.construct"),
-)
 #: Schedule → the function that builds it.
 BUILDERS = {
     "gpipe": "gpipe",
@@ -41,45 +28,20 @@ def listings(run: RunData) -> Iterator[tuple[str, Sequence[Code]]]:
     splits = Splits(run)
     if not splits:
         return
-    yield (
-        "executor",
-        [excerpt("dualml/parallel/split/executor.py", ("run_action", "forward", "backward"))],
-    )
+    yield "executor", read_listings("split_executor")
     used = {arm.schedule for arm in splits.pipelines}
     builders = [name for schedule, name in BUILDERS.items() if schedule in used][:2]
     yield "schedules", [excerpt("dualml/parallel/split/schedules.py", (b,), b) for b in builders]
     if any(arm.mesh.tensor > 1 for arm in splits):
-        shard = excerpt(
-            "dualml/parallel/split/tensor_parallel.py", ("add_layer", "slice_layer"), "StageShard"
-        )
-        rank = excerpt(
-            "dualml/parallel/split/tensor_parallel_rank.py",
-            ("communicate", "communicate_back"),
-            "TensorParallelRank",
-        )
-        yield "inside", [shard, rank]
+        yield "inside", read_listings("split_inside")
     present = {run.framework(b) for b in run.backends}
-    frameworks = [f for f in SEGMENTS if f in present and (f != "numpy" or len(present) == 1)]
-    yield "segment", [excerpt(*SEGMENTS[f], f) for f in frameworks]
-    if "mindspore" in present:
-        yield "cells", [excerpt(*CELLS, "mindspore")]
+    compared = present - {"numpy"} or present
+    yield "segment", read_listings("split_segment", compared)
+    yield "cells", read_listings("split_cells", present)
     if any(arm.rpc for arm in splits):
-        calls = excerpt(
-            "dualml_torch/parallel/rpc.py",
-            ("step", "forward_backward", "forward", "update"),
-            "torch",
-        )
-        yield "rpc", [calls]
+        yield "rpc", read_listings("split_rpc")
     if any(arm.on_devices for arm in splits):
-        own = [
-            excerpt(
-                "dualml/parallel/split/placed_executor.py", ("send", "reduce"), "PlacedExecutor"
-            )
-        ]
-        if "torch" in present:
-            names = ("transfer", "compute", "loss_backward")
-            own.append(excerpt("dualml_torch/parallel/devices.py", names, "TorchPlacedStage"))
-        yield "devices", own
+        yield "devices", read_listings("split_devices", present)
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
