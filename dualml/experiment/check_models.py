@@ -17,6 +17,19 @@ from dualml.experiment.models import DecoderSizes, RecurrentSettings
 SIZED = (*DECODERS, *RESNETS)
 
 
+def reset_unused_settings(default_model: str, arms: Mapping[str, Arm]) -> dict[str, Any]:
+    """Return ``sizes`` and ``recurrent`` at their defaults, each only if no model of the experiment
+    takes it: after a selection of arms, `check_models` would refuse them.
+
+    Args:
+        default_model: the experiment's model.
+        arms: the arms that were selected.
+    """
+    models = {default_model, *(arm.model for arm in arms.values())}
+    unused: dict[str, Any] = {} if models & set(SIZED) else {"sizes": DecoderSizes()}
+    return unused if models & set(RECURRENT) else {**unused, "recurrent": RecurrentSettings()}
+
+
 def check_models(
     default_model: str, arms: Mapping[str, Arm], sizes: DecoderSizes, recurrent: RecurrentSettings
 ) -> None:

@@ -15,6 +15,7 @@ from dualml.common.files import read_toml
 from dualml.common.json_types import JsonMapping
 from dualml.common.strict_model import clip_text, describe_validation_error, first_problem, key_path
 from dualml.experiment.arm import Arm
+from dualml.experiment.check_models import reset_unused_settings
 from dualml.experiment.find import locate
 from dualml.experiment.keys import WrittenKeys
 from dualml.experiment.overrides import apply_override, locate_error, locate_line, merge_tables
@@ -206,8 +207,8 @@ def select_arms(
 ) -> Experiment:
     """Return a copy of the experiment with only the named arms, those of named groups, and those
     expanded from a named arm (``origins``: new name → original name), in the experiment's order.
-    Without ``chosen``: the group ``main``, or all arms where there is none. Raise `UserError` for
-    an unknown name."""
+    Without ``chosen``: the group ``main``, or all arms where there is none. Settings of models that
+    no remaining arm trains are dropped. Raise `UserError` for an unknown name."""
     arms, origins = experiment.arms, origins or {}
     if not chosen:
         chosen = ["main"] if "main" in experiment.groups() else ["all"]
@@ -222,4 +223,6 @@ def select_arms(
             hint = did_you_mean(word, list(dict.fromkeys(known)))
             raise UserError(f"{experiment.name} has no arm {word!r}{hint}")
         keep.update(dict.fromkeys(members))
-    return experiment.model_copy(update={"arms": {n: arms[n] for n in arms if n in keep}})
+    kept = {n: arms[n] for n in arms if n in keep}
+    unused = reset_unused_settings(experiment.model, kept)
+    return experiment.model_copy(update={"arms": kept, **unused})

@@ -53,6 +53,19 @@ def test_main_group_is_the_default_and_groups_can_be_named(tiny: str) -> None:
     assert list(load(tiny, arms=["all"]).arms) == ["a", "b"]
 
 
+def test_settings_of_models_that_were_not_selected_are_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "sized.toml"
+    path.write_text(
+        GOOD.replace("[arms.b]", "[sizes]\nwidth = 8\nheads = 2\n[recurrent]\nlayers = 1\n[arms.b]")
+        + "[arms.g]\nmodel = 'gpt'\nupdates = 1\noptimizer = { name = 'sgd', lr = 1 }\n"
+        "[arms.r]\nmodel = 'rnn_lm'\nupdates = 1\noptimizer = { name = 'sgd', lr = 1 }\n"
+    )
+    for arm, left in (("a", set()), ("g", {"sizes"}), ("r", {"recurrent"})):
+        described = load(str(path), arms=[arm]).describe()
+        assert set(described) & {"sizes", "recurrent"} == left
+        assert Experiment.model_validate(described).describe() == described
+
+
 def test_quick_makes_no_arm_longer_than_it_says(tmp_path: Path) -> None:
     path = tmp_path / "long.toml"
     path.write_text(
