@@ -148,7 +148,7 @@ def epsilon_inside(name: str) -> None:
         right(self, *args, **more)
         self.inner = self.rule.eps
 
-    adam.Adam.__init__, adam.Adam._fused = init, lambda self: False
+    adam.Adam.__init__, adam.Adam._uses_fused_kernel = init, lambda self: False
     adam.Adam.coefficients, adam.Adam.update = inside_coefficients, inside_update
 
 
@@ -277,7 +277,7 @@ def gradient(name: str) -> None:
 
 
 def eval_mode(name: str) -> None:
-    training.dropout_masks = lambda *args: {}
+    training.extra_inputs = lambda *args: {}
 
 
 def micro_batches(name: str) -> None:

@@ -195,7 +195,7 @@ def penalty(name: str) -> None:
 
 
 def eval_mode(name: str) -> None:
-    training.dropout_masks = lambda *args: {}
+    training.extra_inputs = lambda *args: {}
 
 
 def data(name: str) -> None:
