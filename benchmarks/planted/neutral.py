@@ -96,25 +96,50 @@ def ranks(name: str) -> bool:
         DataParallel.reduce_bucket = lambda self, x, b: self.comm.scale(
             right(self, x, b), 1 / self.comm.size
         )
-    elif name == "unsynchronised":
-
-        def own(self: Any, x: Any, bucket: str) -> Any:
-            mine = self.comm.tensor(self.comm.numpy(x))
-            total = right(self, x, bucket)
-            return mine if self.comm.rank == 1 else total
-
-        DataParallel.reduce_bucket = own
+    elif name in ("unsynchronised", "lost-bucket", "apart", "bucket-apart"):
+        keep_own_gradient(name)
     elif name == "lost-rank":
         DataParallel.reduce_bucket = lambda self, x, b: right(
             self, self.comm.scale(x, 0.0) if self.comm.rank == 1 else x, b
         )
-    elif name == "lost-bucket":
-        DataParallel.reduce_bucket = lambda self, x, b: x if b == "bucket1" else right(self, x, b)
     elif name == "half-sum":
+        DataParallel.reduce_bucket = lambda self, x, b: right(self, rounded(self.comm, x), b)
+    elif name == "short-sum":
         DataParallel.reduce_bucket = lambda self, x, b: sum_fp16(self.strategy, self.comm, x)
     else:
         return False
     return True
+
+
+def keep_own_gradient(name: str) -> None:
+    """Let one rank keep its own gradient, or that of the second bucket alone.
+
+    Plants ``…apart`` are of rank 1, whose weights then differ. The others are of rank 0, which
+    sends its weights afterwards: the ranks agree, and the mistake reaches the comparison.
+    """
+    from dualml.parallel.aggregation.parallel import DataParallel
+
+    right, finish = DataParallel.reduce_bucket, DataParallel.finish
+    apart, whole = name.endswith("apart"), "bucket" not in name
+
+    def reduce_bucket(self: Any, x: Any, bucket: str) -> Any:
+        own = self.comm.copy(x)
+        total = right(self, x, bucket)
+        return own if self.comm.rank == apart and (whole or bucket == "bucket1") else total
+
+    def send_weights(self: Any, gradients: Any) -> None:
+        finish(self, gradients)
+        self.buckets.assign([self.comm.broadcast(p, 0) for p in self.buckets.parameters()])
+
+    DataParallel.reduce_bucket = reduce_bucket
+    if not apart:
+        DataParallel.finish = send_weights
+
+
+def rounded(comm: Any, x: Any) -> Any:
+    """Return ``x`` rounded to float16 in its own type: a run that sends the short type itself moves
+    fewer bytes than its strategy requires, and is refused before it is compared."""
+    return comm.cast(comm.cast(x, "float16"), comm.dtype(x))
 
 
 def micro(name: str, micro_batch: int, share: float) -> float | None:

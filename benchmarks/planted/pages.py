@@ -79,6 +79,12 @@ def page(known: dict[str, Any], lang: str) -> str:
             score,
         )
         lines.append(f"| {' | '.join(told)} |")
+    if refused := known.get("refused"):
+        lines += ["", text["refusals"], "", text["apart"].format(n=len(refused)), ""]
+        lines += [text["refusedhead"], "|---|---|---|---|"]
+        for r in refused:
+            told = (r["plant"], r["about"], r["backend"], r["status"] + mark(r["refused"]))
+            lines.append(f"| {' | '.join(told)} |")
     if known["clean"]:
         lines += ["", text["what"], "", text["why"], "", text["cleanhead"], "|---|---|---|---|---|"]
         arms = Counter(c["arm"] for c in known["clean"])

@@ -1,5 +1,6 @@
 """The planted mistakes: where each shows first, and the causes that a finder should name.
 
+`PLANTS` reach the verdict and the finder; `REFUSED` fail the trial before that.
 The code is in `in_torch` and `in_mindspore` (and in `neutral` for what both do in the core).
 """
 
@@ -127,10 +128,10 @@ PLANTS: dict[str, Plant] = {
         *make_plants("nodes", "gradient", {"rank-sum": ("sum-not-mean", "ranks are not averaged")}),
         *make_plants("nodes", "aggregation", {
             "averaged-twice": ("averaged-twice", "divided by the ranks once more"),
-            "unsynchronised": ("unsynchronised-rank", "rank 1 keeps its own gradient"),
+            "unsynchronised": ("unsynchronised-rank", "rank 0 keeps its own, then sends weights"),
             "lost-rank": ("lost-rank", "rank 1 sends zeros"),
-            "lost-bucket": ("not-aggregated", "the second bucket is not summed"),
-            "half-sum": ("half-precision", "sent as float16"),
+            "lost-bucket": ("not-aggregated", "rank 0 keeps its second bucket, then sends weights"),
+            "half-sum": ("half-precision", "rounded to float16 before it is sent"),
         }),
         *make_plants("nodes", "data", {"same-part": ("not-partitioned", "rank 1 gets rank 0's")}),
         *make_plants("pipeline", "gradient", {
@@ -138,4 +139,16 @@ PLANTS: dict[str, Plant] = {
             "summed-micro-batches": ("sum-not-mean", "micro-batches are added up"),
         }),
     ]
+}  # fmt: skip
+
+#: Words by which a trial fails whose ranks no longer train the same model.
+APART = "ranks trained apart"
+#: Mistakes that fail the trial: there is no verdict, and nothing for the finder to explain.
+REFUSED: dict[str, Plant] = {
+    plant.name: plant
+    for plant in make_plants("nodes", "aggregation", {
+        "apart": ("", "rank 1 keeps its own gradient"),
+        "bucket-apart": ("", "the second bucket of rank 1 is not summed"),
+        "short-sum": ("", "sent as float16"),
+    })
 }  # fmt: skip

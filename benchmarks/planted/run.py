@@ -1,5 +1,5 @@
-"""Plant differences one at a time, and check what the finder reports; also check for false alarms
-where nothing is planted.
+"""Plant differences one at a time, and check what the finder reports; also check that mistakes
+which leave nothing to compare fail their trial, and for false alarms where nothing is planted.
 
     python benchmarks/planted/run.py [--only NAME …] [--backend torch|mindspore] [--clean-seeds N]
                                      [--jobs N] [--out FILE] [--markdown DIR]
@@ -27,7 +27,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from planted.plants import PLANTS, Plant  # noqa: E402
+from planted.plants import APART, PLANTS, REFUSED, Plant  # noqa: E402
 
 BACKENDS = ("torch", "mindspore")
 #: One thread each: small trials gain nothing from more, and lose when cores are shared.
@@ -99,6 +99,7 @@ def trial(plant: Plant, backend: str, folder: Path) -> dict[str, Any]:
         "about": plant.about,
         "status": mine["status"],
         "reason": mine["reason"],
+        "refused": mine["status"] == "failed" and APART in (mine["reason"] or ""),
         "verdict": verdict,
         "why": told["parity"][0].get("reason") if told["parity"] else None,
         "detected": verdict == "different" or bool(finding.get("backend")),
@@ -165,7 +166,7 @@ def arms() -> Iterator[tuple[str, str]]:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="*", choices=sorted(PLANTS))
+    parser.add_argument("--only", nargs="*", choices=sorted(PLANTS | REFUSED))
     parser.add_argument("--backend", choices=BACKENDS)
     parser.add_argument("--clean-seeds", type=int, default=0, help="seeds of every arm; 0: none")
     parser.add_argument("--no-plants", action="store_true")
@@ -180,13 +181,19 @@ class Record:
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        self.known: dict[str, Any] = {"plants": [], "clean": []}
+        self.known: dict[str, Any] = {"plants": [], "refused": [], "clean": []}
         if file.exists():
-            self.known = json.loads(file.read_text("utf-8"))
+            self.known |= json.loads(file.read_text("utf-8"))
 
     def planted(self, row: dict[str, Any]) -> None:
         self.replace("plants", [row], ("plant", "backend"), [*PLANTS])
         print(line(row), flush=True)
+
+    def refused(self, row: dict[str, Any]) -> None:
+        kept = ("plant", "backend", "arm", "about", "status", "reason", "verdict", "refused")
+        self.replace("refused", [{k: row[k] for k in kept}], ("plant", "backend"), [*REFUSED])
+        mark = "✓" if row["refused"] else "✗"
+        print(f"{mark} {row['plant']} in {row['backend']}: {row['reason']}", flush=True)
 
     def clean(self, rows: list[dict[str, Any]]) -> None:
         self.replace("clean", rows, ("arm", "seed"), [arm for _, arm in arms()])
@@ -214,10 +221,11 @@ def measure(asked: argparse.Namespace, record: Record) -> int:
     ):
         folder = Path(made)
         runs: dict[Future[Any], tuple[str, Callable[[Any], None]]] = {}
-        for plant in () if asked.no_plants else PLANTS.values():
-            for backend in backends if not asked.only or plant.name in asked.only else ():
-                run = pool.submit(trial, plant, backend, folder)
-                runs[run] = f"{plant.name} in {backend}", record.planted
+        for plants, keep in ((PLANTS, record.planted), (REFUSED, record.refused)):
+            for plant in () if asked.no_plants else plants.values():
+                for backend in backends if not asked.only or plant.name in asked.only else ():
+                    run = pool.submit(trial, plant, backend, folder)
+                    runs[run] = f"{plant.name} in {backend}", keep
         for file, arm in arms() if asked.clean_seeds else ():
             run = pool.submit(clean, file, arm, asked.clean_seeds, folder)
             runs[run] = f"{arm}, nothing planted", record.clean
@@ -250,8 +258,10 @@ def main() -> int:
     counts = [sum(r[key] for r in rows) for key in ("detected", "right_phase", "right_cause")]
     told = "{} planted: {} detected, {} in the right phase, {} with the right cause"
     print(told.format(len(rows), *counts))
+    passed = sum(not r["refused"] for r in known["refused"])
+    print(f"{len(known['refused'])} that leave nothing to compare: {passed} not refused")
     print(f"{len(known['clean'])} clean: {len(alarms)} false alarms")
-    return 1 if failed or wrong or alarms or (rows and causes < 0.9 * len(rows)) else 0
+    return 1 if failed or wrong or passed or alarms or (rows and causes < 0.9 * len(rows)) else 0
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import re
 import shutil
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from dualml.parity.finder.context import PHASES
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path.insert(0, str(FOLDER))
 from planted.neutral import rule_of  # noqa: E402
-from planted.plants import PLANTS  # noqa: E402
+from planted.plants import PLANTS, REFUSED  # noqa: E402
 
 sys.path.remove(str(FOLDER))
 package = test_third_backend.package
@@ -81,10 +82,53 @@ BOTH = compared(NEUTRAL, "schedule") | compared(NEUTRAL, "ranks")
 def test_every_plant_has_code_on_both_sides_and_no_other(side: str) -> None:
     own = {**table(tree(side), "LAYERS"), **table(tree(side), "OTHERS")}
     neutral = {name for name in PLANTS if rule_of(name) is not None} | BOTH
-    assert (set(PLANTS) - neutral - set(own), (neutral | set(own)) - set(PLANTS)) == (set(), set())
+    plants = set(PLANTS) | set(REFUSED)
+    assert (plants - neutral - set(own), (neutral | set(own)) - plants) == (set(), set())
     assert not neutral & set(own)
     for function, told in (("data", "held"), ("batches", "part_of"), ("micro_batches", "micro")):
         assert {n for n, f in own.items() if f == function} == compared(NEUTRAL, told)
+
+
+def identifiers(module: ast.Module) -> set[str]:
+    """Return the names that a module defines or uses."""
+    nodes = list(ast.walk(module))
+    return (
+        {n.name for n in nodes if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+        | {n.id for n in nodes if isinstance(n, ast.Name)}
+        | {n.attr for n in nodes if isinstance(n, ast.Attribute)}
+    )
+
+
+def patches(module: ast.Module) -> Iterator[tuple[Path, str]]:
+    """Yield (file of a backend, name in it that a module of plants replaces)."""
+    homes: dict[str, Path] = {}
+    for node in ast.walk(module):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dualml_"):
+            for alias in node.names:
+                path = FOLDER.parent / f"{node.module}.{alias.name}".replace(".", "/")
+                homes[alias.name] = path.with_suffix(".py")
+    for node in module.body:  # Training = training.…
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute):
+            homes[ast.unparse(node.targets[0])] = homes[ast.unparse(node.value.value)]
+    for node in ast.walk(module):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                for part in target.elts if isinstance(target, ast.Tuple) else [target]:
+                    home = homes.get(ast.unparse(part).partition(".")[0], Path())
+                    if isinstance(part, ast.Attribute) and home.is_file():
+                        yield home, part.attr
+
+
+@pytest.mark.parametrize("side", ["in_torch", "in_mindspore"])
+def test_plants_replace_what_the_backend_calls(side: str) -> None:
+    found = [(file, name) for file, name in patches(tree(side)) if not name.startswith("kept_")]
+    assert len(found) > 15
+    missing = [
+        f"{file.name}: {name}"
+        for file, name in found
+        if name not in identifiers(ast.parse(file.read_text("utf-8")))
+    ]
+    assert missing == []
 
 
 @pytest.mark.parametrize("name", PLANTS)
@@ -98,6 +142,12 @@ def test_what_is_expected_of_the_finder_exists(name: str) -> None:
     assert plant.arm in {**text, **arms}
     several = arms.get(plant.arm, {}).get("world_size", 1) > 1
     assert several or plant.phase != "aggregation"
+
+
+def test_refused_plants_are_of_arms_with_ranks() -> None:
+    arms = tomllib.loads((FOLDER / "planted/planted.toml").read_text("utf-8"))["arms"]
+    assert all(arms[plant.arm]["world_size"] > 1 for plant in REFUSED.values())
+    assert not set(REFUSED) & set(PLANTS)
 
 
 def test_there_are_many_plants_in_every_phase() -> None:

@@ -24,6 +24,7 @@ SOME = "the reference runs every case; a framework tries one of each kind of spl
 CASES: dict[tuple[str, str], tuple[list[str], str]] = {
     ("lab2", "nothing"): (["all-reduce-n2", "ring-n2"], "after update 1 the 2 ranks"),
     ("lab2", "a-part"): (["ring-n2"], "after update 1 the 2 ranks"),
+    ("lab2", "short"): (["all-reduce-n2", "ring-n2"], "bytes between 2 ranks, and"),
     ("lab2", "later"): (["ring-n2"], "after update 12 the 2 ranks"),
     ("lab2", "averages"): (["local-sgd-4"], "after update 4 the 2 ranks"),
     ("lab2", "server"): (["server-async"], "bytes between 2 ranks, and"),

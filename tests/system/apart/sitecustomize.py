@@ -46,6 +46,16 @@ def _partial_gradient_sum(module: Any) -> None:
     module.DataParallel.reduce_bucket = sum_most
 
 
+@plant("short", "dualml.parallel.aggregation.parallel")
+def _half_of_the_bytes(module: Any) -> None:
+    """The gradient is sent as float16 by an arm that does not say so."""
+    from dualml.parallel.aggregation.compress import sum_fp16
+
+    module.DataParallel.reduce_bucket = lambda self, x, bucket: sum_fp16(
+        self.strategy, self.comm, x
+    )
+
+
 @plant("later", "dualml.parallel.aggregation.parallel")
 def _only_first_update(module: Any) -> None:
     """Only the first update is synchronised."""
