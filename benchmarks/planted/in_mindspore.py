@@ -17,6 +17,7 @@ from dualml_ms.algorithms.optim import adam, base, rmsprop
 from dualml_ms.parallel import split
 from planted import neutral
 from planted.neutral import linear, on
+from planted.unlisted_mindspore import UNLISTED
 
 Training = training.MindSporeTraining
 
@@ -27,7 +28,7 @@ def plant(name: str) -> None:
     Raises:
         KeyError: there is no such plant here.
     """
-    neutral.plant(name, training, network, LAYERS, OTHERS)
+    neutral.plant(name, training, network, LAYERS, OTHERS | UNLISTED)
 
 
 # --- optimizers: whatever is compiled has to stand in a file -------------------------------------

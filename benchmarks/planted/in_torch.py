@@ -19,6 +19,7 @@ from dualml_torch.algorithms.optim.foreach import foreach_mul_
 from dualml_torch.parallel import split
 from planted import neutral
 from planted.neutral import linear, on
+from planted.unlisted_torch import UNLISTED
 
 Training = training.TorchTraining
 
@@ -29,7 +30,7 @@ def plant(name: str) -> None:
     Raises:
         KeyError: there is no such plant here.
     """
-    neutral.plant(name, training, network, LAYERS, OTHERS)
+    neutral.plant(name, training, network, LAYERS, OTHERS | UNLISTED)
 
 
 def update_with(before: Any) -> Any:

@@ -35,8 +35,8 @@ SETTINGS = ("--backend", "both", "--threads", "1")
 #: Seconds of one run.
 LIMIT = 9000
 FILES = ("planted.toml", "planted_text.toml")
-#: Arms of the second experiment file.
-TEXTS = ("rnn", "llama")
+#: Experiment file of the mistakes that no cause lists (`unlisted`).
+UNLISTED = "unlisted.toml"
 #: Lock by which runs without a plant are made once, by whoever needs them first.
 BASES = threading.Lock()
 
@@ -62,7 +62,8 @@ def dualml(*words: object, planted: str = "") -> dict[str, Any]:
 
 
 def experiment_of(arm: str) -> Path:
-    return HERE / ("planted_text.toml" if arm in TEXTS else "planted.toml")
+    """Return the file that has the arm; KeyError if none has."""
+    return {name: HERE / file for file, name in arms(*FILES, UNLISTED)}[arm]
 
 
 def base(arm: str, folder: Path) -> Path:
@@ -90,7 +91,8 @@ def trial(plant: Plant, backend: str, folder: Path) -> dict[str, Any]:
     mine = next(t for t in told["trials"] if t["backend"] == backend)
     verdict = told["parity"][0]["verdict"] if told["parity"] else None
     finding = next(iter(told.get("findings", [])), {})
-    cause = next(iter(finding.get("causes", [])), {})
+    causes = finding.get("causes", [])
+    cause = next(iter(causes), {})
     shutil.rmtree(out)
     return {
         "plant": plant.name,
@@ -111,6 +113,8 @@ def trial(plant: Plant, backend: str, folder: Path) -> dict[str, Any]:
         "cause": cause.get("cause"),
         "score": cause.get("score"),
         "detail": cause.get("detail"),
+        "fits": cause.get("fits"),
+        "others": [other for other in causes[1:] if other.get("fits")],
         "true_causes": list(plant.causes),
         "right_cause": cause.get("cause") in plant.causes,
         "step": finding.get("step"),
@@ -157,9 +161,9 @@ def clean(file: str, arm: str, seeds: int, folder: Path) -> list[dict[str, Any]]
     ]
 
 
-def arms() -> Iterator[tuple[str, str]]:
-    """Return the file and name of every arm."""
-    for file in FILES:
+def arms(*files: str) -> Iterator[tuple[str, str]]:
+    """Return the file and name of every arm of these files, or of those with clean trials."""
+    for file in files or FILES:
         told = tomllib.loads((HERE / file).read_text("utf-8"))
         yield from ((file, arm) for arm in told["arms"])
 

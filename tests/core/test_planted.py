@@ -25,8 +25,11 @@ from dualml.parity.finder.context import PHASES
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path.insert(0, str(FOLDER))
+from planted import unlisted  # noqa: E402
 from planted.neutral import rule_of  # noqa: E402
 from planted.plants import PLANTS, REFUSED  # noqa: E402
+from planted.unlisted_neutral import RANKS  # noqa: E402
+from planted.unlisted_rules import RULES  # noqa: E402
 
 sys.path.remove(str(FOLDER))
 package = test_third_backend.package
@@ -148,6 +151,46 @@ def test_refused_plants_are_of_arms_with_ranks() -> None:
     arms = tomllib.loads((FOLDER / "planted/planted.toml").read_text("utf-8"))["arms"]
     assert all(arms[plant.arm]["world_size"] > 1 for plant in REFUSED.values())
     assert not set(REFUSED) & set(PLANTS)
+
+
+@pytest.mark.parametrize("side", ["torch", "mindspore"])
+def test_unlisted_plants_have_code_on_both_sides(side: str) -> None:
+    (made,) = (
+        n.value
+        for n in tree(f"unlisted_{side}").body
+        if isinstance(n, ast.Assign | ast.AnnAssign) and isinstance(n.value, ast.Dict)
+    )
+    assert isinstance(made, ast.Dict)
+    own = {key.value for key in made.keys if isinstance(key, ast.Constant)}
+    assert own | set(RANKS) | (set(RULES) if side == "torch" else set()) == set(unlisted.PLANTS)
+    assert all(plant.phase in PHASES for plant in unlisted.PLANTS.values())
+    assert {plant.half for plant in unlisted.PLANTS.values()} == set(unlisted.HALVES)
+
+
+@pytest.mark.parametrize(
+    ("name", "cause", "detail", "right"),
+    [
+        ("rank-zero-twice", "doubled-rank", {"ranks": [0], "weights": [2.0]}, True),
+        ("rank-zero-twice", "doubled-rank", {"ranks": [1], "weights": [2.0]}, False),
+        ("last-layer-slower", "scaled-tensors", {"tensors": ["fc3.weight"], "factor": 0.1}, False),
+        (
+            "last-layer-slower",
+            "scaled-tensors",
+            {"tensors": ["fc3.bias", "fc3.weight"], "factor": 0.1},
+            True,
+        ),
+        ("first-gradient-dampened", "dampening", {"dampening": 0.0}, False),
+        ("root-around-epsilon", "eps-inside-root", {"eps": 1e-2}, False),
+        ("root-around-epsilon", "eps-inside-root", {"eps": 1e-3}, True),
+    ],
+)
+def test_causes_of_unlisted_plants_are_judged(
+    name: str, cause: str, detail: dict[str, Any], right: bool
+) -> None:
+    told = {"cause": cause, "detail": detail, "fits": True}
+    assert unlisted.is_right(unlisted.PLANTS[name], told) is right
+    verdict = unlisted.judge(unlisted.PLANTS[name], {**told, "others": []})
+    assert verdict == ("right" if right else "wrong")
 
 
 def test_there_are_many_plants_in_every_phase() -> None:
