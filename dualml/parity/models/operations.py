@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.common.json_types import JsonMapping, JsonObject
+from dualml.common.json_types import JsonObject
+from dualml.parity.models.partners import FROM_JSON
 
 Array = NDArray[Any]
 #: Memory limit for the arrays of one side: enough for a ResNet on small images.
@@ -38,6 +39,7 @@ LIMIT_ITEMS = 16
 class SourceLocation:
     """A line of the user's source, with the text of the call on it."""
 
+    __pydantic_config__ = FROM_JSON
     file: str
     line: int
     code: str = ""
@@ -58,6 +60,7 @@ class Operation:
         module: dotted name of the innermost module that was running; empty for the model itself.
     """
 
+    __pydantic_config__ = FROM_JSON
     number: int
     name: str
     inputs: tuple[str, ...]
@@ -73,26 +76,6 @@ class Operation:
     def describe(self) -> JsonObject:
         """Return the operation as JSON."""
         return asdict(self)
-
-    @classmethod
-    def restore(cls, row: JsonMapping) -> Operation:
-        """Return the operation that `describe` returned as JSON.
-
-        Raises:
-            KeyError, TypeError, ValueError: anything else than what `describe` returns.
-        """
-        place = row["place"]
-        return cls(
-            int(row["number"]),
-            str(row["name"]),
-            tuple(map(str, row["inputs"])),
-            dict(row["attributes"]),
-            tuple(tuple(map(int, shape)) for shape in row["outputs"]),
-            None
-            if place is None
-            else SourceLocation(str(place["file"]), int(place["line"]), str(place["code"])),
-            str(row["module"]),
-        )
 
 
 def value_name(number: int, output: int = 0) -> str:

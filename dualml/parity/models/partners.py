@@ -8,9 +8,12 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ConfigDict
 
 from dualml.common.json_types import JsonObject
 
+#: Lets a strict record read a dataclass from JSON, which has tables and lists for tuples.
+FROM_JSON = ConfigDict(strict=False)
 Shape = tuple[int, ...]
 Change = Literal["", "transpose", "reshape"]
 #: Last part of a name in MindSpore → PyTorch's term.
@@ -34,6 +37,7 @@ class Tensor:
         trained: whether the optimizer changes it; False for running statistics and constants.
     """
 
+    __pydantic_config__ = FROM_JSON
     name: str
     shape: Shape
     trained: bool = True

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -139,39 +139,20 @@ class Trace:
         # np.array: safetensors writes the memory of a transposed array in the wrong order.
         whole = {name: np.array(value, order="C") for name, value in self.arrays.items()}
         write_bytes(folder / ARRAYS, save(whole))
-        envelope = None if self.envelope is None else {"draws": self.draws, "width": self.envelope}
-        write_json(
-            folder / HEAD,
-            {
-                "kind": KIND,
-                "format": FORMAT,
-                "framework": self.framework,
-                "environment": self.environment,
-                "steps": self.steps,
-                "plan": {"weights": hash_arrays(self.initial_parameters()), "inputs": self.inputs},
-                "parameters": [one.describe() for one in self.tensors],
-                "modules": self.modules,
-                "order": self.order,
-                "names": list(self.arrays),
-                "envelope": envelope,
-                "repeated": self.repeated,
-                "random": self.random,
-                "raised": self.raised,
-                "operations": [one.describe() for one in self.operations],
-                "built": {name: asdict(place) for name, place in self.built.items()},
-                "roles": self.roles,
-                "guesses": self.guesses,
-                "listed": self.listed,
-            },
-        )
-
-
-class ParameterRecord(Record):
-    """A parameter or buffer in ``trace.json``."""
-
-    name: str
-    shape: list[Count]
-    trained: bool
+        draws = None if self.envelope is None else {"draws": self.draws, "width": self.envelope}
+        derived = {
+            "plan": {"weights": hash_arrays(self.initial_parameters()), "inputs": self.inputs},
+            "parameters": [one.describe() for one in self.tensors],
+            "names": list(self.arrays),
+            "envelope": draws,
+            "operations": [one.describe() for one in self.operations],
+            "built": {name: asdict(place) for name, place in self.built.items()},
+        }
+        head = {
+            name: derived[name] if name in derived else getattr(self, name)
+            for name in TraceHeader.model_fields
+        }
+        write_json(folder / HEAD, {"kind": KIND, "format": FORMAT, **head})
 
 
 class TracePlan(Record):
@@ -191,26 +172,6 @@ class DrawsRecord(Record):
     width: dict[str, Annotated[Number, Field(ge=0)] | None]
 
 
-class LocationRecord(Record):
-    """A source line in ``trace.json``."""
-
-    file: str
-    line: Count
-    code: str
-
-
-class CallRecord(Record):
-    """An operation in ``trace.json``, see `dualml.parity.models.operations.Operation`."""
-
-    number: Count
-    name: str
-    inputs: list[str]
-    attributes: dict[str, Any]
-    outputs: list[list[Count]]
-    place: LocationRecord | None
-    module: str
-
-
 class TraceHeader(Record):
     """The schema of ``trace.json``, see `Trace`."""
 
@@ -218,7 +179,7 @@ class TraceHeader(Record):
     environment: dict[str, str]
     steps: Count
     plan: TracePlan
-    parameters: list[ParameterRecord]
+    parameters: list[Tensor]
     modules: dict[str, str]
     order: list[list[str]]
     names: list[str]
@@ -226,8 +187,8 @@ class TraceHeader(Record):
     repeated: bool
     random: dict[str, str] | None
     raised: str | None
-    operations: list[CallRecord] = Field(default_factory=list)  # absent if not recorded
-    built: dict[str, LocationRecord] = Field(default_factory=dict)
+    operations: list[Operation] = Field(default_factory=list)  # absent if not recorded
+    built: dict[str, SourceLocation] = Field(default_factory=dict)
     roles: dict[str, str] = Field(default_factory=dict)
     guesses: dict[str, str] = Field(default_factory=dict)
     listed: dict[str, str] = Field(default_factory=dict)
@@ -271,31 +232,17 @@ def read_trace(folder: Path) -> Trace:
 def restore_trace(head: TraceHeader, arrays: Arrays) -> Trace:
     """Return the trace of a header and its arrays; raise `ValueError` if they contradict each
     other."""
-    envelope = head.envelope
+    own = {field.name for field in fields(Trace)} - {"envelope"}
     trace = Trace(
-        framework=head.framework,
-        environment=head.environment,
-        tensors=[Tensor(one.name, tuple(one.shape), one.trained) for one in head.parameters],
-        modules=head.modules,
-        steps=head.steps,
+        **{name: getattr(head, name) for name in TraceHeader.model_fields.keys() & own},
+        tensors=head.parameters,
         inputs=head.plan.inputs,
-        order=head.order,
-        draws=0 if envelope is None else envelope.draws,
-        random=head.random,
-        repeated=head.repeated,
-        raised=head.raised,
-        operations=[Operation.restore(one.model_dump()) for one in head.operations],
-        built={n: SourceLocation(one.file, one.line, one.code) for n, one in head.built.items()},
-        roles=head.roles,
-        guesses=head.guesses,
-        listed=head.listed,
         arrays=arrays,
     )
-    if envelope is not None:  # JSON has no infinity: null is a draw that was not finite
-        trace.envelope = {
-            name: math.inf if width is None else float(width)
-            for name, width in envelope.width.items()
-        }
+    if head.envelope is not None:  # JSON has no infinity: null is a draw that was not finite
+        widths = head.envelope.width.items()
+        trace.envelope = {name: math.inf if w is None else float(w) for name, w in widths}
+        trace.draws = head.envelope.draws
     if len(trace.inputs) < trace.steps or len(trace.order) < trace.steps:
         raise ValueError(f"{trace.steps} steps, but {len(trace.inputs)} inputs")
     for step, names in enumerate(trace.order, 1):
