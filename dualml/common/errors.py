@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 #: Characters that need a closer look: everything but printable ASCII.
 ODD = re.compile(r"[^ -~]")
@@ -26,6 +27,15 @@ class CommunicationError(TrialError):
 
 class Unsupported(RuntimeError):
     """Raised when a backend or device does not support what a trial asks for; the text says why."""
+
+
+@contextlib.contextmanager
+def prefix_errors(place: str) -> Iterator[None]:
+    """Add ``place`` and a colon before the text of a `UserError`, as in ``arms.ring: ...``."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{place}: {error}") from None
 
 
 def did_you_mean(

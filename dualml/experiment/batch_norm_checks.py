@@ -4,47 +4,39 @@ batch."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from dualml.algorithms.model.spec import ModelSpec
 from dualml.algorithms.model.vision import BatchNorm2d
 from dualml.common.errors import UserError
 from dualml.experiment.arm import Arm
-from dualml.experiment.schema import Experiment
 from dualml.parallel.aggregation import ASYNCHRONOUS
 
 
-def check_batch_norm(
-    experiment: Experiment, spec: ModelSpec, models: Mapping[str, ModelSpec], samples: int
-) -> None:
+def check_batch_norm(arm: Arm, spec: ModelSpec, samples: int) -> None:
     """Raise `UserError` for an arm that trains a model with batch normalisation under a setting
     that does not keep its running statistics (`find_excluded_setting`), or with batches of one
     value per channel.
 
     Args:
-        spec: the experiment's model.
-        models: `Arm.variant` → model, for arms with another one.
+        spec: the arm's model.
         samples: number of samples of the training set.
     """
-    for name, arm in experiment.arms.items():
-        own = models.get(arm.model, spec)
-        if not own.buffers or arm.kind != "train":
-            continue
-        if what := find_excluded_setting(arm):
+    if what := find_excluded_setting(arm):
+        raise UserError(
+            f"model {spec.name!r} has batch normalisation, whose running statistics belong to no "
+            f"parameter and to no micro-batch; {what} does not keep them: leave it out, or use a "
+            "model without, such as lenet"
+        )
+    least = min(batch_sizes(arm, samples))
+    for layer, values in pixels_per_channel(spec).items():
+        if least * values < 2:
             raise UserError(
-                f"arms.{name}: model {own.name!r} has batch normalisation, whose running "
-                f"statistics belong to no parameter and to no micro-batch; {what} does not keep "
-                "them: leave it out, or use a model without, such as lenet"
+                "batch normalisation needs two values per channel at least, and "
+                f"{layer!r} would have {least * values} of {least} sample with {values} pixel; "
+                "use a batch_size (of each rank, and what is left at the end of an epoch or a "
+                "chunk) of 2 or more"
             )
-        least = min(batch_sizes(arm, samples))
-        for layer, values in pixels_per_channel(own).items():
-            if least * values < 2:
-                raise UserError(
-                    f"arms.{name}: batch normalisation needs two values per channel at least, and "
-                    f"{layer!r} would have {least * values} of {least} sample with {values} pixel; "
-                    "use a batch_size (of each rank, and what is left at the end of an epoch or a "
-                    "chunk) of 2 or more"
-                )
 
 
 def find_excluded_setting(arm: Arm) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.algorithms.communicator.parts import part_lengths
-from dualml.common.errors import UserError
+from dualml.common.errors import UserError, prefix_errors
 from dualml.experiment.arm import Arm
 from dualml.parallel.partition import Samples, verify_partition
 from dualml.parallel.partition.base import split_by_sizes
@@ -200,11 +200,9 @@ def freeze_partitions(
     epoch, epochs = 0, 1
     while epoch < epochs:
         if f"{key}/epoch{epoch}/rank0" not in order:
-            try:
+            with prefix_errors(f"arms.{name}.partition"):
                 parts = rule.partition(samples, ranks, seed, epoch)
                 statement = verify_partition(rule, parts, samples)
-            except UserError as error:
-                raise UserError(f"arms.{name}.partition: {error}") from None
             stated.setdefault(key, []).append(statement.describe())
             for rank, part in enumerate(parts):
                 order[f"{key}/epoch{epoch}/rank{rank}"] = pool[part].astype(np.int32)

@@ -9,7 +9,7 @@ from dualml.algorithms.model.gpt import DECODERS
 from dualml.algorithms.model.resnet import RESNETS
 from dualml.algorithms.model.rnn import RECURRENT
 from dualml.algorithms.model.zoo import model as zoo_model
-from dualml.common.errors import UserError
+from dualml.common.errors import UserError, prefix_errors
 from dualml.experiment.arm import Arm
 from dualml.experiment.models import DecoderSizes, RecurrentSettings
 
@@ -58,10 +58,6 @@ def check_models(
         zoo_model(name, **settings)
     for name, arm in arms.items():
         if arm.recurrent.explicit_values:
-            try:
-                zoo_model(
-                    arm.model,
-                    recurrent={**recurrent.explicit_values, **arm.recurrent.explicit_values},
-                )
-            except UserError as error:
-                raise UserError(f"arms.{name}: {error}") from None
+            settings = {"recurrent": recurrent.explicit_values | arm.recurrent.explicit_values}
+            with prefix_errors(f"arms.{name}"):
+                zoo_model(arm.model, **settings)

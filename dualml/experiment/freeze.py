@@ -4,7 +4,6 @@ checked."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from dualml.algorithms.model import CLASSIFIERS, initial_weights, model
 from dualml.algorithms.model.recompute import recompute_groups
 from dualml.algorithms.model.spec import ModelSpec
-from dualml.common.errors import UserError
+from dualml.common.errors import UserError, prefix_errors
 from dualml.common.seeds import make_generator
 from dualml.experiment import pretrained
 from dualml.experiment.arm import MAX_UPDATES, Arm
@@ -26,7 +25,7 @@ from dualml.experiment.initial import Initial, ReadInitial
 from dualml.experiment.offload_checks import check_budget
 from dualml.experiment.plan import Index, Plan
 from dualml.experiment.schema import Experiment
-from dualml.experiment.split import reference_times
+from dualml.experiment.split import Split, reference_times
 from dualml.experiment.stateful import check_stateful, freeze_streams
 from dualml.parallel.split.plan import SplitPlan
 from dualml.parallel.zero.units import find_shared_layer, units_of, unsplittable_reason
@@ -46,12 +45,18 @@ def freeze(experiment: Experiment, data: Dataset, read_initial: ReadInitial | No
     """
     spec = model_for(experiment, data)
     models = {name: model_for(experiment, data, arm) for name, arm in experiment.variants().items()}
-    check_recompute(experiment, spec, models)
-    splits = freeze_splits(experiment, spec, models)
-    check_zero_models(experiment, spec, models)
-    check_offload_models(experiment, spec, models)
+    splits, stateful = dict[str, SplitPlan](), False
+    for name, arm in experiment.arms.items():
+        own = models.get(arm.variant, spec)
+        with prefix_errors(f"arms.{name}"):
+            recompute_groups(own, arm.recompute)
+            if arm.split is not None:
+                splits[name] = freeze_split(arm, arm.split, own)
+            check_units(arm, own)
+            if arm.kind == "train" and own.stateful:
+                check_stateful(arm)
+                stateful = True
     text = data.kind == "text"
-    stateful = check_stateful(experiment, spec, models)
     order = {
         "train": draw_subset(len(data.train_y), experiment.data.train, 0, "train", first=stateful),
         "test": draw_subset(len(data.test_y), experiment.data.test, 0, "test"),
@@ -65,7 +70,11 @@ def freeze(experiment: Experiment, data: Dataset, read_initial: ReadInitial | No
             f"(data.labels = true); {data.name} has no validation part: leave it out"
         )
     n = len(order["train"])
-    check_batch_norm(experiment, spec, models, n)
+    for name, arm in experiment.arms.items():
+        own = models.get(arm.variant, spec)
+        if own.buffers and arm.kind == "train":
+            with prefix_errors(f"arms.{name}"):
+                check_batch_norm(arm, own, n)
     order["monitor"] = draw_subset(n, experiment.evaluation.train_samples, 0, "monitor")
     weights, deals = {}, dict[str, list[dict[str, Any]]]()
     initial = Initial()
@@ -119,82 +128,43 @@ def freeze(experiment: Experiment, data: Dataset, read_initial: ReadInitial | No
     )
 
 
-def check_recompute(
-    experiment: Experiment, spec: ModelSpec, models: Mapping[str, ModelSpec]
-) -> None:
-    """Raise `UserError` for an arm that recomputes activations which its model does not have."""
-    for name, arm in experiment.arms.items():
-        try:
-            recompute_groups(models.get(arm.variant, spec), arm.recompute)
-        except UserError as error:
-            raise UserError(f"arms.{name}: {error}") from None
-
-
-def freeze_splits(
-    experiment: Experiment, spec: ModelSpec, models: Mapping[str, ModelSpec]
-) -> dict[str, SplitPlan]:
-    """Compute the split plans of all arms that have one; the layers are timed for arms that balance
-    by time and give no cut.
+def freeze_split(arm: Arm, split: Split, spec: ModelSpec) -> SplitPlan:
+    """Compute the split plan of an arm; the layers are timed if it balances by time and gives no
+    cut.
 
     Raises:
-        UserError: a model cannot be split as requested; the text names the arm.
+        UserError: the arm's model ``spec`` cannot be split as requested.
     """
-    splits = {}
-    for name, arm in experiment.arms.items():
-        if arm.split is None:
-            continue
-        own = models.get(arm.variant, spec)
-        if own.needs_padding_mask:
+    if spec.needs_padding_mask:
+        raise UserError(
+            f"model {spec.name!r} passes over padding, which each of its layers has to see; it "
+            "cannot be split: leave out split"
+        )
+    timed = split.balance == "time" and not split.cut
+    return split.plan(spec, arm.world_size, reference_times(spec) if timed else None)
+
+
+def check_units(arm: Arm, spec: ModelSpec) -> None:
+    """Raise `UserError` for an arm whose model ``spec`` cannot be divided into the units that
+    ``zero`` 2 and 3 or offloaded weights need, or does not fit the budget of host memory."""
+    bucket_bytes = arm.sharding.bucket_bytes
+    if arm.zero > 1:
+        units = units_of(spec, bucket_bytes, arm.world_size)
+        if what := unsplittable_reason(spec, units):
+            tied = "an untied head (tied = false), " if find_shared_layer(spec, units) else ""
             raise UserError(
-                f"arms.{name}: model {own.name!r} passes over padding, which each of its layers "
-                "has to see; it cannot be split: leave out split"
+                f"zero = {arm.zero} takes model {spec.name!r} apart between {what}; use zero = 1, "
+                f"{tied}or one unit: leave out aggregation.bucket_bytes"
             )
-        timed = arm.split.balance == "time" and not arm.split.cut
-        try:
-            times = reference_times(own) if timed else None
-            splits[name] = arm.split.plan(own, arm.world_size, times)
-        except UserError as error:
-            raise UserError(f"arms.{name}: {error}") from None
-    return splits
-
-
-def check_zero_models(
-    experiment: Experiment, spec: ModelSpec, models: Mapping[str, ModelSpec]
-) -> None:
-    """Raise `UserError` for an arm with ``zero`` 2 or 3 whose model cannot be divided into the
-    units that its ranks would shard."""
-    for name, arm in experiment.arms.items():
-        own = models.get(arm.variant, spec)
-        if arm.zero > 1:
-            units = units_of(own, arm.sharding.bucket_bytes, arm.world_size)
-            if what := unsplittable_reason(own, units):
-                tied = "an untied head (tied = false), " if find_shared_layer(own, units) else ""
-                raise UserError(
-                    f"arms.{name}: zero = {arm.zero} takes model {own.name!r} apart between "
-                    f"{what}; use zero = 1, {tied}or one unit: leave out aggregation.bucket_bytes"
-                )
-
-
-def check_offload_models(
-    experiment: Experiment, spec: ModelSpec, models: Mapping[str, ModelSpec]
-) -> None:
-    """Raise `UserError` for an arm with ``offload`` whose model cannot be divided into units (if it
-    offloads weights without ``zero``), or does not fit its budget of host memory."""
-    for name, arm in experiment.arms.items():
-        if arm.offload is None:
-            continue
-        own = models.get(arm.variant, spec)
-        if arm.offload.is_offloaded("weights") and not arm.zero:
-            units = units_of(own, arm.sharding.bucket_bytes, 1)
-            if what := unsplittable_reason(own, units):
-                raise UserError(
-                    f"arms.{name}: offload.weights takes model {own.name!r} apart between {what}; "
-                    "offload the state alone, or one unit: leave out aggregation.bucket_bytes"
-                )
-        try:
-            check_budget(arm.offload, own, arm.rule, arm.sharding, arm.world_size)
-        except UserError as error:
-            raise UserError(f"arms.{name}: {error}") from None
+    if arm.offload is None:
+        return
+    unsharded = arm.offload.is_offloaded("weights") and not arm.zero
+    if unsharded and (what := unsplittable_reason(spec, units_of(spec, bucket_bytes, 1))):
+        raise UserError(
+            f"offload.weights takes model {spec.name!r} apart between {what}; offload the state "
+            "alone, or one unit: leave out aggregation.bucket_bytes"
+        )
+    check_budget(arm.offload, spec, arm.rule, arm.sharding, arm.world_size)
 
 
 def model_for(experiment: Experiment, data: Dataset, arm: Arm | None = None) -> ModelSpec:
@@ -241,11 +211,9 @@ def model_for(experiment: Experiment, data: Dataset, arm: Arm | None = None) -> 
             "as sentences, or a model of images"
         )
     shape = with_channel_axis(data.train_x[:1]).shape[1:]
-    try:
+    with prefix_errors(f"{data.name} has images of shape {shape}"):
         own = experiment.model_settings(arm)
         spec = model(spec.name, shape=shape, classes=len(data.classes), **own)
-    except UserError as error:
-        raise UserError(f"{data.name} has images of shape {shape}: {error}") from None
     for key in ("words", "length", "tokens"):
         if getattr(sizes, key) != type(sizes).model_fields[key].default:
             raise UserError(

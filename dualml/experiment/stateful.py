@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.algorithms.model.spec import ModelSpec
 from dualml.algorithms.model.streams import stream_indices
-from dualml.common.errors import UserError
+from dualml.common.errors import UserError, prefix_errors
 from dualml.experiment.arm import Arm
 from dualml.experiment.plan import streams_key
-from dualml.experiment.schema import Experiment
 
 #: Setting → why state carried over batches excludes it, and the alternative.
 REASONS = {
@@ -36,40 +32,24 @@ REASONS = {
 }
 
 
-def check_stateful(
-    experiment: Experiment, spec: ModelSpec, models: Mapping[str, ModelSpec]
-) -> bool:
-    """Return whether some arm's model carries its state over batches.
-
-    Args:
-        spec: the experiment's model.
-        models: `Arm.variant` → model, for arms with another one.
-
-    Raises:
-        UserError: such an arm cannot be trained with its settings; the text has the reason.
-    """
-    found = False
-    for name, arm in experiment.arms.items():
-        if arm.kind != "train" or not models.get(arm.variant, spec).stateful:
-            continue
-        found = True
-        shares = arm.world_size > 1 and arm.split is None
-        asked = {
-            "partition": bool(arm.partition),
-            "samples": bool(arm.samples),
-            "method": bool(arm.method),
-            "zero": bool(arm.zero) or arm.offload is not None,
-            "ranks": shares,
-            "recompute": arm.recompute != "none",
-            "precision": arm.plan_precision.is_low,
-            "batch_size": not arm.batch_size,
-            "chunk": arm.batch_size > arm.chunk and arm.split is None,
-            "asynchronous": arm.split is not None and arm.split.arrival == "asynchronous",
-        }
-        for key, wrong in asked.items():
-            if wrong:
-                raise UserError(f"arms.{name}: recurrent.stateful = true: {REASONS[key]}")
-    return found
+def check_stateful(arm: Arm) -> None:
+    """Raise `UserError` for an arm whose model carries its state over batches and cannot be trained
+    with the arm's settings; the text has the reason."""
+    asked = {
+        "partition": bool(arm.partition),
+        "samples": bool(arm.samples),
+        "method": bool(arm.method),
+        "zero": bool(arm.zero) or arm.offload is not None,
+        "ranks": arm.world_size > 1 and arm.split is None,
+        "recompute": arm.recompute != "none",
+        "precision": arm.plan_precision.is_low,
+        "batch_size": not arm.batch_size,
+        "chunk": arm.batch_size > arm.chunk and arm.split is None,
+        "asynchronous": arm.split is not None and arm.split.arrival == "asynchronous",
+    }
+    for key, wrong in asked.items():
+        if wrong:
+            raise UserError(f"recurrent.stateful = true: {REASONS[key]}")
 
 
 def freeze_streams(
@@ -83,7 +63,5 @@ def freeze_streams(
     Raises:
         UserError: there are more streams than samples; the text names the arm.
     """
-    try:
+    with prefix_errors(f"arms.{name}"):
         order[streams_key(arm, seed)] = stream_indices(samples, arm.batch_size).reshape(-1)
-    except UserError as error:
-        raise UserError(f"arms.{name}: {error}") from None
