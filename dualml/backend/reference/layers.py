@@ -37,46 +37,7 @@ from dualml.algorithms.model.layers import (
     Tanh,
 )
 from dualml.algorithms.model.vision import BatchNorm2d, GlobalAvgPool2d
-from dualml.backend.reference import images
-from dualml.backend.reference.decoder import (
-    grouped_backward,
-    grouped_forward,
-    rms_backward,
-    rms_forward,
-    swiglu_backward,
-    swiglu_forward,
-)
-from dualml.backend.reference.images import (
-    conv_backward,
-    conv_forward,
-    conv_gradients,
-    pool_backward,
-    pool_forward,
-)
-from dualml.backend.reference.recurrent import (
-    gru_backward,
-    gru_forward,
-    lstm_backward,
-    lstm_forward,
-    rnn_backward,
-    rnn_forward,
-)
-from dualml.backend.reference.sequence import (
-    attention_backward,
-    attention_forward,
-    embedding_backward,
-    embedding_forward,
-    first_backward,
-    first_forward,
-    layer_norm_backward,
-    layer_norm_forward,
-    mean_backward,
-    mean_forward,
-    position_backward,
-    position_forward,
-    rows_backward,
-    rows_forward,
-)
+from dualml.backend.reference import decoder, images, recurrent, sequence
 from dualml.backend.reference.types import Array, Params, as_matrix
 
 
@@ -165,31 +126,31 @@ Gradients = Callable[[Any, Array, Any], Params]
 
 PAIRS: dict[type[Layer], tuple[Forward, Backward]] = {
     Linear: (linear_forward, linear_backward),
-    Conv2d: (conv_forward, conv_backward),
-    MaxPool2d: (pool_forward, pool_backward),
+    Conv2d: (images.conv_forward, images.conv_backward),
+    MaxPool2d: (images.pool_forward, images.pool_backward),
     ReLU: (relu_forward, relu_backward),
     Tanh: (tanh_forward, tanh_backward),
     GELU: (gelu_forward, gelu_backward),
     Flatten: (flatten_forward, flatten_backward),
     Bias: (bias_forward, bias_backward),
     RowBias: (bias_forward, bias_backward),
-    Embedding: (embedding_forward, embedding_backward),
-    LSTM: (lstm_forward, lstm_backward),
-    GRU: (gru_forward, gru_backward),
-    RNN: (rnn_forward, rnn_backward),
-    LayerNorm: (layer_norm_forward, layer_norm_backward),
-    Attention: (attention_forward, attention_backward),
-    Position: (position_forward, position_backward),
-    Rows: (rows_forward, rows_backward),
-    MeanPool: (mean_forward, mean_backward),
-    First: (first_forward, first_backward),
+    Embedding: (sequence.embedding_forward, sequence.embedding_backward),
+    LSTM: (recurrent.lstm_forward, recurrent.lstm_backward),
+    GRU: (recurrent.gru_forward, recurrent.gru_backward),
+    RNN: (recurrent.rnn_forward, recurrent.rnn_backward),
+    LayerNorm: (sequence.layer_norm_forward, sequence.layer_norm_backward),
+    Attention: (sequence.attention_forward, sequence.attention_backward),
+    Position: (sequence.position_forward, sequence.position_backward),
+    Rows: (sequence.rows_forward, sequence.rows_backward),
+    MeanPool: (sequence.mean_forward, sequence.mean_backward),
+    First: (sequence.first_forward, sequence.first_backward),
     Tied: (linear_forward, linear_backward),
-    RMSNorm: (rms_forward, rms_backward),
-    SwiGLU: (swiglu_forward, swiglu_backward),
-    GroupedAttention: (grouped_forward, grouped_backward),
+    RMSNorm: (decoder.rms_forward, decoder.rms_backward),
+    SwiGLU: (decoder.swiglu_forward, decoder.swiglu_backward),
+    GroupedAttention: (decoder.grouped_forward, decoder.grouped_backward),
     BatchNorm2d: (images.batch_norm_forward, images.batch_norm_backward),
     GlobalAvgPool2d: (images.average_forward, images.average_backward),
 }
 
 #: Gradients of the parameters only, for a layer whose input needs no gradient.
-GRADIENTS: dict[type[Layer], Gradients] = {Linear: linear_gradients, Conv2d: conv_gradients}
+GRADIENTS: dict[type[Layer], Gradients] = {Linear: linear_gradients, Conv2d: images.conv_gradients}
