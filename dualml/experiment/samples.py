@@ -99,40 +99,25 @@ def load_samples(plan: Plan, *, samples: bool = True, labels: bool = True) -> Sa
             (`dualml.experiment.data.partial`).
     """
     data = load_partial(plan.data, samples=samples, labels=labels)
-    train, test, monitor = (plan.order[key] for key in ("train", "test", "monitor"))
-    if data.kind == "text":
-        parts = (
-            select_samples(data.train_x, train),
-            select_samples(data.train_y, train),
-            monitor.astype("int64"),
-        )
-        return Samples(
-            *parts, select_samples(data.test_x, test), select_samples(data.test_y, test), 0
-        )
-    if data.kind == "labelled":
-        x, y = select_samples(data.train_x, train), select_samples(data.train_y, train)
-        tested = select_samples(data.test_x, test), select_samples(data.test_y, test)
-        assert data.validation_x is not None
-        assert data.validation_y is not None
-        chosen = plan.order["validation"]
-        validation = (
-            select_samples(data.validation_x, chosen),
-            select_samples(data.validation_y, chosen),
-        )
-        classes = len(data.classes)
-        return Samples(x, y, monitor.astype("int64"), *tested, classes, True, validation)
-    # All samples in their own order need no copy, so that the largest array of a trial exists only
-    # once.
-    images = (
-        data.train_x if len(train) == len(data.train_x) else select_samples(data.train_x, train)
+
+    def select_part(part: str) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        x, y, index = getattr(data, f"{part}_x"), getattr(data, f"{part}_y"), plan.order[part]
+        # All samples in their own order need no copy, so that the largest array of a trial exists
+        # only once.
+        chosen = x if len(index) == len(x) else select_samples(x, index)
+        if data.kind == "images":
+            chosen = normalise_if_present(chosen, plan.data["mean"], plan.data["std"])
+        return chosen, select_samples(y, index)
+
+    labelled = data.kind == "labelled"
+    return Samples(
+        *select_part("train"),
+        plan.order["monitor"].astype("int64"),
+        *select_part("test"),
+        classes=0 if data.kind == "text" else len(data.classes),
+        labelled=labelled,
+        validation=select_part("validation") if labelled else None,
     )
-    by = (plan.data["mean"], plan.data["std"])
-    x, y = normalise_if_present(images, *by), select_samples(data.train_y, train)
-    test_x, test_y = (
-        normalise_if_present(select_samples(data.test_x, test), *by),
-        select_samples(data.test_y, test),
-    )
-    return Samples(x, y, monitor.astype("int64"), test_x, test_y, len(data.classes))
 
 
 def normalise_if_present(images: NDArray[Any], mean: Constant, std: Constant) -> NDArray[Any]:

@@ -57,6 +57,12 @@ class IndexBox:
             and all(end <= n for end, n in zip(self.end, shape, strict=True))
         )
 
+    def narrow(self, axis: int, start: int, end: int) -> IndexBox:
+        """Return the box with the tensor's indices ``start`` to ``end`` along one axis."""
+        offset, shape = list(self.offset), list(self.shape)
+        offset[axis], shape[axis] = start, end - start
+        return IndexBox(tuple(offset), tuple(shape))
+
     def intersect(self, other: IndexBox) -> IndexBox | None:
         """Return the intersection with another box, or None if it has no elements; that of two
         scalars is their box."""
@@ -71,16 +77,12 @@ class IndexBox:
         if (common := self.intersect(other)) is None:
             yield self
             return
-        offset, shape = list(self.offset), list(self.shape)
+        box = self
         for axis, (low, high) in enumerate(zip(common.offset, common.end, strict=True)):
-            end = offset[axis] + shape[axis]
-            for a, b in ((offset[axis], low), (high, end)):
+            for a, b in ((box.offset[axis], low), (high, box.end[axis])):
                 if a < b:
-                    yield IndexBox(
-                        (*offset[:axis], a, *offset[axis + 1 :]),
-                        (*shape[:axis], b - a, *shape[axis + 1 :]),
-                    )
-            offset[axis], shape[axis] = low, high - low
+                    yield box.narrow(axis, a, b)
+            box = box.narrow(axis, low, high)
 
     def split_runs(self, most: int) -> Iterator[IndexBox]:
         """Yield the box in pieces of at most ``most`` elements; the pieces, one after the other,
@@ -91,13 +93,9 @@ class IndexBox:
         axis = next(axis for axis, n in enumerate(self.shape) if n > 1)
         inner = self.volume // self.shape[axis]
         rows = max(1, most // inner)
-        for first in range(0, self.shape[axis], rows):
-            n = min(rows, self.shape[axis] - first)
-            piece = IndexBox(
-                (*self.offset[:axis], self.offset[axis] + first, *self.offset[axis + 1 :]),
-                (*self.shape[:axis], n, *self.shape[axis + 1 :]),
-            )
-            yield from piece.split_runs(most)
+        for start in range(self.offset[axis], self.end[axis], rows):
+            end = min(start + rows, self.end[axis])
+            yield from self.narrow(axis, start, end).split_runs(most)
 
     def __str__(self) -> str:
         ranges = zip(self.offset, self.end, strict=True)
@@ -174,6 +172,5 @@ def range_boxes(shape: Sequence[int], begin: int, end: int) -> list[IndexBox]:
     boxes = row(first, head, inner) if head else []
     whole = first + bool(head)
     if whole < last:
-        rest = (0,) * (len(shape) - 1)
-        boxes.append(IndexBox((whole, *rest), (last - whole, *shape[1:])))
+        boxes.append(IndexBox.full(shape).narrow(0, whole, last))
     return boxes + row(last, 0, tail)

@@ -193,8 +193,7 @@ def slice_for_files(source: Checkpoint, count: int) -> list[dict[str, IndexBox]]
         first = 0
         for file, rows in zip(files, part_lengths(tensor.shape[0], count), strict=True):
             if rows:
-                rest = tensor.shape[1:]
-                file[name] = IndexBox((first, *(0,) * len(rest)), (rows, *rest))
+                file[name] = IndexBox.full(tensor.shape).narrow(0, first, first + rows)
                 first += rows
     return [file for file in files if file] or [{}]
 

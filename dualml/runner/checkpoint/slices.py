@@ -87,13 +87,14 @@ def piece_boxes(piece: TensorShard) -> list[IndexBox]:
     several blocks that are each split (fused projections), one in each block."""
     if piece.parts == 1:
         return [IndexBox.full(piece.shape)]
-    length, boxes = piece.shape[piece.axis] // (piece.blocks * piece.parts), []
-    for chunk in piece.chunk_indices():
-        offset, shape = [0] * len(piece.shape), list(piece.shape)
-        offset[piece.axis] = chunk * length
-        shape[piece.axis] = length
-        boxes.append(IndexBox(tuple(offset), tuple(shape)))
-    return boxes
+    whole, length = (
+        IndexBox.full(piece.shape),
+        piece.shape[piece.axis] // (piece.blocks * piece.parts),
+    )
+    return [
+        whole.narrow(piece.axis, chunk * length, (chunk + 1) * length)
+        for chunk in piece.chunk_indices()
+    ]
 
 
 def piece_slices(name: str, piece: TensorShard, array: Array) -> Iterator[Slice]:

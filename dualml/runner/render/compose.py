@@ -74,9 +74,7 @@ def node_service(request: RenderRequest, number: int) -> Document:
     service["volumes"] = [volume_mount("runs", RUNS)] * (number == 0) + [volume_mount("data", DATA)]
     if request.is_command:
         service["working_dir"] = WORK
-        service["volumes"].append(
-            {"type": "bind", "source": str(request.folder), "target": WORK, "read_only": True}
-        )
+        service["volumes"].append(bind_mount(str(request.folder), WORK))
     if request.rate:
         service["network_mode"] = f"service:link{number}"
         service["depends_on"] = {f"link{number}": {"condition": "service_healthy"}}
@@ -86,10 +84,7 @@ def node_service(request: RenderRequest, number: int) -> Document:
         cards = range(number * request.gpus, (number + 1) * request.gpus)
         paths = [*(f"/dev/davinci{card}" for card in cards), *ASCEND_DEVICES]
         service["devices"] = [f"{path}:{path}" for path in paths]
-        service["volumes"] += [
-            {"type": "bind", "source": path, "target": path, "read_only": True}
-            for path in ASCEND_FILES
-        ]
+        service["volumes"] += [bind_mount(path, path) for path in ASCEND_FILES]
     if resources := node_resources(request, number):
         service["deploy"] = {"resources": resources}
     return {**service, "healthcheck": health_check(request), **SAFE}
@@ -147,3 +142,8 @@ def link_service(request: RenderRequest, number: int) -> Document:
 def volume_mount(name: str, target: str) -> Document:
     """Return the mount of a named volume."""
     return {"type": "volume", "source": name, "target": target}
+
+
+def bind_mount(source: str, target: str) -> Document:
+    """Return the mount of a path of the machine in a service, which cannot write there."""
+    return {"type": "bind", "source": source, "target": target, "read_only": True}

@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from dualml.common.errors import UserError, did_you_mean
-from dualml.runner.render.kubernetes import Object, metadata, pod_template
+from dualml.runner.render.kubernetes import Object, make_object, pod_template
 from dualml.runner.render.request import RenderRequest
 
 #: Exit codes of ``dualml run`` that a restart cannot change: wrong input, backends that differ.
 FINAL = (2, 3)
+#: Group of the objects of Kubeflow Trainer.
+TRAINER = "trainer.kubeflow.org"
 
 
 def trainjob(request: RenderRequest) -> list[Object]:
@@ -31,40 +33,24 @@ def trainjob(request: RenderRequest) -> list[Object]:
         "template": pod,
     }
     end = {"name": "final", "action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}
-    step = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}
-    runtime = {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1",
-        "kind": "TrainingRuntime",
-        "metadata": metadata(request, **{"trainer.kubeflow.org/framework": "torch"}),
-        "spec": {
-            "mlPolicy": {"numNodes": request.nodes, "torch": {}},
-            "template": {
-                "spec": {
-                    "failurePolicy": {"maxRestarts": request.restarts, "rules": [end]},
-                    "replicatedJobs": [
-                        {"name": "node", "template": {"metadata": step, "spec": job}}
-                    ],
-                }
-            },
-        },
+    step = {"labels": {f"{TRAINER}/trainjob-ancestor-step": "trainer"}}
+    jobs = {
+        "failurePolicy": {"maxRestarts": request.restarts, "rules": [end]},
+        "replicatedJobs": [{"name": "node", "template": {"metadata": step, "spec": job}}],
     }
+    policy = {"numNodes": request.nodes, "torch": {}}
+    runtime: Object = {"mlPolicy": policy, "template": {"spec": jobs}}
+    version, kind = f"{TRAINER}/v1alpha1", "TrainingRuntime"
     spec: Object = {
-        "runtimeRef": {
-            "apiGroup": "trainer.kubeflow.org",
-            "kind": "TrainingRuntime",
-            "name": request.name,
-        },
+        "runtimeRef": {"apiGroup": TRAINER, "kind": kind, "name": request.name},
         "trainer": {"numNodes": request.nodes, "numProcPerNode": request.ranks},
     }
     if request.seconds:
         spec["activeDeadlineSeconds"] = request.seconds
-    train = {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1",
-        "kind": "TrainJob",
-        "metadata": metadata(request),
-        "spec": spec,
-    }
-    return [runtime, train]
+    return [
+        make_object(request, version, kind, runtime, **{f"{TRAINER}/framework": "torch"}),
+        make_object(request, version, "TrainJob", spec),
+    ]
 
 
 def pytorchjob(request: RenderRequest) -> list[Object]:
@@ -86,14 +72,7 @@ def pytorchjob(request: RenderRequest) -> list[Object]:
     spec: Object = {"runPolicy": policy, "pytorchReplicaSpecs": replicas}
     if request.ranks > 1:
         spec["nprocPerNode"] = str(request.ranks)
-    return [
-        {
-            "apiVersion": "kubeflow.org/v1",
-            "kind": "PyTorchJob",
-            "metadata": metadata(request),
-            "spec": spec,
-        }
-    ]
+    return [make_object(request, "kubeflow.org/v1", "PyTorchJob", spec)]
 
 
 def volcano(request: RenderRequest) -> list[Object]:
@@ -129,14 +108,7 @@ def volcano(request: RenderRequest) -> list[Object]:
         "policies": policies,
         "tasks": tasks,
     }
-    return [
-        {
-            "apiVersion": "batch.volcano.sh/v1alpha1",
-            "kind": "Job",
-            "metadata": metadata(request),
-            "spec": spec,
-        }
-    ]
+    return [make_object(request, "batch.volcano.sh/v1alpha1", "Job", spec)]
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,13 @@ def labels(request: RenderRequest) -> dict[str, str]:
     return {"app.kubernetes.io/name": "dualml", "app.kubernetes.io/instance": request.name}
 
 
-def metadata(request: RenderRequest, name: str = "", **more: str) -> Object:
-    """Return name (the run's by default) and labels of an object; ``more`` labels are added."""
-    return {"name": name or request.name, "labels": {**labels(request), **more}}
+def make_object(
+    request: RenderRequest, version: str, kind: str, spec: Object, name: str = "", **more: str
+) -> Object:
+    """Return an object with its name (the run's by default), the run's labels and ``more``
+    labels."""
+    about = {"name": name or request.name, "labels": {**labels(request), **more}}
+    return {"apiVersion": version, "kind": kind, "metadata": about, "spec": spec}
 
 
 def pod_template(
@@ -39,15 +43,9 @@ def pod_template(
         volumes.append({"name": "lab", "configMap": {"name": f"{request.name}-lab"}})
         mounts.append(volume_mount("lab", LAB.rpartition("/")[0]))
     if request.scripts:
-        volumes.append(
-            {
-                "name": "work",
-                "configMap": {
-                    "name": f"{request.name}-work",
-                    "items": [{"key": script_key(path), "path": path} for path in request.scripts],
-                },
-            }
-        )
+        items = [{"key": script_key(path), "path": path} for path in request.scripts]
+        config = {"name": f"{request.name}-work", "items": items}
+        volumes.append({"name": "work", "configMap": config})
         mounts.append(volume_mount("work", WORK))
     # args, not command: the image's entry point stays, which sets paths in CANN's images.
     args = escape_dollars(request.node_command("NODE", host))
@@ -115,42 +113,35 @@ def volume_claims(request: RenderRequest, shared: bool) -> list[Object]:
         request: what is rendered.
         shared: whether all pods mount the volume of the run folder.
     """
-    return [
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "metadata": metadata(request, f"{request.name}-{name}"),
-            "spec": {
-                "accessModes": ["ReadWriteMany" if many else "ReadWriteOnce"],
-                "resources": {"requests": {"storage": format_quantity(request.disk)}},
-            },
+    several = request.nodes > 1
+    claims = []
+    for name, many in (("runs", shared and several), ("data", several)):
+        spec = {
+            "accessModes": ["ReadWriteMany" if many else "ReadWriteOnce"],
+            "resources": {"requests": {"storage": format_quantity(request.disk)}},
         }
-        for name, many in (("runs", shared and request.nodes > 1), ("data", request.nodes > 1))
-    ]
+        own = f"{request.name}-{name}"
+        claims.append(make_object(request, "v1", "PersistentVolumeClaim", spec, own))
+    return claims
 
 
 def files_pod(request: RenderRequest) -> Object:
     """Return a pod through which files are copied out of the volumes, and into them."""
     names = (("runs", RUNS), ("data", DATA))
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata(request, f"{request.name}-files"),
-        "spec": {
-            "restartPolicy": "Never",
-            "securityContext": dict(POD_SECURITY),
-            "containers": [
-                {
-                    "name": "files",
-                    "image": request.image,
-                    "args": ["sleep", "infinity"],
-                    "volumeMounts": [volume_mount(name, path) for name, path in names],
-                    "securityContext": dict(CONTAINER_SECURITY),
-                }
-            ],
-            "volumes": [claim_volume(request, name) for name, _ in names],
-        },
+    container = {
+        "name": "files",
+        "image": request.image,
+        "args": ["sleep", "infinity"],
+        "volumeMounts": [volume_mount(name, path) for name, path in names],
+        "securityContext": dict(CONTAINER_SECURITY),
     }
+    spec = {
+        "restartPolicy": "Never",
+        "securityContext": dict(POD_SECURITY),
+        "containers": [container],
+        "volumes": [claim_volume(request, name) for name, _ in names],
+    }
+    return make_object(request, "v1", "Pod", spec, f"{request.name}-files")
 
 
 def kustomization(request: RenderRequest, *before: str) -> Object:
