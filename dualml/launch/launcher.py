@@ -26,6 +26,7 @@ from dualml.common.bounded_io import MAX_LINE_BYTES, decode_header, get_int, rea
 from dualml.common.errors import CommunicationError
 from dualml.common.files import open_to_append
 from dualml.launch.listener import accept_connections
+from dualml.launch.process import start_session
 
 #: Seconds within which the ranks of a launcher must connect.
 COME_S = 120.0
@@ -88,14 +89,7 @@ class LauncherProcess:
         words = [str(self.folder / "ranks"), *self.words]
         command = self.launcher.command(self.size, MODULE, words)
         with open_to_append(self.log) as output:
-            self.process = subprocess.Popen(
-                command,
-                env=self.environ,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
+            self.process = start_session(command, output, env=self.environ)
         return self.process
 
     def accept_rank(self, connection: socket.socket) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 
 from dualml.common.files import open_to_append
 from dualml.common.machine import python_argv
+from dualml.launch.child import on_death_of_parent
 
 #: Longest import of a framework on a busy machine, in seconds.
 IMPORT_S = 120.0
@@ -100,6 +101,35 @@ class ForkedProcess:
 Process = subprocess.Popen[bytes] | ForkedProcess
 
 
+def start_session(
+    command: Sequence[str],
+    output: Any = subprocess.DEVNULL,
+    parent_death: signal.Signals | None = None,
+    **options: Any,
+) -> subprocess.Popen[bytes]:
+    """Start a process without input in a session of its own, so that signals of the terminal do not
+    reach it.
+
+    Args:
+        output: file that gets what it prints; None for the files of this process.
+        parent_death: signal that the system sends it when this process dies.
+        options: of `subprocess.Popen`.
+
+    Raises:
+        OSError: the command cannot be started.
+    """
+    if parent_death is not None:
+        options["preexec_fn"] = functools.partial(on_death_of_parent, parent_death)
+    return subprocess.Popen(
+        list(command),
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        start_new_session=True,
+        **options,
+    )
+
+
 class ForkServer:
     """The owner's end of one `dualml.launch.forkserver`.
 
@@ -115,15 +145,8 @@ class ForkServer:
         self.living = set[int]()
         with theirs:
             module = python_argv("-m", "dualml.launch.forkserver")
-            self.process = subprocess.Popen(
-                [*module, str(theirs.fileno()), str(cores), *preload],
-                env=environ,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
+            words = [*module, str(theirs.fileno()), str(cores), *preload]
+            self.process = start_session(words, env=environ, pass_fds=[theirs.fileno()])
 
     def fork(self, words: Sequence[str], log: int) -> ForkedProcess:
         """Fork a process that runs ``python -m WORDS``, with standard error in file descriptor

@@ -18,6 +18,7 @@ from pathlib import Path
 from dualml.common import machine, variables
 from dualml.common.errors import UserError
 from dualml.common.files import open_to_append
+from dualml.launch.process import start_session
 from dualml.runner.jobs.process import process_start_time
 from dualml.runner.jobs.store import MODE, WAITING, Jobs, JobSpec, JobState, waited_too_long
 
@@ -182,24 +183,12 @@ class LocalQueue:
             pid=None,
             code=None,
         )
-        command = [
-            job.python,
-            "-P",
-            "-m",
-            "dualml.runner.jobs.runner",
-            str(self.jobs.path),
-            str(job.id),
-        ]
+        module = "dualml.runner.jobs.runner"
+        command = [job.python, "-P", "-m", module, str(self.jobs.path), str(job.id)]
         try:
             with open_to_append(self.jobs.log(job.id), MODE) as log:
-                self.children[job.id] = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                    env={**os.environ, **job.environ},
-                )
+                environ = {**os.environ, **job.environ}
+                self.children[job.id] = start_session(command, log, env=environ)
         except OSError as error:
             why = f"{error.filename}: {error.strerror}" if error.filename else str(error)
             self.jobs.update_state(job.id, status="failed", reason=why)
@@ -278,12 +267,6 @@ def ensure_scheduler(jobs: Jobs) -> None:
         return
     hidden = (*variables.OPTIONS, *variables.SECRET)
     with open_to_append(jobs.path / "scheduler.log", MODE) as log:
-        subprocess.Popen(
-            machine.python_argv("-m", "dualml.runner.jobs.scheduler", str(jobs.path)),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            cwd=Path("/"),
-            env={k: v for k, v in os.environ.items() if k not in hidden},
-        )
+        command = machine.python_argv("-m", "dualml.runner.jobs.scheduler", str(jobs.path))
+        environ = {k: v for k, v in os.environ.items() if k not in hidden}
+        start_session(command, log, cwd=Path("/"), env=environ)

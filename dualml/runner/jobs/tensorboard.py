@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dualml.common.errors import UserError
-from dualml.launch.child import on_death_of_parent
+from dualml.launch.process import start_session
 from dualml.launch.supervise import last_lines
 from dualml.report.export.base import require_library
 from dualml.runner.jobs.store import JobSpec
@@ -48,25 +48,9 @@ def serve_board(job: JobSpec, port: int) -> Iterator[str]:
         )
         raise UserError(f"job {job.id}: no event files of TensorBoard in {out} yet; {how}")
     with tempfile.NamedTemporaryFile(prefix="dualml-tensorboard-", suffix=".log") as log:
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-P",
-                "-m",
-                "tensorboard.main",
-                "--logdir",
-                str(out),
-                "--host",
-                "127.0.0.1",
-                "--port",
-                str(port),
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            preexec_fn=lambda: on_death_of_parent(signal.SIGTERM),
-        )
+        options = ["--logdir", str(out), "--host", "127.0.0.1", "--port", str(port)]
+        command = [sys.executable, "-P", "-m", "tensorboard.main", *options]
+        process = start_session(command, log, signal.SIGTERM)
         try:
             yield wait_for_address(process, Path(log.name))
             process.wait()

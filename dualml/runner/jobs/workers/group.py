@@ -18,7 +18,7 @@ from typing import Any
 from dualml.common.files import open_to_append, remove_file
 from dualml.common.machine import thread_variables, usable_cores
 from dualml.common.words import Messages
-from dualml.launch.child import on_death_of_parent
+from dualml.launch.process import start_session
 from dualml.launch.supervise import PEERS_S
 from dualml.runner.jobs.workers.diagnosis import is_port_used
 from dualml.runner.jobs.workers.environment import WorkerEnv
@@ -132,15 +132,7 @@ def start(command: Sequence[str], seat: WorkerEnv, out: Path | None) -> Worker:
             remove_file(out / exit_file(seat.rank).name)
             log = stack.enter_context(open_to_append(log_path(out, seat.rank)))
             log.truncate(0)
-        process = subprocess.Popen(
-            list(command),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=environ,
-            start_new_session=True,
-            preexec_fn=lambda: on_death_of_parent(signal.SIGKILL),
-        )
+        process = start_session(command, log, signal.SIGKILL, env=environ)
     return Worker(seat, process)
 
 

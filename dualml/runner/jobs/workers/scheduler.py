@@ -7,11 +7,10 @@ import contextlib
 import os
 import re
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 
-from dualml.launch.child import on_death_of_parent
+from dualml.launch.process import start_session
 from dualml.runner.jobs.workers.environment import WorkerEnv
 
 #: The scheduler's program: it joins the cluster like a worker, but its variables set another role.
@@ -31,15 +30,9 @@ def mindspore_scheduler(command: Sequence[str], seat: WorkerEnv) -> Iterator[Non
         yield
         return
     is_python = PYTHON.fullmatch(os.path.basename(command[0]))
-    process = subprocess.Popen(
-        [command[0] if is_python else sys.executable, "-P", "-c", PROGRAM],
-        env={**os.environ, **seat.cluster_variables("MS_SCHED", "sched")},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-        preexec_fn=lambda: on_death_of_parent(signal.SIGKILL),
-    )
+    words = [command[0] if is_python else sys.executable, "-P", "-c", PROGRAM]
+    environ = {**os.environ, **seat.cluster_variables("MS_SCHED", "sched")}
+    process = start_session(words, parent_death=signal.SIGKILL, env=environ)
     try:
         yield
     finally:  # by itself it would stay for half a minute
