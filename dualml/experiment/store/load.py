@@ -4,6 +4,7 @@ read."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,7 +13,7 @@ import numpy as np
 from dualml.common.errors import UserError
 from dualml.experiment.store.costs import COLLECTIVES, COST, CostRecord
 from dualml.experiment.store.findings import read_findings
-from dualml.experiment.store.manifest import RESULTS, RUN, TrialRecord, read_run
+from dualml.experiment.store.manifest import RUN, TrialRecord, read_run
 from dualml.experiment.store.merge import merge
 from dualml.experiment.store.plan import PLAN, PlanChanged, plan_folder, restore_plan
 from dualml.experiment.store.plan_record import PlanRecord
@@ -28,6 +29,11 @@ from dualml.parallel.split.timeline import COLUMNS
 T = TypeVar("T")
 #: Metrics of classes and ranks that are not drawn as curves.
 UNDRAWN_METRICS = ("divergence", "drift")
+#: Attributes of a `Trial` that are those of its record: the others follow from more than that.
+SHARED_FIELDS = ({field.name for field in fields(Trial)} & TrialRecord.model_fields.keys()) - {
+    *("status", "reason", "world_size", "samples", "threads"),
+    *("staleness", "best", "split", "memory"),
+}
 #: Settings of an arm that the plan resolves: the partition of the samples, and the way a model is
 #: split.
 PLANNED_KEYS = ("split", "partition", "zero", "offload")
@@ -117,51 +123,34 @@ def read_trial(folder: Path, record: TrialRecord, arm: Mapping[str, Any]) -> Tri
         collectives = reader(COLLECTIVES.read_if_present, place)
     lost = bool(reader.damage)  # what the trial is about
     averages = (arm.get("aggregation") or {}).get("of") == "parameters"
-    known = record.describe()
+    known, more = record.describe(), dict[str, Any]()
+    for name in ("staleness", "best", "split", "memory"):  # tables, as the record has them
+        if known.get(name):
+            more[name] = freeze_lists(known[name])
     return Trial(
-        **{
-            key: known.get(key)
-            for key in (*RESULTS, "wall_s", "sample_gradients", "peak_memory_mb")
-        },
-        arm=record.arm,
-        backend=record.backend,
+        **{name: freeze_lists(getattr(record, name)) for name in SHARED_FIELDS} | more,
         framework=record.backend,
-        seed=record.seed,
         status="unreadable" if lost else record.status,
         reason=reader.damage[0] if lost else record.reason or "",
-        how=record.how,
         full_batch=arm.get("batch_size") == 0,
         curves={m: c for m, c in curves.items() if "/" not in m and m not in UNDRAWN_METRICS},
         folder=place,
         world_size=n,
         processes=record.world_size,
         samples=tuple((each.n, each.sha256) for each in record.samples),
-        step_s=tuple(record.step_s),
-        sent_bytes=record.sent_bytes,
         threads=parse_thread_count(record.threads),
-        ranks=tuple(record.ranks),
-        communication_share=record.communication_share,
-        staleness=known.get("staleness"),
-        spent=known.get("spent") or {},
         collectives=None if collectives is None else collectives.describe(),
         times=read_rank_columns(reader, TIMES, place, n) if arm.get("slow") else (),
-        class_accuracy=tuple(record.class_accuracy),
-        confusion=tuple(map(tuple, record.confusion)),
-        best=known.get("best"),
-        loss_scale=record.loss_scale,
-        test_perplexity=record.test_perplexity,
-        samples_sha256=record.samples_sha256,
         apart=reader(read_distances, place, n) or () if averages else (),
-        split=known.get("split", {}),
-        device_memory=tuple(record.device_memory),
-        offload=tuple(record.offload),
-        memory=tuple(known.get("memory", ())),
         timelines=read_timelines(reader, place, n) if arm.get("split") else (),
         usage=read_usages(place, n),
-        agreement=record.agreement,
-        clock=record.clock,
         damage=tuple(reader.damage),
     )
+
+
+def freeze_lists(value: Any) -> Any:
+    """Return a value with tuples in place of lists, also inside lists; tables stay."""
+    return tuple(map(freeze_lists, value)) if isinstance(value, list) else value
 
 
 def parse_thread_count(recorded: str | int | None) -> int | None:

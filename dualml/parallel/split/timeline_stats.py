@@ -7,7 +7,7 @@ The bubble of a pipeline is the share of its ranks' time in which no stage compu
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -188,26 +188,43 @@ def last_arrival_times(plan: SplitPlan, ranks: Sequence[Events]) -> dict[tuple[i
     return times
 
 
+def average_sends(
+    ranks: Sequence[Events],
+    steps: NDArray[np.float64],
+    ends: Callable[[int, int, int, int], tuple[Any, ...]],
+) -> Iterator[tuple[tuple[Any, ...], dict[str, float]]]:
+    """Yield who sends to whom, in order, with the ``bytes`` and ``messages`` per update, averaged
+    over ``steps``.
+
+    Args:
+        ends: returns sender and receiver of a message, for its rank, stage, stage that receives it,
+            and micro-batch.
+    """
+    sent: dict[tuple[Any, ...], list[float]] = {}
+    for rank, events in enumerate(ranks):
+        chosen = (events["kind"] == SEND) & (events["bytes"] > 0) & np.isin(events["step"], steps)
+        for i in np.flatnonzero(chosen):
+            stage, micro = int(events["stage"][i]), int(events["micro"][i])
+            other = stage + (-1 if events["backward"][i] else 1)
+            total = sent.setdefault(ends(rank, stage, other, micro), [0.0, 0.0])
+            total[0] += events["bytes"][i]
+            total[1] += 1
+    for key, (nbytes, messages) in sorted(sent.items()):
+        yield key, {"bytes": nbytes / len(steps), "messages": messages / len(steps)}
+
+
 def measured_links(
     plan: SplitPlan, ranks: Sequence[Events], steps: NDArray[np.float64]
 ) -> list[dict[str, Any]]:
     """Return ``source``, ``target``, and the ``bytes`` and ``messages`` per update, measured and
     averaged over ``steps``, of each link between two ranks that was used, in that direction."""
-    sent: dict[tuple[int, int], list[float]] = {}
-    for rank, events in enumerate(ranks):
+
+    def find_ends(rank: int, stage: int, other: int, micro: int) -> tuple[int, int]:
         data, _, tensor = plan.mesh.coordinates(rank)
-        chosen = (events["kind"] == SEND) & (events["bytes"] > 0) & np.isin(events["step"], steps)
-        for i in np.flatnonzero(chosen):
-            to = int(events["stage"][i]) + (-1 if events["backward"][i] else 1)
-            target = plan.owner(data, to, tensor, int(events["micro"][i]))
-            pair = sent.setdefault((rank, target), [0.0, 0.0])
-            pair[0] += events["bytes"][i]
-            pair[1] += 1
-    n = len(steps)
-    return [
-        {"source": a, "target": b, "bytes": total / n, "messages": count / n}
-        for (a, b), (total, count) in sorted(sent.items())
-    ]
+        return rank, plan.owner(data, other, tensor, micro)
+
+    sent = average_sends(ranks, steps, find_ends)
+    return [{"source": source, "target": target, **each} for (source, target), each in sent]
 
 
 def measured_transfers(
@@ -216,18 +233,11 @@ def measured_transfers(
     """Return ``rank``, the devices ``source`` and ``target``, and the ``bytes`` and ``messages``
     (values) per update, measured and averaged over ``steps``, that each process moves between them
     in that direction."""
-    moved: dict[tuple[int, str, str], list[float]] = {}
-    for rank, events in enumerate(ranks):
-        devices = shift_devices(plan.devices, plan.mesh.coordinates(rank)[0])
-        chosen = (events["kind"] == SEND) & (events["bytes"] > 0) & np.isin(events["step"], steps)
-        for i in np.flatnonzero(chosen):
-            stage = int(events["stage"][i])
-            other = stage + (-1 if events["backward"][i] else 1)
-            total = moved.setdefault((rank, devices[stage], devices[other]), [0.0, 0.0])
-            total[0] += events["bytes"][i]
-            total[1] += 1
-    n = len(steps)
-    return [
-        {"rank": rank, "source": a, "target": b, "bytes": total / n, "messages": count / n}
-        for (rank, a, b), (total, count) in sorted(moved.items())
-    ]
+    replicas = [plan.mesh.coordinates(rank)[0] for rank in range(len(ranks))]
+    devices = [shift_devices(plan.devices, replica) for replica in replicas]
+
+    def find_ends(rank: int, stage: int, other: int, micro: int) -> tuple[int, str, str]:
+        return rank, devices[rank][stage], devices[rank][other]
+
+    sent = average_sends(ranks, steps, find_ends)
+    return [{"rank": rank, "source": a, "target": b, **each} for (rank, a, b), each in sent]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from dualml.backend import Segment
@@ -12,6 +12,7 @@ from dualml.backend.devices import shift_devices
 from dualml.common.json_types import JsonObject
 from dualml.parallel.split.plan import SplitPlan
 from dualml.parallel.split.ring import kv_numel
+from dualml.parallel.split.shards import TensorShard
 from dualml.parallel.split.tensor_parallel import ParallelOp, RingAttentionOp
 
 #: Bytes of an element on the wire: float32, and low precision.
@@ -141,20 +142,17 @@ def collectives(plan: SplitPlan, batch: int, *, lower: bool = False) -> list[Col
                     for kind, number, each in _op_collectives(item, plan, size, lower):
                         calls[tuple(group), kind] += number
                         sizes[tuple(group), kind] += each
-    for group in plan.same_parameters():
-        total = sum(math.prod(p.local_shape) for p in plan.rank_stages(group[0])[1].values())
-        calls[tuple(group), "all_reduce gradients"] += 1
-        sizes[tuple(group), "all_reduce gradients"] += total * FLOAT
-    for group in plan.tied_groups():
-        pieces = plan.rank_stages(group[0])[1]
-        total = sum(math.prod(pieces[name].local_shape) for name in plan.tied_params)
-        calls[tuple(group), "all_reduce gradients"] += 1
-        sizes[tuple(group), "all_reduce gradients"] += total * FLOAT
-    for group in plan.mesh.tensor_groups() if plan.shared else ():
-        pieces = plan.rank_stages(group[0])[1]
-        total = sum(math.prod(p.local_shape) for p in pieces.values() if p.parts == 1)
-        calls[tuple(group), "all_reduce gradients"] += 1
-        sizes[tuple(group), "all_reduce gradients"] += total * FLOAT
+    reductions: list[tuple[list[list[int]], Callable[[str, TensorShard], bool]]] = [
+        (plan.same_parameters(), lambda name, piece: True),
+        (plan.tied_groups(), lambda name, piece: name in plan.tied_params),
+        (plan.mesh.tensor_groups() if plan.shared else [], lambda name, piece: piece.parts == 1),
+    ]
+    for groups, is_reduced in reductions:
+        for group in groups:
+            pieces = plan.rank_stages(group[0])[1].items()
+            reduced = (math.prod(p.local_shape) for name, p in pieces if is_reduced(name, p))
+            calls[tuple(group), "all_reduce gradients"] += 1
+            sizes[tuple(group), "all_reduce gradients"] += FLOAT * sum(reduced)
     return [Collective(*key, calls[key], sizes[key]) for key in calls]
 
 
