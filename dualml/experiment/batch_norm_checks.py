@@ -32,10 +32,9 @@ def check_batch_norm(arm: Arm, spec: ModelSpec, samples: int) -> None:
     for layer, values in pixels_per_channel(spec).items():
         if least * values < 2:
             raise UserError(
-                "batch normalisation needs two values per channel at least, and "
-                f"{layer!r} would have {least * values} of {least} sample with {values} pixel; "
-                "use a batch_size (of each rank, and what is left at the end of an epoch or a "
-                "chunk) of 2 or more"
+                f"batch normalisation needs two values per channel at least, and {layer!r} would "
+                f"have {least * values} of {least} sample with {values} pixel; use a batch_size "
+                "(of each rank, and what is left at the end of an epoch or a chunk) of 2 or more"
             )
 
 

@@ -49,8 +49,7 @@ def check_models(
     if recurrent.explicit_values and not set(models) & set(RECURRENT):
         raise UserError(
             f"recurrent has settings of the models {' and '.join(RECURRENT)}; received "
-            f"{default_model!r}: "
-            "leave them out"
+            f"{default_model!r}: leave them out"
         )
     for name in (known for known in (*SIZED, *RECURRENT) if known in models):
         key, table = ("sizes", sizes) if name in SIZED else ("recurrent", recurrent)

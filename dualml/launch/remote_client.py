@@ -83,8 +83,7 @@ class RemoteFolderClient:
             if not rendezvous.startswith(RENDEZVOUS):
                 raise UserError(
                     f"rank 0 says rendezvous {escape_unprintable(rendezvous)!r}; ranks on several "
-                    "machines meet "
-                    "at tcp://HOST:PORT"
+                    "machines meet at tcp://HOST:PORT"
                 )
         self.places = [self.run / place for place in announced.places or ()]
         return self.places

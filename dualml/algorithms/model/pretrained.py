@@ -175,8 +175,7 @@ class PretrainedBert:
             )
             raise UserError(
                 f"{self.folder / TENSORS} does not fit {CONFIG}: "
-                f"{'; '.join(wrong[:MAX_LISTED_TENSORS])}{more}; "
-                f"remedy: {REMEDY}"
+                f"{'; '.join(wrong[:MAX_LISTED_TENSORS])}{more}; remedy: {REMEDY}"
             )
 
     def weights(self, length: int, classes: int) -> Weights:

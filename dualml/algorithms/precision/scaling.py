@@ -32,8 +32,7 @@ def make_overflow_error(scale: float, remedy: str) -> TrialError:
     last with this scale."""
     return TrialError(
         f"{MAX_SKIPPED_UPDATES} updates in a row were skipped because a gradient was not finite, "
-        "the last "
-        f"with the loss times {scale:g}; {remedy}"
+        f"the last with the loss times {scale:g}; {remedy}"
     )
 
 

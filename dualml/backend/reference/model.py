@@ -213,10 +213,8 @@ def backward(tape: Tape, params: Params, gradients: Sequence[Array]) -> tuple[Va
         elif isinstance(layer, Dropout):
             flow = flow * cache
         else:
-            product, given = (
-                layer.dtype_policy is DtypePolicy.PRODUCT,
-                layer_params(name, layer, params),
-            )
+            product = layer.dtype_policy is DtypePolicy.PRODUCT
+            given = layer_params(name, layer, params)
             if lower and product:
                 given = {leaf: lower(w) for leaf, w in given.items()}
             flow, grads = PAIRS[type(layer)][1](layer, flow, cache, given)

@@ -43,10 +43,8 @@ class NumpyTraining(
     def __init__(self, recipe: TrainingSpec) -> None:
         self.recipe, self.step_count = recipe, 0
         self.model = Model(recipe.spec, recipe.weights, recipe.precision, recipe.recompute)
-        self.scaler, self.hidden = (
-            recipe.precision.make_scaler(),
-            recipe.make_hidden_states(np.float64),
-        )
+        self.scaler = recipe.precision.make_scaler()
+        self.hidden = recipe.make_hidden_states(np.float64)
         self.x, self.y, self.loss = recipe.x, recipe.y, recipe.loss
         self._state: State = recipe.rule.init(self.model.weights)
         #: Samples of the last gradient, and their final states.

@@ -85,11 +85,9 @@ def load_text(
 
 def generate_lines(info: TextInfo) -> list[text.Line]:
     """Return the lines of a text that dualml generates itself, without the labels if it has any."""
-    return (
-        make_sentences()
-        if info.name == GENERATED
-        else [line for line, _ in make_labelled_sentences()]
-    )
+    if info.name == GENERATED:
+        return make_sentences()
+    return [line for line, _ in make_labelled_sentences()]
 
 
 def load_text_file(path: Path, words: int, length: int, tokens: text.Tokens = "words") -> Dataset:

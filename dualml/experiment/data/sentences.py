@@ -67,10 +67,8 @@ THING_VERBS = tuple(
 #: Verbs that take a clause.
 CLAUSE_VERBS = parse_pairs("says say, thinks think, knows know")
 #: Adverbs of frequency and of manner.
-FREQUENCY_ADVERBS, MANNER_ADVERBS = (
-    ("often", "never", "always"),
-    ("quietly", "slowly", "happily", "alone"),
-)
+FREQUENCY_ADVERBS = ("often", "never", "always")
+MANNER_ADVERBS = ("quietly", "slowly", "happily", "alone")
 TIMES = ("in the morning", "at night", "after school", "on sunday")
 LINKS = ("and", "but", "because", "when")
 

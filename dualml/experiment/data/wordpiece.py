@@ -119,11 +119,8 @@ class WordPiece:
                 or the package tokenizers is missing.
         """
         check_length(length)
-        tokenizer, rows, cut = (
-            self.make_tokenizer(),
-            np.full((len(lines), length), PADDING, np.int32),
-            0,
-        )
+        tokenizer, cut = self.make_tokenizer(), 0
+        rows = np.full((len(lines), length), PADDING, np.int32)
         start, end = self.token_ids[START], self.token_ids[END]
         for at, line in enumerate(lines):
             tokens = tokenizer.encode(" ".join(line)).ids

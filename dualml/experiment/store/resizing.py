@@ -57,8 +57,7 @@ def check_replicas(trial: Path, loaded: list[Loaded]) -> None:
                 raise UserError(
                     f"{trial}: {name} of rank {rank} is {off:.1e} apart from that of rank 0 "
                     f"(relative; at most {MAX_REPLICA_DISTANCE:g}): the ranks do not train one "
-                    "model, and cannot "
-                    "go on with another number of them"
+                    "model, and cannot go on with another number of them"
                 )
 
 

@@ -112,11 +112,9 @@ class LocalSGD(DataParallel):
         ``mean``, one array per bucket, to `divergence_log`, nan where the norm to divide by is 0;
         remember ``mean`` as the last average."""
         gap, size = _norm([a - b for a, b in zip(own, mean, strict=True)]), _norm(mean)
-        way = (
-            _norm([a - b for a, b in zip(mean, self.last_average, strict=True)])
-            if self.last_average
-            else 0.0
-        )
+        way = 0.0
+        if self.last_average:
+            way = _norm([a - b for a, b in zip(mean, self.last_average, strict=True)])
         self.divergence_log.append(
             (self.step_count, gap / size if size else nan, gap / way if way else nan)
         )

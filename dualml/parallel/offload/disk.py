@@ -89,11 +89,8 @@ class DiskRecords:
         """Write the buffer that was acquired last back to the file, on the thread (without waiting)
         if there is one. An unchanged record need not be released."""
         assert self.acquired is not None
-        array, begin, traffic = (
-            self.acquired.array,
-            self.starts[self.acquired.number],
-            self.meter.current,
-        )
+        array, traffic = self.acquired.array, self.meter.current
+        begin = self.starts[self.acquired.number]
 
         def write() -> None:
             with traffic.timed("write_ns"):

@@ -81,8 +81,5 @@ class Meter:
 
     def clear(self) -> None:
         """Reset all counters to zero."""
-        self.current, self.total, self._last = (
-            OffloadCounters(),
-            OffloadCounters(),
-            OffloadCounters(),
-        )
+        self.current, self.total = OffloadCounters(), OffloadCounters()
+        self._last = OffloadCounters()

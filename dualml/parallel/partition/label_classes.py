@@ -81,9 +81,8 @@ class LabelClasses(Partition):
             strange = sorted({c for own in self.assigned for c in own} - set(known.tolist()))
             if strange:
                 raise UserError(
-                    f"{self.name}: no sample has the label "
-                    f"{', '.join(map(str, strange))}; labels are "
-                    f"{', '.join(map(str, known.tolist()))}"
+                    f"{self.name}: no sample has the label {', '.join(map(str, strange))}; labels "
+                    f"are {', '.join(map(str, known.tolist()))}"
                 )
             return list(self.assigned)
         if self.classes > len(known):

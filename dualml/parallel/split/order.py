@@ -204,9 +204,8 @@ def _check_complete(grid: Grid) -> None:
         first = next(action for action in wanted if action not in seen)
         more = f" and {count - 1} more" if count > 1 else ""
         raise UserError(
-            f"{first} is missing on the row of rank {grid.owners[first.stage]}{more}; "
-            f"each of {grid.stages} stages does F and B once for each of {grid.micro_batches} "
-            "micro-batches"
+            f"{first} is missing on the row of rank {grid.owners[first.stage]}{more}; each of "
+            f"{grid.stages} stages does F and B once for each of {grid.micro_batches} micro-batches"
         )
 
 

@@ -63,9 +63,8 @@ def check_model(spec: ModelSpec, how: str, parts: int) -> None:
         isinstance(x, Attention | GroupedAttention) for x in layers
     ):
         raise UserError(
-            f"{given} shards the positions of a text over ranks that attend to it; "
-            f"{spec.name} has no {'attention' if spec.takes_tokens else 'tokens'}: use gpt or "
-            "gpt_llama"
+            f"{given} shards the positions of a text over ranks that attend to it; {spec.name} has "
+            f"no {'attention' if spec.takes_tokens else 'tokens'}: use gpt or gpt_llama"
         )
     for name, layer in spec.layers:
         if isinstance(layer, Attention) and not layer.causal:
@@ -104,9 +103,8 @@ def check_settings(
         )
     if context > 1 and tensor > 1:
         raise UserError(
-            f"split.context = {context} and tensor = {tensor}: ranks shard either the "
-            "positions or the layers; use tensor with sequence = true for both in turn, or leave "
-            "one out"
+            f"split.context = {context} and tensor = {tensor}: ranks shard either the positions or "
+            "the layers; use tensor with sequence = true for both in turn, or leave one out"
         )
     if (sequence or context > 1) and (trainers > 1 or engine == "rpc"):
         other = "engine = rpc" if engine == "rpc" else f"trainers = {trainers}"

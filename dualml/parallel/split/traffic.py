@@ -110,10 +110,8 @@ def transfers(plan: SplitPlan, batch: int, *, lower: bool = False) -> list[JsonO
             for stage in range(len(plan.stages) - 1):
                 if replica != data or not size or not plan.crosses(stage, stage + 1):
                     continue
-                elements, low = (
-                    size * plan.activation_numel(stage),
-                    lower and plan.sends_low_precision(stage),
-                )
+                elements = size * plan.activation_numel(stage)
+                low = lower and plan.sends_low_precision(stage)
                 below, above = devices[stage : stage + 2]
                 for key in (
                     (rank, below, above, "activations"),

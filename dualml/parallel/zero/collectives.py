@@ -88,12 +88,11 @@ class ShardCollectives:
             check_overlap(comm)
         self.thread = ThreadPoolExecutor(1, "zero") if sharding.overlap else None
         self.delay_hook: Callable[[CollectiveSchedule, int], None] = lambda schedule, nbytes: None
-        n, whole = comm.size, sharding.reduce == "all_reduce"
-        self.reduce_schedule, self.gather_schedule = (
-            (all_reduce_schedule(n), broadcast_schedule(n))
-            if whole
-            else (reduce_scatter_schedule(n), all_gather_schedule(n))
-        )
+        self.reduce_schedule = reduce_scatter_schedule(comm.size)
+        self.gather_schedule = all_gather_schedule(comm.size)
+        if sharding.reduce == "all_reduce":
+            self.reduce_schedule = all_reduce_schedule(comm.size)
+            self.gather_schedule = broadcast_schedule(comm.size)
 
     def local_part(self, vector: Tensor) -> Tensor:
         """Return this rank's part of a vector, the r-th of n equal ones, as a view."""

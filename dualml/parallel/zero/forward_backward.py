@@ -69,10 +69,8 @@ class ShardedForwardBackward:
         )
         self.collectives = ShardCollectives(comm, sharding)
         self.resident: dict[int, int] = {}
-        self.pending_gathers, self.pending_reductions = (
-            dict[int, WorkHandle](),
-            dict[int, WorkHandle](),
-        )
+        self.pending_gathers = dict[int, WorkHandle]()
+        self.pending_reductions = dict[int, WorkHandle]()
         self.weight_shards = self.make_weight_shards()
         self.gradient_shards = [
             self.collectives.local_part(vector) for vector in self.unit_gradients

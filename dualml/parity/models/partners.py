@@ -107,11 +107,9 @@ def find_change(a: Shape, b: Shape) -> Change | None:
         return ""
     if len(a) == len(b) == 2 and a == b[::-1]:
         return "transpose"
-    return (
-        "reshape"
-        if math.prod(a) == math.prod(b) and (is_merge_of(a, b) or is_merge_of(b, a))
-        else None
-    )
+    if math.prod(a) == math.prod(b) and (is_merge_of(a, b) or is_merge_of(b, a)):
+        return "reshape"
+    return None
 
 
 def is_merge_of(whole: Shape, parts: Shape) -> bool:

@@ -201,10 +201,8 @@ def load_matched_weights(
     sides = (job["sides"]["a"]["label"], job["sides"]["b"]["label"])
     theirs, ours = find_cuts(given.tensors, own)
     first, second = cut_tensors(given.tensors, theirs), cut_tensors(own, ours)
-    shapes, arrays = (
-        {one.name: one.shape for one in second},
-        cut_arrays(given.initial_parameters(), theirs),
-    )
+    shapes = {one.name: one.shape for one in second}
+    arrays = cut_arrays(given.initial_parameters(), theirs)
     matched = partial(match_tensors, first, second, job["map"], sides)
     trace = recorder.trace
     if not is_paired_by_names(given.tensors, own, job["map"]):

@@ -87,9 +87,8 @@ def read_initial(text: str, shapes: Mapping[str, Shape]) -> Initial:
             weights[name] = np.asarray(checkpoint.read(name), np.float32)
         if not np.isfinite(weights[name]).all():
             raise UserError(
-                f"initial: {escape_unprintable(name)} in {text} has numbers that are not finite "
-                "in float32; "
-                "take weights of an earlier update"
+                f"initial: {escape_unprintable(name)} in {text} has numbers that are not finite in "
+                "float32; take weights of an earlier update"
             )
     path = Path(text)
     return Initial(weights, {"path": text, "bytes": path.stat().st_size, "sha256": sha256(path)})

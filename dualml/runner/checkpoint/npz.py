@@ -108,14 +108,12 @@ def write_archive(path: Path, planned: Mapping[str, PlannedTensor]) -> None:
         kinds = sorted({planned[name].kind for name in lost})
         raise UserError(
             f"NumPy has no {' and no '.join(kinds)}, of which {escape_unprintable(lost[0])} is "
-            "(and "
-            f"{len(lost) - 1:,} more): convert to safetensors, which passes them bit for bit"
+            f"(and {len(lost) - 1:,} more): convert to safetensors, which passes them bit for bit"
         )
     if lost := [name for name in planned if "\0" in name]:
         raise UserError(
             f"no array of an .npz can be called {escape_unprintable(lost[0])}, with a zero in it: "
-            "convert to "
-            "safetensors"
+            "convert to safetensors"
         )
     with path.open("xb") as file:
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:

@@ -195,8 +195,7 @@ def merge_slices(ranks: Sequence[Sequence[SliceInfo]]) -> dict[str, tuple[str, S
             if known != (kind, shape):
                 raise UserError(
                     f"{escape_unprintable(name)} is {known[0]} {known[1]} on rank {first[name]} "
-                    f"and {kind} "
-                    f"{shape} on rank {rank}"
+                    f"and {kind} {shape} on rank {rank}"
                 )
             first.setdefault(name, rank)
             boxes.setdefault(name, {}).setdefault(box, rank)

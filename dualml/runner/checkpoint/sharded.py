@@ -120,14 +120,12 @@ def tensors_of(path: Path, files: Sequence[SafetensorsFile]) -> dict[str, Stored
             if there and not (sliced[file.path] and sliced[there[0].file]):
                 raise UserError(
                     f"{path}: {escape_unprintable(name)} stands in {there[0].file.name} and in "
-                    f"{file.path.name},"
-                    " and nothing in them says which part each has"
+                    f"{file.path.name}, and nothing in them says which part each has"
                 )
             if kinds.setdefault(name, kind) != kind:
                 raise UserError(
                     f"{path}: {escape_unprintable(name)} is {kinds[name]} in {there[0].file.name} "
-                    f"and {kind} in "
-                    f"{file.path.name}"
+                    f"and {kind} in {file.path.name}"
                 )
             there.append(shard)
             if isinstance(whole, dict) and name in whole:

@@ -87,10 +87,8 @@ def piece_boxes(piece: TensorShard) -> list[IndexBox]:
     several blocks that are each split (fused projections), one in each block."""
     if piece.parts == 1:
         return [IndexBox.full(piece.shape)]
-    whole, length = (
-        IndexBox.full(piece.shape),
-        piece.shape[piece.axis] // (piece.blocks * piece.parts),
-    )
+    whole = IndexBox.full(piece.shape)
+    length = piece.shape[piece.axis] // (piece.blocks * piece.parts)
     return [
         whole.narrow(piece.axis, chunk * length, (chunk + 1) * length)
         for chunk in piece.chunk_indices()

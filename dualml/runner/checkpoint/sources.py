@@ -126,8 +126,7 @@ def open_sharded(path: Path) -> Checkpoint:
             if name not in shards or manifest.tensors[name].type != kind:
                 raise UserError(
                     f"{file_.path} has {escape_unprintable(name)} of type {kind}, which the "
-                    "manifest does not "
-                    "name so: the file is of another checkpoint"
+                    "manifest does not name so: the file is of another checkpoint"
                 )
             shards[name].append(shard)
     shapes = {name: tuple(record.shape) for name, record in manifest.tensors.items()}

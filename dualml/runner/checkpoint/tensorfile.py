@@ -187,8 +187,7 @@ def check_contiguous(entries: Mapping[str, TensorEntry]) -> None:
         if entry.begin != at:
             raise ValueError(
                 f"{escape_unprintable(name)[:100]} begins at byte {entry.begin:,}; the tensor "
-                "before it ends at "
-                f"{at:,}"
+                f"before it ends at {at:,}"
             )
         at = entry.end
 

@@ -41,11 +41,9 @@ def serve_board(job: JobSpec, port: int) -> Iterator[str]:
     require_library("tensorboard", "tensorboard")
     out = Path(job.out)
     if next(out.rglob(EVENTS), None) is None:
-        how = (
-            "let the script write them into the folder $DUALML_JOB_OUT"
-            if job.command
-            else "submit it with --tensorboard"
-        )
+        how = "submit it with --tensorboard"
+        if job.command:
+            how = "let the script write them into the folder $DUALML_JOB_OUT"
         raise UserError(f"job {job.id}: no event files of TensorBoard in {out} yet; {how}")
     with tempfile.NamedTemporaryFile(prefix="dualml-tensorboard-", suffix=".log") as log:
         options = ["--logdir", str(out), "--host", "127.0.0.1", "--port", str(port)]

@@ -275,13 +275,9 @@ def make_progress_display(
     work: Mapping[Key, float], words: Messages, *, quiet: bool = False
 ) -> ProgressDisplay:
     """Make the display: bars on a terminal, lines elsewhere, nothing if ``quiet``."""
-    kind = (
-        SilentProgress
-        if quiet
-        else ProgressBars
-        if Console(stderr=True).is_terminal
-        else ProgressLines
-    )
+    if quiet:
+        return SilentProgress(work, words)
+    kind = ProgressBars if Console(stderr=True).is_terminal else ProgressLines
     return kind(work, words)
 
 

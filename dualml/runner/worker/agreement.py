@@ -95,9 +95,8 @@ class RankConsistencyCheck:
         )
         raise TrialError(
             f"{DIVERGED_REASON}: arm {self.arm}: after update {step} the {self.ranks.size} ranks "
-            "hold other "
-            f"numbers where {self.how} should keep them equal: {named}{more} (relative to their "
-            f"size; rounding comes to {apart[1]:.1g} at most); {REMEDY}"
+            f"hold other numbers where {self.how} should keep them equal: {named}{more} (relative "
+            f"to their size; rounding comes to {apart[1]:.1g} at most); {REMEDY}"
         )
 
     def finish(self, pace: StepTimer) -> dict[str, Any]:
@@ -119,8 +118,7 @@ class RankConsistencyCheck:
         if sent is not None and closed is not None and sent < MIN_SENT_SHARE * closed:
             raise TrialError(
                 f"{DIVERGED_REASON}: arm {self.arm}: an update by {self.how} moves {closed:,.0f} "
-                "bytes "
-                f"between {self.ranks.size} ranks, and {sent:,.0f} were sent; {REMEDY}"
+                f"bytes between {self.ranks.size} ranks, and {sent:,.0f} were sent; {REMEDY}"
             )
         averagings = self.trainer.effective_averagings(self.first, self.last)
         if averagings is not None:
@@ -128,8 +126,7 @@ class RankConsistencyCheck:
         if averagings is not None and averagings < MIN_SENT_SHARE:
             raise TrialError(
                 f"{DIVERGED_REASON}: arm {self.arm}: by {self.how} all averagings with neighbours "
-                "change a "
-                f"rank's weights, and {averagings:.0%} did so; {REMEDY}"
+                f"change a rank's weights, and {averagings:.0%} did so; {REMEDY}"
             )
         facts = {
             "sent_bytes": sent,

@@ -73,11 +73,9 @@ class SingleRank:
         """Return, for each rank to which samples are assigned, ``n``, the samples it trained on in
         ``updates`` updates, and their ``sha256``; and the combined digest of all."""
         chains = self.gather_rank_digests(seen)
-        counts = (
-            self.feed.samples_per_rank(updates)
-            if len(chains) > 1
-            else [self.feed.count_sample_gradients(updates)]
-        )
+        counts = [self.feed.count_sample_gradients(updates)]
+        if len(chains) > 1:
+            counts = self.feed.samples_per_rank(updates)
         own = [{"n": n, "sha256": chains[r]} for r, n in enumerate(counts) if r in chains]
         return own, combined_digest(chains)
 

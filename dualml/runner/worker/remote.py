@@ -44,11 +44,9 @@ def connect_to_rank0(run: Path) -> RemoteRunFolder | None:
     """Return this worker's connection to rank 0, made on the first call; None for a worker that
     sees the run folder itself. ``run`` is this machine's copy of the folder."""
     seat = worker_credentials()
-    return (
-        None
-        if seat is None
-        else RemoteRunFolder(seat, seat.connect(worker=True, limit=LIMIT_S), run)
-    )
+    if seat is None:
+        return None
+    return RemoteRunFolder(seat, seat.connect(worker=True, limit=LIMIT_S), run)
 
 
 def store_for(trial: Path) -> Store:

@@ -294,12 +294,8 @@ class TrialRunner(TrialSetup):
             self.trace = trace
             return progress
         self.losses[:] = 0
-        self.evaluations, self.digests, self.sample_digest, self.replica_divergence = (
-            {},
-            {},
-            SampleDigest(),
-            {},
-        )
+        self.evaluations, self.digests, self.replica_divergence = {}, {}, {}
+        self.sample_digest = SampleDigest()
         if self.ranks.rank == 0:
             self.best.reset()
         self.restart(dict(self.initial))
