@@ -9,9 +9,8 @@ import zlib
 from pathlib import Path, PurePosixPath
 
 from dualml.common.errors import UserError
-from dualml.common.files import read_bytes
 from dualml.experiment.data.cifar import read_verified_records
-from dualml.experiment.data.idx import file_error
+from dualml.experiment.data.idx import file_error, read_data
 from dualml.experiment.data.registry import RecordInfo
 
 #: Most members of an archive that are read; CIFAR's archives have eight.
@@ -26,11 +25,7 @@ def read_archive(info: RecordInfo, path: Path, remedy: str) -> dict[str, bytes]:
     Raises:
         UserError: it cannot be read, or is not the one that was published.
     """
-    try:
-        data = read_bytes(path, info.size + 1)
-    except OSError as error:
-        raise file_error(path, f"cannot be read: {error.strerror}", remedy) from None
-    return unpack_archive(info, path, data, remedy)
+    return unpack_archive(info, path, read_data(path, info.size + 1, remedy), remedy)
 
 
 def unpack_archive(info: RecordInfo, path: Path, data: bytes, remedy: str) -> dict[str, bytes]:

@@ -9,7 +9,6 @@ the data set, section "Binary version".
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.common.errors import UserError
-from dualml.common.files import read_bytes
-from dualml.experiment.data.idx import file_error
+from dualml.experiment.data.idx import check_digest, file_error, read_data
 from dualml.experiment.data.registry import COLOUR, RecordFile, RecordInfo
 
 Array = NDArray[Any]
@@ -37,18 +35,10 @@ def read_verified_records(
         UserError: it cannot be read, has another length, or another checksum.
     """
     if data is None:
-        try:
-            data = read_bytes(path, file.size + file.record)
-        except OSError as error:
-            raise file_error(path, f"cannot be read: {error.strerror}", remedy) from None
+        data = read_data(path, file.size + file.record, remedy)
     check_file_size(path, file, len(data), remedy)
-    if not file.checksum:
-        return data
-    algorithm, _, want = file.checksum.partition(":")
-    have = hashlib.new(algorithm, data, usedforsecurity=False).hexdigest()
-    if have != want:
-        what = f"has the right size but other contents: expected {algorithm} {want}, found {have}"
-        raise file_error(path, what, remedy)
+    if file.checksum:
+        check_digest(path, data, file.checksum, remedy)
     return data
 
 

@@ -8,12 +8,13 @@ import os
 from pathlib import Path
 
 from dualml.common.errors import UserError
-from dualml.common.files import MAX_TEXT_BYTES, read_bytes
+from dualml.common.files import MAX_TEXT_BYTES
 from dualml.common.parse import is_unicode
 from dualml.common.words import LANGUAGES, all_languages, load_messages
 from dualml.experiment.data import labelled, text
 from dualml.experiment.data.dataset import Dataset, Source
 from dualml.experiment.data.feelings import make_labelled_sentences
+from dualml.experiment.data.idx import read_data
 from dualml.experiment.data.locations import env_dir
 from dualml.experiment.data.registry import DATASETS, GENERATED, LABELLED, TEXTS, TextInfo
 from dualml.experiment.data.sentences import make_sentences
@@ -132,10 +133,7 @@ def read_entries(info: TextInfo, path: Path) -> list[tuple[text.Line, int]]:
 def read_verified_text(info: TextInfo, path: Path) -> bytes:
     """Return the bytes of a text's file; raise `UserError` if it cannot be read, or with both
     checksums if they differ."""
-    try:
-        data = read_bytes(path, MAX_TEXT_BYTES)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from None
+    data = read_data(path, MAX_TEXT_BYTES, info.remedy)
     have = hashlib.sha256(data).hexdigest()
     if have != info.sha256:
         raise UserError(

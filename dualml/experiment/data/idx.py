@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import gzip
+import hashlib
 import io
 import math
 import struct
@@ -173,6 +174,24 @@ def encode(array: Array) -> bytes:
             return head + array.astype(name).tobytes()
     known = ", ".join(np.dtype(name).newbyteorder("=").name for name in TYPES.values())
     raise UserError(f"IDX has no element type {array.dtype}; it has {known}")
+
+
+def read_data(path: Path, most: int, remedy: str) -> bytes:
+    """Read a file of at most ``most`` bytes; raise `UserError` with the remedy if that fails."""
+    try:
+        return read_bytes(path, most)
+    except OSError as error:
+        raise file_error(path, f"cannot be read: {error.strerror}", remedy) from None
+
+
+def check_digest(path: Path, data: bytes, checksum: str, remedy: str, note: str = "") -> None:
+    """Raise `UserError` with both digests unless that of ``data`` is ``checksum``, such as
+    ``sha256:9f86…``; ``note`` says of what it is."""
+    algorithm, _, want = checksum.partition(":")
+    have = hashlib.new(algorithm, data, usedforsecurity=False).hexdigest()
+    if have != want:
+        what = f"has the right size but other contents: expected {algorithm} {want}, found {have}"
+        raise file_error(path, what + note, remedy)
 
 
 def file_error(path: Path, what: str, remedy: str = "") -> UserError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,15 +93,7 @@ def read_verified(
     data = idx.read_unpacked(path, remedy, packed, file.size)
     shape = file.shape
     idx.parse(data, path, dtype="uint8", ndim=len(shape), shape=shape, remedy=remedy)
-    algorithm, _, want = file.checksum.partition(":")
-    have = hashlib.new(algorithm, data, usedforsecurity=False).hexdigest()
-    if have != want:
-        raise idx.file_error(
-            path,
-            f"has the right size but other contents: expected {algorithm} {want}, found {have} "
-            "(of the uncompressed bytes)",
-            remedy,
-        )
+    idx.check_digest(path, data, file.checksum, remedy, " (of the uncompressed bytes)")
     return data
 
 

@@ -141,12 +141,7 @@ class TensorParallelRank:
         mixed, group = self.mixed if lower else None, self.tp_group
         x = x if mixed is None else mixed.upcast(x)
         with self.timeline.record("collective", stage, micro, backward, self.comm.nbytes(x)):
-            if self.slow is not None:
-                size = self.comm.nbytes(x) // group.size
-                pause(
-                    (group.size - 1)
-                    * self.slow.transfer_delay(self.rank, size, size, self.step_count)
-                )
+            self.delay_ring(group, self.comm.nbytes(x) // group.size)
             runs = [self.stage.take_chunk(x, 1, part, group.size) for part in range(group.size)]
             flat = self.stage.concat(runs, 0).reshape(-1)  # reduce_scatter splits a 1-D tensor
             x = group.reduce_scatter(flat).reshape(runs[0].shape)
@@ -161,17 +156,20 @@ class TensorParallelRank:
             pause(late.schedule_delay(schedule, group.rank, group.nbytes(x), self.step_count))
         return group.all_reduce(x, inplace=True)
 
+    def delay_ring(self, group: Communicator, nbytes: int) -> None:
+        """Sleep as the simulated straggler does in a ring, which sends and receives a slice of
+        ``nbytes`` in every step."""
+        if self.slow is not None:
+            delay = self.slow.transfer_delay(self.rank, nbytes, nbytes, self.step_count)
+            pause((group.size - 1) * delay)
+
     def all_gather_concat(
         self, group: Communicator, x: Tensor, axis: int, lower: bool = False
     ) -> Tensor:
         """All-gather ``x`` over ``group`` and return all parts in the compute type, concatenated
         along ``axis``; ``x`` is in its wire type if ``lower``. The simulated straggler sleeps
         first."""
-        if self.slow is not None:
-            size = group.nbytes(x)  # a ring sends and receives one slice per step
-            pause(
-                (group.size - 1) * self.slow.transfer_delay(self.rank, size, size, self.step_count)
-            )
+        self.delay_ring(group, group.nbytes(x))
         parts = [self.from_wire(part, lower) for part in group.all_gather(x)]
         return self.stage.concat(parts, axis)
 

@@ -113,7 +113,20 @@ class TrialRunner(TrialSetup):
             return self.ranks.summary()
         updates, text = self.schedule.updates, self.samples.is_text
         summary = self.ranks.summary()
-        how = summary.get("how", {})
+        if self.precision_policy:
+            precision = {"precision": str(self.precision_policy)}
+            summary["how"] = {**summary.get("how", {}), **precision}
+        optional = {
+            "confusion": self.confusion,
+            "classification": self.confusion and self.classification(),
+            "best": self.best.facts,
+            "test_perplexity": text and perplexity(self.evaluations["test_loss"]),
+            "loss_scale": scaling,
+            "apart": self.replica_divergence,
+            "agreement": agreement,
+            "device_memory": self.memory,
+            "offload": moved,
+        }
         return {
             **summary,
             "train_s": seconds,
@@ -130,22 +143,9 @@ class TrialRunner(TrialSetup):
             "test_loss": self.evaluations["test_loss"],
             "test_accuracy": self.evaluations["test_accuracy"],
             "class_accuracy": self.by_class,
-            **({"confusion": self.confusion} if self.confusion else {}),
-            **({"classification": self.classification()} if self.confusion else {}),
-            **({"best": self.best.facts} if self.best.facts else {}),
-            **({"test_perplexity": perplexity(self.evaluations["test_loss"])} if text else {}),
-            **({"loss_scale": scaling} if scaling else {}),
-            **(
-                {"how": {**how, "precision": str(self.precision_policy)}}
-                if self.precision_policy
-                else {}
-            ),
             "data": self.digests,
-            **({"apart": self.replica_divergence} if self.replica_divergence else {}),
-            **({"agreement": agreement} if agreement else {}),
-            **({"device_memory": self.memory} if self.memory else {}),
-            **({"offload": moved} if moved else {}),
             "trace_steps": self.schedule.trace,
+            **{key: value for key, value in optional.items() if value},
         }
 
     def offload_stats(self) -> list[dict[str, int | None]]:
