@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 
 from dualml.algorithms.model.base import Layer, Shape
 from dualml.algorithms.model.decoder import GroupedAttention, RMSNorm, SwiGLU, Tied
@@ -79,53 +80,54 @@ def mean_pool_bytes(layer: MeanPool, before: Shape, after: Shape) -> int:
     return WIDTH * before[0] if layer.masked else 0
 
 
+def output_bytes(layer: Layer, before: Shape, after: Shape) -> int:
+    """Return the bytes of an array as large as the output, per sample."""
+    return WIDTH * math.prod(after)
+
+
+def norm_bytes(layer: Layer, before: Shape, after: Shape) -> int:
+    """Return the bytes, per sample, of the normalised values, and of one over the deviation of
+    every position."""
+    return WIDTH * (math.prod(after) + math.prod(after[:-1]))
+
+
+def relu_bytes(layer: ReLU, before: Shape, after: Shape) -> int:
+    """Return the bytes, per sample, of the mask of positive inputs."""
+    return math.prod(after)
+
+
+def embedding_bytes(layer: Embedding, before: Shape, after: Shape) -> int:
+    """Return the bytes, per sample, of the row of every token, and of whether it has a row."""
+    return 9 * math.prod(before)
+
+
+#: Every layer saves its output, for the next one; some also their input.
+save_output = partial(SavedForBackward, saves_output=True)
+save_both = partial(SavedForBackward, saves_input=True, saves_output=True)
 #: Layer → values that the reference saves for its backward pass.
 SAVED_BY_LAYER: Mapping[type[Layer], SavedForBackward] = {
-    Linear: SavedForBackward(saves_input=True, saves_output=True),
-    Conv2d: SavedForBackward(saves_output=True, extra_bytes=padded_image_bytes),
-    MaxPool2d: SavedForBackward(saves_input=True, saves_output=True),
-    ReLU: SavedForBackward(
-        saves_output=True, extra_bytes=lambda layer, before, after: math.prod(after)
-    ),
-    Tanh: SavedForBackward(saves_output=True),
-    GELU: SavedForBackward(
-        saves_input=True,
-        saves_output=True,
-        extra_bytes=lambda layer, before, after: WIDTH * math.prod(after),
-    ),
-    Flatten: SavedForBackward(saves_output=True, is_view=True),
-    # Row of every token, and whether the token has a row.
-    Embedding: SavedForBackward(
-        saves_output=True, extra_bytes=lambda layer, before, after: 9 * math.prod(before)
-    ),
-    LSTM: SavedForBackward(saves_input=True, saves_output=True, extra_bytes=lstm_bytes),
-    GRU: SavedForBackward(saves_input=True, saves_output=True, extra_bytes=gru_bytes),
-    RNN: SavedForBackward(saves_input=True, saves_output=True, extra_bytes=rnn_bytes),
-    # Normalised values, and one over the deviation of every position.
-    LayerNorm: SavedForBackward(
-        saves_output=True,
-        extra_bytes=lambda layer, before, after: WIDTH * (math.prod(after) + math.prod(after[:-1])),
-    ),
-    Dropout: SavedForBackward(saves_output=True, extra_bytes=mask_bytes),
-    RMSNorm: SavedForBackward(
-        saves_output=True,
-        extra_bytes=lambda layer, before, after: WIDTH * (math.prod(after) + math.prod(after[:-1])),
-    ),
-    # σ(g); g and u are halves of the saved input.
-    SwiGLU: SavedForBackward(
-        saves_input=True,
-        saves_output=True,
-        extra_bytes=lambda layer, before, after: WIDTH * math.prod(after),
-    ),
-    GroupedAttention: SavedForBackward(
-        saves_input=True, saves_output=True, extra_bytes=grouped_attention_bytes
-    ),
-    Tied: SavedForBackward(saves_input=True, saves_output=True),
-    Attention: SavedForBackward(saves_input=True, saves_output=True, extra_bytes=attention_bytes),
-    Position: SavedForBackward(saves_output=True),
-    Rows: SavedForBackward(saves_output=True, is_view=True),
-    MeanPool: SavedForBackward(saves_output=True, extra_bytes=mean_pool_bytes),
-    First: SavedForBackward(saves_output=True, is_view=True),
-    Branch: SavedForBackward(saves_output=True, is_view=True),
-    Merge: SavedForBackward(saves_output=True),
+    Linear: save_both(),
+    Conv2d: save_output(extra_bytes=padded_image_bytes),
+    MaxPool2d: save_both(),
+    ReLU: save_output(extra_bytes=relu_bytes),
+    Tanh: save_output(),
+    GELU: save_both(extra_bytes=output_bytes),
+    Flatten: save_output(is_view=True),
+    Embedding: save_output(extra_bytes=embedding_bytes),
+    LSTM: save_both(extra_bytes=lstm_bytes),
+    GRU: save_both(extra_bytes=gru_bytes),
+    RNN: save_both(extra_bytes=rnn_bytes),
+    LayerNorm: save_output(extra_bytes=norm_bytes),
+    Dropout: save_output(extra_bytes=mask_bytes),
+    RMSNorm: save_output(extra_bytes=norm_bytes),
+    SwiGLU: save_both(extra_bytes=output_bytes),  # σ(g); g and u are halves of the saved input
+    GroupedAttention: save_both(extra_bytes=grouped_attention_bytes),
+    Tied: save_both(),
+    Attention: save_both(extra_bytes=attention_bytes),
+    Position: save_output(),
+    Rows: save_output(is_view=True),
+    MeanPool: save_output(extra_bytes=mean_pool_bytes),
+    First: save_output(is_view=True),
+    Branch: save_output(is_view=True),
+    Merge: save_output(),
 }
