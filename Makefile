@@ -9,6 +9,8 @@ PYTHON ?= $(shell for p in python3 python3.12 python3.11 python; do \
 	$$p -c '$(FITS)' 2>/dev/null && { echo $$p; break; }; done)
 OUT ?= runs/$(firstword $(filter lab% rnn_ps methods memory,$(MAKECMDGOALS)) lab1)-$(shell date +%Y%m%d-%H%M%S)
 OUT := $(OUT)
+# Where it is set, as in many container images, every process compiles PyTorch and MindSpore again.
+export PYTHONDONTWRITEBYTECODE :=
 PIP = $(VENV)/bin/python -m pip install --quiet
 TOX = $(VENV)/bin/python .ci/tox.py
 # Two environments at a time, each with one process: what only one core can do (starting sessions,

@@ -20,4 +20,5 @@ def info() -> BackendInfo:
         factory="third_backend.backend:SingleBackend",
         environ=thread_variables,
         ranks="processes",
+        preload=("third_backend.backend",),
     )
