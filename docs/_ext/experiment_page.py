@@ -8,10 +8,13 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from _ext.pages import ROOT, Page, SiteError
 from _ext.words import code, table, words
+
+if TYPE_CHECKING:
+    from dualml.common.tagged_union import TaggedUnion
 
 #: Model of the schema → where its table stands in a file; ``*`` is the name of an arm.
 PLACES = {
@@ -39,7 +42,8 @@ def pages() -> Iterator[Page]:
 def page(lang: str) -> str:
     texts = words(lang)["experiment"]
     parts = [f"# {texts['title']}", texts["intro"]]
-    models = {"Experiment": schema(), **schema()["$defs"], "Arm": arm_table()}
+    models = {"Experiment": schema(), **schema()["$defs"]}
+    models |= {union.__name__: union_table(union) for union in unions()}
     head = [texts[key] for key in ("key", "meaning", "type", "default", "labs")]
     for model, place in PLACES.items():
         title = ".".join(place) if place else texts["file"]
@@ -58,7 +62,10 @@ def page(lang: str) -> str:
         parts.append(table(head, rows))
     parts.append(f"## {texts['kinds']}\n\n{texts['kinds_intro']}")
     head = [texts["inferred"], texts["absent"]]
-    parts.append(table(head, ([texts["kind"][tag], absent_keys(tag)] for tag in texts["kind"])))
+    for union, key in unions().items():
+        kinds = texts[key]
+        parts.append(f"### {texts[f'kind_of_{union.__name__.lower()}']}")
+        parts.append(table(head, ([kinds[tag], absent_keys(union, tag)] for tag in kinds)))
     parts.append(f"## {texts['named']}\n\n{texts['named_intro']}")
     for registry, title in texts["registries"].items():
         parts.append(f"### {title}")
@@ -83,41 +90,57 @@ def meaning(model: str, key: str, lang: str) -> str:
     return str(texts[key])
 
 
+def unions() -> dict[type[TaggedUnion], str]:
+    """Return the records of several kinds → the section with texts about their kinds."""
+    from dualml.experiment.arm import Arm
+    from dualml.experiment.split import Split
+    from dualml.parallel.aggregation.settings import Aggregation
+
+    return {Arm: "kind", Aggregation: "aggregation_kind", Split: "split_kind"}
+
+
 @cache
 def schema() -> dict[str, Any]:
     """Return the JSON schema of an experiment file; former names of keys are deprecated."""
-    from dualml.experiment.arm import KINDS
     from dualml.experiment.schema import Experiment
 
-    whole = Experiment.model_json_schema()
-    models = {name: place for name, place in PLACES.items() if name != "Arm"}
-    models |= {kind.__name__: PLACES["Arm"] for kind in KINDS.values()}
+    whole = without_one_of(Experiment.model_json_schema())
+    own = {union.__name__: PLACES[union.__name__] for union in unions()}
+    models = {name: place for name, place in PLACES.items() if name not in own}
+    for union in unions():
+        models |= {kind.__name__: PLACES[union.__name__] for kind in union.kinds.values()}
     for model, place in models.items():
         table = whole if model == "Experiment" else whole["$defs"][model]
         table["properties"] = dict(named_properties(table["properties"], place))
         if size := table["properties"].get("world_size"):
             several = {"type": "array", "items": {**size}}  # an arm of each size
             table["properties"]["world_size"] = {"anyOf": [size, several]}
-    arms = whole["properties"]["arms"]["additionalProperties"]
-    arms["anyOf"] = arms.pop("oneOf")  # which one it is decides a rule that a schema cannot state
     return whole
 
 
-def arm_table() -> dict[str, Any]:
-    """Return the JSON schema of the settings of arms of all kinds."""
-    from dualml.experiment.arm import Arm
+def without_one_of(part: Any) -> Any:
+    """Return a JSON schema with ``anyOf`` in place of ``oneOf``: which kind it is decides a rule
+    that a schema cannot state."""
+    if isinstance(part, list):
+        return [without_one_of(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    return {"anyOf" if k == "oneOf" else k: without_one_of(v) for k, v in part.items()}
 
-    table = Arm.model_json_schema()
-    return {**table, "properties": dict(named_properties(table["properties"], PLACES["Arm"]))}
+
+def union_table(union: type[TaggedUnion]) -> dict[str, Any]:
+    """Return the JSON schema of the settings of all kinds of a union."""
+    table = without_one_of(union.model_json_schema())
+    place = PLACES[union.__name__]
+    return {**table, "properties": dict(named_properties(table["properties"], place))}
 
 
-def absent_keys(tag: str) -> str:
-    """Return the keys that a kind of arm does not have."""
-    from dualml.experiment.arm import KINDS, Arm
-    from dualml.experiment.keys import ARM, present_table
+def absent_keys(union: type[TaggedUnion], tag: str) -> str:
+    """Return the keys that a kind does not have."""
+    from dualml.experiment.keys import present_table
 
-    absent = {name: None for name in Arm.model_fields if name in KINDS[tag].absent}
-    return " ".join(map(code, present_table(absent, ARM)))
+    absent = {name: None for name in union.model_fields if name in union.kinds[tag].absent}
+    return " ".join(map(code, present_table(absent, PLACES[union.__name__])))
 
 
 def named_properties(
@@ -174,7 +197,7 @@ def default(field: Mapping[str, Any], texts: Mapping[str, Any]) -> str:
     if "default" not in field:
         return texts["required"]
     value = field["default"]
-    if isinstance(value, dict) and ("$ref" in field or not value):
+    if isinstance(value, dict) and ("$ref" in field or "anyOf" in field or not value):
         return ""
     return "" if value is None else code(toml(value))
 

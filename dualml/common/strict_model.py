@@ -41,13 +41,19 @@ class Restricted:
     Attributes:
         reason: text of the error for other values, with its remedy. ``{value}`` is the value, and
             the name of a field above this one is that field's value.
-        accepts: function that returns whether a value of the annotated type is taken.
+        accepts: function that returns whether a value of the annotated type is taken, called with
+            the value and those of the fields ``earlier``.
         schema: keys of the JSON schema that say so.
+        earlier: fields above this one on which it depends. If one of them is invalid, that error
+            is reported alone.
+        covers_default: whether the default is refused as well, if it is not accepted.
     """
 
     reason: str
-    accepts: Callable[[Any], bool]
+    accepts: Callable[..., bool]
     schema: JsonMapping = field(default_factory=dict)
+    earlier: tuple[str, ...] = ()
+    covers_default: bool = True
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -63,9 +69,12 @@ class Restricted:
 
     def _check(self, value: Any, info: ValidationInfo) -> Any:
         """Return a value that is taken; raise ``reason`` as the error of any other."""
-        if self.accepts(value):
+        above = info.data or {}
+        if not above.keys() >= {*self.earlier}:
             return value
-        text = self.reason.format_map(defaultdict(str, {**(info.data or {}), "value": value}))
+        if self.accepts(value, *(above[name] for name in self.earlier)):
+            return value
+        text = self.reason.format_map(defaultdict(str, {**above, "value": value}))
         raise PydanticCustomError(RESTRICTED, "{text}", {"text": text})
 
 

@@ -132,7 +132,7 @@ def test_chunks_are_cut_for_one_length_alone() -> None:
         ({"reduce": "max", "strategy": "ring"}, "strategy = all_reduce or all_gather"),
         ({"reduce": "max", "strategy": "native"}, "no sum, which native makes"),
         ({"reduce": "max", "compress": "fp16"}, "leave out compress = fp16"),
-        ({"reduce": "max", "overlap": True}, "leave out target, compress, reduce = max"),
+        ({"reduce": "max", "overlap": True}, "leave out reduce = max, or overlap"),
         ({"cut": "layers"}, "all_reduce has none: set strategy = ring"),
         ({"cut": "layers", "strategy": "tree"}, "tree has none"),
     ],

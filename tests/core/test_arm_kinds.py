@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from dualml.common.strict_model import RESTRICTED, describe_validation_error
 from dualml.experiment.arm import KINDS, Arm, infer_kind, make_arm
+from dualml.experiment.arm.kinds import DataParallelArm, SingleArm
 from dualml.experiment.arm.split_kinds import MessagesSplitArm, RpcSplitArm
 from dualml.experiment.find import experiment_files
 from dualml.experiment.keys import ARM, present_table
@@ -99,9 +100,13 @@ def test_what_a_kind_does_not_have_is_refused_at_its_key(tag: str, key: str) -> 
 
 
 def test_an_arm_is_of_no_other_kind_than_it_says() -> None:
-    with pytest.raises(ValidationError, match=r"kind split has no such settings.*split_rpc"):
+    with pytest.raises(ValidationError, match=r"kind single has no such settings.*data_parallel"):
+        SingleArm.model_validate({"optimizer": SGD, **EXAMPLES["data_parallel"]})
+    with pytest.raises(ValidationError, match="kind data_parallel has no such settings"):
+        DataParallelArm.model_validate({"optimizer": SGD, **EXAMPLES["single"]})
+    with pytest.raises(ValidationError, match=r"split.engine\n +rpc is of another kind"):
         MessagesSplitArm.model_validate({"optimizer": SGD, **EXAMPLES["split_rpc"]})
-    with pytest.raises(ValidationError, match="kind split_rpc has no such settings"):
+    with pytest.raises(ValidationError, match=r"split.engine\n +Field required"):
         RpcSplitArm.model_validate({"optimizer": SGD, **EXAMPLES["split"]})
 
 

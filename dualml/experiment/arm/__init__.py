@@ -2,7 +2,7 @@
 
 from dualml.experiment.arm.base import RARE as RARE
 from dualml.experiment.arm.base import Arm as Arm
-from dualml.experiment.arm.kind import infer_kind as infer_kind
+from dualml.experiment.arm.infer import infer_kind as infer_kind
 from dualml.experiment.arm.kinds import KINDS as KINDS
 from dualml.experiment.arm.kinds import AnyArm as AnyArm
 from dualml.experiment.arm.kinds import make_arm as make_arm

@@ -7,15 +7,16 @@ from pydantic import ConfigDict, Field, model_validator
 from dualml.algorithms.optim import LRSchedule, OptimizerSpec, rule_from
 from dualml.algorithms.precision import LossScale, Precision
 from dualml.common.errors import UserError
-from dualml.common.strict_model import StrictModel
+from dualml.common.tagged_union import TaggedUnion
 from dualml.experiment.arm import settings as types
+from dualml.experiment.arm.infer import infer_kind
 from dualml.experiment.models import RecurrentSettings
 from dualml.experiment.offload_checks import with_default_units, zero_stage
-from dualml.experiment.split import Split
+from dualml.experiment.split import AnySplit
 from dualml.experiment.zero_checks import sharding_of
 from dualml.parallel.aggregation import NATIVE, REPLICAS
 from dualml.parallel.aggregation.coordinates import COORDINATEWISE
-from dualml.parallel.aggregation.settings import Aggregation
+from dualml.parallel.aggregation.settings import Aggregation, AnyAggregation
 from dualml.parallel.offload.settings import Offload
 from dualml.parallel.partition import Partition, partition_from
 from dualml.parallel.zero.settings import Sharding
@@ -29,12 +30,11 @@ RARE = (
 )  # fmt: skip
 
 
-class Arm(StrictModel):
+class Arm(TaggedUnion):
     """One configuration of an experiment: the settings of arms of all kinds.
 
     An arm is of one of the kinds in `dualml.experiment.arm.kinds`, which take fewer values of some
-    settings and need others; make one with `dualml.experiment.arm.make_arm`. The checks here
-    are between settings that kinds have in common.
+    settings and need others. The checks here are between settings that kinds have in common.
 
     ``batch_size`` 0 is the whole training set (gradient descent). ``samples`` restricts the arm to
     a fixed random subset of at most that size, 0 means all. ``updates`` 0 means ``epochs`` passes.
@@ -79,7 +79,7 @@ class Arm(StrictModel):
     kind: Literal["train", "collectives"] = "train"
     optimizer: types.Optimizer = {"name": "sgd", "lr": 0.01}
     world_size: types.WorldSize = 1
-    aggregation: Aggregation = Aggregation()
+    aggregation: AnyAggregation = Aggregation()
     slow: types.StragglerSettings | None = None
     partition: types.Partitioning = {}
     dealt_to: types.PartitionRanks = 0
@@ -96,7 +96,7 @@ class Arm(StrictModel):
     seeds: Annotated[int, Field(ge=0)] = 0
     group: str = "main"
     model: types.Model = ""
-    split: Split | None = None
+    split: AnySplit | None = None
     method: types.Method = ""
     method_config: types.MethodConfig = {}
     launcher: types.Launcher = ""
@@ -109,6 +109,11 @@ class Arm(StrictModel):
     recompute: types.Recompute = "none"
     offload: Offload | None = None
     recurrent: RecurrentSettings = RecurrentSettings()
+
+    @classmethod
+    def infer_tag(cls, settings: Any) -> str:
+        """Return the tag of the kind that the settings of an arm are of."""
+        return infer_kind(settings)
 
     @model_validator(mode="before")
     @classmethod

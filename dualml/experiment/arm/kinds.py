@@ -1,23 +1,15 @@
 """Kinds of arms, as a union whose tag is inferred from the settings."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
-from pydantic import Discriminator, Tag, model_validator
+from pydantic import model_validator
 
 from dualml.common.errors import UserError
-from dualml.common.strict_model import TAG_PREFIX
+from dualml.common.strict_model import Restricted
+from dualml.common.tagged_union import make_choice, make_minimum, make_union_type
 from dualml.experiment.arm import reasons as why
 from dualml.experiment.arm.base import Arm
-from dualml.experiment.arm.kind import (
-    ArmKind,
-    OwnUpdatesArm,
-    TrainingArm,
-    infer_kind,
-    is_constant,
-    make_choice,
-    make_minimum,
-)
 from dualml.experiment.arm.settings import Method
 from dualml.experiment.arm.split_kinds import (
     AsynchronousSplitArm,
@@ -25,15 +17,17 @@ from dualml.experiment.arm.split_kinds import (
     MessagesSplitArm,
     RpcSplitArm,
 )
+from dualml.experiment.arm.training import OwnUpdatesArm, TrainingArm, is_constant
 from dualml.experiment.methods.config import check_config
 from dualml.experiment.methods.registry import check_ranks
 from dualml.experiment.offload_checks import check_offload
 from dualml.experiment.zero_checks import check_sharded_aggregation
 from dualml.parallel.aggregation import ASYNCHRONOUS, REPLICAS
+from dualml.parallel.aggregation.settings import AsynchronousAggregation, AveragingAggregation
 
 
 class CollectivesArm(
-    ArmKind,
+    Arm,
     tag="collectives",
     without={
         "partition": "partition is for training; leave it out of kind = collectives",
@@ -47,7 +41,8 @@ class CollectivesArm(
         "offload": why.OFFLOAD + "kind",
     },
     only=dict.fromkeys(
-        ("sizes", "strategies"), (bool, "kind = collectives needs sizes (bytes) and strategies")
+        ("sizes", "strategies"),
+        Restricted("kind = collectives needs sizes (bytes) and strategies", bool, {"minItems": 1}),
     ),
 ):
     """Times ``strategies`` and trains nothing."""
@@ -68,7 +63,11 @@ class MethodArm(
         "recompute": "method = {method} keeps what it keeps; leave out recompute, or use method = "
         "recompute",
     },
-    only={"schedule": (is_constant, "a method takes a constant step size; leave out schedule")},
+    only={
+        "schedule": Restricted(
+            "a method takes a constant step size; leave out schedule", is_constant
+        ),
+    },
 ):
     """An engine's own loop makes the updates."""
 
@@ -112,12 +111,12 @@ class ShardedArm(
     WholeArm,
     tag="sharded",
     only={
-        "world_size": (
-            make_minimum(2),
+        "world_size": make_minimum(
             "zero shards over the ranks what each of them would hold; world_size is 1: set 2 or "
             "more",
+            2,
         ),
-        "zero": (make_choice(1, 2, 3), "leave out zero = 0"),
+        "zero": make_choice("leave out zero = 0", 1, 2, 3),
     },
 ):
     """Ranks shard state, gradients and weights (ZeRO)."""
@@ -142,24 +141,28 @@ class AsynchronousArm(
         "sharded over ranks by zero; leave out aggregation.strategy",
     },
     only={
-        "schedule": (
-            is_constant,
+        "schedule": Restricted(
             f"{ASYNCHRONOUS} makes an update of every rank's gradient; a schedule by global "
             "batches has no meaning there",
+            is_constant,
         ),
-        "precision": (make_choice("fp32", "bf16"), why.RANK_LOSS_SCALE),
+        "precision": make_choice(why.RANK_LOSS_SCALE, "fp32", "bf16"),
     },
 ):
     """A parameter server updates with every rank's gradient."""
+
+    aggregation: AsynchronousAggregation
 
 
 class AveragingArm(
     UnshardedArm,
     tag="averaging",
     without={"loss_scale": why.RANK_LOSS_SCALE},
-    only={"precision": (make_choice("fp32", "bf16"), why.RANK_LOSS_SCALE)},
+    only={"precision": make_choice(why.RANK_LOSS_SCALE, "fp32", "bf16")},
 ):
     """Ranks make updates of their own and average parameters (local SGD)."""
+
+    aggregation: AveragingAggregation
 
 
 class DataParallelArm(
@@ -170,9 +173,9 @@ class DataParallelArm(
         "for weights, and for state set zero = 1, 2 or 3; received zero = 0",
     },
     only={
-        "aggregation": (
-            lambda sharing: sharing.strategy != REPLICAS,
+        "aggregation": Restricted(
             f"{REPLICAS} is one process with several devices; world_size is {{world_size}}",
+            lambda sharing: sharing.strategy != REPLICAS,
         )
     },
 ):
@@ -184,7 +187,7 @@ class SingleArm(UnshardedArm, tag="single"):
 
 
 #: Tag → kind, in the order in which `infer_kind` tries them.
-KINDS: Mapping[str, type[ArmKind]] = {
+KINDS: Mapping[str, type[Arm]] = {
     kind.tag: kind
     for kind in (
         *(
@@ -202,12 +205,7 @@ KINDS: Mapping[str, type[ArmKind]] = {
 if TYPE_CHECKING:
     AnyArm: TypeAlias = Arm
 else:
-    AnyArm = Annotated[
-        Union[  # noqa: UP007  of a tuple
-            tuple(Annotated[kind, Tag(TAG_PREFIX + tag)] for tag, kind in KINDS.items())
-        ],
-        Discriminator(lambda settings: TAG_PREFIX + infer_kind(settings)),
-    ]
+    AnyArm = make_union_type(*KINDS.values())
 
 
 def make_arm(settings: Mapping[str, Any] = {}, /, **more: Any) -> Arm:
@@ -216,5 +214,4 @@ def make_arm(settings: Mapping[str, Any] = {}, /, **more: Any) -> Arm:
     Raises:
         ValidationError: the settings are not those of an arm.
     """
-    table = {**settings, **more}
-    return KINDS[infer_kind(table)].model_validate(table)
+    return Arm.model_validate({**settings, **more})

@@ -5,15 +5,22 @@ from typing import Self
 from pydantic import model_validator
 
 from dualml.common.errors import UserError
+from dualml.common.strict_model import Restricted
+from dualml.common.tagged_union import make_choice, make_minimum
 from dualml.experiment.arm import reasons as why
-from dualml.experiment.arm.kind import OwnUpdatesArm, is_constant, make_choice, make_minimum
-from dualml.experiment.split import Split
+from dualml.experiment.arm.training import OwnUpdatesArm, is_constant
+from dualml.experiment.split import (
+    AnySplit,
+    AsynchronousSplit,
+    DevicesSplit,
+    MessagesSplit,
+    RpcSplit,
+)
 from dualml.experiment.zero_checks import check_replicas
 
 
-class MessagesSplitArm(
+class SplitModelArm(
     OwnUpdatesArm,
-    tag="split",
     without={
         **dict.fromkeys(("aggregation", "partition"), why.COMBINES),
         "dealt_to": "partition_ranks = {value} needs a partition",
@@ -22,25 +29,24 @@ class MessagesSplitArm(
         "offload": why.OFFLOAD + "split",
     },
     only={
-        "world_size": (
-            make_minimum(2),
+        "world_size": make_minimum(
             "split needs world_size >= 2: one rank has the whole model; several devices of one "
             'process are engine = "devices"',
+            2,
         ),
-        "batch_size": (
-            make_minimum(1),
-            "split needs a batch_size: the batch goes through in micro-batches",
+        "batch_size": make_minimum(
+            "split needs a batch_size: the batch goes through in micro-batches", 1
         ),
-        "zero": (
-            make_choice(0, 1),
+        "zero": make_choice(
             "zero = {value} splits gradients into units of whole layers, which a split's ranks do "
             "not have; with split use zero = 1, which shards the state over replicas",
+            *(0, 1),
         ),
     },
 ):
-    """The model is split over ranks, which send messages of dualml's own."""
+    """The model is split over ranks or devices."""
 
-    split: Split
+    split: AnySplit
 
     @model_validator(mode="after")
     def _split_fits(self) -> Self:
@@ -63,27 +69,35 @@ class MessagesSplitArm(
         return self
 
 
+class MessagesSplitArm(SplitModelArm, tag="split"):
+    """The model is split over ranks, which send messages of dualml's own."""
+
+    split: MessagesSplit
+
+
 class AsynchronousSplitArm(
-    MessagesSplitArm,
+    SplitModelArm,
     tag="split_asynchronous",
     without={
         "loss_scale": why.TRAINER_LOSS_SCALE,
         "zero": why.NO_REPLICAS + "update_mode = asynchronous",
     },
     only={
-        "schedule": (
-            is_constant,
+        "schedule": Restricted(
             "update_mode = asynchronous makes an update of every trainer's gradient; a schedule "
             "by batches has no meaning there",
+            is_constant,
         ),
-        "precision": (make_choice("fp32", "bf16"), why.TRAINER_LOSS_SCALE),
+        "precision": make_choice(why.TRAINER_LOSS_SCALE, "fp32", "bf16"),
     },
 ):
     """A server updates its stages of a split model with every trainer's gradient."""
 
+    split: AsynchronousSplit
+
 
 class RpcSplitArm(
-    MessagesSplitArm,
+    SplitModelArm,
     tag="split_rpc",
     without={
         "slow": "the framework sends the messages of engine = rpc itself; leave out straggler, or "
@@ -95,11 +109,15 @@ class RpcSplitArm(
 ):
     """The model is split over ranks that call each other by the framework's procedure calls."""
 
+    split: RpcSplit
+
 
 class DevicesSplitArm(
-    MessagesSplitArm,
+    SplitModelArm,
     tag="split_devices",
     without={"zero": why.NO_REPLICAS + "engine = devices"},
-    only={"world_size": (make_minimum(1), "")},
+    only={"world_size": make_minimum("", 1)},
 ):
     """The model is split over the devices of one process."""
+
+    split: DevicesSplit

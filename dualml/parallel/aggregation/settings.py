@@ -1,23 +1,62 @@
-"""Settings of an arm's aggregation, as users write them."""
+"""Settings of an arm's aggregation, as users write them: a union of kinds, by what is combined and
+who sends it."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, ConfigDict, Field
 
 from dualml.common.errors import UserError, did_you_mean
-from dualml.common.strict_model import StrictModel
-from dualml.parallel.aggregation import SCHEMES, STRATEGIES
+from dualml.common.strict_model import Restricted
+from dualml.common.tagged_union import (
+    OTHER_KIND,
+    TaggedUnion,
+    make_choice,
+    make_minimum,
+    make_union_type,
+    read_setting,
+)
+from dualml.parallel.aggregation import ASYNCHRONOUS, SCHEMES, STRATEGIES
 from dualml.parallel.aggregation.buckets import BUCKET_BYTES
 from dualml.parallel.aggregation.coordinates import COORDINATEWISE
 
 #: Newer keys, which a plan contains only if the user set them.
 RARE_OF_AGGREGATION = ("overlap", "cut")
+#: Reductions that are sums, or sums that are divided.
+SUMS = ("weighted", "mean", "sum")
 
 
-class Aggregation(StrictModel):
-    """Settings for combining gradients or parameters over the ranks of a trial.
+def _known_strategy(value: str) -> str:
+    """Return the strategy's name; raise `UserError` if no strategy or scheme has this name."""
+    known = [*STRATEGIES, *SCHEMES]
+    if value not in known:
+        raise UserError(f"unknown strategy {value!r}{did_you_mean(value, known)}")
+    return value
+
+
+def _require_strategy(reduce: str) -> Restricted:
+    """Return the restriction of a reduction that is no sum to the strategies that compute it."""
+    able = COORDINATEWISE[reduce]
+    return Restricted(
+        f"reduce = {reduce} is no sum, which {{strategy}} makes; set strategy = "
+        f"{' or '.join(able)}",
+        lambda value, strategy: value != reduce or strategy in able,
+        earlier=("strategy",),
+    )
+
+
+_NEEDS_RING = Restricted(
+    "cut = layers cuts the chunks of a ring; {strategy} has none: set strategy = ring, or leave "
+    "cut out",
+    lambda cut, strategy: cut == "equal" or strategy == "ring",
+    earlier=("strategy",),
+)
+
+
+class Aggregation(TaggedUnion):
+    """Settings for combining gradients or parameters over the ranks of a trial, of one of the kinds
+    below.
 
     ``of`` says what is combined: gradients before every update, or parameters after every ``every``
     updates. ``reduce`` is ``weighted`` by the samples of each rank (the exact gradient of the
@@ -29,68 +68,159 @@ class Aggregation(StrictModel):
     (drawn from the seed, the same on every backend) or ``free``.
     """
 
-    strategy: str = "all_reduce"
+    model_config = ConfigDict(defer_build=True)  # arms build what they need
+
+    strategy: Annotated[str, AfterValidator(_known_strategy)] = "all_reduce"
     of: Literal["gradients", "parameters"] = "gradients"
-    reduce: Literal["weighted", "mean", "sum", "max", "median"] = "weighted"
+    reduce: Annotated[
+        Literal["weighted", "mean", "sum", "max", "median"],
+        _require_strategy("max"),
+        _require_strategy("median"),
+    ] = "weighted"
     every: Annotated[int, Field(ge=1)] = 1
     bucket_bytes: Annotated[int, Field(ge=0)] = BUCKET_BYTES
     compress: Literal["none", "fp16", "topk"] = "none"
     fraction: Annotated[float, Field(gt=0, le=1, strict=False)] = 0.01
     arrival: Literal["planned", "free"] = "planned"
     overlap: bool = False
-    cut: Literal["equal", "layers"] = "equal"
+    cut: Annotated[Literal["equal", "layers"], _NEEDS_RING] = "equal"
 
-    @field_validator("strategy")
     @classmethod
-    def _strategy_is_known(cls, value: str) -> str:
-        """Return the strategy's name; raise `UserError` if no strategy or scheme has this name."""
-        known = [*STRATEGIES, *SCHEMES]
-        if value not in known:
-            raise UserError(f"unknown strategy {value!r}{did_you_mean(value, known)}")
-        return value
+    def infer_tag(cls, settings: Any) -> str:
+        """Return the tag of the kind that an aggregation is of. Settings that exclude each other
+        are of the first kind, whose errors name the others."""
+        strategy = read_setting(settings, "strategy")
+        if strategy in SCHEMES:
+            return "asynchronous" if strategy == ASYNCHRONOUS else "framework"
+        if read_setting(settings, "of") == "parameters":
+            return "averaging"
+        if read_setting(settings, "overlap") is True:
+            return "overlapped"
+        return "gradients" if read_setting(settings, "compress") in (None, "none") else "compressed"
 
-    @model_validator(mode="after")
-    def _means_something(self) -> Aggregation:
-        """Return the settings; raise `UserError` with a remedy if they do not fit together."""
-        parameters = self.of == "parameters"
-        if self.every > 1 and not parameters:
-            raise UserError(
-                f"sync_period = {self.every} needs target = parameters: gradients are combined "
-                "before every update"
-            )
-        if parameters and self.compress != "none":
-            raise UserError(
-                f"compress = {self.compress} is for gradients; leave out target = parameters"
-            )
-        if self.strategy == "neighbour" and not parameters:
-            raise UserError("neighbour averages parameters; set target = parameters")
-        if self.strategy in SCHEMES and (parameters or self.compress != "none"):
-            raise UserError(f"{self.strategy} takes whole gradients; leave out target and compress")
-        able = COORDINATEWISE.get(self.reduce, (self.strategy,))
-        if self.strategy not in able:
-            raise UserError(
-                f"reduce = {self.reduce} is no sum, which {self.strategy} makes; set strategy = "
-                f"{' or '.join(able)}"
-            )
-        if self.reduce in COORDINATEWISE and self.compress != "none":
-            raise UserError(
-                f"reduce = {self.reduce} compares whole values; leave out compress = "
-                f"{self.compress}"
-            )
-        if self.cut == "layers" and self.strategy != "ring":
-            raise UserError(
-                f"cut = layers cuts the chunks of a ring; {self.strategy} has none: set strategy = "
-                "ring, or leave cut out"
-            )
-        if self.overlap and (
-            self.strategy != "all_reduce"
-            or parameters
-            or not self.bucket_bytes
-            or self.compress != "none"
-            or self.reduce in COORDINATEWISE
-        ):
-            raise UserError(
-                "overlap adds up buckets of gradients by all_reduce; leave out target, "
-                "compress, reduce = max, other strategies and bucket_bytes = 0"
-            )
-        return self
+
+class AveragingAggregation(
+    Aggregation,
+    tag="averaging",
+    without={
+        "compress": "compress = {value} is for gradients; leave out target = parameters",
+        "overlap": "overlap adds up buckets of gradients; leave it out, or target = parameters",
+    },
+):
+    """Averages parameters after every ``every`` updates (local SGD)."""
+
+    of: Literal["parameters"]
+
+
+class PerUpdateAggregation(
+    Aggregation,
+    without={
+        "every": "sync_period = {value} needs target = parameters: gradients are combined before "
+        "every update"
+    },
+    only={"of": make_choice(OTHER_KIND, "gradients")},
+):
+    """Combines gradients before every update: all kinds but `AveragingAggregation`."""
+
+
+class SchemeAggregation(
+    PerUpdateAggregation,
+    without={
+        "of": "{strategy} takes whole gradients; leave out target = {value}",
+        "compress": "{strategy} takes whole gradients; leave out compress = {value}",
+        "overlap": "overlap adds up buckets of gradients by all_reduce, not {strategy}; leave out "
+        "one of them",
+    },
+):
+    """Combines gradients in a scheme that is no strategy of `STRATEGIES`."""
+
+
+class AsynchronousAggregation(SchemeAggregation, tag="asynchronous"):
+    """Sends gradients to a parameter server, which updates with every rank's."""
+
+    strategy: Literal["parameter_server_async"]
+
+
+class FrameworkAggregation(SchemeAggregation, tag="framework"):
+    """Combines gradients by the framework's own data parallel training."""
+
+    strategy: Literal["native", "replicas"]
+
+
+class OverlappedAggregation(
+    PerUpdateAggregation,
+    tag="overlapped",
+    only={
+        "strategy": make_choice(
+            "overlap = true adds up buckets of gradients by all_reduce; leave out strategy = "
+            "{value}, or overlap",
+            "all_reduce",
+        ),
+        "reduce": make_choice(
+            "overlap = true adds up buckets of gradients; leave out reduce = {value}, or overlap",
+            *SUMS,
+        ),
+        "bucket_bytes": make_minimum(
+            "overlap = true sends buckets of several gradients; leave out bucket_bytes = {value}, "
+            "or overlap",
+            1,
+        ),
+    },
+    without={
+        "compress": "overlap = true adds up buckets of gradients as they are; leave out compress = "
+        "{value}, or overlap",
+    },
+):
+    """Sends a bucket of gradients while those of the next one are computed."""
+
+    overlap: Literal[True]
+
+
+class AfterBackwardAggregation(
+    PerUpdateAggregation,
+    only={
+        "strategy": Restricted(
+            "neighbour averages parameters; set target = parameters, or another strategy for "
+            "gradients",
+            lambda strategy: strategy != "neighbour",
+        ),
+        "overlap": make_choice(OTHER_KIND, False),
+    },
+):
+    """Combines gradients by a strategy once the backward pass is done."""
+
+
+class CompressedAggregation(
+    AfterBackwardAggregation,
+    tag="compressed",
+    only={
+        "compress": Restricted(
+            "reduce = {reduce} compares whole values of gradients; leave out compress = {value}",
+            lambda compress, reduce: compress != "none" and reduce in SUMS,
+            {"enum": ["fp16", "topk"]},
+            earlier=("reduce",),
+        ),
+    },
+):
+    """Sends gradients in fewer bits, or the largest entries alone."""
+
+
+class GradientAggregation(
+    AfterBackwardAggregation,
+    tag="gradients",
+    only={"compress": make_choice(OTHER_KIND, "none")},
+):
+    """Sends gradients as they are."""
+
+
+if TYPE_CHECKING:
+    AnyAggregation: TypeAlias = Aggregation
+else:
+    AnyAggregation = make_union_type(
+        AsynchronousAggregation,
+        FrameworkAggregation,
+        AveragingAggregation,
+        OverlappedAggregation,
+        CompressedAggregation,
+        GradientAggregation,
+    )
