@@ -91,13 +91,13 @@ class Hypothesis:
     """
 
     cause: str
-    predict: Predict = predict_nothing
+    predict: Predict = field(default=predict_nothing, compare=False)
     detail: dict[str, Any] = field(default_factory=dict)
     fitted_count: int = 0
-    also: Mapping[str, Predict] = field(default_factory=dict)
+    also: Mapping[str, Predict] = field(default_factory=dict, compare=False)
     cost: int = 0
     roughness: float = 0.0
-    update: Callable[[Any], Any] | None = None
+    update: Callable[[Any], Any] | None = field(default=None, compare=False)
     mutation: Any = None
     section: str = "cause"
     entries: tuple[str, ...] = ()

@@ -1,21 +1,24 @@
-"""The log of a search: every question that it asked and the answer, to be written, read, replayed.
+"""The log of a search for causes: every question and its answer, written and read as JSON lines.
 
-A search that learns everything from answers (what there is to try, what a trial showed, how much
-time went by) makes the same decisions again when the same answers come from a log instead.
+`dualml.parity.engine` asks the questions, and replays them from a log.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from dualml.common.errors import UserError
-from dualml.common.files import read_text, write_text
+import numpy as np
 
+from dualml.common.errors import UserError
+from dualml.common.files import read_text, remove_file, write_text
+
+#: Name of the file beside the result of a search.
+SEARCH_LOG = "search.jsonl"
 #: Largest size of a log that is read, in bytes.
 MAX_LOG_BYTES = 1 << 28
 
@@ -51,40 +54,16 @@ class SearchLog:
         """Yield all answers to questions of one kind, in order."""
         return (one.answer for one in self.exchanges if one.kind == kind)
 
-    def record(
-        self, kind: str, ask: Callable[..., Any], clock: Callable[[], float]
-    ) -> Callable[..., Any]:
-        """Return a function like ``ask`` that also logs each question and its answer.
-
-        Its first argument, the state of the search, follows from the answers before and is not
-        logged.
-        """
-
-        def ask_and_log(state: Any, *question: Any) -> Any:
-            answer = ask(state, *question)
-            self.exchanges.append(Exchange(kind, question, answer, clock()))
-            return answer
-
-        return ask_and_log
-
     def write(self, path: Path) -> None:
-        """Replace ``path`` by the log, one exchange per line."""
+        """Replace ``path`` by the log, one exchange per line; remove it if there are none."""
+        if not self.exchanges:
+            remove_file(path)
+            return
         rows = (
             json.dumps(encode(vars(one)), allow_nan=False, ensure_ascii=False)
             for one in self.exchanges
         )
         write_text(path, "".join(f"{row}\n" for row in rows))
-
-
-class LoggedHost:
-    """A host whose methods also log each question and its answer, see `SearchLog.record`."""
-
-    def __init__(self, host: Any, log: SearchLog, clock: Callable[[], float]) -> None:
-        self.host, self.log, self.clock = host, log, clock
-
-    def __getattr__(self, kind: str) -> Callable[..., Any]:
-        """Return the host's method of this name, logged."""
-        return self.log.record(kind, getattr(self.host, kind), self.clock)
 
 
 def read_log(path: Path, classes: Sequence[type]) -> SearchLog:
@@ -104,47 +83,17 @@ def read_log(path: Path, classes: Sequence[type]) -> SearchLog:
         raise UserError(f"{path} is not the log of a search: {error}") from error
 
 
-class Replay:
-    """A host that gives the answers of a log to a search that asks the same questions again."""
-
-    def __init__(self, log: SearchLog) -> None:
-        self.log, self.number = log, 0
-
-    def __getattr__(self, kind: str) -> Callable[..., Any]:
-        """Return a method that answers questions of this kind."""
-        return lambda state, *question: self.answer(kind, question)
-
-    def answer(self, kind: str, question: tuple[Any, ...]) -> Any:
-        """Return the recorded answer to the next question.
-
-        Raises:
-            UserError: the log holds another question here, or none.
-        """
-        if self.number == len(self.log.exchanges):
-            raise UserError(f"the log of the search ends before question {self.number + 1}: {kind}")
-        one = self.log.exchanges[self.number]
-        self.number += 1
-        if (one.kind, one.question) != (kind, question):
-            raise UserError(
-                f"question {self.number} of the search is {kind} {question!r}; in its log it is "
-                f"{one.kind} {one.question!r}"
-            )
-        return one.answer
-
-    def clock(self) -> float:
-        """Return how much of the budget was spent at the last answer, in seconds."""
-        return self.log.exchanges[self.number - 1].at if self.number else 0.0
-
-
 def encode(value: Any) -> Any:
     """Return a value as strict JSON from which `decode` makes an equal one.
 
-    Tuples, dicts, dataclasses and numbers that are not finite become objects with one key that says
-    so. Fields of dataclasses that are not compared are left out.
+    Scalars of NumPy become Python's. Tuples, dicts, dataclasses and numbers that are not finite
+    become objects with one key that says so. Fields of dataclasses that are not compared are left
+    out.
 
     Raises:
         TypeError: a value of another type.
     """
+    value = value.item() if isinstance(value, np.generic) else value
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -168,8 +117,8 @@ def decode(row: Any, classes: dict[str, type]) -> Any:
     if not isinstance(row, dict):
         return row
     ((kind, content),) = row.items()
-    if kind == "float":
-        return float(content)
+    if kind == "float":  # one object for every NaN: replays compare questions
+        return math.nan if content == "nan" else float(content)
     if kind == "tuple":
         return tuple(decode(one, classes) for one in content)
     if kind == "dict":

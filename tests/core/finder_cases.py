@@ -224,7 +224,7 @@ def scene_of(arm: str, states: States, sides: dict[str, ReplayRecord]) -> Replay
 
 def finding(arm: str, faults: Mapping[str, Fault | None], margin: float = 10) -> dict[str, Any]:
     """Return the finder's result, with the evidence that `findings` adds."""
-    found = explain(scene(arm, faults), list(faults), margin)
+    found, _ = explain(scene(arm, faults), list(faults), margin)
     return {"arm": arm, "seed": 0, "a": "torch", "b": "mindspore", "margin": margin, **found}
 
 

@@ -45,10 +45,12 @@ from dualml.parity.finder.causes.base import (
 from dualml.parity.finder.causes.layers import alternatives, rational_tanh
 from dualml.parity.finder.context import PHASES, LayerIO
 from dualml.parity.finder.evaluation import MIN_EXPLAINED_SHARE
-from dualml.parity.finder.find import numeric_failures, rank_hypotheses
+from dualml.parity.finder.find import numeric_failures
+from dualml.parity.finder.host import ExperimentHost
 from dualml.parity.finder.localise import largest_differences, rounding_envelope, same_data
 from dualml.parity.finder.paragraph import paragraph
 from dualml.parity.finder.replays import steps_to_replay
+from dualml.parity.finder.search import JudgingBudget, read_searches, replay_all, search
 from dualml.parity.pairs import compare_trajectories
 from dualml.runner.worker.guards import check_loaded
 from dualml.runner.worker.remote import store_for
@@ -250,10 +252,14 @@ def test_every_guess_predicts_numbers_or_nothing(arm: str) -> None:
     ],
     ids=["nan", "longer", "shorter", "zeros"],
 )
-def test_no_guess_fails_whatever_it_has_to_explain(arm: str, change: Any) -> None:
+def test_no_guess_fails_whatever_it_has_to_explain(arm: str, change: Any, tmp_path: Path) -> None:
     for suspect in suspects(arm, change):
-        scores = [told["score"] for told in rank_hypotheses(suspect)]
-        assert all(0 < score <= 1 for score in scores)
+        host = ExperimentHost(suspect)
+        ranked, log = search(host, JudgingBudget(), host.evaluate)
+        assert all(0 < one.score <= 1 for one in ranked)
+        log.write(tmp_path / "search.jsonl")
+        (again,) = replay_all(read_searches(tmp_path / "search.jsonl"))
+        assert again == ranked
 
 
 # --- numbers --------------------------------------------------------------------------------------

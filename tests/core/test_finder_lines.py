@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import finder_cases as cases
@@ -15,11 +16,10 @@ from unlisted_plants import PLANTS
 
 from dualml.algorithms.optim import SGD, Adam, RMSprop
 from dualml.algorithms.optim.base import rule_from
+from dualml.common.errors import UserError
 from dualml.parallel.aggregation import Ring
-from dualml.parity.finder.causes.base import Hypothesis
 from dualml.parity.finder.causes.messages import changed_steps, run_schedule
 from dualml.parity.finder.causes.relations import nearest_simple
-from dualml.parity.finder.evaluation import HypothesisScore, rank_log, search
 from dualml.parity.finder.lines import search as lines_search
 from dualml.parity.finder.lines.mutations import mutants
 from dualml.parity.finder.lines.program import (
@@ -30,6 +30,16 @@ from dualml.parity.finder.lines.program import (
     replace_lines,
 )
 from dualml.parity.finder.paragraph import paragraph
+from dualml.parity.finder.search import (
+    HypothesisScore,
+    JudgingBudget,
+    rank_scores,
+    read_searches,
+    replay_all,
+    search,
+)
+from dualml.parity.hypothesis import Hypothesis
+from dualml.parity.search_log import SearchLog
 
 pytestmark = pytest.mark.whole
 
@@ -112,22 +122,69 @@ def judgement(cause: str, **fields: Any) -> HypothesisScore:
                         "disturbing": False, "fitted": 0, "cost": 0, **fields})  # fmt: skip
 
 
-def test_a_search_depends_on_its_arguments_only_and_its_log_is_its_result() -> None:
-    seen: list[str] = []
+class Host:
+    """A host without an experiment: of a to d, `computable` can be judged, `fitting` fits."""
 
-    def candidates() -> Iterator[Hypothesis]:
-        yield from (Hypothesis(name, lambda step, rank: {}) for name in "abcd")
+    computable, fitting = "acd", ""
 
-    def evaluate(guess: Hypothesis) -> HypothesisScore | None:
-        seen.append(guess.cause)
-        return (
-            None if guess.cause == "b" else judgement(guess.cause, cost=ord("z") - ord(guess.cause))
-        )
+    def __init__(self) -> None:
+        self.judged: list[str] = []
 
-    log = search(candidates(), 2, evaluate)
-    assert ([one.cause for one in log], seen) == (["a", "c"], ["a", "b", "c"])
-    assert search(candidates(), 2, evaluate) == log
-    assert [one.cause for one in rank_log(log)] == ["c", "a"]
+    def propose(self, log: SearchLog, source: str) -> tuple[Hypothesis, ...]:
+        names = "abcd" if source == "known" else "z"
+        return tuple(Hypothesis(name, detail={"n": (1, float("nan"))}) for name in names)
+
+    def evaluate(self, log: SearchLog, guess: Hypothesis) -> HypothesisScore | None:
+        self.judged.append(guess.cause)
+        fits = [1, 2] if guess.cause in self.fitting else []
+        told = judgement(guess.cause, cost=ord("z") - ord(guess.cause), fits=fits)
+        return told if guess.cause in self.computable else None
+
+
+def searched(host: Host, hypotheses: int = 9) -> tuple[list[str], SearchLog]:
+    ranked, log = search(host, JudgingBudget(hypotheses), host.evaluate)
+    return [one.cause for one in ranked], log
+
+
+def test_a_search_judges_as_many_hypotheses_of_a_source_as_its_budget_allows() -> None:
+    host = Host()
+    assert searched(host, 2)[0] == ["c", "a"]
+    assert host.judged == ["a", "b", "c", "z"]
+
+
+def test_hypotheses_that_take_longer_are_judged_only_if_no_other_fits() -> None:
+    host = Host()
+    host.fitting = "d"
+    assert searched(host)[0][0] == "d"
+    assert host.judged == list("abcd")
+    assert "z" not in host.judged
+
+
+def test_a_log_gives_the_same_ranking_without_judging_anything(tmp_path: Path) -> None:
+    path, first, second = tmp_path / "search.jsonl", Host(), Host()
+    second.computable = "bz"
+    rankings, logs = zip(*map(searched, (first, second)), strict=True)
+    SearchLog([one for log in logs for one in log.exchanges]).write(path)
+    for line in path.read_text("utf-8").splitlines():
+        json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    judged = [*first.judged, *second.judged]
+    again = replay_all(read_searches(path))
+    assert [[one.cause for one in ranked] for ranked in again] == list(rankings)
+    assert judged == [*first.judged, *second.judged]
+
+
+def test_a_log_of_another_search_is_refused(tmp_path: Path) -> None:
+    path, (_, log) = tmp_path / "search.jsonl", searched(Host())
+    at = next(n for n, one in enumerate(log.exchanges) if one.kind == "evaluate")
+    log.exchanges[at] = replace(log.exchanges[at], question=(Hypothesis("other"),))
+    log.write(path)
+    with pytest.raises(UserError, match="in its log"):
+        replay_all(read_searches(path))
+    SearchLog().write(path)
+    assert not path.exists()
+    path.write_text("{}\n")
+    with pytest.raises(UserError, match="not the log"):
+        read_searches(path)
 
 
 def test_a_long_rule_is_not_searched_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,13 +206,13 @@ def test_what_explains_every_update_comes_first() -> None:
         judgement("plain", score=0.95),
         judgement("nothing", score=0.0, fits=[]),
     ]
-    ranked = [one.cause for one in rank_log(log)]
+    ranked = [one.cause for one in rank_scores(log)]
     assert ranked == ["plain", "line", "fitted", "some", "near"]
 
 
 def test_two_names_of_one_rule_are_one_cause() -> None:
-    log = [judgement("line", cost=1, digest=b"x"), judgement("known", digest=b"x")]
-    assert [one.cause for one in rank_log(log)] == ["known"]
+    log = [judgement("line", cost=1, digest="x"), judgement("known", digest="x")]
+    assert [one.cause for one in rank_scores(log)] == ["known"]
 
 
 # --- messages, numbers ----------------------------------------------------------------------------

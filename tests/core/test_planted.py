@@ -22,6 +22,7 @@ from command import dualml
 from test_causes_text import CAUSES
 
 from dualml.parity.finder.context import PHASES
+from dualml.parity.finder.search import read_searches, replay_all
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path.insert(0, str(FOLDER))
@@ -257,12 +258,17 @@ def test_findings_are_told_again(stale: tuple[Path, Any]) -> None:
 def test_find_looks_again(stale: tuple[Path, Any], copy: Path) -> None:
     before = json.loads((copy / "findings.json").read_text("utf-8"))
     (copy / "findings.json").unlink()
+    assert (copy / "search.jsonl").exists()
     done = with_package(stale[0], "find", copy, "--seed", 1)
     assert (done.returncode, done.stdout) == (0, "no difference to explain\n")
     assert not (copy / "findings.json").exists()
+    assert not (copy / "search.jsonl").exists()
     done = with_package(stale[0], "find", copy, "--json")
     assert done.returncode == 3, done.stderr
     assert json.loads(done.stdout)["findings"] == before["findings"]
+    (finding,), (ranked,) = before["findings"], replay_all(read_searches(copy / "search.jsonl"))
+    causes = [(one["cause"], one["score"], one["fits"]) for one in finding["causes"]]
+    assert [(one.cause, one.score, one.fits) for one in ranked][: len(causes)] == causes
 
 
 def test_a_backend_that_is_gone_is_said(stale: tuple[Path, Any], copy: Path) -> None:

@@ -21,6 +21,7 @@ from dualml.experiment.store.sessions import SESSIONS
 from dualml.experiment.store.trial import HOSTS
 from dualml.experiment.store.verdicts import PARITY
 from dualml.interface.housekeeping.listing import RunRow
+from dualml.parity.search_log import SEARCH_LOG
 from dualml.report.export.base import EXPORT
 from dualml.report.export.live import TENSORBOARD
 from dualml.runner.jobs.store import WAITING, Jobs
@@ -28,7 +29,7 @@ from dualml.runner.jobs.store import WAITING, Jobs
 #: Names that a run folder may contain; `COSTS` matches further ones: ``cost.torch-n2.json``.
 RUN_FOLDER_NAMES = (
     *(RUN.name, PARITY.name, FINDINGS.name, COST.name, LARGEST.name, LOCK, SESSIONS, HOSTS),
-    *("plan", "trials", "figures", "report.html", "report.md", TENSORBOARD, EXPORT),
+    *(SEARCH_LOG, "plan", "trials", "figures", "report.html", "report.md", TENSORBOARD, EXPORT),
 )
 COSTS = re.compile(r"cost\..+\.json")
 #: Unit of an age → seconds.

@@ -30,10 +30,8 @@ from dualml.parity.models.run import FATAL, RESULT, TRYING
 from dualml.parity.models.sentences import NAME
 from dualml.parity.models.trace import Trace, read_trace
 from dualml.parity.models.worker import build_model, make_loss, make_optimizer
-from dualml.parity.search_log import SearchLog
+from dualml.parity.search_log import SEARCH_LOG, SearchLog
 
-#: Log of the search that found the result.
-SEARCH_LOG = "search.jsonl"
 #: Share of the time budget for mutations of whole calls; afterwards fused functions are split into
 #: their parts.
 WHOLE_CALL_TIME_SHARE = 0.6

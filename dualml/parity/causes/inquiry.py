@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from dualml.parity.causes.assessment import AssessmentRecord
 from dualml.parity.causes.mutation import Mutation
+from dualml.parity.engine import Inquiry, make_clock
 from dualml.parity.models.operations import Operation
-from dualml.parity.search_log import Exchange, LoggedHost, SearchLog
 
 #: Sources of mutations, see `dualml.parity.causes.proposals`.
 SourceName = Literal[
@@ -25,12 +24,6 @@ SourceName = Literal[
     "gradient",
     "gradient only",
 ]
-
-
-def make_clock() -> Callable[[], float]:
-    """Return a clock that counts the seconds from now."""
-    began = time.monotonic()
-    return lambda: time.monotonic() - began
 
 
 @dataclass(frozen=True)
@@ -149,24 +142,5 @@ class Candidates(Protocol):
 Evaluate = Callable[[AssessmentRecord | None, Mutation | None], AssessmentRecord | None]
 
 
-@dataclass(frozen=True)
-class Inquiry:
-    """Whom a search asks, its limits, and the log of what it asked so far."""
-
-    candidates: Candidates
-    budget: Budget
-    evaluate: Evaluate
-    log: SearchLog
-
-    @property
-    def trial_counts(self) -> list[int]:
-        """Number of mutations that were tried in replays and in whole runs."""
-        proposals, scopes = self.log.answers("propose"), self.log.answers("widen")
-        return [sum(one.tried for one in proposals), sum(map(len, scopes))]
-
-
-def start_inquiry(candidates: Candidates, budget: Budget, evaluate: Evaluate) -> Inquiry:
-    """Return an inquiry that logs every answer of a host; the log begins with the budget."""
-    log = SearchLog([Exchange("budget", (), budget, 0.0)])
-    recorder: Any = LoggedHost(candidates, log, budget.clock)
-    return Inquiry(recorder, budget, log.record("evaluate", evaluate, budget.clock), log)
+#: An inquiry of a search on a model's graph.
+GraphInquiry = Inquiry[Candidates, Budget, Evaluate]

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from dualml.parity.causes.assessment import AssessmentRecord, Prior
 from dualml.parity.causes.explanation import Explanation
 from dualml.parity.causes.inquiry import Budget, Finding, Proposal, Source, Survey
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.search import search
+from dualml.parity.engine import replay_search
 from dualml.parity.models.operations import Operation, SourceLocation
-from dualml.parity.search_log import Replay, SearchLog, read_log
+from dualml.parity.search_log import SearchLog, read_log
 
 #: What a log of this search holds.
 LOGGED = (
@@ -35,9 +34,7 @@ def replay(log: SearchLog) -> Explanation:
     Raises:
         UserError: the log is not of this search.
     """
-    began, *rest = log.exchanges
-    host: Any = Replay(SearchLog(rest))
-    return search(host, replace(began.answer, clock=host.clock), host.evaluate)[0]
+    return replay_search(search, log)
 
 
 def read_search(path: Path) -> SearchLog:

@@ -29,11 +29,10 @@ from dualml.parity.causes.inquiry import (
     Budget,
     Candidates,
     Evaluate,
-    Inquiry,
+    GraphInquiry,
     Source,
     SourceName,
     Survey,
-    start_inquiry,
 )
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.ranking import (
@@ -42,6 +41,7 @@ from dualml.parity.causes.ranking import (
     rank_explanations,
     select_causes,
 )
+from dualml.parity.engine import start_inquiry
 from dualml.parity.search_log import SearchLog
 
 
@@ -79,7 +79,7 @@ def search(
         causes=[step.cause for step in steps] if enough else select_causes(steps),
         equal=now is not None and enough and not now.enough,
         enough=enough,
-        tried=ask.trial_counts,
+        tried=count_trials(ask.log),
         place=survey.place,
         other=survey.other,
         evidence=evidence,
@@ -87,6 +87,12 @@ def search(
         late=ask.log.seconds_spent > until,
     )
     return explanation, ask.log
+
+
+def count_trials(log: SearchLog) -> list[int]:
+    """Return the numbers of mutations that were tried in replays and in whole runs."""
+    proposals, scopes = log.answers("propose"), log.answers("widen")
+    return [sum(one.tried for one in proposals), sum(map(len, scopes))]
 
 
 class Step(NamedTuple):
@@ -102,7 +108,7 @@ class Step(NamedTuple):
     survey: Survey | None
 
 
-def search_step(ask: Inquiry, now: AssessmentRecord, until: float) -> Step:
+def search_step(ask: GraphInquiry, now: AssessmentRecord, until: float) -> Step:
     """Search for one more mutation that explains the difference that a run leaves.
 
     Args:
@@ -132,7 +138,7 @@ def search_step(ask: Inquiry, now: AssessmentRecord, until: float) -> Step:
 
 
 def search_neighbourhood(
-    ask: Inquiry, now: AssessmentRecord, region: str, until: float
+    ask: GraphInquiry, now: AssessmentRecord, region: str, until: float
 ) -> list[AssessmentRecord]:
     """Return the best runs with one more mutation, of the operations around the first values of a
     region."""
@@ -165,13 +171,13 @@ def search_neighbourhood(
     return best
 
 
-def halve_time(ask: Inquiry, until: float) -> float:
+def halve_time(ask: GraphInquiry, until: float) -> float:
     """Return the time at which half of the time that is left is over."""
     return until - max(0.0, until - ask.log.seconds_spent) / 2
 
 
 def improve(
-    ask: Inquiry, now: AssessmentRecord, source: Source, until: float
+    ask: GraphInquiry, now: AssessmentRecord, source: Source, until: float
 ) -> list[AssessmentRecord]:
     """Return the runs with one mutation of a source that are accepted, see `try_all`."""
     proposal = ask.candidates.propose(now, source)
@@ -179,7 +185,7 @@ def improve(
 
 
 def try_all(
-    ask: Inquiry,
+    ask: GraphInquiry,
     now: AssessmentRecord,
     changes: Sequence[Mutation],
     until: float,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -19,99 +20,14 @@ from dualml.parity.finder.causes.base import (
 from dualml.parity.finder.causes.rules import UpdateInputs
 from dualml.parity.finder.lines.search import round_digits
 from dualml.parity.finder.localise import rounding_envelope, safe_distance
+from dualml.parity.finder.search import HypothesisScore
 from dualml.parity.places import FLOOR
 
 #: A cause is believed only if it explains at least this share of the difference.
 MIN_EXPLAINED_SHARE = 0.9
-#: Scores closer than this count as equal: the simpler hypothesis comes first.
-SCORE_TOLERANCE = 0.005
 #: Own rounding of a deviating backend counts up to this share of its deviation: a fault does not
 #: hide in the noise that it makes.
 OWN_SHARE = 0.01
-
-
-class HypothesisScore(NamedTuple):
-    """One line of a search's log: a hypothesis and what it explains.
-
-    Attributes:
-        cause, detail: its name and numbers.
-        score: the share of the difference that it explains.
-        fits: the deviating updates, if it explains each of them to rounding; else empty.
-        disturbing: whether it changes updates that do not deviate.
-        fitted: numbers that were fitted.
-        cost: how unusual it is, of hypotheses that explain equally much.
-        digest: of what its update computes from random tensors, if it fits; else empty.
-    """
-
-    cause: str
-    detail: dict[str, Any]
-    score: float
-    fits: list[int]
-    disturbing: bool
-    fitted: int
-    cost: int
-    digest: bytes = b""
-
-    @property
-    def complexity(self) -> int:
-        """Number of assumptions: a fitted number counts as much as two unusual changes."""
-        return 2 * self.fitted + self.cost
-
-
-def search(
-    candidates: Iterable[Hypothesis],
-    budget: int,
-    evaluate: Callable[[Hypothesis], HypothesisScore | None],
-) -> list[HypothesisScore]:
-    """Return the log of a search: the judgement of each candidate, at most ``budget``, in their
-    order. It depends on nothing else; `rank_log` reads the result from it."""
-    log: list[HypothesisScore] = []
-    for guess in candidates:
-        if len(log) >= budget:
-            break
-        told = evaluate(guess)
-        if told is not None:
-            log.append(told)
-    return log
-
-
-def rank_log(log: Sequence[HypothesisScore]) -> list[HypothesisScore]:
-    """Return the best judgement of each cause, best first; causes that explain nothing are left
-    out, and changes of lines stay, each a cause of its own.
-
-    What explains every update comes before what does not; then, among equal scores, what leaves
-    correct updates unchanged, and what assumes less.
-    """
-    best: dict[Any, HypothesisScore] = {}
-    for one in log:
-        key = (one.cause, one.detail.get("instead"))
-        if key not in best or is_better(one, best[key]):
-            best[key] = one
-    top = max((one.score for one in best.values()), default=0.0)
-
-    def sort_key(one: HypothesisScore) -> tuple[Any, ...]:
-        """Return the sort key of a judgement."""
-        alike = one.score >= top - SCORE_TOLERANCE
-        simple = (one.disturbing, one.complexity) if one.fits or alike else (False, 0)
-        return not one.fits, not (one.fits or alike), *simple, -one.score
-
-    ranked, digests = sorted((o for o in best.values() if o.score > 0), key=sort_key), set[bytes]()
-    different = []
-    for one in ranked:  # of two that compute the same, the better name stays
-        if one.digest not in digests:
-            different.append(one)
-        digests |= {one.digest} - {b""}
-    return different
-
-
-def is_better(one: HypothesisScore, known: HypothesisScore) -> bool:
-    """Return whether a judgement is better than a known one of the same cause."""
-    if bool(one.fits) != bool(known.fits):
-        return bool(one.fits)
-    if one.fits or abs(one.score - known.score) < SCORE_TOLERANCE / 10:
-        simple = (one.disturbing, one.complexity)
-        return simple < (known.disturbing, known.complexity)
-    return one.score > known.score
 
 
 def judge(suspect: Observation, guess: Hypothesis) -> HypothesisScore | None:
@@ -127,17 +43,17 @@ def judge(suspect: Observation, guess: Hypothesis) -> HypothesisScore | None:
                 disturbing, detail = True, {**detail, "updates": fits}
     except (ArithmeticError, ValueError, LookupError):
         return None
-    digest = digest_of(suspect, guess) if fits else b""
+    digest = digest_of(suspect, guess) if fits else ""
     return HypothesisScore(
         guess.cause, detail, score, fits, disturbing, guess.fitted_count, guess.cost, digest
     )
 
 
-def digest_of(suspect: Observation, guess: Hypothesis) -> bytes:
-    """Return a digest of what a hypothesis's update computes from random tensors, equal for equal
+def digest_of(suspect: Observation, guess: Hypothesis) -> str:
+    """Return a hash of what a hypothesis's update computes from random tensors, equal for equal
     updates; empty if it has none, or needs more than tensors."""
     if guess.update is None:
-        return b""
+        return ""
     scene, draw = suspect.scene, np.random.default_rng(0)
     names = {n: w.shape for n, w in scene.recorded_start(scene.steps[0])[0].items()}
     told: list[Any] = []
@@ -152,9 +68,9 @@ def digest_of(suspect: Observation, guess: Hypothesis) -> bytes:
             with np.errstate(all="ignore"):
                 new, after = guess.update(UpdateInputs(p, g, s, step, scene.arm.rule.lr / step))
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-            return b""
+            return ""
         told += [a.ravel()[:50] for named in (new, *after.values()) for a in named.values()]
-    return round_digits(np.concatenate(told))
+    return hashlib.sha256(round_digits(np.concatenate(told))).hexdigest()
 
 
 def explained_updates(suspect: Observation, guess: Hypothesis, correct_too: bool) -> list[int]:

@@ -5,18 +5,15 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 from dualml.common.errors import TrialError, UserError
 from dualml.common.json_types import JsonMapping, JsonObject
 from dualml.experiment.store.findings import FindingContent
 from dualml.experiment.store.records import read_records
-from dualml.parity.finder.causes import GUESSES, LAST_GUESSES, Observation
-from dualml.parity.finder.causes.base import phase_tensors
+from dualml.parity.finder.causes.base import Observation, phase_tensors
 from dualml.parity.finder.context import PHASES, REFERENCE, ReplayContext
-from dualml.parity.finder.evaluation import judge, rank_log, search
+from dualml.parity.finder.host import ExperimentHost
 from dualml.parity.finder.localise import (
     ReplayDistance,
     compare_tensors,
@@ -25,16 +22,18 @@ from dualml.parity.finder.localise import (
     safe_distance,
 )
 from dualml.parity.finder.replays import ReplaySession, run_replays
+from dualml.parity.finder.search import JudgingBudget, search
+from dualml.parity.search_log import SearchLog
 
-#: Maximum number of hypotheses that are judged.
-BUDGET = 2000
 #: Maximum number of causes that are listed.
 MAX_CAUSES = 3
 
 
-def find_all(session: ReplaySession, parity: JsonMapping, limit: int = 3) -> list[FindingContent]:
+def find_all(
+    session: ReplaySession, parity: JsonMapping, limit: int = 3
+) -> tuple[list[FindingContent], SearchLog]:
     """Find the causes of the comparisons that are `different` or had other samples, and of trials
-    that ended with bad numbers; at most ``limit`` findings.
+    that ended with bad numbers; at most ``limit`` findings, and the log of their searches.
 
     A backend that is found to deviate is not examined again for its arm and seed. A comparison of n
     ranks with one is examined only if the backends agree with each other. What cannot be replayed
@@ -46,7 +45,7 @@ def find_all(session: ReplaySession, parity: JsonMapping, limit: int = 3) -> lis
     for one in parity.get("serial", []):
         if is_suspicious(one) and (one["arm"], one["seed"], one["backend"]) not in seen:
             wanted.append({**one, "a": one["backend"], "b": REFERENCE})
-    results: list[FindingContent] = []
+    results, log = list[FindingContent](), SearchLog()
     blamed: set[tuple[str, int, str]] = set()
     for c in wanted:
         if len(results) >= limit:
@@ -55,12 +54,14 @@ def find_all(session: ReplaySession, parity: JsonMapping, limit: int = 3) -> lis
             continue  # the same backend in another pair
         finding: FindingContent = {"arm": c["arm"], "seed": c["seed"], "a": c["a"], "b": c["b"]}
         try:
-            finding |= find_cause(session, c)
+            content, searched = find_cause(session, c)
+            finding |= content
+            log.exchanges += searched.exchanges
         except (UserError, TrialError) as error:
             finding |= {"status": "not replayed", "reason": str(error)}
         results.append(finding)
         blamed.add((c["arm"], c["seed"], finding.get("backend", "")))
-    return results
+    return results, log
 
 
 #: Parts of the reasons of numerical failures (`dualml.runner.worker.guards`).
@@ -96,8 +97,8 @@ def is_suspicious(comparison: JsonMapping) -> bool:
     return comparison["verdict"] == "different" or comparison.get("reason") == "other_samples"
 
 
-def find_cause(session: ReplaySession, comparison: JsonMapping) -> FindingContent:
-    """Replay a comparison, localise the difference and explain it; return the content of a finding.
+def find_cause(session: ReplaySession, comparison: JsonMapping) -> tuple[FindingContent, SearchLog]:
+    """Replay a comparison, localise the difference and explain it, see `explain`.
 
     Raises:
         UserError, TrialError: the replay is not possible or failed; stateful arms and those in low
@@ -122,10 +123,17 @@ def find_cause(session: ReplaySession, comparison: JsonMapping) -> FindingConten
     return explain(scene, sides, session.plan.experiment.parity.margin)
 
 
-def explain(scene: ReplayContext, sides: Sequence[str], margin: float) -> FindingContent:
-    """Return where the replays first leave the update rule by more than ``margin`` × rounding, on
-    which backend, and up to three best hypotheses: status ``found`` if the first explains at least
-    90 % of the difference, else ``localised``; ``rounding only`` if they do not leave it."""
+def explain(
+    scene: ReplayContext, sides: Sequence[str], margin: float
+) -> tuple[FindingContent, SearchLog]:
+    """Find where the replays first leave the update rule by more than ``margin`` × rounding, and
+    search for the cause.
+
+    Returns:
+        The content of a finding, with the backend and up to three best hypotheses, and the log of
+        the search: status ``found`` if the first explains every update, else ``localised``;
+        ``rounding only``, with an empty log, if the replays do not leave the rule.
+    """
     all_points = {name: list(compare_tensors(scene, name)) for name in sides}
     strays = {name: [p for p in own if p.ratio > margin] for name, own in all_points.items()}
     first = min((p for own in strays.values() for p in own), key=execution_order, default=None)
@@ -134,24 +142,26 @@ def explain(scene: ReplayContext, sides: Sequence[str], margin: float) -> Findin
             (p for own in all_points.values() for p in own), key=lambda p: p.ratio, default=None
         )
         keys = ("backend", "step", "phase", "tensor", "ratio")
-        return {
+        unsearched: FindingContent = {
             "status": "rounding only",
             "steps": scene.steps,
             "margin": margin,
             "worst": None if worst is None else {key: getattr(worst, key) for key in keys},
         }
+        return unsearched, SearchLog()
     off = strays[first.backend]
     guilty = [name for name, own in strays.items() if any(p.key == first.key for p in own)]
-    ranked = rank_hypotheses(
+    host = ExperimentHost(
         Observation(scene, first.backend, first.phase, first.tensor, *violations(scene, off, first))
     )
+    ranked, log = search(host, JudgingBudget(), host.evaluate)
     here = [p for p in off if (p.step, p.phase) == (first.step, first.phase)]
     held = {name: scene.sides[name].ranks[first.rank] for name in sides}
     ref = scene.expected(first.backend, first.rank, first.key)
     of_phase = phase_tensors(scene.reference.ranks[first.rank], first.step, first.phase)
     summing = first.phase == "aggregation"
-    return {
-        "status": "found" if ranked and ranked[0]["fits"] else "localised",
+    found: FindingContent = {
+        "status": "found" if ranked and ranked[0].fits else "localised",
         "backend": first.backend,
         "guilty": guilty,
         "steps": scene.steps,
@@ -175,8 +185,9 @@ def explain(scene: ReplayContext, sides: Sequence[str], margin: float) -> Findin
             if name != first.backend and first.key in arrays
         },
         "elements": largest_differences(held[first.backend][first.key], ref),
-        "causes": ranked[:MAX_CAUSES],
+        "causes": [one.describe() for one in ranked[:MAX_CAUSES]],
     }
+    return found, log
 
 
 #: Pairs (update, rank).
@@ -193,19 +204,6 @@ def violations(
     out = {(p.step, p.rank) for p in off if p.phase == first.phase} - early
     every = {(step, rank) for step in scene.steps for rank in {rank for _, rank in out}}
     return sorted(out), sorted(every - out - early)
-
-
-def rank_hypotheses(suspect: Observation) -> list[dict[str, Any]]:
-    """Return the best hypothesis of each cause, best first: ``cause``, ``score`` (the share
-    explained), ``detail``, and ``fits``, the deviating updates that it explains to rounding, each
-    of them or none. Causes that explain nothing are left out."""
-    log = search(GUESSES[suspect.phase](suspect), BUDGET, partial(judge, suspect))
-    if not any(one.fits for one in log) and suspect.phase in LAST_GUESSES:
-        log += search(LAST_GUESSES[suspect.phase](suspect), BUDGET, partial(judge, suspect))
-    return [
-        {"cause": one.cause, "score": one.score, "detail": one.detail, "fits": one.fits}
-        for one in rank_log(log)
-    ]
 
 
 def layer_name(scene: ReplayContext, point: ReplayDistance) -> str | None:

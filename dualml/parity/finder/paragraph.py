@@ -125,7 +125,7 @@ def doubt_text(causes: Sequence[Mapping[str, Any]], lang: str) -> str:
 
 
 def cause_clause(cause: Mapping[str, Any], lang: str) -> str:
-    """Return the clause about one cause, as `rank_hypotheses` returns it, with its numbers."""
+    """Return the clause about one cause of a finding, with its numbers."""
     template = load_messages(lang).get(f"cause.{cause['cause']}.says", cause["cause"])
     detail = cause["detail"]
     if "instead" in detail:

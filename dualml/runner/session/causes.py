@@ -24,8 +24,10 @@ def find_causes(
     quiet: bool = False,
     most: int = 3,
 ) -> list[FindingContent]:
-    """Find where and why backends differ or fail, if any do, write it to ``findings.json`` and
-    return it; an empty list if there is nothing to explain.
+    """Find where and why backends differ or fail, if any do, and return it; an empty list if there
+    is nothing to explain.
+
+    The run folder gets ``findings.json`` and, with the log of the searches, ``search.jsonl``.
 
     Args:
         environs: backend → variables of its workers; those of further backends are added.
@@ -35,6 +37,7 @@ def find_causes(
     from dualml.parity.finder.find import find_all, is_suspicious
     from dualml.parity.finder.paragraph import add_text
     from dualml.parity.finder.replays import ReplaySession
+    from dualml.parity.search_log import SEARCH_LOG, SearchLog
 
     parity = verdicts.describe()
     judged = [*parity["comparisons"], *parity.get("serial", ())]
@@ -42,6 +45,7 @@ def find_causes(
     failed = any(trial.status == "failed" for trial in trials)
     if not failed and not any(is_suspicious(c) for c in judged):
         write_findings(folder.path, [])
+        SearchLog().write(folder.path / SEARCH_LOG)
         return []
     from dualml.runner.session.progress import show_activity
 
@@ -57,6 +61,7 @@ def find_causes(
             environs=environs,
             progress=lambda text: update(words("run.finding_at", what=text)),
         )
-        differences = find_all(session, parity, most)
+        differences, log = find_all(session, parity, most)
+    log.write(folder.path / SEARCH_LOG)
     write_findings(folder.path, [add_text(finding) for finding in differences])
     return differences
