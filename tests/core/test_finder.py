@@ -35,23 +35,24 @@ from dualml.experiment.store.replays import (
     write_start,
 )
 from dualml.parity.envelope import clip_to_plain, update_envelope
-from dualml.parity.finder.causes import GUESSES, Hypothesis, Observation
 from dualml.parity.finder.causes.base import (
+    Observation,
     fit_factor,
     relative_error,
-    round_to_half,
     unexplained_share,
 )
 from dualml.parity.finder.causes.layers import alternatives, rational_tanh
 from dualml.parity.finder.context import PHASES, LayerIO
 from dualml.parity.finder.evaluation import MIN_EXPLAINED_SHARE
 from dualml.parity.finder.find import numeric_failures
-from dualml.parity.finder.host import ExperimentHost
+from dualml.parity.finder.host import GUESSES, ExperimentHost
 from dualml.parity.finder.localise import largest_differences, rounding_envelope, same_data
 from dualml.parity.finder.paragraph import paragraph
 from dualml.parity.finder.replays import steps_to_replay
 from dualml.parity.finder.search import JudgingBudget, read_searches, replay_all, search
+from dualml.parity.hypothesis import Hypothesis
 from dualml.parity.pairs import compare_trajectories
+from dualml.parity.transforms import round_to_half
 from dualml.runner.worker.guards import check_loaded
 from dualml.runner.worker.remote import store_for
 from dualml.runner.worker.replay import TrialReplay, replay_updates

@@ -1,13 +1,38 @@
-"""The host of a search on an experiment: what could be wrong, and what of it the records show."""
+"""The host of a search on an experiment: what could be wrong, and what of it the records show.
+
+A hypothesis is a modified reference: it predicts what the tensors would be if this were the cause.
+Its score is the share of the difference that it explains, so names are never used as evidence.
+"""
 
 from __future__ import annotations
 
-from dualml.parity.finder.causes import GUESSES, LAST_GUESSES
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import chain
+
+from dualml.parity.finder.causes import aggregation, data, forward, gradient, loss, update
 from dualml.parity.finder.causes.base import Observation
+from dualml.parity.finder.causes.lines import line_changes
+from dualml.parity.finder.causes.transformed import transformed_tensors
 from dualml.parity.finder.evaluation import judge
 from dualml.parity.finder.search import HypothesisScore, HypothesisSource
 from dualml.parity.hypothesis import Hypothesis
 from dualml.parity.search_log import SearchLog
+
+#: Phase → known mistakes, and changes of the rule's lines.
+GUESSES: Mapping[str, Callable[[Observation], Iterator[Hypothesis]]] = {
+    "data": data.hypotheses,
+    "forward": forward.hypotheses,
+    "loss": loss.hypotheses,
+    "gradient": gradient.hypotheses,
+    "aggregation": aggregation.hypotheses,
+    **dict.fromkeys(("update", "state"), lambda s: chain(update.hypotheses(s), line_changes(s))),
+}
+#: Phase → hypotheses that take longer, for what none of the others explains.
+LAST_GUESSES: Mapping[str, Callable[[Observation], Iterator[Hypothesis]]] = {
+    **dict.fromkeys(("data", "forward", "gradient", "aggregation"), transformed_tensors),
+    **dict.fromkeys(("update", "state"), partial(line_changes, twice=True)),
+}
 
 
 class ExperimentHost:

@@ -14,12 +14,12 @@ from dualml.parity.finder.causes.base import (
     Hypothesis,
     Observation,
     half_precision_tensors,
-    round_to_half,
     scaled_tensors,
 )
 from dualml.parity.finder.causes.messages import changed_messages
 from dualml.parity.finder.causes.rank_weights import factors_of_ranks
 from dualml.parity.finder.causes.relations import gradient_functions, tensor_factors
+from dualml.parity.transforms import round_to_half
 
 
 def hypotheses(suspect: Observation) -> Iterator[Hypothesis]:

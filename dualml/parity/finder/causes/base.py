@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dualml.parity.finder.context import ReplayContext
 from dualml.parity.hypothesis import Hypothesis as Hypothesis
 from dualml.parity.hypothesis import Predict as Predict
+from dualml.parity.transforms import round_to_half
 
 Arrays = Mapping[str, NDArray[Any]]
 TINY = 1e-300
@@ -178,17 +179,6 @@ def clip_by_norm(named: Mapping[str, NDArray[Any]], norm: float) -> dict[str, ND
     """Return the arrays scaled down so that their global norm is at most ``norm``."""
     size = global_norm(named)
     return {n: a * min(1.0, norm / size) if size else a for n, a in named.items()}
-
-
-def round_to_half(a: NDArray[Any], kind: str) -> NDArray[Any]:
-    """Return an array rounded to the nearest float16 (``kind`` float16) or bfloat16 values, as
-    float64; overflow gives infinity."""
-    if kind == "float16":
-        with np.errstate(over="ignore"):
-            return a.astype(np.float16).astype(np.float64)
-    bits = a.astype(np.float32).view(np.uint32)
-    even = ((bits >> 16) & 1) + 0x7FFF
-    return ((bits + even.astype(np.uint32)) & np.uint32(0xFFFF0000)).view(np.float32).astype(float)
 
 
 def half_precision_tensors(suspect: Observation) -> Iterator[Hypothesis]:

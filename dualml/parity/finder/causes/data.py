@@ -14,8 +14,8 @@ from dualml.parity.finder.causes.base import (
     Hypothesis,
     Observation,
     fit_factor,
-    round_to_half,
 )
+from dualml.parity.transforms import round_to_half
 
 Array = NDArray[Any]
 

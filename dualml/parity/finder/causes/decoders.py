@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 import numpy as np
 
 from dualml.algorithms.model.decoder import GroupedAttention, RMSNorm, SwiGLU
-from dualml.algorithms.model.layers import GELU
+from dualml.backend.reference.recurrent import sigmoid
 from dualml.parity.finder.causes.layers import (
     CHANGES,
     EPSILONS,
@@ -18,34 +16,10 @@ from dualml.parity.finder.causes.layers import (
     with_fields,
 )
 from dualml.parity.finder.context import LayerIO
+from dualml.parity.transforms import apply_transform
 
 #: Common bases of rotary position embeddings.
 BASES = (1_000.0, 10_000.0, 500_000.0, 1_000_000.0)
-
-
-def sigmoid(x: Array) -> Array:
-    """Return the logistic function of x."""
-    return np.asarray(0.5 * (1 + np.tanh(0.5 * x)))
-
-
-def gelu(x: Array) -> Array:
-    """Return the exact GELU of x."""
-    from scipy.special import erf
-
-    return np.asarray(x * 0.5 * (1 + erf(x / np.sqrt(2))))
-
-
-def gelu_tanh(x: Array) -> Array:
-    """Return the tanh approximation of the GELU of x."""
-    return np.asarray(0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))))
-
-
-def gelu_changes(layer: GELU) -> Changes:
-    """Yield possible errors of a GELU: its approximations, or another activation."""
-    yield "gelu-form", lambda p: gelu_tanh(p.value), {"form": "tanh"}
-    yield "gelu-form", lambda p: p.value * sigmoid(1.702 * p.value), {"form": "1.702"}
-    yield "other-activation", lambda p: np.maximum(p.value, 0), {"is": "ReLU"}
-    yield "other-activation", lambda p: p.value * sigmoid(p.value), {"is": "SiLU"}
 
 
 def rms_norm_changes(layer: RMSNorm) -> Changes:
@@ -93,7 +67,7 @@ def swiglu_changes(layer: SwiGLU) -> Changes:
 
     def other_gate(place: LayerIO, kind: str) -> Array:
         gate, up = halves(place)
-        return np.asarray(GATES[kind](gate) * up)
+        return np.asarray(apply_transform((GATES[kind],), gate) * up)
 
     def interleaved_gate(place: LayerIO) -> Array:
         """Take gates and values alternately instead of from two halves."""
@@ -108,13 +82,13 @@ def swiglu_changes(layer: SwiGLU) -> Changes:
 
 
 #: Activations of a gate instead of SiLU (Shazeer 2020, eq. 3 to 5).
-GATES: Mapping[str, Callable[[Array], Array]] = {
-    "GELU": gelu,
-    "GELU, tanh": gelu_tanh,
-    "ReLU": lambda x: np.maximum(x, 0),
-    "sigmoid": sigmoid,
-    "tanh": np.tanh,
-    "none": lambda x: x,
+GATES = {
+    "GELU": "gelu",
+    "GELU, tanh": "gelu_tanh",
+    "ReLU": "relu",
+    "sigmoid": "sigmoid",
+    "tanh": "tanh",
+    "none": "identity",
 }
 
 
@@ -143,7 +117,6 @@ def grouped_attention_changes(layer: GroupedAttention) -> Changes:
 
 CHANGES.update(
     {
-        GELU: gelu_changes,
         RMSNorm: rms_norm_changes,
         SwiGLU: swiglu_changes,
         GroupedAttention: grouped_attention_changes,

@@ -11,18 +11,12 @@ from numpy.typing import NDArray
 from dualml.backend.reference.types import Array, as_matrix
 from dualml.parity.finder.causes.base import Observation
 from dualml.parity.finder.causes.relations import nearest_simple
+from dualml.parity.transforms import log_softmax
 
 Labels = NDArray[Any]
 #: A loss function: (logits, labels) → value; its gradient is not needed here.
 Value = Callable[[Array, Labels], float]
 Change = tuple[str, Value, dict[str, Any]]
-
-
-def log_softmax(out: Array) -> Array:
-    """Return the logarithm of the softmax of logits."""
-    z = out - out.max(-1, keepdims=True)
-    log: Array = z - np.log(np.exp(z).sum(-1, keepdims=True))
-    return log
 
 
 def negative_log_likelihood(log: Array, y: Labels) -> float:

@@ -12,7 +12,10 @@ from typing import Any
 import numpy as np
 
 from dualml.algorithms.model.layers import Dropout
-from dualml.parity.finder.causes import decoders as decoders  # imported to register its layers
+
+# Imported to register their layers.
+from dualml.parity.finder.causes import decoders as decoders
+from dualml.parity.finder.causes import sequences as sequences
 from dualml.parity.finder.causes.base import (
     Arrays,
     Hypothesis,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -13,26 +12,24 @@ from numpy.typing import NDArray
 
 from dualml.algorithms.model.base import Layer
 from dualml.algorithms.model.layers import (
-    LSTM,
-    Attention,
+    GELU,
     Conv2d,
-    Embedding,
     LayerNorm,
     MaxPool2d,
     MeanPool,
     ReLU,
     Tanh,
 )
-from dualml.algorithms.model.recurrent import RecurrentLayer
 from dualml.backend.reference.layers import PAIRS
-from dualml.parity.finder.causes.base import HALVES, round_to_half
+from dualml.parity.causes.mutation import Transform
+from dualml.parity.finder.causes.base import HALVES
 from dualml.parity.finder.context import LayerIO
+from dualml.parity.transforms import apply_transform, round_to_half
 
 Array = NDArray[Any]
 #: Changed output of a layer, from its input and parameters.
 Change = Callable[[LayerIO], Array]
 Changes = Iterator[tuple[str, Change, dict[str, Any]]]
-EPSILONS = (0.0, 1e-12, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 
 
 def alternatives(layer: Layer) -> Changes:
@@ -83,46 +80,39 @@ def transpose_weight(weight: Array) -> Array:
     return turned if turned.shape == weight.shape else turned.reshape(weight.shape)
 
 
-def relu_changes(layer: ReLU) -> Changes:
-    """Yield possible errors of a ReLU: a leaky one, or another activation."""
-    from scipy.special import erf
-
-    def gelu_tanh(x: Array) -> Any:
-        return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
-
-    def elu(x: Array) -> Array:
-        return np.where(x > 0, x, np.expm1(x))
-
-    for slope in (0.01, 0.1, 0.2, 0.25):
-        leaky: Change = lambda p, s=slope: np.where(p.value > 0, p.value, s * p.value)  # noqa: E731
-        yield "leaky-relu", leaky, {"slope": slope}
-    yield "gelu", lambda p: p.value * 0.5 * (1 + erf(p.value / np.sqrt(2))), {"form": "erf"}
-    yield "gelu", lambda p: gelu_tanh(p.value), {"form": "tanh"}
-    yield "other-activation", lambda p: p.value / (1 + np.exp(-p.value)), {"is": "SiLU"}
-    yield "other-activation", lambda p: elu(p.value), {"is": "ELU"}
-    yield "other-activation", lambda p: np.clip(p.value, 0, 6), {"is": "ReLU6"}
-    yield "other-activation", lambda p: np.abs(p.value), {"is": "abs"}
-    yield "other-activation", lambda p: np.tanh(p.value), {"is": "tanh"}
-
-
-def tanh_changes(layer: Tanh) -> Changes:
-    """Yield possible errors of a tanh: another activation, or an approximation."""
-    yield "other-activation", lambda p: np.maximum(p.value, 0), {"is": "ReLU"}
-    yield "other-activation", lambda p: 1 / (1 + np.exp(-p.value)), {"is": "sigmoid"}
-    yield "other-activation", lambda p: np.clip(p.value, -1, 1), {"is": "hardtanh"}
-    yield "tanh-approximation", lambda p: rational_tanh(p.value), {}
+EPSILONS = (0.0, 1e-12, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
+#: Layer → what may stand in its place: cause, activation and details.
+OTHER_ACTIVATIONS: dict[type[Layer], tuple[tuple[str, Transform, dict[str, Any]], ...]] = {
+    ReLU: (
+        *(("leaky-relu", ("leaky_relu", c), {"slope": c}) for c in (0.01, 0.1, 0.2, 0.25)),
+        ("gelu", ("gelu",), {"form": "erf"}),
+        ("gelu", ("gelu_tanh",), {"form": "tanh"}),
+        ("other-activation", ("silu",), {"is": "SiLU"}),
+        ("other-activation", ("elu",), {"is": "ELU"}),
+        ("other-activation", ("relu6",), {"is": "ReLU6"}),
+        ("other-activation", ("abs",), {"is": "abs"}),
+        ("other-activation", ("tanh",), {"is": "tanh"}),
+    ),
+    Tanh: (
+        ("other-activation", ("relu",), {"is": "ReLU"}),
+        ("other-activation", ("sigmoid",), {"is": "sigmoid"}),
+        ("other-activation", ("hardtanh",), {"is": "hardtanh"}),
+    ),
+    GELU: (
+        ("gelu-form", ("gelu_tanh",), {"form": "tanh"}),
+        ("gelu-form", ("quick_gelu",), {"form": "1.702"}),
+        ("other-activation", ("relu",), {"is": "ReLU"}),
+        ("other-activation", ("silu",), {"is": "SiLU"}),
+    ),
+}
 
 
-def recurrent_changes(layer: RecurrentLayer) -> Changes:
-    """Yield the possible error of a recurrent layer that its tanh is approximated; nothing without
-    a tanh."""
-    forward: Any = PAIRS[type(layer)][0]
-    if getattr(layer, "nonlinearity", "tanh") == "tanh":
-        yield (
-            "tanh-approximation",
-            lambda p: forward(p.layer, p.value, p.parameters, rational_tanh)[0],
-            {},
-        )
+def activation_changes(layer: Layer) -> Changes:
+    """Yield the possible errors of an activation: another one, or an approximation."""
+    for cause, activation, detail in OTHER_ACTIVATIONS[type(layer)]:
+        yield cause, lambda p, t=activation: apply_transform(t, p.value), detail
+    if isinstance(layer, Tanh):
+        yield "tanh-approximation", lambda p: rational_tanh(p.value), {}
 
 
 def rational_tanh(x: Array) -> Any:
@@ -193,83 +183,6 @@ def layer_norm_changes(layer: LayerNorm) -> Changes:
     yield "normalised-axis", lambda p: normalise(p, axis=1), {"axis": 1}
 
 
-def lstm_changes(layer: LSTM) -> Changes:
-    """Yield possible errors of an LSTM: in gate order, biases or direction."""
-
-    def reorder_gates(place: LayerIO, order: tuple[str, ...]) -> Array:
-        """Read the rows of all parameters as if the gates were stored in another order."""
-        at = ["ifgo".index(gate) for gate in order]
-        return recompute_layer(
-            place,
-            **{
-                leaf: np.concatenate([np.split(a, 4)[i] for i in at])
-                for leaf, a in place.parameters.items()
-            },
-        )
-
-    def add_forget_bias(place: LayerIO) -> Array:
-        """Add 1 to the bias of the forget gate."""
-        bias = place.parameters["bias_ih_l0"].copy()
-        bias[layer.hidden : 2 * layer.hidden] += 1
-        return recompute_layer(place, bias_ih_l0=bias)
-
-    for order in itertools.permutations("ifgo"):
-        if order != tuple("ifgo"):
-            yield "gate-order", lambda p, o=order: reorder_gates(p, o), {"order": "".join(order)}
-    for leaf in ("bias_ih_l0", "bias_hh_l0"):
-        missing: Change = lambda p, leaf=leaf: recompute_layer(p, **{leaf: 0 * p.parameters[leaf]})  # noqa: E731
-        yield "missing-bias", missing, {"bias": leaf}
-    backwards: Change = lambda p: recompute_layer(p._replace(value=p.value[:, ::-1]))[:, ::-1]  # noqa: E731
-    yield "reversed-sequence", backwards, {}
-    yield "forget-bias", add_forget_bias, {"added": 1.0}
-
-
-def attention_changes(layer: Attention) -> Changes:
-    """Yield possible errors of attention: in mask, scale or number of heads."""
-
-    def head_width(place: LayerIO) -> int:
-        """Return the width of a head."""
-        return int(place.value.shape[-1] // 3 // layer.heads)
-
-    def rescale_scores(place: LayerIO, factor: float) -> Array:
-        """Multiply the scores by a number, by scaling the queries."""
-        value = place.value.copy()
-        value[..., : value.shape[-1] // 3] *= factor
-        return recompute_layer(place._replace(value=value))
-
-    yield "attention-mask", lambda p: with_fields(p, causal=not layer.causal), {}
-    yield (
-        "attention-scale",
-        lambda p: rescale_scores(p, head_width(p) ** 0.5),
-        {"scale": "left out"},
-    )
-    yield "attention-scale", lambda p: rescale_scores(p, head_width(p) ** -0.5), {"scale": "1/d"}
-    yield "attention-scale", lambda p: rescale_scores(p, layer.heads**-0.5), {"scale": "1/√D"}
-    for heads in (1, 2, 4, 8):
-        if heads != layer.heads:
-            yield "attention-heads", lambda p, h=heads: with_fields(p, heads=h), {"heads": heads}
-
-
-def embedding_changes(layer: Embedding) -> Changes:
-    """Yield possible errors of an embedding: shifted tokens, a zero row, or a scale."""
-    for by in (1, -1):
-        yield (
-            "shifted-tokens",
-            lambda p, by=by: recompute_layer(p, weight=np.roll(p.parameters["weight"], by, 0)),
-            {"by": by},
-        )
-    yield (
-        "padding-row",
-        lambda p: np.where((p.value == 0)[..., None], 0.0, recompute_layer(p)),
-        {"token": 0},
-    )
-    yield (
-        "scaled-embedding",
-        lambda p: recompute_layer(p) * np.sqrt(layer.features),
-        {"factor": "√D"},
-    )
-
-
 def mean_pool_changes(layer: MeanPool) -> Changes:
     """Yield possible errors of mean pooling: sum, last position, or maximum."""
     yield "sum-not-mean", lambda p: p.value.sum(1), {}
@@ -278,14 +191,9 @@ def mean_pool_changes(layer: MeanPool) -> Changes:
 
 
 CHANGES: dict[type[Layer], Callable[[Any], Changes]] = {
-    ReLU: relu_changes,
-    Tanh: tanh_changes,
+    **dict.fromkeys(OTHER_ACTIVATIONS, activation_changes),
     Conv2d: conv_changes,
     MaxPool2d: pool_changes,
     LayerNorm: layer_norm_changes,
-    LSTM: lstm_changes,
-    RecurrentLayer: recurrent_changes,
-    Attention: attention_changes,
-    Embedding: embedding_changes,
     MeanPool: mean_pool_changes,
 }

@@ -16,7 +16,6 @@ from dualml.parity.finder.causes.base import (
     Hypothesis,
     Observation,
     Predict,
-    round_to_half,
     scaled_tensors,
 )
 from dualml.parity.finder.causes.fitted_losses import (
@@ -24,13 +23,13 @@ from dualml.parity.finder.causes.fitted_losses import (
     Labels,
     Value,
     fitted_losses,
-    log_softmax,
     negative_log_likelihood,
     smoothed_loss,
 )
 from dualml.parity.finder.causes.relations import nearest_simple
 from dualml.parity.finder.causes.weights import sample_weights
 from dualml.parity.finder.evaluation import residuals
+from dualml.parity.transforms import log_softmax, round_to_half
 
 
 def hypotheses(suspect: Observation) -> Iterator[Hypothesis]:

@@ -13,7 +13,6 @@ from dualml.parity.finder.causes.base import (
     Hypothesis,
     Observation,
     clip_by_norm,
-    round_to_half,
 )
 from dualml.parity.finder.causes.predict import (
     ChangeInputs,
@@ -33,6 +32,7 @@ from dualml.parity.finder.causes.rules import (
     rule_changes,
     without_decay,
 )
+from dualml.parity.transforms import round_to_half
 
 
 def hypotheses(suspect: Observation) -> Iterator[Hypothesis]:
