@@ -9,13 +9,17 @@ called at every depth of explanation, what the catalogue knows of it, and which 
 from __future__ import annotations
 
 import ast
+import functools
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from numpy.typing import NDArray
 
 from dualml.common.words import load_messages
+from dualml.parity.diffs.lookup import entries_about
 
 Depth = Literal["symptom", "place", "principle", "cause"]
 #: Depths of explanation, from what shows to what is wrong.
@@ -85,7 +89,6 @@ class Hypothesis:
         mutation: the change that a host makes to try it: the option of a rule, a mutation of calls.
             None if it is only predicted, or changes nothing that is computed.
         section: section of the messages about it.
-        entries: names of catalogue entries about it (`dualml diffs NAME`), the best one first.
         patch: the edit of a correct source that makes this mistake; without edits if it is not
             known.
     """
@@ -100,14 +103,37 @@ class Hypothesis:
     update: Callable[[Any], Any] | None = field(default=None, compare=False)
     mutation: Any = None
     section: str = "cause"
-    entries: tuple[str, ...] = ()
     patch: Patch = Patch()
 
     def words(self, lang: str, depth: Depth) -> str:
         """Return its sentence in a language at one depth of explanation; empty if there is none.
 
-        Placeholders in it are keys of `detail`.
+        A cause without a sentence of its own has that of its family. Placeholders are keys of
+        `detail`.
         """
         messages, name = load_messages(lang), f"{self.section}.{self.cause}"
-        text = messages.get(f"{name}.{depth}", "")
-        return text or (messages.get(f"{name}.says", "") if depth == "cause" else "")
+        says = "says" if self.section == "cause" and depth == "cause" else depth
+        return messages.get(f"{name}.{says}") or messages.get(f"family.{self.family}.{depth}", "")
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """Names of the catalogue entries about it (`dualml diffs NAME`), the best one first."""
+        return entries_about(self.cause) if self.section == "cause" else ()
+
+    @property
+    def family(self) -> str:
+        """Name of the causes that it belongs to; empty if it belongs to none."""
+        names = self.family_keys if self.section == "cause" else ()
+        return next((found for name in names if (found := load_families().get(name))), "")
+
+    @property
+    def family_keys(self) -> tuple[str, ...]:
+        """Keys under which ``families.toml`` may list it, the most special one first."""
+        return (self.cause,)
+
+
+@functools.cache
+def load_families() -> dict[str, str]:
+    """Return the family of each cause, setting and kind of mutation in ``families.toml``."""
+    table = tomllib.loads((Path(__file__).parent / "families.toml").read_text("utf-8"))
+    return {name: family for family, names in table.items() for name in names}

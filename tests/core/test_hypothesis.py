@@ -33,8 +33,9 @@ def test_a_mutation_of_a_call_has_a_name_words_and_entries(lang: str) -> None:
     assert one.cause == "layer_norm.eps"
     assert one.entries
     assert "1e-07" in one.words(lang, "cause")
-    assert one.words(lang, "principle")
-    assert not one.words(lang, "symptom")
+    said = {one.words(lang, depth) for depth in DEPTHS}
+    assert len(said) == len(DEPTHS)
+    assert "" not in said
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)

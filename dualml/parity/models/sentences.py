@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from dualml.parity.diffs.load import find_entry
-from dualml.parity.diffs.lookup import entries_about
 from dualml.parity.hypothesis import Depth, Hypothesis
 from dualml.parity.models.messages import Language, format_message
 
@@ -204,17 +202,23 @@ class CallHypothesis(Hypothesis):
     """A `Mutation`, given as a dict, as a hypothesis about calls of a model."""
 
     def words(self, lang: str, depth: Depth) -> str:
-        """Return what is mutated, or, as the principle, the title of the best catalogue entry."""
-        if depth == "principle" and self.entries:
-            title = find_entry(self.entries[0]).title
-            return title.zh if lang == "zh" else title.en
-        return describe_mutation(cast(Language, lang), self.mutation) if depth == "cause" else ""
+        """Return what is mutated, or, at the depths before, what its family has in common."""
+        if depth == "cause":
+            return describe_mutation(cast(Language, lang), self.mutation)
+        return super().words(lang, depth)
+
+    @property
+    def family_keys(self) -> tuple[str, ...]:
+        """Keys of its setting, of the optimizer or of a call, and of its kind."""
+        kind, setting = self.mutation["kind"], str(self.mutation["argument"]).partition(":")[0]
+        owner = "optimizer" if self.mutation["action"] == "optimizer" else ""
+        settings = (f"{owner}.{setting}",) if owner or kind == "attribute" else ()
+        return (*settings, f"kind.{kind}")
 
 
 def make_hypothesis(one: Row) -> CallHypothesis:
     """Return one `Mutation`, given as a dict, as a hypothesis."""
-    cause = catalogue_key(one)
-    return CallHypothesis(cause, mutation=one, entries=entries_about(cause))
+    return CallHypothesis(catalogue_key(one), mutation=one)
 
 
 def catalogue_key(one: Row) -> str:
