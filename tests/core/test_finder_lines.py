@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,8 @@ from dualml.parity.finder.lines.program import (
     changed_lines,
     compile_program,
     differing_lines,
+    make_patch,
     read_program,
-    replace_lines,
 )
 from dualml.parity.finder.paragraph import paragraph
 from dualml.parity.finder.search import (
@@ -38,7 +39,7 @@ from dualml.parity.finder.search import (
     replay_all,
     search,
 )
-from dualml.parity.hypothesis import Hypothesis
+from dualml.parity.hypothesis import Hypothesis, Patch
 from dualml.parity.search_log import SearchLog
 
 pytestmark = pytest.mark.whole
@@ -81,6 +82,21 @@ def test_a_rule_without_source_has_no_program() -> None:
     assert read_program(Own(lr=0.1)) is None
 
 
+def patched_rule(rule: Any, patch: Patch) -> Any:
+    """Return `update_param` of a rule's class after a patch of its file."""
+    module = sys.modules[type(rule).update_param.__module__]
+    path = Path(str(module.__file__))
+    assert patch.file == path.name
+    place: dict[str, Any] = {"__name__": "patched_rule_of_a_test"}
+    place |= {name: value for name, value in vars(module).items() if name[:2] != "__"}
+    tree = ast.parse(patch.apply(path.read_text("utf-8")))
+    (owner,) = (n for n in tree.body if getattr(n, "name", None) == patch.target)
+    owner.decorator_list = []  # type: ignore[attr-defined]
+    owner.body = [n for n in owner.body if getattr(n, "name", None) == "update_param"]  # type: ignore[attr-defined]
+    exec(compile(ast.Module([owner], []), patch.file, "exec"), place)
+    return place[patch.target].update_param
+
+
 @pytest.mark.parametrize("name", RULES)
 def test_a_changed_program_is_told_by_its_lines(name: str) -> None:
     rule = RULES[name]
@@ -92,7 +108,8 @@ def test_a_changed_program_is_told_by_its_lines(name: str) -> None:
         line, instead = changed_lines(right, mutant.tree)
         if not line:  # a line moved to where it was
             continue
-        again = replace_lines(rule, line, instead)
+        again = unlisted_run.replace_lines(rule, line, instead)
+        patched = patched_rule(rule, make_patch(rule, mutant.tree))
         try:
             with np.errstate(all="ignore"):
                 wanted = compile_program(mutant.tree, rule)(rule, *inputs(rule))[0]
@@ -100,11 +117,12 @@ def test_a_changed_program_is_told_by_its_lines(name: str) -> None:
             continue
         with np.errstate(all="ignore"):
             assert np.array_equal(again(rule, *inputs(rule))[0], wanted, equal_nan=True)
+            assert np.array_equal(patched(rule, *inputs(rule))[0], wanted, equal_nan=True)
         told += 1
     assert told > 5
     assert ast.unparse(right) == before
     with pytest.raises(LookupError, match="no lines"):
-        replace_lines(rule, "x = 1", "x = 2")
+        unlisted_run.replace_lines(rule, "x = 1", "x = 2")
 
 
 def test_only_what_differs_is_shown() -> None:

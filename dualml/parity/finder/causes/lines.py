@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,12 @@ from dualml.parity.finder.causes.base import Hypothesis, Observation, phase_tens
 from dualml.parity.finder.causes.predict import changed_update, update_inputs
 from dualml.parity.finder.causes.rules import Result, UpdateInputs
 from dualml.parity.finder.evaluation import rounding_limit
-from dualml.parity.finder.lines.program import changed_lines, compile_program, read_program
+from dualml.parity.finder.lines.program import (
+    changed_lines,
+    compile_program,
+    make_patch,
+    read_program,
+)
 from dualml.parity.finder.lines.search import ELEMENTS, Update, matching_changes
 
 #: Ranks whose updates are looked at.
@@ -36,7 +42,8 @@ def line_changes(suspect: Observation, twice: bool = False) -> Iterator[Hypothes
         assert right is not None
         line, instead = changed_lines(right, tree)
         detail = {"line": line, "instead": instead}
-        yield changed_update(suspect, "changed-line", changed_rule(rule, tree), detail, cost)
+        guess = changed_update(suspect, "changed-line", changed_rule(rule, tree), detail, cost)
+        yield replace(guess, patch=make_patch(rule, tree))
 
 
 def changed_rule(rule: OptimizerSpec, tree: ast.FunctionDef) -> Any:

@@ -7,11 +7,13 @@ import difflib
 import inspect
 import textwrap
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dualml.algorithms.optim import OptimizerSpec
+from dualml.parity.hypothesis import Patch
 
 #: (rule, p, g, state, step, lr) → (p, state): the signature of `OptimizerSpec.update_param`.
 UpdateParam = Callable[..., tuple[Any, dict[str, Any]]]
@@ -174,17 +176,23 @@ def parts_of(line: str) -> list[str]:
     return [*told, ast.unparse(state)]
 
 
-def replace_lines(rule: OptimizerSpec, line: str, instead: str) -> UpdateParam:
-    """Return the rule's update with some of its lines replaced, as `changed_lines` gives them.
-
-    Raises:
-        LookupError: the rule has no such lines.
-    """
-    tree = read_program(rule)
-    lines = [] if tree is None else [ast.unparse(s) for s in tree.body]
-    old = line.split("\n")
-    for at in range(len(lines) - len(old) + 1):
-        if tree is not None and lines[at : at + len(old)] == old:
-            tree.body[at : at + len(old)] = statements(instead)
-            return compile_program(tree, rule)
-    raise LookupError(f"the rule has no lines {line!r}")
+def make_patch(rule: OptimizerSpec, changed: ast.FunctionDef) -> Patch:
+    """Return the edit of a rule's source that makes its `update_param` the changed program: of
+    those lines where they are found as they are, else of the whole function."""
+    function = type(rule).update_param
+    target, right = function.__qualname__.partition(".")[0], read_program(rule)
+    file, source = inspect.getsourcefile(function), inspect.getsource(function)
+    assert file is not None
+    assert right is not None
+    old, new = (block.split("\n") for block in changed_lines(right, changed))
+    indent = source[: len(source) - len(source.lstrip())]
+    edits = tuple(pair for pair in zip(old, new, strict=False) if pair[0] != pair[1])
+    lines = list(map(ast.unparse, changed.body))
+    if "np." in "".join(lines) and "np" not in function.__globals__:
+        lines.insert(0, "import numpy as np")
+    as_they_are = all(source.count(f"{line}\n") == 1 for line, _ in edits)
+    if len(old) != len(new) or len(lines) > len(changed.body) or not as_they_are:
+        body = textwrap.indent("\n".join(lines), indent * 2)
+        names = ", ".join(one.arg for one in changed.args.args)
+        edits = ((source, f"{indent}def {changed.name}({names}):\n{body}\n"),)
+    return Patch(Path(file).name, target, edits)
