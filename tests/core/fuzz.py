@@ -35,6 +35,8 @@ sys.path.append(str(ROOT / "tests" / "golden"))
 
 from dualml.common.errors import TrialError, Unsupported, UserError  # noqa: E402
 
+#: The package whose lines are named for a fault.
+CORE = ROOT / "dualml"
 #: The folder that cases write to.
 BASE = Path(tempfile.mkdtemp(prefix="dualml-fuzz-"))
 atexit.register(shutil.rmtree, BASE, ignore_errors=True)
@@ -545,7 +547,8 @@ def run(entry: str, cases: int, number: int = 0) -> dict[str, Any]:
         except Exception as error:
             if type(error).__module__.startswith("hypothesis"):
                 raise
-            last = [f for f in traceback.extract_tb(error.__traceback__) if "dualml" in f.filename]
+            frames = traceback.extract_tb(error.__traceback__)
+            last = [f for f in frames if Path(f.filename).is_relative_to(CORE)]
             where = f"{Path(last[-1].filename).name}:{last[-1].lineno}" if last else "?"
             text = "".join(traceback.format_exception(error)[-8:])
             faults.setdefault(f"{where} {type(error).__name__}", text)

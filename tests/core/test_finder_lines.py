@@ -29,6 +29,7 @@ from dualml.parity.finder.lines.program import (
     differing_lines,
     make_patch,
     read_program,
+    replace_lines,
 )
 from dualml.parity.finder.paragraph import paragraph
 from dualml.parity.finder.search import (
@@ -108,7 +109,7 @@ def test_a_changed_program_is_told_by_its_lines(name: str) -> None:
         line, instead = changed_lines(right, mutant.tree)
         if not line:  # a line moved to where it was
             continue
-        again = unlisted_run.replace_lines(rule, line, instead)
+        again = replace_lines(rule, line, instead)
         patched = patched_rule(rule, make_patch(rule, mutant.tree))
         try:
             with np.errstate(all="ignore"):
@@ -122,7 +123,7 @@ def test_a_changed_program_is_told_by_its_lines(name: str) -> None:
     assert told > 5
     assert ast.unparse(right) == before
     with pytest.raises(LookupError, match="no lines"):
-        unlisted_run.replace_lines(rule, "x = 1", "x = 2")
+        replace_lines(rule, "x = 1", "x = 2")
 
 
 def test_only_what_differs_is_shown() -> None:

@@ -19,16 +19,17 @@ def test_what_a_failure_leaves_of_a_group_goes_on_with_resume(
     class FakeGroup:
         """A group that ends with its first trial, and can be started ``starts`` times."""
 
-        size, trial_index = 2, 1
+        size = 2
 
-        def __init__(self, *given: Any) -> None:
-            self.number, self.keys = given[-3:-1]
+        def __init__(self, frozen: Any, environs: Any, records: Any, number: int, *more: Any):
+            self.number, self.keys = number, records.keys
+            records.trial_index = 1
 
         def unsupported_reason(self) -> str | None:
             return "served once" if self.number >= starts else None
 
-        def refuse(self, status: str, why: str) -> None:
-            refused.append((self.keys, status))
+    def note_refusal(self: trials.TrialRecords, status: str, why: str) -> None:
+        refused.append((list(self.keys), status))
 
     class Frozen:
         plan = None
@@ -39,6 +40,7 @@ def test_what_a_failure_leaves_of_a_group_goes_on_with_resume(
                 return []
 
     monkeypatch.setattr(trials, "RankGroup", FakeGroup)
+    monkeypatch.setattr(trials.TrialRecords, "refuse", note_refusal)
     monkeypatch.setattr(trials, "group_trials", lambda pending, plan: [[first, second]])
     frozen: Any = Frozen()
     begun = [group.keys for group in trials.iterate_groups(frozen, {}, lambda trial, event: None)]

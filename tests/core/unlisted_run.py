@@ -10,7 +10,6 @@ reported as found, and *none* if nothing is.
 from __future__ import annotations
 
 import argparse
-import ast
 import math
 import sys
 import time
@@ -22,7 +21,7 @@ import finder_cases as cases
 import numpy as np
 from unlisted_plants import PLANTS, Plant
 
-from dualml.parity.finder.lines.program import compile_program, read_program, statements
+from dualml.parity.finder.lines.program import replace_lines
 
 HALVES = ("known", "held-out")
 
@@ -31,22 +30,6 @@ def spec_of(arm: str) -> Any:
     own = cases.plan(False)
     data = cases.samples(False)
     return own.training_spec(own.experiment.arms[arm], 0, data.train_x, data.train_y).rule
-
-
-def replace_lines(rule: Any, line: str, instead: str) -> Any:
-    """Return the rule's update with some of its lines replaced, as `changed_lines` gives them.
-
-    Raises:
-        LookupError: the rule has no such lines.
-    """
-    tree = read_program(rule)
-    lines = [] if tree is None else [ast.unparse(s) for s in tree.body]
-    old = line.split("\n")
-    for at in range(len(lines) - len(old) + 1):
-        if tree is not None and lines[at : at + len(old)] == old:
-            tree.body[at : at + len(old)] = statements(instead)
-            return compile_program(tree, rule)
-    raise LookupError(f"the rule has no lines {line!r}")
 
 
 def computes_alike(rule: Any, first: Any, second: Any) -> bool:

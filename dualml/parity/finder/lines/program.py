@@ -196,3 +196,19 @@ def make_patch(rule: OptimizerSpec, changed: ast.FunctionDef) -> Patch:
         names = ", ".join(one.arg for one in changed.args.args)
         edits = ((source, f"{indent}def {changed.name}({names}):\n{body}\n"),)
     return Patch(Path(file).name, target, edits)
+
+
+def replace_lines(rule: OptimizerSpec, line: str, instead: str) -> UpdateParam:
+    """Return the rule's update with some of its lines replaced, as `changed_lines` gives them.
+
+    Raises:
+        LookupError: the rule has no such lines.
+    """
+    tree = read_program(rule)
+    lines = [] if tree is None else [ast.unparse(s) for s in tree.body]
+    old = line.split("\n")
+    for at in range(len(lines) - len(old) + 1):
+        if tree is not None and lines[at : at + len(old)] == old:
+            tree.body[at : at + len(old)] = statements(instead)
+            return compile_program(tree, rule)
+    raise LookupError(f"the rule has no lines {line!r}")
