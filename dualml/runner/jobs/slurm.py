@@ -47,59 +47,8 @@ SETTLE_S = 10.0
 #: Seconds from rank 0's end to the end of all ranks, at most.
 LAST_S = 60.0
 
-#: Script of a run. A single task starts its own ranks; of several tasks each is a rank: Slurm gives
-#: the address of the first one, and the job's number gives a port.
-SCRIPT = """#!/bin/bash
-#SBATCH --job-name={name}
-#SBATCH --output={log}
-#SBATCH --open-mode=append
-{options}
-cd {cwd} || exit
-export {job}={id}
-run=({begun})
-if [ -f {manifest} ]; then
-    run=({resumed})
-fi
-if [ "${{SLURM_NTASKS:-1}}" -gt 1 ]; then
-    export PORT=$((20000 + SLURM_JOB_ID % 10000)) FIRST={code}.0
-    rm -f "$FIRST"
-    srun bash -c '"$@" --rank "$SLURM_PROCID" --world-size "$SLURM_NTASKS" \\
-        --rendezvous "tcp://$SLURM_LAUNCH_NODE_IPADDR:$PORT"
-        code=$?; [ "$SLURM_PROCID" != 0 ] || echo $code > "$FIRST"; exit $code' rank "${{run[@]}}" &
-    # Slurm waits for ever for a task whose daemon was killed; what rank 0 ended with is known.
-    while kill -0 $! 2> /dev/null && [ ! -f "$FIRST" ]; do sleep 1; done
-    timeout {last:g} tail --pid=$! -f /dev/null || kill $!
-    wait $!
-    code=$?
-    [ ! -f "$FIRST" ] || code=$(cat "$FIRST")
-else
-    "${{run[@]}}"
-    code=$?
-fi
-echo $code > {code}
-exit $code
-"""
-
 #: Ports where the workers of a command form a group; the number of the job chooses one.
 FIRST_PORT, PORTS = 20000, 10000
-#: Script of a command: every task is a worker, and one that fails ends the others.
-COMMAND = """#!/bin/bash
-#SBATCH --job-name={name}
-#SBATCH --output={log}
-#SBATCH --open-mode=append
-#SBATCH --no-requeue
-{options}
-cd {cwd} || exit
-export {job}={id} {out_variable}={out}
-trap : TERM
-srun --kill-on-bad-exit=1 {workers} --slurm --port $(({first} + SLURM_JOB_ID % {ports})) \\
-    --scheduler $(({mindspore} * (10000 + SLURM_JOB_ID % 10000))) --local-size {local_size} \\
-    --out {out} -- {command} &
-wait $!
-code=$?
-echo $code > {code}
-exit $code
-"""
 
 
 def job_script(jobs: Jobs, job: JobSpec) -> str:
@@ -107,16 +56,30 @@ def job_script(jobs: Jobs, job: JobSpec) -> str:
     return command_script(jobs, job) if job.command else run_script(jobs, job)
 
 
-def command_script(jobs: Jobs, job: JobSpec) -> str:
-    """Return the ``sbatch`` script of a job that runs a user's command in its workers."""
-    return COMMAND.format(
+def fill_template(name: str, jobs: Jobs, job: JobSpec, **values: object) -> str:
+    """Return the text of a script in this folder, with the job's values and others in place of the
+    fields in braces."""
+    template = Path(__file__).with_name(f"{name}.template").read_text("utf-8")
+    return template.format(
         id=job.id,
         name=job.name or f"dualml-{job.id}",
         job=JOB,
-        out_variable=JOB_OUT,
         log=jobs.log(job.id),
         options="\n".join(f"#SBATCH {option}" for option in job.options),
         cwd=shlex.quote(job.cwd),
+        code=shlex.quote(str(jobs.folder(job.id) / EXIT_CODE_FILE)),
+        **values,
+    )
+
+
+def command_script(jobs: Jobs, job: JobSpec) -> str:
+    """Return the ``sbatch`` script of a job that runs a user's command: every task is a worker, and
+    one that fails ends the others."""
+    return fill_template(
+        "slurm_command",
+        jobs,
+        job,
+        out_variable=JOB_OUT,
         workers=shlex.join([job.python, "-P", "-m", "dualml.runner.jobs.workers"]),
         out=shlex.quote(job.out),
         command=shlex.join(job.command),
@@ -124,25 +87,24 @@ def command_script(jobs: Jobs, job: JobSpec) -> str:
         first=FIRST_PORT,
         ports=PORTS,
         mindspore=int(job.mindspore),
-        code=shlex.quote(str(jobs.folder(job.id) / EXIT_CODE_FILE)),
     )
 
 
 def run_script(jobs: Jobs, job: JobSpec) -> str:
     """Return the ``sbatch`` script of a job that starts a run, or resumes it if the run has a
-    manifest."""
+    manifest.
+
+    A single task starts its own ranks. Of several tasks each is a rank: Slurm gives the address of
+    the first one, and the job's number gives a port.
+    """
     python = [job.python, "-P", "-m", "dualml"]
-    return SCRIPT.format(
-        id=job.id,
-        name=job.name or f"dualml-{job.id}",
-        job=JOB,
-        log=jobs.log(job.id),
-        options="\n".join(f"#SBATCH {option}" for option in job.options),
-        cwd=shlex.quote(job.cwd),
+    return fill_template(
+        "slurm_run",
+        jobs,
+        job,
         begun=shlex.join([*python, *start_argv(job.words, job.out)]),
         resumed=shlex.join([*python, *resume_argv(job.words, job.out)]),
         manifest=shlex.quote(f"{job.out}/run.json"),
-        code=shlex.quote(str(jobs.folder(job.id) / EXIT_CODE_FILE)),
         last=LAST_S,
     )
 
