@@ -20,6 +20,7 @@ from dualml.parity.causes.ratios import common_ratio
 from dualml.parity.causes.scopes import widen_to_line
 from dualml.parity.causes.spans import SpanFinder
 from dualml.parity.causes.swaps import group_by_line, swap_mutations
+from dualml.parity.causes.tables import SINGLE_CALL_ACTIONS
 from dualml.parity.models.judge import JudgingSettings
 from dualml.parity.models.operations import Operation, call_number, content_key
 from dualml.parity.models.trace import Trace
@@ -58,25 +59,6 @@ ROUNDING = 1e-5
 UNPROMISING_KINDS = ("constant", "dtype", "layout")
 #: Number of first unmatched operations around which spans of calls are moved.
 SPANNED = 4
-#: Actions that change only the output of their call.
-SINGLE_CALL_ACTIONS = (
-    "set",
-    "settings",
-    "function",
-    "form",
-    "pad",
-    "instead",
-    "input",
-    "output",
-    "drop",
-    "operand",
-    "exchange",
-    "twice",
-    "lower",
-    "index",
-    "reorder",
-    "dropout",
-)
 #: A stage ends with more than MAX_SURVIVORS survivors. After MAX_IDLE_GROUPS groups since the first
 #: survivor, the survivors so far are tried in whole runs before the stage continues.
 MAX_SURVIVORS, MAX_IDLE_GROUPS = 160, 3000

@@ -26,8 +26,9 @@ from dualml.parity.causes.sharing import (
     sharing_mutations,
     untying_mutations,
 )
+from dualml.parity.causes.tables import OPTIMIZER_NUMBERS
 from dualml.parity.causes.tensors import training_mutations
-from dualml.parity.causes.updates import NUMBERS, update_mutations
+from dualml.parity.causes.updates import update_mutations
 
 #: Relative distance up to which learning-rate factors count as equal.
 LR_FACTOR_RTOL = 0.01
@@ -105,7 +106,7 @@ def updates(state: GraphState, source: Source, is_late: Deadline) -> Proposal:
     )
     if state.first.phase == "update":
         calls = host.explorer.trace_update(recorded_gradients(trace, 1)[0])
-        changes += line_mutations(calls, NUMBERS)
+        changes += line_mutations(calls, OPTIMIZER_NUMBERS)
     return Proposal((*schedules(state), *changes))
 
 

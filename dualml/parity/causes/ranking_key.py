@@ -9,45 +9,8 @@ from typing import Any
 from dualml.parity.causes.assessment import AssessmentRecord, Prior
 from dualml.parity.causes.context import epsilon_values, numeric_constants
 from dualml.parity.causes.mutation import Mutation
+from dualml.parity.causes.tables import EQUIVALENT_FUNCTIONS, KINDS, LINE_ACTIONS
 from dualml.parity.models.operations import Operation
-
-#: Function → words in the names of the other framework's functions that stand for it or compose it.
-EQUIVALENT_FUNCTIONS = {
-    "gelu_tanh": ("gelu", "tanh"),
-    "gelu": ("gelu", "erf"),
-    "silu": ("silu", "sigmoid", "swish"),
-    "quick_gelu": ("sigmoid",),
-    "leaky_relu": ("leakyrelu", "relu", "select"),
-    "mean": ("mean", "reducemean"),
-    "sum": ("sum", "reducesum"),
-    "square": ("square", "pow", "mul"),
-    "normalize": ("div", "norm"),
-    "standardize": ("layernorm", "sqrt", "rsqrt"),
-    "center": ("sub",),
-    "negative": ("neg",),
-    "one_minus": ("sub", "subs"),
-    "div": ("div", "realdiv", "divs"),
-    "max_pool2d": ("maxpool",),
-    "avg_pool2d": ("avgpool",),
-    "amax": ("max", "reducemax", "amax"),
-    "amin": ("min", "reducemin"),
-}
-
-
-#: Mutations of a line of an optimizer, the likeliest first; they rank behind settings.
-LINE_ACTIONS = (
-    "set",
-    "drop",
-    "function",
-    "exchange",
-    "swap",
-    "begin",
-    "late",
-    "instead",
-    "operand",
-    "input",
-    "output",
-)
 
 
 class CallCounts:
@@ -67,24 +30,6 @@ class CallCounts:
     def has_fewer(self, word: str) -> bool:
         """Return whether the other side calls a function less often than this side."""
         return self.count_other(word) < self.ours[word]
-
-
-#: Kinds of mutations, the likeliest first.
-KINDS = (
-    "attribute",
-    "missing",
-    "function",
-    "optimizer",
-    "mask",
-    "gradient",
-    "extra",
-    "operand",
-    "order",
-    "layout",
-    "constant",
-    "parameters",
-    "dtype",
-)
 
 
 def ranking_key(run: AssessmentRecord) -> tuple[Any, ...]:

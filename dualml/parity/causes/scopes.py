@@ -7,36 +7,8 @@ import re
 from collections.abc import Sequence
 
 from dualml.parity.causes.mutation import Mutation
+from dualml.parity.causes.tables import SCOPED_ACTIONS
 from dualml.parity.models.operations import Operation
-
-#: Actions that may apply at several calls.
-SCOPED = (
-    "set",
-    "settings",
-    "drop",
-    "output",
-    "input",
-    "inputs",
-    "function",
-    "instead",
-    "twice",
-    "exchange",
-    "detach",
-    "form",
-    "pad",
-    "operand",
-    "borrow",
-    "index",
-    "indices",
-    "reorder",
-    "lower",
-    "numbers",
-    "omit",
-    "swap",
-    "outputs",
-    "earlier",
-    "dropout",
-)
 
 
 def widen_to_line(change: Mutation, operations: Sequence[Operation]) -> list[Mutation]:
@@ -47,7 +19,7 @@ def widen_to_line(change: Mutation, operations: Sequence[Operation]) -> list[Mut
     Only calls with the same output shapes, or in the same module, count. A helper function, for
     example, is called for queries and for keys.
     """
-    if change.action not in SCOPED:
+    if change.action not in SCOPED_ACTIONS:
         return [change]
     site = operations[change.sites[0]]
     like = [
@@ -98,7 +70,7 @@ def widen_scopes(change: Mutation, operations: Sequence[Operation]) -> list[Muta
     Just the mutation if its action has no wider scope; ``swap`` and ``operand`` have fewer scopes,
     ``borrow`` only that of all calls below its module.
     """
-    if change.action not in SCOPED or not change.sites:
+    if change.action not in SCOPED_ACTIONS or not change.sites:
         return [change]
     site = operations[change.sites[0]]
     if len(change.sites) > 1 and change.action == "detach":

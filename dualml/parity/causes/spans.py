@@ -16,7 +16,7 @@ from itertools import groupby
 from typing import Any
 
 from dualml.parity.causes.mutation import Mutation, Shape
-from dualml.parity.causes.tables import ACTIVATIONS, OPERATOR_FUNCTIONS, UNARY
+from dualml.parity.causes.tables import ACTIVATIONS, ELEMENTWISE, OPERATOR_FUNCTIONS
 from dualml.parity.models.operations import Operation, call_number, value_name
 
 #: Maximum number of calls of a span; maximum number of calls before a place at which spans begin;
@@ -24,26 +24,8 @@ from dualml.parity.models.operations import Operation, call_number, value_name
 MAX_SPAN_CALLS, MAX_LOOKBACK_CALLS, MAX_SPANS = 60, 40, 300
 #: Maximum number of modules that a label names.
 MAX_NAMED_MODULES = 3
-#: Largest number of calls of a formula, and the functions allowed in it.
+#: Largest number of calls of a formula, which are elementwise functions.
 FORMULA = 5
-ELEMENTWISE = UNARY | {
-    "add",
-    "sub",
-    "rsub",
-    "mul",
-    "div",
-    "rdiv",
-    "clamp",
-    "clip",
-    "exp",
-    "pow",
-    "relu6",
-    "erf",
-    "minimum",
-    "maximum",
-    "reciprocal",
-    "neg",
-}
 #: How many calls before a place two swapped spans may begin.
 DEPTH = 2
 

@@ -16,60 +16,10 @@ from dualml.parity.causes.ratios import (
     weight_before,
 )
 from dualml.parity.causes.settings import setting_values
+from dualml.parity.causes.tables import GRADIENT_LIMITS, OPTIMIZER_FORMS, OPTIMIZER_SETTINGS
 from dualml.parity.models.comparison import ModelComparison
 from dualml.parity.models.trace import Trace
 
-#: Settings of optimizers and their common values.
-USUAL: Mapping[str, tuple[float, ...]] = {
-    "beta1": (0.0, 0.5, 0.8, 0.9, 0.95, 0.99),
-    "beta2": (0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9999),
-    "eps": (0.0, 1e-12, 1e-10, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3),
-    "weight_decay": (0.0, 1e-5, 1e-4, 5e-4, 1e-3, 5e-3, 1e-2, 5e-2, 1e-1),
-    "momentum": (0.0, 0.5, 0.8, 0.9, 0.95, 0.99),
-    "dampening": (0.0, 0.1, 0.5, 0.9, 1.0),
-    "alpha": (0.9, 0.95, 0.99, 0.999),
-    "rho": (0.9, 0.95, 0.99),
-    "momentum_decay": (0.0, 1e-3, 4e-3),
-    "lr_decay": (0.0, 1e-3, 1e-2),
-    "initial_accumulator_value": (0.0, 0.1, 1.0),
-}
-#: Common constants in the source of optimizers.
-NUMBERS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999)
-FORMS: Mapping[str, tuple[str, ...]] = {
-    "adam": (
-        "plain",
-        "no_bias_correction",
-        "eps_hat",
-        "eps_inside",
-        "coupled",
-        "decoupled",
-        "no_first_correction",
-        "no_second_correction",
-        "decay_after",
-        "count_from_zero",
-    ),
-    "sgd": (
-        "plain",
-        "lr_inside",
-        "nesterov",
-        "no_nesterov",
-        "decoupled",
-        "decay_after",
-        "dampened_first",
-        "old_buffer",
-    ),
-    "rmsprop": ("plain", "eps_inside", "decoupled", "from_one"),
-    "adagrad": ("plain", "eps_inside", "from_tenth", "decoupled"),
-    "adadelta": ("plain", "eps_outside", "old_square", "decoupled"),
-}
-
-
-#: Ways to limit gradients before the update, and common limits.
-LIMITS: Mapping[str, tuple[float, ...]] = {
-    "norm": (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0),
-    "each_norm": (0.1, 0.5, 1.0, 5.0),
-    "clamp": (0.01, 0.1, 0.5, 1.0, 5.0),
-}
 #: A difference is tried as a multiple of the weights if at most this share of it is not one; whole
 #: runs decide.
 UNEXPLAINED = 0.5
@@ -110,8 +60,8 @@ def update_mutations(
         make_mutation(f"gradient:clip_{way}", True, None)
         for way in ("each", "none", "value", "squared")
     ]
-    candidates += [make_mutation("gradient:clip_limit", v, None) for v in LIMITS["norm"]]
-    candidates += [make_mutation("gradient:clip_eps", v, None) for v in USUAL["eps"]]
+    candidates += [make_mutation("gradient:clip_limit", v, None) for v in GRADIENT_LIMITS["norm"]]
+    candidates += [make_mutation("gradient:clip_eps", v, None) for v in OPTIMIZER_SETTINGS["eps"]]
     candidates.append(make_mutation("gradient:alone", True, None))
     for scope in parameter_scopes(moves, outside, groups):
         candidates += factor_mutations(moves, scope, step)
@@ -119,7 +69,7 @@ def update_mutations(
             candidates += group_mutations(group, groups, scope)
         candidates += [
             make_mutation(f"gradient:{word}", v, scope)
-            for word, values in LIMITS.items()
+            for word, values in GRADIENT_LIMITS.items()
             for v in values
         ]
         candidates += [
@@ -216,7 +166,7 @@ def group_mutations(
 ) -> list[Mutation]:
     """Return mutations of the settings, flags and rule variants of one parameter group."""
     candidates = []
-    for name, values in (*USUAL.items(), ("lr", ())):
+    for name, values in (*OPTIMIZER_SETTINGS.items(), ("lr", ())):
         if name in group:
             others = dict.fromkeys([*values, *(g[name] for g in groups if name in g)])
             candidates += [
@@ -229,7 +179,7 @@ def group_mutations(
             make_mutation(word, group["weight_decay"], scope)
             for word in ("decay:coupled", "decay:after")
         ]
-    forms = FORMS.get(str(group.get("form")), ())
+    forms = OPTIMIZER_FORMS.get(str(group.get("form")), ())
     return candidates + [make_mutation(f"form:{form}", True, scope) for form in forms]
 
 
