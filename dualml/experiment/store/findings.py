@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypedDict
 
-from dualml.common.json_types import JsonObject
+from dualml.common.json_types import JsonMapping
 from dualml.experiment.store.jsonfile import Count, JsonFile, Name, Number, Record, Scalar
 
 
@@ -95,41 +94,9 @@ class FindingsRecord(Record):
 FINDINGS = JsonFile("findings.json", FindingsRecord, version=1)
 
 
-class FindingContent(TypedDict, total=False):
-    """Content of a `FindingRecord`, as the search for causes returns it."""
-
-    arm: str
-    seed: int
-    a: str
-    b: str
-    status: str
-    reason: str | None
-    backend: str
-    guilty: list[str]
-    steps: list[int]
-    step: int
-    first_steps: list[int]
-    phase: str
-    tensor: str
-    layer: str | None
-    tensors: list[str]
-    of_tensors: int
-    ranks: list[int]
-    world_size: int
-    owners: list[int] | None
-    collective: str | None
-    distance: float
-    envelope: float | None
-    margin: float
-    others: dict[str, float]
-    elements: JsonObject
-    causes: list[JsonObject]
-    worst: JsonObject | None
-    text: dict[str, str]
-
-
-def write_findings(folder: Path, findings: Sequence[FindingContent]) -> None:
-    """Write the findings of a run in place of earlier ones; remove the file if there are none."""
+def write_findings(folder: Path, findings: Sequence[JsonMapping]) -> None:
+    """Write the findings of a run, each with the fields of a `FindingRecord`, in place of earlier
+    ones; remove the file if there are none."""
     if findings:
         FINDINGS.write(folder, FINDINGS.make_record({"findings": list(findings)}))
     else:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from dualml.common.errors import TrialError, UserError
 from dualml.common.json_types import JsonMapping, JsonObject
-from dualml.experiment.store.findings import FindingContent
 from dualml.experiment.store.records import read_records
 from dualml.parity.finder.causes.base import Observation, phase_tensors
 from dualml.parity.finder.context import PHASES, REFERENCE, ReplayContext
@@ -31,7 +30,7 @@ MAX_CAUSES = 3
 
 def find_all(
     session: ReplaySession, parity: JsonMapping, limit: int = 3
-) -> tuple[list[FindingContent], SearchLog]:
+) -> tuple[list[JsonObject], SearchLog]:
     """Find the causes of the comparisons that are `different` or had other samples, and of trials
     that ended with bad numbers; at most ``limit`` findings, and the log of their searches.
 
@@ -45,14 +44,14 @@ def find_all(
     for one in parity.get("serial", []):
         if is_suspicious(one) and (one["arm"], one["seed"], one["backend"]) not in seen:
             wanted.append({**one, "a": one["backend"], "b": REFERENCE})
-    results, log = list[FindingContent](), SearchLog()
+    results, log = list[JsonObject](), SearchLog()
     blamed: set[tuple[str, int, str]] = set()
     for c in wanted:
         if len(results) >= limit:
             break
         if blamed & {(c["arm"], c["seed"], side) for side in (c["a"], c["b"])}:
             continue  # the same backend in another pair
-        finding: FindingContent = {"arm": c["arm"], "seed": c["seed"], "a": c["a"], "b": c["b"]}
+        finding: JsonObject = {"arm": c["arm"], "seed": c["seed"], "a": c["a"], "b": c["b"]}
         try:
             content, searched = find_cause(session, c)
             finding |= content
@@ -97,7 +96,7 @@ def is_suspicious(comparison: JsonMapping) -> bool:
     return comparison["verdict"] == "different" or comparison.get("reason") == "other_samples"
 
 
-def find_cause(session: ReplaySession, comparison: JsonMapping) -> tuple[FindingContent, SearchLog]:
+def find_cause(session: ReplaySession, comparison: JsonMapping) -> tuple[JsonObject, SearchLog]:
     """Replay a comparison, localise the difference and explain it, see `explain`.
 
     Raises:
@@ -125,7 +124,7 @@ def find_cause(session: ReplaySession, comparison: JsonMapping) -> tuple[Finding
 
 def explain(
     scene: ReplayContext, sides: Sequence[str], margin: float
-) -> tuple[FindingContent, SearchLog]:
+) -> tuple[JsonObject, SearchLog]:
     """Find where the replays first leave the update rule by more than ``margin`` × rounding, and
     search for the cause.
 
@@ -142,7 +141,7 @@ def explain(
             (p for own in all_points.values() for p in own), key=lambda p: p.ratio, default=None
         )
         keys = ("backend", "step", "phase", "tensor", "ratio")
-        unsearched: FindingContent = {
+        unsearched: JsonObject = {
             "status": "rounding only",
             "steps": scene.steps,
             "margin": margin,
@@ -160,7 +159,7 @@ def explain(
     ref = scene.expected(first.backend, first.rank, first.key)
     of_phase = phase_tensors(scene.reference.ranks[first.rank], first.step, first.phase)
     summing = first.phase == "aggregation"
-    found: FindingContent = {
+    found: JsonObject = {
         "status": "found" if ranked and ranked[0].fits else "localised",
         "backend": first.backend,
         "guilty": guilty,

@@ -6,19 +6,19 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dualml.common.json_types import JsonObject
 from dualml.common.words import LANGUAGES, load_messages, section_messages
-from dualml.experiment.store.findings import FindingContent
 from dualml.parity.diffs.lookup import entries_about
 from dualml.parity.finder.lines.program import differing_lines
 from dualml.parity.places import FLOOR
 
 
-def add_text(finding: FindingContent) -> FindingContent:
+def add_text(finding: JsonObject) -> JsonObject:
     """Return a finding with its paragraph in both languages, as stored in ``findings.json``."""
     return {**finding, "text": {lang: paragraph(finding, lang) for lang in LANGUAGES}}
 
 
-def paragraph(finding: FindingContent, lang: str = "en") -> str:
+def paragraph(finding: JsonObject, lang: str = "en") -> str:
     """Describe what was found, where, and what to do about it."""
     words, base = (
         section_messages(lang, "finding"),

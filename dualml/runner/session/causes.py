@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dualml.backend import backends
+from dualml.common.json_types import JsonObject
 from dualml.common.words import Messages
-from dualml.experiment.store.findings import FindingContent
 from dualml.experiment.store.folder import RunFolder
 from dualml.experiment.store.trial_comparison import RunVerdicts
 
@@ -23,7 +23,7 @@ def find_causes(
     *,
     quiet: bool = False,
     most: int = 3,
-) -> list[FindingContent]:
+) -> list[JsonObject]:
     """Find where and why backends differ or fail, if any do, and return it; an empty list if there
     is nothing to explain.
 
