@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,7 +19,6 @@ from dualml.report.page import terminal
 
 if TYPE_CHECKING:
     from dualml.planning.planner.devices import Device
-    from dualml.planning.planner.request import PlanOptions
     from dualml.planning.planner.search import LayoutPlan
     from dualml.report.columns import Columns
 
@@ -102,7 +101,7 @@ def plan(
 ) -> None:
     """Find the fastest layout of a model on many devices that fits into their memory. Without
     ``model`` list the known models and devices, or show published runs or a run of dualml."""
-    options = cast("PlanOptions", flatten_groups(locals()))
+    options = flatten_groups(locals())
     page, run, top, lang = output.page, output.run, output.top, output.lang
     if output.published or run is not None:
         if model is not None or page is not None or (output.published and run is not None):

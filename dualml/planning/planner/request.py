@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypedDict
+from typing import Any
 
 from dualml.algorithms.model.gpt import DECODERS
 from dualml.common.errors import UserError
-from dualml.common.json_types import JsonObject
+from dualml.common.json_types import JsonMapping, JsonObject
 from dualml.planning.cost import units
 from dualml.planning.cost.link import Link
 from dualml.planning.planner.cluster import Cluster, Efficiency
@@ -88,37 +87,9 @@ def make_cluster(
     )
 
 
-class PlanOptions(TypedDict):
-    """Options of `dualml plan`, as texts and numbers; None means the device's own value."""
-
-    devices: int
-    device: str
-    memory: str | None
-    batch: int | None
-    sequence: int | None
-    overrides: list[str] | None
-    precision: str
-    attention: str
-    engine: str | None
-    node: int | None
-    alpha: str | None
-    peak: str | None
-    hbm: str | None
-    efficiency: float | None
-    overlap: float
-    reserve: str | None
-    tensor: int | None
-    context: int
-    interleave: int
-    zero: str | None
-    recompute: str | None
-    link: str | None
-    inside: str | None
-
-
-def request_from_options(model: str, options: PlanOptions) -> PlanRequest:
-    """Make the request from the options of `dualml plan`; None means the default: the device's own
-    value, all layouts, or for ``batch`` `default_batch`.
+def request_from_options(model: str, options: JsonMapping) -> PlanRequest:
+    """Make the request from the options of `dualml plan`, name → value; None means the default: the
+    device's own value, all layouts, or for ``batch`` `default_batch`.
 
     Raises:
         UserError: an invalid option.
@@ -174,7 +145,7 @@ def default_batch(shape: Shape, devices: int) -> int:
     return min(divisors(devices), key=lambda n: (abs(n - wanted), n))
 
 
-def _cluster(device: Device, precision: str, options: Mapping[str, Any]) -> Cluster:
+def _cluster(device: Device, precision: str, options: JsonMapping) -> Cluster:
     """Return the cluster of the device with the values that the options replace; ``reserve`` is
     subtracted from its memory. Raise `UserError` for a value that does not fit."""
     made = make_cluster(device, options["devices"], precision)
@@ -209,7 +180,7 @@ def _rate(text: str, name: str) -> float:
     return units.parse_rate(text if text.endswith("/s") else f"{text}/s", name)
 
 
-def _choices(cluster: Cluster, options: Mapping[str, Any]) -> SearchSpace:
+def _choices(cluster: Cluster, options: JsonMapping) -> SearchSpace:
     """Return the layouts to search as the options restrict them; tensor parallelism stays within a
     node by default. Raise `UserError` for a value out of range."""
     for name in ("tensor", "context", "interleave"):
