@@ -1,4 +1,5 @@
-"""Names that must not implement a student's class: ready-made solutions, ours and the frameworks'.
+"""Names that must not implement a student's class (ready-made solutions, ours and the frameworks'),
+and actions that a student's code must not take.
 
 ``forbidden.toml`` lists them.
 """
@@ -35,3 +36,7 @@ COMMUNICATION = _dotted_names(_LISTS["communication"])
 #: Modules and functions through which forbidden names are accessible indirectly.
 ROUNDABOUT: list[str] = _LISTS["roundabout"]
 CALLS: list[str] = _LISTS["calls"]
+#: Audit events that start or end a process, reach a network, or read memory.
+FORBIDDEN_EVENTS: frozenset[str] = frozenset(_LISTS["events"])
+#: Event with a path to be changed → indices of the path arguments.
+CHANGES: dict[str, list[int]] = _LISTS["changes"]

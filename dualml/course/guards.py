@@ -20,47 +20,14 @@ from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
+from dualml.course.forbidden import CHANGES, FORBIDDEN_EVENTS
+
 #: Modules of the frameworks that contain only a ready-made optimizer.
 OWN_MODULE = re.compile(
     r"(torch\.optim|mindspore\.(nn|mint|experimental)\.optim)\.(?!optimizer|lr_scheduler|swa_utils)\w+"
 )
 #: File name of code that refuses to work.
 DISABLED = "<ready-made>"
-#: Audit events that start or end a process, reach a network, or read memory.
-FORBIDDEN_EVENTS = {
-    "os.fork",
-    "os.forkpty",
-    "os.exec",
-    "os.posix_spawn",
-    "os.spawn",
-    "os.system",
-    "os.kill",
-    "os.killpg",
-    "subprocess.Popen",
-    "pty.spawn",
-    "signal.pthread_kill",
-    "ctypes.dlopen",
-    "sys.addaudithook",
-    "builtins.input",
-    "builtins.breakpoint",
-    "socket.__new__",
-}
-#: Event with a path to be changed → indices of the path arguments.
-CHANGES = {
-    "os.remove": (0,),
-    "os.rename": (0, 1),
-    "os.rmdir": (0,),
-    "os.mkdir": (0,),
-    "os.link": (1,),
-    "os.symlink": (1,),
-    "os.truncate": (0,),
-    "os.chmod": (0,),
-    "os.chown": (0,),
-    "os.utime": (0,),
-    "shutil.rmtree": (0,),
-    "shutil.move": (0, 1),
-    "shutil.copyfile": (1,),
-}
 #: Audit events that the guard examines.
 WATCHED_EVENTS = {"open", *FORBIDDEN_EVENTS, *CHANGES}
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
