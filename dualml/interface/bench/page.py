@@ -9,7 +9,7 @@ from typing import Any
 
 from dualml.common.files import write_bytes
 from dualml.common.json_types import JsonMapping
-from dualml.common.words import Messages, numbers
+from dualml.common.words import Messages, numbers, section_messages
 from dualml.interface.bench.section import REASON, BenchSection
 from dualml.report.blocks import Cell, Column, Table
 from dualml.report.page.markdown import escape
@@ -18,22 +18,6 @@ from dualml.report.verdicts import format_divergence
 
 PAGES = {"en": "gpu.md", "zh": "gpu.zh.md"}
 LINKS = {"en": "English · [中文](gpu.zh.md)", "zh": "[English](gpu.md) · 中文"}
-#: Facts about the machine that affect the figures, in this order.
-FACTS = (
-    "device_name",
-    "gpus",
-    "cuda_driver",
-    "torch",
-    "build",
-    "cudnn",
-    "python",
-    "numpy",
-    "cpu",
-    "cores",
-    "memory",
-    "threads",
-    "git",
-)
 #: Columns of numbers.
 NUMBERS = (
     "envelopes",
@@ -133,11 +117,15 @@ def reason_text(value: Any, words: Messages) -> str:
 
 
 def facts(results: JsonMapping, lang: str) -> list[str]:
-    """Return the facts about the machine that affect the figures, one line each, without those that
-    are not known."""
+    """Return the facts about the machine that affect the figures, one line each in the order of
+    their messages, without those that are not known."""
     words, machine = Messages(lang), results["machine"]
-    named = {key: words(f"bench.fact.{key}") for key in FACTS if machine.get(key)}
-    return [words("bench.fact_line", name=named[k], value=machine[k]) for k in named]
+    named = section_messages(lang, "bench.fact").items()
+    return [
+        words("bench.fact_line", name=name, value=machine[key])
+        for key, name in named
+        if machine.get(key)
+    ]
 
 
 def render_page(
