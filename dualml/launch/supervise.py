@@ -253,9 +253,7 @@ def root_cause_rank(
 
 
 @contextlib.contextmanager
-def start_ranks(
-    launches: Sequence[Launch | LaunchedRank],
-) -> Iterator[StartedRanks]:
+def start_ranks(launches: Sequence[Launch | LaunchedRank]) -> Iterator[StartedRanks]:
     """Start each process in a session of its own, and provide the ranks; all process groups are
     gone when the block is left."""
     events: queue.Queue[Any] = queue.Queue(MAX_QUEUED_EVENTS)

@@ -14,14 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dualml.backend import (
-    ActivationCapture,
-    Array,
-    Arrays,
-    BatchTrace,
-    MemoryReport,
-    MemoryUsage,
-)
+from dualml.backend import ActivationCapture, Array, Arrays, BatchTrace, MemoryReport, MemoryUsage
 from dualml.parallel.aggregation.straggler import pause
 from dualml.parallel.batch import Batch, join_parts
 from dualml.parallel.hooks import TrainerHooks

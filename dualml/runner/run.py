@@ -17,13 +17,7 @@ from dualml.launch.rank_server import RankLost
 from dualml.launch.supervise import start_ranks
 from dualml.launch.training import train
 from dualml.report.export.live import LiveTensorBoard
-from dualml.runner.outcome import (
-    EXIT_DIFFERENT,
-    EXIT_FAILED,
-    EXIT_INTERRUPTED,
-    EXIT_OK,
-    RunOutcome,
-)
+from dualml.runner.outcome import EXIT_DIFFERENT, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, RunOutcome
 from dualml.runner.request import RunRequest
 from dualml.runner.session.causes import find_causes
 from dualml.runner.session.notices import notices_before, print_notice, resume_command

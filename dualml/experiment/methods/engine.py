@@ -12,14 +12,7 @@ from typing import Any
 import numpy as np
 
 from dualml.algorithms.communicator import Communicator
-from dualml.backend import (
-    ActivationCapture,
-    Array,
-    Backend,
-    BatchTrace,
-    Training,
-    TrainingSpec,
-)
+from dualml.backend import ActivationCapture, Array, Backend, BatchTrace, Training, TrainingSpec
 from dualml.backend.capability import Capability, Tensor
 from dualml.common.errors import TrialError
 from dualml.common.json_types import JsonMapping

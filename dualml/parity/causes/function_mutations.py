@@ -6,11 +6,7 @@ from collections.abc import Iterator
 
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.mutation_site import MutationSite
-from dualml.parity.causes.settings import (
-    is_probability,
-    joint_settings,
-    setting_values,
-)
+from dualml.parity.causes.settings import is_probability, joint_settings, setting_values
 from dualml.parity.causes.tables import (
     ACTIVATIONS,
     COUNTS,

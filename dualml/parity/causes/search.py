@@ -35,12 +35,7 @@ from dualml.parity.causes.inquiry import (
     Survey,
 )
 from dualml.parity.causes.mutation import Mutation
-from dualml.parity.causes.ranking import (
-    Accepted,
-    is_conclusive,
-    rank_explanations,
-    select_causes,
-)
+from dualml.parity.causes.ranking import Accepted, is_conclusive, rank_explanations, select_causes
 from dualml.parity.engine import start_inquiry
 from dualml.parity.search_log import SearchLog
 

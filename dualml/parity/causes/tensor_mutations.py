@@ -9,14 +9,8 @@ from dualml.parity.causes.element_orders import element_orders, index_mutations
 from dualml.parity.causes.mutation import Mutation, Shape
 from dualml.parity.causes.mutation_site import MutationSite
 from dualml.parity.causes.operands import constant_fills, operand_mutations
-from dualml.parity.causes.settings import (
-    scale_factors,
-)
-from dualml.parity.causes.tables import (
-    EXTRAS,
-    INDEXED,
-    MASKS,
-)
+from dualml.parity.causes.settings import scale_factors
+from dualml.parity.causes.tables import EXTRAS, INDEXED, MASKS
 
 #: Number of inputs of a call that are swapped.
 TENSORS = 4

@@ -14,13 +14,7 @@ from dualml.algorithms.model.init import initial_tensor
 from dualml.algorithms.model.recompute import recompute_groups
 from dualml.algorithms.model.spec import ModelSpec
 from dualml.algorithms.model.zoo import model
-from dualml.backend import (
-    ActivationRecomputation,
-    Backend,
-    GradientAccess,
-    TrainingSpec,
-    backends,
-)
+from dualml.backend import ActivationRecomputation, Backend, GradientAccess, TrainingSpec, backends
 from dualml.common.json_types import JsonObject
 from dualml.common.seeds import make_generator
 from dualml.experiment.arm import Arm, make_arm

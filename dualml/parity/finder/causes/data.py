@@ -8,13 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.parity.finder.causes.base import (
-    HALVES,
-    Arrays,
-    Hypothesis,
-    Observation,
-    fit_factor,
-)
+from dualml.parity.finder.causes.base import HALVES, Arrays, Hypothesis, Observation, fit_factor
 from dualml.parity.transforms import round_to_half
 
 Array = NDArray[Any]

@@ -11,15 +11,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from dualml.algorithms.model.base import Layer
-from dualml.algorithms.model.layers import (
-    GELU,
-    Conv2d,
-    LayerNorm,
-    MaxPool2d,
-    MeanPool,
-    ReLU,
-    Tanh,
-)
+from dualml.algorithms.model.layers import GELU, Conv2d, LayerNorm, MaxPool2d, MeanPool, ReLU, Tanh
 from dualml.backend.reference.layers import PAIRS
 from dualml.parity.causes.mutation import Transform
 from dualml.parity.finder.causes.base import HALVES

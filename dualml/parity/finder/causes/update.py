@@ -7,13 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from dualml.algorithms.model.layers import LayerNorm
-from dualml.parity.finder.causes.base import (
-    HALVES,
-    ROUGH,
-    Hypothesis,
-    Observation,
-    clip_by_norm,
-)
+from dualml.parity.finder.causes.base import HALVES, ROUGH, Hypothesis, Observation, clip_by_norm
 from dualml.parity.finder.causes.predict import (
     ChangeInputs,
     PredictFor,
