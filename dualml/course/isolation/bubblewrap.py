@@ -1,7 +1,8 @@
 """Isolation by bubblewrap, for systems on which only that program may make namespaces.
 
 All processes of a check run inside, including a server that is started for it and first imports the
-framework. Of dualml only the files that this server imports are visible, which are no solutions.
+framework. Of dualml only the files that this server imports are visible, with the data of the same
+name beside them; they are no solutions.
 The files of the framework's own optimizers are needed, too, so that a student's code can read and
 copy them here.
 """
@@ -26,10 +27,12 @@ from dualml.course.isolation import server
 for module in sys.argv[1:]:
     importlib.import_module(module)
 from dualml.course.isolation.root import HIDDEN_PACKAGES, find_contents
-ours = [m.__file__ for n, m in sys.modules.items() if n.split(".")[0].startswith("dualml")]
+loaded = [m.__file__ for n, m in sys.modules.items() if n.split(".")[0].startswith("dualml")]
+ours = set(filter(None, loaded))
+ours |= {os.path.splitext(file)[0] + end for file in ours for end in (".toml", ".json")}
 whole = find_contents()
 hidden = [path for path in whole.hidden if HIDDEN_PACKAGES.fullmatch(os.path.basename(path))]
-print(json.dumps([whole.shown, whole.links, hidden, sorted(filter(None, ours))]))
+print(json.dumps([whole.shown, whole.links, hidden, sorted(filter(os.path.exists, ours))]))
 """
 
 
