@@ -48,12 +48,13 @@ class Part:
         return {**os.environ, **found, "PATH": path}
 
 
-#: The longest first.
+#: The longest first, so that two at a time end together.
 PARTS = {
-    "core": Part(("tests/core", "tests/golden", "tests/conformance"), "numpy"),
-    "system": Part(("tests/system",)),
+    "core": Part(("tests/core", "tests/golden")),
     "torch": Part(("tests/torch", "tests/conformance"), "torch"),
+    "system": Part(("tests/system",)),
     "mindspore": Part(("tests/mindspore", "tests/conformance"), "mindspore"),
+    "reference": Part(("tests/conformance",), "numpy"),
 }
 #: Most seconds of a file that `make test-fast` runs.
 FAST_S = 1.5
