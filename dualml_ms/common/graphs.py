@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import mindspore as ms
+from filelock import FileLock, Timeout
 from mindspore import nn
 from mindspore.common import api
 from mindspore.communication import GlobalComm, get_rank
@@ -36,6 +37,10 @@ HASH = "compile_dependency.hash"
 #: Placeholder of a graph that is not cached yet.
 NO_GRAPH = b"none"
 DAY = 86400.0
+#: Seconds after which a process compiles a graph although another one is compiling it, too.
+WAIT_S = 30.0
+#: Seconds between two looks whether the other process is done.
+POLL_S = 0.02
 
 
 class GraphCache:
@@ -71,23 +76,25 @@ class GraphCache:
         """Cache the graph of the first call of ``cell`` with tensors of these shapes and types,
         made inside the block; if that is impossible, note why in `skipped` and let the block
         compile."""
-        try:
-            file = self.folder / f"{fingerprint(cell, tensors)}.mindir"
-            next_graph, program_hash = self.graph_paths()
-            before = self.offer_graph(file, next_graph, program_hash)
-        except Exception as error:  # no space, or unknown content: compile without cache
-            self.skipped.append(str(error))
-            yield
-            return
-        self.number += 1
-        os.environ[ENABLE] = "1"
-        try:
-            yield
-        finally:
-            del os.environ[ENABLE]
-            with contextlib.suppress(OSError):
-                self.store_graph(file, before, next_graph, program_hash)
-            shutil.rmtree(self.local, ignore_errors=True)
+        with contextlib.ExitStack() as stack:
+            try:
+                file = self.folder / f"{fingerprint(cell, tensors)}.mindir"
+                stack.enter_context(compile_once(file))
+                next_graph, program_hash = self.graph_paths()
+                before = self.offer_graph(file, next_graph, program_hash)
+            except Exception as error:  # no space, or unknown content: compile without cache
+                self.skipped.append(str(error))
+                yield
+                return
+            self.number += 1
+            os.environ[ENABLE] = "1"
+            try:
+                yield
+            finally:
+                del os.environ[ENABLE]
+                with contextlib.suppress(OSError):
+                    self.store_graph(file, before, next_graph, program_hash)
+                shutil.rmtree(self.local, ignore_errors=True)
 
     def graph_paths(self) -> tuple[Path, Path]:
         """Create this process's folder for the next compilation; return the paths where MindSpore
@@ -135,6 +142,29 @@ class GraphCache:
         for path in self.folder.glob("compiling-*"):
             if time.time() - path.stat().st_mtime > DAY:
                 shutil.rmtree(path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def compile_once(file: Path) -> Iterator[None]:
+    """Let one process at a time compile the graph that belongs into ``file``.
+
+    The ranks of a trial need the same graphs at the same time; all but the first then load what it
+    has compiled. Nobody waits for a graph that exists, nor longer than `WAIT_S` for one that is
+    being made. A graph contains no collective, so that no rank waits for another one inside.
+    """
+    lock = FileLock(file.with_suffix(".lock"), timeout=WAIT_S)
+    if not file.exists():
+        # Some file systems have no locks.
+        with contextlib.suppress(Timeout, OSError, NotImplementedError):
+            lock.acquire(poll_interval=POLL_S)
+        if file.exists():
+            lock.release()
+    try:
+        yield
+    finally:
+        if lock.is_locked:
+            Path(lock.lock_file).unlink(missing_ok=True)
+            lock.release()
 
 
 @functools.cache

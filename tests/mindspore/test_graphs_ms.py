@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ pytest.importorskip("mindspore")
 
 import mindspore as ms
 import numpy as np
+from filelock import FileLock
 from mindspore import nn, ops
 
 from dualml.algorithms.model import ModelSpec, model
@@ -27,7 +29,7 @@ from dualml_ms.algorithms.training import LossAndGradients, LossCell
 from dualml_ms.common import graphs as module
 from dualml_ms.common.environ import environ
 from dualml_ms.common.fingerprint import UnknownContent, fingerprint
-from dualml_ms.common.graphs import GraphCache, graph_cache
+from dualml_ms.common.graphs import GraphCache, compile_once, graph_cache
 
 PROGRAM = Path(__file__).with_name("graph_cases.py")
 X = ms.Tensor(np.zeros((2, 3), np.float32))
@@ -48,12 +50,17 @@ def test_a_graph_from_disk_has_the_bits_of_a_compiled_one(tmp_path: Path) -> Non
     compiled = run_case("everything", tmp_path, DUALML_MINDSPORE_GRAPHS="off")
     assert compiled["graphs"] is None
     assert not list(tmp_path.glob("mindspore-graphs-*"))
-    first = run_case("everything", tmp_path)
+    with ThreadPoolExecutor() as pool:  # like two ranks of a trial
+        first = list(pool.map(run_case, ["everything"] * 2, [tmp_path] * 2))
     again = run_case("everything", tmp_path)
-    assert first["result"] == again["result"] == compiled["result"]
-    number = first["graphs"][1]
+    for case in (*first, again):
+        assert case["result"] == compiled["result"]
+    number = sum(case["graphs"][1] for case in first)
     assert number > 30
     assert again["graphs"] == [number, 0, []]
+    # Each graph was compiled by one of the two and loaded by the other.
+    assert sum(case["graphs"][0] for case in first) == number
+    assert not list(tmp_path.glob("mindspore-graphs-*/*.lock"))
 
 
 def test_another_cell_in_its_place_does_not_get_its_graph(tmp_path: Path) -> None:
@@ -86,6 +93,19 @@ def test_without_a_place_or_with_a_cache_of_the_user(
     assert run_case("sums", tmp_path / "file")["graphs"] is None
     monkeypatch.setenv(module.ENABLE, "0")
     assert graph_cache.__wrapped__() is None
+
+
+def test_a_graph_that_another_process_never_finishes_is_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WAIT_S", 0.1)
+    file = tmp_path / "graph.mindir"
+    with FileLock(file.with_suffix(".lock")), compile_once(file):
+        assert not file.exists()
+    begin = time.monotonic()
+    file.touch()
+    with FileLock(file.with_suffix(".lock")), compile_once(file):
+        assert time.monotonic() - begin < 0.1
 
 
 def test_the_oldest_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
