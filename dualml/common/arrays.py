@@ -19,11 +19,11 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from dualml.common.array_types import Arrays as Arrays
 from dualml.common.errors import UserError
 from dualml.common.files import check_regular, convert_read_errors, open_to_read
 from dualml.common.machine import usable_memory
 
-Arrays = dict[str, NDArray[Any]]
 #: Dimensions of an array, at most: the limit of NumPy 1.
 MAX_DIMENSIONS = 32
 #: Bytes that any packed file may unpack to, however small it is.

@@ -10,19 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import chain
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dualml.backend.reference.recurrent import sigmoid
+from dualml.common.array_types import Array
 from dualml.common.distance import distance
 from dualml.parity.causes.element_orders import element_orders
 from dualml.parity.causes.mutation import Transform
 from dualml.parity.causes.permutation_search import find_element_orders
 from dualml.parity.causes.tables import EXTRAS
 
-Array = NDArray[Any]
 #: Transforms that only add a number, which is fitted.
 SHIFT = "shift"
 

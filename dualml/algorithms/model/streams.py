@@ -24,9 +24,9 @@ from dualml.algorithms.model.base import Layer
 from dualml.algorithms.model.dropout import dropout_masks
 from dualml.algorithms.model.recurrent import RecurrentLayer
 from dualml.algorithms.model.spec import ModelSpec
+from dualml.common.array_types import Array
 from dualml.common.errors import UserError
 
-Array = NDArray[Any]
 #: Key of the hidden states in a training's state: layer → states of all streams, (streams, S, H).
 SLOT = "hidden"
 

@@ -10,16 +10,13 @@ the data set, section "Binary version".
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dualml.common.array_types import Array
 from dualml.common.errors import UserError
 from dualml.experiment.data.idx import check_digest, file_error, read_data
 from dualml.experiment.data.registry import COLOUR, RecordFile, RecordInfo
-
-Array = NDArray[Any]
 
 
 def read_verified_records(

@@ -11,12 +11,11 @@ import gzip
 import hashlib
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from dualml.common.array_types import Array
 
 SIDE, LEVELS = 28, 16
 TEST_PER_CLASS = 36

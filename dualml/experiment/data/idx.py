@@ -18,14 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dualml.common.array_types import Array
 from dualml.common.arrays import MAX_DIMENSIONS, check_unpacked
 from dualml.common.errors import UserError
 from dualml.common.files import read_bytes
 from dualml.common.machine import usable_memory
-
-Array = NDArray[Any]
 
 #: Third byte of the magic number → element type.
 TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}

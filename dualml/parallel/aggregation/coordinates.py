@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from dualml.algorithms.communicator.base import Communicator
+from dualml.common.array_types import Tensor
 from dualml.parallel.aggregation.base import Strategy
-
-Tensor = Any
 
 #: Name of the reduction → strategies that can compute it. A median needs the values of all ranks, a
 #: maximum can be taken step by step. The bytes sent are those of the strategy's sum.

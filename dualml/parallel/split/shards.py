@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
 from dualml.algorithms.communicator import Communicator
+from dualml.common.array_types import Arrays
 
 
 @dataclass(frozen=True)
@@ -82,9 +83,6 @@ class TensorShard:
             return f"{word} " + " and ".join(f"{i + 1}/{n}" for i in self.chunk_indices())
         each = f" of each of {self.blocks} blocks" if self.blocks > 1 else ""
         return f"{word} {self.part + 1}/{self.parts}{each}"
-
-
-Arrays = dict[str, NDArray[Any]]
 
 
 def all_gather_arrays(comm: Communicator, arrays: Mapping[str, NDArray[Any]]) -> list[Arrays]:

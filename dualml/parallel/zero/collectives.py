@@ -16,13 +16,12 @@ from numpy.typing import NDArray
 
 from dualml.algorithms.communicator import Communicator
 from dualml.algorithms.communicator.primitives import CompletedWork, WorkHandle
+from dualml.common.array_types import Tensor
 from dualml.common.errors import Unsupported
 from dualml.parallel.aggregation import CollectiveSchedule, Ring, Transfer
 from dualml.parallel.aggregation.base import execute_schedule
 from dualml.parallel.aggregation.ring import ring_pass
 from dualml.parallel.zero.settings import Sharding
-
-Tensor = Any
 
 
 @cache

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dualml.common.array_types import Array
 from dualml.parity.models.gap import gap
 
-Array = NDArray[Any]
 #: A relation holds if it leaves at most this share of the difference.
 MAX_RESIDUAL_SHARE = 0.01
 #: Maximum share of differing elements whose positions are reported.

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dualml.common.array_types import Array
 from dualml.parity.models.gap import gap
 
-Array = NDArray[Any]
 #: Maximum number of elements of an array that is searched for an order.
 MAX_ELEMENTS = 1 << 17
 #: Minimum number of elements: in a smaller array an order may be found by chance.

@@ -21,13 +21,13 @@ from dualml.backend.reference.model import (
     token_mask,
 )
 from dualml.backend.reference.types import TOKEN_MASK, Array, Params
+from dualml.common.array_types import Arrays
 from dualml.experiment.arm import Arm
 from dualml.experiment.plan import Plan
 from dualml.experiment.store.replays import ReplayRecord, States
 from dualml.parallel.aggregation import ASYNCHRONOUS
 
 T = TypeVar("T")
-Arrays = dict[str, NDArray[Any]]
 Index = NDArray[np.int64]
 #: Phases in execution order; `aggregation` is the reduction of gradients over ranks.
 PHASES = ("data", "forward", "loss", "gradient", "aggregation", "update", "state")

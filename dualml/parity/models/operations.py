@@ -17,12 +17,11 @@ from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dualml.common.array_types import Array
 from dualml.common.json_types import JsonObject
 from dualml.parity.models.partners import FROM_JSON
 
-Array = NDArray[Any]
 #: Memory limit for the arrays of one side: enough for a ResNet on small images.
 LIMIT_BYTES = 1 << 30
 #: Limit for the calls of one step; more come from a loop that no reader follows.

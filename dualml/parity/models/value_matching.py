@@ -15,17 +15,15 @@ from dataclasses import dataclass, field
 from itertools import permutations
 from math import isfinite, sqrt
 from operator import itemgetter
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dualml.common.array_types import Array
 from dualml.parity.models.gap import TINY, gap
 from dualml.parity.models.operations import TABLE, Operation, is_unknown
 from dualml.parity.models.trace import OUTPUT, Trace
 from dualml.parity.places import FLOOR
 
-Array = NDArray[Any]
 #: Arrays of up to this many axes are compared in every order of their axes.
 AXES = 5
 #: Arrays at a larger relative distance never match, whatever their rounding.

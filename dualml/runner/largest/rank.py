@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dualml.algorithms.communicator import Communicator
 from dualml.algorithms.model.init import initial_tensor
@@ -15,6 +14,7 @@ from dualml.algorithms.model.recompute import recompute_groups
 from dualml.algorithms.model.spec import ModelSpec
 from dualml.algorithms.model.zoo import model
 from dualml.backend import ActivationRecomputation, Backend, GradientAccess, TrainingSpec, backends
+from dualml.common.array_types import Array
 from dualml.common.json_types import JsonObject
 from dualml.common.seeds import make_generator
 from dualml.experiment.arm import Arm, make_arm
@@ -26,7 +26,6 @@ from dualml.runner.largest.limit import data_bytes, limit_memory
 from dualml.runner.worker.models import ModelCache
 from dualml.runner.worker.trainers import make_parallel_trainer, split_training
 
-Array = NDArray[Any]
 SEED = 0
 
 

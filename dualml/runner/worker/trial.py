@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.algorithms.precision import SLOT
+from dualml.common.array_types import Arrays
 from dualml.common.confusion import ClassificationContent, classification_report
 from dualml.common.errors import UserError
 from dualml.experiment.sample_digest import SampleDigest
@@ -43,7 +44,6 @@ from dualml.runner.worker.remote import upload_outputs
 from dualml.runner.worker.setup import TrialSetup
 from dualml.runner.worker.step_timer import StepTimer
 
-Arrays = dict[str, NDArray[Any]]
 #: Metrics of an evaluation.
 EVALUATION_METRICS = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
 

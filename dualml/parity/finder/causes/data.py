@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dualml.common.array_types import Array
 from dualml.parity.finder.causes.base import HALVES, Arrays, Hypothesis, Observation, fit_factor
 from dualml.parity.transforms import round_to_half
-
-Array = NDArray[Any]
 
 
 def hypotheses(suspect: Observation) -> Iterator[Hypothesis]:

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dualml.common.array_types import Array
 from dualml.common.errors import CommunicationError, UserError
 from dualml.parallel.aggregation import STRATEGIES, Strategy
 from dualml.parallel.aggregation.buckets import bucket_layout
@@ -16,7 +16,6 @@ from dualml.parallel.aggregation.layers import layer_sizes
 from dualml.parallel.aggregation.schedule import CollectiveSchedule, Transfer
 from dualml.parity.finder.causes.base import Arrays, Hypothesis, Observation
 
-Array = NDArray[Any]
 Steps = tuple[tuple[Transfer, ...], ...]
 OTHER_OP: Mapping[str, Any] = {"add": "put", "put": "add"}
 #: Most messages of a schedule that are changed one by one.

@@ -5,16 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dualml.algorithms.optim import OptimizerSpec
+from dualml.common.array_types import Array
 from dualml.parity.finder.lines.mutations import Mutant, mutants
 from dualml.parity.finder.lines.program import UpdateParam, compile_program, read_program
 
-Array = NDArray[Any]
 #: Changed rules that are changed a second time.
 BEAM = 12
 #: Changes of one rule that are tried; an update of eight lines has about 1,200, and their number
