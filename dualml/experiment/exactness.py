@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from dualml.algorithms.model.spec import ModelSpec
 from dualml.experiment.arm import Arm
 from dualml.experiment.config_diff import ConfigDiff
@@ -79,42 +77,26 @@ def inexactness_reason(arm: Arm, samples: int, spec: ModelSpec | None = None) ->
     return None
 
 
-def single_process_arm(name: str, contrast: ConfigDiff) -> str | None:
+def single_process_arm(name: str, contrast: ConfigDiff, precision: str | None = None) -> str | None:
     """Return the arm with one rank and without method and split that differs from this one only in
-    `ROUNDING_ONLY_SETTINGS`, preferably without recomputation and offloading; None if there is
-    none."""
+    `ROUNDING_ONLY_SETTINGS`, and in precision and loss scale if another ``precision`` is wanted;
+    None if there is none.
+
+    Of several, the first one without recomputation and offloading is preferred, else the first
+    without recomputation.
+    """
 
     def is_single_process(other: str) -> bool:
         decided = contrast.flat_configs[other]
-        return decided["world_size"] == 1 and not decided["method"] and "split" in decided
-
-    return least_modified_arm(
-        contrast.partners(name, vary=ROUNDING_ONLY_SETTINGS, where=is_single_process), contrast
-    )
-
-
-def low_precision_arm(name: str, precision: str, contrast: ConfigDiff) -> str | None:
-    """Return the arm in ``precision`` with one rank and without method and split that otherwise
-    differs from this one only in `ROUNDING_ONLY_SETTINGS` and loss scale, preferably without
-    recomputation and offloading; None if there is none."""
-
-    def is_own_arm(other: str) -> bool:
-        decided = contrast.flat_configs[other]
         alone = decided["world_size"] == 1 and not decided["method"] and "split" in decided
-        return alone and decided["precision"] == precision
-
-    vary = (*ROUNDING_ONLY_SETTINGS, "precision", "loss_scale")
-    return least_modified_arm(contrast.partners(name, vary=vary, where=is_own_arm), contrast)
-
-
-def least_modified_arm(arms: Sequence[str], contrast: ConfigDiff) -> str | None:
-    """Return the first of these arms without recomputation and offloading, else the first without
-    recomputation, else the first; None if there are none."""
+        return alone and precision in (None, decided["precision"])
 
     def modification_key(arm: str) -> tuple[bool, bool]:
         decided = contrast.flat_configs[arm]
         return decided["recompute"] != "none", "offload" not in decided  # a table is flat
 
+    vary = (*ROUNDING_ONLY_SETTINGS, *(("precision", "loss_scale") if precision else ()))
+    arms = contrast.partners(name, vary=vary, where=is_single_process)
     return min(arms, key=modification_key, default=None)
 
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from dualml.experiment.config_diff import ConfigDiff
-from dualml.experiment.exactness import low_precision_arm
+from dualml.experiment.exactness import single_process_arm
 from dualml.experiment.methods import METHODS
 from dualml.experiment.schema import Experiment
 from dualml.experiment.store.trajectory import Trajectory
@@ -49,13 +49,13 @@ def compare_low_precision_methods(
             info = METHODS.get(backend, {}).get(experiment.arms[name].method)
             if info is None or info.precision == "fp32":
                 continue
-            partner = low_precision_arm(name, info.precision, contrast)
+            partner = single_process_arm(name, contrast, info.precision)
             ours = read.get((partner, seed), {}) if partner else {}
             if partner is None or backend not in ours:
                 continue
             margin = experiment.parity.margin
             judged = compare_with_arm(trajectory, ours, margin)
-            single = low_precision_arm(name, "fp32", contrast)
+            single = single_process_arm(name, contrast, "fp32")
             full = read.get((single, seed), {}) if single else {}
             if backend in full and compare_with_arm(trajectory, full, margin).verdict == "equal":
                 judged = replace(judged, verdict="different", reason="float32", first=None)

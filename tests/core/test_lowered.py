@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dualml.experiment.config_diff import ConfigDiff
-from dualml.experiment.exactness import low_precision_arm
+from dualml.experiment.exactness import single_process_arm
 from dualml.experiment.methods import METHODS
 from dualml.experiment.schema import Experiment
 from dualml.experiment.store.envelope import Envelope
@@ -126,7 +126,7 @@ def test_the_terminal_names_who_leaves_the_envelope(capsys: pytest.CaptureFixtur
     ("precision", "arm"), [("bf16", "bf16"), ("fp16", "fp16"), ("fp32", "single")]
 )
 def test_the_arm_that_does_the_same_in_one_process(precision: str, arm: str) -> None:
-    assert low_precision_arm("method", precision, ConfigDiff(experiment().arms)) == arm
+    assert single_process_arm("method", ConfigDiff(experiment().arms), precision) == arm
 
 
 def test_every_method_in_a_lower_precision_says_where_it_casts_otherwise() -> None:
