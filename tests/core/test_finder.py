@@ -27,12 +27,12 @@ from dualml.common.words import load_messages
 from dualml.experiment.store.envelope import Envelope
 from dualml.experiment.store.manifest import TrialRecord
 from dualml.experiment.store.replays import (
+    START,
+    STATES,
     ReplayRecord,
     flatten,
     read_replay,
-    read_states,
     unflatten,
-    write_start,
 )
 from dualml.parity.envelope import clip_to_plain, update_envelope
 from dualml.parity.finder.causes.base import (
@@ -361,10 +361,10 @@ def test_a_replay_is_read_back_from_its_files(tmp_path: Path) -> None:
     resources = RankResources(NumpyBackend(), cases.samples(False))
     trial = TrialRunner(cases.plan(False), "softmax", 0, resources, tmp_path, lambda **_: None)
     start = {1: states[1]}
-    write_start(tmp_path, start)
+    START.write_states(tmp_path, start)
     beats: list[None] = []
     replay_updates(trial, "numpy", [1, 3], True, tmp_path, lambda: beats.append(None))
-    again = read_states(tmp_path)
+    again = STATES.read_states(tmp_path)
     assert list(again) == [1, 3]
     assert flatten(again).keys() == flatten({s: states[s] for s in (1, 3)}).keys()
     for key, array in flatten(again).items():

@@ -72,35 +72,25 @@ class WidthsRecord(Record):
     widths: dict[str, Number | None]
 
 
+class StatesFile(TraceTensorFile):
+    """A file of weights and optimizer state before some updates."""
+
+    def write_states(self, folder: Path, states: States) -> None:
+        """Write the states."""
+        self.write(folder, flatten(states))
+
+    def read_states(self, folder: Path) -> States:
+        """Read the states; raise `UserError` if the file is missing or damaged."""
+        arrays = self.read(folder)
+        with convert_read_errors(f"{folder / self.name}: not states"):
+            return unflatten(arrays)
+
+
 REPLAY_JOB = JsonFile("job.json", ReplayJob)
-START, STATES = TraceTensorFile("start.safetensors"), TraceTensorFile("states.safetensors")
-
-
-def write_start(folder: Path, states: States) -> None:
-    """Write the states from which the leading backend continues."""
-    START.write(folder, flatten(states))
-
-
-def read_start(folder: Path) -> States:
-    """Read the states written by `write_start`."""
-    return read_states_file(folder, START)
-
-
-def write_states(folder: Path, states: States) -> None:
-    """Write the states before each replayed update."""
-    STATES.write(folder, flatten(states))
-
-
-def read_states(folder: Path) -> States:
-    """Read the states written by `write_states`."""
-    return read_states_file(folder, STATES)
-
-
-def read_states_file(folder: Path, file: TraceTensorFile) -> States:
-    """Read a file of states; raise `UserError` if it is missing or damaged."""
-    arrays = file.read(folder)
-    with convert_read_errors(f"{folder / file.name}: not states"):
-        return unflatten(arrays)
+#: The states from which the leading backend continues.
+START = StatesFile("start.safetensors")
+#: The states before each replayed update.
+STATES = StatesFile("states.safetensors")
 
 
 def job_folder(folder: Path, backend: str) -> Path:

@@ -14,11 +14,11 @@ from dualml.experiment.plan import Plan
 from dualml.experiment.store.folder import RunFolder
 from dualml.experiment.store.replays import (
     REPLAY_JOB,
+    START,
+    STATES,
     ReplayJob,
     job_folder,
     read_replay,
-    read_states,
-    write_start,
 )
 from dualml.experiment.store.trajectory import Trajectory, read_trajectory
 from dualml.experiment.store.trial import log_path
@@ -69,7 +69,7 @@ def run_replays(
     recipe = session.plan.training_spec(settings, seed, samples.train_x, samples.train_y)
     after, start, first = find_common_state(session, arm, recipe, comparison)
     steps = list(steps_to_replay(after, first, recipe.updates))
-    write_start(folder, start)
+    START.write_states(folder, start)
     for backend in (REFERENCE, *sides):
         session.progress(f"{backend} {arm}")
         run_replay(session, backend, arm, seed, steps, folder)
@@ -78,7 +78,7 @@ def run_replays(
         session.plan,
         arm,
         recipe,
-        read_states(folder),
+        STATES.read_states(folder),
         {name: read_replay(folder, name, size) for name in (REFERENCE, *sides)},
         steps,
     )

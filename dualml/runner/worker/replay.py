@@ -17,14 +17,7 @@ from typing import Any
 import numpy as np
 
 from dualml.common.distance import distance
-from dualml.experiment.store.replays import (
-    Arrays,
-    States,
-    read_start,
-    read_states,
-    write_replay,
-    write_states,
-)
+from dualml.experiment.store.replays import START, STATES, Arrays, States, write_replay
 from dualml.parity.envelope import PLAIN, perturb
 from dualml.runner.worker.setup import TrialSetup
 
@@ -144,7 +137,7 @@ def replay_updates(
     updates, rank = TrialReplay(trial, beat), trial.ranks.rank
     if leads:
         states: States = {}
-        starts = read_start(folder)
+        starts = START.read_states(folder)
         for first, start in starts.items():
             wanted = [
                 s for s in steps if s >= first and not any(first < other <= s for other in starts)
@@ -152,9 +145,9 @@ def replay_updates(
             chained = updates.collect_states(start, first, max(wanted))
             states |= {step: chained[step] for step in wanted}
         if rank == 0:
-            write_states(folder, states)
+            STATES.write_states(folder, states)
     else:
-        states = read_states(folder)
+        states = STATES.read_states(folder)
     draws = 0 if trial.backend.dtype == "float64" else DRAWS
     arrays, widths = updates.replay_updates(states, draws)
     write_replay(folder, backend, rank, arrays, widths)
