@@ -7,7 +7,7 @@ The bubble of a pipeline is the share of its ranks' time in which no stage compu
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -191,12 +191,14 @@ def last_arrival_times(plan: SplitPlan, ranks: Sequence[Events]) -> dict[tuple[i
 def average_sends(
     ranks: Sequence[Events],
     steps: NDArray[np.float64],
+    names: Sequence[str],
     ends: Callable[[int, int, int, int], tuple[Any, ...]],
-) -> Iterator[tuple[tuple[Any, ...], dict[str, float]]]:
-    """Yield who sends to whom, in order, with the ``bytes`` and ``messages`` per update, averaged
+) -> list[dict[str, Any]]:
+    """Return who sends to whom, in order, with the ``bytes`` and ``messages`` per update, averaged
     over ``steps``.
 
     Args:
+        names: keys for the sender and the receiver.
         ends: returns sender and receiver of a message, for its rank, stage, stage that receives it,
             and micro-batch.
     """
@@ -209,8 +211,11 @@ def average_sends(
             total = sent.setdefault(ends(rank, stage, other, micro), [0.0, 0.0])
             total[0] += events["bytes"][i]
             total[1] += 1
-    for key, (nbytes, messages) in sorted(sent.items()):
-        yield key, {"bytes": nbytes / len(steps), "messages": messages / len(steps)}
+    n = len(steps)
+    return [
+        {**dict(zip(names, key, strict=True)), "bytes": nbytes / n, "messages": messages / n}
+        for key, (nbytes, messages) in sorted(sent.items())
+    ]
 
 
 def measured_links(
@@ -223,8 +228,7 @@ def measured_links(
         data, _, tensor = plan.mesh.coordinates(rank)
         return rank, plan.owner(data, other, tensor, micro)
 
-    sent = average_sends(ranks, steps, find_ends)
-    return [{"source": source, "target": target, **each} for (source, target), each in sent]
+    return average_sends(ranks, steps, ("source", "target"), find_ends)
 
 
 def measured_transfers(
@@ -239,5 +243,4 @@ def measured_transfers(
     def find_ends(rank: int, stage: int, other: int, micro: int) -> tuple[int, str, str]:
         return rank, devices[rank][stage], devices[rank][other]
 
-    sent = average_sends(ranks, steps, find_ends)
-    return [{"rank": rank, "source": a, "target": b, **each} for (rank, a, b), each in sent]
+    return average_sends(ranks, steps, ("rank", "source", "target"), find_ends)

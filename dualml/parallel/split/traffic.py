@@ -103,22 +103,14 @@ def transfers(plan: SplitPlan, batch: int, *, lower: bool = False) -> list[JsonO
         lower: whether the model is trained in mixed precision.
     """
     messages, sizes = Counter[tuple[int, str, str, str]](), Counter[tuple[int, str, str, str]]()
-    for rank in range(plan.world_size if plan.devices else 0):
-        data = plan.mesh.coordinates(rank)[0]
-        devices = shift_devices(plan.devices, data)
-        for replica, _, _, size in plan.micro_batch_sizes(batch):
-            for stage in range(len(plan.stages) - 1):
-                if replica != data or not size or not plan.crosses(stage, stage + 1):
-                    continue
-                elements = size * plan.activation_numel(stage)
-                low = lower and plan.sends_low_precision(stage)
-                below, above = devices[stage : stage + 2]
-                for key in (
-                    (rank, below, above, "activations"),
-                    (rank, above, below, "gradients"),
-                ):
-                    messages[key] += 1
-                    sizes[key] += elements * (LOWER if low else FLOAT)
+    for rank, _, what, elements, stage in _stage_messages(plan, batch) if plan.devices else ():
+        if elements and plan.crosses(stage, stage + 1):
+            devices = shift_devices(plan.devices, plan.mesh.coordinates(rank)[0])
+            ends = devices[stage], devices[stage + 1]
+            source, target = ends if what == "activations" else ends[::-1]
+            low = lower and plan.sends_low_precision(stage)
+            messages[rank, source, target, what] += 1
+            sizes[rank, source, target, what] += elements * (LOWER if low else FLOAT)
     names = ("rank", "source", "target", "what")
     return [
         {**dict(zip(names, key, strict=True)), "messages": messages[key], "nbytes": sizes[key]}

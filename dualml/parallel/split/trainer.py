@@ -21,16 +21,6 @@ from dualml.parallel.split.traffic import FLOAT, total_sent_bytes
 from dualml.parallel.split.training import SplitTraining
 from dualml.parallel.trainer import Trainer
 
-#: Fields of every rank's memory report, in this order.
-MEMORY = (
-    "live",
-    "held_bytes",
-    "parameter_bytes",
-    "peak_memory_mb",
-    "sample_bytes",
-    "label_bytes",
-)
-
 
 class SplitTrainer(Trainer):
     """Trains a split model, whose executor makes whole updates together with the other ranks.
@@ -83,17 +73,17 @@ class SplitTrainer(Trainer):
         executor, held = self.executor, self.plan.rank_stages(self.rank)[1].values()
         self.model.count_saved_bytes(False)
         size = sum(math.prod(p.local_shape) for p in held) * np.dtype(self.backend.dtype).itemsize
-        own = np.array(
-            [
-                executor.max_in_flight,
-                executor.max_saved_bytes,
-                size,
-                peak_memory_mb() or 0.0,
-                *self.bytes_read,
-            ]
-        )
-        rows = [self.comm.numpy(x) for x in self.comm.all_gather(self.comm.tensor(own))]
-        self.memory = {"memory": [dict(zip(MEMORY, row.tolist(), strict=True)) for row in rows]}
+        own = {
+            "live": executor.max_in_flight,
+            "held_bytes": executor.max_saved_bytes,
+            "parameter_bytes": size,
+            "peak_memory_mb": peak_memory_mb() or 0.0,
+            "sample_bytes": self.bytes_read[0],
+            "label_bytes": self.bytes_read[1],
+        }
+        rows = self.comm.all_gather(self.comm.tensor(np.array(list(own.values()), np.float64)))
+        ranks = [dict(zip(own, self.comm.numpy(row).tolist(), strict=True)) for row in rows]
+        self.memory = {"memory": ranks}
         executor.timeline.clear()
         super().begin_training()
 
