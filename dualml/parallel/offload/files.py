@@ -7,6 +7,7 @@ import os
 import resource
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from dualml.backend import Array
@@ -52,23 +53,23 @@ class Scratch:
     def read(self, array: Array, begin: int) -> None:
         """Fill the contiguous ``array`` in place with the file's bytes from byte offset ``begin``
         on; raise `TrialError` if the system cannot or the file ends before."""
-        rest = array.data.cast("B")
-        try:
-            while rest:
-                count = os.preadv(self.file.fileno(), [rest], begin)
-                if not count:
-                    raise OSError(errno.EIO, f"the file ends at byte {begin}")
-                rest, begin = rest[count:], begin + count
-        except OSError as error:
-            raise self._error(error) from error
+        self._move(os.preadv, array, begin)
 
     def write(self, array: Array, begin: int) -> None:
         """Write the contiguous ``array`` into the file at byte offset ``begin``; raise `TrialError`
         if the system cannot."""
+        self._move(os.pwritev, array, begin)
+
+    def _move(
+        self, move: Callable[[int, list[memoryview], int], int], array: Array, begin: int
+    ) -> None:
+        """Call ``os.preadv`` or ``os.pwritev`` until all bytes of ``array`` are moved."""
         rest = array.data.cast("B")
         try:
             while rest:
-                count = os.pwritev(self.file.fileno(), [rest], begin)
+                count = move(self.file.fileno(), [rest], begin)
+                if not count:
+                    raise OSError(errno.EIO, f"the file ends at byte {begin}")
                 rest, begin = rest[count:], begin + count
         except OSError as error:
             raise self._error(error) from error
