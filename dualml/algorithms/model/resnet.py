@@ -23,13 +23,9 @@ def resnet18(shape: Shape = COLOUR, classes: int = 10, width: int = WIDTH) -> Mo
     Source: He et al. 2016, "Deep Residual Learning for Image Recognition", table 1 and fig. 2, with
     projections where the shape changes (option B).
     """
-    stem: list[tuple[str, Layer]] = [
-        ("conv1", Conv2d(shape[0], width, 7, padding=3, bias=False, stride=2)),
-        ("bn1", BatchNorm2d(width)),
-        ("relu", ReLU()),
-        ("maxpool", MaxPool2d(3, stride=2, padding=1)),
-    ]
-    return make_resnet("resnet18", shape, classes, width, stem)
+    first = Conv2d(shape[0], width, 7, padding=3, bias=False, stride=2)
+    pool = MaxPool2d(3, stride=2, padding=1)
+    return make_resnet("resnet18", shape, classes, width, first, [("maxpool", pool)])
 
 
 def resnet18_cifar(shape: Shape = COLOUR, classes: int = 10, width: int = WIDTH) -> ModelSpec:
@@ -38,20 +34,23 @@ def resnet18_cifar(shape: Shape = COLOUR, classes: int = 10, width: int = WIDTH)
 
     Source: He et al. 2016, sec. 4.2, whose networks for 32×32 pixels begin so.
     """
-    stem: list[tuple[str, Layer]] = [
-        ("conv1", Conv2d(shape[0], width, 3, padding=1, bias=False)),
-        ("bn1", BatchNorm2d(width)),
-        ("relu", ReLU()),
-    ]
-    return make_resnet("resnet18_cifar", shape, classes, width, stem)
+    first = Conv2d(shape[0], width, 3, padding=1, bias=False)
+    return make_resnet("resnet18_cifar", shape, classes, width, first, [])
 
 
 def make_resnet(
-    name: str, shape: Shape, classes: int, width: int, stem: list[tuple[str, Layer]]
+    name: str,
+    shape: Shape,
+    classes: int,
+    width: int,
+    first: Conv2d,
+    pool: list[tuple[str, Layer]],
 ) -> ModelSpec:
-    """Return a residual network: four stages of two blocks after a stem with ``width`` output
-    channels."""
-    layers, channels = list(stem), width
+    """Return a residual network: four stages of two blocks after a first convolution with ``width``
+    output channels and a pooling layer, if any."""
+    layers: list[tuple[str, Layer]] = [("conv1", first), ("bn1", BatchNorm2d(width))]
+    layers += [("relu", ReLU()), *pool]
+    channels = width
     for stage in (1, 2, 3, 4):
         outputs = width * 2 ** (stage - 1)
         layers += residual_block(
