@@ -151,13 +151,11 @@ class ProgressDisplay:
         return self.words.get(f"run.phase.{phase}", phase)
 
     def print_line(self, text: str | Text) -> None:
-        """Print a line that stays."""
-        self.console.print(text, soft_wrap=True, highlight=False, markup=False)
+        """Print a line that stays; here nothing, as if quiet."""
 
     def show_current(self, name: str, phase: str, event: dict[str, Any]) -> None:
         """Show the progress of the current trial: its name, its phase, and the fields ``done``,
         ``total`` and ``loss`` of ``event``, as far as it has them. Each display overrides this."""
-        raise NotImplementedError
 
     def trial_ended(self, text: Text) -> None:
         """Show ``text``, the line of a trial that has ended."""
@@ -207,6 +205,10 @@ class ProgressBars(ProgressDisplay):
             total=event.get("total"),
             note="" if loss is None else self.words("run.loss", loss=loss),
         )
+
+    def print_line(self, text: str | Text) -> None:
+        """Print a line that stays, above the bars."""
+        self.console.print(text, soft_wrap=True, highlight=False, markup=False)
 
     def trial_ended(self, text: Text) -> None:
         """Advance the bar of the run by one trial, and print the trial's line."""
@@ -261,22 +263,12 @@ class ProgressLines(ProgressDisplay):
         return self.words("run.joint").join(parts)
 
 
-class SilentProgress(ProgressDisplay):
-    """No output at all."""
-
-    def print_line(self, text: str | Text) -> None:
-        """Discard the line ``text``."""
-
-    def show_current(self, name: str, phase: str, event: dict[str, Any]) -> None:
-        """Discard the progress of the current trial."""
-
-
 def make_progress_display(
     work: Mapping[Key, float], words: Messages, *, quiet: bool = False
 ) -> ProgressDisplay:
     """Make the display: bars on a terminal, lines elsewhere, nothing if ``quiet``."""
     if quiet:
-        return SilentProgress(work, words)
+        return ProgressDisplay(work, words)
     kind = ProgressBars if Console(stderr=True).is_terminal else ProgressLines
     return kind(work, words)
 
