@@ -86,7 +86,7 @@ def restore_plan(folder: Path, plan_hash: str | None = None) -> Plan:
     """
     record = PLAN.read(folder)
     weights, order, data = WEIGHTS.read(folder), read_order(folder), record.data.describe()
-    check_arrays(folder, record, weights, order)
+    check_parts(folder, record, {"weights": arrays_digest(weights), "order": arrays_digest(order)})
     experiment = parse_experiment(record.experiment, folder / PLAN.name)
     with convert_read_errors(f"{folder}: not a readable plan"):
         splits = planned_splits(record, experiment)
@@ -101,12 +101,6 @@ def restore_plan(folder: Path, plan_hash: str | None = None) -> Plan:
     return Plan(
         experiment, record.model, data, weights, order, parts, deals, models, splits, initial
     )
-
-
-def check_arrays(folder: Path, record: PlanRecord, weights: Arrays, order: Arrays) -> None:
-    """Raise `PlanChanged` if the digest of the weights or of the orders is not the one that the
-    plan records."""
-    check_parts(folder, record, {"weights": arrays_digest(weights), "order": arrays_digest(order)})
 
 
 def check_parts(folder: Path, record: PlanRecord, parts: Mapping[str, str]) -> None:

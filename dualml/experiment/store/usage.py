@@ -163,8 +163,7 @@ def summarize_samples(samples: Sequence[Sample]) -> Usage | None:
 
     def mean_rate(key: str) -> float | None:
         """Return the mean of a rate, with each pair of samples weighted by its length."""
-        known = [(b.at - a.at, r) for a, b in pairs if (r := counter_rate(a, b, key)) is not None]
-        return sum(s * r for s, r in known) / sum(s for s, _ in known) if known else None
+        return mean_known(counter_rate(a, b, key) for a, b in pairs)
 
     def mean_known(values: Iterable[float | None]) -> float | None:
         """Return the time-weighted mean of values that describe the time since the previous

@@ -106,13 +106,12 @@ def parse_npu_smi(text: str) -> dict[int, DeviceSample]:
             index = int(second[2]) if second[2] else len(devices)
             memory, whole, hbm, of_hbm = (int(part or 0) for part in second.groups()[3:])
             used = hbm if of_hbm else memory if whole else 0
-            values = {"utilisation": parse_number(second[3]), "power": parse_number(head[3])}
-            share = values["utilisation"]
+            share = parse_number(second[3])
             devices[index] = DeviceSample(
                 name=head[2],
                 utilisation=None if share is None else share / 100,
                 memory=used * 2**20,
-                power=values["power"],
+                power=parse_number(head[3]),
                 temperature=parse_number(head[4]),
             )
             head = None

@@ -83,8 +83,6 @@ def locate_error(pair: TraceComparison) -> FirstDivergence:
         kind="raised",
         distance=float("inf"),
         envelope=0.0,
-        shapes=None,
-        elements=(),
         side=side,
     )
 

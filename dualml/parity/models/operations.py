@@ -161,19 +161,15 @@ class Tape:
         if len(self.calls) >= LIMIT_CALLS or not outputs:
             return
         place, module = self.locate(frame)
-        sources = (
-            sources if sources is None else [self.own_parameter(one, module) for one in sources]
-        )
         number = len(self.calls)
         arrays = [self.array(one) for one in outputs]
         if sources is None:
             sources = [self.find_source(one) for one in inputs]
+        else:
+            sources = [self.own_parameter(one, module) for one in sources]
         shapes = tuple(tuple(int(n) for n in one.shape) for one in arrays)
-        self.calls.append(
-            Operation(
-                number, name, tuple(sources), jsonable_settings(attributes), shapes, place, module
-            )
-        )
+        settings = {key: jsonable(value) for key, value in attributes.items()}
+        self.calls.append(Operation(number, name, tuple(sources), settings, shapes, place, module))
         for i, (tensor, value) in enumerate(zip(outputs, arrays, strict=True)):
             key = value_name(number, i)
             self.sources[id(tensor)] = (key, tensor)
@@ -244,11 +240,6 @@ def is_common(value: Array) -> bool:
     """Return whether a single number is so common (0, ±1, 2, 0.5) that its origin cannot be told by
     its value; True for an empty array."""
     return float(value.reshape(-1)[0]) in (0.0, 1.0, -1.0, 2.0, 0.5) if value.size else True
-
-
-def jsonable_settings(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return attributes as JSON."""
-    return {name: jsonable(value) for name, value in attributes.items()}
 
 
 def jsonable(value: Any) -> Any:
