@@ -14,12 +14,10 @@ from dualml.experiment.store.trajectory import Trajectory
 from dualml.experiment.store.trial_comparison import TrialComparison
 
 
-def not_comparable(
-    reason: str, evidence: Mapping[str, Any] | None = None, sides: tuple[str, str] = ("", "")
-) -> TrialComparison:
+def not_comparable(reason: str, evidence: Mapping[str, Any] | None = None) -> TrialComparison:
     """Return the verdict ``not comparable`` with its reason."""
     return TrialComparison(
-        sides=sides, verdict="not comparable", reason=reason, evidence=evidence or {}
+        sides=("", ""), verdict="not comparable", reason=reason, evidence=evidence or {}
     )
 
 

@@ -110,32 +110,27 @@ def _judge_pairs(
     groups: dict[tuple[tuple[str, str], int], list[TrialMatch]] = {}
     for names in chosen:
         groups.setdefault((names.arms, names.seed), []).append(names)
+    fold = any(side.folded for side in sides)
     for (arms, seed), group in groups.items():
-        read = [_read_trajectories(side, arm, seed) for side, arm in zip(sides, arms, strict=True)]
-        if any(side.folded for side in sides):
-            read = [
-                {b: _fold(s, t) for b, t in each.items()}
-                for s, each in zip(sides, read, strict=True)
-            ]
+        pairs = zip(sides, arms, strict=True)
+        read = [_read_trajectories(side, arm, seed, fold) for side, arm in pairs]
         envelopes = [t.envelope for each in read for t in each.values() if t.envelope]
         for names in group:
             two = [each.get(name) for each, name in zip(read, names.backends, strict=True)]
             yield names, _judge_pair(sides, names, two, envelopes, margin, metrics)
 
 
-def _read_trajectories(side: RunOperand, arm: str, seed: int) -> dict[str, Trajectory]:
-    """Return the trajectories of one arm and seed by backend, of trials that succeeded."""
-    return {
+def _read_trajectories(side: RunOperand, arm: str, seed: int, fold: bool) -> dict[str, Trajectory]:
+    """Return the trajectories of one arm and seed by backend, of trials that succeeded; with
+    ``fold`` in the folded form of a baseline."""
+    read = {
         key[1]: side.trajectory(key)
         for key, trial in side.trials.items()
         if key[0] == arm and key[2] == seed and trial.status == "ok"
     }
-
-
-def _fold(side: RunOperand, trajectory: Trajectory) -> Trajectory:
-    """Return the trajectory in the folded form of a baseline; unchanged if the run is a
-    baseline."""
-    return trajectory if side.folded else fold_trajectory(trajectory)
+    if fold and not side.folded:
+        read = {backend: fold_trajectory(trajectory) for backend, trajectory in read.items()}
+    return read
 
 
 def _judge_pair(
