@@ -162,28 +162,22 @@ def container_groups(item: Object) -> tuple[list[ContainerGroup], str]:
     """Return the groups of pods that a job creates, and the host name of the first pod in the
     cluster."""
     spec, name = item["spec"], item["metadata"]["name"]
+    parts: list[tuple[str, int, Object]]  # name, number of pods, what holds their template
     if item["kind"] == "TrainingRuntime":
         job = spec["template"]["spec"]["replicatedJobs"][0]
-        pod = job["template"]["spec"]["template"]["spec"]
-        args = pod["containers"][0]["args"]
-        count = spec["mlPolicy"]["numNodes"]
-        return [ContainerGroup(job["name"], count, args)], f"{name}-{job['name']}-0-0.{name}"
-    if item["kind"] == "PyTorchJob":
-        replicas = spec["pytorchReplicaSpecs"]
-        parts = [
-            ContainerGroup(
-                kind, part["replicas"], part["template"]["spec"]["containers"][0]["args"]
-            )
-            for kind, part in replicas.items()
-        ]
-        return parts, f"{name}-{next(iter(replicas)).lower()}-0"
-    parts = [
-        ContainerGroup(
-            task["name"], task["replicas"], task["template"]["spec"]["containers"][0]["args"]
-        )
-        for task in spec["tasks"]
+        parts = [(job["name"], spec["mlPolicy"]["numNodes"], job["template"]["spec"])]
+        first = f"{name}-{job['name']}-0-0.{name}"
+    elif item["kind"] == "PyTorchJob":
+        parts = [(n, part["replicas"], part) for n, part in spec["pytorchReplicaSpecs"].items()]
+        first = f"{name}-{parts[0][0].lower()}-0"
+    else:
+        parts = [(task["name"], task["replicas"], task) for task in spec["tasks"]]
+        first = f"{name}-{parts[0][0]}-0.{name}"
+    groups = [
+        ContainerGroup(part, count, own["template"]["spec"]["containers"][0]["args"])
+        for part, count, own in parts
     ]
-    return parts, f"{name}-{parts[0].name}-0.{name}"
+    return groups, first
 
 
 def kubernetes_problems(

@@ -254,6 +254,7 @@ def make_render_request(
         lab = read_bytes(Path(name), MAX_TEXT_BYTES)
     if nodes == 1 and ranks > 1:  # started by the run itself
         words += ["--world-size", str(ranks)]
+    kept = {key: options[key] for key in ("cores", "memory", "seconds", "rate", "disk", "lang")}
     return RenderRequest(
         name=choose_name(options["name"], experiment.name),
         words=words,
@@ -263,12 +264,7 @@ def make_render_request(
         ranks=ranks,
         gpus=gpus,
         resource=resource,
-        cores=options["cores"],
-        memory=options["memory"],
-        seconds=options["seconds"],
         image=choose_image(options["image"], gpus, resource),
-        rate=options["rate"],
-        disk=options["disk"],
-        lang=options["lang"],
         lab=lab,
+        **kept,
     )
