@@ -115,9 +115,8 @@ def freeze_plan(request: RunRequest) -> FrozenRun:
     check_devices(infos, device)
     out = request.out or default_run_folder(request.name or experiment.name)
     check_free(out)
-    sizes: dict[str, Any] = {"words": experiment.data.words, "length": experiment.data.length}
-    sizes |= {"labels": experiment.data.labels, "pretrained": experiment.pretrained}
-    sizes["tokens"] = experiment.data.tokens
+    sizes = experiment.data.model_dump(include={"words", "length", "labels", "tokens"})
+    sizes["pretrained"] = experiment.pretrained
     data = load_data(experiment.data.name, explicit=request.names_data, **sizes)
     if len(data.train_x) < SMALL:
         experiment = request.load_experiment(request.world_size, small=True)
