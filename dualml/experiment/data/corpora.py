@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from dualml.common.errors import UserError
@@ -16,7 +17,14 @@ from dualml.experiment.data.dataset import Dataset, Source
 from dualml.experiment.data.feelings import make_labelled_sentences
 from dualml.experiment.data.idx import read_data
 from dualml.experiment.data.locations import env_dir
-from dualml.experiment.data.registry import DATASETS, GENERATED, LABELLED, TEXTS, TextInfo
+from dualml.experiment.data.registry import (
+    DATASETS,
+    GENERATED,
+    LABELLED,
+    TEXTS,
+    DatasetInfo,
+    TextInfo,
+)
 from dualml.experiment.data.sentences import make_sentences
 from dualml.experiment.data.wordpiece import WordPiece
 
@@ -68,7 +76,16 @@ def load_text(
         if explicit:
             raise UserError(f"{missing_notice(info)['en']}; remedy: {info.remedy}")
         wanted, info = info, TEXTS[LABELLED if labels else GENERATED]
-        notice = stand_in_notice(wanted, info, "labelled" if labels else "text")
+        notice = stand_in_notice(
+            "labelled" if labels else "text",
+            wanted,
+            info,
+            missing_notice(wanted),
+            lines=info.lines,
+            file=wanted.file,
+            size=wanted.size,
+            sha256=wanted.sha256[:12],
+        )
     source: Source = "generated" if path is None else "env"
     if labels:
         rows = make_labelled_sentences() if path is None else read_entries(info, path)
@@ -171,20 +188,23 @@ def lines_sha256(lines: list[text.Line]) -> str:
     return hashlib.sha256("".join(f"{' '.join(line)}\n" for line in lines).encode()).hexdigest()
 
 
-def stand_in_notice(wanted: TextInfo, used: TextInfo, notice: str) -> dict[str, str]:
-    """Return language → the notice for console and report that the generated text ``used`` stands
-    in for ``wanted``; ``notice`` names its message, ``text`` or ``labelled``."""
-    why = missing_notice(wanted)
-    values = {
-        "used": used.name,
-        "what": used.what,
-        "lines": used.lines,
-        "wanted": wanted.name,
-        "remedy": wanted.remedy,
-        "file": wanted.file,
-        "size": wanted.size,
-        "sha256": wanted.sha256[:12],
-    }
+def stand_in_notice(
+    notice: str,
+    wanted: TextInfo | DatasetInfo,
+    used: TextInfo | DatasetInfo,
+    why: Mapping[str, str],
+    **more: object,
+) -> dict[str, str]:
+    """Return language → the notice for console and report that the dataset ``used`` stands in for
+    ``wanted``, which is missing.
+
+    Args:
+        notice: name of its message: ``text``, ``labelled`` or ``images``.
+        why: language → the reason.
+        more: further values of the message.
+    """
+    values = {"used": used.name, "what": used.what, **more}
+    values |= {"wanted": wanted.name, "remedy": wanted.remedy}
     return {
         lang: load_messages(lang)[f"notice.{notice}"].format(why=why[lang], **values)
         for lang in LANGUAGES

@@ -148,7 +148,7 @@ def fetch_with_retries(mirror: str, name: str, most: int, seconds: float | None 
     raise AssertionError("the last try returned or raised")
 
 
-def fetch_url(url: str, text: str, most: int, seconds: float | None = None) -> bytes:
+def fetch_url(url: str, text: str, most: int, seconds: float) -> bytes:
     """Download a URL and return its bytes; progress on stderr is a bar on a terminal, else one
     plain line.
 
@@ -158,7 +158,7 @@ def fetch_url(url: str, text: str, most: int, seconds: float | None = None) -> b
     Raises:
         requests.RequestException: the transfer failed.
         ValueError: it has more bytes.
-        TimeoutError: it was not complete after ``seconds``, `FILE_S` if there are none.
+        TimeoutError: it was not complete after ``seconds``.
     """
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
@@ -169,10 +169,8 @@ def fetch_url(url: str, text: str, most: int, seconds: float | None = None) -> b
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task(text, total=None)
-        limit = FILE_S if seconds is None else seconds
-        return run_with_timeout(
-            limit, partial(stream_url, url, most, partial(bar.update, task), limit)
-        )
+        read = partial(stream_url, url, most, partial(bar.update, task), seconds)
+        return run_with_timeout(seconds, read)
 
 
 def run_with_timeout(seconds: float, work: Callable[[], bytes]) -> bytes:
@@ -200,17 +198,14 @@ def run_with_timeout(seconds: float, work: Callable[[], bytes]) -> bytes:
     return result
 
 
-def stream_url(
-    url: str, most: int, on_progress: Callable[..., Any], seconds: float | None = None
-) -> bytes:
+def stream_url(url: str, most: int, on_progress: Callable[..., Any], seconds: float) -> bytes:
     """Download ``url`` as the server stores it and return its bytes; report the total and each part
     to ``on_progress`` as ``total=`` (None: unknown) and ``advance=``.
 
     Args:
         most: bytes that it may have.
-        seconds: time limit; None: `FILE_S`. The errors are those of `fetch_url`.
+        seconds: time limit. The errors are those of `fetch_url`.
     """
-    limit = FILE_S if seconds is None else seconds
     import requests
     from urllib3.exceptions import HTTPError, ReadTimeoutError
 
@@ -222,7 +217,7 @@ def stream_url(
         on_progress(total=int(length) if length.isascii() and length.isdigit() else None)
         read = partial(answer.raw.read, decode_content=False)
         try:
-            for part in read_body(read, most, limit, CHUNK):
+            for part in read_body(read, most, seconds, CHUNK):
                 received += part
                 on_progress(advance=len(part))
         except ReadTimeoutError as error:

@@ -16,7 +16,7 @@ import numpy as np
 
 from dualml.common.arrays import fingerprint
 from dualml.common.json_types import JsonMapping
-from dualml.common.words import LANGUAGES, all_languages, load_messages
+from dualml.common.words import LANGUAGES, all_languages
 from dualml.experiment.data import cifar, corpora, digits, idx, user_images
 from dualml.experiment.data.dataset import Array, Dataset, Source
 from dualml.experiment.data.fetch import OFFLINE, Unreachable, download
@@ -81,8 +81,12 @@ def load(
     except Unreachable as error:
         if explicit:
             raise
-        stand_in = find_dataset(EMBEDDED)
-        return load_embedded(stand_in, stand_in_notice(info, stand_in, error.why))
+        why = dict.fromkeys(LANGUAGES, error.why)
+        if error.why == OFFLINE:
+            why = all_languages("notice.offline")
+        used = find_dataset(EMBEDDED)
+        counts = {"train": used.train, "test": used.test}
+        return load_embedded(used, corpora.stand_in_notice("images", info, used, why, **counts))
 
 
 def load_planned(planned: JsonMapping) -> Dataset:
@@ -181,20 +185,3 @@ def assemble_dataset(
 def as_constant(value: Constant) -> float | tuple[float, ...]:
     """Return a normalisation constant as a float, or as one float per channel."""
     return float(value) if isinstance(value, int | float) else tuple(map(float, value))
-
-
-def stand_in_notice(wanted: DatasetInfo, used: DatasetInfo, why: str) -> dict[str, str]:
-    """Return the notice for console and report that the embedded dataset stands in, by language."""
-    reasons = all_languages("notice.offline") if why == OFFLINE else dict.fromkeys(LANGUAGES, why)
-    values = {
-        "used": used.name,
-        "what": used.what,
-        "train": used.train,
-        "test": used.test,
-        "wanted": wanted.name,
-        "remedy": wanted.remedy,
-    }
-    return {
-        lang: load_messages(lang)["notice.images"].format(why=reasons[lang], **values)
-        for lang in LANGUAGES
-    }
