@@ -24,47 +24,30 @@ VARY = (
 )
 
 
-@dataclass(frozen=True)
-class ShardingResult:
-    """An arm on a backend, with the components that its ranks shard.
+@dataclass(frozen=True, eq=False)
+class ShardingResult(MethodResult):
+    """An arm on a backend, with its costs and the components that its ranks shard.
 
     Attributes:
-        method_result: its costs.
         memory: its measured memory; None if nothing was measured.
     """
 
-    method_result: MethodResult
     memory: ArmMemory | None
-
-    @property
-    def arm(self) -> str:
-        """Name of the arm."""
-        return self.method_result.arm
-
-    @property
-    def backend(self) -> str:
-        """Name of the backend."""
-        return self.method_result.backend
 
     @property
     def n(self) -> int:
         """Number of ranks requested."""
-        return self.method_result.arm_settings.world_size
-
-    @property
-    def precision(self) -> str:
-        """Precision of the training, e.g. ``fp32`` or ``bf16``."""
-        return self.method_result.precision
+        return self.arm_settings.world_size
 
     @property
     def is_dualml(self) -> bool:
         """Whether dualml trains, rather than an engine."""
-        return not self.method_result.arm_settings.method
+        return not self.arm_settings.method
 
     @property
     def gradient_reduction(self) -> str:
         """The collective that reduces gradients (``zero_reduce``), empty without ZeRO."""
-        settings = self.method_result.arm_settings
+        settings = self.arm_settings
         return settings.zero_reduce if settings.zero else ""
 
     @property
@@ -76,10 +59,10 @@ class ShardingResult:
     @property
     def sharded_parts(self) -> Sequence[str]:
         """The components that the ranks shard: of weights, gradients and state."""
-        settings = self.method_result.arm_settings
+        settings = self.arm_settings
         if settings.zero:
             return sharded_parts(settings.zero)
-        return self.method_result.info.shards if self.method_result.info else ()
+        return self.info.shards if self.info else ()
 
     @property
     def total_bytes(self) -> int | None:
@@ -88,15 +71,9 @@ class ShardingResult:
         return self.memory.form.max_counted_bytes if self.memory and self.memory.form else None
 
     @property
-    def closed_form_bytes(self) -> float | None:
-        """Bytes of weights, gradients and state on rank 0 by the closed form; None without one, or
-        if nothing was measured."""
-        return self.memory.form.nbytes if self.memory and self.memory.form else None
-
-    @property
     def sent_ratio(self) -> float | None:
         """Bytes sent in an update relative to the closed form, None if one is unknown."""
-        sent, closed = self.method_result.sent_bytes, self.method_result.closed_form_sent_bytes
+        sent, closed = self.sent_bytes, self.closed_form_sent_bytes
         return sent / closed if sent and closed else None
 
     def max_bytes(self, part: str) -> int | None:
@@ -112,10 +89,10 @@ def sharding_verdict(same: Sequence[ShardingResult], words: Messages) -> Cell | 
     """Return the cell of the worst verdict against one rank, over backends and seeds; the status
     and the reason if a result has no successful trial; None without a verdict."""
     for r in same:
-        if not r.method_result.trials:
-            failed = r.method_result.run.select(r.arm, r.backend, ok=False)[0]
+        if not r.trials:
+            failed = r.run.select(r.arm, r.backend, ok=False)[0]
             return replace(status_cell(failed.status, words), note=failed.reason)
-    judged = [s for r in same for s in r.method_result.baseline_comparisons if s.verdict]
+    judged = [s for r in same for s in r.baseline_comparisons if s.verdict]
     worst = worst_comparison(judged)
     return verdict_of(worst, words, why=False) if worst else None
 
@@ -134,7 +111,7 @@ def sharding_results(run: RunData) -> list[ShardingResult]:
     arms = {arm for group in every for arm in group if any(run.settings[a].zero for a in group)}
     counted = {(h.arm, h.backend): h for h in arm_memories(run)}
     rows = [
-        ShardingResult(way, counted.get((way.arm, way.backend)))
+        ShardingResult(run, way.arm, way.backend, counted.get((way.arm, way.backend)))
         for way in method_results(run, ok=False)
         if way.arm in arms and run.settings[way.arm].split is None
     ]

@@ -69,7 +69,7 @@ def row(run: RunData, mesh: str) -> dict[str, Any]:
 
 
 def test_every_mesh_stands_beside_its_closed_form(run: RunData) -> None:
-    assert [x.arm.name for x in layouts(run)] == list(MESHES)
+    assert [x.arm for x in layouts(run)] == list(MESHES)
     for x in layouts(run):
         assert x.counted_bytes == x.closed_form_bytes
     assert row(run, "4 × 1 × 1")["activations"].text == quantity(3000 / MIB)
@@ -79,14 +79,14 @@ def test_every_mesh_stands_beside_its_closed_form(run: RunData) -> None:
 
 
 def test_what_a_rank_sends_in_closed_form(run: RunData) -> None:
-    by_name = {x.arm.name: x for x in layouts(run)}
-    weights = 4 * sum(rank["elements"] for rank in by_name["stages"].arm.plan["ranks"])
+    by_name = {x.arm: x for x in layouts(run)}
+    weights = 4 * sum(rank["elements"] for rank in by_name["stages"].split.plan["ranks"])
     assert by_name["replicas"].max_planned_bytes == pytest.approx(1.5 * weights)  # 2 (N − 1)/N
-    stages = by_name["stages"].arm.plan
+    stages = by_name["stages"].split.plan
     # A stage in the middle sends activations on and gradients back, each of the whole batch.
     assert planned_bytes(stages, 1) == sum(x["nbytes"] for x in stages["links"] if x["source"] == 1)
     assert planned_bytes(stages, 0) == fake_splits.BATCH * 4 * width(stages, 0)
-    slices = by_name["slices"].arm.plan
+    slices = by_name["slices"].split.plan
     assert planned_bytes(slices, 0) == 1.5 * sum(c["nbytes"] for c in slices["meetings"])
     assert (
         planned_bytes({"meetings": [{"ranks": [0, 1], "kind": "unheard-of", "nbytes": 1}]}, 0)

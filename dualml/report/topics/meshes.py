@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,32 +30,30 @@ MIN_MESHES = 3  # meshes needed for a comparison
 MEMORY_PARTS = (*CLOSED_FORM_PARTS, "activations")
 
 
-@dataclass(frozen=True)
-class Layout:
-    """A mesh layout: an arm on a backend. Bytes are those of the rank that has most."""
+@dataclass(frozen=True, eq=False)
+class Layout(MethodResult):
+    """A mesh layout: an arm on a backend, with its costs. Bytes are those of the rank that has
+    most.
 
-    arm: SplitArm
-    backend: str
+    Attributes:
+        split: the arm's split.
+    """
 
-    @cached_property
-    def method_result(self) -> MethodResult:
-        """Costs and verdicts of the arm."""
-        return MethodResult(self.arm.run, self.arm.name, self.backend)
+    split: SplitArm
 
     @property
     def fullest_rank(self) -> DeviceMemory | None:
         """Memory of the rank with most weights, gradients, state and activations; None if not
         counted."""
-        return max(self.method_result.rank_memories, key=total_bytes, default=None)
+        return max(self.rank_memories, key=total_bytes, default=None)
 
     @property
     def closed_form_bytes(self) -> int | None:
         """Planned bytes of weights, gradients and state on the rank with most parameters; None if
         unknown, or if replicas shard the state."""
-        run = self.arm.run
-        known: list[int] = [rank["elements"] for rank in self.arm.plan.get("ranks") or ()]
-        settings = run.settings[self.arm.name]
-        dtype = run.environment.get(self.backend, {}).get("dtype")
+        known: list[int] = [rank["elements"] for rank in self.split.plan.get("ranks") or ()]
+        settings = self.arm_settings
+        dtype = self.run.environment.get(self.backend, {}).get("dtype")
         if not known or not dtype or settings.zero:
             return None
         each = size_per_parameter(np.dtype(str(dtype)).itemsize, len(settings.rule.state_keys))
@@ -66,25 +63,20 @@ class Layout:
     def counted_bytes(self) -> int | None:
         """Counted bytes of weights, gradients and state on the rank that has most of them together,
         None if not counted."""
-        known = [
-            rank.weights + rank.gradients + rank.state for rank in self.method_result.rank_memories
-        ]
+        known = [rank.weights + rank.gradients + rank.state for rank in self.rank_memories]
         return max(known, default=None)
 
     @property
     def bubble(self) -> MeanInterval | None:
         """Measured share of idle time; None without a pipeline."""
-        return (
-            times.measured_bubble(self.arm.run, self.arm.name, self.backend)
-            if self.arm.is_pipelined
-            else None
-        )
+        pipelined = self.split.is_pipelined
+        return times.measured_bubble(self.run, self.arm, self.backend) if pipelined else None
 
     @property
     def max_planned_bytes(self) -> float | None:
         """Planned bytes sent in an update by the rank that sends most; None if a collective is
         unknown."""
-        every = [planned_bytes(self.arm.plan, r) for r in range(self.arm.size)]
+        every = [planned_bytes(self.split.plan, r) for r in range(self.split.size)]
         known = [nbytes for nbytes in every if nbytes is not None]
         return max(known) if known and len(known) == len(every) else None
 
@@ -116,7 +108,7 @@ def layouts(run: RunData) -> list[Layout]:
     plain = [a for a in without_straggler(splits) if not a.split.sequence and a.split.context == 1]
     groups = (g for g in splits.groups(plain, "split") if not any(a.rpc for a in g))
     arms = [a for g in groups if len({str(a.mesh) for a in g}) >= MIN_MESHES for a in g]
-    return [Layout(a, b) for b in run.backends for a in arms if run.select(a.name, b)]
+    return [Layout(run, a.name, b, a) for b in run.backends for a in arms if run.select(a.name, b)]
 
 
 def columns(run: RunData, words: Messages, every: Sequence[Layout]) -> Columns[Layout]:
@@ -128,23 +120,23 @@ def columns(run: RunData, words: Messages, every: Sequence[Layout]) -> Columns[L
         return Cell(numbers.quantity(mib(x.counted_bytes)), note=note)
 
     return {
-        "mesh:mesh": lambda x: Cell(str(x.arm.mesh), note=x.arm.name),
+        "mesh:mesh": lambda x: Cell(str(x.split.mesh), note=x.arm),
         "backend": lambda x: x.backend,
-        "micro_batches:count": lambda x: x.arm.micro_batches,
+        "micro_batches:count": lambda x: x.split.micro_batches,
         "held_parts:memory": memory_cell,
         "kept:memory": lambda x: mib(x.fullest_rank.activations if x.fullest_rank else None),
         "sent_closed:bytes_update": lambda x: x.max_planned_bytes,
-        "sent_wire:bytes_update": lambda x: x.method_result.sent_bytes,
-        "idle_ideal:percent": lambda x: x.arm.ideal_idle,
+        "sent_wire:bytes_update": lambda x: x.sent_bytes,
+        "idle_ideal:percent": lambda x: x.split.ideal_idle,
         "idle:percent": lambda x: x.bubble,
-        "step:milliseconds": lambda x: times.step_seconds(run, x.arm.name, x.backend),
-        "verdict": lambda x: times.worst_verdict_cell(run, x.arm.name, words),
+        "step:milliseconds": lambda x: times.step_seconds(run, x.arm, x.backend),
+        "verdict": lambda x: times.worst_verdict_cell(run, x.arm, words),
     }
 
 
 def figures(run: RunData, words: Messages, every: Sequence[Layout]) -> Iterator[Block]:
     """Yield a figure of the memory of the fullest rank: a bar per layout, a panel per backend."""
-    yield from times.crowding_notices(run, (x.arm for x in every), words)
+    yield from times.crowding_notices(run, (x.split for x in every), words)
     held = [x for x in every if x.fullest_rank]
     if not held:
         return
@@ -154,10 +146,10 @@ def figures(run: RunData, words: Messages, every: Sequence[Layout]) -> Iterator[
         return stacked_bars(y, parts, text=numbers.quantity(sum(parts.values())))
 
     backends = list(dict.fromkeys(x.backend for x in held))
-    panels = bar_panels(held, backends, words("axis.memory"), lambda x: x.arm.name, bars)
+    panels = bar_panels(held, backends, words("axis.memory"), lambda x: x.arm, bars)
     look = legend.series(words, "device_memory", "memory", MEMORY_PARTS)
     said = ", ".join(
-        f"{x.arm.mesh} {x.backend} {numbers.quantity(total_bytes(x.fullest_rank) / MIB)}"
+        f"{x.split.mesh} {x.backend} {numbers.quantity(total_bytes(x.fullest_rank) / MIB)}"
         for x in held
         if x.fullest_rank
     )
@@ -170,14 +162,14 @@ def figures(run: RunData, words: Messages, every: Sequence[Layout]) -> Iterator[
 def findings(notes: Notes, run: RunData, every: Sequence[Layout]) -> None:
     """Add how many layouts equal the whole model, and which hold and send the fewest and the most
     bytes."""
-    equal = {x.arm.name: x.method_result.verdict for x in every if x.method_result.verdict}
+    equal = {x.arm: x.verdict for x in every if x.verdict}
     if equal:
         n, k = len(equal), sum(v == "equal" for v in equal.values())
-        notes.add("equal", n, k=k, n=n, ranks=every[0].arm.size)
+        notes.add("equal", n, k=k, n=n, ranks=every[0].split.size)
     for backend in dict.fromkeys(x.backend for x in every):
         own = [x for x in every if x.backend == backend]
-        held = {str(x.arm.mesh): total_bytes(x.fullest_rank) for x in own if x.fullest_rank}
-        sent = {str(x.arm.mesh): x.max_planned_bytes for x in own if x.max_planned_bytes}
+        held = {str(x.split.mesh): total_bytes(x.fullest_rank) for x in own if x.fullest_rank}
+        sent = {str(x.split.mesh): x.max_planned_bytes for x in own if x.max_planned_bytes}
         if held:
             notes.add("held", backend=backend, **_extremes(held))
         if sent and backend == every[0].backend:  # planned bytes, equal on all backends

@@ -50,7 +50,7 @@ def _table(words: Messages, name: str, rows: Sequence[ShardingResult]) -> Iterat
     alike = dict[tuple[object, ...], list[ShardingResult]]()
     for r in rows:
         kept = r.memory and tuple(r.memory.cell(part) for part in (*CLOSED_FORM_PARTS, "buckets"))
-        alike.setdefault((r.arm, kept, bool(r.method_result.trials)), []).append(r)
+        alike.setdefault((r.arm, kept, bool(r.trials)), []).append(r)
     *closed, buckets = (
         number(words, part, words(f"device_memory.{part}"), "memory")
         for part in (*CLOSED_FORM_PARTS, "buckets")
@@ -62,7 +62,7 @@ def _table(words: Messages, name: str, rows: Sequence[ShardingResult]) -> Iterat
         return Cell(text, note=form.text if form else "")
 
     read: Columns[Sequence[ShardingResult]] = {
-        "method": lambda s: Cell(s[0].method_result.title(words), note=s[0].arm),
+        "method": lambda s: Cell(s[0].title(words), note=s[0].arm),
         "backend": lambda s: words.join([r.backend for r in s]),
         "ranks:count": lambda s: s[0].n,
         "shared_out": lambda s: s[0].format_sharded_parts(words) or None,
@@ -133,14 +133,10 @@ def findings(notes: Notes, run: RunData) -> None:
                 if r.backend == backend and len(r.sharded_parts) == len(CLOSED_FORM_PARTS)
             ],
         )
-    equal = [
-        r.method_result.verdict == "equal"
-        for r in sharding_results(run)
-        if r.method_result.verdict and r.n > 1
-    ]
+    equal = [r.verdict == "equal" for r in sharding_results(run) if r.verdict and r.n > 1]
     if equal:
         notes.add("equal", len(equal), k=sum(equal), n=len(equal))
-    absent = [r for r in rows if not r.method_result.trials]
+    absent = [r for r in rows if not r.trials]
     if absent:
         arms = [f"{r.arm} ({r.backend})" for r in absent]
         notes.add_warning("absent", len(absent), n=len(absent), arms=shorten_list(arms, words))

@@ -14,7 +14,6 @@ from dualml.report.confidence import MeanInterval, paired_ratio
 from dualml.report.figure import Bar, Mark, SeriesId
 from dualml.report.notes import Notes
 from dualml.report.presentation import bar_panels, build_figure, closed_form_mark
-from dualml.report.results import ArmResult
 from dualml.report.scaling_families import crowding_notices
 from dualml.report.sharded_arms import ShardingResult, has_sharded_arms, sharding_results
 from dualml.report.topics import table_section
@@ -22,7 +21,7 @@ from dualml.report.topics import table_section
 
 def multi_rank_results(run: RunData) -> list[ShardingResult]:
     """Return those of `sharding_results` with several ranks and a successful trial."""
-    return [r for r in sharding_results(run) if r.n > 1 and r.method_result.trials]
+    return [r for r in sharding_results(run) if r.n > 1 and r.trials]
 
 
 def matching_replicas(r: ShardingResult, rows: Sequence[ShardingResult]) -> ShardingResult | None:
@@ -35,11 +34,7 @@ def matching_replicas(r: ShardingResult, rows: Sequence[ShardingResult]) -> Shar
 
 def step_ratio(r: ShardingResult, other: ShardingResult | None) -> MeanInterval | None:
     """Return the seconds of an update relative to another arm's, None if unknown."""
-    if other is None:
-        return None
-    return paired_ratio(
-        *(ArmResult(x.method_result.run, x.arm, x.backend).steps for x in (r, other))
-    )
+    return paired_ratio(r.steps, other.steps) if other else None
 
 
 def columns(
@@ -48,16 +43,16 @@ def columns(
     """Return the columns of bytes sent in an update, by the closed form and on the wire, and of its
     time."""
     return {
-        "method": lambda r: r.method_result.title(words),
+        "method": lambda r: r.title(words),
         **PLACE,
         "ranks:count": lambda r: r.n,
         "shared_out": lambda r: Cell(
             r.format_sharded_parts(words) or numbers.NO_VALUE, note=r.gradient_reduction
         ),
-        "sent_closed:bytes_update": lambda r: r.method_result.closed_form_sent_bytes,
-        "sent_wire:bytes_update": lambda r: r.method_result.sent_bytes,
+        "sent_closed:bytes_update": lambda r: r.closed_form_sent_bytes,
+        "sent_wire:bytes_update": lambda r: r.sent_bytes,
         "sent_ratio:relative": lambda r: r.sent_ratio,
-        "step:milliseconds": lambda r: ArmResult(run, r.arm, r.backend).step,
+        "step:milliseconds": lambda r: r.step,
         "replicas_times:relative": lambda r: step_ratio(r, matching_replicas(r, rows)),
     }
 
@@ -66,24 +61,22 @@ def figures(run: RunData, words: Messages, rows: Sequence[ShardingResult]) -> It
     """Yield a notice if ranks shared cores, and the figure with a bar for the bytes sent and a mark
     for the closed form; all-reduce variants in another colour."""
     yield from crowding_notices(run, words, [r.arm for r in rows])
-    sent = [r for r in rows if r.method_result.sent_bytes]
+    sent = [r for r in rows if r.sent_bytes]
     if not sent:
         return
 
     def bars(y: float, r: ShardingResult) -> Iterator[Mark]:
-        size = mib(r.method_result.sent_bytes) or 0.0
+        size = mib(r.sent_bytes) or 0.0
         yield Bar(y, size, SeriesId(series=bar_series(r)), text=numbers.quantity(size))
 
     def closed_marks(own: Sequence[ShardingResult]) -> Iterator[Mark]:
-        yield closed_form_mark(mib(r.method_result.closed_form_sent_bytes) for r in own)
+        yield closed_form_mark(mib(r.closed_form_sent_bytes) for r in own)
 
     backends = [b for b in run.backends if any(r.backend == b for r in sent)]
     panels = bar_panels(sent, backends, words("axis.sent"), lambda r: r.arm, bars, closed_marks)
     used = {bar_series(r) for r in rows}
     look = [*legend.series(words, "zero_price", "wire", used), legend.closed_form(words)]
-    said = ", ".join(
-        f"{r.arm} {r.backend} {numbers.nbytes(r.method_result.sent_bytes)}" for r in rows
-    )
+    said = ", ".join(f"{r.arm} {r.backend} {numbers.nbytes(r.sent_bytes)}" for r in rows)
     yield build_figure(words, "zero_price", panels, look, {"values": said})
 
 
@@ -122,7 +115,7 @@ def findings(notes: Notes, run: RunData, rows: Sequence[ShardingResult]) -> None
 
 def _ratio(r: ShardingResult, other: ShardingResult | None, quantity: str) -> float | None:
     """Return bytes sent of a result relative to another's, None if unknown."""
-    own, base = (x and getattr(x.method_result, quantity) for x in (r, other))
+    own, base = (x and getattr(x, quantity) for x in (r, other))
     return own / base if own and base else None
 
 
@@ -143,7 +136,7 @@ def reduce_scatter_partner(
 ) -> ShardingResult | None:
     """Return the result on the same backend of the arm that differs only in how gradients are
     reduced, None without one."""
-    name = r.method_result.run.contrast.partner(r.arm, vary=("zero_reduce",))
+    name = r.run.contrast.partner(r.arm, vary=("zero_reduce",))
     return next((x for x in rows if (x.arm, x.backend) == (name, r.backend)), None)
 
 
