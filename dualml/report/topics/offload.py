@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from dualml.common.words import Messages
-from dualml.experiment.store.manifest import DeviceMemory, OffloadTraffic
+from dualml.experiment.store.manifest import OffloadTraffic
 from dualml.experiment.store.run import RunData, Serial
 from dualml.experiment.verdict import worst_comparison
 from dualml.parallel.memory import estimate_offload_footprint
 from dualml.parallel.offload.estimates import estimate_offload_volume
-from dualml.parallel.offload.traffic import OffloadCounters
 from dualml.report import ranks, verdicts
 from dualml.report.closed_memory import mib, sharding_units
 from dualml.report.columns import PLACE, Columns, verdict
@@ -22,42 +22,50 @@ from dualml.report.results import ArmResult
 from dualml.report.topics import table_section
 
 
-@dataclass(frozen=True)
-class OffloadResult:
-    """Offloaded memory and traffic of an arm on a backend, for the rank that offloads most; the
-    traffic is summed over its seeds.
+@dataclass(frozen=True, eq=False)
+class OffloadResult(ArmResult):
+    """Offloaded memory and traffic of an arm on a backend.
 
     Attributes:
-        device: bytes of weights, gradients, state and buckets on the device.
-        differences: counted bytes minus the closed form, by name, where they differ; None if the
-            closed form is unknown.
+        ranks: counters of the ranks that offload most, of all seeds; first the rank that copies
+            most to the device.
     """
 
-    arm: str
-    backend: str
-    device: int | None
-    host: int
-    disk: int
-    traffic: OffloadCounters
-    differences: dict[str, int] | None
-    judged: Serial | None
+    ranks: Sequence[OffloadTraffic]
+
+    @cached_property
+    def device(self) -> int | None:
+        """Bytes of weights, gradients, state and buckets on the device, of the rank that has most;
+        None if not measured."""
+        counted = (r for trial in self.trials for r in trial.device_memory)
+        return max((r.weights + r.gradients + r.state + r.buckets for r in counted), default=None)
+
+    @cached_property
+    def differences(self) -> dict[str, int] | None:
+        """Counted bytes minus the closed form, by name, where they differ; None if the closed form
+        is unknown."""
+        return closed_form_differences(self.run, self.arm, self.backend, self.ranks[0])
+
+    @cached_property
+    def judged(self) -> Serial | None:
+        """The worst comparison with one rank over the seeds; None without one."""
+        own = (self.arm, self.backend)
+        return worst_comparison(s for s in self.run.serial if (s.arm, s.backend) == own)
+
+    def total(self, *names: str) -> int:
+        """Return the sum of these counters over ranks and seeds, in bytes or nanoseconds."""
+        return sum(getattr(rank, name) for rank in self.ranks for name in names)
 
     def per_update(self, name: str) -> float:
         """Return the traffic counter ``name``, in bytes or nanoseconds, divided by the number of
         updates."""
-        return float(getattr(self.traffic, name)) / self.traffic.updates
+        return self.total(name) / self.total("updates")
 
-    def rate(self, name: str, spent: str) -> float | None:
-        """Return the bytes per second of a transfer: the counter ``name`` in bytes, divided by the
-        counter ``spent`` in nanoseconds; None if no time was spent on it."""
-        nanoseconds = getattr(self.traffic, spent)
-        return 1e9 * getattr(self.traffic, name) / nanoseconds if nanoseconds else None
-
-    @property
-    def copy_rate(self) -> float | None:
-        """Bytes per second of copies between device and host, None if no time was spent on them."""
-        t = self.traffic
-        return 1e9 * (t.to_device + t.to_host) / t.copy_ns if t.copy_ns else None
+    def transfer_rate(self, spent: str, *names: str) -> float | None:
+        """Return the bytes per second of a transfer: the counters ``names`` in bytes, divided by
+        the counter ``spent`` in nanoseconds; None if no time was spent on it."""
+        nanoseconds = self.total(spent)
+        return 1e9 * self.total(*names) / nanoseconds if nanoseconds else None
 
     @property
     def busy(self) -> float:
@@ -73,56 +81,21 @@ class OffloadResult:
     def overlapped_share(self) -> float | None:
         """Share of the time of reading and writing during which the training did not wait, None
         without any."""
-        busy = self.traffic.read_ns + self.traffic.write_ns
-        return max(0.0, 1 - self.traffic.wait_ns / busy) if busy else None
+        busy = self.total("read_ns", "write_ns")
+        return max(0.0, 1 - self.total("wait_ns") / busy) if busy else None
 
 
 def offload_results(run: RunData) -> list[OffloadResult]:
     """Return the results of offloading arms, on every backend where a rank counted updates."""
-    return [
-        row
-        for arm in run.arms
-        for backend in run.backends
-        if (row := _row(run, arm, backend)) is not None
-    ]
-
-
-def _row(run: RunData, arm: str, backend: str) -> OffloadResult | None:
-    """Return the result of an offloading arm on a backend, with the bytes of the fullest rank and
-    the traffic of all ranks and seeds with as many; None if no rank counted updates."""
-    counted = [rank for trial in run.select(arm, backend) for rank in trial.offload]
-    counted = [rank for rank in counted if rank.updates]
-    if not counted:
-        return None
-    most = max(counted, key=lambda rank: (rank.host + rank.disk, rank.to_device))
-    traffic = OffloadCounters()
-    for rank in counted:
-        if (rank.host, rank.disk) == (most.host, most.disk):
-            traffic.add(rank_traffic(rank))
-    memory = [r for trial in run.select(arm, backend) for r in trial.device_memory]
-    seeds = [s for s in run.serial if (s.arm, s.backend) == (arm, backend)]
-    return OffloadResult(
-        arm,
-        backend,
-        max(map(device_bytes, memory), default=None),
-        most.host,
-        most.disk,
-        traffic,
-        closed_form_differences(run, arm, backend, most),
-        worst_comparison(seeds),
-    )
-
-
-def device_bytes(memory: DeviceMemory) -> int:
-    """Return the bytes that stay on the device: weights, gradients, optimizer state and buckets."""
-    return memory.weights + memory.gradients + memory.state + memory.buckets
-
-
-def rank_traffic(rank: OffloadTraffic) -> OffloadCounters:
-    """Return the counters of one rank's transfers."""
-    return OffloadCounters(
-        **{field.name: getattr(rank, field.name) for field in fields(OffloadCounters)}
-    )
+    results = []
+    for arm, backend in ranks.successful_places(run, run.arms):
+        counted = [r for t in run.select(arm, backend) for r in t.offload if r.updates]
+        if counted:
+            most = max(counted, key=lambda r: (r.host + r.disk, r.to_device))
+            full = [r for r in counted if (r.host, r.disk) == (most.host, most.disk)]
+            full.sort(key=lambda r: -r.to_device)
+            results.append(OffloadResult(run, arm, backend, full))
+    return results
 
 
 def closed_form_differences(
@@ -153,17 +126,17 @@ def columns(
         **PLACE,
         "offload": lambda r: format_offload(run, r.arm),
         "on_device:memory": lambda r: mib(r.device),
-        "in_host:memory": lambda r: mib(r.host),
-        "on_disk:memory": lambda r: mib(r.disk),
+        "in_host:memory": lambda r: mib(r.ranks[0].host),
+        "on_disk:memory": lambda r: mib(r.ranks[0].disk),
         "to_device:memory": lambda r: mib(r.per_update("to_device")),
         "to_host:memory": lambda r: mib(r.per_update("to_host")),
-        "copied:gb_per_second": lambda r: r.copy_rate,
-        "read:gb_per_second": lambda r: r.rate("read", "read_ns"),
-        "written:gb_per_second": lambda r: r.rate("written", "write_ns"),
-        "io:milliseconds": lambda r: r.busy if r.traffic.read else None,
-        "io_wait:milliseconds": lambda r: r.waiting if r.traffic.read else None,
+        "copied:gb_per_second": lambda r: r.transfer_rate("copy_ns", "to_device", "to_host"),
+        "read:gb_per_second": lambda r: r.transfer_rate("read_ns", "read"),
+        "written:gb_per_second": lambda r: r.transfer_rate("write_ns", "written"),
+        "io:milliseconds": lambda r: r.busy if r.total("read") else None,
+        "io_wait:milliseconds": lambda r: r.waiting if r.total("read") else None,
         "hidden:percent": lambda r: r.overlapped_share,
-        "step:milliseconds": lambda r: ArmResult(run, r.arm, r.backend).step,
+        "step:milliseconds": lambda r: r.step,
         "verdict?": lambda r: r.judged and verdict(r.judged, words, why=False),
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData, Serial
@@ -19,26 +20,45 @@ from dualml.report.results import ArmResult
 from dualml.report.topics import table_section
 
 
-@dataclass(frozen=True)
-class RecomputeResult:
-    """An arm on a backend compared with ``base``, the otherwise equal arm that keeps all
-    activations.
+@dataclass(frozen=True, eq=False)
+class RecomputeResult(ArmResult):
+    """Activation memory and time of an arm on a backend, relative to ``base``, an arm that keeps
+    all activations.
 
     Attributes:
-        kept: bytes of activations on the rank that keeps most; None if not measured.
-        share: `kept` relative to that of ``base``.
-        times: seconds of an update relative to that of ``base``.
-        judged: the worst comparison with ``base`` over the seeds; None without one.
+        base: name of that arm.
     """
 
-    arm: str
-    backend: str
     base: str
-    kept: int | None
-    share: float | None
-    step: MeanInterval | None
-    times: MeanInterval | None
-    judged: Serial | None
+
+    @cached_property
+    def baseline(self) -> RecomputeResult | None:
+        """Result of ``base`` on this backend; None for that arm itself."""
+        is_base = self.arm == self.base
+        return None if is_base else RecomputeResult(self.run, self.base, self.backend, self.base)
+
+    @cached_property
+    def kept(self) -> int | None:
+        """Bytes of activations on the rank that keeps most, in any seed; None if not measured."""
+        counts = [r.activations for t in self.trials for r in t.device_memory]
+        return max((n for n in counts if n is not None), default=None)
+
+    @property
+    def kept_share(self) -> float | None:
+        """`kept` relative to that of ``base``; None if one is unknown."""
+        whole = self.baseline.kept if self.baseline else None
+        return self.kept / whole if self.kept is not None and whole else None
+
+    @cached_property
+    def times(self) -> MeanInterval | None:
+        """Seconds of an update relative to those of ``base``; None if unknown."""
+        return paired_ratio(self.steps, self.baseline.steps) if self.baseline else None
+
+    @cached_property
+    def judged(self) -> Serial | None:
+        """The worst comparison with ``base`` over the seeds; None without one."""
+        own = (self.arm, self.backend, self.base)
+        return worst_comparison(s for s in self.run.serial if (s.arm, s.backend, s.against) == own)
 
 
 def groups(run: RunData) -> list[list[str]]:
@@ -56,37 +76,13 @@ def recompute_results(run: RunData) -> list[RecomputeResult]:
     """Return the arms of every group that has a base, the base too, on every backend where they
     succeeded."""
     return [
-        _row(run, arm, backend, arms[0])
+        RecomputeResult(run, arm, backend, arms[0])
         for arms in groups(run)
         if run.settings[arms[0]].recompute == "none"
         for backend in run.backends
         for arm in arms
         if run.select(arm, backend)
     ]
-
-
-def _row(run: RunData, arm: str, backend: str, base: str) -> RecomputeResult:
-    """Return the result of an arm on a backend relative to ``base``, the arm that keeps all
-    activations; unknown numbers are None."""
-    own, other = (ArmResult(run, name, backend) for name in (arm, base))
-    kept, all_kept = (max_activation_bytes(run, name, backend) for name in (arm, base))
-    seeds = [s for s in run.serial if (s.arm, s.backend, s.against) == (arm, backend, base)]
-    return RecomputeResult(
-        arm,
-        backend,
-        base,
-        kept,
-        share=kept / all_kept if kept is not None and all_kept and arm != base else None,
-        step=own.step,
-        times=paired_ratio(own.steps, other.steps) if arm != base else None,
-        judged=worst_comparison(seeds),
-    )
-
-
-def max_activation_bytes(run: RunData, arm: str, backend: str) -> int | None:
-    """Return the most bytes of activations on any rank and in any seed, None if not measured."""
-    counts = [r.activations for t in run.select(arm, backend) for r in t.device_memory]
-    return max((n for n in counts if n is not None), default=None)
 
 
 def columns(
@@ -97,7 +93,7 @@ def columns(
         **PLACE,
         "recompute": lambda r: format_recompute(run, r.arm),
         "kept:memory": lambda r: mib(r.kept),
-        "kept_share:percent": lambda r: r.share,
+        "kept_share:percent": lambda r: r.kept_share,
         "step:milliseconds": lambda r: r.step,
         "kept_times:relative": lambda r: r.times,
         "verdict?": lambda r: r.judged and verdict(r.judged, words, why=False),
@@ -160,10 +156,10 @@ def findings(notes: Notes, run: RunData, every: Sequence[RecomputeResult]) -> No
         if r.arm == r.base or r.times is None:
             continue
         place = {"arm": r.arm, "backend": r.backend, "base": r.base, "times": r.times.mean}
-        if r.share is None:
+        if r.kept_share is None:
             notes.add("unseen", **place)
         else:
-            notes.add("kept", **place, share=r.share)
+            notes.add("kept", **place, share=r.kept_share)
     verdicts.add_verdicts(notes, [r.judged for r in every if r.judged is not None])
 
 
