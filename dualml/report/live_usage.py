@@ -10,14 +10,14 @@ from pathlib import Path
 from dualml.common.json_types import JsonObject
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.usage import NAME, DeviceSample, Sample, counter_rate, last_samples
-from dualml.report.blocks import Column, Table
-from dualml.report.columns import number
+from dualml.report.blocks import Table
+from dualml.report.columns import Columns, make_table
 
 #: A rank whose last line is older has stopped: a long trial writes one about every minute.
 FRESH_S = 90.0
 #: A rank whose trial ended longer ago has stopped: another trial would have begun.
 OVER_S = 5.0
-MB = 1e6
+MB, MIB = 1e6, 2**20
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,11 @@ class RankUsage:
     rank: int
     now: Sample
     before: Sample | None
+
+    @property
+    def device(self) -> DeviceSample:
+        """Usage of its device; nothing is known without one."""
+        return self.now.device or DeviceSample()
 
     def rate(self, key: str) -> float | None:
         """Return the increase of the counter ``key`` per second between both samples, None without
@@ -100,74 +105,34 @@ def tables(seen: Sequence[RankUsage], words: Messages, *, runs: bool = False) ->
     """
     if not seen:
         return
-    heads = [Column("run", words("usage.run"))] if runs else []
-    heads += [
-        Column("trial", words("usage.trial")),
-        number(words, "rank", words("usage.rank"), "none"),
-        Column("host", words("usage.host")),
-        Column("phase", words("usage.phase")),
-        *(number(words, key, words(f"usage.{key}"), unit) for key, unit in QUANTITIES),
-    ]
-    rows = [[*([str(s.run)] if runs else []), *_rank(s)] for s in seen]
-    yield Table("usage_ranks", words("usage.ranks"), *_drop_empty_columns(heads, rows))
+    per_rank: Columns[RankUsage] = {
+        "run?": lambda s: runs and str(s.run),
+        "trial": lambda s: " ".join(s.trial),
+        "rank:none": lambda s: str(s.rank),
+        "host": lambda s: s.now.host,
+        "phase": lambda s: s.now.phase + (f" {s.now.done}/{s.now.total}" if s.now.total else ""),
+        "cpu:cores?": lambda s: s.rate("cpu_s"),
+        "memory:memory?": lambda s: s.now.memory / MIB,
+        "sent:mb_per_second?": lambda s: _scaled(s.rate("sent"), 1 / MB),
+        "received:mb_per_second?": lambda s: _scaled(s.rate("received"), 1 / MB),
+        "collectives:percent?": lambda s: _percent(s.rate("collectives_s")),
+        "device_busy:percent?": lambda s: _percent(s.device.utilisation),
+        "device_memory:memory?": lambda s: _scaled(s.device.memory, 1 / MIB),
+        "device_power:watts?": lambda s: s.device.power,
+        "device_temperature:celsius?": lambda s: s.device.temperature,
+    }
+    yield make_table(words, "usage_ranks", seen, per_rank, words("usage.ranks"), "usage.{}")
     machines = {s.now.host: s.now for s in sorted(seen, key=lambda s: s.now.at)}
-    heads = [
-        Column("host", words("usage.host")),
-        *(number(words, key, words(f"usage.{key}"), unit) for key, unit in MACHINE_COLUMNS),
-    ]
-    rows = [[host, *map(numbers.quantity, _machine(now))] for host, now in machines.items()]
-    yield Table("usage_machines", words("usage.machines"), *_drop_empty_columns(heads, rows))
-
-
-QUANTITIES = (
-    ("cpu", "cores"),
-    ("memory", "memory"),
-    ("sent", "mb_per_second"),
-    ("received", "mb_per_second"),
-    ("collectives", "percent"),
-    ("device_busy", "percent"),
-    ("device_memory", "memory"),
-    ("device_power", "watts"),
-    ("device_temperature", "celsius"),
-)
-#: Columns of the table of machines: key and unit.
-MACHINE_COLUMNS = (
-    ("busy", "cores"),
-    ("cores", "cores"),
-    ("used", "memory"),
-    ("power", "watts"),
-    ("temperature", "celsius"),
-)
-
-
-def _rank(s: RankUsage) -> list[str]:
-    """Return the table row of a running rank as texts: trial, rank, host, phase with progress, then
-    its `QUANTITIES` (memory in MiB, traffic in MB/s, shares in percent)."""
-    device = s.now.device or DeviceSample()
-    done = "" if not s.now.total else f" {s.now.done}/{s.now.total}"
-    values = (
-        s.rate("cpu_s"),
-        s.now.memory / 2**20,
-        _scaled(s.rate("sent"), 1 / MB),
-        _scaled(s.rate("received"), 1 / MB),
-        _scaled(s.rate("collectives_s"), 100),
-        _scaled(device.utilisation, 100),
-        _scaled(device.memory, 2**-20),
-        device.power,
-        device.temperature,
-    )
-    return [
-        " ".join(s.trial),
-        str(s.rank),
-        s.now.host,
-        f"{s.now.phase}{done}",
-        *map(numbers.quantity, values),
-    ]
-
-
-def _machine(now: Sample) -> list[float | None]:
-    """Return the values of `MACHINE_COLUMNS` in their order; memory in MiB."""
-    return [now.busy, now.cores, now.used / 2**20, now.power, now.temperature]
+    per_machine: Columns[Sample] = {
+        "host": lambda now: now.host,
+        "busy:cores?": lambda now: now.busy,
+        "cores:cores?": lambda now: now.cores,
+        "used:memory?": lambda now: now.used / MIB,
+        "power:watts?": lambda now: now.power,
+        "temperature:celsius?": lambda now: now.temperature,
+    }
+    caption = words("usage.machines")
+    yield make_table(words, "usage_machines", machines.values(), per_machine, caption, "usage.{}")
 
 
 def _scaled(x: float | None, factor: float) -> float | None:
@@ -175,9 +140,6 @@ def _scaled(x: float | None, factor: float) -> float | None:
     return None if x is None else x * factor
 
 
-def _drop_empty_columns(
-    heads: list[Column], rows: list[list[str]]
-) -> tuple[list[Column], list[list[str]]]:
-    """Return the table without the columns that have only dashes (`numbers.NO_VALUE`)."""
-    kept = [k for k in range(len(heads)) if any(row[k] != numbers.NO_VALUE for row in rows)]
-    return [heads[k] for k in kept], [[row[k] for k in kept] for row in rows]
+def _percent(share: float | None) -> str:
+    """Return a fraction as a percentage with as many digits as other quantities."""
+    return numbers.quantity(_scaled(share, 100))
