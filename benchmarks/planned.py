@@ -2,7 +2,7 @@
 
     python benchmarks/planned.py [--backend torch] [--rounds N] [--out FILE]
 
-The constants of `dualml.planning.planner.local_machine` are fitted to one and two ranks with one
+The constants of `local_machine` are fitted to one and two ranks with one
 thread each. Other layouts, and everything on four and eight ranks, are predicted for the available
 cores. Layouts take turns.
 """
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from local_machine import TimedLayout, fit_machine
 from ranks import on_ranks
 
 from dualml.backend import backends
@@ -24,7 +25,6 @@ from dualml.common.machine import usable_cores
 from dualml.experiment.arm import make_arm
 from dualml.planning.planner.arm import arm_from_layout
 from dualml.planning.planner.layouts import Layouts
-from dualml.planning.planner.local_machine import TimedLayout, fit_machine
 from dualml.planning.planner.zoo import shape_by_name, sizes_from_shape
 from dualml.report.plan.published import format_signed_percent
 from dualml.runner.largest.rank import make_training, make_training_spec

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dualml.common.errors import UserError
 from dualml.planning.planner.layouts import Layouts
-from dualml.planning.planner.local_machine import MachineModel, TimedLayout, fit_machine
 from dualml.planning.planner.shape import Shape
 from dualml.planning.planner.zoo import shape_by_name
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+from local_machine import MachineModel, TimedLayout, fit_machine  # noqa: E402
 
 SHAPE = shape_by_name("gpt", ["sizes.width=128", "sizes.blocks=4", "sizes.tied=false"])
 WIDE = shape_by_name("gpt", ["sizes.width=256", "sizes.blocks=4", "sizes.tied=false"])
