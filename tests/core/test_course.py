@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from skeleton_parts import fill_skeleton, solution_bodies
 
 from dualml.common.errors import UserError
 from dualml.course.catalogue import load_plants
@@ -27,7 +28,7 @@ from dualml.course.exercise import (
 from dualml.course.judge import judge
 from dualml.course.labs import LABS, find_exercise, load_lab
 from dualml.course.paper import split_report
-from dualml.course.skeletons import fill_skeleton, make_skeleton, solution_bodies
+from dualml.course.skeletons import make_skeleton
 from dualml.course.source import examine
 from dualml.course.workspace import (
     NAME,

@@ -15,7 +15,7 @@ from dualml.planning.planner.shape import Shape
 from dualml.planning.planner.zoo import shape_by_name
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
-from local_machine import MachineModel, TimedLayout, fit_machine  # noqa: E402
+from local_machine import MachineModel, TimedLayout, fit_machine
 
 SHAPE = shape_by_name("gpt", ["sizes.width=128", "sizes.blocks=4", "sizes.tied=false"])
 WIDE = shape_by_name("gpt", ["sizes.width=256", "sizes.blocks=4", "sizes.tied=false"])
