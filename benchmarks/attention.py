@@ -16,8 +16,9 @@ import argparse
 import json
 
 from ranks import on_ranks, slowest
+from ratio_rows import RatioRow, make_row
 
-from dualml.interface.bench.timing import RatioRow, Times, make_row
+from dualml.interface.bench.timing import Times
 
 SIZE, WITHIN = 2, 1.1
 #: Samples, positions, heads, groups of heads that share keys and values, and head width.

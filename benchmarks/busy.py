@@ -35,15 +35,9 @@ from typing import Any
 
 from busy_groups import Group, ThreadSetting, busy
 from busy_work import STEPS
+from ratio_rows import RatioRow, fastest_variant, make_row
 
-from dualml.interface.bench.timing import (
-    Ratio,
-    RatioRow,
-    Times,
-    fastest_variant,
-    make_row,
-    ratio_quartiles,
-)
+from dualml.interface.bench.timing import Ratio, Times, ratio_quartiles
 
 CORES, LOADS = 2, (0, 1, 2, 4)
 QUIET, FAIR = 1.02, 1.5

@@ -13,8 +13,7 @@ import argparse
 import json
 
 from ranks import on_ranks, slowest, tie
-
-from dualml.interface.bench.timing import RatioRow, fastest_variant, make_row
+from ratio_rows import RatioRow, fastest_variant, make_row
 
 KB, MB = 2**10, 2**20
 #: Bytes, calls per round, and what else is timed; short calls are repeated until they take 30 ms.

@@ -17,9 +17,10 @@ from typing import Any
 
 from ourparallel import Order, OurParallel, lenet, samples
 from ranks import on_ranks, paced, slowest
+from ratio_rows import RatioRow, make_row
 
 from dualml.backend import backends
-from dualml.interface.bench.timing import RatioRow, Times, make_row, time_interleaved
+from dualml.interface.bench.timing import Times, time_interleaved
 
 SIZE, EACH, STEPS = 2, 256, 16
 #: Smallest efficiency that counts as good.

@@ -16,7 +16,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from dualml.interface.bench.timing import RatioRow, make_row, time_interleaved
+from ratio_rows import RatioRow, make_row
+
+from dualml.interface.bench.timing import time_interleaved
 
 VARIABLE = "ONEDNN_MAX_CPU_ISA"
 SECTION = "MindSpore's convolutions"

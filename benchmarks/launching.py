@@ -27,8 +27,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ranks import FOLDER, on_ranks
+from ratio_rows import RatioRow
 
-from dualml.interface.bench.timing import RatioRow, ratio_quartiles, time_interleaved
+from dualml.interface.bench.timing import ratio_quartiles, time_interleaved
 
 SIZE, LIMIT_S, POLL_S = 2, 60.0, 0.005
 SECTIONS = {b: f"start-up of two ranks, {b}" for b in ("torch", "mindspore")}

@@ -17,7 +17,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from dualml.interface.bench.timing import Ratio, RatioRow
+from ratio_rows import RatioRow
+
+from dualml.interface.bench.timing import Ratio
 
 SECTION = "peak memory"
 BATCH, CHUNK = 64, 250  # CHUNK: samples of an evaluation at once, as in a trial

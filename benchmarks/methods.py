@@ -19,9 +19,10 @@ import bert_torch
 import methods_torch
 from methods_task import TIE
 from ranks import on_ranks, slowest, tie
+from ratio_rows import RatioRow, make_row
 
 from dualml.experiment.methods import METHODS
-from dualml.interface.bench.timing import RatioRow, Times, make_row
+from dualml.interface.bench.timing import Times
 
 SECTION = "training methods, torch"
 UNCOMPILED = (

@@ -27,12 +27,13 @@ from methods_task import (
 )
 from mindspore import amp, nn
 from ranks import on_ranks, paced, slowest, tie
+from ratio_rows import RatioRow, make_row
 
 from dualml.algorithms.model.recompute import layer_spans, residual_blocks
 from dualml.backend import Backend, backends
 from dualml.experiment.methods import METHODS
 from dualml.experiment.methods.engine import EngineDataParallel
-from dualml.interface.bench.timing import RatioRow, Times, make_row, time_interleaved
+from dualml.interface.bench.timing import Times, time_interleaved
 from dualml_ms.algorithms.model import LOSSES, Network
 from dualml_ms.algorithms.model.network import LayerBlock
 from dualml_ms.algorithms.optim import optimizer

@@ -18,12 +18,13 @@ from pathlib import Path
 import torch
 from handwritten_torch import HandWritten, lenet
 from nets_torch import GPT, LanguageModel, Transformer, mlp
+from ratio_rows import RatioRow, fastest_variant, make_row
 from torch import nn
 from workload import OurLoop, dataset
 
 from dualml.backend import backends
 from dualml.experiment.data import load as load_data
-from dualml.interface.bench.timing import RatioRow, fastest_variant, make_row, time_interleaved
+from dualml.interface.bench.timing import time_interleaved
 
 SECTION, OF_GPT = "training loops of other sizes, torch", "training loops of gpt, torch"
 #: Name → the model in the zoo, and a function that makes the hand-written one for so many words.

@@ -25,10 +25,11 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 from ourparallel import lenet
+from ratio_rows import RatioRow
 
 from dualml.backend import backends
 from dualml.common.machine import default_threads
-from dualml.interface.bench.timing import Ratio, RatioRow
+from dualml.interface.bench.timing import Ratio
 
 SECTION, BATCH, TOP = "operators of an update of LeNet, mindspore", 64, 5
 #: Numbers in the feature maps of a batch after each convolution, which are then pooled.

@@ -17,9 +17,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from ratio_rows import RatioRow, make_row
 
 from dualml.common.machine import default_threads
-from dualml.interface.bench.timing import RatioRow, make_row, time_interleaved
+from dualml.interface.bench.timing import time_interleaved
 
 SIZES: dict[str, list[tuple[int, ...]]] = {
     "LeNet, 52 thousand": [

@@ -13,8 +13,7 @@ import argparse
 import json
 
 from ranks import on_ranks, slowest
-
-from dualml.interface.bench.timing import RatioRow, fastest_variant, make_row
+from ratio_rows import RatioRow, fastest_variant, make_row
 
 SIZE, TARGET = 2, 1.0
 SECTIONS = {

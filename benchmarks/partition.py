@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ratio_rows import RatioRow, make_row
 from workload import dataset
 
 from dualml.experiment.data import normalised
-from dualml.interface.bench.timing import RatioRow, make_row, time_interleaved
+from dualml.interface.bench.timing import time_interleaved
 from dualml.parallel.partition import (
     PARTITIONS,
     DirichletLabels,

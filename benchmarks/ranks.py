@@ -9,7 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dualml.interface.bench.timing import RatioRow, Times
+from ratio_rows import RatioRow
+
+from dualml.interface.bench.timing import Times
 
 FOLDER = Path(__file__).resolve().parent
 LIMIT_S = 900.0  # of one group of ranks; the longest takes some minutes

@@ -18,8 +18,9 @@ from importlib.util import find_spec
 from typing import Any
 
 from ranks import on_ranks, slowest
+from ratio_rows import RatioRow, fastest_variant, make_row
 
-from dualml.interface.bench.timing import Ratio, RatioRow, fastest_variant, make_row
+from dualml.interface.bench.timing import Ratio
 
 SECTION = "sharding, torch"
 SIZES = (2, 4)

@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 from oursplit import even_plan
 from ranks import on_ranks, slowest
+from ratio_rows import RatioRow, make_row
 
-from dualml.interface.bench.timing import Ratio, RatioRow, Times, make_row
+from dualml.interface.bench.timing import Ratio, Times
 from dualml.parallel.split import schedules
 from dualml.parallel.split.timeline import COLUMNS
 from dualml.parallel.split.timeline_stats import measured_bubble, replayed_bubble

@@ -17,7 +17,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from dualml.interface.bench.timing import RatioRow, time_interleaved
+from ratio_rows import RatioRow
+
+from dualml.interface.bench.timing import time_interleaved
 
 SECTION = "start-up"
 LIMIT_S = 0.25

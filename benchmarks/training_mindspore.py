@@ -17,11 +17,12 @@ from pathlib import Path
 
 import mindspore as ms
 from handwritten_mindspore import HandWritten, ModelTrain
+from ratio_rows import RatioRow, make_row
 from workload import ARMS, OurLoop, dataset
 
 from dualml.backend import backends
 from dualml.common.machine import default_threads
-from dualml.interface.bench.timing import RatioRow, make_row, time_interleaved
+from dualml.interface.bench.timing import time_interleaved
 
 SECTION = "training loop, mindspore"
 

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import torch
 from handwritten_torch import Course, HandWritten
+from ratio_rows import RatioRow, fastest_variant, make_row
 from workload import ARMS, OurLoop, dataset
 
 from dualml.backend import backends
 from dualml.common.machine import default_threads
-from dualml.interface.bench.timing import RatioRow, fastest_variant, make_row, time_interleaved
+from dualml.interface.bench.timing import time_interleaved
 
 SECTION = "training loop, torch"
 #: Modes of `torch.compile`; "" is eager. ``reduce-overhead`` is for GPUs.

@@ -23,18 +23,13 @@ import mindspore as ms
 import numpy as np
 from handwritten_mindspore import execution_mode, lenet
 from mindspore import nn, ops
+from ratio_rows import RatioRow, fastest_variant, make_row
 
 from dualml.algorithms.model import initial_weights, model
 from dualml.algorithms.optim import SGD
 from dualml.backend import TrainingSpec, backends
 from dualml.common.machine import default_threads
-from dualml.interface.bench.timing import (
-    RatioRow,
-    Times,
-    fastest_variant,
-    make_row,
-    time_interleaved,
-)
+from dualml.interface.bench.timing import Times, time_interleaved
 from dualml_ms.algorithms.model import Network
 
 SECTION, TARGET, LR = "training in MindSpore, every way of writing it", 1.02, 0.01
