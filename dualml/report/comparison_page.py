@@ -3,7 +3,7 @@ table, and for runs the curves of every pair of trials."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
@@ -16,21 +16,9 @@ from dualml.experiment.comparison import Comparison
 from dualml.experiment.store.records import read_records
 from dualml.experiment.store.trial import trial_folder
 from dualml.experiment.verdict import AGREEING
-from dualml.parity.models.messages import Language, format_message
 from dualml.parity.places import FLOOR
 from dualml.report import curves
-from dualml.report.blocks import (
-    Block,
-    Bullets,
-    Cell,
-    Cells,
-    Column,
-    Item,
-    Page,
-    SectionBlock,
-    Table,
-    VerdictBlock,
-)
+from dualml.report.blocks import Block, Bullets, Cell, Item, Page, SectionBlock, Table, VerdictBlock
 from dualml.report.columns import VERDICT_TONES, Columns, make_table, percent, verdict_cell
 from dualml.report.distances import COLUMNS, distance_axis, distance_panel
 from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
@@ -45,8 +33,7 @@ PAIR = "A – B"
 def comparison_page(comparison: Comparison, words: Messages, *, drawn: bool = True) -> Page:
     """Return the page about a comparison; without figures unless ``drawn``."""
     first, *rest = comparison.paragraphs(words)
-    table, lang = comparison_table(comparison, words), cast("Language", words.lang)
-    caption = format_message(lang, "table.phases")
+    table, caption = comparison_table(comparison, words), words("models.table.phases")
     blocks: list[Block] = [
         VerdictBlock(first, VERDICT_TONES[comparison.final_verdict]),
         Bullets([Item(text, warning=comparison.final_verdict not in AGREEING) for text in rest]),
@@ -73,28 +60,16 @@ def comparison_table(comparison: Comparison, words: Messages) -> Table:
 def phase_table(comparison: Comparison, words: Messages) -> Table:
     """Return a table with a row per phase of an update: the number of arrays, and the one with the
     largest ratio to its rounding."""
-    lang = cast("Language", words.lang)
-    heads = [
-        Column(
-            key,
-            format_message(lang, f"column.{key}"),
-            show="text" if key in ("phase", "tensor") else "number",
-        )
-        for key in ("phase", "arrays", "step", "tensor", "distance", "envelope", "ratio")
-    ]
-    rows: list[Cells] = [
-        [
-            format_message(lang, f"phase.{phase}"),
-            str(farthest["arrays"]),
-            str(farthest["step"]),
-            farthest["tensor"],
-            f"{farthest['distance']:.1e}",
-            f"{farthest['envelope']:.1e}",
-            f"{farthest['ratio']:.3g}",
-        ]
-        for phase, farthest in comparison.phases.items()
-    ]
-    return Table("phases", "", heads, rows)
+    read: Columns[tuple[str, Mapping[str, Any]]] = {
+        "phase": lambda row: words(f"models.phase.{row[0]}"),
+        ("arrays:", "step:"): lambda row: (str(row[1]["arrays"]), str(row[1]["step"])),
+        "tensor": lambda row: row[1]["tensor"],
+        "distance:": lambda row: f"{row[1]['distance']:.1e}",
+        "envelope:": lambda row: f"{row[1]['envelope']:.1e}",
+        "ratio:": lambda row: f"{row[1]['ratio']:.3g}",
+    }
+    phases = comparison.phases.items()
+    return make_table(words, "phases", phases, read, labels="models.column.{}")
 
 
 def pair_table(against: RunComparison, words: Messages) -> Table:
