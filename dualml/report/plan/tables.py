@@ -10,7 +10,8 @@ from dualml.planning.cost.units import format_bytes, format_seconds
 from dualml.planning.planner.engine import MEGATRON
 from dualml.planning.planner.request import ATTENTION
 from dualml.planning.planner.search import LayoutPlan
-from dualml.report.blocks import Cell, Cells, Column, Table
+from dualml.report.blocks import Table
+from dualml.report.columns import Columns, highlight_best, make_table
 
 #: Parts of the time or of the memory below this share are not reported.
 MIN_REPORTED_SHARE = 0.005
@@ -78,31 +79,18 @@ def layouts_table(
     """Return a table with a row per layout; a column ``limit`` marks layouts that do not fit, if
     there are any among ``rows``. Raise `UserError` if no layout of the plan fits."""
     x = plan.layouts
-    axes = ["dp", "pp", "tp"] + (["cp"] if (x.cp > 1).any() else [])
-    marked = not plan.fits[rows].all()
-    keys = (*axes, "zero", "micro", "recompute", "held", "seconds", "share", *["limit"] * marked)
-    texts = {"recompute", "limit"}
-    columns = [
-        Column(k, words(f"planner.column.{k}"), show="text" if k in texts else "number")
-        for k in keys
-    ]
-    best = plan.best_row
-    cells: list[Cells] = []
-    for row in rows:
-        of = x.describe(row)
-        line: Cells = [str(of[axis]) for axis in axes]
-        line += [
-            str(of["zero"]),
-            str(of["micro"]),
-            format_recompute(of),
-            format_bytes(float(plan.peak_memory[row])),
-        ]
-        tone = "good" if row == best else ""
-        line += [Cell(format_seconds(float(plan.update_seconds[row])), tone)]  # type: ignore[arg-type]
-        line += [numbers.percent(plan.utilisation(row))]
-        line += ["" if plan.fits[row] else words("planner.beyond")] * marked
-        cells.append(line)
-    return Table(name, caption, columns, cells)
+    axes = ("dp", "pp", "tp", *["cp"] * bool((x.cp > 1).any()), "zero", "micro")
+    read: Columns[int] = {
+        tuple(f"{axis}:" for axis in axes): lambda row: (str(x.describe(row)[a]) for a in axes),
+        "recompute": lambda row: format_recompute(x.describe(row)),
+        "held:": lambda row: format_bytes(float(plan.peak_memory[row])),
+        "seconds:": lambda row: highlight_best(
+            format_seconds(float(plan.update_seconds[row])), row == plan.best_row
+        ),
+        "share:": lambda row: numbers.percent(plan.utilisation(row)),
+        "limit?": lambda row: "" if plan.fits[row] else words("planner.beyond"),
+    }
+    return make_table(words, name, rows, read, caption, "planner.column.{}")
 
 
 def format_recompute(of: Mapping[str, Any]) -> str:
