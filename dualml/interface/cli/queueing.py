@@ -45,26 +45,6 @@ def check_render_options(given: dict[str, Any]) -> None:
             raise UserError(f"--{option} is not for --on {given['on']}")
 
 
-def render_options(given: dict[str, Any]) -> dict[str, Any]:
-    """Return those of ``dualml submit``'s options that rendered files use, under the names of
-    `dualml.runner.render`: ``ranks`` and ``gpus`` per node."""
-    same = (
-        "cores",
-        "memory",
-        "nodes",
-        "time",
-        "lang",
-        "render",
-        "kind",
-        "image",
-        "name",
-        "rate",
-        "disk",
-    )
-    kept = {option: given[option] for option in same}
-    return {**kept, "ranks": given["ranks_per_node"], "gpus": given["gpus_per_node"]}
-
-
 def queue_job(
     given: dict[str, Any],
     words: list[str],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from dualml.common.errors import UserError
@@ -13,6 +12,7 @@ from dualml.interface.cli.submit_options import FORBIDDEN_OPTIONS, parse_run_req
 if TYPE_CHECKING:
     from dualml.experiment.schema import Experiment
     from dualml.runner.render.command import SubmitOptions
+    from dualml.runner.render.request import RenderRequest
     from dualml.runner.request import RunRequest
 
 #: Options of ``dualml run`` that the generated files set, with the reason given to the user.
@@ -21,38 +21,33 @@ FIXED_OPTIONS = dict.fromkeys(
     "--nodes and --ranks-per-node say how many ranks there are, and the files where they meet",
 )
 #: Options that are passed on to the generated files unchanged.
-FORWARDED_OPTIONS = ("nodes", "ranks", "gpus", "cores", "image", "name", "lang")
+FORWARDED_OPTIONS = ("nodes", "cores", "image", "name", "lang")
 
 
-def render_run(on: str, words: list[str], options: Mapping[str, Any], as_json: bool) -> None:
+def render_run(words: list[str], options: Mapping[str, Any]) -> None:
     """Check the options of a run, then write the files that start it with Docker Compose or on
     Kubernetes into the folder ``options["render"]``, and print their names.
 
     Args:
-        on: ``compose`` or ``kubernetes``.
         words: command line of ``dualml run``.
         options: options of ``dualml submit``, as given.
     """
-    from dualml.runner.render import files
     from dualml.runner.render.command import parse_numbers
-    from dualml.runner.render.kinds import choose_kind
     from dualml.runner.render.request import make_render_request
 
-    check_render_folder(on, options)
+    check_render_folder(options)
     request = parse_run_request(words, FORBIDDEN_OPTIONS | FIXED_OPTIONS)
-    nodes, ranks = options["nodes"], options["ranks"]
+    nodes, ranks = options["nodes"], options["ranks_per_node"]
     asked = make_render_request(
         load_for_ranks(request, nodes * ranks),
         request,
         words=words,
+        ranks=ranks,
+        gpus=options["gpus_per_node"],
         **parse_numbers(cast("SubmitOptions", options)),
         **{key: options[key] for key in FORWARDED_OPTIONS},
     )
-    if on == "compose":
-        written = files.compose_files(asked)
-    else:
-        written = files.kubernetes_files(asked, choose_kind(options["kind"], asked.backend))
-    write_files(options["render"], written, options["lang"], as_json)
+    write_files(asked, options)
 
 
 def render_command(
@@ -66,28 +61,23 @@ def render_command(
         gpus: GPUs per worker.
         options: options of ``dualml submit``, as given.
     """
-    from dualml.runner.render import files
     from dualml.runner.render.command import command_request
-    from dualml.runner.render.kinds import choose_kind
 
-    on, folder = options["on"], options["render"]
-    check_render_folder(on, options)
+    on = options["on"]
+    check_render_folder(options)
     if options["nodes"] not in (1, size):
         raise UserError(f"--nodes with --on {on}: each of the --workers is a container")
     typed = cast("SubmitOptions", options)
     asked = command_request(command, size, gpus, typed, lend=on == "kubernetes")
-    if on == "compose":
-        written = files.compose_files(asked)
-    else:
-        written = files.kubernetes_files(asked, choose_kind(options["kind"], asked.backend))
-    write_files(folder, written, options["lang"], options["json"])
+    write_files(asked, options)
 
 
-def check_render_folder(on: str, options: Mapping[str, Any]) -> None:
+def check_render_folder(options: Mapping[str, Any]) -> None:
     """Raise `UserError` if no folder is named, it is not empty, or an option does not apply to
     them."""
     from dualml.runner.render import files
 
+    on = options["on"]
     if options["render"] is None:
         raise UserError(f"--on {on} writes files and starts nothing: name a folder, --render DIR")
     for option in ("kind", "disk"):
@@ -96,17 +86,24 @@ def check_render_folder(on: str, options: Mapping[str, Any]) -> None:
     files.check_empty_folder(options["render"])
 
 
-def write_files(folder: Path, written: Mapping[str, str], lang: str, as_json: bool) -> None:
-    """Write the files, name → text, into the folder, and print their names."""
+def write_files(asked: RenderRequest, options: Mapping[str, Any]) -> None:
+    """Write the files of a request into the folder ``options["render"]``, and print their names, or
+    JSON."""
     from dualml.common.words import Messages
     from dualml.runner.render import files
+    from dualml.runner.render.kinds import choose_kind
 
+    folder = options["render"]
+    if options["on"] == "compose":
+        written = files.compose_files(asked)
+    else:
+        written = files.kubernetes_files(asked, choose_kind(options["kind"], asked.backend))
     files.write_files(folder, written)
-    if as_json:
+    if options["json"]:
         print_json({"folder": str(folder), "files": sorted(written)}, "files")
     else:
         names = ", ".join(written)
-        print_text(Messages(lang)("render.written", folder=folder, files=names))
+        print_text(Messages(options["lang"])("render.written", folder=folder, files=names))
 
 
 def load_for_ranks(request: RunRequest, size: int) -> Experiment:

@@ -10,12 +10,7 @@ import typer
 from dualml.common.errors import UserError, did_you_mean
 from dualml.interface.cli.defaults import Defaults
 from dualml.interface.cli.options import LAB, AsJson, Lang
-from dualml.interface.cli.queueing import (
-    check_queue_options,
-    check_render_options,
-    queue_job,
-    render_options,
-)
+from dualml.interface.cli.queueing import check_queue_options, check_render_options, queue_job
 from dualml.interface.cli.separator import COMMAND
 from dualml.interface.cli.submit_options import FORBIDDEN_OPTIONS, add_defaults, parse_run_request
 
@@ -81,7 +76,7 @@ def submit(
         from dualml.interface.cli.render import render_run
 
         check_render_options(given)
-        render_run(on, words, render_options(given), as_json=json)
+        render_run(words, given)
         return
     label = check_experiment(words)
     nbytes = parse_bytes(memory, "--memory") if memory else 0
