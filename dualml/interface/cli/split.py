@@ -53,19 +53,10 @@ class SplitOptions:
         """
         from dualml.experiment.split import Split
 
+        values = {name: value for name, value in vars(self).items() if name in Split.model_fields}
+        values |= {"cut": self.cut or [], "balance": self.balance or "parameters"}
         try:
-            return Split(
-                stages=self.stages,
-                cut=self.cut or [],
-                balance=self.balance or "parameters",  # type: ignore[arg-type]
-                schedule=self.schedule,
-                micro_batches=self.micro_batches,
-                tensor=self.tensor,
-                data=self.data,
-                sequence=self.sequence,
-                regather=self.regather,
-                context=self.context,
-            )
+            return Split(**values)
         except ValueError as error:
             raise UserError(first_problem(error)) from None
 
