@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,6 @@ class Difference:
         key: key of the array, as ``3/w``: parameter w after update 3.
         index: index of the number in the array; None if shapes differ or the array is missing.
         value, expected: the student's number and the rule's.
-        inputs: label → number from which it is computed.
     """
 
     rank: int
@@ -31,7 +30,6 @@ class Difference:
     index: tuple[int, ...] | None
     value: Any
     expected: Any
-    inputs: Mapping[str, Any] = field(default_factory=dict)
 
 
 def first_difference(

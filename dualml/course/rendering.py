@@ -237,7 +237,7 @@ def requirement_as_json(judgement: Judgement, hints: int, words: Messages) -> di
         "ranks": rank_count(judgement),
         "call": None if judgement.call is None else format_call(judgement.call, words),
         "trouble": None if trouble is None else asdict(trouble),
-        "difference": None if difference is None else difference_as_json(difference),
+        "difference": None if difference is None else asdict(difference),
         "inputs": dict(judgement.inputs),
         "mistakes": [mistake_as_json(m, hints, words) for m in judgement.mistakes],
     }
@@ -256,14 +256,3 @@ def mistake_as_json(name: str, hints: int, words: Messages) -> Mapping[str, str]
     shown = explain_mistake(name, hints, words)
     # The name itself reveals the cause, so that it is shown only with all hints.
     return {"name": name, **shown} if hints == len(DEPTHS) - 1 else shown
-
-
-def difference_as_json(difference: Difference) -> dict[str, Any]:
-    """Return a difference as JSON values."""
-    return {
-        "rank": difference.rank,
-        "key": difference.key,
-        "index": None if difference.index is None else list(difference.index),
-        "value": difference.value,
-        "expected": difference.expected,
-    }
