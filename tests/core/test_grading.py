@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ from dualml.course.grading.submissions import (
 from dualml.course.grading.tables import gradescope, prairielearn, safe_cell, write_csv
 from dualml.course.judge import Judgement
 from dualml.course.labs import LABS, load_lab
+from dualml.course.rendering import problem_text
 from dualml.course.source import Problem
 from dualml.course.workspace import read_skeleton, read_solution
 
@@ -346,14 +348,9 @@ def test_what_autograders_read() -> None:
 
 def test_what_is_said_of_a_file_as_a_whole(tmp_path: Path) -> None:
     words = Messages("en")
-    problem = {
-        "kind": "syntax",
-        "what": "'(' was never closed",
-        "line": 3,
-        "text": "f(",
-        "target": "",
-    }
-    files = [{**RESULT["files"][0], "problems": [problem], "taken": 1.0}]
+    problem = Problem("syntax", "'(' was never closed", 3, "f(")
+    seen = {**asdict(problem), "text_for_people": problem_text(problem, words)}
+    files = [{**RESULT["files"][0], "problems": [seen], "taken": 1.0}]
     result = {**RESULT, "files": files}
     for said in (gradescope(result, words)["output"], prairielearn(result, words)["message"]):
         assert "optim_torch.py: This is not valid Python: '(' was never closed" in said

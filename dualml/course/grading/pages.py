@@ -21,8 +21,6 @@ from dualml.course.grading.tables import (
     state_of,
     trouble_of,
 )
-from dualml.course.rendering import problem_text
-from dualml.course.source import Problem
 from dualml.parity.hypothesis import DEPTHS
 from dualml.report.blocks import (
     Block,
@@ -81,10 +79,7 @@ def page_of(result: SubmissionResult, blocks: Sequence[Block], words: Messages) 
 def file_blocks(file: Mapping[str, Any], words: Messages) -> Iterator[Block]:
     """Yield the blocks about one file: its problems, the points taken off, a table of its
     requirements, and a card for each one that is not met."""
-    notes = [
-        Problem(p["kind"], p["what"], p["line"], p["text"], p["target"]) for p in file["problems"]
-    ]
-    yield from (Notice(problem_text(note, words)) for note in notes)
+    yield from (Notice(problem["text_for_people"]) for problem in file["problems"])
     if file["taken"]:
         yield Notice(words("grade.taken", points=file["taken"]))
     read: Columns[Mapping[str, Any]] = {

@@ -12,8 +12,7 @@ from dualml.common.files import write_json, write_text
 from dualml.common.words import Messages
 from dualml.course.exercise import Difference, Trouble
 from dualml.course.grading.results import SubmissionResult, iter_entries
-from dualml.course.rendering import numbers_text, problem_text, trouble_text
-from dualml.course.source import Problem
+from dualml.course.rendering import numbers_text, trouble_text
 from dualml.parity.hypothesis import DEPTHS
 
 Results = Mapping[str, SubmissionResult]
@@ -99,10 +98,9 @@ def notes(result: SubmissionResult, words: Messages) -> list[str]:
     texts = [said] if (said := state_of(result, words)) else []
     texts += [words("grade.unisolated")] if result.get("isolation") == "none" else []
     for file in result["files"]:
-        for p in file["problems"]:
-            problem = Problem(p["kind"], p["what"], p["line"], p["text"], p["target"])
-            if not (result["refused"] and p["kind"] == "absent"):
-                texts.append(f"{file['file']}: {problem_text(problem, words)}")
+        for problem in file["problems"]:
+            if not (result["refused"] and problem["kind"] == "absent"):
+                texts.append(f"{file['file']}: {problem['text_for_people']}")
         if file["taken"]:
             texts.append(f"{file['file']}: {words('grade.taken', points=file['taken'])}")
     return texts
