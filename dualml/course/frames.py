@@ -26,20 +26,11 @@ MAX_HEADER_BYTES, MAX_BODY_BYTES = 1 << 20, 64 << 20
 #: Largest number of arrays of a message, dimensions of an array, and characters of a name.
 MAX_ARRAYS, MAX_DIMENSIONS, MAX_NAME_CHARS = 4096, 16, 200
 DTYPES = frozenset(
-    (
+    {
         "bool",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "float16",
-        "float32",
-        "float64",
-    )
+        *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)),
+        *(f"float{bits}" for bits in (16, 32, 64)),
+    }
 )
 LENGTHS = struct.Struct(">II")
 
