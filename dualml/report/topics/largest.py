@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 
 from dualml.common.words import Messages
 from dualml.experiment.store.largest import LARGEST, LargestRow
@@ -35,7 +36,7 @@ def findings(notes: Notes, run: RunData) -> None:
     smallest; nothing if they have equally many blocks or different limits."""
     every = rows(run)
     for backend in dict.fromkeys(row.backend for row in every):
-        own = sorted((row for row in every if row.backend == backend), key=parameters)
+        own = sorted((row for row in every if row.backend == backend), key=attrgetter("parameters"))
         worst, best = own[0], own[-1]
         if worst.blocks < best.blocks and worst.limit_bytes == best.limit_bytes:
             notes.add(
@@ -48,11 +49,6 @@ def findings(notes: Notes, run: RunData) -> None:
                 worst=setting(worst),
                 times=best.parameters / worst.parameters,
             )
-
-
-def parameters(row: LargestRow) -> int:
-    """Return the number of parameters of the row's model, as a sort key."""
-    return row.parameters
 
 
 def setting(row: LargestRow) -> str:
