@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from statistics import median
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData
 from dualml.report.confidence import MeanInterval
 from dualml.report.figure import Axis, Bar, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
+from dualml.report.results import ArmResult
 
 K = TypeVar("K")
 
@@ -83,32 +84,23 @@ def stacked_bars(
         yield Bar(y, 0.0, left=left, height=height, text=text)
 
 
-class BackendRecord(Protocol):
-    """A record of an arm on a backend."""
-
-    @property
-    def backend(self) -> str:
-        """Name of the backend."""
-
-
-P = TypeVar("P", bound=BackendRecord)
+P = TypeVar("P", bound=ArmResult)
 
 
 def bar_panels(
     records: Sequence[P],
     backends: Iterable[str],
     label: str,
-    name: Callable[[P], str],
     bars: Callable[[float, P], Iterable[Mark]],
     more: Callable[[Sequence[P]], Iterable[Mark]] = lambda _: (),
 ) -> list[Panel]:
-    """Return a panel per backend with the bars of each of its records in a row, called ``name``;
-    ``label`` is that of the common axis, ``more`` returns further marks of a panel."""
+    """Return a panel per backend with the bars of each of its arms in a row; ``label`` is that of
+    the common axis, ``more`` returns further marks of a panel."""
     panels = []
     for backend in backends:
         own = [r for r in records if r.backend == backend]
         marks = [*(mark for y, r in enumerate(own) for mark in bars(y, r)), *more(own)]
-        down = Axis(names=[name(r) for r in own], grid=False)
+        down = Axis(names=[r.arm for r in own], grid=False)
         panels.append(Panel(marks, Axis(label, low=0), down, backend, height=22.0 * len(own)))
     return panels
 

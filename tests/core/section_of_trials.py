@@ -35,7 +35,7 @@ def figures(run: RunData, words: Messages, results: Sequence[ArmResult]) -> Iter
     def bars(y: float, r: ArmResult) -> list[Bar]:
         return [Bar(y, len(r.trials), text=str(len(r.trials)))]
 
-    panels = bar_panels(results, run.backends, words("axis.trials"), lambda r: r.arm, bars)
+    panels = bar_panels(results, run.backends, words("axis.trials"), bars)
     values = {"n": len(run.trials)}
     yield build_figure(words, "trial_count", panels, [], values)
 

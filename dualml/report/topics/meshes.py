@@ -146,7 +146,7 @@ def figures(run: RunData, words: Messages, every: Sequence[Layout]) -> Iterator[
         return stacked_bars(y, parts, text=numbers.quantity(sum(parts.values())))
 
     backends = list(dict.fromkeys(x.backend for x in held))
-    panels = bar_panels(held, backends, words("axis.memory"), lambda x: x.arm, bars)
+    panels = bar_panels(held, backends, words("axis.memory"), bars)
     look = legend.series(words, "device_memory", "memory", MEMORY_PARTS)
     said = ", ".join(
         f"{x.split.mesh} {x.backend} {numbers.quantity(total_bytes(x.fullest_rank) / MIB)}"

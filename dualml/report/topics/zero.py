@@ -89,9 +89,7 @@ def _figure(run: RunData, words: Messages, rows: Sequence[ShardingResult], suffi
         yield closed_form_mark(mib(r.closed_form_bytes) for r in own)
 
     backends = [b for b in run.backends if any(r.backend == b for r in rows)]
-    panels = bar_panels(
-        rows, backends, words("axis.kept_bytes"), lambda r: r.arm, bars, closed_marks
-    )
+    panels = bar_panels(rows, backends, words("axis.kept_bytes"), bars, closed_marks)
     parts = legend.series(words, "device_memory", "memory", CLOSED_FORM_PARTS)
     look = [*parts, legend.closed_form(words)]
     said = ", ".join(f"{r.arm} {r.backend} {numbers.quantity(mib(r.total_bytes))}" for r in rows)

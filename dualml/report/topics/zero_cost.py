@@ -73,7 +73,7 @@ def figures(run: RunData, words: Messages, rows: Sequence[ShardingResult]) -> It
         yield closed_form_mark(mib(r.closed_form_sent_bytes) for r in own)
 
     backends = [b for b in run.backends if any(r.backend == b for r in sent)]
-    panels = bar_panels(sent, backends, words("axis.sent"), lambda r: r.arm, bars, closed_marks)
+    panels = bar_panels(sent, backends, words("axis.sent"), bars, closed_marks)
     used = {bar_series(r) for r in rows}
     look = [*legend.series(words, "zero_price", "wire", used), legend.closed_form(words)]
     said = ", ".join(f"{r.arm} {r.backend} {numbers.nbytes(r.sent_bytes)}" for r in rows)
