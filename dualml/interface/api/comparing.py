@@ -4,29 +4,17 @@ from __future__ import annotations
 
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from dualml.common.errors import UserError
-from dualml.common.json_types import JsonObject
 from dualml.experiment.store.run_operand import are_run_operands
 from dualml.interface.api.runs import Run
 
-
-class ComparisonResult(Protocol):
-    """Common interface of the result of every comparison."""
-
-    @property
-    def verdict(self) -> str:
-        """The verdict: ``equal``, ``statistically equal``, ``different`` or ``not comparable``."""
-
-    def paragraph(self, lang: Any = "en") -> str:
-        """Return the verdict and its evidence in a few sentences, in ``en`` or ``zh``."""
-
-    def describe(self) -> JsonObject:
-        """Return the full result as a JSON-serializable dict."""
+if TYPE_CHECKING:
+    from dualml.experiment.comparison import Comparison
 
 
-def compare(a: Any, b: Any, inputs: Any = None, **options: Any) -> ComparisonResult:
+def compare(a: Any, b: Any, inputs: Any = None, **options: Any) -> Comparison:
     """Compare two runs, two traces, or a model and its port, as ``dualml compare`` does.
 
     Args:
