@@ -146,9 +146,8 @@ class Pages:
         ]
         load = read_load(run.path, words)
         there = list_logs(run.path, seen, self.monitor.logs(run.path))
-        kept = query_without(query, "trial", "log")
         trial, table = ranks_table(
-            self.watcher, seen, query_value(query, "trial"), load.machines, there, kept, words
+            self.watcher, seen, query_value(query, "trial"), load.machines, there, words
         )
         options = {tables.trial_key(t): tables.trial_label(t, words) for t in seen.trials}
         choice = [select_box("trial", words("serve.trial"), options, trial)]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 
 from dualml.common.words import Messages, numbers
@@ -13,7 +12,8 @@ from dualml.experiment.store.trial import trial_folder
 from dualml.interface.serve import tables
 from dualml.interface.serve.cache import file_stamp
 from dualml.interface.serve.run import RunView, RunWatcher, TrialView, find_log
-from dualml.report.blocks import Block, Cell, Cells, Column, Prose, Table
+from dualml.report.blocks import Block, Cell, Prose
+from dualml.report.columns import Columns, make_table
 
 #: Pattern by which ``run.json`` names the rank that failed.
 FAULT = re.compile(r"rank (\d+)\b")
@@ -25,7 +25,6 @@ def ranks_table(
     wanted: str,
     machines: Mapping[int, str],
     logs: Mapping[str, Path],
-    kept: Mapping[str, Sequence[str]],
     words: Messages,
 ) -> tuple[str, list[Block]]:
     """Return the key of the trial that is shown, and a table with one row per rank.
@@ -34,35 +33,30 @@ def ranks_table(
         wanted: a key as of `tables.trial_key`; for any other, the running trial or the first.
         machines: rank → its machine, where known.
         logs: name → log file.
-        kept: other parameters of the URL.
     """
     if not seen.trials:
         return "", [Prose(words("serve.no_trial"))]
     trial = next((t for t in seen.trials if tables.trial_key(t) == wanted), None)
     trial = trial or next((t for t in seen.trials if t.state == "running"), seen.trials[0])
-    named = {path: name for name, path in logs.items()}
-    names = ("rank", "machine", "state", "step", "sign")
-    heads = [Column(name, words(f"serve.column.{name}")) for name in names]
-    heads[3] = replace(heads[3], show="number")
-    rows: list[Cells] = []
-    for rank in range(trial.world_size):
-        log = find_log(seen.summary.path, seen, trial, rank, watch.cache)
+    key, named = tables.trial_key(trial), {path: name for name, path in logs.items()}
+    every = range(trial.world_size)
+    paths = [find_log(seen.summary.path, seen, trial, rank, watch.cache) for rank in every]
+
+    def rank_cell(rank: int) -> Cell:
         link = ""
-        if log in named:
-            link = (
-                tables.page_url(run=seen.summary.id, trial=tables.trial_key(trial), log=named[log])
-                + "#log"
-            )
-        rows.append(
-            [
-                Cell(str(rank), href=link),
-                machines.get(rank, numbers.NO_VALUE),
-                tables.state_cell(rank_state(trial, rank), words),
-                numbers.quantity(rank_step(watch, seen, trial, rank)),
-                last_activity(seen, trial, rank, log),
-            ]
-        )
-    return tables.trial_key(trial), [Table("ranks", words("serve.part.ranks"), heads, rows)]
+        if (path := paths[rank]) in named:
+            link = tables.page_url(run=seen.summary.id, trial=key, log=named[path]) + "#log"
+        return Cell(str(rank), href=link)
+
+    read: Columns[int] = {
+        "rank": rank_cell,
+        "machine": lambda rank: machines.get(rank, numbers.NO_VALUE),
+        "state": lambda rank: tables.state_cell(rank_state(trial, rank), words),
+        "step:": lambda rank: rank_step(watch, seen, trial, rank),
+        "sign": lambda rank: last_activity(seen, trial, rank, paths[rank]),
+    }
+    caption = words("serve.part.ranks")
+    return key, [make_table(words, "ranks", every, read, caption, "serve.column.{}")]
 
 
 def rank_state(trial: TrialView, rank: int) -> str:
