@@ -17,7 +17,6 @@ from dualml.interface.serve import figures, tables
 from dualml.interface.serve.cache import Cache
 from dualml.interface.serve.controls import form, select_box
 from dualml.interface.serve.jobs import CachedJobs, JobMonitor
-from dualml.interface.serve.load import read_load
 from dualml.interface.serve.logs import TAIL_BYTES, LogChunk, is_inside, list_logs, read_log
 from dualml.interface.serve.ranks import ranks_table
 from dualml.interface.serve.run import RunView, RunWatcher
@@ -31,6 +30,8 @@ from dualml.interface.serve.summaries import (
     summarize_all,
 )
 from dualml.report.blocks import Block, Card, Notice, Prose, RowBlock
+from dualml.report.live_usage import active_ranks
+from dualml.report.live_usage import tables as usage_tables
 from dualml.report.page.html import tag
 from dualml.runner.jobs.store import Jobs
 
@@ -144,17 +145,17 @@ class Pages:
             ),
             make_section("trials", words, [make_live(*tables.trial_blocks(seen, words))]),
         ]
-        load = read_load(run.path, words)
+        ranks = active_ranks(run.path)
+        machines = {rank.rank: rank.now.host for rank in ranks}
         there = list_logs(run.path, seen, self.monitor.logs(run.path))
-        trial, table = ranks_table(
-            self.watcher, seen, query_value(query, "trial"), load.machines, there, words
-        )
+        wanted = query_value(query, "trial")
+        trial, table = ranks_table(self.watcher, seen, wanted, machines, there, words)
         options = {tables.trial_key(t): tables.trial_label(t, words) for t in seen.trials}
         choice = [select_box("trial", words("serve.trial"), options, trial)]
         asked = form(choice, query_without(query, "trial"), words, "ranks")
         parts.append(make_section("ranks", words, [asked, make_live(*table)]))
-        if load.blocks:
-            parts.append(make_section("load", words, [make_live(*load.blocks)]))
+        if ranks:
+            parts.append(make_section("load", words, [make_live(*usage_tables(ranks, words))]))
         parts.append(
             make_section("log", words, self.log_part(there, run, query, words, without_log))
         )
