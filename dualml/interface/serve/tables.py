@@ -19,7 +19,7 @@ from dualml.interface.serve.controls import checkbox
 from dualml.interface.serve.run import RunView, TrialView
 from dualml.interface.serve.summaries import UNREAD, RunSummary
 from dualml.report.blocks import Block, Bullets, Cell, Column, Item, Notice, Prose, Table, Tone
-from dualml.report.columns import STATUS_TONES, columns
+from dualml.report.columns import STATUS_TONES, Columns, columns, make_table
 from dualml.report.columns import verdict_cell as cell_of_verdict
 from dualml.report.page.html import tag
 from dualml.report.verdicts import serial_lines, verdict_table
@@ -124,14 +124,12 @@ def make_runs_table(found: Sequence[RunSummary], words: Messages, *, selectable:
     Args:
         selectable: add checkboxes to select runs for comparison.
     """
-    names = ("run", "name", "state", "trials", "left", "verdict", "created")
-    heads = [Column(name, words(f"serve.column.{name}")) for name in names]
-    return Table(
-        "runs",
-        words("serve.part.runs"),
-        heads,
-        [run_cells(run, words, selectable) for run in found],
-    )
+    read: Columns[RunSummary] = {
+        ("run", "name", "state", "trials", "left", "verdict", "created"): (
+            lambda run: run_cells(run, words, selectable)
+        )
+    }
+    return make_table(words, "runs", found, read, words("serve.part.runs"), "serve.column.{}")
 
 
 def run_cells(run: RunSummary, words: Messages, selectable: bool) -> list[Cell | str]:
@@ -179,21 +177,13 @@ def verdict_blocks(path: Path, cache: Cache, words: Messages) -> list[Block]:
 def trial_blocks(seen: RunView, words: Messages) -> list[Block]:
     """Return the table of trials, after a notice for each whose records cannot be read."""
     loss = Column("loss", words("serve.metric.train_loss"), show="number")
-    heads = columns(
-        words,
-        "`arm`",
-        "backend",
-        "seed:",
-        "status",
-        "updates:",
-        loss,
-        "test_accuracy:percent",
-        "wall_s:seconds",
-        "reason",
-    )
-    rows = [trial_cells(trial, words) for trial in seen.trials]
+    key, results = ("`arm`", "backend", "seed:"), ("test_accuracy:percent", "wall_s:seconds")
+    read: Columns[TrialView] = {
+        (*key, "status", "updates:", loss, *results, "reason"): lambda t: trial_cells(t, words)
+    }
     problems = [Notice(trial.problem) for trial in seen.trials if trial.problem]
-    return [*problems, Table("trials", words("serve.part.trials"), heads, rows)]
+    caption = words("serve.part.trials")
+    return [*problems, make_table(words, "trials", seen.trials, read, caption)]
 
 
 def trial_cells(trial: TrialView, words: Messages) -> list[Cell | str]:
