@@ -1,11 +1,14 @@
-"""Groups of typical mistakes, from ``mistakes.toml``."""
+"""Groups of typical mistakes, from ``mistakes.toml``, and what a mistake makes of a rule's line."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+from dualml.course.exercise import Flags
 
 
 @cache
@@ -17,3 +20,11 @@ def read_groups() -> Mapping[str, Mapping[str, Sequence[str]]]:
 def mistake_groups(lab: str, *names: str) -> list[tuple[str, ...]]:
     """Return these groups of a lab's typical mistakes; raise `KeyError` for an unknown one."""
     return [tuple(read_groups()[lab][name]) for name in names]
+
+
+def compute_mistaken(
+    flags: Flags, mistaken: Mapping[str, Callable[[], Any]], right: Callable[[], Any]
+) -> Any:
+    """Compute a value as the first mistake of ``mistaken`` that is among the flags does, or as
+    ``right`` does if none is."""
+    return next((mistaken[name] for name in mistaken if name in flags), right)()

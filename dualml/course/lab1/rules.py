@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dualml.course.exercise import RIGHT, Array, Arrays, Flags
+from dualml.course.mistakes import compute_mistaken
 
 State = dict[str, Any]
 Rule = Callable[[Any, Any, State, int, Mapping[str, Any], Flags], Any]
@@ -35,15 +36,14 @@ def signed_step_size(lr: Any, f: Flags) -> Any:
 
 def add_weight_decay(p: Any, g: Any, decay: Any, f: Flags) -> Any:
     """Return the gradient ``g`` plus ``decay`` · ``p``, as the mistakes ``f`` change it."""
-    if "decay_ignored" in f:
-        return g
-    if "decay_sign" in f:
-        return g - decay * p
-    if "decay_l1" in f:
-        return g + decay * np.sign(p)
-    if "decay_alone" in f:
-        return g + decay
-    return g + (2 if "decay_double" in f else 1) * decay * p
+    mistaken = {
+        "decay_ignored": lambda: g,
+        "decay_sign": lambda: g - decay * p,
+        "decay_l1": lambda: g + decay * np.sign(p),
+        "decay_alone": lambda: g + decay,
+        "decay_double": lambda: g + 2 * decay * p,
+    }
+    return compute_mistaken(f, mistaken, lambda: g + decay * p)
 
 
 def sgd(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Any:
@@ -79,16 +79,14 @@ def sgd(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Any
         if "first_skipped" in f and t == 1:
             d = g * 0
         if h["nesterov"]:
-            if "nesterov_ignored" in f:
-                d = b
-            elif "nesterov_alone" in f:
-                d = mu * b
-            elif "nesterov_again" in f:
-                d = g + mu * (mu * b + g)
-            elif "nesterov_undecayed" in f:
-                d = raw + mu * b
-            elif "nesterov_twice" in f:
-                d = b + mu * b
+            mistaken = {
+                "nesterov_ignored": lambda: b,
+                "nesterov_alone": lambda: mu * b,
+                "nesterov_again": lambda: g + mu * (mu * b + g),
+                "nesterov_undecayed": lambda: raw + mu * b,
+                "nesterov_twice": lambda: b + mu * b,
+            }
+            d = compute_mistaken(f, mistaken, lambda: d)
             if "nesterov_kept" in f:
                 s["b"] = d
         if "lr_in_buffer" in f:
@@ -165,20 +163,15 @@ def adam(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> An
     m_hat, v_hat = used_m / c1, used_v / c2
     if "corrected_kept" in f:
         s["m"], s["v"] = m_hat, v_hat
-    if "eps_inside" in f:
-        d = m_hat / np.sqrt(v_hat + eps)
-    elif "eps_before_correction" in f:
-        d = np.sqrt(c2) / c1 * used_m / (np.sqrt(used_v) + eps)
-    elif "correction_root_missing" in f:
-        d = c2 / c1 * used_m / (np.sqrt(used_v) + eps)
-    elif "root_missing" in f:
-        d = m_hat / (v_hat + eps)
-    elif "corrected_after_root" in f:
-        d = m_hat / (np.sqrt(used_v) / c2 + eps)
-    elif "first_missing" in f:
-        d = g / (np.sqrt(v_hat) + eps)
-    else:
-        d = m_hat / (np.sqrt(v_hat) + eps)
+    mistaken = {
+        "eps_inside": lambda: m_hat / np.sqrt(v_hat + eps),
+        "eps_before_correction": lambda: np.sqrt(c2) / c1 * used_m / (np.sqrt(used_v) + eps),
+        "correction_root_missing": lambda: c2 / c1 * used_m / (np.sqrt(used_v) + eps),
+        "root_missing": lambda: m_hat / (v_hat + eps),
+        "corrected_after_root": lambda: m_hat / (np.sqrt(used_v) / c2 + eps),
+        "first_missing": lambda: g / (np.sqrt(v_hat) + eps),
+    }
+    d = compute_mistaken(f, mistaken, lambda: m_hat / (np.sqrt(v_hat) + eps))
     p = p - signed_step_size(lr, f) * d
     if late:
         p = p * (1 - lr * decay)
@@ -191,13 +184,12 @@ def update_moment(old: Any, new: Any, beta: Any, f: Flags, which: str) -> Any:
     forgotten = {"first": "moments_forgotten#2", "second": "moments_forgotten#3"}
     if "moments_forgotten" in f or forgotten[which] in f:
         old = old * 0
-    if "second_weight_squared" in f and which == "second":
-        return beta * old + (1 - beta) ** 2 * new
-    if f"{which}_no_complement" in f:
-        return beta * old + new
-    if f"{which}_complement_swapped" in f:
-        return (1 - beta) * old + beta * new
-    return beta * old + (1 - beta) * new
+    mistaken = {
+        f"{which}_weight_squared": lambda: beta * old + (1 - beta) ** 2 * new,
+        f"{which}_no_complement": lambda: beta * old + new,
+        f"{which}_complement_swapped": lambda: (1 - beta) * old + beta * new,
+    }
+    return compute_mistaken(f, mistaken, lambda: beta * old + (1 - beta) * new)
 
 
 RULES: dict[str, Rule] = {"GD": gd, "SGD": sgd, "Adam": adam}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from dualml.course.exercise import RIGHT, Arrays, Flags
+from dualml.course.mistakes import compute_mistaken
 
 Number = type[np.floating[Any]]
 
@@ -17,17 +18,23 @@ def average_gradients(
 ) -> list[dict[str, Any]]:
     """Compute on each rank the mean of every tensor ``t/NAME``, as ``0``, ``1``, …, weighted by the
     ranks' numbers of samples, with the mistakes ``flags``, in the dtype ``number``."""
-    names = [key for key in ranks[0] if key[0] == "t"]
     counts = [number(a["samples"]) for a in ranks]
-    out: list[dict[str, Any]] = [{} for _ in ranks]
-    for i, name in enumerate(names):
-        own = [a[name].astype(number) for a in ranks]
-        for r, made in enumerate(out):
-            made[str(i)] = combine_tensor(r, i, own, counts, flags)
-    return out
+    return combine_tensors(
+        ranks, number, lambda r, i, own: combine_gradient(r, i, own, counts, flags)
+    )
 
 
-def combine_tensor(
+def combine_tensors(
+    ranks: Sequence[Arrays], number: Number, combine: Callable[[int, int, list[Any]], Any]
+) -> list[dict[str, Any]]:
+    """Return for each rank ``0``, ``1``, …: what ``combine`` makes of the numbers of the rank and
+    of a tensor ``t/NAME``, and of every rank's tensor in the dtype ``number``."""
+    names = [key for key in ranks[0] if key[0] == "t"]
+    every = [[a[name].astype(number) for a in ranks] for name in names]
+    return [{str(i): combine(r, i, own) for i, own in enumerate(every)} for r in range(len(ranks))]
+
+
+def combine_gradient(
     rank: int, tensor: int, own: Sequence[Any], counts: Sequence[Any], f: Flags
 ) -> Any:
     """Combine one tensor on one rank.
@@ -42,28 +49,20 @@ def combine_tensor(
     weighted = [c * g for c, g in zip(counts, own, strict=True)]
     if ("sum_root_only" in f and rank) or ("sum_first_tensor" in f and tensor):
         return own[rank]
-    if "sum_wrong_root" in f:
-        return own[-1]
-    if "sum_whole_share" in f:
-        return sum((c // total) * g for c, g in zip(counts, own, strict=True))
-    if "sum_unweighted" in f:
-        return sum(own) / n
-    if "sum_undivided" in f:
-        return sum(own)
-    if "sum_weighted_undivided" in f:
-        return sum(weighted)
-    if "sum_by_ranks" in f:
-        return sum(weighted) / n
-    if "sum_own_count" in f:
-        return sum(weighted) / counts[rank]
-    if "sum_root_count" in f:
-        return sum(weighted) / counts[0]
-    if "sum_own_missing" in f:
-        return (sum(weighted) - weighted[rank]) / total
-    if "sum_root_missing" in f:
-        return (sum(weighted) - weighted[0]) / total
-    mean = sum(weighted) / total
-    return mean / n if "sum_divided_twice" in f else mean
+    mistaken = {
+        "sum_wrong_root": lambda: own[-1],
+        "sum_whole_share": lambda: sum((c // total) * g for c, g in zip(counts, own, strict=True)),
+        "sum_unweighted": lambda: sum(own) / n,
+        "sum_undivided": lambda: sum(own),
+        "sum_weighted_undivided": lambda: sum(weighted),
+        "sum_by_ranks": lambda: sum(weighted) / n,
+        "sum_own_count": lambda: sum(weighted) / counts[rank],
+        "sum_root_count": lambda: sum(weighted) / counts[0],
+        "sum_own_missing": lambda: (sum(weighted) - weighted[rank]) / total,
+        "sum_root_missing": lambda: (sum(weighted) - weighted[0]) / total,
+        "sum_divided_twice": lambda: sum(weighted) / total / n,
+    }
+    return compute_mistaken(f, mistaken, lambda: sum(weighted) / total)
 
 
 def average_parameters(
@@ -71,23 +70,21 @@ def average_parameters(
 ) -> list[dict[str, Any]]:
     """Compute on each rank the unweighted mean of every tensor ``t/NAME``, as ``0``, ``1``, …, with
     the mistakes ``flags``, in the dtype ``number``."""
-    names = [key for key in ranks[0] if key[0] == "t"]
-    n = number(len(ranks))
-    out: list[dict[str, Any]] = [{} for _ in ranks]
-    for i, name in enumerate(names):
-        own = [a[name].astype(number) for a in ranks]
-        for r, made in enumerate(out):
-            mean: Any = sum(own) / n
-            if ("average_root_only" in flags and r) or ("average_first_tensor" in flags and i):
-                mean = own[r]
-            elif "average_sum" in flags:
-                mean = sum(own)
-            elif "average_root" in flags:
-                mean = own[0]
-            elif "average_without_own" in flags:
-                mean = (sum(own) - own[r]) / max(n - 1, number(1))
-            made[str(i)] = mean
-    return out
+    return combine_tensors(ranks, number, lambda r, i, own: average_tensor(r, i, own, flags))
+
+
+def average_tensor(rank: int, tensor: int, own: Sequence[Any], f: Flags) -> Any:
+    """Return the unweighted mean of every rank's tensor ``own`` that one rank computes, as the
+    mistakes ``f`` change it; ``rank`` and ``tensor`` are numbers."""
+    number = own[0].dtype.type
+    if ("average_root_only" in f and rank) or ("average_first_tensor" in f and tensor):
+        return own[rank]
+    mistaken = {
+        "average_sum": lambda: sum(own),
+        "average_root": lambda: own[0],
+        "average_without_own": lambda: (sum(own) - own[rank]) / number(max(len(own) - 1, 1)),
+    }
+    return compute_mistaken(f, mistaken, lambda: sum(own) / number(len(own)))
 
 
 def ring_all_reduce(

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from dualml.course.exercise import Array, Arrays, Flags
+from dualml.course.mistakes import compute_mistaken
 
 WEIGHTS = ("w1", "b1", "w2", "b2")
 Weights = dict[str, Any]
@@ -63,16 +64,19 @@ def combine_gradient(
     )
     if alone or "update_local" in f or "update_parameters" in f:
         return own
-    if "update_result_unused" in f:
-        return own * shares[rank]
-    if "update_summed" in f:
-        return sum(g[name] for g in gradients)
-    if "update_unweighted" in f:
-        return sum(g[name] for g in gradients) / number(count)
-    if "update_loss_sum" in f:
-        return sum(g[name] * number(s) for g, s in zip(gradients, sizes, strict=True))
-    mean = sum(g[name] * s for g, s in zip(gradients, shares, strict=True))
-    return mean / number(count) if "update_divided_twice" in f else mean
+    every = [g[name] for g in gradients]
+
+    def weighted_sum(weights: Sequence[Any]) -> Any:
+        return sum(g * weight for g, weight in zip(every, weights, strict=True))
+
+    mistaken = {
+        "update_result_unused": lambda: own * shares[rank],
+        "update_summed": lambda: sum(every),
+        "update_unweighted": lambda: sum(every) / number(count),
+        "update_loss_sum": lambda: weighted_sum([number(size) for size in sizes]),
+        "update_divided_twice": lambda: weighted_sum(shares) / number(count),
+    }
+    return compute_mistaken(f, mistaken, lambda: weighted_sum(shares))
 
 
 def reported_loss(
@@ -84,13 +88,13 @@ def reported_loss(
         number(0) if not size and "update_loss_nan" not in f else loss
         for loss, size in zip(losses, sizes, strict=True)
     ]
-    if "update_loss_local" in f:
-        return seen[rank]
-    if "update_loss_unweighted" in f:
-        return sum(seen) / number(len(seen))
-    if "update_loss_summed" in f:
-        return sum(seen)
-    return sum(x * number(s) / number(sum(sizes)) for x, s in zip(seen, sizes, strict=True))
+    mistaken = {
+        "update_loss_local": lambda: seen[rank],
+        "update_loss_unweighted": lambda: sum(seen) / number(len(seen)),
+        "update_loss_summed": lambda: sum(seen),
+    }
+    weighted = (x * number(s) / number(sum(sizes)) for x, s in zip(seen, sizes, strict=True))
+    return compute_mistaken(f, mistaken, lambda: sum(weighted))
 
 
 def trajectory(

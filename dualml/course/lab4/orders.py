@@ -21,10 +21,7 @@ def make_schedule(stages: int, count: int, kind: str, flag: str = "") -> list[Or
     """Return the passes of every stage, (0 forward or 1 backward, micro-batch), for ``count``
     micro-batches, with the mistake ``flag`` or none; a flag that makes no such schedule changes
     nothing."""
-    if flag == "order_gpipe_for_1f1b":
-        kind = "gpipe"
-    if flag == "order_1f1b_for_gpipe":
-        kind = "1f1b"
+    kind = {"order_gpipe_for_1f1b": "gpipe", "order_1f1b_for_gpipe": "1f1b"}.get(flag, kind)
     if flag == "order_naive":
         return [[(way, m) for m in range(count) for way in (0, 1)] for _ in range(stages)]
     orders = []

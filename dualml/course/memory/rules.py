@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dualml.course.exercise import RIGHT, Arrays, Flags
+from dualml.course.mistakes import compute_mistaken
 
 
 def zero_adam(
@@ -66,11 +67,11 @@ def gather_parameters(
         new = now.copy()
         new[spans[rank]] = parts[rank]
         return new
-    if "gathered_backwards" in f:
-        return np.concatenate(parts[::-1])
-    if "changes_gathered" in f:
-        return now
-    return np.concatenate(parts)
+    mistaken = {
+        "gathered_backwards": lambda: np.concatenate(parts[::-1]),
+        "changes_gathered": lambda: now,
+    }
+    return compute_mistaken(f, mistaken, lambda: np.concatenate(parts))
 
 
 def collective_sizes(n: int, length: int, flags: Flags) -> dict[str, Any]:
