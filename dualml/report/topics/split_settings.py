@@ -27,24 +27,19 @@ PLANS = (
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     """Yield a table with a row per arm: how it is split, and its schedule; then the plans."""
     splits = Splits(run)
-
-    def cores(arm: SplitArm) -> int:
-        return run.settings[arm.name].cores
-
-    def engine(arm: SplitArm) -> str:
-        return words(f"splits.engine.{arm.split.engine}")
-
+    pinned = any(run.settings[arm.name].cores for arm in splits)
+    several = any(arm.rpc or arm.on_devices for arm in splits)
     read: Columns[SplitArm] = {
         "`arm`": lambda arm: arm.name,
         "`model`": lambda arm: arm.model,
         "ranks:count": lambda arm: arm.size,
-        **({"cores_each:count": cores} if any(map(cores, splits)) else {}),
+        "cores_each:count?": lambda arm: pinned and run.settings[arm.name].cores,
         "mesh:mesh": lambda arm: str(arm.mesh),
         "stages:count": lambda arm: arm.depth if arm.has_stages else 1,
         "split_schedule": lambda arm: _schedule(arm, words),
         "micro_batches:count": lambda arm: arm.micro_batches,
         "trainers?": lambda arm: _trainers(arm, words),
-        **({"engine": engine} if any(arm.rpc or arm.on_devices for arm in splits) else {}),
+        "engine?": lambda arm: several and words(f"splits.engine.{arm.split.engine}"),
         "cut_by": lambda arm: arm.cut_origin(words) if arm.has_stages else None,
         "handicap?": lambda arm: ranks.handicap_text(run, arm.name, words),
     }
@@ -53,8 +48,8 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     for arm in splits:
         if arm.plan:
             plans.setdefault(_plan(arm, words), []).append(arm.name)
-    rows_of_plans = ([", ".join(arms), *cells] for cells, arms in plans.items())
-    yield from table(words, "split-plans", PLANS, rows_of_plans)
+    rows = ([", ".join(arms), *cells] for cells, arms in plans.items())
+    yield from table(words, "split-plans", PLANS, rows)
 
 
 def _schedule(arm: SplitArm, words: Messages) -> str | None:
