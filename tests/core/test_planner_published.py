@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from command import DOCS
+from docs_scripts import load_script
 
 from dualml.common.words import LANGUAGES, Messages
 from dualml.planning.planner.devices import devices, find_device, fitted_efficiency
-from dualml.planning.planner.fitting import fit_efficiency
 from dualml.planning.planner.layouts import Layouts
 from dualml.planning.planner.memory import PRECISIONS, estimate_memory
 from dualml.planning.planner.models import find_model as find_model
@@ -25,6 +25,8 @@ from dualml.planning.planner.seconds import seconds
 from dualml.planning.planner.shape import Shape
 from dualml.report.plan import published as compared
 
+fit_efficiency = load_script("efficiency").fit_efficiency
+
 
 def test_at_most_half_of_each_table_is_fitted() -> None:
     for key in TIMED:
@@ -38,7 +40,7 @@ def test_at_most_half_of_each_table_is_fitted() -> None:
 
 
 def test_the_efficiencies_are_what_the_fit_gives() -> None:
-    """`python -m dualml.planning.planner.fitting` prints the file that is read."""
+    """`python docs/efficiency.py` prints the file that is read."""
     assert vars(fit_efficiency()) == pytest.approx(vars(fitted_efficiency()), rel=2e-3)
 
 

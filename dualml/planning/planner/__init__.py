@@ -2,6 +2,6 @@
 formulas.
 
 `shape` describes a model, `cluster` the devices, `layouts` the choices; `memory` and `seconds`
-price many layouts at once, `search` ranks them; `published` and `fitting` compare them with
-published runs.
+price many layouts at once, `search` ranks them; `published` compares them with published
+runs.
 """

@@ -19,7 +19,7 @@ MAX_DEVICES = 1_000_000
 @dataclass(frozen=True)
 class Efficiency:
     """Fractions of a device's peaks that programs reach, fitted to published runs
-    (`planner.fitting`).
+    (`docs/efficiency.py`).
 
     Args:
         products: fraction of the peak that matrix products reach.

@@ -45,7 +45,7 @@ def devices() -> Mapping[str, Device]:
 
 @cache
 def fitted_efficiency() -> Efficiency:
-    """Return the efficiency fitted to the published runs on A100s (`planner.fitting`)."""
+    """Return the efficiency fitted to the published runs on A100s (`docs/efficiency.py`)."""
     return Efficiency(**_table("reached")["reached"])
 
 

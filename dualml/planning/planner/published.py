@@ -1,6 +1,6 @@
 """Published runs, and the planner's predictions for them.
 
-The efficiencies are fitted (`planner.fitting`) on half of the runs of each table on the device
+The efficiencies are fitted (`docs/efficiency.py`) on half of the runs of each table on the device
 `FITTED`, those whose names have the smallest hashes; the others are held out.
 """
 

@@ -1,6 +1,6 @@
 """Fit of the efficiency of a device to half of the published runs.
 
-``python -m dualml.planning.planner.fitting`` prints `reached.toml`.
+``python docs/efficiency.py`` prints `reached.toml`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _make_efficiency(values: Iterable[float]) -> Efficiency:
 def main() -> None:
     """Print the fitted efficiency as TOML."""
     reached = fit_efficiency()
-    print("# Printed by `python -m dualml.planning.planner.fitting`.\n[reached]")
+    print("# Printed by `python docs/efficiency.py`.\n[reached]")
     print("\n".join(f"{key} = {value:.4g}" for key, value in vars(reached).items()))
 
 
