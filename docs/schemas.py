@@ -1,7 +1,7 @@
 """Generate the schemas of requests, and of outputs that are files of a run folder, from their
 pydantic models.
 
-``python -m dualml.interface.schemas.records`` writes them again.
+``python docs/schemas.py`` writes them again.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from dualml.experiment.store.findings import FindingRecord, FindingsRecord
 from dualml.experiment.store.largest import LargestRecord
 from dualml.experiment.store.manifest import RunRecord
 from dualml.experiment.store.verdicts import ComparisonRecord, ParityRecord
+from dualml.interface import schemas
 from dualml.interface.schemas import schema_id
 from dualml.runner.request import RunRequest
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 #: Folder of the schemas.
-SCHEMA_FOLDER = Path(__file__).resolve().parent
+SCHEMA_FOLDER = Path(schemas.__file__).resolve().parent
 
 
 def record_schemas() -> Mapping[str, dict[str, Any]]:
