@@ -38,16 +38,18 @@ class RecomputeResult(ArmResult):
         return None if is_base else RecomputeResult(self.run, self.base, self.backend, self.base)
 
     @cached_property
-    def kept(self) -> int | None:
+    def activation_bytes(self) -> int | None:
         """Bytes of activations on the rank that keeps most, in any seed; None if not measured."""
         counts = [r.activations for t in self.trials for r in t.device_memory]
         return max((n for n in counts if n is not None), default=None)
 
     @property
     def kept_share(self) -> float | None:
-        """`kept` relative to that of ``base``; None if one is unknown."""
-        whole = self.baseline.kept if self.baseline else None
-        return self.kept / whole if self.kept is not None and whole else None
+        """`activation_bytes` relative to that of ``base``; None if one is unknown."""
+        whole = self.baseline.activation_bytes if self.baseline else None
+        return (
+            self.activation_bytes / whole if self.activation_bytes is not None and whole else None
+        )
 
     @cached_property
     def times(self) -> MeanInterval | None:
@@ -92,7 +94,7 @@ def columns(
     return {
         **PLACE,
         "recompute": lambda r: format_recompute(run, r.arm),
-        "kept:memory": lambda r: mib(r.kept),
+        "kept:memory": lambda r: mib(r.activation_bytes),
         "kept_share:percent": lambda r: r.kept_share,
         "step:milliseconds": lambda r: r.step,
         "kept_times:relative": lambda r: r.times,
@@ -103,24 +105,34 @@ def columns(
 def figures(run: RunData, words: Messages, every: Sequence[RecomputeResult]) -> Iterator[Figure]:
     """Yield a figure of activation bytes against the time of an update, connected from the arm that
     keeps everything, if both were measured."""
-    every = [r for r in every if r.kept is not None and r.step]
+    every = [r for r in every if r.activation_bytes is not None and r.step]
     if not every:
         return
     bases, backends = ({getattr(r, of): None for r in every} for of in ("base", "backend"))
     lines = list[LineMark]()
     for base, backend in ((base, backend) for backend in backends for base in bases):
-        own = [r for r in every if (r.base, r.backend) == (base, backend) and r.kept and r.step]
-        own.sort(key=lambda r: -(r.kept or 0))
+        own = [
+            r
+            for r in every
+            if (r.base, r.backend) == (base, backend) and r.activation_bytes and r.step
+        ]
+        own.sort(key=lambda r: -(r.activation_bytes or 0))
         lines.append(
             LineMark(
                 [1e3 * r.step.mean for r in own if r.step],
-                [(r.kept or 0) / MIB for r in own],
+                [(r.activation_bytes or 0) / MIB for r in own],
                 SeriesId(backend=backend),
                 hints=[r.arm for r in own],
             )
         )
     labels = [
-        TextMark(1e3 * r.step.mean, (r.kept or 0) / MIB, r.arm, SeriesId(backend=r.backend), dy=-12)
+        TextMark(
+            1e3 * r.step.mean,
+            (r.activation_bytes or 0) / MIB,
+            r.arm,
+            SeriesId(backend=r.backend),
+            dy=-12,
+        )
         for r in every
         if r.step
     ]
@@ -128,7 +140,7 @@ def figures(run: RunData, words: Messages, every: Sequence[RecomputeResult]) -> 
         [*lines, *labels], Axis(words("axis.update_ms"), low=0), Axis(words("axis.kept"), low=0)
     )
     said = ", ".join(
-        f"{r.arm} {r.backend} {numbers.nbytes(r.kept)} {numbers.ms(r.step.mean)} ms"
+        f"{r.arm} {r.backend} {numbers.nbytes(r.activation_bytes)} {numbers.ms(r.step.mean)} ms"
         for r in every
         if r.step
     )
