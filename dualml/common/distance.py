@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,10 @@ from numpy.typing import NDArray
 
 #: Elements per block, which bounds the size of the float64 copies.
 BLOCK_ELEMENTS = 1 << 22
+#: Elements per block of `blocked_distance`: float64 copies of two blocks stay in a core's cache.
+CACHED_ELEMENTS = 1 << 15
+#: Blocks that one thread takes at once.
+BLOCKS_PER_TASK = 64
 
 
 def distance(a: NDArray[Any], b: NDArray[Any]) -> float:
@@ -30,6 +35,46 @@ def distance(a: NDArray[Any], b: NDArray[Any]) -> float:
         return 0.0
     scale = max(lengths)
     return gap / scale if np.isfinite(gap) and np.isfinite(scale) else float("inf")
+
+
+def blocked_distance(a: NDArray[Any], b: NDArray[Any], threads: int = 1) -> float:
+    """Return what `distance` does, several times as fast for large arrays of one shape.
+
+    The last digit may be another one, because the norms are added up in other blocks.
+
+    Args:
+        threads: number of threads that share the work.
+    """
+    a, b = a.reshape(-1), b.reshape(-1)
+    step = CACHED_ELEMENTS * BLOCKS_PER_TASK
+    starts = range(0, a.size, step)
+
+    def sum_squares(start: int) -> tuple[float, float, float]:
+        """Return the sums of (a − b)², a² and b² of some blocks."""
+        end = min(start + step, a.size)
+        x, y = (np.empty(min(CACHED_ELEMENTS, end - start)) for _ in range(2))
+        off, left, right = 0.0, 0.0, 0.0
+        for at in range(start, end, CACHED_ELEMENTS):
+            count = min(CACHED_ELEMENTS, end - at)
+            u, v = x[:count], y[:count]
+            np.copyto(u, a[at : at + count])
+            np.copyto(v, b[at : at + count])
+            left += float(u @ u)
+            right += float(v @ v)
+            np.subtract(u, v, out=u)
+            off += float(u @ u)
+        return off, left, right
+
+    if threads > 1 and len(starts) > 1:
+        with ThreadPoolExecutor(threads) as pool:
+            sums = list(pool.map(sum_squares, starts))
+    else:
+        sums = [sum_squares(start) for start in starts]
+    off, *lengths = (math.sqrt(sum(of_parts)) for of_parts in zip(*sums, strict=True))
+    if off == 0:
+        return 0.0
+    scale = max(lengths)
+    return off / scale if math.isfinite(off) and math.isfinite(scale) else float("inf")
 
 
 def difference_norms(a: NDArray[Any], b: NDArray[Any]) -> tuple[float, float, float]:

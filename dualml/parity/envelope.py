@@ -43,6 +43,8 @@ from dualml.experiment.store.envelope import Envelope
 Arrays = Mapping[str, NDArray[Any]]
 #: The draw that keeps the order of the samples.
 PLAIN = 0
+#: Number of elements of a weight that are moved at once.
+PERTURBED_ELEMENTS = 1 << 16
 #: Reordered samples may move a tensor this many times as far as moved weights alone do, ...
 ORDER = 100.0
 #: ... and by this relative distance in any case.
@@ -58,11 +60,20 @@ def perturb(weights: Arrays, seed: int, draw: int, step: int) -> dict[str, NDArr
     """
     out = {}
     for name, w in weights.items():
-        w32 = np.asarray(w, np.float32)
-        up = random_bits(w32.size, seed, "ulp", draw, step, name).reshape(w32.shape)
-        move = np.float32(2**draw) * np.spacing(np.abs(w32))
-        out[name] = w32 + move * (2 * up.astype(np.float32) - 1)
+        out[name] = moved = np.array(w, np.float32, order="C")
+        perturb_in_place(moved, seed, draw, step, name)
     return out
+
+
+def perturb_in_place(w: NDArray[np.float32], seed: int, draw: int, step: int, name: str) -> None:
+    """Move every element of a contiguous weight by 2^draw units in its own last place, see
+    `perturb`."""
+    flat = w.reshape(-1)
+    up = random_bits(flat.size, seed, "ulp", draw, step, name)
+    for at in range(0, flat.size, PERTURBED_ELEMENTS):  # in blocks that stay in a core's cache
+        part, bits = flat[at : at + PERTURBED_ELEMENTS], up[at : at + PERTURBED_ELEMENTS]
+        move = np.float32(2**draw) * np.spacing(np.abs(part))
+        part += move * (2 * bits.astype(np.float32) - 1)
 
 
 class RoundingPerturbation:

@@ -20,7 +20,7 @@ from dualml.parity.models.operations import Tape
 from dualml.parity.models.partners import Tensor
 from dualml.parity.models.recorder import Recorder as Base
 from dualml.parity.models.rng import SharedRng
-from dualml_ms.algorithms.optim import RuleOptimizer, state
+from dualml_ms.algorithms.optim import RuleOptimizer, lazy_state
 from dualml_ms.common.environment import environment
 from dualml_ms.parity.operations import SKIP, OperationTracer
 from dualml_ms.parity.rng import SharedRngMode
@@ -149,8 +149,8 @@ class Recorder(Base):
         for name, value in weights.items():
             assign_values(named[name], np.array(value))
 
-    def gradients_by_name(self, gradients: Any) -> Arrays:
-        """Return name → host copy of each gradient, given by name or in the order in which the
+    def gradients_by_name(self, gradients: Any) -> Mapping[str, Any]:
+        """Return name → gradient, given by name or in the order in which the
         optimizer has its parameters. UserError: not as many as those."""
         if not isinstance(gradients, Mapping):
             names = {id(p): name for name, p in self.named_tensors().items()}
@@ -162,16 +162,17 @@ class Recorder(Base):
                     f"saw(gradients=…): {len(order)} trained parameters, {len(gradients)} gradients"
                 )
             gradients = dict(zip(order, gradients, strict=True))
-        return {name: self.array(g) for name, g in gradients.items()}
+        named: Mapping[str, Any] = gradients
+        return named
 
-    def optimizer_state(self) -> dict[str, Arrays]:
-        """Return state name (PyTorch's, by `SLOTS`) → parameter name → host copy; only lists of
-        tensors with the parameters' shapes are state."""
+    def optimizer_state(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return state name (PyTorch's, by `SLOTS`) → parameter name → tensor, or array that is
+        made when it is looked up; only lists of tensors with the parameters' shapes are state."""
         own, names = self.optimizer, {id(p): name for name, p in self.named_tensors().items()}
         parameters = updated_parameters(self.model, own)
         order = [names.get(id(p), p.name) for p in parameters]
         if isinstance(own, RuleOptimizer):
-            return state(own, order)
+            return lazy_state(own, order)
         slots = {}
         for attribute, value in vars(own).items():
             if not is_tensor_sequence(value) or attribute == "stat":
@@ -182,7 +183,7 @@ class Recorder(Base):
                 continue
             name = ACCUM.get(type(own).__name__) if attribute == "accum" else None
             slot = name or SLOTS.get(attribute, attribute)
-            slots[slot] = dict(zip(order, map(self.array, value), strict=True))
+            slots[slot] = dict(zip(order, value, strict=True))
         return slots
 
     def unique_parameters(self) -> list[ms.Parameter]:
@@ -200,24 +201,35 @@ class Recorder(Base):
             if self.optimizer is None
             else capture_attributes(self.optimizer, copy_tensor, is_saved_elsewhere)
         )
-        return [(p, p.asnumpy().copy()) for p in self.unique_parameters()], own
+        names = {id(p): name for name, p in self.named_tensors().items()}
+        kept = [(p, self.shelve(p, names.get(id(p), ""))) for p in self.unique_parameters()]
+        return kept, own
 
     def restore(self, kept: Any) -> None:
         """Assign the values of a `snapshot` to parameters and optimizer, in place."""
         parameters, own = kept
-        for p, value in parameters:
-            assign_values(p, value)
+        for p, shelved in parameters:
+            ops.assign(p, shelved.recall())
         restore_attributes(own, copy_tensor)
 
     def is_tensor(self, value: Any) -> bool:
         """Return whether a value is a MindSpore tensor; parameters are."""
         return isinstance(value, ms.Tensor)
 
-    def array(self, tensor: ms.Tensor) -> NDArray[Any]:
-        """Return a copy of a tensor as a NumPy array; bfloat16 becomes float32."""
+    def view(self, tensor: ms.Tensor) -> NDArray[Any]:
+        """Return a tensor as a NumPy array, which may share its memory; bfloat16 becomes
+        float32."""
         if tensor.dtype == ms.bfloat16:
             tensor = tensor.astype(ms.float32)
-        return tensor.asnumpy().copy()
+        return tensor.asnumpy()
+
+    def duplicate(self, tensor: ms.Tensor) -> ms.Tensor:
+        """Return a copy of a tensor that is no parameter."""
+        return ms.Tensor(tensor.asnumpy().copy(), tensor.dtype)
+
+    def sample(self, tensor: ms.Tensor) -> ms.Tensor:
+        """Return a scalar of the dtype of ``tensor``."""
+        return ms.Tensor(0, tensor.dtype)
 
     def tensor_like(self, array: NDArray[Any], tensor: ms.Tensor) -> ms.Tensor:
         """Make a tensor of ``array`` with the dtype of ``tensor``."""
@@ -230,7 +242,8 @@ class Recorder(Base):
             self.array, self.skip, {id(one): name for name, one in self.model.cells_and_names()}
         )
         for name, one in self.named_tensors().items():
-            tape.register(one, f"parameter:{name}")
+            fixed = bool(one.requires_grad)  # a forward pass may change a buffer
+            tape.register(one, f"parameter:{name}", is_fixed=fixed)
         return tape
 
     @contextlib.contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -20,6 +20,7 @@ from dualml.parity.models.operations import Tape
 from dualml.parity.models.partners import Tensor
 from dualml.parity.models.recorder import Recorder as Base
 from dualml.parity.models.rng import SharedRng
+from dualml.parity.models.snapshots import ShelvedTensor
 from dualml_torch.common.environment import environment
 from dualml_torch.parity.operations import SKIP, OperationTracer
 from dualml_torch.parity.rng import SharedRngMode
@@ -37,6 +38,28 @@ def is_saved_elsewhere(value: Any) -> bool:
     """Return whether a value is a parameter or module, which is saved with the state dict, or a
     type or Python module, which no step changes."""
     return isinstance(value, torch.nn.Parameter | torch.nn.Module | type | ModuleType)
+
+
+def map_tensors(value: Any, shelve: Callable[[torch.Tensor], ShelvedTensor]) -> Any:
+    """Return a deep copy of a value in which each tensor is replaced by what ``shelve`` returns."""
+    if torch.is_tensor(value):
+        return shelve(value)
+    if type(value) is dict:
+        return {key: map_tensors(inner, shelve) for key, inner in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map_tensors(inner, shelve) for inner in value)
+    return copy.deepcopy(value)
+
+
+def recall_tensors(value: Any) -> Any:
+    """Return a deep copy of what `map_tensors` returned, with the tensors back in it."""
+    if isinstance(value, ShelvedTensor):
+        return value.recall().clone()
+    if type(value) is dict:
+        return {key: recall_tensors(inner) for key, inner in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(recall_tensors, value))
+    return copy.deepcopy(value)
 
 
 @keep_former_members
@@ -101,11 +124,20 @@ class Recorder(Base):
         named stay as they are, and an unknown name raises KeyError."""
         named = self.named_tensors()
         for name, value in weights.items():
-            named[name].copy_(self.tensor_like(np.array(value), named[name]))
+            own = value if value.flags.writeable and value.flags.c_contiguous else np.array(value)
+            named[name].copy_(self.tensor_like(own, named[name]))
 
     def gradients(self) -> Arrays:
         """Return host copies of the trainable parameters' ``.grad``, zeros for None; empty if all
         are None."""
+        return {
+            name: self.array(g) if torch.is_tensor(g) else g
+            for name, g in self.current_gradients().items()
+        }
+
+    def current_gradients(self) -> Mapping[str, Any]:
+        """Return the trainable parameters' ``.grad`` by name, zeros for None; empty if all are
+        None."""
         return self.gradients_by_name([p.grad for p in self.trainable_parameters().values()])
 
     def trainable_parameters(self) -> dict[str, torch.nn.Parameter]:
@@ -113,41 +145,43 @@ class Recorder(Base):
         once."""
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
 
-    def gradients_by_name(self, gradients: Any) -> Arrays:
-        """Return host copies by name of gradients, a mapping or a sequence in the order of the
-        trainable parameters; zeros for None, empty if all are None."""
+    def gradients_by_name(self, gradients: Any) -> Mapping[str, Any]:
+        """Return gradients by name, given as a mapping or as a sequence in the order of the
+        trainable parameters; arrays of zeros for None, empty if all are None."""
         trained = self.trainable_parameters()
         if not isinstance(gradients, Mapping):
             gradients = dict(zip(trained, gradients, strict=True))
         if all(g is None for g in gradients.values()):
             return {}
         return {  # None: the loss does not depend on it; MindSpore gives zero
-            name: np.zeros(tuple(trained[name].shape), np.float32) if g is None else self.array(g)
+            name: np.zeros(tuple(trained[name].shape), np.float32) if g is None else g
             for name, g in gradients.items()
         }
 
-    def optimizer_state(self) -> dict[str, Arrays]:
-        """Return host copies of state tensors of a parameter's shape: slot → parameter name →
-        array; ``step`` counts are left out."""
+    def optimizer_state(self) -> dict[str, dict[str, torch.Tensor]]:
+        """Return state tensors of a parameter's shape: slot → parameter name → tensor; ``step``
+        counts are left out."""
         names = {id(p): name for name, p in self.model.named_parameters()}
-        slots: dict[str, Arrays] = {}
+        slots: dict[str, dict[str, torch.Tensor]] = {}
         for p, state in self.optimizer.state.items():
             for slot, value in state.items():
                 if torch.is_tensor(value) and value.shape == p.shape and id(p) in names:
                     if slot == "step":  # a count; the parameter is a scalar
                         continue
-                    slots.setdefault(slot, {})[names[id(p)]] = self.array(value)
+                    slots.setdefault(slot, {})[names[id(p)]] = value
         return slots
 
     def snapshot(self) -> Any:
         """Return copies of weights, buffers, gradients, and the optimizer's state dict and own
         attributes, if there is one, for `restore`."""
         gradients = {
-            n: None if p.grad is None else p.grad.clone()
+            n: None if p.grad is None else self.shelve(p.grad)
             for n, p in self.trainable_parameters().items()
         }
-        weights = {name: t.detach().clone() for name, t in self.named_tensors().items()}
-        state = None if self.optimizer is None else copy.deepcopy(self.optimizer.state_dict())
+        weights = {name: self.shelve(t, name) for name, t in self.named_tensors().items()}
+        state = None
+        if self.optimizer is not None:
+            state = map_tensors(self.optimizer.state_dict(), self.shelve)
         own = (
             []
             if self.optimizer is None
@@ -161,28 +195,39 @@ class Recorder(Base):
         of parameters that were not trainable then become None."""
         weights, gradients, state, own = kept
         for name, t in self.named_tensors().items():
-            t.copy_(weights[name])
+            t.copy_(weights[name].recall())
         for name, p in self.model.named_parameters():
-            kept_gradient = gradients.get(name)
-            p.grad = None if kept_gradient is None else kept_gradient.clone()
+            p.grad = None  # before its copy is made
+            if (shelved := gradients.get(name)) is not None:
+                p.grad = shelved.recall().clone()
         if state is not None:
-            self.optimizer.load_state_dict(copy.deepcopy(state))
+            if isinstance(self.optimizer.state, MutableMapping):
+                self.optimizer.state.clear()  # never two states of a large model at once
+            self.optimizer.load_state_dict(recall_tensors(state))
         restore_attributes(own, copy_tensor)
 
     def is_tensor(self, value: Any) -> bool:
         """Return whether ``value`` is a `torch.Tensor`."""
         return torch.is_tensor(value)
 
-    def array(self, tensor: torch.Tensor) -> NDArray[Any]:
-        """Return a host copy of a tensor; bfloat16 becomes float32, complex numbers become pairs
-        along a new last axis."""
-        with torch._C.DisableTorchFunction():  # a copy is no operation of the model
+    def view(self, tensor: torch.Tensor) -> NDArray[Any]:
+        """Return a tensor as an array, which shares its memory where it can; bfloat16 becomes
+        float32, complex numbers become pairs along a new last axis."""
+        with torch._C.DisableTorchFunction():  # this is no operation of the model
             tensor = tensor.detach().cpu()
             if tensor.dtype == torch.bfloat16:
                 tensor = tensor.float()
             if tensor.is_complex():  # pairs of real numbers, as in ports without complex types
                 tensor = torch.view_as_real(tensor.resolve_conj())
-            return tensor.resolve_neg().numpy().copy()
+            return tensor.resolve_neg().numpy()
+
+    def duplicate(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a detached copy of a tensor."""
+        return tensor.detach().clone()
+
+    def sample(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return an empty tensor of the dtype and device of ``tensor``."""
+        return tensor.detach().new_empty(0)
 
     def tensor_like(self, array: NDArray[Any], tensor: torch.Tensor) -> torch.Tensor:
         """Return ``array`` as a tensor of the dtype and device of ``tensor``; if that is complex,
@@ -199,7 +244,8 @@ class Recorder(Base):
             self.array, self.skip, {id(one): name for name, one in self.model.named_modules()}
         )
         for name, one in self.named_tensors().items():
-            tape.register(one, f"parameter:{name}")
+            fixed = one.requires_grad  # a forward pass may change a buffer
+            tape.register(one, f"parameter:{name}", is_fixed=fixed)
         return tape
 
     def make_tracer(self) -> OperationTracer | None:
@@ -243,7 +289,5 @@ class Recorder(Base):
         with an ``optimizer`` whose step begins, and with the step's arguments ``given`` and
         ``named``. Arguments are ignored."""
         # A step that calls its parent's triggers the hook twice, perhaps with changed gradients.
-        if self.step_arrays is not None and not any(
-            name.startswith("gradient/") for name in self.step_arrays
-        ):
-            self.note_gradients(self.gradients())
+        if self.step_arrays is not None and not self.step_arrays.has_phase("gradient"):
+            self.note_gradients(self.current_gradients())

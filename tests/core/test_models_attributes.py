@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from dualml.common.words import LANGUAGES
 from dualml.experiment.comparison import FirstDivergence
@@ -19,6 +20,7 @@ from dualml.parity.models.construction import locations_by_name, record_construc
 from dualml.parity.models.operations import Operation, SourceLocation
 from dualml.parity.models.recorder import Recorder
 from dualml.parity.models.sentences import format_place as told
+from dualml.parity.models.step_arrays import ComparedStep, measure_repetition
 from dualml.parity.models.trace import Trace
 
 
@@ -90,14 +92,19 @@ def test_two_runs_may_differ_by_rounding_which_then_counts() -> None:
     one = Recorder.__new__(Recorder)
     one.trace = Trace("mindspore", {}, [], {"act": "Softplus"})
     one.draws = 1
-    base = {"forward/1/act": np.ones(4)}
-    assert one.find_nondeterminism(base, {"forward/1/act": np.ones(4)}) is None
+
+    def judge(repeated: NDArray[Any]) -> dict[str, str] | None:
+        run = ComparedStep(1, {"forward/00000001/act": np.ones(4)}, measure_repetition)
+        run.add("forward/act", repeated)
+        return one.find_nondeterminism(list(run.base), run.distances)
+
+    assert judge(np.ones(4)) is None
     assert not one.trace.envelope
-    assert one.find_nondeterminism(base, {"forward/1/act": np.ones(4) + 1e-6}) is None
+    assert judge(np.ones(4) + 1e-6) is None
     assert one.trace.envelope is not None
-    assert abs(one.trace.envelope["forward/1/act"] - 1e-6) < 1e-9
-    random = one.find_nondeterminism(base, {"forward/1/act": np.ones(4) + 1e-3})
-    assert random == {"phase": "forward", "name": "act", "type": "Softplus"}
+    assert abs(one.trace.envelope["forward/00000001/act"] - 1e-6) < 1e-9
+    assert judge(np.ones(4) + 1e-3) == {"phase": "forward", "name": "act", "type": "Softplus"}
+    assert one.find_nondeterminism(["forward/00000001/act"], {}) is not None  # no longer computed
 
 
 def test_a_search_that_fails_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

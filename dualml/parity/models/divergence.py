@@ -25,8 +25,9 @@ def make_divergence(
 ) -> FirstDivergence:
     """Return the divergence that begins at one distance and exceeds the margin at another."""
     layer, kind = module_and_type(pair, spot)
-    shapes = tuple(a.shape for a in spot.arrays) if spot.arrays else None
-    elements = largest_differences(*spot.arrays, pair.sides) if spot.arrays else []
+    arrays = spot.arrays
+    shapes = tuple(a.shape for a in arrays) if arrays else None
+    elements = largest_differences(*arrays, pair.sides) if arrays else []
     return FirstDivergence(
         step=spot.step,
         phase=spot.phase,
@@ -49,8 +50,8 @@ def make_divergence(
 def deviating_side(pair: TraceComparison, spot: TensorDistance) -> str:
     """Return the side that has the NaN, does not train or alone has a parameter; empty for
     other kinds."""
-    if spot.kind == "nan" and spot.arrays is not None:
-        return pair.sides[0] if has_nan(spot.arrays[0]) else pair.sides[1]
+    if spot.kind == "nan" and (arrays := spot.arrays) is not None:
+        return pair.sides[0] if has_nan(arrays[0]) else pair.sides[1]
     if spot.kind == "alone":
         return pair.sides[0] if spot.tensor in {t.name for t in pair.a.tensors} else pair.sides[1]
     if spot.kind == "trained":
@@ -89,8 +90,9 @@ def locate_error(pair: TraceComparison) -> FirstDivergence:
 
 def layout_note(spot: TensorDistance) -> Note:
     """Return a note that a module's output has another shape."""
-    assert spot.arrays is not None
-    x, y = spot.arrays
+    arrays = spot.arrays
+    assert arrays is not None
+    x, y = arrays
     return Note("layout", {"name": spot.tensor, "a": str(x.shape), "b": str(y.shape)})
 
 

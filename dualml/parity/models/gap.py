@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.common.distance import distance
+from dualml.common.distance import blocked_distance, distance
+from dualml.common.machine import default_threads
 from dualml.parity.models.trace import OUTPUT
 from dualml.parity.places import Distance
 
 #: Subnormal float32 numbers lie below; moving zero weights by one unit produces such numbers.
 TINY = float(np.finfo(np.float32).tiny)
+#: Number of elements above which an array is compared in blocks by several threads.
+LARGE = 1 << 20
 #: Relative envelope above which a gradient is not judged.
 WILD = 0.01
 
@@ -26,12 +31,19 @@ class TensorDistance(Distance):
         other: the array's name on the second side.
         kind: ``value``; ``shape``, ``nan`` (one side), ``both_nan``, ``trained`` (one side),
             ``alone`` (a parameter of one side), ``outputs`` (an output of one side).
-        arrays: the two arrays if they differ; else None.
+        read: returns the two arrays if they differ; else None.
     """
 
     other: str = ""
     kind: str = "value"
-    arrays: tuple[NDArray[Any], NDArray[Any]] | None = None
+    read: Callable[[], tuple[NDArray[Any], NDArray[Any]]] | None = field(
+        default=None, compare=False
+    )
+
+    @property
+    def arrays(self) -> tuple[NDArray[Any], NDArray[Any]] | None:
+        """The two arrays if they differ, read anew; else None."""
+        return None if self.read is None else self.read()
 
     @property
     def is_hard(self) -> bool:
@@ -58,6 +70,12 @@ def gap(a: NDArray[Any], b: NDArray[Any]) -> float:
     """
     if a.shape != b.shape:
         return float("inf")
+    if a.size > LARGE and a.dtype.kind == b.dtype.kind == "f":
+        with np.errstate(invalid="ignore", over="ignore"):
+            far = blocked_distance(a, b, default_threads())
+        # Infinities and subnormal numbers take the way of small arrays.
+        if math.isfinite(far) and max(np.abs(one.reshape(-1)[0]) for one in (a, b)) >= TINY:
+            return far
     if a.dtype.kind == "b" or b.dtype.kind == "b":
         with np.errstate(invalid="ignore"):  # NaN beside a mask
             a, b = a.astype(np.int8), b.astype(np.int8)
@@ -101,8 +119,3 @@ def largest_differences(
         for at in order
         if off[at] > 0
     ]
-
-
-def format_shape(array: NDArray[Any] | None) -> str:
-    """Format an array's shape; empty for None."""
-    return "" if array is None else str(array.shape)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import linecache
+import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import asdict, dataclass, field
 from types import CodeType, FrameType
 from typing import Any
@@ -97,7 +98,9 @@ class Tape:
         modules: ``id`` of a module → its name.
         calls: the calls recorded so far.
         arrays: name of a value → its copy.
-        parameters: name of a parameter or input → the key of its contents.
+        parameters: name of a parameter or input → the key of its contents; empty if not read yet.
+        unread: number of elements → names and tensors of the parameters whose contents were not
+            read yet.
         size: bytes of the copied outputs.
     """
 
@@ -105,21 +108,43 @@ class Tape:
     skip: tuple[str, ...]
     modules: Mapping[int, str] = field(default_factory=dict)
     calls: list[Operation] = field(default_factory=list)
-    arrays: dict[str, Array] = field(default_factory=dict)
+    arrays: MutableMapping[str, Array] = field(default_factory=dict)
     parameters: dict[str, str] = field(default_factory=dict)
+    unread: dict[int, list[tuple[str, Any]]] = field(default_factory=dict)
     size: int = 0
     # id of a tensor → its name, and the tensor itself, which keeps the id from being reused.
     sources: dict[int, tuple[str, Any]] = field(default_factory=dict)
     contents: dict[str, list[str]] = field(default_factory=dict)
 
-    def register(self, tensor: Any, name: str) -> None:
-        """Register a parameter or an input before the first call."""
-        value = self.array(tensor)
+    def register(self, tensor: Any, name: str, *, is_fixed: bool = False) -> None:
+        """Register a parameter or an input before the first call.
+
+        Args:
+            is_fixed: whether nothing changes the tensor while calls are recorded. The contents of a
+                large one are then only read if a call takes a tensor of its size and of unknown
+                origin.
+        """
         self.sources[id(tensor)] = (name, tensor)
-        self.contents.setdefault(content_key(value), []).append(name)
-        self.parameters[name] = content_key(value)
+        size = math.prod(tensor.shape)
+        if is_fixed and size > LIMIT_TABLE:
+            self.unread.setdefault(size, []).append((name, tensor))
+            self.parameters[name] = ""
+            return
+        value = self.array(tensor)
+        self.parameters[name] = key = content_key(value)
+        self.contents.setdefault(key, []).append(name)
         if name.startswith("input:"):
             self.arrays[name] = value
+
+    def read_parameters(self, size: int) -> None:
+        """Read the contents of the parameters of this size that were not read yet."""
+        for name, tensor in self.unread.pop(size, ()):
+            self.parameters[name] = key = content_key(self.array(tensor))
+            names = self.contents.setdefault(key, [])
+            names.append(name)
+            # As if they had been read when they were registered: before all outputs of calls.
+            order = {known: i for i, known in enumerate(self.parameters)}
+            names.sort(key=lambda known: order.get(known, len(order)))
 
     def find_source(self, tensor: Any) -> str:
         """Return the name of the value a tensor came from: by identity, or else by equal contents
@@ -131,6 +156,7 @@ class Tape:
         if (known := self.sources.get(id(tensor))) is not None:
             return known[0]
         value = self.array(tensor)
+        self.read_parameters(value.size)
         names = self.contents.get(content_key(value))
         name = names[-1] if names else "?"
         if value.size <= 1 and (not names or is_common(value)):
@@ -181,11 +207,15 @@ class Tape:
     def own_parameter(self, source: str, module: str) -> str:
         """Return the module's own parameter among several with the same numbers, such as scales of
         one; ``source`` itself if there is none."""
-        if not source.startswith("parameter:") or source.startswith(f"parameter:{module}."):
+        prefix = f"parameter:{module}."
+        if not (module and source.startswith("parameter:")) or source.startswith(prefix):
             return source
+        for size, rows in list(self.unread.items()):
+            if any(name == source for name, _ in rows):
+                self.read_parameters(size)
         value = self.parameters.get(source)
         for name in self.contents.get(value or "", ()):
-            if name.startswith(f"parameter:{module}."):
+            if name.startswith(prefix):
                 return name
         return source
 
@@ -232,8 +262,9 @@ def is_unknown(name: str) -> bool:
 
 def content_key(array: Array) -> str:
     """Return a hash of an array's kind of dtype, size and contents, regardless of its shape."""
-    kind = f"{array.dtype.kind}{array.size}:".encode()
-    return hashlib.blake2b(kind + np.ascontiguousarray(array).tobytes(), digest_size=16).hexdigest()
+    digest = hashlib.blake2b(f"{array.dtype.kind}{array.size}:".encode(), digest_size=16)
+    digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
 
 
 def is_common(value: Array) -> bool:

@@ -10,15 +10,17 @@ its pieces are compared as separate tensors.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.common.tensor_files import LazyArrays, array_shape
 from dualml.parity.models.partners import Tensor
-from dualml.parity.models.trace import Arrays, Trace
+from dualml.parity.models.trace import Trace
 
 #: Maximum number of pieces of a parameter: the gates of an LSTM.
 MAX_PIECES = 4
@@ -143,42 +145,53 @@ def cut_tensors(tensors: Sequence[Tensor], cuts_by_name: Cuts) -> list[Tensor]:
     ]
 
 
-def cut_arrays(arrays: Mapping[str, NDArray[Any]], cuts_by_name: Cuts) -> Arrays:
+def cut_arrays(arrays: Mapping[str, NDArray[Any]], cuts_by_name: Cuts) -> LazyArrays:
     """Return the arrays with each fused tensor split; names are ``SLOT/NAME`` or
     ``PHASE/STEP/NAME``. An array of another length goes whole to every piece."""
-    result: Arrays = {}
-    for key, value in arrays.items():
+    result = LazyArrays()
+    for key in arrays:
         head, slash, name = key.rpartition("/")
-        if (
-            name not in cuts_by_name
-            or not value.ndim
-            or (head and head.partition("/")[0] not in PHASES)
-        ):
-            result[key] = value
+        shape, read = array_shape(arrays, key), partial(arrays.__getitem__, key)
+        if name not in cuts_by_name or not shape or (head and head.partition("/")[0] not in PHASES):
+            result.add(key, shape, read)
             continue
-        lengths = cuts_by_name[name]
-        whole = value.shape[0] == sum(lengths)
-        parts = np.split(value, np.cumsum(lengths)[:-1]) if whole else [value] * len(lengths)
-        result |= dict(
-            zip(
-                (head + slash + n for n in piece_names(name, cuts_by_name[name])),
-                parts,
-                strict=True,
-            )
-        )
+        lengths, start = cuts_by_name[name], 0
+        for part, length in zip(piece_names(name, lengths), lengths, strict=True):
+            if shape[0] == sum(lengths):
+                rows = partial(read_rows, read, start, start + length)
+                result.add(head + slash + part, (length, *shape[1:]), rows)
+            else:
+                result.add(head + slash + part, shape, read)
+            start += length
     return result
 
 
-def join_pieces(arrays: Mapping[str, NDArray[Any]], cuts_by_name: Cuts) -> Arrays:
+def read_rows(read: Callable[[], NDArray[Any]], start: int, end: int) -> NDArray[Any]:
+    """Read an array and return some of its rows, ``start`` … ``end`` − 1."""
+    return read()[start:end]
+
+
+def join_pieces(arrays: Mapping[str, NDArray[Any]], cuts_by_name: Cuts) -> LazyArrays:
     """Return the arrays with pieces joined to fused tensors; a tensor without all of its pieces is
     left out, with those it has."""
-    result = dict(arrays)
+    fused = {part: n for n, ways in cuts_by_name.items() for part in piece_names(n, ways)}
+    result = LazyArrays()
+    for name in arrays:
+        if name not in fused:
+            read = partial(arrays.__getitem__, name)
+            result.add(name, array_shape(arrays, name), read)
     for name, lengths in cuts_by_name.items():
-        parts = [result.pop(part, None) for part in piece_names(name, lengths)]
-        whole = [part for part in parts if part is not None]
-        if len(whole) == len(lengths):
-            result[name] = np.concatenate(whole)
+        parts = piece_names(name, lengths)
+        if all(part in arrays for part in parts):
+            shapes = [array_shape(arrays, part) for part in parts]
+            shape = (sum(one[0] for one in shapes), *shapes[0][1:])
+            result.add(name, shape, partial(read_joined, arrays, parts))
     return result
+
+
+def read_joined(arrays: Mapping[str, NDArray[Any]], parts: Sequence[str]) -> NDArray[Any]:
+    """Read some arrays and return them joined along their first axis."""
+    return np.concatenate([arrays[part] for part in parts])
 
 
 def align_pieces(a: Trace, b: Trace) -> tuple[Trace, Trace]:

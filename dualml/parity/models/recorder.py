@@ -10,28 +10,47 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.common.distance import BLOCK_ELEMENTS
 from dualml.common.errors import UserError
 from dualml.common.former_members import keep_former_members
 from dualml.parity.envelope import perturb
-from dualml.parity.models.gap import gap, has_nan
 from dualml.parity.models.model_ref import error_reason, user_line
 from dualml.parity.models.operations import Operation, Tape
 from dualml.parity.models.partners import Tensor
-from dualml.parity.models.trace import OUTPUT, Arrays, Trace, array_key, hash_array, iter_tensors
+from dualml.parity.models.snapshots import ShelvedTensor, SnapshotFile
+from dualml.parity.models.step_arrays import (
+    ComparedStep,
+    OperationArrays,
+    StepArrays,
+    StoredStep,
+    measure_draw,
+    measure_repetition,
+)
+from dualml.parity.models.step_arrays import is_bit_identical as is_bit_identical
+from dualml.parity.models.trace import (
+    OUTPUT,
+    Arrays,
+    Trace,
+    array_key,
+    hash_array,
+    iter_tensors,
+    join_hashes,
+)
+from dualml.parity.models.trace_files import TraceArrays
 
 #: Draws: weights moved by 1, 2 and 4 units in the last place.
 DRAWS = 3
 #: Maximum relative distance of two runs of one step that still counts as reproducible.
 REPRODUCIBLE_RTOL = 1e-5
-#: Size of the random offsets that make weights distinguishable.
-UNLIKE = 1e-3
+#: Size of the random offsets that make weights distinguishable, and how many elements of a weight
+#: get one.
+UNLIKE, UNLIKE_ELEMENTS = 1e-3, 1 << 20
 
 
 @keep_former_members
@@ -40,8 +59,9 @@ class Recorder:
 
     Args:
         model: the whole model; its outputs and those of all its modules are recorded.
-        folder: for ``trace.safetensors`` and ``trace.json``, rewritten after every step; None keeps
-            the trace in memory.
+        folder: for ``trace.safetensors`` and ``trace.json``, which are complete after every step;
+            a large trace is written there as it arises, see `dualml.parity.models.trace_files`.
+            None keeps the trace in memory.
         optimizer: the optimizer whose state is recorded after every update.
         steps: number of steps to record; later ones run unchanged.
         draws: how often `run` repeats each step with moved weights; 0 measures no rounding.
@@ -71,8 +91,17 @@ class Recorder:
         self.model, self.optimizer, self.folder = model, optimizer, folder and Path(folder)
         self.limit, self.draws, self.seed = steps, draws, seed
         self.trace = Trace(self.framework, self.environment(), self.tensors(), self.modules())
+        self.files = TraceArrays(self.folder) if self.folder else None
+        if self.files is not None:
+            self.trace.arrays = self.files
         self.draw_states: dict[int, Any] = {}
-        self.step_arrays: Arrays | None = None
+        #: Whether the model is put back after the last step, too.
+        self.restores_last_step = True
+        self.step_arrays: StepArrays | None = None
+        self.stored_step = StoredStep(0, {})
+        self.snapshot_file: SnapshotFile | None = None
+        #: The trace that has the initial weights.
+        self.begun: Trace | None = None
         self.tape: Tape | None = None
         #: In a draw: generator and units for the rounding of what is computed from the outputs.
         self.rounding: tuple[np.random.Generator, int] | None = None
@@ -115,20 +144,26 @@ class Recorder:
         framework keeps none."""
         return {}
 
-    def gradients_by_name(self, gradients: Any) -> Arrays:
-        """Return the gradients that the script passed to `saw` by name, of the parameters' shapes.
+    def current_gradients(self) -> Mapping[str, Any]:
+        """Return the parameters' gradients by name as they are, tensors or arrays; empty if the
+        framework keeps none."""
+        return {}
+
+    def gradients_by_name(self, gradients: Any) -> Mapping[str, Any]:
+        """Return the gradients that the script passed to `saw` by name, as they are.
 
         Raises:
             UserError: not one for each trained parameter.
         """
         raise NotImplementedError
 
-    def optimizer_state(self) -> dict[str, Arrays]:
-        """Return the optimizer's state: slot → name → copy, of the parameter's shape."""
+    def optimizer_state(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return the optimizer's state: slot → name → tensor or array, of the parameter's shape."""
         raise NotImplementedError
 
     def snapshot(self) -> Any:
-        """Return a copy of all that a step changes: weights, buffers, optimizer."""
+        """Return a copy of all that a step changes: weights, buffers, optimizer. Tensors are put
+        aside by `shelve`."""
         raise NotImplementedError
 
     def restore(self, kept: Any) -> None:
@@ -141,6 +176,19 @@ class Recorder:
 
     def array(self, tensor: Any) -> NDArray[Any]:
         """Return a copy of a tensor on the host, of the same shape."""
+        return self.view(tensor).copy()
+
+    def view(self, tensor: Any) -> NDArray[Any]:
+        """Return a tensor's numbers on the host, of the same shape; they may share its memory, so
+        that they count only until it changes."""
+        raise NotImplementedError
+
+    def duplicate(self, tensor: Any) -> Any:
+        """Return a copy of a tensor, as a tensor on the same device."""
+        raise NotImplementedError
+
+    def sample(self, tensor: Any) -> Any:
+        """Return a small tensor of the dtype and device of another one."""
         raise NotImplementedError
 
     def tensor_like(self, array: NDArray[Any], tensor: Any) -> Any:
@@ -183,10 +231,12 @@ class Recorder:
             yield self
             return
         self.begin_step(inputs)
+        noted = self.stored_step = StoredStep(len(self.trace.inputs), self.trace.arrays)
         try:
-            with self.record_arrays(inputs) as noted:
+            with self.record_arrays(inputs, noted):
                 yield self
         except Exception as error:  # the arrays recorded so far show where it failed
+            self.check_files()
             self.trace.raised = error_reason(error) + user_line(error, self.skip)
             self.store_step(noted)
             raise
@@ -206,7 +256,7 @@ class Recorder:
             return  # after the last recorded step
         if loss is not None:
             value = self.array(loss) if self.is_tensor(loss) else np.asarray(loss)
-            self.step_arrays["loss/loss"] = value.astype(np.float64).reshape(())
+            self.step_arrays.add("loss/loss", value.astype(np.float64).reshape(()))
         if gradients is not None:
             self.note_gradients(self.gradients_by_name(gradients))
 
@@ -224,30 +274,36 @@ class Recorder:
         """
         if self.is_done:
             return function(*inputs)
-        start = self.snapshot()
+        self.record_start()
+        start = self.take_snapshot({} if self.trace.inputs else self.recorded_start())
         with self.step(*inputs):
             result = function(*inputs)
-        end, step = self.snapshot(), self.trace.steps
-        base = {n: v for n, v in self.trace.arrays.items() if n.split("/")[1] == f"{step:08d}"}
+        step = self.trace.steps
+        leave = step == self.limit and not self.restores_last_step
+        end = None if leave else self.take_snapshot(self.recorded_end())
         try:
             if step == 1:
                 self.restore(start)
-                self.trace.random = self.find_nondeterminism(
-                    base, self.repeat_step(function, inputs)
-                )
+                run = ComparedStep(step, self.trace.arrays, measure_repetition)
+                self.repeat_step(run, function, inputs)
+                first = self.stored_step
+                keys = first.keys(operations=False) + first.keys(operations=True)
+                self.trace.random = self.find_nondeterminism(keys, run.distances)
                 self.trace.repeated = True
             if self.trace.random is None:
                 for draw in range(self.draws):
-                    self.run_draw(draw, self.draw_states.get(draw, start), function, inputs, base)
+                    self.run_draw(draw, self.draw_states.pop(draw, start), function, inputs)
         finally:
-            self.restore(end)
+            if not leave:
+                self.restore(end)
         self.write()
         return result
 
     def write(self) -> None:
         """Write the trace to the folder, if there is one."""
-        if self.folder:
-            self.trace.write(Path(self.folder))
+        if self.files is not None:
+            self.files.write()
+            self.trace.write_header(self.files.folder)
 
     @property
     def is_done(self) -> bool:
@@ -263,15 +319,15 @@ class Recorder:
         Args:
             forward: runs the forward pass on ``inputs``.
         """
-        start, rng = self.snapshot(), np.random.default_rng(self.seed)
-        self.load(
-            {
-                name: (value + UNLIKE * rng.standard_normal(value.shape)).astype(value.dtype)
-                for name, value in self.weights().items()
-                if is_finite_float(value)
-            }
-        )
+        start, rng = self.take_snapshot(self.recorded_start()), np.random.default_rng(self.seed)
+        for name, tensor in self.named_tensors().items():
+            value = self.array(tensor)
+            if is_finite_float(value):
+                first = value.reshape(-1)[:UNLIKE_ELEMENTS]
+                first[:] = first + UNLIKE * rng.standard_normal(first.shape)
+                self.load({name: value})
         self.tape = tape = self.make_tape()
+        tape.arrays = OperationArrays(None)
         try:
             for i, one in enumerate(inputs):
                 if self.is_tensor(one):
@@ -285,11 +341,22 @@ class Recorder:
             self.restore(start)
 
     # Recording.
+    def record_start(self) -> None:
+        """Record the initial weights, unless the trace has them."""
+        if self.begun is self.trace:
+            return
+        self.begun, stored, hashes = self.trace, StoredStep(0, self.trace.arrays), {}
+        for name, tensor in self.named_tensors().items():
+            value = self.array(tensor) if stored.needs_copy else self.view(tensor)
+            stored.add(f"parameters/{name}", value)
+            if self.files is not None:
+                hashes[name] = hash_array(value)
+        self.trace.weights_digest = join_hashes(hashes) if hashes else ""
+
     def begin_step(self, inputs: Sequence[Any]) -> None:
         """Record the initial weights before the first step, and the digests of a step's inputs."""
         if not self.trace.inputs:
-            for name, value in self.weights().items():
-                self.trace.arrays[array_key("parameters", 0, name)] = value
+            self.record_start()
         arrays = [self.as_array(one) for one in inputs]
         self.trace.inputs.append([hash_array(one) for one in arrays if one is not None])
 
@@ -300,19 +367,19 @@ class Recorder:
         return np.asarray(value) if isinstance(value, np.ndarray | int | float) else None
 
     @contextlib.contextmanager
-    def record_arrays(self, inputs: Sequence[Any]) -> Iterator[Arrays]:
-        """Yield a dict that has one step's arrays, as ``PHASE/NAME``, once the block has ended.
+    def record_arrays(self, inputs: Sequence[Any], noted: StepArrays) -> Iterator[None]:
+        """Add one step's arrays to ``noted`` as they arise in the block.
 
-        In the block the modules' outputs are recorded, in execution order, and what the user shows;
-        at its end gradients that were not shown, the new weights and the optimizer's state, and in
-        the first step the outputs of operations. If the block raises, of these only the operations.
+        In the block these are the modules' outputs, in execution order, and what the user shows; at
+        its end gradients that were not shown, the new weights and the optimizer's state; and in the
+        first step the outputs of operations. If the block raises, nothing is added at its end.
         """
-        noted: Arrays = {}
         calls: dict[str, int] = {}
         self.step_arrays, self.output_seen = noted, False
         # Operations of the first step: later ones are the same calls with other numbers.
         self.tape = self.make_tape() if len(self.trace.inputs) == 1 else None
         if self.tape is not None:
+            self.tape.arrays = OperationArrays(noted)
             for i, one in enumerate(inputs):
                 if self.is_tensor(one):
                     self.tape.register(one, f"input:{i}")
@@ -323,52 +390,70 @@ class Recorder:
             self.output_seen = self.output_seen or not module
             name = (module or OUTPUT) + (f"#{count}" if count > 1 else "")
             for tail, tensor in iter_tensors(output, self.is_tensor, name):
-                noted[f"forward/{tail}"] = self.array(tensor)
+                self.note(f"forward/{tail}", tensor)
 
         try:
             with self.hook_modules(record_output):
-                yield noted
-            if not any(name.startswith("gradient/") for name in noted):
-                self.note_gradients(self.gradients())
+                yield
+            if not noted.has_phase("gradient"):
+                self.note_gradients(self.current_gradients())
             trained = {one.name for one in self.trace.tensors if one.trained}
-            for name, value in self.weights().items():
-                noted[f"update/{name}" if name in trained else f"state/buffer/{name}"] = value
+            for name, tensor in self.named_tensors().items():
+                self.note(f"update/{name}" if name in trained else f"state/buffer/{name}", tensor)
             for slot, values in (
                 self.optimizer_state().items() if self.optimizer is not None else ()
             ):
-                for name, value in values.items():
-                    noted[f"state/{slot}/{name}"] = value
+                for name, tensor in values.items():
+                    self.note(f"state/{slot}/{name}", tensor)
         finally:
             self.step_arrays = None
-            if self.tape is not None:
-                noted |= {f"operation/{name}": value for name, value in self.tape.arrays.items()}
 
-    def note_gradients(self, gradients: Mapping[str, NDArray[Any]]) -> None:
+    def note(self, name: str, value: Any) -> None:
+        """Record a tensor, or an array that nobody changes, as it is now under ``PHASE/NAME``,
+        unless no step is recorded."""
+        if self.step_arrays is None:
+            return
+        if self.is_tensor(value):
+            value = self.array(value) if self.step_arrays.needs_copy else self.view(value)
+        self.step_arrays.add(name, value)
+
+    def note_gradients(self, gradients: Mapping[str, Any]) -> None:
         """Record gradients by name, of the parameters' shapes, unless no step is recorded."""
-        if self.step_arrays is not None:
-            self.step_arrays |= {f"gradient/{name}": value for name, value in gradients.items()}
+        for name, value in gradients.items():
+            self.note(f"gradient/{name}", value)
 
-    def store_step(self, noted: Arrays) -> None:
-        """Add a step's arrays to the trace, and write it at once if the step raised."""
-        self.trace.arrays |= key_by_step(len(self.trace.inputs), noted)
+    def store_step(self, noted: StoredStep) -> None:
+        """Complete the trace after a step, and write it at once if the step raised."""
+        noted.finish()
         if self.tape is not None:
             self.trace.operations = list(self.tape.calls)
-        self.trace.order.append([n.partition("/")[2] for n in noted if n.startswith("forward/")])
+        names = noted.names
+        self.trace.order.append([n.partition("/")[2] for n in names if n.startswith("forward/")])
         if self.trace.raised:
             self.write()
 
     # Repeating.
-    def repeat_step(self, function: Callable[..., Any], inputs: Sequence[Any]) -> Arrays:
-        """Run the step again from the current state, and return its arrays, keyed as in the trace.
+    def repeat_step(
+        self, noted: StepArrays, function: Callable[..., Any], inputs: Sequence[Any]
+    ) -> None:
+        """Run the step again from the current state, and add its arrays to ``noted``.
 
         Args:
             function: makes one step on ``inputs``.
-        """
-        with self.record_arrays(inputs) as noted:
-            function(*inputs)
-        return key_by_step(self.trace.steps, noted)
 
-    def find_nondeterminism(self, base: Arrays, repeated: Arrays) -> dict[str, str] | None:
+        Raises:
+            UserError: the trace cannot be read or written.
+        """
+        try:
+            with self.record_arrays(inputs, noted):
+                function(*inputs)
+        except Exception:
+            self.check_files()
+            raise
+
+    def find_nondeterminism(
+        self, keys: Sequence[str], distances: Mapping[str, float | None]
+    ) -> dict[str, str] | None:
         """Return the first array in which two runs of the same step differ by more than rounding;
         outputs of single operations do not count.
 
@@ -376,17 +461,17 @@ class Recorder:
         envelope.
 
         Args:
-            base, repeated: the arrays of the two runs.
+            keys: those of the first run, in the order of the trace.
+            distances: of the arrays of both runs; None for the same bits.
 
         Returns:
             ``{"phase", "name", "type"}``; None if the step is reproducible.
         """
         widths: dict[str, float] = {}
-        for name, value in base.items():
-            other = repeated.get(name)
-            if other is not None and is_bit_identical(value, other):
+        for name in keys:
+            far = distances.get(name, float("inf"))
+            if far is None:
                 continue
-            far = float("inf") if other is None else gap(value, other)
             if far <= REPRODUCIBLE_RTOL:
                 widths[name] = far
             elif not name.startswith("operation/"):
@@ -399,12 +484,7 @@ class Recorder:
         return None
 
     def run_draw(
-        self,
-        number: int,
-        start: Any,
-        function: Callable[..., Any],
-        inputs: Sequence[Any],
-        base: Arrays,
+        self, number: int, start: Any, function: Callable[..., Any], inputs: Sequence[Any]
     ) -> None:
         """Run the step again with moved weights and inputs, from where this draw was, and widen the
         envelope. The model is left as this draw leaves it.
@@ -413,26 +493,88 @@ class Recorder:
             number: number of the draw, from 0; weights are moved by 2^number units.
             start: the snapshot to start from.
             function: makes one step on ``inputs``.
-            base: the arrays of the unperturbed step.
         """
         self.restore(start)
         step, seed = self.trace.steps, self.seed
         trained = {one.name for one in self.trace.tensors if one.trained}
-        weights = {n: w for n, w in self.weights().items() if n in trained and is_finite_float(w)}
-        self.load(perturb(weights, seed, number, step))
+        for name, tensor in self.named_tensors().items():
+            if name in trained and is_finite_float(self.view(tensor)):
+                self.load(perturb({name: self.view(tensor)}, seed, number, step))
         moved = [self.perturb_input(one, f"input {i}", number) for i, one in enumerate(inputs)]
         self.rounding = (np.random.default_rng([seed, number, step]), 2**number)
+        run = ComparedStep(step, self.trace.arrays, measure_draw)
         try:
-            repeated = self.repeat_step(function, moved)
+            self.repeat_step(run, function, moved)
         finally:
             self.rounding = None
         if step < self.limit:  # the next step of this draw starts here
-            self.draw_states[number] = self.snapshot()
+            self.draw_states[number] = self.take_snapshot({})
         widths = self.trace.envelope = self.trace.envelope or {}
-        for name, value in repeated.items():
-            if name in base and not has_nan(base[name]):
-                widths[name] = max(widths.get(name, 0.0), gap(base[name], value))
+        for name, far in run.distances.items():
+            if far is not None:
+                widths[name] = max(widths.get(name, 0.0), far)
         self.trace.draws = max(self.trace.draws, number + 1)
+
+    # Snapshots.
+    def take_snapshot(self, recorded: Mapping[str, Callable[[], NDArray[Any]]]) -> Any:
+        """Return a `snapshot`; its tensors are kept on the disk if the trace is there.
+
+        Args:
+            recorded: name of a tensor, or ``SLOT/NAME``, → function that reads it from the trace.
+        """
+        large = self.files is not None and self.files.is_on_disk
+        with self.convert_disk_errors():
+            if large and self.files is not None:
+                self.snapshot_file = SnapshotFile(self.files.folder, recorded)
+            try:
+                return self.snapshot()
+            finally:
+                self.snapshot_file = None
+
+    def recorded_start(self) -> dict[str, Callable[[], NDArray[Any]]]:
+        """Return name of a tensor → function that reads its initial value from the trace; empty if
+        it has none."""
+        if self.begun is not self.trace:
+            return {}
+        read = self.trace.arrays.__getitem__
+        return {n: partial(read, array_key("parameters", 0, n)) for n in self.named_tensors()}
+
+    def recorded_end(self) -> dict[str, Callable[[], NDArray[Any]]]:
+        """Return name of a tensor → function that reads from the trace what it was at the end of
+        the last step."""
+        read, step = self.trace.arrays.__getitem__, self.trace.steps
+        keys = {n: (array_key("update", step, n)) for n in self.named_tensors()}
+        buffers = {n: array_key("state", step, f"buffer/{n}") for n in keys}
+        every = {n: key if key in self.trace.arrays else buffers[n] for n, key in keys.items()}
+        return {n: partial(read, key) for n, key in every.items() if key in self.trace.arrays}
+
+    def shelve(self, tensor: Any, name: str = "") -> ShelvedTensor:
+        """Put a tensor aside as it is now, within `snapshot`.
+
+        Args:
+            name: name of a tensor of the model, whose numbers the trace may have already.
+        """
+        if self.snapshot_file is None:
+            copied = self.duplicate(tensor)
+            return ShelvedTensor(lambda: copied)
+        sample = self.sample(tensor)
+        read = self.snapshot_file.keep(self.view(tensor), name)
+        return ShelvedTensor(lambda: self.tensor_like(read(), sample))
+
+    @contextlib.contextmanager
+    def convert_disk_errors(self) -> Iterator[None]:
+        """Convert an error of the disk inside the block to a `UserError` that says what to do."""
+        try:
+            yield
+        except OSError as error:
+            if self.files is None:
+                raise
+            raise self.files.fail(error) from None
+
+    def check_files(self) -> None:
+        """Raise `UserError` if the trace could not be written: that is no error of the step."""
+        if self.files is not None and self.files.failure is not None:
+            raise self.files.failure from None
 
     def perturb_input(self, value: Any, name: str, number: int) -> Any:
         """Return an input moved like a weight, because layers before the first weight round, too.
@@ -456,23 +598,6 @@ class Recorder:
             return value
         near = perturb({name: array}, self.seed, number, self.trace.steps)[name]
         return self.tensor_like(np.where(array == 0, 0, near).astype(array.dtype), value)
-
-
-def key_by_step(step: int, noted: Arrays) -> Arrays:
-    """Return arrays ``PHASE/NAME`` of one step, keyed as in a trace."""
-    parts = {name: name.partition("/") for name in noted}
-    return {array_key(parts[name][0], step, parts[name][2]): value for name, value in noted.items()}
-
-
-def is_bit_identical(a: NDArray[Any], b: NDArray[Any]) -> bool:
-    """Return whether two arrays have the same shape, dtype and bits, NaNs included."""
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    a, b = (np.ascontiguousarray(one).reshape(-1).view(np.uint8) for one in (a, b))
-    return all(
-        np.array_equal(a[at : at + BLOCK_ELEMENTS], b[at : at + BLOCK_ELEMENTS])
-        for at in range(0, a.size, BLOCK_ELEMENTS)
-    )
 
 
 def is_finite_float(array: NDArray[Any]) -> bool:

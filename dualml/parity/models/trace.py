@@ -1,8 +1,9 @@
 """Traces: what one framework computed in a few steps, as two files that any machine can read.
 
 ``trace.safetensors`` holds the arrays under ``PHASE/STEP/NAME``, with the names of the framework
-that ran. ``trace.json`` holds the framework, its parameters and modules, the order in which the
-modules ran, and digests of the inputs and initial weights.
+that ran; a large trace has more such files, see `dualml.parity.models.trace_files`. ``trace.json``
+holds the framework, its parameters and modules, the order in which the modules ran, and digests of
+the inputs and initial weights.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hashlib
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,24 +21,25 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
 from dualml.common.arrays import Arrays as Arrays
-from dualml.common.arrays import read_tensors
-from dualml.common.errors import UserError, escape_unprintable
+from dualml.common.errors import UserError
 from dualml.common.files import (
     MAX_TEXT_BYTES,
     convert_read_errors,
     read_bytes,
-    write_bytes,
     write_json,
 )
 from dualml.common.parse import from_json
 from dualml.common.strict_model import clip_text, describe_validation_error
+from dualml.common.tensor_files import LazyArrays, array_shape
 from dualml.experiment.store.jsonfile import Count, Number, Record
 from dualml.parity.models.operations import Operation, SourceLocation
 from dualml.parity.models.partners import Tensor
+from dualml.parity.models.trace_files import ARRAYS as ARRAYS
+from dualml.parity.models.trace_files import open_arrays, write_arrays
 
 FORMAT = 1
 KIND = "dualml-trace"
-ARRAYS, HEAD = "trace.safetensors", "trace.json"
+HEAD = "trace.json"
 #: Name of the model's own output among those of its modules.
 OUTPUT = "(output)"
 
@@ -50,14 +53,20 @@ def hash_array(array: NDArray[Any]) -> str:
     """Return the SHA-256 of an array's shape and values, as float32 or int64 for any framework's
     dtype."""
     kind = np.float32 if array.dtype.kind == "f" else np.int64
-    values = np.ascontiguousarray(array, kind).tobytes()
-    return hashlib.sha256(repr(array.shape).encode() + values).hexdigest()
+    digest = hashlib.sha256(repr(array.shape).encode())
+    digest.update(np.ascontiguousarray(array, kind).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
 
 
-def hash_arrays(arrays: Arrays) -> str:
-    """Return one SHA-256 of named arrays, in the order of their names."""
-    text = "".join(f"{name}={hash_array(arrays[name])};" for name in sorted(arrays))
+def join_hashes(hashes: Mapping[str, str]) -> str:
+    """Return one SHA-256 of the digests of named arrays, in the order of their names."""
+    text = "".join(f"{name}={hashes[name]};" for name in sorted(hashes))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def hash_arrays(arrays: Mapping[str, NDArray[Any]]) -> str:
+    """Return one SHA-256 of named arrays, in the order of their names."""
+    return join_hashes({name: hash_array(arrays[name]) for name in arrays})
 
 
 @dataclass
@@ -87,7 +96,9 @@ class Trace:
             length of sums.
         moved_modules: modules whose calls a mutation moves; their outputs in the original place do
             not count.
-        arrays: ``PHASE/STEP/NAME`` → array.
+        weights_digest: SHA-256 of the initial parameters; empty until it is needed.
+        arrays: ``PHASE/STEP/NAME`` → array, read from a file when it is looked up if the trace is
+            large, see `dualml.parity.models.trace_files`.
     """
 
     framework: str
@@ -109,7 +120,8 @@ class Trace:
     listed: dict[str, str] = field(default_factory=dict)
     longest_axis: int = 1
     moved_modules: frozenset[str] = frozenset()
-    arrays: Arrays = field(default_factory=dict)
+    weights_digest: str = ""
+    arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def names(self, phase: str, step: int) -> list[str]:
         """Return the array names of a phase; for ``forward`` in execution order. Initial parameters
@@ -127,21 +139,30 @@ class Trace:
         """Return the relative envelope width of an array; 0 if it has none."""
         return (self.envelope or {}).get(array_key(phase, step, name), 0.0)
 
-    def initial_parameters(self) -> Arrays:
+    def initial_parameters(self) -> LazyArrays:
         """Return the initial parameters and buffers by name."""
-        return {n: self.arrays[array_key("parameters", 0, n)] for n in self.names("parameters", 0)}
+        start = LazyArrays()
+        for name in self.names("parameters", 0):
+            key = array_key("parameters", 0, name)
+            start.add(name, array_shape(self.arrays, key), partial(self.arrays.__getitem__, key))
+        return start
 
     def write(self, folder: Path) -> None:
-        """Write both files into the folder, which is made if needed, each of them atomically."""
-        from safetensors.numpy import save
+        """Write both files into the folder, which is made if needed, each of them atomically.
 
+        Raises:
+            OSError: there is no space left; the error names the file.
+        """
         folder.mkdir(parents=True, exist_ok=True)
-        # np.array: safetensors writes the memory of a transposed array in the wrong order.
-        whole = {name: np.array(value, order="C") for name, value in self.arrays.items()}
-        write_bytes(folder / ARRAYS, save(whole))
+        write_arrays(folder, self.arrays)
+        self.write_header(folder)
+
+    def write_header(self, folder: Path) -> None:
+        """Write ``trace.json`` alone into an existing folder."""
+        self.weights_digest = self.weights_digest or hash_arrays(self.initial_parameters())
         draws = None if self.envelope is None else {"draws": self.draws, "width": self.envelope}
         derived = {
-            "plan": {"weights": hash_arrays(self.initial_parameters()), "inputs": self.inputs},
+            "plan": {"weights": self.weights_digest, "inputs": self.inputs},
             "parameters": [one.describe() for one in self.tensors],
             "names": list(self.arrays),
             "envelope": draws,
@@ -219,17 +240,10 @@ def read_trace(folder: Path) -> Trace:
             version = clip_text(str(value["format"]))
             raise UserError(f"{folder}: a trace of format {version}; this version reads {FORMAT}")
         head = validate_header(value)
-        loaded = read_tensors(folder / ARRAYS, "not a readable trace")
-        missing = [name for name in head.names if name not in loaded]
-        if missing:
-            raise UserError(
-                f"{folder / ARRAYS}: {escape_unprintable(missing[0])} and {len(missing) - 1} more "
-                "missing"
-            )
-        return restore_trace(head, {name: loaded[name] for name in head.names})
+        return restore_trace(head, open_arrays(folder, head.names))
 
 
-def restore_trace(head: TraceHeader, arrays: Arrays) -> Trace:
+def restore_trace(head: TraceHeader, arrays: Mapping[str, NDArray[Any]]) -> Trace:
     """Return the trace of a header and its arrays; raise `ValueError` if they contradict each
     other."""
     own = {field.name for field in fields(Trace)} - {"envelope"}
@@ -247,12 +261,13 @@ def restore_trace(head: TraceHeader, arrays: Arrays) -> Trace:
         raise ValueError(f"{trace.steps} steps, but {len(trace.inputs)} inputs")
     for step, names in enumerate(trace.order, 1):
         for name in names:
-            if trace.find_array("forward", step, name) is None:
+            if array_key("forward", step, name) not in arrays:
                 raise ValueError(f"the output of {name} in step {step} is missing")
     shapes = {one.name: one.shape for one in trace.tensors}
-    for name, value in trace.initial_parameters().items():
-        if shapes.get(name) != value.shape:
-            raise ValueError(f"{name} has shape {value.shape}, listed as {shapes.get(name)}")
+    start = trace.initial_parameters()
+    for name in start:
+        if shapes.get(name) != start.shape(name):
+            raise ValueError(f"{name} has shape {start.shape(name)}, listed as {shapes.get(name)}")
     return trace
 
 

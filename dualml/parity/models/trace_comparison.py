@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from math import isfinite, prod, sqrt
 from statistics import median
+from typing import Any
 
+from numpy.typing import NDArray
+
+from dualml.common.tensor_files import array_shape
 from dualml.experiment.comparison import Note
-from dualml.parity.models.gap import TensorDistance, format_shape, gap, has_nan
+from dualml.parity.models.gap import TensorDistance, gap, has_nan
 from dualml.parity.models.layers import canonical_type, module_name, pair_modules
 from dualml.parity.models.operations import call_number
-from dualml.parity.models.partners import Pairing, TensorPair, apply_change
+from dualml.parity.models.partners import Change, Pairing, TensorPair, apply_change
 from dualml.parity.models.trace import OUTPUT, Trace, array_key
 from dualml.parity.models.value_matching import match_values
 from dualml.parity.places import CHAOS, FLOOR, envelope_horizon
@@ -33,7 +38,9 @@ class TraceComparison:
         self.modules = pair_modules(a.modules, b.modules, pairing)
         self.last_step = min(len(a.order), len(b.order))
         self.margin = margin
-        self.flow = match_values(a, b, margin) if a.operations and b.operations else None
+        self.flow = (
+            match_values(a, b, margin, pairing.pairs) if a.operations and b.operations else None
+        )
         self.unmatched = (
             tuple(side.unmatched() for side in self.flow) if self.flow else (set(), set())
         )
@@ -66,7 +73,7 @@ class TraceComparison:
         """Yield every distance of a step, in execution order."""
         yield from self.forward_distances(step)
         yield from self.distances("loss", step, ["loss"], lambda name: TensorPair(name, name, ""))
-        flow = [n for n in self.pairs if self.a.find_array("gradient", step, n) is not None]
+        flow = [n for n in self.pairs if array_key("gradient", step, n) in self.a.arrays]
         yield from self.distances("gradient", step, flow[::-1], self.pairs.get)
         yield from self.distances("update", step, list(self.pairs), self.pairs.get)
 
@@ -87,7 +94,8 @@ class TraceComparison:
         if all(outputs) and outputs[0] != outputs[1]:
             shapes = [
                 ", ".join(
-                    f"{n.removeprefix(OUTPUT)}{format_shape(t.find_array('forward', step, n))}"
+                    f"{n.removeprefix(OUTPUT)}"
+                    f"{array_shape(t.arrays, array_key('forward', step, n))}"
                     for n in o
                 )
                 for t, o in zip((self.a, self.b), outputs, strict=True)
@@ -123,8 +131,8 @@ class TraceComparison:
         """
         if self.flow is None or spot.tensor.startswith(OUTPUT):
             return False
-        if spot.step == 1 and spot.ratio > self.margin and spot.arrays is not None:
-            x, y = spot.arrays
+        if spot.step == 1 and spot.ratio > self.margin and (arrays := spot.arrays) is not None:
+            x, y = arrays
             values = [side.values for side in self.flow]
             tolerance = self.margin * spot.envelope
             own = values[0].find(x, 0.0)
@@ -177,24 +185,26 @@ class TraceComparison:
         left out."""
         for name in names:
             pair = partner(name)
-            x = self.a.find_array(phase, step, name)
-            y = self.b.find_array(phase, step, pair.b) if pair else None
-            if x is None or y is None or pair is None:
+            keys = array_key(phase, step, name), array_key(phase, step, pair.b if pair else "")
+            if pair is None or keys[0] not in self.a.arrays or keys[1] not in self.b.arrays:
                 continue
             width = max(self.envelope_width(phase, name, pair.b, step), self.floor)
-            if (pair.change == "transpose" and y.ndim == 2) or (
-                pair.change == "reshape" and y.size == x.size
-            ):
-                y = apply_change(y, pair.change, x.shape)
-            sort = (
-                "shape"
-                if x.shape != y.shape
-                else ("value", "nan", "both_nan")[has_nan(x) + has_nan(y)]
-            )
-            far = gap(x, y)
-            yield TensorDistance(
-                step, phase, name, far, width, pair.b, sort, (x, y) if far else None
-            )
+            read = partial(self.read_pair, *keys, pair.change)
+            x, y = read()
+            far, sort = gap(x, y), "value"
+            if x.shape != y.shape:
+                sort = "shape"
+            elif not isfinite(far):
+                sort = ("value", "nan", "both_nan")[has_nan(x) + has_nan(y)]
+            del x, y  # the next pair is read before this name is bound anew
+            yield TensorDistance(step, phase, name, far, width, pair.b, sort, read if far else None)
+
+    def read_pair(self, a: str, b: str, change: Change) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return the arrays of both traces under these keys, in the layout of the first."""
+        x, y = self.a.arrays[a], self.b.arrays[b]
+        if (change == "transpose" and y.ndim == 2) or (change == "reshape" and y.size == x.size):
+            y = apply_change(y, change, x.shape)
+        return x, y
 
     def envelope_width(self, phase: str, a: str, b: str, step: int) -> float:
         """Return the larger envelope of both sides: at step 1 its own, later the largest up to

@@ -10,18 +10,21 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import permutations
-from math import isfinite, sqrt
+from math import hypot, isfinite, prod, sqrt
 from operator import itemgetter
 
 import numpy as np
 
 from dualml.common.array_types import Array
-from dualml.parity.models.gap import TINY, gap
+from dualml.common.tensor_files import LazyArrays, array_shape
+from dualml.parity.models.gap import LARGE, TINY, gap
 from dualml.parity.models.operations import TABLE, Operation, is_unknown
-from dualml.parity.models.trace import OUTPUT, Trace
+from dualml.parity.models.partners import TensorPair
+from dualml.parity.models.trace import OUTPUT, Trace, array_key
 from dualml.parity.places import FLOOR
 
 #: Arrays of up to this many axes are compared in every order of their axes.
@@ -37,26 +40,42 @@ class ValueIndex:
     """An index of named arrays that finds an array by its numbers.
 
     Attributes:
+        arrays: name → array; those that were added with ``read`` are read at every look.
         widths: name → relative distance that rounding may move the array.
         by_size: number of elements → (norm, sum, position, name) of each array, sorted by norm.
         max_width: number of elements → the largest width among these arrays.
+        unread: number of elements → name and reader of large arrays that are not in ``by_size``
+            yet.
     """
 
-    arrays: dict[str, Array] = field(default_factory=dict)
+    arrays: LazyArrays = field(default_factory=LazyArrays)
     widths: Mapping[str, float] = field(default_factory=dict)
     by_size: dict[int, list[tuple[float, float, int, str]]] = field(
         default_factory=lambda: defaultdict(list)
     )
     max_width: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    unread: dict[int, list[tuple[str, Callable[[], Array]]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
 
-    def add(self, name: str, array: Array) -> None:
-        """Add an array to the index; arrays without numbers are ignored."""
+    def add(self, name: str, array: Array, read: Callable[[], Array] | None = None) -> None:
+        """Add an array to the index; arrays without numbers are ignored.
+
+        Args:
+            read: reads the array, which then is not kept.
+        """
         if array.dtype.kind not in "fiub" or not array.size:
             return
-        array = unify_masked(array)
-        insort(self.by_size[array.size], (*norms(array), len(self.arrays), name))
-        self.arrays[name] = array
-        self.max_width[array.size] = max(self.max_width[array.size], self.widths.get(name, 0.0))
+        array, size = unify_masked(array), array.size
+        insort(self.by_size[size], (*norms(array), len(self.arrays), name))
+        recall = partial(keep_array, array) if read is None else partial(read_unified, read)
+        self.arrays.add(name, array.shape, recall)
+        self.max_width[size] = max(self.max_width[size], self.widths.get(name, 0.0))
+
+    def add_later(self, name: str, shape: tuple[int, ...], read: Callable[[], Array]) -> None:
+        """Add a large array whose numbers are read when an array of its size is looked for."""
+        self.unread[prod(shape)].append((name, read))
+        self.arrays.add(name, shape, partial(read_unified, read))
 
     def find(self, array: Array, tolerance: float) -> str | None:
         """Return the name of the last array with these numbers; None if there is none.
@@ -65,6 +84,8 @@ class ValueIndex:
             tolerance: relative, see `dualml.common.distance`; the larger of this and the array's
                 own width counts.
         """
+        for name, read in self.unread.pop(array.size, ()):
+            self.add(name, read(), read)
         if array.dtype.kind not in "fiub" or array.size not in self.by_size:
             return None
         array, rows = unify_masked(array), self.by_size[array.size]
@@ -87,6 +108,16 @@ class ValueIndex:
         return None
 
 
+def keep_array(array: Array) -> Array:
+    """Return the array."""
+    return array
+
+
+def read_unified(read: Callable[[], Array]) -> Array:
+    """Read an array, with its masked scores unified."""
+    return unify_masked(read())
+
+
 def unify_masked(array: Array) -> Array:
     """Return the array with the large negative scores that mask others replaced by minus infinity;
     unchanged if there are none, or if all are."""
@@ -99,6 +130,10 @@ def unify_masked(array: Array) -> Array:
 def norms(array: Array) -> tuple[float, float]:
     """Return the Euclidean norm and the sum of absolute values; neither depends on element order.
     Infinities and NaNs are left out."""
+    if array.size > LARGE:
+        flat = array.reshape(-1)
+        parts = [norms(flat[at : at + LARGE]) for at in range(0, flat.size, LARGE)]
+        return hypot(*(norm for norm, _ in parts)), sum(total for _, total in parts)
     values = np.abs(array.ravel().astype(np.float64))
     square = float(values @ values)
     if not isfinite(square):  # masks hold infinities
@@ -205,11 +240,10 @@ class TraceOperand:
 
 def make_operand(trace: Trace, margin: float) -> TraceOperand:
     """Return the operations and values of a trace's first step, not matched yet."""
-    arrays = {
-        n: a
-        for n in trace.names("operation", 1)
-        if (a := trace.find_array("operation", 1, n)) is not None
-    }
+    arrays = LazyArrays()
+    for name in trace.names("operation", 1):
+        key = array_key("operation", 1, name)
+        arrays.add(name, array_shape(trace.arrays, key), partial(trace.arrays.__getitem__, key))
     buffers = {f"parameter:{one.name}" for one in trace.tensors if not one.trained}
     tables = frozenset({*buffers, *(name for name in arrays if name.startswith(TABLE))})
     values = index_values(trace, margin)
@@ -218,7 +252,7 @@ def make_operand(trace: Trace, margin: float) -> TraceOperand:
     )
 
 
-def graph_outputs(trace: Trace, arrays: Mapping[str, Array]) -> frozenset[str]:
+def graph_outputs(trace: Trace, arrays: LazyArrays) -> frozenset[str]:
     """Return the names of the last values that equal the model's outputs and the loss; the last
     operation's output if none does."""
     finals = [
@@ -232,9 +266,10 @@ def graph_outputs(trace: Trace, arrays: Mapping[str, Array]) -> frozenset[str]:
         if final is None:
             continue
         for name in reversed(list(arrays)):
-            value = arrays[name]
-            if value.size == final.size and np.array_equal(
-                value.ravel().astype(np.float64), final.ravel().astype(np.float64), equal_nan=True
+            if prod(arrays.shape(name)) == final.size and np.array_equal(
+                arrays[name].ravel().astype(np.float64),
+                final.ravel().astype(np.float64),
+                equal_nan=True,
             ):
                 last.add(name)
                 break
@@ -252,22 +287,49 @@ def index_values(trace: Trace, margin: float, names: Iterable[str] | None = None
     }
     values = ValueIndex(widths=widths)
     if names is None:
-        for name, array in trace.initial_parameters().items():
-            values.add(f"parameter:{name}", array)
+        start = trace.initial_parameters()
+        for name in start:
+            add_value(values, f"parameter:{name}", trace, array_key("parameters", 0, name))
     for name in trace.names("operation", 1) if names is None else names:
-        value = trace.find_array("operation", 1, name)
-        if value is not None:
-            values.add(name, value)
+        key = array_key("operation", 1, name)
+        if key in trace.arrays:
+            add_value(values, name, trace, key)
     return values
 
 
-def match_values(a: Trace, b: Trace, margin: float) -> tuple[TraceOperand, TraceOperand]:
+def add_value(values: ValueIndex, name: str, trace: Trace, key: str) -> None:
+    """Add an array of a trace to an index; one on a disk is not kept, and a large parameter not
+    even read."""
+    if not isinstance(trace.arrays, LazyArrays):
+        values.add(name, trace.arrays[key])
+        return
+    read, shape = partial(trace.arrays.__getitem__, key), trace.arrays.shape(key)
+    if key.startswith("parameters/") and prod(shape) > LARGE:
+        values.add_later(name, shape, read)
+    else:
+        values.add(name, read(), read)
+
+
+def match_values(
+    a: Trace, b: Trace, margin: float, pairs: Sequence[TensorPair] = ()
+) -> tuple[TraceOperand, TraceOperand]:
     """Return the operations of both sides in the first step, with ``shared`` filled: each value
-    that the other side computed, too."""
+    that the other side computed, too.
+
+    Args:
+        pairs: parameters whose initial values are known to be equal.
+    """
     here, there = make_operand(a, margin), make_operand(b, margin)
-    for side, other in ((here, there), (there, here)):
-        for name, array in side.values.arrays.items():
-            partner = other.values.find(array, side.values.widths.get(name, 0.0))
+    partners = {f"parameter:{pair.a}": f"parameter:{pair.b}" for pair in pairs}
+    back = {y: x for x, y in partners.items()}
+    for side, other, known in ((here, there, partners), (there, here, back)):
+        unread = {name for rows in side.values.unread.values() for name, _ in rows}
+        for name in side.values.arrays:
+            if name in unread and name in known:  # large parameters
+                side.shared[name] = known[name]
+                continue
+            width = side.values.widths.get(name, 0.0)
+            partner = other.values.find(side.values.arrays[name], width)
             if partner is not None:
                 side.shared[name] = partner
     return here, there

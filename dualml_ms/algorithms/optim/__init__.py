@@ -16,7 +16,7 @@ from dualml_ms.algorithms.optim.gd import GD
 from dualml_ms.algorithms.optim.rates import Rate
 from dualml_ms.algorithms.optim.rmsprop import RMSprop
 from dualml_ms.algorithms.optim.sgd import SGD
-from dualml_ms.algorithms.optim.state import load_state, state
+from dualml_ms.algorithms.optim.state import lazy_state, load_state, state
 
 __all__ = [
     "GD",
@@ -28,6 +28,7 @@ __all__ = [
     "RMSprop",
     "RuleOptimizer",
     "implementation",
+    "lazy_state",
     "load_state",
     "optimizer",
     "state",

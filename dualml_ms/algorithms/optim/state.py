@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import mindspore as ms
@@ -11,6 +12,7 @@ from mindspore import ops
 from numpy.typing import NDArray
 
 from dualml.common.errors import UserError
+from dualml.common.tensor_files import LazyArrays
 from dualml_ms.algorithms.optim.base import RuleOptimizer
 
 Arrays = dict[Any, NDArray[Any]]
@@ -27,14 +29,28 @@ def state(optimizer: RuleOptimizer, names: Sequence[Any] | None = None) -> dict[
         optimizer: one of this package.
         names: one per parameter in the optimizer's order (all groups); their indices if omitted.
     """
+    lazy = lazy_state(optimizer, names)
+    return {slot: dict(arrays) for slot, arrays in lazy.items()}
+
+
+def lazy_state(
+    optimizer: RuleOptimizer, names: Sequence[Any] | None = None
+) -> dict[str, LazyArrays]:
+    """Return the state as `state` does, with arrays that are copied when they are looked up: those
+    of a large model do not fit into memory together."""
     names = _check_names(optimizer, names)
-    slots: dict[str, Arrays] = {}
+
+    def copy_array(parameter: ms.Parameter, unit: float) -> NDArray[Any]:
+        """Return a copy of a state in the units of the rule."""
+        value = parameter.asnumpy().copy()
+        return value if unit == 1.0 else value.astype(np.float64) / unit
+
+    slots: dict[str, LazyArrays] = {}
     for slot in optimizer.rule.state_keys:
-        unit = optimizer.state_unit(slot)
-        values = [p.asnumpy().copy() for p in getattr(optimizer, slot)]
-        if unit != 1.0:
-            values = [value.astype(np.float64) / unit for value in values]
-        slots[slot] = dict(zip(names, values, strict=True))
+        unit, arrays = optimizer.state_unit(slot), LazyArrays()
+        for name, parameter in zip(names, getattr(optimizer, slot), strict=True):
+            arrays.add(name, tuple(parameter.shape), partial(copy_array, parameter, unit))
+        slots[slot] = arrays
     return slots
 
 
