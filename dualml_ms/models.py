@@ -22,7 +22,17 @@ from dualml_ms.algorithms.optim import optimizer as own
 from dualml_ms.parity.operations import SKIP
 from dualml_ms.parity.recorder import Recorder, updated_parameters
 
-__all__ = ["Recorder", "building", "losses", "optimizer", "prepare", "step", "tensor", "train"]
+__all__ = [
+    "Recorder",
+    "building",
+    "losses",
+    "optimizer",
+    "prepare",
+    "set_threads",
+    "step",
+    "tensor",
+    "train",
+]
 
 
 def prepare(seed: int) -> None:
@@ -38,6 +48,11 @@ def building() -> AbstractContextManager[dict[int, SourceLocation]]:
     block gets a dict, id of the cell → place in the source. Instances of other classes, such as
     the user's, are left out."""
     return record_construction(nn.Cell, SKIP)
+
+
+def set_threads(count: int) -> None:
+    """Let MindSpore's runtime use so many threads; kernels that have started keep theirs."""
+    ms.set_context(runtime_num_threads=count)
 
 
 def train(model: nn.Cell, on: bool) -> None:

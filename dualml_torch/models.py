@@ -21,7 +21,17 @@ from dualml_torch.algorithms.optim import optimizer as own
 from dualml_torch.parity.operations import SKIP
 from dualml_torch.parity.recorder import Recorder
 
-__all__ = ["Recorder", "building", "losses", "optimizer", "prepare", "step", "tensor", "train"]
+__all__ = [
+    "Recorder",
+    "building",
+    "losses",
+    "optimizer",
+    "prepare",
+    "set_threads",
+    "step",
+    "tensor",
+    "train",
+]
 
 
 def prepare(seed: int) -> None:
@@ -34,6 +44,11 @@ def building() -> AbstractContextManager[dict[int, SourceLocation]]:
     block gets a dict, id of the module → place in the source. Instances of other classes, such as
     the user's, are left out."""
     return record_construction(torch.nn.Module, SKIP)
+
+
+def set_threads(count: int) -> None:
+    """Let PyTorch's kernels use so many threads of this process."""
+    torch.set_num_threads(count)
 
 
 def train(model: torch.nn.Module, on: bool) -> None:

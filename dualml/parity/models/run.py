@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,7 @@ from dualml.parity.models.judge import MARGIN, JudgingSettings, judge_traces
 from dualml.parity.models.mapping import ParameterMap
 from dualml.parity.models.model_ref import COMPARING_VARIABLE, to_import_spec
 from dualml.parity.models.recorder import DRAWS
+from dualml.parity.models.resources import SIZE
 from dualml.parity.models.trace import HEAD, Trace, read_trace
 
 FRAMEWORKS = ("torch", "mindspore")
@@ -268,20 +271,29 @@ def run_workers(
     write_json(folder / "job.json", job)
     with (folder / "inputs.npz").open("wb") as file:
         np.savez(file, **{f"{i:04d}": array for i, array in enumerate(arrays)})
-    threads = max(1, usable_cores() // 2)  # both workers run at once
-    launches = [
-        Launch(
-            python_argv("-m", "dualml.parity.models.worker", str(folder), side),
-            {**info.environ(threads), COMPARING_VARIABLE: "1"},
-            folder / f"{side}.log",
-            info.preload,
+    (folder / SIZE).unlink(missing_ok=True)
+
+    def make_launch(side: int, threads: int) -> Launch:
+        """Return how the worker of a side, 0 or 1, is started."""
+        return Launch(
+            python_argv("-m", "dualml.parity.models.worker", str(folder), "ab"[side]),
+            {**infos[side].environ(threads), COMPARING_VARIABLE: "1"},
+            folder / f"{'ab'[side]}.log",
+            infos[side].preload,
         )
-        for side, info in zip("ab", infos, strict=True)
-    ]
-    timeout = job["timeout"]
-    ended = supervise(launches, lambda rank, event: None, limit=timeout, silence=timeout)
+
+    timeout, cores = job["timeout"], usable_cores()
+    watch = partial(supervise, on_event=lambda rank, event: None, limit=timeout, silence=timeout)
+    # Both at once, unless the first one says that the model is large.
+    ended = watch([make_launch(side, max(1, cores // 2)) for side in range(2)])
     if ended.code or ended.reason:
         raise UserError(describe_failure(ended, folder, timeout))
+    if ended.results[1].get("deferred"):
+        write_json(folder / SIZE, {"together": True})
+        ended = replace(watch([make_launch(1, cores)]), rank=1)
+        if ended.code or ended.reason:
+            ended = replace(ended, results={1 + rank: r for rank, r in ended.results.items()})
+            raise UserError(describe_failure(ended, folder, timeout))
 
 
 def search_causes(folder: Path, info: BackendInfo, timeout: float) -> dict[str, Any] | None:
@@ -323,6 +335,11 @@ def describe_failure(ended: GroupResult, folder: Path, timeout: float) -> str:
     if ended.reason and "time limit" in ended.reason:
         return f"{label} {ended.reason}; give it more with timeout="
     why = ended.reason or describe_exit(ended.code)
+    if ended.code == -signal.SIGKILL:
+        why += (
+            ", as the system does when memory runs out; a smaller batch takes less, and so does a "
+            "comparison without an optimizer, or with loss='none' (forward only)"
+        )
     return "; ".join([f"{label} {why}", *last_lines(log)])
 
 

@@ -3,14 +3,17 @@
 ``job.json`` describes what to build, and ``inputs.npz`` holds the batch. Side ``a`` writes its
 initial weights to ``weights/``; side ``b`` waits for them, pairs them with its own, and loads them.
 Both run the same steps under their framework's Recorder and write a trace to ``FOLDER/SIDE``.
+Side ``a`` first says how large the model is: before a large one, side ``b`` ends with ``deferred``
+and is started once more when ``a`` has ended.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from inspect import Parameter, signature
@@ -22,17 +25,20 @@ from numpy.typing import NDArray
 
 from dualml.algorithms.optim import rule_from
 from dualml.common.errors import TrialError, UserError
-from dualml.common.files import read_json
+from dualml.common.files import read_json, write_json
 from dualml.common.json_types import JsonObject
+from dualml.common.machine import usable_cores
+from dualml.common.tensor_files import LazyArrays, select_arrays
 from dualml.launch.child import Emitter, report_to_owner
 from dualml.parity.models.construction import locations_by_name
 from dualml.parity.models.graph_roles import build_graph, match_roles
 from dualml.parity.models.mapping import guess_initial_value, is_paired_by_names, match_tensors
 from dualml.parity.models.model_ref import load_builder, report_as_user_error
 from dualml.parity.models.operations import Operation, SourceLocation
-from dualml.parity.models.partners import apply_change
+from dualml.parity.models.partners import Tensor, TensorPair, apply_change
 from dualml.parity.models.pieces import cut_arrays, cut_tensors, find_cuts, join_pieces
 from dualml.parity.models.recorder import Recorder as Base
+from dualml.parity.models.resources import SIZE, check_resources, estimate_size
 from dualml.parity.models.trace import Trace, array_key, read_trace
 from dualml.parity.models.usage import pair_by_use
 
@@ -78,6 +84,9 @@ class ModelBackend(Protocol):
     def losses(self) -> dict[str, Callable[[Any, Any], Any]]:
         """Return the named losses, as functions of outputs and targets."""
 
+    def set_threads(self, count: int) -> None:
+        """Let this process's kernels use so many threads."""
+
     def train(self, model: Any, on: bool) -> None:
         """Set a model to training mode, or to evaluation mode if ``on`` is False."""
         ...
@@ -93,6 +102,8 @@ def run_side(emit: Emitter) -> dict[str, Any]:
     emit(phase="import", done=0, total=job["steps"] + 1)
     room: ModelBackend = importlib.import_module(f"{own['package']}.models")
     room.prepare(job["seed"])
+    if side == "b" and wait_for_size(folder, job["timeout"]):
+        return {"deferred": True}
     with room.building() as places:
         model = build_model(own["model"])
     room.train(model, job["train"])
@@ -104,6 +115,10 @@ def run_side(emit: Emitter) -> dict[str, Any]:
         raise UserError(f"{error}; PyTorch's model comes first, MindSpore's second") from None
     with np.load(folder / "inputs.npz", allow_pickle=False) as file:
         tensors = [room.tensor(file[name]) for name in sorted(file.files)]
+    if side == "a":
+        announce_size(room, folder, job, recorder.tensors())
+        recorder.record_start()
+    recorder.restores_last_step = False
     forward = room.step(model, None, None, recorder, False)
     calls = partial(recorder.trace_forward, forward, tensors[: -1 if job["targets"] else None])
     if side == "a":
@@ -172,13 +187,52 @@ def make_loss(room: ModelBackend, kind: str | dict[str, Any]) -> Any:
     return None if kind == "none" else room.losses()[kind]
 
 
+def announce_size(
+    room: ModelBackend, folder: Path, job: dict[str, Any], tensors: Sequence[Tensor]
+) -> None:
+    """Tell side b whether the two sides run at once; if not, use all cores.
+
+    Raises:
+        UserError: a step of the model does not fit into the memory, or the traces onto the disk.
+    """
+    size = estimate_size(tensors, job)
+    check_resources(size, folder)
+    together = size.fits_twice()
+    write_json(folder / SIZE, {"together": together})
+    if not together:
+        os.environ["OMP_NUM_THREADS"] = str(usable_cores())
+        room.set_threads(usable_cores())
+
+
+def wait_for_size(folder: Path, timeout: float) -> bool:
+    """Wait for the other side's size; return whether this side has to wait for its end, too.
+
+    Raises:
+        TrialError: the size did not arrive in time.
+    """
+    deadline = time.monotonic() + timeout
+    while not (folder / SIZE).exists():
+        if time.monotonic() > deadline:
+            raise TrialError("the other side's size did not come in time")
+        time.sleep(WEIGHTS_POLL_S)
+    return not read_json(folder / SIZE)["together"]
+
+
 def write_weights(recorder: Base, folder: Path, calls: list[Operation]) -> None:
     """Write the weights, their list and the operations that use them for the other side."""
     trace = Trace(recorder.framework, {}, recorder.tensors(), recorder.modules())
-    trace.arrays = {array_key("parameters", 0, n): w for n, w in recorder.weights().items()}
+    known = recorder.trace
+    keys = [array_key("parameters", 0, name) for name in known.names("parameters", 0)]
+    trace.arrays, trace.weights_digest = select_arrays(known.arrays, keys), known.weights_digest
     trace.operations = calls
-    trace.write(folder / ".weights")
-    (folder / ".weights").rename(folder / "weights")  # both files appear at once
+    place = folder / ".weights"
+    place.mkdir()
+    files = recorder.files
+    if files is not None and files.is_on_disk and files.link(place):
+        trace.write_header(place)
+    else:
+        trace.write(place)
+    place.rename(folder / "weights")  # both files appear at once
 
 
 def load_matched_weights(
@@ -215,14 +269,23 @@ def load_matched_weights(
         trace.guesses = pair_by_use(*rest, both)
         trace.listed = pair_by_use(*rest, both, listed=True)
     pairing = matched(trace.roles, trace.guesses)
-    weights = {
-        pair.b: apply_change(arrays[pair.a], pair.change, shapes[pair.b]) for pair in pairing.pairs
-    }
+    weights = LazyArrays()
+    for pair in pairing.pairs:
+        read = partial(read_changed, arrays, pair, shapes[pair.b])
+        weights.add(pair.b, shapes[pair.b], read)
     for one in second:
         if one.name in pairing.unpaired_parameters[1]:
             same = guess_initial_value(one, first, arrays)
-            weights |= {} if same is None else {one.name: same}
+            if same is not None:
+                weights.add(one.name, same.shape, partial(np.copy, same))
     recorder.load(join_pieces(weights, ours))
+
+
+def read_changed(
+    arrays: Mapping[str, NDArray[Any]], pair: TensorPair, shape: tuple[int, ...]
+) -> NDArray[Any]:
+    """Read a tensor of the first side in the layout of the second, of this shape."""
+    return apply_change(arrays[pair.a], pair.change, shape)
 
 
 def check_targets(loss: str, target: NDArray[Any] | None) -> None:
