@@ -42,20 +42,23 @@ def make_batch(vocab: int) -> tuple[Any, Any]:
     return rng.integers(0, vocab, (1, 64)), rng.integers(0, vocab, (1, 64))
 
 
-def used_bytes(process: psutil.Process) -> int:
-    """Return the proportional set size of a process and all of its children."""
+def used_bytes(process: psutil.Process, busy: dict[int, float]) -> int:
+    """Return the proportional set size of a process and all of its children, and note the seconds
+    of processor time of each in ``busy``."""
     total = 0
     for one in [process, *process.children(recursive=True)]:
         with contextlib.suppress(psutil.Error, OSError, ValueError):
             text = Path(f"/proc/{one.pid}/smaps_rollup").read_text()
             line = next(line for line in text.splitlines() if line.startswith("Pss:"))
             total += int(line.split()[1]) * 1024
+            busy[one.pid] = sum(one.cpu_times()[:2])
     return total
 
 
 def measure(argv: Sequence[str]) -> dict[str, Any]:
-    """Run a program that prints JSON; return that with its seconds and its peak memory in MB."""
-    start, peak = time.monotonic(), 0
+    """Run a program that prints JSON; return that with its seconds, those of all processors, and
+    its peak memory in MB."""
+    start, peak, busy = time.monotonic(), 0, dict[int, float]()
     with subprocess.Popen([sys.executable, *argv], stdout=subprocess.PIPE, text=True) as program:
         own, text = psutil.Process(program.pid), []
         assert program.stdout is not None
@@ -63,13 +66,14 @@ def measure(argv: Sequence[str]) -> dict[str, Any]:
         reader.start()
         while program.poll() is None:
             with contextlib.suppress(psutil.Error):
-                peak = max(peak, used_bytes(own))
+                peak = max(peak, used_bytes(own, busy))
             time.sleep(SAMPLE_S)
         reader.join()
     if program.returncode not in (0, 3):
         raise SystemExit(f"{' '.join(argv)}: exit code {program.returncode}")
     found = json.loads(text[0].strip().splitlines()[-1])
-    return {**found, "wall": time.monotonic() - start, "peak": peak / MB}
+    measured = {"wall": time.monotonic() - start, "busy": sum(busy.values()), "peak": peak / MB}
+    return {**found, **measured}
 
 
 def run_plain(side: str, size: str, optimizer: str | None) -> dict[str, Any]:
@@ -84,10 +88,11 @@ def run_plain(side: str, size: str, optimizer: str | None) -> dict[str, Any]:
     loaded = time.monotonic()
     seconds = []
     for _ in range(1 + PLAIN_STEPS):
-        begin = time.monotonic()
+        begin, used = time.monotonic(), time.process_time()
         update()
-        seconds.append(time.monotonic() - begin)
-    return {"seconds": float(np.median(seconds[1:])), "loading": loaded - start}
+        seconds.append((time.monotonic() - begin, time.process_time() - used))
+    wall, busy = np.median(seconds[1:], axis=0)
+    return {"seconds": float(wall), "busy_step": float(busy), "loading": loaded - start}
 
 
 def make_torch_step(size: str, x: Any, y: Any, optimizer: str | None) -> Any:
