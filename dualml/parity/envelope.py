@@ -51,28 +51,36 @@ ORDER = 100.0
 ORDER_FLOOR = 1e-4
 
 
-def perturb(weights: Arrays, seed: int, draw: int, step: int) -> dict[str, NDArray[np.float32]]:
+def perturb(
+    weights: Arrays, seed: int, draw: int, step: int, precision: str = "fp32"
+) -> dict[str, NDArray[np.float32]]:
     """Return every weight as float32, with each element moved by 2^draw units in its own last
     place.
 
     The direction of each element is random, fixed by ``seed``, ``draw``, ``step`` and the weight's
     name. ``weights`` is not changed.
+
+    Args:
+        precision: the type whose units count, for example ``bf16``.
     """
     out = {}
     for name, w in weights.items():
         out[name] = moved = np.array(w, np.float32, order="C")
-        perturb_in_place(moved, seed, draw, step, name)
+        perturb_in_place(moved, seed, draw, step, name, precision)
     return out
 
 
-def perturb_in_place(w: NDArray[np.float32], seed: int, draw: int, step: int, name: str) -> None:
+def perturb_in_place(
+    w: NDArray[np.float32], seed: int, draw: int, step: int, name: str, precision: str = "fp32"
+) -> None:
     """Move every element of a contiguous weight by 2^draw units in its own last place, see
     `perturb`."""
     flat = w.reshape(-1)
     up = random_bits(flat.size, seed, "ulp", draw, step, name)
     for at in range(0, flat.size, PERTURBED_ELEMENTS):  # in blocks that stay in a core's cache
         part, bits = flat[at : at + PERTURBED_ELEMENTS], up[at : at + PERTURBED_ELEMENTS]
-        move = np.float32(2**draw) * np.spacing(np.abs(part))
+        unit = np.spacing(np.abs(part)) if precision == "fp32" else ulp(part, precision)
+        move = np.float32(2**draw) * unit.astype(np.float32, copy=False)
         part += move * (2 * bits.astype(np.float32) - 1)
 
 

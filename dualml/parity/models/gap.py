@@ -21,6 +21,8 @@ TINY = float(np.finfo(np.float32).tiny)
 LARGE = 1 << 20
 #: Relative envelope above which a gradient is not judged.
 WILD = 0.01
+#: The same as a multiple of the unit in the last place, where that of low precision is larger.
+LOW_PRECISION_WILD = 64
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class TensorDistance(Distance):
         three draws do not tell how often.
         """
         known = self.kind == "value" and self.phase in ("gradient", "update", "state")
-        return known and self.envelope > WILD
+        return known and self.envelope > max(WILD, LOW_PRECISION_WILD * self.floor)
 
 
 def gap(a: NDArray[Any], b: NDArray[Any]) -> float:

@@ -36,12 +36,15 @@ from dualml.parity.models.operations import Operation, SourceLocation
 from dualml.parity.models.partners import Tensor
 from dualml.parity.models.trace_files import ARRAYS as ARRAYS
 from dualml.parity.models.trace_files import open_arrays, write_arrays
+from dualml.parity.places import FLOOR
 
 FORMAT = 1
 KIND = "dualml-trace"
 HEAD = "trace.json"
 #: Name of the model's own output among those of its modules.
 OUTPUT = "(output)"
+#: Dtype of a model that was cast to low precision → its unit in the last place, relative.
+LOW_PRECISION_UNITS = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 
 
 def array_key(phase: str, step: int, name: str) -> str:
@@ -269,6 +272,13 @@ def restore_trace(head: TraceHeader, arrays: Mapping[str, NDArray[Any]]) -> Trac
         if shapes.get(name) != start.shape(name):
             raise ValueError(f"{name} has shape {start.shape(name)}, listed as {shapes.get(name)}")
     return trace
+
+
+def rounding_unit(*traces: Trace) -> float:
+    """Return one unit in the last place, relative, of the lowest precision in which a side
+    computed: 2⁻²³ for float32."""
+    dtypes = [trace.environment.get("dtype", "") for trace in traces]
+    return max((LOW_PRECISION_UNITS.get(dtype, FLOOR) for dtype in dtypes), default=FLOOR)
 
 
 def iter_tensors(value: Any, is_tensor: Any, name: str = "") -> Iterable[tuple[str, Any]]:

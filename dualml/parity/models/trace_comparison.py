@@ -16,9 +16,9 @@ from dualml.parity.models.gap import TensorDistance, gap, has_nan
 from dualml.parity.models.layers import canonical_type, module_name, pair_modules
 from dualml.parity.models.operations import call_number
 from dualml.parity.models.partners import Change, Pairing, TensorPair, apply_change
-from dualml.parity.models.trace import OUTPUT, Trace, array_key
+from dualml.parity.models.trace import OUTPUT, Trace, array_key, rounding_unit
 from dualml.parity.models.value_matching import match_values
-from dualml.parity.places import CHAOS, FLOOR, envelope_horizon
+from dualml.parity.places import CHAOS, envelope_horizon
 
 
 class TraceComparison:
@@ -47,11 +47,15 @@ class TraceComparison:
         self.differently_cut: set[str] = set()
         self.notes: list[Note] = []
         self.medians: dict[str, float] = {}
-        self.tolerance, self.floor = "measured", FLOOR
+        self.unit = rounding_unit(a, b)
+        self.tolerance, self.floor = "measured", self.unit
         if a.envelope is None and b.envelope is None:
             # Without draws: a bound for rounding a sum of this many products, not measured.
             fans = [prod(t.shape[1:]) for t in a.tensors if t.trained and len(t.shape) > 1]
-            self.tolerance, self.floor = "bound", FLOOR * sqrt(max(fans, default=a.longest_axis))
+            self.tolerance, self.floor = (
+                "bound",
+                self.unit * sqrt(max(fans, default=a.longest_axis)),
+            )
 
     def training_differences(self) -> Iterator[TensorDistance]:
         """Yield paired parameters that only one side trains, as infinite distances at step 0."""
@@ -197,7 +201,10 @@ class TraceComparison:
             elif not isfinite(far):
                 sort = ("value", "nan", "both_nan")[has_nan(x) + has_nan(y)]
             del x, y  # the next pair is read before this name is bound anew
-            yield TensorDistance(step, phase, name, far, width, pair.b, sort, read if far else None)
+            arrays = read if far else None
+            yield TensorDistance(
+                step, phase, name, far, width, pair.b, sort, arrays, floor=self.unit
+            )
 
     def read_pair(self, a: str, b: str, change: Change) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the arrays of both traces under these keys, in the layout of the first."""

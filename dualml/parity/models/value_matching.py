@@ -24,13 +24,15 @@ from dualml.common.tensor_files import LazyArrays, array_shape
 from dualml.parity.models.gap import LARGE, TINY, gap
 from dualml.parity.models.operations import TABLE, Operation, is_unknown
 from dualml.parity.models.partners import TensorPair
-from dualml.parity.models.trace import OUTPUT, Trace, array_key
+from dualml.parity.models.trace import OUTPUT, Trace, array_key, rounding_unit
 from dualml.parity.places import FLOOR
 
 #: Arrays of up to this many axes are compared in every order of their axes.
 AXES = 5
 #: Arrays at a larger relative distance never match, whatever their rounding.
 MAX_MATCH_DISTANCE = 1e-3
+#: The same in units in the last place, where those of low precision are larger.
+LOW_PRECISION_MATCH = 4
 #: Scores at or below it are masked; minus infinity and large negative numbers count as equal.
 MASKED = -1e4
 
@@ -281,8 +283,10 @@ def graph_outputs(trace: Trace, arrays: LazyArrays) -> frozenset[str]:
 def index_values(trace: Trace, margin: float, names: Iterable[str] | None = None) -> ValueIndex:
     """Index the values of the first step: all outputs, inputs and initial parameters, or those
     named."""
+    unit = rounding_unit(trace)
+    largest = max(MAX_MATCH_DISTANCE, LOW_PRECISION_MATCH * unit)
     widths = {
-        n: min(margin * max(trace.envelope_width("operation", 1, n), FLOOR), MAX_MATCH_DISTANCE)
+        n: min(margin * max(trace.envelope_width("operation", 1, n), unit), largest)
         for n in trace.names("operation", 1)
     }
     values = ValueIndex(widths=widths)
