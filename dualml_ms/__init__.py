@@ -41,4 +41,5 @@ def info() -> BackendInfo:
         adopted=detect_external_launch,
         launchers=LAUNCHERS,
         crowded=True,
+        modes=("pynative", "graph", "graph-O0", "graph-O1"),
     )

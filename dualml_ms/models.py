@@ -19,13 +19,20 @@ from dualml.parity.models.operations import SourceLocation
 from dualml.parity.models.probe import class_axis, probe_weights
 from dualml.parity.models.trace import iter_tensors
 from dualml_ms.algorithms.optim import optimizer as own
+from dualml_ms.common.environment import resolve_device
+from dualml_ms.parity.compiled import ModuleReplay, compile_module, has_active_dropout
 from dualml_ms.parity.operations import SKIP
 from dualml_ms.parity.recorder import Recorder, updated_parameters
 
 __all__ = [
+    "ModuleReplay",
     "Recorder",
     "building",
+    "compile_module",
+    "has_active_dropout",
+    "is_model",
     "losses",
+    "move",
     "optimizer",
     "prepare",
     "set_threads",
@@ -35,12 +42,38 @@ __all__ = [
 ]
 
 
-def prepare(seed: int) -> None:
+def prepare(seed: int, device: str = "cpu") -> None:
     """Seed MindSpore and set PyNative mode, which hooks need, with blocking launches, so that
-    errors are raised where they occur."""
+    errors are raised where they occur.
+
+    Args:
+        device: the device of this process; ``cpu`` leaves the choice to MindSpore.
+
+    Raises:
+        Unsupported: this build of MindSpore cannot drive the device.
+    """
+    if device != "cpu":
+        resolve_device(device)
     ms.set_context(mode=ms.PYNATIVE_MODE)
     ms.runtime.launch_blocking()
     ms.set_seed(seed)
+
+
+def move(value: Any, device: str, dtype: str) -> Any:
+    """Return a cell, changed in place, or a tensor whose floating-point numbers have the dtype of
+    this name; everything else keeps its own. ``device`` is that of the process, see `prepare`."""
+    kind = getattr(ms, dtype)
+    if isinstance(value, nn.Cell):
+        for parameter in value.get_parameters():
+            if parameter.is_floating_point():
+                parameter.set_dtype(kind)
+        return value
+    return value.astype(kind) if value.is_floating_point() else value
+
+
+def is_model(value: Any) -> bool:
+    """Return whether a value is a `mindspore.nn.Cell`."""
+    return isinstance(value, nn.Cell)
 
 
 def building() -> AbstractContextManager[dict[int, SourceLocation]]:

@@ -41,4 +41,5 @@ def info() -> BackendInfo:
         preload=("dualml_torch.backend", "torch._dynamo"),  # every optimizer imports the latter
         adopted=detect_external_launch,
         launchers=LAUNCHERS,
+        modes=("eager", "compile"),
     )

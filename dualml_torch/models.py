@@ -18,13 +18,20 @@ from dualml.parity.models.operations import SourceLocation
 from dualml.parity.models.probe import class_axis, probe_weights
 from dualml.parity.models.trace import iter_tensors
 from dualml_torch.algorithms.optim import optimizer as own
+from dualml_torch.common.environment import resolve_device
+from dualml_torch.parity.compiled import ModuleReplay, compile_module, has_active_dropout
 from dualml_torch.parity.operations import SKIP
 from dualml_torch.parity.recorder import Recorder
 
 __all__ = [
+    "ModuleReplay",
     "Recorder",
     "building",
+    "compile_module",
+    "has_active_dropout",
+    "is_model",
     "losses",
+    "move",
     "optimizer",
     "prepare",
     "set_threads",
@@ -34,9 +41,28 @@ __all__ = [
 ]
 
 
-def prepare(seed: int) -> None:
-    """Seed PyTorch's global random generator."""
+def prepare(seed: int, device: str = "cpu") -> None:
+    """Seed PyTorch's global random generator, and check that ``device`` exists.
+
+    Raises:
+        UserError, Unsupported: there is no such device.
+    """
+    resolve_device(device)
     torch.manual_seed(seed)
+
+
+def move(value: Any, device: str, dtype: str) -> Any:
+    """Return a module, changed in place, or a tensor on a device; its floating-point numbers have
+    the dtype of this name, everything else keeps its own."""
+    place = resolve_device(device)
+    if isinstance(value, torch.nn.Module) or value.is_floating_point():
+        return value.to(place, getattr(torch, dtype))
+    return value.to(place)
+
+
+def is_model(value: Any) -> bool:
+    """Return whether a value is a `torch.nn.Module`."""
+    return isinstance(value, torch.nn.Module)
 
 
 def building() -> AbstractContextManager[dict[int, SourceLocation]]:
@@ -146,7 +172,7 @@ def probe(outputs: Any, _: None) -> torch.Tensor:
     total = None
     for i, (_, y) in enumerate(iter_tensors(outputs, torch.is_tensor)):
         if y.is_floating_point():
-            part = (y * torch.from_numpy(probe_weights(i, tuple(y.shape))).to(y.dtype)).mean()
+            part = (y * torch.from_numpy(probe_weights(i, tuple(y.shape))).to(y)).mean()
             total = part if total is None else total + part
     if total is None or not total.requires_grad:
         raise UserError("no output depends on a parameter; compare with loss='none'")

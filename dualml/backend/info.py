@@ -91,6 +91,7 @@ class BackendInfo:
             program did.
         launchers: launchers that can start its ranks, by name; see `dualml.launch.launchers`.
         crowded: whether it runs more threads than it computes with; see `dualml.common.cores`.
+        modes: modes in which a user's model can run; the first compiles nothing.
     """
 
     name: str
@@ -103,6 +104,7 @@ class BackendInfo:
     adopted: Callable[[], ExternalLaunch | None] = lambda: None
     launchers: Mapping[str, Launcher] = field(default_factory=dict)
     crowded: bool = False
+    modes: Sequence[str] = ()
 
     def installed(self) -> bool:
         """Return whether the framework is installed, without importing it."""

@@ -16,9 +16,10 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 C = TypeVar("C", bound=type)
+F = TypeVar("F", bound=Callable[..., Any])
 
 # JSON, because every process reads it: a TOML file of this size takes 5 ms.
 _NAMES = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
@@ -85,6 +86,22 @@ def keep_former_members(cls: C) -> C:
 
     cls.__init_subclass__ = classmethod(__init_subclass__)  # type: ignore[assignment]
     return cls
+
+
+def rename_keywords(renamed: Mapping[str, str]) -> Callable[[F], F]:
+    """Return a decorator that lets a function accept keywords by former names, each with a warning.
+
+    >>> @rename_keywords({"torch_module": "a"})
+    ... def compare(a): ...
+
+    Args:
+        renamed: former keyword → present keyword.
+    """
+
+    def decorate(function: F) -> F:
+        return cast(F, _rename_keywords(function, renamed, function.__name__))
+
+    return decorate
 
 
 def former_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:

@@ -248,23 +248,26 @@ class Recorder(Base):
 
     @contextlib.contextmanager
     def watch_operations(self) -> Iterator[None]:
-        """Draw shared random numbers, from the seed's first one, inside the block; if there is a
-        tape, record all operators that PyNative mode runs."""
-        watch = contextlib.nullcontext() if self.tape is None else OperationTracer(self.tape)
-        with SharedRngMode(SharedRng(self.seed)), watch:
+        """Draw shared random numbers, or MindSpore's own if `seeded`, from the seed's first one,
+        inside the block; if there is a tape, record all operators that PyNative mode runs."""
+        traced = self.tape is not None and not self.compiled
+        watch = OperationTracer(self.tape) if traced else contextlib.nullcontext()
+        if self.seeded:
+            ms.set_seed(self.seed)
+        draws = contextlib.nullcontext() if self.seeded else SharedRngMode(SharedRng(self.seed))
+        with draws, watch:
             yield
 
     @contextlib.contextmanager
     def hook_modules(self, tell: Callable[[str, Any], None]) -> Iterator[None]:
         """Call ``tell(name, output)`` after each cell's forward pass inside the block; the name of
-        the model itself is empty."""
+        the model itself is empty, and of a compiled model only that is called."""
 
         def hook(name: str) -> Callable[..., None]:
             return lambda cell, given, output: tell(name, output)
 
-        handles = [
-            cell.register_forward_hook(hook(name)) for name, cell in self.model.cells_and_names()
-        ]
+        cells = [("", self.model)] if self.compiled else list(self.model.cells_and_names())
+        handles = [cell.register_forward_hook(hook(name)) for name, cell in cells]
         try:
             yield
         finally:

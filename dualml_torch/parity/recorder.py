@@ -27,6 +27,8 @@ from dualml_torch.parity.rng import SharedRngMode
 from dualml_torch.parity.rounding import RoundingMode
 
 Arrays = dict[str, NDArray[Any]]
+#: Precision → its unit in the last place, in those of float32.
+UNITS = {"fp32": 1, "fp16": 2**13, "bf16": 2**16}
 
 
 def copy_tensor(value: Any) -> torch.Tensor | None:
@@ -255,27 +257,33 @@ class Recorder(Base):
     @contextlib.contextmanager
     def watch_operations(self) -> Iterator[None]:
         """Trace operations if there is a tape, round differently where the recorder was asked to,
-        and draw shared random numbers from the seed's first one inside the block."""
+        and draw shared random numbers, or PyTorch's own if `seeded`, from the seed's first one
+        inside the block."""
         self.chance = SharedRng(self.seed)
         with contextlib.ExitStack() as stack:
-            if (watch := self.make_tracer()) is not None:
+            if not self.compiled and (watch := self.make_tracer()) is not None:
                 stack.enter_context(watch)
             if self.rounding is not None:
-                stack.enter_context(RoundingMode(*self.rounding, lambda: self.output_seen))
-            stack.enter_context(SharedRngMode(self.chance))
+                rng, units = self.rounding
+                units *= UNITS[self.precision]
+                stack.enter_context(RoundingMode(rng, units, lambda: self.output_seen))
+            if self.seeded:
+                torch.manual_seed(self.seed)
+            else:
+                stack.enter_context(SharedRngMode(self.chance))
             yield
 
     @contextlib.contextmanager
     def hook_modules(self, tell: Callable[[str, Any], None]) -> Iterator[None]:
         """Call ``tell(name, output)`` after each module's forward pass inside the block, the
-        model's own name being empty, and record the gradients before the optimizer's step."""
+        model's own name being empty, and record the gradients before the optimizer's step. Of a
+        compiled model only its own output is recorded."""
 
         def hook(name: str) -> Callable[..., None]:
             return lambda module, given, output: tell(name, output)
 
-        handles: list[Any] = [
-            module.register_forward_hook(hook(name)) for name, module in self.model.named_modules()
-        ]
+        modules = [("", self.model)] if self.compiled else list(self.model.named_modules())
+        handles: list[Any] = [module.register_forward_hook(hook(name)) for name, module in modules]
         if isinstance(self.optimizer, torch.optim.Optimizer):
             handles.append(self.optimizer.register_step_pre_hook(self.before_update))
         try:

@@ -85,7 +85,8 @@ class SharedRngMode(TorchFunctionMode):
     def draw_ones(self, shape: Sequence[int], p: Any) -> Tensor:
         """Draw a float32 mask of this shape whose entries are one with probability ``p``, a number
         or a tensor, else zero."""
-        return (self.uniform(shape) >= 1 - p).float()
+        numbers = self.uniform(shape)
+        return (numbers.to(device=p.device if torch.is_tensor(p) else None) >= 1 - p).float()
 
     def rand(self, *size: Any, dtype: Any = None, **ignored: Any) -> Tensor | None:
         """Draw uniform numbers in [0, 1) of the shape ``size``; None, which leaves the call to
@@ -93,12 +94,12 @@ class SharedRngMode(TorchFunctionMode):
         if ignored.keys() & {"generator", "out"}:
             return None
         shape = size[0] if len(size) == 1 and isinstance(size[0], list | tuple) else size
-        return self.uniform(shape).to(dtype)
+        return self.uniform(shape).to(device=ignored.get("device"), dtype=dtype)
 
     def rand_like(self, input: Tensor, dtype: Any = None, **ignored: Any) -> Tensor:
         """Draw shared uniform numbers in [0, 1) of the shape of ``input``, in ``dtype`` or its own
-        type, on the CPU; other arguments are ignored."""
-        return self.uniform(input.shape).to(dtype or input.dtype)
+        type, on its device; other arguments are ignored."""
+        return self.uniform(input.shape).to(input.device, dtype or input.dtype)
 
 
 def apply_dropout(numbers: Tensor, input: Tensor, p: float) -> Tensor:
@@ -110,7 +111,7 @@ def apply_dropout(numbers: Tensor, input: Tensor, p: float) -> Tensor:
             result: Tensor = handle_torch_function(dropout, (input,), input, p)
             return result
         scale = 1 / (1 - p) if p < 1 else 0.0
-        return input * ((numbers >= p).to(input.dtype) * scale)
+        return input * ((numbers >= p).to(input.device, input.dtype) * scale)
 
     return dropout(input, p)
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from dualml.backend import BackendInfo
 from dualml.common.words import LANGUAGES
 from dualml.experiment.comparison import FirstDivergence
 from dualml.parity.models import run
@@ -20,6 +21,7 @@ from dualml.parity.models.construction import locations_by_name, record_construc
 from dualml.parity.models.operations import Operation, SourceLocation
 from dualml.parity.models.recorder import Recorder
 from dualml.parity.models.sentences import format_place as told
+from dualml.parity.models.sides import ResolvedSide
 from dualml.parity.models.step_arrays import ComparedStep, measure_repetition
 from dualml.parity.models.trace import Trace
 
@@ -123,7 +125,7 @@ def test_a_search_that_fails_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setattr(run, "traces", lambda folder: (one, one))
     monkeypatch.setattr(run, "search_causes", lambda *given: None)
     (tmp_path / "explainer.log").write_text("Traceback\nTypeError: unhashable\n")
-    info: Any = None
-    told = run.add_explanation(tmp_path, {"timeout": 1.0}, [info], found)
+    side = ResolvedSide("a", BackendInfo("torch", "torch", "", "dualml_torch.backend:X"), {})
+    told = run.add_explanation(tmp_path, {"timeout": 1.0}, [side], found)
     for lang in LANGUAGES:
         assert "TypeError: unhashable" in told.paragraph(lang)

@@ -11,6 +11,7 @@ import pytest
 from dualml.backend import backends
 from dualml.launch.supervise import GroupResult
 from dualml.parity.models import run
+from dualml.parity.models.sides import ResolvedSide
 
 
 @pytest.mark.parametrize(("codes", "found"), [([-11, 0], True), ([-11, -11, -11], False)])
@@ -30,6 +31,6 @@ def test_a_search_begins_again(
         return GroupResult(results={}, code=code, rank=0, reason=None)
 
     monkeypatch.setattr(run, "supervise", supervise)
-    explanation = run.search_causes(tmp_path, backends()["torch"], 10.0)
+    explanation = run.search_causes(tmp_path, ResolvedSide("a", backends()["torch"], {}), 10.0)
     assert (explanation is not None) == found
     assert seen == [[f"number {n}" for n in range(1, i + 1)] for i in range(len(codes))]

@@ -1,4 +1,4 @@
-"""Compare two runs, two recorded traces, or a model and its port."""
+"""Compare two runs, two recorded traces, or two models."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 def compare(a: Any, b: Any, inputs: Any = None, **options: Any) -> Comparison:
-    """Compare two runs, two traces, or a model and its port, as ``dualml compare`` does.
+    """Compare two runs, two traces, or two models, as ``dualml compare`` does.
 
     Args:
         a, b: two runs (each a `Run`, its folder or a baseline of it), two traces or dumps of other
-            tools, or a PyTorch module and a MindSpore cell as `dualml.parity.compare` takes them.
+            tools, or two models, of PyTorch or MindSpore, as `dualml.parity.compare` takes them.
         inputs: inputs of the models: one array, or several in the order of ``forward``.
         options: those of `dualml.parity.against.compare_runs`, `dualml.parity.compare_traces` or
             `dualml.parity.compare`. All take ``margin``: how many times the measured rounding

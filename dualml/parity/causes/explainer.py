@@ -15,21 +15,29 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dualml.common.files import read_json, write_json
+from dualml.common.json_types import JsonObject
 from dualml.launch.child import Emitter, report_to_owner
 from dualml.parity.causes.explanation import Explanation
 from dualml.parity.causes.graph_host import GraphHost
 from dualml.parity.causes.inquiry import Budget
+from dualml.parity.causes.located import locate_difference
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.search import search
 from dualml.parity.models.judge import JudgingSettings
 from dualml.parity.models.operations import Operation, call_number
 from dualml.parity.models.run import FATAL, RESULT, TRYING
 from dualml.parity.models.sentences import NAME
+from dualml.parity.models.side_jobs import has_module
 from dualml.parity.models.trace import Trace, read_trace
-from dualml.parity.models.worker import build_model, make_loss, make_optimizer
+from dualml.parity.models.worker import (
+    cast_side,
+    load_inputs,
+    make_loss,
+    make_optimizer,
+    prepare_model,
+    set_search_path,
+)
 from dualml.parity.search_log import SEARCH_LOG, SearchLog
 
 #: Share of the time budget for mutations of whole calls; afterwards fused functions are split into
@@ -48,19 +56,21 @@ def run_search(emit: Emitter) -> dict[str, Any]:
     folder = Path(sys.argv[1])
     job = read_json(folder / "job.json")
     own = job["sides"]["a"]
-    sys.path[:] = job["path"]
+    set_search_path(job, own)
     emit(phase="import", done=0, total=2)
+    a, b = (read_trace(folder / side) for side in "ab")
+    settings = JudgingSettings(job["margin"], job["map"], side_labels(job))
+    if not has_module(f"{own['package']}.parity.causes.explore"):
+        found = locate_difference(a, b, settings)
+        write_json(folder / RESULT, describe_explanation(found, a, b) | {"unsearched": a.framework})
+        return {}
     room: Any = importlib.import_module(f"{own['package']}.models")
     explore: Any = importlib.import_module(f"{own['package']}.parity.causes.explore")
-    a, b = (read_trace(folder / side) for side in "ab")
-    room.prepare(job["seed"])
-    model = build_model(own["model"])
-    room.train(model, job["train"])
+    model, _ = prepare_model(room, job, own)
     recorder = explore.MutatingRecorder(model, None, steps=job["steps"], draws=0, seed=job["seed"])
     recorder.load(a.initial_parameters())
+    tensors = cast_side(room, own, recorder, load_inputs(room, job, own, folder))
     recorder.optimizer = make_optimizer(room, model, own["optimizer"])
-    with np.load(folder / "inputs.npz", allow_pickle=False) as file:
-        tensors = [room.tensor(file[name]) for name in sorted(file.files)]
     loss = make_loss(room, own["loss"])
     explorer = explore.Explorer(
         recorder,
@@ -73,12 +83,11 @@ def run_search(emit: Emitter) -> dict[str, Any]:
 
     def search_trace(a: Trace, seconds: float) -> tuple[Explanation, SearchLog]:
         """Search on trace ``a`` for at most ``seconds``."""
-        sides = own["label"], job["sides"]["b"]["label"]
         host = GraphHost(
             a,
             b,
             explorer,
-            JudgingSettings(job["margin"], job["map"], sides),
+            settings,
             fatal=fatal.read_text().splitlines() if fatal.exists() else (),
             on_try=(folder / TRYING).write_text,
         )
@@ -96,6 +105,11 @@ def run_search(emit: Emitter) -> dict[str, Any]:
     write_json(folder / RESULT, describe_explanation(found, a, b))
     log.write(folder / SEARCH_LOG)
     return {}
+
+
+def side_labels(job: JsonObject) -> tuple[str, str]:
+    """Return the names of the two sides of a job."""
+    return str(job["sides"]["a"]["label"]), str(job["sides"]["b"]["label"])
 
 
 def limit_memory() -> None:

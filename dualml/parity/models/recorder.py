@@ -106,6 +106,13 @@ class Recorder:
         #: In a draw: generator and units for the rounding of what is computed from the outputs.
         self.rounding: tuple[np.random.Generator, int] | None = None
         self.output_seen = False
+        #: The type in whose units weights are moved, see `dualml.algorithms.precision`.
+        self.precision = "fp32"
+        #: Whether the model is compiled: then only its own outputs can be recorded.
+        self.compiled = False
+        #: Whether the framework's own generators draw, seeded in every step, and not the RNG that
+        #: both frameworks share: inside of a compiled model they cannot be replaced.
+        self.seeded = False
 
     # Implemented for each framework.
     def check(self, model: Any) -> None:
@@ -499,7 +506,7 @@ class Recorder:
         trained = {one.name for one in self.trace.tensors if one.trained}
         for name, tensor in self.named_tensors().items():
             if name in trained and is_finite_float(self.view(tensor)):
-                self.load(perturb({name: self.view(tensor)}, seed, number, step))
+                self.load(perturb({name: self.view(tensor)}, seed, number, step, self.precision))
         moved = [self.perturb_input(one, f"input {i}", number) for i, one in enumerate(inputs)]
         self.rounding = (np.random.default_rng([seed, number, step]), 2**number)
         run = ComparedStep(step, self.trace.arrays, measure_draw)
@@ -596,7 +603,7 @@ class Recorder:
             or (array == np.round(array)).all()
         ):
             return value
-        near = perturb({name: array}, self.seed, number, self.trace.steps)[name]
+        near = perturb({name: array}, self.seed, number, self.trace.steps, self.precision)[name]
         return self.tensor_like(np.where(array == 0, 0, near).astype(array.dtype), value)
 
 

@@ -17,15 +17,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.backend import BackendInfo, backends
+from dualml.backend import backends
 from dualml.common.errors import UserError
 from dualml.common.files import read_json, write_json
+from dualml.common.former_members import rename_keywords
 from dualml.common.json_types import JsonObject
-from dualml.common.machine import python_argv, usable_cores
+from dualml.common.machine import usable_cores
 from dualml.experiment.comparison import Note
 from dualml.launch.process import Launch
 from dualml.launch.supervise import GroupResult, describe_exit, last_lines, supervise
 from dualml.parity.models.comparison import ModelComparison
+from dualml.parity.models.compiler import explain_by_compiler
 from dualml.parity.models.heuristics import find_better_pairing, pair_by_listing, pair_transposed
 from dualml.parity.models.imported.read import read_pair
 from dualml.parity.models.inputs import (
@@ -41,9 +43,20 @@ from dualml.parity.models.mapping import ParameterMap
 from dualml.parity.models.model_ref import COMPARING_VARIABLE, to_import_spec
 from dualml.parity.models.recorder import DRAWS
 from dualml.parity.models.resources import SIZE
+from dualml.parity.models.side_jobs import (
+    FRAMEWORK_NOTE,
+    add_functions,
+    describe_sides,
+    make_launch,
+    name_frameworks,
+    read_frameworks,
+    require_backends,
+    resolve_sides,
+)
+from dualml.parity.models.sides import FRAMEWORKS as FRAMEWORKS
+from dualml.parity.models.sides import LETTERS, ResolvedSide, Side, label_sides
 from dualml.parity.models.trace import HEAD, Trace, read_trace
 
-FRAMEWORKS = ("torch", "mindspore")
 TIMEOUT = 300.0
 #: Seconds for the search of causes, and the file with its result.
 BUDGET_S = 45.0
@@ -52,12 +65,17 @@ RESULT = "explanation.json"
 FATAL, TRYING = "fatal.txt", "trying.txt"
 #: How often a search is restarted after a kernel killed it.
 ATTEMPTS = 3
+#: Programs of the processes that a comparison starts.
+WORKER = "dualml.parity.models.worker"
+COMPILED_MODULES = "dualml.parity.models.compiled_modules"
+EXPLAINER = "dualml.parity.causes.explainer"
 MAX_STEPS = 100_000  # every step keeps all of the model's tensors
 
 
+@rename_keywords({"torch_module": "a", "mindspore_cell": "b"})
 def compare(
-    torch_module: Any,
-    mindspore_cell: Any,
+    a: Any,
+    b: Any,
     inputs: Any,
     *,
     targets: Any = None,
@@ -71,39 +89,49 @@ def compare(
     draws: int = DRAWS,
     timeout: float = TIMEOUT,
     folder: str | Path | None = None,
+    sides: tuple[Side, Side] = (Side(), Side()),
 ) -> ModelComparison:
-    """Run a PyTorch module and its MindSpore port on the same weights and the same batch.
+    """Run two models on the same weights and the same batch, and compare all that they compute.
 
-    Each framework runs in a process of its own, on the CPU. The module's initial weights and
-    buffers are copied into the cell. Both then make ``steps`` steps on the batch. Every module's
-    output, the loss, the gradients, the weights and the optimizer's state are compared with the
-    effect of rounding on each side, measured by moving its weights by units in the last place.
+    They may be a PyTorch module and its MindSpore port, two implementations in one framework, or
+    one model in two modes, dtypes, devices or environments. Each side runs in a process of its own.
+    The first side's initial weights and buffers are copied into the second. Both then make
+    ``steps`` steps on the batch. Every module's output, the loss, the gradients, the weights and
+    the optimizer's state are compared with the effect of rounding on each side, measured by moving
+    its weights by units in the last place. Of a PyTorch and another model, PyTorch's is the first
+    side of the result, whichever is passed first.
 
     Args:
-        torch_module, mindspore_cell: a class or a function without arguments, or ``"module:Name"``
-            or ``"file.py:Name"``.
+        a, b: a class or a function without arguments, or ``"module:Name"`` or ``"file.py:Name"``.
         inputs: an array, or several in the order of ``forward``; real numbers become float32,
             integers int64.
         targets: passed to the loss together with the outputs.
         loss: ``"cross_entropy"`` (of the first output, mean), ``"mse"``, ``"probe"`` (the outputs,
             weighted with fixed normal numbers; the default, needs no targets), ``"none"`` (forward
-            only), or a pair of functions of ``(outputs, targets)``, PyTorch's first.
+            only), or a pair of functions of ``(outputs, targets)``, that of ``a`` first.
         optimizer: ``{"name": "adam", "lr": 1e-3}`` as in an experiment (dualml's own, the same rule
-            on both sides), or a pair of functions of the list of parameters. None: no update.
+            on both sides), or a pair of functions of the list of parameters, that of ``a`` first.
+            None: no update.
         steps: number of steps, all on this batch; more than one needs an optimizer.
-        map: PyTorch's name → MindSpore's name, or ``(name, "transpose")``, see
-            `dualml.parity.models.mapping`.
+        map: name on the first side (PyTorch's) → name on the second, or ``(name, "transpose")``,
+            see `dualml.parity.models.mapping`.
         train: training mode, as opposed to evaluation.
-        seed: seed of the module's initial weights and of the random numbers of both sides
+        seed: seed of the first side's initial weights and of the random numbers of both sides
             (Dropout).
         margin: how many times the measured rounding still counts as equal.
         draws: number of repetitions that measure rounding, at least 1.
         timeout: seconds for each run of the two processes (a comparison may need several), and for
             the search of causes.
-        folder: keep both traces there (``a`` PyTorch, ``b`` MindSpore).
+        folder: keep both traces there (``a`` of the first side, ``b`` of the second).
+        sides: how each model runs, see `dualml.parity.models.sides.Side`.
 
     Raises:
-        UserError: the models cannot be compared; the message names the remedy.
+        UserError: the models cannot be compared, or both sides are the same; the message names the
+            remedy.
+
+    Example:
+        >>> compare("net.py:Net", "net.py:Net", x, sides=(Side(), Side(mode="compile"))).sides
+        ('torch eager', 'torch compile')
     """
     if os.environ.get(COMPARING_VARIABLE):
         raise UserError(
@@ -121,24 +149,12 @@ def compare(
     arrays = to_arrays(inputs, "inputs")
     target = None if targets is None else to_array(targets, "targets")
     kinds = resolve_losses(loss, target)
-    infos = require_frameworks()
+    models = to_import_spec(a, "model A"), to_import_spec(b, "model B")
+    known = backends()
+    names = name_frameworks((a, b), models, sides)
+    require_backends(names, known)
     updates = resolve_optimizers(optimizer)
-    models = [
-        to_import_spec(torch_module, "torch_module"),
-        to_import_spec(mindspore_cell, "mindspore_cell"),
-    ]
-    sides = {
-        side: {
-            "label": info.name,
-            "package": info.package,
-            "model": model,
-            "loss": kind,
-            "optimizer": update,
-        }
-        for side, info, model, kind, update in zip("ab", infos, models, kinds, updates, strict=True)
-    }
-    job: dict[str, Any] = {
-        "sides": sides,
+    settings: dict[str, Any] = {
         "map": serialize_map(map),
         "steps": steps,
         "targets": target is not None,
@@ -150,21 +166,78 @@ def compare(
         "budget": min(BUDGET_S, timeout),
         "path": [str(Path(place or ".").resolve()) for place in sys.path],
     }
+    batches = [*arrays, *([] if target is None else [target])]
     with tempfile.TemporaryDirectory(prefix="dualml-compare-") as temporary:
         where = Path(temporary if folder is None else folder)
         where.mkdir(parents=True, exist_ok=True)
-        batches = [*arrays, *([] if target is None else [target])]
-        found = run_and_judge(where, job, infos, batches)
-        for guess in (pair_by_listing, pair_transposed):
-            if found.verdict == "different" and (others := guess(*traces(where), job["map"])):
-                found, job = retry_with_partners(where, job, infos, batches, found, others)
-        found = add_explanation(where, job, infos, found)
-        if partners := find_better_pairing(found, found.explanation):
-            job = {**job, "map": {**job["map"], **partners}}
-            found = add_explanation(where, job, infos, run_and_judge(where, job, infos, batches))
-            pairs = ", ".join(f"{x} = {y}" for x, y in partners.items())
-            found = replace(found, notes=(Note("exchanged", {"pairs": pairs}), *found.notes))
+        while True:
+            infos = require_backends(names, known)
+            checked = resolve_sides(sides, infos, models, Path(temporary) / ".overlay")
+            resolved = add_functions(checked, kinds, updates)
+            job = settings | describe_sides(resolved)
+            try:
+                found = compare_sides(where, job, resolved, batches)
+                return blame_compiler(where, job, resolved, batches, found)
+            except UserError:  # perhaps a model is of another framework than its source says
+                actual = read_frameworks(where, resolved)
+                if not actual or any(sides[LETTERS.index(one)].framework for one in actual):
+                    raise
+                first, second = (actual.get(x, n) for x, n in zip(LETTERS, names, strict=True))
+                names = first, second
+
+
+def compare_sides(
+    folder: Path,
+    job: dict[str, Any],
+    sides: Sequence[ResolvedSide],
+    batches: Sequence[NDArray[Any]],
+) -> ModelComparison:
+    """Run both sides of a job, judge them, and explain a difference; pairs of parameters that were
+    guessed are tried in other ways, too. The traces are left in ``folder``."""
+    found = run_and_judge(folder, job, sides, batches)
+    for guess in (pair_by_listing, pair_transposed):
+        if found.verdict == "different" and (others := guess(*traces(folder), job["map"])):
+            found, job = retry_with_partners(folder, job, sides, batches, found, others)
+    found = add_explanation(folder, job, sides, found)
+    if partners := find_better_pairing(found, found.explanation):
+        job = {**job, "map": {**job["map"], **partners}}
+        found = add_explanation(folder, job, sides, run_and_judge(folder, job, sides, batches))
+        pairs = ", ".join(f"{x} = {y}" for x, y in partners.items())
+        found = replace(found, notes=(Note("exchanged", {"pairs": pairs}), *found.notes))
+    return found
+
+
+def blame_compiler(
+    folder: Path,
+    job: dict[str, Any],
+    sides: Sequence[ResolvedSide],
+    batches: Sequence[NDArray[Any]],
+    found: ModelComparison,
+) -> ModelComparison:
+    """Return a comparison in which a compiled side takes part, with the compiler as the cause if
+    the two sides are equal without it, and with the smallest module that shows it.
+
+    If they differ without it, too, that comparison is returned, whose cause can be searched.
+    """
+    compiled = [side for side in sides if side.is_compiled]
+    if found.verdict != "different" or not compiled:
         return found
+    plain = [side.without_compiler() for side in sides]
+    if not plain[0].is_same_run(plain[1]):
+        plain = list(label_sides(*plain))
+        settings = {name: value for name, value in job.items() if name != "sides"}
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".plain-") as temporary:
+            again = settings | describe_sides(plain)
+            uncompiled = compare_sides(Path(temporary), again, plain, batches)
+        if uncompiled.verdict != "equal":
+            note = Note("uncompiled", {"sides": ", ".join(side.label for side in compiled)})
+            return replace(uncompiled, notes=(note, *uncompiled.notes))
+    results = {
+        side.label: search_compiled(folder, letter, side, job["timeout"])
+        for letter, side in zip(LETTERS, sides, strict=True)
+        if side.is_compiled
+    }
+    return replace(found, explanation=explain_by_compiler(compiled, results))
 
 
 def traces(folder: Path) -> tuple[Trace, Trace]:
@@ -173,17 +246,18 @@ def traces(folder: Path) -> tuple[Trace, Trace]:
 
 
 def run_and_judge(
-    folder: Path, job: dict[str, Any], infos: Sequence[BackendInfo], arrays: Sequence[NDArray[Any]]
+    folder: Path, job: dict[str, Any], sides: Sequence[ResolvedSide], arrays: Sequence[NDArray[Any]]
 ) -> ModelComparison:
     """Run both workers and judge their traces."""
-    run_workers(folder, job, infos, arrays)
-    return judge_traces(*traces(folder), JudgingSettings(job["margin"], job["map"], FRAMEWORKS))
+    run_workers(folder, job, sides, arrays)
+    labels = sides[0].label, sides[1].label
+    return judge_traces(*traces(folder), JudgingSettings(job["margin"], job["map"], labels))
 
 
 def retry_with_partners(
     folder: Path,
     job: dict[str, Any],
-    infos: Sequence[BackendInfo],
+    sides: Sequence[ResolvedSide],
     arrays: Sequence[NDArray[Any]],
     found: ModelComparison,
     partners: Mapping[str, str | tuple[str, str]],
@@ -197,7 +271,7 @@ def retry_with_partners(
     other_job = {**job, "map": {**job["map"], **partners}}
     with tempfile.TemporaryDirectory(dir=folder, prefix=".listed-") as temporary:
         place = Path(temporary)
-        other = run_and_judge(place, other_job, infos, arrays)
+        other = run_and_judge(place, other_job, sides, arrays)
         if other.verdict != "equal" and other.reach <= found.reach:
             return found, job
         for one in ("a", "b"):
@@ -208,15 +282,17 @@ def retry_with_partners(
 
 
 def add_explanation(
-    folder: Path, job: dict[str, Any], infos: Sequence[BackendInfo], found: ModelComparison
+    folder: Path, job: dict[str, Any], sides: Sequence[ResolvedSide], found: ModelComparison
 ) -> ModelComparison:
     """Return the comparison with the causes of a difference, searched in another process; unchanged
     if there is no difference, or none whose cause can be searched. A failed search adds a note."""
+    if any(side.is_compiled for side in sides):
+        return found  # see `blame_compiler`
     a, _ = traces(folder)
     # An error explains itself if everything before it is equal; so do missing outputs.
     searchable = found.first is None or found.first.kind not in ("outputs", "raised")
     if found.verdict == "different" and a.operations and not a.raised and searchable:
-        explanation = search_causes(folder, infos[0], job["timeout"])
+        explanation = search_causes(folder, sides[0], job["timeout"])
         if explanation is None:
             said = last_lines(folder / "explainer.log")[-1:] or ["…"]
             found = replace(found, notes=(*found.notes, Note("no_search", {"why": said[0]})))
@@ -257,7 +333,7 @@ def compare_traces(
 
 
 def run_workers(
-    folder: Path, job: JsonObject, infos: Sequence[BackendInfo], arrays: Sequence[NDArray[Any]]
+    folder: Path, job: JsonObject, sides: Sequence[ResolvedSide], arrays: Sequence[NDArray[Any]]
 ) -> None:
     """Run both workers until they end; they leave their traces in ``folder``, where earlier ones
     are deleted.
@@ -265,6 +341,8 @@ def run_workers(
     Raises:
         UserError: one failed, or they took too long.
     """
+    for letter in LETTERS:
+        (folder / f"{letter}{FRAMEWORK_NOTE}").unlink(missing_ok=True)
     for left in ("weights", ".weights", "a", "b"):  # left by an earlier comparison
         if (folder / left / HEAD).exists():
             shutil.rmtree(folder / left)
@@ -272,43 +350,35 @@ def run_workers(
     with (folder / "inputs.npz").open("wb") as file:
         np.savez(file, **{f"{i:04d}": array for i, array in enumerate(arrays)})
     (folder / SIZE).unlink(missing_ok=True)
-
-    def make_launch(side: int, threads: int) -> Launch:
-        """Return how the worker of a side, 0 or 1, is started."""
-        return Launch(
-            python_argv("-m", "dualml.parity.models.worker", str(folder), "ab"[side]),
-            {**infos[side].environ(threads), COMPARING_VARIABLE: "1"},
-            folder / f"{'ab'[side]}.log",
-            infos[side].preload,
-        )
-
     timeout, cores = job["timeout"], usable_cores()
+    labels = [side.label for side in sides]
+
+    def make_worker(side: int, threads: int) -> Launch:
+        """Return how the worker of a side, 0 or 1, is started."""
+        words, log = [WORKER, str(folder), LETTERS[side]], folder / f"{LETTERS[side]}.log"
+        return make_launch(sides[side], words, threads, log)
+
     watch = partial(supervise, on_event=lambda rank, event: None, limit=timeout, silence=timeout)
     # Both at once, unless the first one says that the model is large.
-    ended = watch([make_launch(side, max(1, cores // 2)) for side in range(2)])
+    ended = watch([make_worker(side, max(1, cores // 2)) for side in range(2)])
     if ended.code or ended.reason:
-        raise UserError(describe_failure(ended, folder, timeout))
+        raise UserError(describe_failure(ended, folder, labels, timeout))
     if ended.results[1].get("deferred"):
         write_json(folder / SIZE, {"together": True})
-        ended = replace(watch([make_launch(1, cores)]), rank=1)
+        ended = replace(watch([make_worker(1, cores)]), rank=1)
         if ended.code or ended.reason:
             ended = replace(ended, results={1 + rank: r for rank, r in ended.results.items()})
-            raise UserError(describe_failure(ended, folder, timeout))
+            raise UserError(describe_failure(ended, folder, labels, timeout))
 
 
-def search_causes(folder: Path, info: BackendInfo, timeout: float) -> dict[str, Any] | None:
+def search_causes(folder: Path, side: ResolvedSide, timeout: float) -> dict[str, Any] | None:
     """Search for the causes of the difference in a process of its own.
 
     Returns:
         The explanation; None if the search itself failed, which is no verdict.
     """
-    launch = Launch(
-        [*python_argv(), "-m", "dualml.parity.causes.explainer", str(folder)],
-        # Thousands of small calls: a second thread would only spin and disturb other work.
-        {**info.environ(1), COMPARING_VARIABLE: "1"},
-        folder / "explainer.log",
-        info.preload,
-    )
+    # Thousands of small calls: a second thread would only spin and disturb other work.
+    launch = make_launch(side, [EXPLAINER, str(folder)], 1, folder / "explainer.log")
     for left in (FATAL, TRYING, RESULT):  # left by an earlier comparison
         (folder / left).unlink(missing_ok=True)
     for _ in range(ATTEMPTS):
@@ -324,9 +394,34 @@ def search_causes(folder: Path, info: BackendInfo, timeout: float) -> dict[str, 
     return explanation
 
 
-def describe_failure(ended: GroupResult, folder: Path, timeout: float) -> str:
-    """Describe why the workers failed."""
-    label, log = FRAMEWORKS[ended.rank], folder / f"{'ab'[ended.rank]}.log"
+def search_compiled(
+    folder: Path, letter: str, side: ResolvedSide, timeout: float
+) -> dict[str, Any] | None:
+    """Search for the smallest module of a compiled side that computes something else when it is
+    compiled alone, in a process of its own.
+
+    Returns:
+        The result of `dualml.parity.models.compiled_modules`; None if the search itself failed.
+    """
+    words = [COMPILED_MODULES, str(folder), letter]
+    launch = make_launch(side, words, usable_cores(), folder / "compiled.log")
+    (folder / RESULT).unlink(missing_ok=True)
+    ended = supervise([launch], lambda rank, event: None, limit=timeout, silence=timeout)
+    if ended.code or ended.reason or not (folder / RESULT).exists():
+        return None
+    result: dict[str, Any] = read_json(folder / RESULT)
+    return result
+
+
+def describe_failure(
+    ended: GroupResult, folder: Path, labels: Sequence[str], timeout: float
+) -> str:
+    """Describe why the workers failed.
+
+    Args:
+        labels: names of the two sides.
+    """
+    label, log = labels[ended.rank], folder / f"{'ab'[ended.rank]}.log"
     result = ended.results.get(ended.rank)
     if result is not None:
         reason = str(result["reason"])
@@ -341,17 +436,3 @@ def describe_failure(ended: GroupResult, folder: Path, timeout: float) -> str:
             "comparison without an optimizer, or with loss='none' (forward only)"
         )
     return "; ".join([f"{label} {why}", *last_lines(log)])
-
-
-def require_frameworks() -> list[BackendInfo]:
-    """Return the backends of both frameworks.
-
-    Raises:
-        UserError: one is missing, with the command that installs it.
-    """
-    known = backends()
-    missing = [known[name] for name in FRAMEWORKS if not known[name].installed()]
-    if missing:
-        names = " and ".join(f"{info.framework} ({info.install})" for info in missing)
-        raise UserError(f"both frameworks are needed to compare models; install {names}")
-    return [known[name] for name in FRAMEWORKS]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -63,6 +65,8 @@ def describe_causes(
     lang: Language, explanation: Row, sides: Sequence[str], steps: int
 ) -> list[str]:
     """Describe the causes that were found, or what was tried without success."""
+    if "compiler" in explanation:
+        return [text for row in explanation["compiler"] for text in describe_compiler(lang, row)]
     causes = explanation["causes"]
     sentences = []
     for number, cause in enumerate(causes):
@@ -83,6 +87,10 @@ def describe_causes(
             key = "cause.enough" if explanation["enough"] else "cause.partly"
         recorded = format_count(lang, "recorded", steps)
         sentences.append(format_message(lang, key, a=sides[0], b=sides[1], steps=recorded))
+    elif "unsearched" in explanation:
+        framework = explanation["unsearched"]
+        sentences += [describe_relation(lang, one) for one in explanation.get("evidence", ())]
+        sentences.append(format_message(lang, "cause.unsearched", framework=framework))
     elif explanation["equal"]:  # only parameters that one side lacks differ
         sentences.append(format_message(lang, "cause.else_equal"))
     else:
@@ -94,6 +102,36 @@ def describe_causes(
         )
         sentences += [describe_relation(lang, one) for one in explanation.get("evidence", ())]
     return sentences
+
+
+def describe_compiler(lang: Language, row: Row) -> list[str]:
+    """Describe a compiler as the cause, and the smallest module that shows it; ``row`` as in
+    `dualml.parity.models.compiler.explain_by_compiler`."""
+    say = partial(format_message, lang)
+    sentences = [say("compiler.cause", side=row["side"], plain=row["plain"])]
+    smallest = row["smallest"]
+    if smallest is None:
+        return [*sentences, say("compiler.nowhere" if row["tried"] else "compiler.failed")]
+    place = {
+        "module": smallest["module"],
+        "type": smallest["type"],
+        "file": Path(str(smallest["file"] or "?")).name,
+        "line": smallest["line"] or "?",
+    }
+    module = say("compiler.place" if place["module"] else "compiler.model", **place)
+    if "raised" in smallest:
+        values = {"module": module, "error": smallest["raised"], "n": row["tried"]}
+        return [*sentences, say("compiler.raised", **values)]
+    ratio = smallest["distance"] / smallest["envelope"] if smallest["envelope"] else math.inf
+    values = {
+        "module": module,
+        "tensor": smallest["tensor"],
+        "distance": f"{smallest['distance']:.1e}",
+        "envelope": f"{smallest['envelope']:.1e}",
+        "ratio": f"{ratio:.3g}",
+        "n": row["tried"],
+    }
+    return [*sentences, say("compiler.module", **values)]
 
 
 def describe_mutation(lang: Language, one: Row) -> str:
@@ -189,6 +227,10 @@ def format_value(value: Any) -> str:
 def describe_relation(lang: Language, one: Row) -> str:
     """Describe one relation between two arrays, see `dualml.parity.causes.evidence`."""
     key = str(one["key"])
+    if key == "settings":
+        rows = (format_message(lang, "evidence.setting", **row) for row in one["rows"])
+        joined = format_message(lang, "semicolon").join(rows)
+        return format_message(lang, "evidence.settings", settings=joined)
     if key == "some" and one["axis"] is None:
         key = "some_scattered"
     values = {**one, "value": format_value(one.get("value")), "share": f"{one.get('share', 0):.0%}"}

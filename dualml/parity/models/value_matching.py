@@ -25,7 +25,6 @@ from dualml.parity.models.gap import LARGE, TINY, gap
 from dualml.parity.models.operations import TABLE, Operation, is_unknown
 from dualml.parity.models.partners import TensorPair
 from dualml.parity.models.trace import OUTPUT, Trace, array_key, rounding_unit
-from dualml.parity.places import FLOOR
 
 #: Arrays of up to this many axes are compared in every order of their axes.
 AXES = 5

@@ -24,7 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.algorithms.optim import rule_from
-from dualml.common.errors import TrialError, UserError
+from dualml.algorithms.precision import round_to_type
+from dualml.common.errors import TrialError, Unsupported, UserError
 from dualml.common.files import read_json, write_json
 from dualml.common.json_types import JsonObject
 from dualml.common.machine import usable_cores
@@ -39,6 +40,8 @@ from dualml.parity.models.partners import Tensor, TensorPair, apply_change
 from dualml.parity.models.pieces import cut_arrays, cut_tensors, find_cuts, join_pieces
 from dualml.parity.models.recorder import Recorder as Base
 from dualml.parity.models.resources import SIZE, check_resources, estimate_size
+from dualml.parity.models.sides import DEVICE, DTYPE, PRECISIONS
+from dualml.parity.models.source_frameworks import PACKAGES
 from dualml.parity.models.trace import Trace, array_key, read_trace
 from dualml.parity.models.usage import pair_by_use
 
@@ -51,8 +54,9 @@ class ModelBackend(Protocol):
 
     Recorder: Callable[..., Base]
 
-    def prepare(self, seed: int) -> None:
-        """Set device, mode and seeds of a new process."""
+    def prepare(self, seed: int, device: str = "cpu") -> None:
+        """Set device, mode and seeds of a new process; raise `UserError` or `Unsupported` if there
+        is no such device."""
 
     def building(self) -> AbstractContextManager[dict[int, SourceLocation]]:
         """Record where layers are built, see
@@ -91,6 +95,22 @@ class ModelBackend(Protocol):
         """Set a model to training mode, or to evaluation mode if ``on`` is False."""
         ...
 
+    def is_model(self, value: Any) -> bool:
+        """Return whether a value is a model of this framework."""
+        ...
+
+    def move(self, value: Any, device: str, dtype: str) -> Any:
+        """Return a model, changed in place, or a tensor on a device, with floating-point numbers of
+        a dtype."""
+
+    def compile_module(self, model: Any, mode: str) -> None:
+        """Let the framework's compiler translate a model in place; raise `UserError` if it cannot
+        work here."""
+
+    def has_active_dropout(self, model: Any) -> bool:
+        """Return whether a Dropout of the model draws random numbers in its present mode."""
+        ...
+
 
 def run_side(emit: Emitter) -> dict[str, Any]:
     """Run the steps of one side, given on the command line, and record its trace. Ends early if a
@@ -98,38 +118,36 @@ def run_side(emit: Emitter) -> dict[str, Any]:
     folder, side = Path(sys.argv[1]), sys.argv[2]
     job = read_json(folder / "job.json")
     own = job["sides"][side]
-    sys.path[:] = job["path"]
+    set_search_path(job, own)
     emit(phase="import", done=0, total=job["steps"] + 1)
-    room: ModelBackend = importlib.import_module(f"{own['package']}.models")
-    room.prepare(job["seed"])
+    backend: ModelBackend = importlib.import_module(f"{own['package']}.models")
     if side == "b" and wait_for_size(folder, job["timeout"]):
         return {"deferred": True}
-    with room.building() as places:
-        model = build_model(own["model"])
-    room.train(model, job["train"])
-    try:
-        recorder = room.Recorder(
-            model, folder / side, steps=job["steps"], draws=job["draws"], seed=job["seed"]
-        )
-    except UserError as error:
-        raise UserError(f"{error}; PyTorch's model comes first, MindSpore's second") from None
-    with np.load(folder / "inputs.npz", allow_pickle=False) as file:
-        tensors = [room.tensor(file[name]) for name in sorted(file.files)]
+    model, places = prepare_model(backend, job, own, folder / f"{side}.framework")
+    recorder = backend.Recorder(
+        model, folder / side, steps=job["steps"], draws=job["draws"], seed=job["seed"]
+    )
+    tensors = load_inputs(backend, job, own, folder)
     if side == "a":
-        announce_size(room, folder, job, recorder.tensors())
+        announce_size(backend, folder, job, recorder.tensors())
+        round_weights(recorder, job["precision"])
         recorder.record_start()
     recorder.restores_last_step = False
-    forward = room.step(model, None, None, recorder, False)
+    forward = backend.step(model, None, None, recorder, False)
     calls = partial(recorder.trace_forward, forward, tensors[: -1 if job["targets"] else None])
     if side == "a":
         write_weights(recorder, folder, calls())
     else:
         load_matched_weights(recorder, folder, job, calls)
+        round_weights(recorder, job["precision"])
+    recorder.precision = PRECISIONS[own["dtype"]]
+    tensors = cast_side(backend, own, recorder, tensors)
     with report_as_user_error("the optimizer cannot be made", own["model"]["file"]):
-        recorder.optimizer = make_optimizer(room, model, own["optimizer"])
+        recorder.optimizer = make_optimizer(backend, model, own["optimizer"])
     recorder.trace.built = locations_by_name(places, recorder.make_tape().modules)
-    step = room.step(
-        model, make_loss(room, own["loss"]), recorder.optimizer, recorder, job["targets"]
+    compile_side(backend, own, job, recorder)
+    step = backend.step(
+        model, make_loss(backend, own["loss"]), recorder.optimizer, recorder, job["targets"]
     )
     for number in range(job["steps"]):
         emit(phase="steps", done=number, total=job["steps"] + 1)
@@ -145,6 +163,102 @@ def run_side(emit: Emitter) -> dict[str, Any]:
         if recorder.trace.random is not None:
             break
     return {"raised": None}
+
+
+def set_search_path(job: JsonObject, own: JsonObject) -> None:
+    """Search modules where the parent process does; in the interpreter of another environment, in
+    the user's folders and then in its own."""
+    sys.path[:] = [*own["path"], *sys.path] if "path" in own else job["path"]
+
+
+def prepare_model(
+    backend: ModelBackend, job: JsonObject, own: JsonObject, note: Path | None = None
+) -> tuple[Any, dict[int, SourceLocation]]:
+    """Prepare the process of one side, and return its model, on its device and in its training
+    mode, with the places where its layers were built.
+
+    Args:
+        own: the side, of the job.
+        note: file that gets the name of the framework of a model that belongs to another one.
+
+    Raises:
+        UserError: there is no such device, or the model cannot be built or belongs to another
+            framework.
+    """
+    option = f"--{own['letter']}"
+    try:
+        backend.prepare(job["seed"], own["device"])
+    except (UserError, Unsupported) as error:
+        raise UserError(str(error).replace("--device", f"{option}-device")) from None
+    with backend.building() as places:
+        model = build_model(own["model"])
+    if not backend.is_model(model):
+        actual = {PACKAGES.get(base.__module__.partition(".")[0]) for base in type(model).__mro__}
+        if note is not None and len(actual := actual - {None}) == 1:
+            note.write_text(str(actual.pop()))
+        raise UserError(
+            f"{own['model']['name']} builds a {type(model).__name__}, which is no model of this "
+            f"framework; say the right one with {option}-framework"
+        )
+    backend.train(model, job["train"])
+    return (backend.move(model, own["device"], DTYPE) if own["device"] != DEVICE else model), places
+
+
+def load_inputs(backend: ModelBackend, job: JsonObject, own: JsonObject, folder: Path) -> list[Any]:
+    """Return the inputs of a step as tensors on the side's device, floats as float32, rounded to
+    the lower precision of both sides."""
+    with np.load(folder / "inputs.npz", allow_pickle=False) as file:
+        arrays = [round_floats(file[name], job["precision"]) for name in sorted(file.files)]
+    tensors = [backend.tensor(array) for array in arrays]
+    if own["device"] != DEVICE:
+        tensors = [backend.move(tensor, own["device"], DTYPE) for tensor in tensors]
+    return tensors
+
+
+def round_weights(recorder: Base, precision: str) -> None:
+    """Round a model's weights to a precision, so that both sides begin with the same numbers; does
+    nothing for float32."""
+    if precision != PRECISIONS[DTYPE]:
+        weights = recorder.weights().items()
+        recorder.load({name: round_floats(value, precision) for name, value in weights})
+
+
+def round_floats(array: NDArray[Any], precision: str) -> NDArray[Any]:
+    """Return an array with floating-point numbers rounded to a precision, of the same dtype."""
+    if array.dtype.kind != "f" or precision == PRECISIONS[DTYPE]:
+        return array
+    return round_to_type(array, precision).astype(array.dtype)
+
+
+def cast_side(
+    backend: ModelBackend, own: JsonObject, recorder: Base, tensors: list[Any]
+) -> list[Any]:
+    """Cast the recorded model to the side's dtype, and return the inputs cast alike."""
+    if own["dtype"] == DTYPE:
+        return tensors
+    backend.move(recorder.model, own["device"], own["dtype"])
+    recorder.trace.environment["dtype"] = own["dtype"]
+    return [backend.move(tensor, own["device"], own["dtype"]) for tensor in tensors]
+
+
+def compile_side(backend: ModelBackend, own: JsonObject, job: JsonObject, recorder: Base) -> None:
+    """Let the compiler translate the recorded model, if the side's mode says so.
+
+    Raises:
+        UserError: the compiler cannot work here, or a Dropout would draw other numbers than those
+            of the other side.
+    """
+    recorder.seeded = job["seeded"] or bool(own["mode"])
+    if not own["mode"]:
+        return
+    if not job["seeded"] and backend.has_active_dropout(recorder.model):
+        raise UserError(
+            f"in mode {own['mode']} a Dropout draws other random numbers than the other side; "
+            "compare in evaluation mode (--eval, train=False)"
+        )
+    backend.compile_module(recorder.model, own["mode"])
+    recorder.compiled = True
+    recorder.trace.environment["mode"] = own["mode"]
 
 
 def build_model(model: dict[str, Any]) -> Any:
@@ -173,22 +287,24 @@ def required_arguments(builder: Callable[..., Any]) -> list[str]:
     ]
 
 
-def make_optimizer(room: ModelBackend, model: Any, kind: JsonObject | None) -> Any:
+def make_optimizer(backend: ModelBackend, model: Any, kind: JsonObject | None) -> Any:
     """Make the optimizer of a job from a rule or an import spec; None if it has none."""
     if kind is None:
         return None
-    return room.optimizer(model, rule_from(kind["rule"]) if "rule" in kind else load_builder(kind))
+    return backend.optimizer(
+        model, rule_from(kind["rule"]) if "rule" in kind else load_builder(kind)
+    )
 
 
-def make_loss(room: ModelBackend, kind: str | dict[str, Any]) -> Any:
+def make_loss(backend: ModelBackend, kind: str | dict[str, Any]) -> Any:
     """Return the loss as a function of outputs and targets; None for a forward pass only."""
     if isinstance(kind, dict):
         return load_builder(kind)
-    return None if kind == "none" else room.losses()[kind]
+    return None if kind == "none" else backend.losses()[kind]
 
 
 def announce_size(
-    room: ModelBackend, folder: Path, job: dict[str, Any], tensors: Sequence[Tensor]
+    backend: ModelBackend, folder: Path, job: dict[str, Any], tensors: Sequence[Tensor]
 ) -> None:
     """Tell side b whether the two sides run at once; if not, use all cores.
 
@@ -201,7 +317,7 @@ def announce_size(
     write_json(folder / SIZE, {"together": together})
     if not together:
         os.environ["OMP_NUM_THREADS"] = str(usable_cores())
-        room.set_threads(usable_cores())
+        backend.set_threads(usable_cores())
 
 
 def wait_for_size(folder: Path, timeout: float) -> bool:

@@ -1,0 +1,90 @@
+"""Models for comparisons of two sides in PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+
+class Block(nn.Module):
+    """A residual block whose norm has an epsilon of its own."""
+
+    def __init__(self, eps: float) -> None:
+        super().__init__()
+        self.fc, self.norm, self.act = nn.Linear(8, 8), nn.LayerNorm(8, eps=eps), nn.GELU()
+
+    def forward(self, x: Any) -> Any:
+        return x + self.act(self.norm(self.fc(x)))
+
+
+class Net(nn.Module):
+    """Two blocks and a head, with Dropout between them."""
+
+    eps: ClassVar[float] = 1e-5
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([Block(self.eps), Block(self.eps)])
+        self.drop, self.head = nn.Dropout(0.25), nn.Linear(8, 4)
+
+    def forward(self, x: Any) -> Any:
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.drop(x))
+
+
+class Eps(Net):
+    """The same with another epsilon."""
+
+    eps = 1e-2
+
+
+class Unactivated(Net):
+    """The same without the last activation: wrong in any precision."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks[1].act = nn.Identity()
+
+
+class Halving(nn.Module):
+    """A layer that a compiler translates into something else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+
+    def forward(self, x: Any) -> Any:
+        y = self.fc(x)
+        return y / 2 if torch.compiler.is_compiling() else y
+
+
+class Miscompiled(nn.Module):
+    """A model with such a layer in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block, self.scale, self.head = Block(1e-5), Halving(), nn.Linear(8, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.scale(self.block(x)))
+
+
+def make_cell() -> Any:
+    """Return a model of the other framework, which the imports of this file do not show."""
+    import importlib
+
+    return importlib.import_module("sides_ms").Plain()
+
+
+class Plain(nn.Module):
+    """The counterpart of MindSpore's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.norm, self.head = nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(torch.relu(self.norm(self.fc(x))))
