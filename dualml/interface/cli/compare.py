@@ -15,6 +15,7 @@ from dualml.common.words import Messages
 from dualml.interface.cli.compare_models import (
     MatchingOptions,
     ModelComparisonOptions,
+    SideOptions,
     compare_models,
 )
 from dualml.interface.cli.compare_runs import RunComparisonOptions, compare_folders
@@ -36,11 +37,12 @@ def compare(
     *,
     runs: RunComparisonOptions,
     models: ModelComparisonOptions,
+    sides: SideOptions,
     matching: MatchingOptions,
     output: OutputOptions,
 ) -> None:
-    """Compare two runs, two traces, two dumps of other tools, or a PyTorch model and its MindSpore
-    port.
+    """Compare two runs, two traces, two dumps of other tools, or two models: a port, a
+    reimplementation, or one model in two modes, dtypes, devices or environments.
 
     Exits with 0 if they are equal or statistically equal, 3 if they are different or a limit on
     time or memory is exceeded, 2 if they cannot be compared.
@@ -52,13 +54,14 @@ def compare(
     folders = Path(a).is_dir() and Path(b).is_dir()
     schema = "compare"
     if folders and are_run_operands(Path(a), Path(b)):
-        refuse_options({**models.option_values(), "--map": matching.map_}, "models", a, b, "runs")
+        options = {**models.option_values(), **sides.option_values(), "--map": matching.map_}
+        refuse_options(options, "models", a, b, "runs")
         check_streams(output.json, html=runs.html, markdown=runs.markdown)
         schema = "compare-runs"
         comparison: Comparison = compare_folders(a, b, runs, seeds, matching.margin)
     else:
         refuse_options(runs.option_values(), "runs", a, b, "none")
-        comparison = compare_traces_or_models(a, b, models, matching, seeds)
+        comparison = compare_traces_or_models(a, b, models, sides, matching, seeds)
     show_comparison(comparison, schema, output, runs.html, runs.markdown)
     raise typer.Exit(CODES[comparison.final_verdict])
 
@@ -67,6 +70,7 @@ def compare_traces_or_models(
     a: str,
     b: str,
     models: ModelComparisonOptions,
+    sides: SideOptions,
     matching: MatchingOptions,
     seeds: list[int],
 ) -> Comparison:
@@ -79,14 +83,15 @@ def compare_traces_or_models(
     if Path(a).is_dir() and Path(b).is_dir():
         from dualml.parity.models.run import compare_traces
 
-        options = {**models.option_values(), "--seed": matching.seed}
+        own = {**models.option_values(), **sides.option_values()}
+        options = {**own, "--seed": matching.seed}
         refuse_options(options, "models", a, b, "traces")
         return compare_traces(a, b, map=names, margin=matching.margin)
     if not (":" in a and ":" in b):
         raise operand_error(a, b)
     if len(seeds) > 1:
         raise UserError(f"models are compared with one --seed; received {seeds}")
-    return compare_models(a, b, models, matching, names, seeds[0] if seeds else 0)
+    return compare_models(a, b, models, sides, matching, names, seeds[0] if seeds else 0)
 
 
 def operand_error(a: str, b: str) -> UserError:

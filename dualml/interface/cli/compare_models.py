@@ -1,4 +1,4 @@
-"""``dualml compare`` for a PyTorch model and its MindSpore port."""
+"""``dualml compare`` for two models: a port, a reimplementation, or one model in two modes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from dualml.common.errors import UserError
 
 if TYPE_CHECKING:
     from dualml.parity.models.comparison import ModelComparison
+    from dualml.parity.models.sides import Side
 
 Option = typer.Option
 #: Pattern in the errors of frameworks that expect integers and receive floats.
@@ -40,6 +41,40 @@ class ModelComparisonOptions:
 
 
 @dataclass(frozen=True)
+class SideOptions:
+    """How each of two models runs: framework, mode, device, dtype and environment."""
+
+    a_framework: Annotated[str | None, Option("--a-framework", metavar="NAME")] = None
+    b_framework: Annotated[str | None, Option("--b-framework", metavar="NAME")] = None
+    a_mode: Annotated[str | None, Option("--a-mode", metavar="MODE")] = None
+    b_mode: Annotated[str | None, Option("--b-mode", metavar="MODE")] = None
+    a_device: Annotated[str | None, Option("--a-device", metavar="DEVICE")] = None
+    b_device: Annotated[str | None, Option("--b-device", metavar="DEVICE")] = None
+    a_dtype: Annotated[str | None, Option("--a-dtype", metavar="DTYPE")] = None
+    b_dtype: Annotated[str | None, Option("--b-dtype", metavar="DTYPE")] = None
+    a_python: Annotated[Path | None, Option("--a-python", metavar="PYTHON")] = None
+    b_python: Annotated[Path | None, Option("--b-python", metavar="PYTHON")] = None
+
+    def option_values(self) -> dict[str, Any]:
+        """Return option → value, None if it was not given."""
+        return {f"--{name.replace('_', '-')}": value for name, value in vars(self).items()}
+
+    def sides(self) -> tuple[Side, Side]:
+        """Return the settings of both sides, with the defaults of what was not given."""
+        from dualml.parity.models.sides import Side
+
+        first, second = (
+            {
+                name.removeprefix(f"{letter}_"): value
+                for name, value in vars(self).items()
+                if name.startswith(f"{letter}_") and value is not None
+            }
+            for letter in "ab"
+        )
+        return Side(**first), Side(**second)
+
+
+@dataclass(frozen=True)
 class MatchingOptions:
     """Options of every comparison: parameter names, tolerance, seeds, time limit."""
 
@@ -53,11 +88,12 @@ def compare_models(
     a: str,
     b: str,
     models: ModelComparisonOptions,
+    sides: SideOptions,
     matching: MatchingOptions,
     names: dict[str, Any] | None,
     seed: int,
 ) -> ModelComparison:
-    """Compare a PyTorch model and its MindSpore port.
+    """Compare two models.
 
     Args:
         names: map of parameter names; None: they are matched automatically.
@@ -81,6 +117,7 @@ def compare_models(
         seed=seed,
         margin=matching.margin,
         timeout=matching.timeout,
+        sides=sides.sides(),
     )
     errors = [note.values["text"] for note in comparison.notes if note.key == "raised"]
     raised = len(errors) == len(comparison.sides)
