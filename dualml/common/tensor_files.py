@@ -95,10 +95,9 @@ def read_into(file: Any, array: NDArray[Any]) -> None:
 class LazyArrays(Mapping[str, NDArray[Any]]):
     """Named arrays of which each is read, or computed, anew whenever it is looked up.
 
-    >>> arrays = LazyArrays()
-    >>> arrays.add("x", (2,), lambda: np.ones(2))
-    >>> arrays["x"], arrays.shape("x")
-    (array([1., 1.]), (2,))
+    >>> (arrays := LazyArrays()).add("x", (2,), lambda: np.ones(2))
+    >>> arrays["x"].sum()
+    2.0
     """
 
     def __init__(self) -> None:
@@ -196,8 +195,8 @@ class TensorFileWriter:
         kind = KINDS.get(array.dtype.name)
         if kind is None:
             raise ValueError(f"{name} has the type {array.dtype}, which safetensors has not")
-        values = np.ascontiguousarray(array)
-        self.write_at(self.reserved + self.size, values.reshape(-1).view(np.uint8).data)
+        values = np.ascontiguousarray(array).reshape(-1)
+        self.write_at(self.reserved + self.size, values.view(np.uint8).data)
         if name in self.entries:
             self.entries[f"{REPLACED}{self.replaced}"] = self.entries.pop(name)
             self.replaced += 1
@@ -218,9 +217,8 @@ class TensorFileWriter:
     def write_at(self, offset: int, data: bytes | memoryview) -> None:
         """Write bytes at an offset of the file; `OSError` if there is no space left."""
         self.file.seek(offset)
-        rest = memoryview(data)
-        while len(rest):
-            rest = rest[self.file.write(rest) :]
+        while len(data):
+            data = data[self.file.write(data) :]
 
     def finish(self) -> None:
         """Write the header and give the file its name.

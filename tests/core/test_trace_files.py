@@ -16,13 +16,15 @@ from safetensors.numpy import load_file, save
 
 from dualml.common.errors import UserError
 from dualml.common.tensor_files import LazyArrays
+from dualml.common.tensor_shards import index_path, open_arrays
 from dualml.parity.models import trace_files
 from dualml.parity.models.judge import judge_traces
 from dualml.parity.models.partners import Tensor
-from dualml.parity.models.trace import Trace, array_key, read_trace
-from dualml.parity.models.trace_files import ARRAYS, INDEX, TraceArrays
+from dualml.parity.models.trace import ARRAYS, Trace, array_key, read_trace
+from dualml.parity.models.trace_files import TraceArrays
 
 MB = 1 << 20
+INDEX = index_path(Path(ARRAYS)).name
 
 
 @pytest.fixture
@@ -73,7 +75,7 @@ def test_a_trace_grows_into_further_files_with_an_index(tmp_path: Path) -> None:
     places = json.loads((tmp_path / INDEX).read_text())["weight_map"]
     for name, file in places.items():
         assert np.array_equal(load_file(tmp_path / file)[name], arrays[name])
-    found = trace_files.open_arrays(tmp_path, list(arrays))
+    found = open_arrays(tmp_path / ARRAYS, list(arrays), 0, "unreadable")
     assert [len(found[name]) for name in arrays] == [4, 40, 41]
 
 

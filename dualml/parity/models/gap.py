@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.common.distance import blocked_distance, distance
+from dualml.common.distance import BLOCK_ELEMENTS, blocked_distance, distance
 from dualml.common.machine import default_threads
 from dualml.parity.models.trace import OUTPUT
 from dualml.parity.places import Distance
@@ -88,6 +88,17 @@ def gap(a: NDArray[Any], b: NDArray[Any]) -> float:
         return 0.0
     with np.errstate(invalid="ignore", over="ignore"):
         return distance(a, b)
+
+
+def is_bit_identical(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    """Return whether two arrays have the same shape, dtype and bits, NaNs included."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    a, b = (np.ascontiguousarray(one).reshape(-1).view(np.uint8) for one in (a, b))
+    return all(
+        np.array_equal(a[at : at + BLOCK_ELEMENTS], b[at : at + BLOCK_ELEMENTS])
+        for at in range(0, a.size, BLOCK_ELEMENTS)
+    )
 
 
 def has_nan(array: NDArray[Any]) -> bool:

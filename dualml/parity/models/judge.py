@@ -22,11 +22,10 @@ from dualml.parity.models.divergence import (
     locate_error,
     make_divergence,
 )
-from dualml.parity.models.gap import TensorDistance
+from dualml.parity.models.gap import TensorDistance, is_bit_identical
 from dualml.parity.models.mapping import ParameterMap, match_tensors
 from dualml.parity.models.partners import Pairing, apply_change
 from dualml.parity.models.pieces import align_pieces
-from dualml.parity.models.step_arrays import is_bit_identical
 from dualml.parity.models.trace import Trace
 from dualml.parity.models.trace_comparison import TraceComparison
 from dualml.parity.places import farthest_by_phase, is_lone_kink

@@ -32,7 +32,6 @@ from dualml.parity.models.step_arrays import (
     measure_draw,
     measure_repetition,
 )
-from dualml.parity.models.step_arrays import is_bit_identical as is_bit_identical
 from dualml.parity.models.trace import (
     OUTPUT,
     Arrays,
@@ -565,7 +564,7 @@ class Recorder:
             copied = self.duplicate(tensor)
             return ShelvedTensor(lambda: copied)
         sample = self.sample(tensor)
-        read = self.snapshot_file.keep(self.view(tensor), name)
+        read = self.snapshot_file.write_array(self.view(tensor), name)
         return ShelvedTensor(lambda: self.tensor_like(read(), sample))
 
     @contextlib.contextmanager

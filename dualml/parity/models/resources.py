@@ -1,5 +1,5 @@
-"""What a comparison takes, by the shapes of the model's parameters: memory of a step, disk of the
-traces.
+"""Estimate what a comparison takes from the shapes of the model's parameters: the memory of a step,
+and the disk of the traces.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ USUAL_STATES = 2
 
 @dataclass(frozen=True)
 class ComparisonSize:
-    """What one comparison takes at least; activations are not known before a step.
+    """Memory and disk that a comparison takes at least; activations are unknown before a step.
 
     Attributes:
         parameters: number of elements of all parameters and buffers.
@@ -56,7 +56,7 @@ def free_memory() -> int:
 
 
 def estimate_size(tensors: Sequence[Tensor], job: dict[str, Any]) -> ComparisonSize:
-    """Return what a comparison takes, for the tensors of side a and the job of the worker."""
+    """Estimate what a comparison takes, for the tensors of side a and the job of the worker."""
     count = sum(one.size for one in tensors)
     trained = 4 * sum(one.size for one in tensors if one.trained)
     weights, side = 4 * count, job["sides"]["a"]

@@ -42,7 +42,7 @@ class SnapshotFile:
         )
         self.size, self.recorded = 0, recorded
 
-    def keep(self, array: NDArray[Any], name: str = "") -> Callable[[], NDArray[Any]]:
+    def write_array(self, array: NDArray[Any], name: str = "") -> Callable[[], NDArray[Any]]:
         """Keep the numbers of an array, which is not referred to afterwards.
 
         Args:

@@ -10,11 +10,9 @@ import math
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from dualml.common.distance import BLOCK_ELEMENTS
-from dualml.parity.models.gap import gap, has_nan
+from dualml.parity.models.gap import gap, has_nan, is_bit_identical
 from dualml.parity.models.trace import array_key
 from dualml.parity.models.trace_files import TraceArrays
 
@@ -40,9 +38,9 @@ class StepArrays:
         """Take one array, or another one in the place of an earlier one of this name."""
         self.names[name] = None
         phase, _, rest = name.partition("/")
-        self.take(array_key(phase, self.step, rest), array)
+        self.accept_array(array_key(phase, self.step, rest), array)
 
-    def take(self, key: str, array: NDArray[Any]) -> None:
+    def accept_array(self, key: str, array: NDArray[Any]) -> None:
         """Store or compare an array under its key in the trace."""
         raise NotImplementedError
 
@@ -76,7 +74,7 @@ class StoredStep(StepArrays):
         """Whether the trace keeps the array itself."""
         return not (isinstance(self.arrays, TraceArrays) and self.arrays.is_on_disk)
 
-    def take(self, key: str, array: NDArray[Any]) -> None:
+    def accept_array(self, key: str, array: NDArray[Any]) -> None:
         """Store an array in the trace."""
         if isinstance(self.arrays, TraceArrays):
             self.arrays.store(key, array)
@@ -117,7 +115,7 @@ class ComparedStep(StepArrays):
         self.base, self.measure = base, measure
         self.distances: dict[str, float | None] = {}
 
-    def take(self, key: str, array: NDArray[Any]) -> None:
+    def accept_array(self, key: str, array: NDArray[Any]) -> None:
         """Compare an array with the one of this key in the trace."""
         if key in self.base:
             self.distances[key] = self.measure(self.base[key], array)
@@ -161,14 +159,3 @@ def measure_draw(base: NDArray[Any], drawn: NDArray[Any]) -> float | None:
     """Return the distance of a draw from the first run; None if that has a NaN."""
     far = gap(base, drawn)
     return far if math.isfinite(far) or not has_nan(base) else None  # NaN is infinitely far away
-
-
-def is_bit_identical(a: NDArray[Any], b: NDArray[Any]) -> bool:
-    """Return whether two arrays have the same shape, dtype and bits, NaNs included."""
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    a, b = (np.ascontiguousarray(one).reshape(-1).view(np.uint8) for one in (a, b))
-    return all(
-        np.array_equal(a[at : at + BLOCK_ELEMENTS], b[at : at + BLOCK_ELEMENTS])
-        for at in range(0, a.size, BLOCK_ELEMENTS)
-    )

@@ -31,11 +31,13 @@ from dualml.common.files import (
 from dualml.common.parse import from_json
 from dualml.common.strict_model import clip_text, describe_validation_error
 from dualml.common.tensor_files import LazyArrays, array_shape
+from dualml.common.tensor_shards import open_arrays
 from dualml.experiment.store.jsonfile import Count, Number, Record
+from dualml.parity.models import trace_files
 from dualml.parity.models.operations import Operation, SourceLocation
 from dualml.parity.models.partners import Tensor
 from dualml.parity.models.trace_files import ARRAYS as ARRAYS
-from dualml.parity.models.trace_files import open_arrays, write_arrays
+from dualml.parity.models.trace_files import write_arrays
 from dualml.parity.places import FLOOR
 
 FORMAT = 1
@@ -243,7 +245,10 @@ def read_trace(folder: Path) -> Trace:
             version = clip_text(str(value["format"]))
             raise UserError(f"{folder}: a trace of format {version}; this version reads {FORMAT}")
         head = validate_header(value)
-        return restore_trace(head, open_arrays(folder, head.names))
+        what = "not a readable trace"
+        return restore_trace(
+            head, open_arrays(folder / ARRAYS, head.names, trace_files.SMALL_BYTES, what)
+        )
 
 
 def restore_trace(head: TraceHeader, arrays: Mapping[str, NDArray[Any]]) -> Trace:

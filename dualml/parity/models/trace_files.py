@@ -9,27 +9,25 @@ by one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.common.arrays import read_tensors
-from dualml.common.errors import UserError, escape_unprintable
-from dualml.common.files import read_json, write_bytes, write_json
-from dualml.common.tensor_files import LazyArrays, TensorFileWriter, TensorOnDisk, index_tensors
+from dualml.common.errors import UserError
+from dualml.common.files import write_bytes
+from dualml.common.tensor_files import LazyArrays, TensorFileWriter
+from dualml.common.tensor_shards import remove_index, shard_path, write_index
 
 ARRAYS = "trace.safetensors"
-INDEX = "trace.safetensors.index.json"
 #: Bytes up to which a trace's arrays are held in memory.
 SMALL_BYTES = 64 << 20
 #: Bytes that the header of a file reserves for each array: its name, type, shape and place.
 HEADER_BYTES_PER_ARRAY = 192
 #: Number of arrays of a first step besides those of parameters, for which a header reserves bytes.
 EXPECTED_ARRAYS = 4096
-UNREADABLE = "not a readable trace"
 
 
 class TraceArrays(LazyArrays):
@@ -81,9 +79,8 @@ class TraceArrays(LazyArrays):
         if self.writer is None:
             self.folder.mkdir(parents=True, exist_ok=True)
             number = len(self.files) + 1
-            name = ARRAYS if number == 1 else f"trace-{number:05d}.safetensors"
             reserve = HEADER_BYTES_PER_ARRAY * max(EXPECTED_ARRAYS, 2 * len(self))
-            self.writer = TensorFileWriter(self.folder / name, reserve)
+            self.writer = TensorFileWriter(shard_path(self.folder / ARRAYS, number), reserve)
         self.add(key, array.shape, self.writer.append(key, array))
 
     def fail(self, error: OSError) -> UserError:
@@ -122,16 +119,16 @@ class TraceArrays(LazyArrays):
         try:
             if not self.is_on_disk:
                 self.folder.mkdir(parents=True, exist_ok=True)
-                remove_index(self.folder)
+                remove_index(self.folder / ARRAYS)
                 write_small(self.folder, self.memory)
             elif self.writer is not None:
                 if not self.files:
-                    remove_index(self.folder)
+                    remove_index(self.folder / ARRAYS)
                 self.files[self.writer.path.name] = list(self.writer.entries)
                 self.writer.finish()
                 self.writer = None
                 if len(self.files) > 1:
-                    write_index(self.folder, self.files, self.nbytes)
+                    write_index(self.folder / ARRAYS, self.files, self.nbytes)
         except OSError as error:
             raise self.fail(error) from None
 
@@ -155,56 +152,3 @@ def write_small(folder: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     # np.array: safetensors writes the memory of a transposed array in the wrong order.
     whole = {name: np.array(value, order="C") for name, value in arrays.items()}
     write_bytes(folder / ARRAYS, save(whole))
-
-
-def write_index(folder: Path, files: Mapping[str, Sequence[str]], nbytes: int) -> None:
-    """Write the index of a trace of several files: file → names of its arrays."""
-    places = {name: file for file, names in files.items() for name in names}
-    metadata = {"total_size": nbytes}
-    write_json(folder / INDEX, {"metadata": metadata, "weight_map": places})
-
-
-def remove_index(folder: Path) -> None:
-    """Delete the index and the further files of an earlier trace in this folder."""
-    if (folder / INDEX).exists():
-        (folder / INDEX).unlink()
-        for left in folder.glob("trace-[0-9]*.safetensors"):
-            left.unlink()
-
-
-def open_arrays(folder: Path, names: Sequence[str]) -> Mapping[str, NDArray[Any]]:
-    """Return the named arrays of a trace, in this order: read at once if they are small, else each
-    when it is looked up.
-
-    Raises:
-        UserError: a file is missing or damaged, or lacks an array.
-    """
-    files = [ARRAYS]
-    if (folder / INDEX).is_file():
-        places = read_json(folder / INDEX)["weight_map"]
-        files = list(dict.fromkeys(str(file) for file in places.values()))
-        if any(Path(file).name != file for file in files):
-            raise ValueError(f"{INDEX} names files of another folder")
-    first = folder / ARRAYS
-    if files == [ARRAYS] and not (first.is_file() and first.stat().st_size > SMALL_BYTES):
-        loaded = read_tensors(first, UNREADABLE)
-        check_names(folder, names, loaded)
-        return {name: loaded[name] for name in names}
-    known: dict[str, TensorOnDisk] = {}
-    for file in files:
-        known |= index_tensors(folder / file, UNREADABLE)
-    check_names(folder, names, known)
-    arrays = LazyArrays()
-    for name in names:
-        arrays.add(name, known[name].shape, known[name].read)
-    return arrays
-
-
-def check_names(folder: Path, names: Iterable[str], known: Mapping[str, Any]) -> None:
-    """Raise `UserError` if a trace's files lack some of its arrays."""
-    missing = [name for name in names if name not in known]
-    if missing:
-        raise UserError(
-            f"{folder / ARRAYS}: {escape_unprintable(missing[0])} and {len(missing) - 1} more "
-            "missing"
-        )
