@@ -4,7 +4,7 @@
     python benchmarks/compare_size.py --table FILE    # tables of an earlier --out, for docs
 
 A plain step is what a script does: forward, cross entropy of 64 tokens, gradients and, with an
-optimizer, one update. Memory is the largest sum over all processes, sampled every 50 ms
+optimizer, one update. Memory is the largest sum over all processes, sampled every 0.1 s
 (proportional set size: shared pages count once).
 """
 
@@ -32,7 +32,7 @@ SIZES = ("5m", "20m", "60m", "159m", "1100m")
 RUNS = 5
 #: Steps whose median is the time of a plain one; the first also allocates and is left out.
 PLAIN_STEPS = 3
-SAMPLE_S = 0.05
+SAMPLE_S = 0.1
 MB = 1e6
 
 

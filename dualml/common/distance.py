@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -31,10 +32,16 @@ def distance(a: NDArray[Any], b: NDArray[Any]) -> float:
     flat = a.ravel(), b.ravel()
     norms = [difference_norms(*(one[at : at + BLOCK_ELEMENTS] for one in flat)) for at in parts]
     gap, *lengths = (math.hypot(*of_parts) for of_parts in zip(*norms, strict=True))
+    return divide_norms(gap, lengths)
+
+
+def divide_norms(gap: float, lengths: Sequence[float]) -> float:
+    """Return the norm of a difference relative to the larger of two lengths; 0 if it is 0, infinite
+    if a number is not finite."""
     if gap == 0:
         return 0.0
     scale = max(lengths)
-    return gap / scale if np.isfinite(gap) and np.isfinite(scale) else float("inf")
+    return gap / scale if math.isfinite(gap) and math.isfinite(scale) else float("inf")
 
 
 def blocked_distance(a: NDArray[Any], b: NDArray[Any], threads: int = 1) -> float:
@@ -71,10 +78,7 @@ def blocked_distance(a: NDArray[Any], b: NDArray[Any], threads: int = 1) -> floa
     else:
         sums = [sum_squares(start) for start in starts]
     off, *lengths = (math.sqrt(sum(of_parts)) for of_parts in zip(*sums, strict=True))
-    if off == 0:
-        return 0.0
-    scale = max(lengths)
-    return off / scale if math.isfinite(off) and math.isfinite(scale) else float("inf")
+    return divide_norms(off, lengths)
 
 
 def difference_norms(a: NDArray[Any], b: NDArray[Any]) -> tuple[float, float, float]:
