@@ -63,7 +63,8 @@ def perturb(
     name. ``weights`` is not changed.
 
     Args:
-        precision: the type whose units count, for example ``bf16``.
+        precision: the type whose units count. In low precision, for example ``bf16``, every draw
+            moves by one unit: kernels add up in float32 and round each result once.
     """
     out = {}
     for name, w in weights.items():

@@ -27,8 +27,8 @@ from dualml_torch.parity.rng import SharedRngMode
 from dualml_torch.parity.rounding import RoundingMode
 
 Arrays = dict[str, NDArray[Any]]
-#: Precision → its unit in the last place, in those of float32.
-UNITS = {"fp32": 1, "fp16": 2**13, "bf16": 2**16}
+#: Low precision → its unit in the last place, in those of float32: results move by one of them.
+UNITS = {"fp16": 2**13, "bf16": 2**16}
 
 
 def copy_tensor(value: Any) -> torch.Tensor | None:
@@ -265,7 +265,7 @@ class Recorder(Base):
                 stack.enter_context(watch)
             if self.rounding is not None:
                 rng, units = self.rounding
-                units *= UNITS[self.precision]
+                units = UNITS.get(self.precision, units)
                 stack.enter_context(RoundingMode(rng, units, lambda: self.output_seen))
             if self.seeded:
                 torch.manual_seed(self.seed)

@@ -15,7 +15,7 @@ def test_low_precision_has_its_own_unit() -> None:
     assert rounding_unit(Trace("torch", {}, [], {}), low) == 2**-7
     weights = {"w": np.array([1.0, -3.0], np.float32)}
     moved = perturb(weights, 0, 1, 1, "bf16")["w"]
-    assert np.abs(moved - weights["w"]).tolist() == [2 * 2**-7, 2 * 2**-6]
+    assert np.abs(moved - weights["w"]).tolist() == [2**-7, 2**-6]
     wide = (1, "gradient", "w", 1.0, 0.1)
     assert TensorDistance(*wide).is_unstable
     assert not TensorDistance(*wide, floor=2**-7).is_unstable

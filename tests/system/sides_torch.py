@@ -66,10 +66,10 @@ class Miscompiled(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.block, self.scale, self.head = Block(1e-5), Halving(), nn.Linear(8, 4)
+        self.scale, self.head = Halving(), nn.Linear(8, 4)
 
     def forward(self, x: Any) -> Any:
-        return self.head(self.scale(self.block(x)))
+        return self.head(self.scale(x))
 
 
 def make_cell() -> Any:

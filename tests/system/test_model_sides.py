@@ -115,11 +115,12 @@ def test_a_port_in_graph_mode_and_what_the_compiler_makes_of_it() -> None:
 
 
 def test_a_difference_that_exists_without_the_compiler_is_not_its_fault() -> None:
-    found = compare_with(f"{TORCH}:Net", f"{TORCH}:Eps", second=Side(mode="compile"))
-    assert (found.verdict, found.sides) == ("different", ("torch A", "torch B"))
-    said = found.paragraph()
-    assert "The compiler of torch compile is not the cause" in said
-    assert "eps = 0.01 instead of 1e-05" in said
+    found = compare_with(f"{MS}:Softmax", f"{MS}:OtherAxis", second=Side(mode="graph"))
+    assert (found.verdict, found.sides) == ("different", ("mindspore A", "mindspore B"))
+    assert found.first is not None
+    assert found.first.layer == "softmax"  # seen without the compiler alone
+    assert "The compiler of mindspore graph is not the cause" in found.paragraph()
+    assert "编译器不是原因" in found.paragraph("zh")
 
 
 def test_bfloat16_is_judged_by_its_own_envelope() -> None:

@@ -54,7 +54,13 @@ from dualml.parity.models.side_jobs import (
     resolve_sides,
 )
 from dualml.parity.models.sides import FRAMEWORKS as FRAMEWORKS
-from dualml.parity.models.sides import LETTERS, ResolvedSide, Side, label_sides
+from dualml.parity.models.sides import (
+    LETTERS,
+    ResolvedSide,
+    Side,
+    label_sides,
+    refuse_same_run,
+)
 from dualml.parity.models.trace import HEAD, Trace, read_trace
 
 TIMEOUT = 300.0
@@ -174,6 +180,7 @@ def compare(
             infos = require_backends(names, known)
             checked = resolve_sides(sides, infos, models, Path(temporary) / ".overlay")
             resolved = add_functions(checked, kinds, updates)
+            refuse_same_run(*resolved)
             job = settings | describe_sides(resolved)
             try:
                 found = compare_sides(where, job, resolved, batches)

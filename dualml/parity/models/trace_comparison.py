@@ -20,6 +20,9 @@ from dualml.parity.models.trace import OUTPUT, Trace, array_key, rounding_unit
 from dualml.parity.models.value_matching import match_values
 from dualml.parity.places import CHAOS, envelope_horizon
 
+#: Outputs that rounding moves by no more units in the last place are not chaotic.
+CHAOTIC_UNITS = 16
+
 
 class TraceComparison:
     """A comparison of two traces, under the names of the first.
@@ -252,7 +255,8 @@ class TraceComparison:
         for step in range(1, steps + 1):
             ends = [n for n in self.a.names("forward", step) if n.startswith(OUTPUT)]
             moved = [self.envelope_width("forward", n, n, step) for n in ends]
-            if (
+            visible = max(moved, default=1.0) > CHAOTIC_UNITS * self.unit  # in low precision, too
+            if visible and (
                 self.envelope_width("loss", "loss", "loss", step)
                 > CHAOS
                 < 10 * max(moved, default=1.0)
