@@ -42,7 +42,8 @@ class ModelComparisonOptions:
 
 @dataclass(frozen=True)
 class SideOptions:
-    """How each of two models runs: framework, mode, device, dtype and environment."""
+    """Options of both sides of a comparison of models: framework, mode, device, dtype and
+    environment."""
 
     a_framework: Annotated[str | None, Option("--a-framework", metavar="NAME")] = None
     b_framework: Annotated[str | None, Option("--b-framework", metavar="NAME")] = None

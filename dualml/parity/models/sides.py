@@ -22,7 +22,7 @@ PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 @dataclass(frozen=True)
 class Side:
-    """How `dualml.parity.compare` runs one of its two models.
+    """The settings with which `dualml.parity.compare` runs one of its two models.
 
     Args:
         framework: ``torch``, ``mindspore`` or another backend; empty: found from what the model's

@@ -142,8 +142,7 @@ def run_side(emit: Emitter) -> dict[str, Any]:
         round_weights(recorder, job["precision"])
     recorder.precision = PRECISIONS[own["dtype"]]
     tensors = cast_side(backend, own, recorder, tensors)
-    with report_as_user_error("the optimizer cannot be made", own["model"]["file"]):
-        recorder.optimizer = make_optimizer(backend, model, own["optimizer"])
+    recorder.optimizer = make_side_optimizer(backend, own, model)
     recorder.trace.built = locations_by_name(places, recorder.make_tape().modules)
     compile_side(backend, own, job, recorder)
     step = backend.step(
@@ -294,6 +293,20 @@ def make_optimizer(backend: ModelBackend, model: Any, kind: JsonObject | None) -
     return backend.optimizer(
         model, rule_from(kind["rule"]) if "rule" in kind else load_builder(kind)
     )
+
+
+def make_side_optimizer(backend: ModelBackend, own: JsonObject, model: Any) -> Any:
+    """Make the optimizer of a side; raise `UserError` if it cannot be made, in low precision with
+    what can be compared instead."""
+    try:
+        with report_as_user_error("the optimizer cannot be made", own["model"]["file"]):
+            return make_optimizer(backend, model, own["optimizer"])
+    except UserError as error:
+        if own["dtype"] == DTYPE:
+            raise
+        raise UserError(
+            f"{error}; compare {own['dtype']} without an optimizer, or with one of the framework's"
+        ) from None
 
 
 def make_loss(backend: ModelBackend, kind: str | dict[str, Any]) -> Any:
