@@ -74,18 +74,6 @@ def test_a_large_parameter_is_read_when_an_array_of_its_size_is_looked_for() -> 
     assert values.find(X.copy(), 1e-6) == "w"
 
 
-def test_a_workspace_changes_no_bit() -> None:
-    other = X * np.float32(1 + 1e-6)
-    workspace = np.full((2, X.size), np.nan)
-    for size in (1, 1000, X.size):
-        expected = distance(X[:size], other[:size])
-        assert distance(X[:size], other[:size], workspace) == expected
-        assert distance(X[:size], X[:size], workspace) == 0
-    other[7] = np.inf
-    with np.errstate(invalid="ignore"):
-        assert distance(X, other, workspace) == np.inf
-
-
 def test_last_places_are_those_of_numpy() -> None:
     numbers = RNG.integers(0, 2**32, 100_000, np.uint64).astype(np.uint32).view(np.float32)
     odd = np.array([0, -0.0, 1e-45, 1e-38, 1.2e-38, 1, 2, 3.4e38], np.float32)

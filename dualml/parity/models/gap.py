@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,11 +17,8 @@ from dualml.parity.places import Distance
 
 #: Subnormal float32 numbers lie below; moving zero weights by one unit produces such numbers.
 TINY = float(np.finfo(np.float32).tiny)
-#: Number of elements above which an array is compared in blocks by several threads.
-LARGE = 1 << 20
-#: Number of elements above which a comparison uses the thread's workspace.
-MEDIUM = 1 << 14
-WORKSPACE = threading.local()
+#: Number of elements above which an array is compared in blocks.
+LARGE = 1 << 16
 #: Relative envelope above which a gradient is not judged.
 WILD = 0.01
 #: The same as a multiple of the unit in the last place, where that of low precision is larger.
@@ -91,11 +87,7 @@ def gap(a: NDArray[Any], b: NDArray[Any]) -> float:
     if a.dtype.kind == "f" and a.size and max(np.abs(a).max(), np.abs(b).max()) < TINY:
         return 0.0
     with np.errstate(invalid="ignore", over="ignore"):
-        if not MEDIUM < a.size <= LARGE:
-            return distance(a, b)
-        if not hasattr(WORKSPACE, "array"):
-            WORKSPACE.array = np.empty((2, LARGE))
-        return distance(a, b, WORKSPACE.array)
+        return distance(a, b)
 
 
 def is_bit_identical(a: NDArray[Any], b: NDArray[Any]) -> bool:

@@ -49,7 +49,7 @@ DRAWS = 3
 REPRODUCIBLE_RTOL = 1e-5
 #: Size of the random offsets that make weights distinguishable, and how many elements of a weight
 #: get one.
-UNLIKE, UNLIKE_ELEMENTS = 1e-3, 1 << 20
+UNLIKE, UNLIKE_ELEMENTS = 1e-3, 1 << 16
 
 
 @keep_former_members
