@@ -23,6 +23,7 @@ from dualml_ms.common.environment import resolve_device
 from dualml_ms.parity.compiled import ModuleReplay, compile_module, has_active_dropout
 from dualml_ms.parity.operations import SKIP
 from dualml_ms.parity.recorder import Recorder, updated_parameters
+from dualml_ms.parity.stated import module_settings
 
 __all__ = [
     "ModuleReplay",
@@ -32,6 +33,7 @@ __all__ = [
     "has_active_dropout",
     "is_model",
     "losses",
+    "module_settings",
     "move",
     "optimizer",
     "prepare",

@@ -22,6 +22,7 @@ from dualml_torch.common.environment import resolve_device
 from dualml_torch.parity.compiled import ModuleReplay, compile_module, has_active_dropout
 from dualml_torch.parity.operations import SKIP
 from dualml_torch.parity.recorder import Recorder
+from dualml_torch.parity.stated import module_settings
 
 __all__ = [
     "ModuleReplay",
@@ -31,6 +32,7 @@ __all__ = [
     "has_active_dropout",
     "is_model",
     "losses",
+    "module_settings",
     "move",
     "optimizer",
     "prepare",

@@ -310,6 +310,7 @@ def test_alterations_of_what_writes_leave_the_kept_values_alone() -> None:
     loss = losses()["cross_entropy"]
     explorer = Explorer(recorder, lambda r: step(model, loss, None, r), inputs(), 1)
     trace = explorer.run([])
+    explorer.record([])
     replay = explorer.replay
     assert replay is not None
     kept = {name: value.clone() for name, value in replay.values.items()}

@@ -29,6 +29,7 @@ from dualml.parity.models.operations import Operation, call_number
 from dualml.parity.models.run import FATAL, RESULT, TRYING
 from dualml.parity.models.sentences import NAME
 from dualml.parity.models.side_jobs import has_module
+from dualml.parity.models.stated import read_settings
 from dualml.parity.models.trace import Trace, read_trace
 from dualml.parity.models.worker import (
     cast_side,
@@ -80,6 +81,7 @@ def run_search(emit: Emitter) -> dict[str, Any]:
     )
     emit(phase="search", done=1, total=2)
     fatal = folder / FATAL
+    settings_of = read_settings(folder, "a"), read_settings(folder, "b")
 
     def search_trace(a: Trace, seconds: float) -> tuple[Explanation, SearchLog]:
         """Search on trace ``a`` for at most ``seconds``."""
@@ -90,8 +92,9 @@ def run_search(emit: Emitter) -> dict[str, Any]:
             settings,
             fatal=fatal.read_text().splitlines() if fatal.exists() else (),
             on_try=(folder / TRYING).write_text,
+            settings_of=settings_of,
         )
-        return search(host, Budget(seconds), host.evaluate)
+        return search(host, Budget(seconds, stated=True), host.evaluate)
 
     limit_memory()
     until = time.monotonic() + job["budget"]

@@ -24,6 +24,11 @@ class Explorer(Prober, Stepper, Protocol):
         return the trace."""
         ...
 
+    def record(self, changes: Sequence[Mutation]) -> None:
+        """Run the first step's forward and backward pass under the mutations, and keep its calls
+        for `probe` and `changed_gradients`; nothing if they are kept already."""
+        ...
+
     def trace_update(self, gradients: Mapping[str, NDArray[Any]]) -> list[Operation]:
         """Return the operations of one update of the user's own optimizer, from these gradients."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.mutation_site import MutationSite
@@ -35,17 +36,22 @@ def changed_attributes(site: MutationSite) -> Iterator[Mutation]:
     for argument, old in site.operation.attributes.items():
         if argument in IDLE or argument in COUNTS.get(site.name, ()):
             continue
-        kind = (
-            "mask"
-            if site.name in MASKS and argument in ("value", "other", "diagonal", "is_causal")
-            else "attribute"
-        )
         for value in setting_values(argument, old, site.operation, site.context):
-            sort = "constant" if argument == "fill_value" else kind
-            if argument in ("other", "alpha", "argument 1", "exponent"):
-                none = value == (0 if site.name in ("add", "sub") else 1)
-                sort = "missing" if none else "constant"
-            yield site.mutate(sort, "set", argument, value, old)
+            kind = classify_setting(site.name, argument, value)
+            yield site.mutate(kind, "set", argument, value, old)
+
+
+def classify_setting(function: str, argument: str, value: Any) -> str:
+    """Return the kind of a mutation that sets an argument of a function to a value: ``constant``
+    for operands, ``missing`` for those without effect, ``mask`` for those of masks, else
+    ``attribute``."""
+    if argument in ("other", "alpha", "argument 1", "exponent"):
+        none = value == (0 if function in ("add", "sub") else 1)
+        return "missing" if none else "constant"
+    if argument == "fill_value":
+        return "constant"
+    mask = function in MASKS and argument in ("value", "diagonal", "is_causal")
+    return "mask" if mask else "attribute"
 
 
 def changed_numbers(site: MutationSite) -> Iterator[Mutation]:

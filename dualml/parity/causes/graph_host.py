@@ -20,9 +20,12 @@ from dualml.parity.causes.ranking_key import CallCounts, find_prior
 from dualml.parity.causes.runs import MutatedRun, assess_run, ends_in_same_nans, explains
 from dualml.parity.causes.scopes import widen_scopes
 from dualml.parity.causes.spans import relocated_modules
+from dualml.parity.causes.stated import StatedSettings
 from dualml.parity.models.judge import JudgingSettings, judge_traces
+from dualml.parity.models.layers import pair_modules
 from dualml.parity.models.mapping import match_tensors
 from dualml.parity.models.pieces import align_pieces
+from dualml.parity.models.stated import ModuleSettings
 from dualml.parity.models.trace import Trace
 
 
@@ -35,6 +38,7 @@ class GraphHost:
         settings: how the two sides are compared.
         fatal: mutations that killed the process of an earlier search, as `repr` writes them.
         on_try: called with the `repr` of each mutation before it is tried in a whole run.
+        settings_of: what the modules of either side state.
     """
 
     def __init__(
@@ -46,6 +50,7 @@ class GraphHost:
         *,
         fatal: Collection[str] = (),
         on_try: Callable[[str], object] = str,
+        settings_of: tuple[ModuleSettings, ModuleSettings] = ({}, {}),
     ) -> None:
         self.a, self.b, self.explorer, self.settings = a, b, explorer, settings
         self.fatal, self.on_try = fatal, on_try
@@ -59,6 +64,8 @@ class GraphHost:
             b.guesses,
         )
         pairs = self.pairing.pairs
+        modules = pair_modules(a.modules, b.modules, self.pairing)
+        self.stated = StatedSettings(*settings_of, modules)
         self.calls = CallCounts(a.operations, b.operations)
         self.names = {f"parameter:{pair.b}": f"parameter:{pair.a}" for pair in pairs}
         self.state: GraphState | None = None
@@ -100,16 +107,25 @@ class GraphHost:
             return None
         return MutatedRun(tuple(changes), trace, comparison)
 
+    def judge_recorded(self) -> MutatedRun | None:
+        """Compare this side's trace with the other side; None if they cannot be compared."""
+        try:
+            comparison = judge_traces(self.a, self.b, self.settings, structure=False)
+        except UserError:
+            return None
+        return MutatedRun((), self.a, comparison)
+
     def evaluate(
         self, now: AssessmentRecord | None, change: Mutation | None
     ) -> AssessmentRecord | None:
         """Run all steps with one more mutation, and say what the run shows.
 
         None if the run cannot be made, or if the updates, the gradients or the first step alone
-        show that the mutation explains nothing.
+        show that the mutation explains nothing. The run without any mutation is the trace itself.
         """
         if now is None or change is None:
-            return self.assess(None, self.run_mutated([]))
+            self.explorer.record([])
+            return self.assess(None, self.judge_recorded())
         before, state = now.run, self.state_of(now)
         if state.prefilter.is_hopeless(change):
             return None
@@ -159,7 +175,7 @@ class GraphHost:
         trace = now.run.trace
         shown = [mark_mask(change, trace) for change in changes]
         if any(len(change.sites) > 1 for change in shown):
-            self.explorer.run(now.changes)  # the run that is replayed
+            self.explorer.record(now.changes)
             shown = [restrict_to_active_sites(self.explorer, one, trace) for one in shown]
         sites = shown[0].sites
         return Finding(tuple(shown), trace.operations[sites[0]] if sites else None)

@@ -15,6 +15,7 @@ from dualml.parity.causes.inquiry import Survey
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.prefilter import Prefilter
 from dualml.parity.causes.runs import MutatedRun
+from dualml.parity.causes.stated import StatedSettings
 from dualml.parity.causes.tensors import add_buffer_outputs
 from dualml.parity.models.judge import JudgingSettings
 from dualml.parity.models.operations import Operation
@@ -35,6 +36,7 @@ class Sides(Protocol):
     settings: JudgingSettings
     pairing: Pairing
     names: dict[str, str]
+    stated: StatedSettings
 
     def run_mutated(
         self, changes: Sequence[Mutation], steps: int | None = None
@@ -103,8 +105,8 @@ class GraphState:
         return Survey(regions, *places)
 
     def replay_now(self) -> None:
-        """Run the model under the mutations found so far, so that replays start from this run."""
-        self.host.explorer.run(self.now.changes)
+        """Record the first step under the mutations found so far, so that replays start from it."""
+        self.host.explorer.record(self.now.changes)
 
 
 def output_value(trace: Trace, side: TraceOperand, output: str) -> set[str]:

@@ -13,6 +13,7 @@ from dualml.parity.models.operations import Operation
 
 #: Sources of mutations, see `dualml.parity.causes.proposals`.
 SourceName = Literal[
+    "stated",
     "sharing",
     "returned",
     "near",
@@ -42,6 +43,8 @@ class Budget:
         ties_s: seconds for finding other explanations after the first one.
         runs_s: seconds that whole runs take at least, if there are further candidates.
         quick_s: seconds that whole runs take at least if most are cut short, see `prefilter`.
+        stated: whether settings that both sides state differently are tried before anything else;
+            logs of earlier versions lack it, and their searches did not.
     """
 
     seconds: float
@@ -54,6 +57,7 @@ class Budget:
     ties_s: float = 2.0
     runs_s: float = 1.5
     quick_s: float = 20.0
+    stated: bool = False
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ Only the gradients of one step, or only the updates from recorded gradients, are
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -31,6 +31,17 @@ class Stepper(Protocol):
 
     def gradients(self, changes: Sequence[Mutation]) -> Mapping[str, NDArray[Any]]:
         """Return the gradients of the first step under these mutations, by name."""
+
+    def changed_gradients(
+        self, changes: Sequence[Mutation], change: Mutation
+    ) -> Iterator[tuple[str, NDArray[Any]]] | None:
+        """Yield the parameters whose gradients of the first step one more mutation changes, each
+        with its new gradient, the last used first; only the calls on the way are replayed. None if
+        only a whole backward pass can tell.
+
+        Raises:
+            Exception: a call on the way cannot be replayed.
+        """
 
     def replay_updates(
         self, changes: Sequence[Mutation], gradients: Sequence[Mapping[str, NDArray[Any]]]
@@ -71,6 +82,8 @@ class Prefilter:
         if self.kind not in ("value", "nan") or not known:
             return False
         changes = [*self.now.changes, change]
+        if self.phase == "gradient" and (hopeless := self.is_hopeless_nearby(change)) is not None:
+            return hopeless
         try:
             if self.phase == "gradient":
                 here = self.explorer.gradients(changes)
@@ -85,24 +98,56 @@ class Prefilter:
             return True
         return self.has_difference(here)
 
+    def is_hopeless_nearby(self, change: Mutation) -> bool | None:
+        """Return whether more than half of the largest difference remains in some gradient, from
+        the calls between the mutation and the parameters alone; None if these cannot tell.
+
+        It ends at the first parameter, counted from the loss, in which that much remains.
+        """
+        if self.kind != "value":
+            return None
+        try:
+            rows = self.explorer.changed_gradients(self.now.changes, change)
+            if rows is None:
+                return None
+            missing = set(self.far_gradients)
+            for name, array in rows:
+                if self.has_difference({name: array}):
+                    return True
+                missing.discard(name)
+        except Exception:  # a call that cannot be replayed alone, or a mutation that is refused
+            return None
+        return bool(missing)
+
+    @cached_property
+    def far_gradients(self) -> frozenset[str]:
+        """The recorded gradients in which more than half of the largest difference remains."""
+        return frozenset(
+            name
+            for name, array in self.all_gradients[self.step - 1].items()
+            if self.has_difference({name: array})
+        )
+
     def has_difference(self, here: Mapping[str, NDArray[Any]]) -> bool:
-        """Return whether any array still differs by more than half of the largest difference.
+        """Return whether any array still differs by more than half of the largest difference, and
+        by more than it may.
 
         Args:
-            here: recomputed gradients or weights, by this side's names; missing ones are ignored,
-                as are those whose allowed distance is larger than that.
+            here: recomputed gradients or weights, by this side's names; missing ones are ignored.
         """
         for pair in self.pairing.pairs:
-            x, y = here.get(pair.a), self.b.find_array(self.phase, self.step, pair.b)
-            width = self.width(pair.a, pair.b)
-            if x is None or y is None or x.size != y.size or width > self.left:
+            if pair.a not in here:
                 continue
+            x, y = here.get(pair.a), self.b.find_array(self.phase, self.step, pair.b)
+            if x is None or y is None or x.size != y.size:
+                continue
+            most = max(self.left, self.width(pair.a, pair.b))
             y = apply_change(y, pair.change, x.shape)
             if self.kind == "nan":  # elements that both lack are no difference
                 if not np.array_equal(np.isfinite(x), np.isfinite(y)):
                     return True
                 x, y = np.nan_to_num(x), np.nan_to_num(y)
-            if not gap(x, y) <= self.left:
+            if not gap(x, y) <= most:
                 return True
         return False
 

@@ -26,6 +26,8 @@ from dualml.parity.causes.sharing import (
     sharing_mutations,
     untying_mutations,
 )
+from dualml.parity.causes.stated import stated_mutations
+from dualml.parity.causes.stated_slices import confirm_nearby
 from dualml.parity.causes.tables import OPTIMIZER_NUMBERS
 from dualml.parity.causes.tensors import training_mutations
 from dualml.parity.causes.updates import update_mutations
@@ -35,6 +37,18 @@ LR_FACTOR_RTOL = 0.01
 
 #: Returns whether the time is up.
 Deadline = Callable[[], bool]
+
+
+def stated_settings(state: GraphState, source: Source, is_late: Deadline) -> Proposal:
+    """Propose the settings that both sides state differently and that bring the values of their own
+    modules closer to the other side's, in replays of single calls."""
+    host, trace = state.host, state.now.trace
+    changes = stated_mutations(trace.operations, host.b.operations, host.stated)
+    if not changes:
+        return Proposal()
+    state.replay_now()
+    found = confirm_nearby(host.explorer, changes, trace, host.b, host.stated.pairs)
+    return Proposal(tuple(found), True, len(changes))
 
 
 def shared_parameters(state: GraphState, source: Source, is_late: Deadline) -> Proposal:
@@ -132,6 +146,7 @@ def schedules(state: GraphState) -> Iterator[Mutation]:
 
 #: Name of a source → what it proposes.
 SOURCES: Mapping[SourceName, Callable[[GraphState, Source, Deadline], Proposal]] = {
+    "stated": stated_settings,
     "sharing": shared_parameters,
     "returned": lambda state, *_: Proposal(tuple(output_order_mutations(state.now.trace))),
     "near": near_operations,

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from dualml.parity.causes.assessment import (
     NEARLY_EXPLAINED_SHARE,
     PARTLY_EXPLAINED_SHARE,
+    REST,
     AssessmentRecord,
     is_accepted,
 )
@@ -38,6 +39,9 @@ from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.ranking import Accepted, is_conclusive, rank_explanations, select_causes
 from dualml.parity.engine import start_inquiry
 from dualml.parity.search_log import SearchLog
+
+#: Sources whose mutations have all of their calls and are tried in no other scope.
+AS_PROPOSED: tuple[SourceName, ...] = ("stated", "global")
 
 
 def search(
@@ -109,6 +113,8 @@ def search_step(ask: GraphInquiry, now: AssessmentRecord, until: float) -> Step:
     Args:
         until: time until which the search may take, in seconds from its beginning.
     """
+    if ask.budget.stated and (best := search_stated(ask, now, until)):
+        return Step(best, ask.candidates.survey(now))
     if not now.changes:
         modules = improve(ask, now, Source("sharing"), until)
         if any(run.is_resolved for run in modules):
@@ -130,6 +136,14 @@ def search_step(ask: GraphInquiry, now: AssessmentRecord, until: float) -> Step:
         if best := rank_explanations(now, improve(ask, now, Source(name, "", 0, seconds), until)):
             return Step(best, survey)
     return Step([], survey)
+
+
+def search_stated(ask: GraphInquiry, now: AssessmentRecord, until: float) -> list[AssessmentRecord]:
+    """Return the best runs with one more setting of the other side, where both sides state it
+    differently and it explains the first difference."""
+    runs = improve(ask, now, Source("stated"), until)
+    explained = [run for run in runs if run.is_resolved or run.left <= REST * now.distance]
+    return rank_explanations(now, explained)
 
 
 def search_neighbourhood(
@@ -176,7 +190,7 @@ def improve(
 ) -> list[AssessmentRecord]:
     """Return the runs with one mutation of a source that are accepted, see `try_all`."""
     proposal = ask.candidates.propose(now, source)
-    return try_all(ask, now, proposal.mutations, until, source.name != "global")
+    return try_all(ask, now, proposal.mutations, until, source.name not in AS_PROPOSED)
 
 
 def try_all(

@@ -42,6 +42,7 @@ from dualml.parity.models.recorder import Recorder as Base
 from dualml.parity.models.resources import SIZE, check_resources, estimate_size
 from dualml.parity.models.sides import DEVICE, DTYPE, PRECISIONS
 from dualml.parity.models.source_frameworks import PACKAGES
+from dualml.parity.models.stated import write_settings
 from dualml.parity.models.trace import Trace, array_key, read_trace
 from dualml.parity.models.usage import pair_by_use
 
@@ -91,6 +92,10 @@ class ModelBackend(Protocol):
     def set_threads(self, count: int) -> None:
         """Let this process's kernels use so many threads."""
 
+    def module_settings(self, model: Any) -> dict[str, dict[str, Any]]:
+        """Return what the modules of a model state, see `dualml.parity.models.stated`."""
+        ...
+
     def train(self, model: Any, on: bool) -> None:
         """Set a model to training mode, or to evaluation mode if ``on`` is False."""
         ...
@@ -127,6 +132,7 @@ def run_side(emit: Emitter) -> dict[str, Any]:
     recorder = backend.Recorder(
         model, folder / side, steps=job["steps"], draws=job["draws"], seed=job["seed"]
     )
+    write_settings(folder, side, backend.module_settings(model))
     tensors = load_inputs(backend, job, own, folder)
     if side == "a":
         announce_size(backend, folder, job, recorder.tensors())

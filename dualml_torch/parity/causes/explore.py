@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.models.operations import Operation
-from dualml.parity.models.trace import Trace
+from dualml.parity.models.trace import Trace, array_key
+from dualml_torch.parity.causes.backward import BackwardReplay
 from dualml_torch.parity.causes.call_actions import NUMBERS
 from dualml_torch.parity.causes.lines import RULES, MutatedLines, optimizer_file, trace_calls
 from dualml_torch.parity.causes.mutating_tracer import MutatingTracer
@@ -40,18 +41,36 @@ class MutatingRecorder(Recorder):
 
     changes: Sequence[Mutation] = ()
     fused = True
+    #: Whether calls are recorded for replays.
+    replays = False
     recording: ReplayTracer | None = None
     step_inputs: Sequence[Any] = ()
+    #: Initial values of parameters and buffers, which replays use in place of copies.
+    initial_weights: Mapping[str, torch.Tensor] | None = None
+
+    def begin_step(self, inputs: Sequence[Any]) -> None:
+        """Record the digests of a step's inputs and, before the first step, the initial weights:
+        those that replays use, without a copy."""
+        known = {} if self.trace.inputs else self.initial_weights or {}
+        super().begin_step(inputs)
+        for name, one in known.items():
+            key = array_key("parameters", 0, name)
+            if key in self.trace.arrays and one.dtype in PLAIN:
+                self.trace.arrays[key] = one.numpy()
 
     def make_tracer(self) -> MutatingTracer | None:
-        """Make the tracer of a step: one that records calls for replays in the first step, else one
-        that only mutates; None if there is nothing to mutate."""
+        """Make the tracer of a step: one that also records calls for replays where `replays` says
+        so, or one that mutates; None if there is nothing to mutate."""
         known = dict(self.model.named_parameters())
         # Copies: the step writes into buffers.
         known |= {name: one.detach().clone() for name, one in self.model.named_buffers()}
-        if self.tape is not None:
-            self.recording = ReplayTracer(self.tape, self.changes, known, self.fused, self.chance)
+        if self.tape is not None and self.replays:
+            self.recording = ReplayTracer(
+                self.tape, self.changes, known, self.fused, self.chance, self.initial_weights
+            )
             return self.recording
+        if self.tape is not None:
+            return MutatingTracer(self.tape, self.changes, known, self.fused, self.chance)
         if not self.changes and self.fused:
             return None
         # A later step: calls are numbered, but their values are not recorded.
@@ -84,7 +103,12 @@ class Explorer:
     ) -> None:
         self.recorder, self.make_step, self.inputs, self.steps = recorder, make, inputs, steps
         self.start = recorder.snapshot()
+        #: Initial values of parameters and buffers, which nothing changes.
+        self.weights: Mapping[str, torch.Tensor] = self.start[0]
+        recorder.initial_weights = self.weights
         self.replay: Replay | None = None
+        self.backward: BackwardReplay | None = None
+        self.recorded_changes: tuple[Mutation, ...] | None = None
         #: Initial values of parameters that only a mutation creates.
         self.initial_values: dict[str, torch.Tensor] = {}
         self.trainable_names = [n for n, p in recorder.model.named_parameters() if p.requires_grad]
@@ -107,6 +131,17 @@ class Explorer:
             c for c in changes if c.action not in NON_CALL_ACTIONS and not c.line
         ]
 
+    def choose_trained(self, changes: Sequence[Mutation]) -> set[str]:
+        """Train the parameters that are trained under these mutations and freeze all others; return
+        those that a mutation adds."""
+        frozen = {name for c in changes if c.action == "freeze" for name in c.value}
+        thawed = {name for c in changes if c.action == "train" for name in c.value}
+        for name, p in self.recorder.model.named_parameters():
+            p.requires_grad_(
+                name in thawed or (name in self.trainable_names and name not in frozen)
+            )
+        return thawed
+
     def gradients(self, changes: Sequence[Mutation]) -> dict[str, NDArray[Any]]:
         """Return the gradients of the first step from the initial state under these mutations of
         calls, without an update; nothing else is recorded."""
@@ -119,6 +154,48 @@ class Explorer:
         finally:
             recorder.optimizer = optimizer
         return recorder.gradients()
+
+    def record(self, changes: Sequence[Mutation]) -> None:
+        """Make the first step's forward and backward pass under these mutations, without an update,
+        and keep its calls for `probe` and `changed_gradients`; nothing if they are kept already."""
+        if self.recorded_changes == tuple(changes):
+            return
+        recorder, optimizer = self.recorder, self.recorder.optimizer
+        self.recorded_changes = self.replay = self.backward = None
+        self.reset(changes)
+        self.choose_trained(changes)
+        modules = [one for one in changes if one.action in MODULE_ACTIONS]
+        with mutate_sharing(recorder.model, modules, self.initial_values):
+            recorder.initial_weights = None if modules else self.weights
+            inputs = recorder.step_inputs = [one.clone() for one in self.inputs]
+            recorder.optimizer, recorder.tape, recorder.replays = None, recorder.make_tape(), True
+            try:
+                for i, one in enumerate(inputs):
+                    recorder.tape.register(one, f"input:{i}")
+                self.make_step(recorder)(*inputs)
+            finally:
+                recorder.optimizer, recorder.replays = optimizer, False
+                recorder.tape.arrays.clear()  # the replay has its own
+                recorder.tape = None
+        if recorder.recording is not None:
+            self.replay, recorder.recording = recorder.recording.replay, None
+            self.recorded_changes = tuple(changes)
+
+    def changed_gradients(
+        self, changes: Sequence[Mutation], change: Mutation
+    ) -> Iterator[tuple[str, NDArray[Any]]] | None:
+        """Return the parameters whose gradients of the first step one more mutation changes, each
+        with its new gradient, see `BackwardReplay.changed_gradients`; None if only a whole backward
+        pass can tell."""
+        self.record(changes)
+        if self.replay is None or not self.replay.gradients:
+            return None
+        if self.backward is None:
+            trained = self.recorder.trainable_parameters()
+            gradients = {name: p.grad for name, p in trained.items() if p.grad is not None}
+            self.backward = BackwardReplay(self.replay, gradients)
+        found = self.backward.changed_gradients(change)
+        return found and ((name, one.detach().numpy()) for name, one in found)
 
     def replay_updates(
         self, changes: Sequence[Mutation], gradients: Sequence[Mapping[str, NDArray[Any]]]
@@ -136,18 +213,13 @@ class Explorer:
 
     def run(self, changes: Sequence[Mutation], steps: int | None = None) -> Trace:
         """Run all steps, or the first ``steps``, under these mutations from the initial weights;
-        return their trace. The first step's calls are kept for `probe`.
+        return their trace.
 
         A mutation that fails in a step ends the run and is reported in ``raised`` of the trace.
         """
         recorder = self.recorder
         self.reset(changes)
-        frozen = {name for c in changes if c.action == "freeze" for name in c.value}
-        thawed = {name for c in changes if c.action == "train" for name in c.value}
-        for name, p in recorder.model.named_parameters():
-            p.requires_grad_(
-                name in thawed or (name in self.trainable_names and name not in frozen)
-            )
+        thawed = self.choose_trained(changes)
         modules = [c for c in changes if c.action in MODULE_ACTIONS]
         with contextlib.ExitStack() as stack:
             fresh = stack.enter_context(
@@ -162,7 +234,7 @@ class Explorer:
             more = [p for n, p in recorder.model.named_parameters() if n in thawed]
             stack.enter_context(self.mutate_optimizer(changes, [*more, *fresh]))
             step = self.make_step(recorder)
-            for number in range(steps or self.steps):
+            for _ in range(steps or self.steps):
                 # Clones: mutated calls may write where the original ones only read.
                 inputs = recorder.step_inputs = [one.clone() for one in self.inputs]
                 try:
@@ -171,8 +243,6 @@ class Explorer:
                 except Exception:
                     if recorder.trace.raised is None:
                         raise
-                if number == 0 and recorder.recording is not None:
-                    self.replay = recorder.recording.replay
                 if recorder.trace.raised:
                     break
         return recorder.trace
@@ -291,7 +361,7 @@ class Explorer:
         replay = self.replay
         assert replay is not None
         overlay: dict[str, Value] = {}
-        operations = self.recorder.trace.operations
+        operations = replay.tape.calls
         alone = change.action in ("parameters", "borrow")
         if alone:
             overlay |= self.swapped_values(change)
@@ -322,12 +392,7 @@ class Explorer:
             x, y = (str(change.old), str(change.value))
             return {x: values[y], y: values[x]} if y in values else {}
         own, other = f"parameter:{change.argument}", f"parameter:{change.value}"
-        # As they were before the first update.
-        known = {
-            name: torch.from_numpy(array)
-            for name, array in self.recorder.trace.initial_parameters().items()
-        }
-        rows = {}
+        known, rows = self.weights, {}  # as they were before the first update
         for name in known:
             there = other + f"parameter:{name}".removeprefix(own)
             if (
@@ -348,7 +413,7 @@ class Explorer:
         first, second = change.sites[0], change.sites[0] + int(change.value)
         replay = self.replay
         assert replay is not None
-        given = self.recorder.trace.operations[first].inputs[int(change.argument)]
+        given = replay.tape.calls[first].inputs[int(change.argument)]
         name = f"op:{first}"
         value = replay.run(second, {name: replay.values[given]}, [])[0]
         last = overlay[f"op:{second}"] = replay.run(first, {given: value}, [])[0]

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_flatten
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.spans import plan_source, run_plan
 from dualml.parity.causes.swaps import swapped_values
-from dualml.parity.models.operations import Tape, is_unknown
+from dualml.parity.models.operations import Tape, is_unknown, value_name
 from dualml.parity.models.rng import SharedRng
 from dualml_torch.parity.causes.call_mutations import (
     MutatedFunction,
@@ -48,15 +48,44 @@ class Replay:
     Args:
         seed: seed of the random numbers.
         changes: mutations under which the step was made.
+        weights: name → value of parameters at the beginning of the step, which nothing changes:
+            they are used in place of copies.
 
     Attributes:
         values: name → tensor as it was when the call ended.
+        gradients: name → gradient of a call's output, where the step made a backward pass.
+        differentiable: names of the calls' outputs through which gradients flow.
     """
 
-    def __init__(self, tape: Tape, seed: int = 0, changes: Sequence[Mutation] = ()) -> None:
+    def __init__(
+        self,
+        tape: Tape,
+        seed: int = 0,
+        changes: Sequence[Mutation] = (),
+        weights: Mapping[str, Value] | None = None,
+    ) -> None:
         self.tape, self.seed, self.changes = tape, seed, changes
+        self.weights = weights or {}
         self.values: dict[str, Value] = {}
+        self.gradients: dict[str, Value] = {}
+        self.differentiable: set[str] = set()
         self.calls: list[ReplayableCall] = []
+
+    def keep_value(self, name: str, tensor: Value) -> None:
+        """Keep the value of a tensor by name: a copy, unless it is a parameter of the model whose
+        initial value is kept anyway."""
+        own = self.weights.get(name.removeprefix("parameter:"))
+        whole = isinstance(tensor, torch.nn.Parameter) and own is not None
+        if whole and own is not None and own.shape == tensor.shape:
+            self.values[name] = own
+        else:
+            self.values[name] = tensor.detach().clone()
+
+    def watch_gradient(self, name: str, tensor: Value) -> None:
+        """Keep the gradient of a call's output once the backward pass has computed it."""
+        if tensor.requires_grad:
+            self.differentiable.add(name)
+            tensor.register_hook(partial(self.gradients.__setitem__, name))
 
     def record_call(
         self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -73,7 +102,7 @@ class Replay:
                 leaves[i] = one.detach().clone()
                 continue
             if source not in self.values:
-                self.values[source] = one.detach().clone()
+                self.keep_value(source, one)
             names[i], leaves[i] = source, None
         self.calls.append(ReplayableCall(func, name, leaves, spec, names))
 
@@ -181,9 +210,10 @@ class ReplayTracer(MutatingTracer):
         parameters: Mapping[str, Value],
         fused: bool = True,
         chance: SharedRng | None = None,
+        weights: Mapping[str, Value] | None = None,
     ) -> None:
         super().__init__(tape, changes, parameters, fused, chance)
-        self.replay = Replay(tape, self.chance.seed, changes)
+        self.replay = Replay(tape, self.chance.seed, changes, weights)
 
     def call(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run a call under its mutations and return its result; record it for the replay, and
@@ -198,5 +228,7 @@ class ReplayTracer(MutatingTracer):
         result = super().call(func, name, args, kwargs)
         if name:
             for i, one in enumerate(find_tensors(args[0] if name in ASSIGNS else result)):
-                self.replay.values[f"op:{number}" + (f"[{i}]" if i else "")] = one.detach().clone()
+                output = value_name(number, i)
+                self.replay.values[output] = one.detach().clone()
+                self.replay.watch_gradient(output, one)
         return result

@@ -1,0 +1,21 @@
+"""Settings that PyTorch modules state in their attributes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from dualml.parity.models.stated import plain_settings
+
+
+def module_settings(model: torch.nn.Module) -> dict[str, dict[str, Any]]:
+    """Return the numbers, flags and short texts among the attributes of every module, by its dotted
+    name; the model itself has the empty name. What every one has is left out."""
+    framework = vars(torch.nn.Module()).keys()
+    return {
+        name: plain_settings(
+            (key, value) for key, value in vars(one).items() if key not in framework
+        )
+        for name, one in model.named_modules()
+    }
