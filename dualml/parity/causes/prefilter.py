@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from math import isfinite
+from statistics import median
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,9 +16,10 @@ from numpy.typing import NDArray
 
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.runs import MutatedRun
-from dualml.parity.models.gap import gap
+from dualml.parity.models.gap import WILD, gap
 from dualml.parity.models.partners import Pairing, apply_change
-from dualml.parity.models.trace import Trace
+from dualml.parity.models.trace import Trace, array_key
+from dualml.parity.places import FLOOR
 
 #: Share of the largest difference that a useless mutation leaves, at least.
 USELESS_SHARE = 0.5
@@ -133,7 +136,9 @@ class Prefilter:
         by more than it may.
 
         Args:
-            here: recomputed gradients or weights, by this side's names; missing ones are ignored.
+            here: recomputed gradients or weights, by this side's names; missing ones are ignored,
+                as are those that rounding alone can turn over and, among weights, those whose
+                allowed distance is larger than half of the largest difference.
         """
         for pair in self.pairing.pairs:
             if pair.a not in here:
@@ -141,7 +146,11 @@ class Prefilter:
             x, y = here.get(pair.a), self.b.find_array(self.phase, self.step, pair.b)
             if x is None or y is None or x.size != y.size:
                 continue
-            most = max(self.left, self.width(pair.a, pair.b))
+            width = self.width(pair.a, pair.b)
+            unsteady = width > self.now.comparison.margin * WILD
+            if width > self.left and (unsteady or self.phase != "gradient"):
+                continue
+            most = max(self.left, width)
             y = apply_change(y, pair.change, x.shape)
             if self.kind == "nan":  # elements that both lack are no difference
                 if not np.array_equal(np.isfinite(x), np.isfinite(y)):
@@ -152,10 +161,25 @@ class Prefilter:
         return False
 
     def width(self, ours: str, theirs: str) -> float:
-        """Return the allowed relative distance of one array: margin × the larger envelope."""
+        """Return the allowed relative distance of one array: margin × the larger envelope, which
+        counts at least as the median one of all gradients."""
         own = self.now.trace.envelope_width(self.phase, self.step, ours)
         other = self.b.envelope_width(self.phase, self.step, theirs)
-        return self.now.comparison.margin * max(own, other)
+        return self.now.comparison.margin * max(own, other, self.median_envelope)
+
+    @cached_property
+    def median_envelope(self) -> float:
+        """The median envelope of the gradients of the step, on both sides; 0 in other phases."""
+        if self.phase != "gradient":
+            return 0.0
+        start = array_key("gradient", self.step, "")
+        widths = [
+            width
+            for side in (self.now.trace, self.b)
+            for name, width in (side.envelope or {}).items()
+            if name.startswith(start) and isfinite(width)
+        ]
+        return max(median(widths or [0.0]), FLOOR)
 
     @cached_property
     def all_gradients(self) -> list[Mapping[str, NDArray[Any]]]:
