@@ -19,8 +19,8 @@ from dualml.parity.models.sentences import (
     make_hypothesis,
 )
 
-#: Keys of notes that come first: the error, and its catalogue entry.
-ERROR = ("raised", "entry")
+#: Keys of notes that come first: the error, and its catalogue entry; the pattern that decides.
+LEADING = ("raised", "entry", "pattern")
 #: What the JSON says of the first divergence.
 DIVERGENCE_KEYS = (
     *("step", "phase", "layer", "type", "tensor", "other", "kind", "distance", "envelope"),
@@ -100,9 +100,9 @@ class ModelComparison(Comparison):
         """Return the verdict, its evidence and the notes as sentences, the verdict first."""
         lang = cast("Language", words.lang)
         say = partial(format_message, lang)
-        notes: dict[bool, list[str]] = {True: [], False: []}  # those about an error come first
+        notes: dict[bool, list[str]] = {True: [], False: []}  # those that decide come first
         for note in self.notes:
-            notes[note.key in ERROR].append(say(f"note.{note.key}", **note.values))
+            notes[note.key in LEADING].append(say(f"note.{note.key}", **note.values))
         margin = f"{self.margin:g}"
         a, b = self.sides
         sentences = [say(f"verdict.{self.verdict.replace(' ', '_')}", a=a, b=b), *notes[True]]

@@ -25,6 +25,7 @@ from dualml.parity.models.divergence import (
 from dualml.parity.models.gap import TensorDistance, is_bit_identical
 from dualml.parity.models.mapping import ParameterMap, match_tensors
 from dualml.parity.models.partners import Pairing, apply_change
+from dualml.parity.models.pattern import judge_pattern
 from dualml.parity.models.pieces import align_pieces
 from dualml.parity.models.trace import Trace
 from dualml.parity.models.trace_comparison import TraceComparison
@@ -133,7 +134,7 @@ def judge_traces(
         notes.append(Note("chaotic", {"step": chaos}))
     elif not steps:
         verdict, reason = "not comparable", "no_steps"
-    return make_comparison(
+    found = make_comparison(
         verdict=verdict,
         reason=reason,
         first=first,
@@ -144,6 +145,8 @@ def judge_traces(
         distances={(s.step, s.phase, s.tensor): s.distance for s in judged},
         outside=frozenset((s.step, s.phase, s.tensor) for s in strays),
     )
+    measured = found.verdict == "equal" and pair.tolerance == "measured"
+    return judge_pattern(found, pair, judged) if measured else found
 
 
 def pairing_notes(pairing: Pairing, sides: tuple[str, str]) -> Iterator[Note]:
