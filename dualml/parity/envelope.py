@@ -92,7 +92,8 @@ def perturb_in_place(
 def last_places(x: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return ``np.spacing(np.abs(x))``, several times as fast for finite numbers."""
     if not np.isfinite(x).all():
-        return np.spacing(np.abs(x))
+        spacing: NDArray[np.float32] = np.spacing(np.abs(x))
+        return spacing
     powers = (x.view(np.uint32) & np.uint32(EXPONENT_BITS)).view(np.float32)
     powers *= np.float32(2.0**-23)
     return np.maximum(powers, SMALLEST, out=powers)  # below the normal numbers

@@ -174,6 +174,7 @@ def test_every_alteration_has_words(lang: Any) -> None:
     ]
     for row in rows:
         assert "{" not in describe_mutation(lang, row)
+    setting = {"name": "axis", "left": 0, "right": 1}
     for phrase in (k for k in section_messages(lang, "models") if k.startswith("evidence.")):
         name = phrase.removeprefix("evidence.").removesuffix("_scattered")
         row = {
@@ -183,6 +184,8 @@ def test_every_alteration_has_words(lang: Any) -> None:
             "by": 1,
             "share": 0.1,
             "indices": [1],
+            **setting,
+            "rows": [setting],
         }
         assert describe_relation(lang, row)
 

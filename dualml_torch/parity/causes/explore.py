@@ -104,7 +104,9 @@ class Explorer:
         self.recorder, self.make_step, self.inputs, self.steps = recorder, make, inputs, steps
         self.start = recorder.snapshot()
         #: Initial values of parameters and buffers, which nothing changes.
-        self.weights: Mapping[str, torch.Tensor] = self.start[0]
+        self.weights: Mapping[str, torch.Tensor] = {
+            name: one.recall() for name, one in self.start[0].items()
+        }
         recorder.initial_weights = self.weights
         self.replay: Replay | None = None
         self.backward: BackwardReplay | None = None
