@@ -1,4 +1,4 @@
-"""What a comparison of a large model takes is known before its first step."""
+"""Memory and disk that a comparison of a large model needs are checked before its first step."""
 
 from __future__ import annotations
 

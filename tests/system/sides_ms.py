@@ -33,7 +33,7 @@ class Softmax(nn.Cell):
 
 
 class OtherAxis(Softmax):
-    """The same along the first axis."""
+    """A softmax model whose softmax runs along the batch axis instead of the features."""
 
     axis = 0
 

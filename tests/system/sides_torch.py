@@ -36,13 +36,13 @@ class Net(nn.Module):
 
 
 class Eps(Net):
-    """The same with another epsilon."""
+    """A `Net` whose layer norms add an epsilon of 0.01 instead of 1e-5."""
 
     eps = 1e-2
 
 
 class Unactivated(Net):
-    """The same without the last activation: wrong in any precision."""
+    """A `Net` that leaves out its last activation, which is wrong in any precision."""
 
     def __init__(self) -> None:
         super().__init__()

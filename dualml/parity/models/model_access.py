@@ -1,0 +1,132 @@
+"""Access to a framework's model that a recorder needs: list, hook, copy and restore its tensors."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from numpy.typing import NDArray
+
+from dualml.parity.models.operations import Tape
+from dualml.parity.models.partners import Tensor
+from dualml.parity.models.trace import Arrays
+
+
+class ModelAccess:
+    """Access of a recorder to a model, which each framework implements.
+
+    Attributes:
+        framework: name of the framework, as in a trace.
+        skip: folders of packages whose lines are not the user's.
+    """
+
+    framework: ClassVar[str]
+    skip: ClassVar[tuple[str, ...]] = ()
+
+    def check(self, model: Any) -> None:
+        """Check whether the model can be recorded.
+
+        Raises:
+            UserError: not a model of this framework, or in a mode that cannot be watched.
+        """
+
+    def environment(self) -> dict[str, str]:
+        """Return versions, device and number of threads."""
+        raise NotImplementedError
+
+    def named_tensors(self) -> dict[str, Any]:
+        """Return parameters, then buffers, by name; one that has two names appears once."""
+        raise NotImplementedError
+
+    def tensors(self) -> list[Tensor]:
+        """Return the parameters and buffers, in the framework's order."""
+        raise NotImplementedError
+
+    def modules(self) -> dict[str, str]:
+        """Return name → type of every submodule, without the model itself."""
+        raise NotImplementedError
+
+    def weights(self) -> Arrays:
+        """Return copies of all `tensors` by name, each of its tensor's shape."""
+        raise NotImplementedError
+
+    def load(self, weights: Mapping[str, NDArray[Any]]) -> None:
+        """Copy these values into the model's tensors, each of its tensor's shape."""
+        raise NotImplementedError
+
+    def gradients(self) -> Arrays:
+        """Return the parameters' gradients by name, of the parameters' shapes; empty if the
+        framework keeps none."""
+        return {}
+
+    def current_gradients(self) -> Mapping[str, Any]:
+        """Return the parameters' gradients by name as they are, tensors or arrays; empty if the
+        framework keeps none."""
+        return {}
+
+    def gradients_by_name(self, gradients: Any) -> Mapping[str, Any]:
+        """Return the gradients that the script passed to `saw` by name, as they are.
+
+        Raises:
+            UserError: not one for each trained parameter.
+        """
+        raise NotImplementedError
+
+    def optimizer_state(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return the optimizer's state: slot → name → tensor or array, of the parameter's shape."""
+        raise NotImplementedError
+
+    def snapshot(self) -> Any:
+        """Return a copy of all that a step changes: weights, buffers, optimizer. Tensors are put
+        aside by `shelve`."""
+        raise NotImplementedError
+
+    def restore(self, kept: Any) -> None:
+        """Restore weights, buffers and optimizer from a `snapshot`."""
+        raise NotImplementedError
+
+    def is_tensor(self, value: Any) -> bool:
+        """Return whether a value is a tensor of the framework."""
+        raise NotImplementedError
+
+    def array(self, tensor: Any) -> NDArray[Any]:
+        """Return a copy of a tensor on the host, of the same shape."""
+        return self.view(tensor).copy()
+
+    def view(self, tensor: Any) -> NDArray[Any]:
+        """Return a tensor's numbers on the host, of the same shape; they may share its memory, so
+        that they count only until it changes."""
+        raise NotImplementedError
+
+    def duplicate(self, tensor: Any) -> Any:
+        """Return a copy of a tensor, as a tensor on the same device."""
+        raise NotImplementedError
+
+    def sample(self, tensor: Any) -> Any:
+        """Return a small tensor of the dtype and device of another one."""
+        raise NotImplementedError
+
+    def tensor_like(self, array: NDArray[Any], tensor: Any) -> Any:
+        """Return a tensor with the values and shape of ``array``, and the dtype and device of
+        ``tensor``."""
+        raise NotImplementedError
+
+    def hook_modules(
+        self, tell: Callable[[str, Any], None]
+    ) -> contextlib.AbstractContextManager[None]:
+        """Report every module's output within the context.
+
+        Args:
+            tell: called with the module's name (``""`` for the model itself) and its output.
+        """
+        raise NotImplementedError
+
+    def make_tape(self) -> Tape:
+        """Return an empty tape that knows this model's parameters and modules."""
+        raise NotImplementedError
+
+    def watch_operations(self) -> contextlib.AbstractContextManager[Any]:
+        """Within the context, draw shared random numbers and report every operation to `tape`. Does
+        nothing unless a framework overrides it."""
+        return contextlib.nullcontext()
