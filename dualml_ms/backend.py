@@ -1,4 +1,4 @@
-"""The MindSpore backend: one device in one process, every step compiled."""
+"""The MindSpore backend: one device in one process, every step compiled unless asked otherwise."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dualml.backend import (
 from dualml.common.errors import Unsupported
 from dualml.experiment.methods.engine import EngineSupport, MethodTraining
 from dualml_ms.algorithms.memory import measure_peak_memory
-from dualml_ms.common.environment import environment, resolve_device
+from dualml_ms.common.environment import environment, execution_mode, resolve_device
 from dualml_ms.parallel.devices import MindSporePlacedStage
 from dualml_ms.parallel.parallel import MindSporeParallel
 from dualml_ms.parallel.split import MindSporeStage
@@ -51,7 +51,7 @@ class MindSporeBackend(
 
     def __init__(self, device: str = "auto", threads: int = 0) -> None:
         self.device, self.threads = resolve_device(device), threads
-        ms.set_context(mode=ms.GRAPH_MODE)
+        ms.set_context(mode=execution_mode())
         if ms.get_context("deterministic") != "ON":  # once per process
             ms.set_deterministic(True)  # kernels on a CPU repeat bit for bit anyway
         ms.set_seed(0)  # nothing here uses it; a stray draw would at least repeat

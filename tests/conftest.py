@@ -62,7 +62,7 @@ def wrong_frameworks() -> list[str]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run also what is marked slow(reason)")
     parser.addoption(
-        "--tier", choices=("test", "matrix"), help="run this tier only (tests/tiers.py)"
+        "--tier", choices=tiers.TIERS[:-1], help="run this tier only (tests/tiers.py)"
     )
     parser.addoption("--record", metavar="FILE", help="write the seconds of every test file here")
 
@@ -209,6 +209,8 @@ def pytest_configure(config: pytest.Config) -> None:
         register_account(config)
     if config.getoption("--slow"):
         os.environ["DUALML_TEST_ALL_CASES"] = "1"  # conformance/covering.py
+    if config.getoption("--tier") == "pynative":
+        os.environ["DUALML_MINDSPORE_MODE"] = "pynative"  # dualml_ms/common/environment.py
     if config.getoption("--record") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Recorder(Path(config.getoption("--record"))), "recorder")
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell starts what it puts aside

@@ -1,7 +1,7 @@
 """Assign every test to a tier, and every file its measured seconds.
 
-``make test`` runs the tier ``test``, ``make test-matrix`` the tier ``matrix``; tests of the tier
-``slow`` run with ``--slow`` alone. `tiers.toml` names exceptions and their reasons. The seconds of
+``make test`` runs the tier ``test``, ``make test-matrix`` the tiers ``matrix`` and ``pynative``, of
+which the latter runs without compiled graphs; tests of the tier ``slow`` run with ``--slow`` alone. `tiers.toml` names exceptions and their reasons. The seconds of
 `durations.toml` put the longest files first, so that no process waits for the last one of another.
 
     python -m tests.tiers [--update]    seconds recorded in build/durations, by part and file
@@ -23,7 +23,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 RECORDED = HERE.parent / "build/durations"
-TIERS = ("test", "matrix", "slow")
+TIERS = ("test", "matrix", "pynative", "slow")
 #: Marks of tests that start processes, servers or whole commands: `make test` runs those that
 #: `tiers.toml` names as representatives.
 PROCESSES = frozenset({"system", "whole"})
@@ -101,10 +101,12 @@ def tiers_of_file(file: str, parameter: str, entries: Iterable[Entry]) -> set[st
 
 def chosen_tiers(tier: str | None, slow: bool) -> set[str]:
     """Return the tiers that a session runs. In ``make test``, ``--slow`` adds no tests, but runs
-    whole labs and all cases; the slow tests run in the matrix."""
-    if tier == "test":
-        return {"test"}
-    return {*([tier] if tier else ("test", "matrix")), *(["slow"] if slow else ())}
+    whole labs and all cases; in the matrix it adds the slow tests, and compiles what otherwise runs
+    in PyNative mode."""
+    if tier in ("test", "pynative"):
+        return {tier}
+    chosen = {tier} if tier else {"test", "matrix", "pynative"}
+    return chosen | {"pynative", "slow"} if slow else chosen
 
 
 def read_durations(path: Path = HERE / "durations.toml") -> dict[str, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+import mindspore as ms
 from mindspore import nn
 from mindspore.common import api
 
@@ -38,7 +39,8 @@ class CompiledCell:
         graph = self.graphs.get(shapes)
         if graph is not None:
             return RUN(tensors, graph)
-        store = graph_cache()
+        # PyNative mode compiles nothing.
+        store = graph_cache() if ms.get_context("mode") == ms.GRAPH_MODE else None
         with store.cache_call(self.cell, tensors) if store else contextlib.nullcontext():
             result = self.cell(*tensors)
         if RUN is not None and self.cell.phase in self.cell.phase_cache:

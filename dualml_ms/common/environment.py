@@ -12,7 +12,7 @@ import mindspore as ms
 import numpy as np
 
 from dualml.common import machine
-from dualml.common.errors import Unsupported
+from dualml.common.errors import Unsupported, UserError
 from dualml_ms.common.graphs import graph_cache
 from dualml_ms.common.isa import REASON_VARIABLE
 
@@ -25,6 +25,9 @@ VARIABLES = (
     "ONEDNN_MAX_CPU_ISA",
     *machine.WAITING,
 )
+#: Names the execution mode, and MindSpore's constants of its values.
+MODE_VARIABLE = "DUALML_MINDSPORE_MODE"
+MODES = {"graph": ms.GRAPH_MODE, "pynative": ms.PYNATIVE_MODE}
 TARGETS = {"cpu": "CPU", "gpu": "GPU", "ascend": "Ascend"}
 #: ``dnnl_cpu_isa_t`` of oneDNN 3: the instruction set in use, after any cap.
 ISA_NAMES = {
@@ -83,6 +86,20 @@ def is_available(kind: str) -> bool:
         return False
 
 
+def execution_mode() -> int:
+    """Return MindSpore's constant of the execution mode that ``DUALML_MINDSPORE_MODE`` names:
+    ``graph`` (the default) compiles every step, ``pynative`` runs it operation by operation, as
+    Python does.
+
+    Raises:
+        UserError: there is no such mode.
+    """
+    name = os.environ.get(MODE_VARIABLE) or "graph"
+    if name not in MODES:
+        raise UserError(f"{MODE_VARIABLE}={name}: there is no such mode; use {' or '.join(MODES)}")
+    return MODES[name]
+
+
 def environment(device: str, threads: int) -> dict[str, str]:
     """Return the facts that decide this process's numbers and speed, as flat text; unknown ones are
     omitted. On a CPU the first call in a process sets up its `graph_cache`.
@@ -109,8 +126,10 @@ def environment(device: str, threads: int) -> dict[str, str]:
         "cpu_capability": isa,
         "isa_reason": os.environ.get(REASON_VARIABLE, ""),
         "onednn": version,
-        "graphs": f"kept in {store.folder.name}" if (store := graph_cache()) else "compiled anew",
     }
+    if facts["mode"] == "graph":
+        store = graph_cache()
+        facts["graphs"] = f"kept in {store.folder.name}" if store else "compiled anew"
     facts |= {name: os.environ.get(name, "") for name in VARIABLES}
     return {key: value for key, value in facts.items() if value} | machine.environment()
 

@@ -68,8 +68,9 @@ def test_the_longest_entry_counts_and_marks_decide_without_one() -> None:
 def test_every_session_has_its_tiers() -> None:
     assert chosen_tiers("test", slow=True) == {"test"}
     assert chosen_tiers("matrix", slow=False) == {"matrix"}
-    assert chosen_tiers("matrix", slow=True) == {"matrix", "slow"}
-    assert chosen_tiers(None, slow=False) == {"test", "matrix"}
+    assert chosen_tiers("matrix", slow=True) == {"matrix", "pynative", "slow"}
+    assert chosen_tiers("pynative", slow=True) == {"pynative"}
+    assert chosen_tiers(None, slow=False) == {"test", "matrix", "pynative"}
 
 
 def test_every_folder_is_run() -> None:
