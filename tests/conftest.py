@@ -61,9 +61,7 @@ def wrong_frameworks() -> list[str]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run also what is marked slow(reason)")
-    parser.addoption(
-        "--tier", choices=tiers.TIERS[:-1], help="run this tier only (tests/tiers.py)"
-    )
+    parser.addoption("--tier", choices=tiers.TIERS[:-1], help="run this tier only (tests/tiers.py)")
     parser.addoption("--record", metavar="FILE", help="write the seconds of every test file here")
 
 

@@ -1,8 +1,9 @@
 """Assign every test to a tier, and every file its measured seconds.
 
 ``make test`` runs the tier ``test``, ``make test-matrix`` the tiers ``matrix`` and ``pynative``, of
-which the latter runs without compiled graphs; tests of the tier ``slow`` run with ``--slow`` alone. `tiers.toml` names exceptions and their reasons. The seconds of
-`durations.toml` put the longest files first, so that no process waits for the last one of another.
+which the latter runs without compiled graphs; tests of the tier ``slow`` run with ``--slow`` alone.
+`tiers.toml` names exceptions and their reasons. The seconds of `durations.toml` put the longest
+files first, so that no process waits for the last one of another.
 
     python -m tests.tiers [--update]    seconds recorded in build/durations, by part and file
 

@@ -15,7 +15,11 @@ from numpy.typing import NDArray
 
 from dualml.common.errors import UserError
 from dualml.common.former_members import keep_former_members
-from dualml.parity.models.attributes import capture_attributes, restore_attributes
+from dualml.parity.models.attributes import (
+    capture_attributes,
+    plain_values,
+    restore_attributes,
+)
 from dualml.parity.models.operations import Tape
 from dualml.parity.models.partners import Tensor
 from dualml.parity.models.recorder import Recorder as Base
@@ -31,6 +35,11 @@ Arrays = dict[str, NDArray[Any]]
 def copy_tensor(value: Any) -> ms.Tensor | None:
     """Return a copy of a tensor; None for any other value."""
     return value.copy() if isinstance(value, ms.Tensor) else None
+
+
+def is_same(a: ms.Tensor, b: ms.Tensor) -> bool:
+    """Return whether two tensors have the same shape and numbers."""
+    return np.array_equal(a.asnumpy(), b.asnumpy())
 
 
 def is_saved_elsewhere(value: Any) -> bool:
@@ -211,6 +220,43 @@ class Recorder(Base):
         for p, shelved in parameters:
             ops.assign(p, shelved.recall())
         restore_attributes(own, copy_tensor)
+
+    def adopt_changes(self, before: Any, after: Any) -> None:
+        """Apply parameters, learning rates among them, and the optimizer's own numbers that a
+        script changed between two snapshots."""
+        old = {id(p): shelved for p, shelved in before[0]}
+        for p, shelved in after[0]:
+            value = shelved.recall()
+            if id(p) not in old or not is_same(old[id(p)].recall(), value):
+                ops.assign(p, value)
+        restore_attributes(plain_values(after[1]), copy_tensor)
+
+    def copy_tensor(self, value: Any) -> ms.Tensor | None:
+        """Return a copy of a tensor; None for any other value."""
+        return copy_tensor(value)
+
+    def is_saved(self, value: Any) -> bool:
+        """Return whether a value is a parameter, a cell, an operator, a type or a Python module."""
+        return isinstance(value, nn.Cell) or is_saved_elsewhere(value)
+
+    def capture_tensors(self, value: Any) -> Callable[[], None] | None:
+        """Return a function that puts the numbers of ``value`` back if it is a cell or parameter
+        outside of the recorded model; None for any other value. Other tensors do not change."""
+        if isinstance(value, nn.Cell):
+            parts = [self.model, *(cell for _, cell in self.model.cells_and_names())]
+            parameters = [] if any(value is part for part in parts) else value.get_parameters()
+        else:
+            parameters = [value] if isinstance(value, ms.Parameter) else []
+        known = {id(p) for p in self.unique_parameters()}
+        if not (own := [p for p in parameters if id(p) not in known]):
+            return None
+        copies = [(p, self.shelve(p)) for p in own]
+
+        def restore_model() -> None:
+            for p, shelved in copies:
+                ops.assign(p, shelved.recall())
+
+        return restore_model
 
     def is_tensor(self, value: Any) -> bool:
         """Return whether a value is a MindSpore tensor; parameters are."""

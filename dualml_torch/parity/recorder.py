@@ -15,12 +15,17 @@ from numpy.typing import NDArray
 
 from dualml.common.errors import UserError
 from dualml.common.former_members import keep_former_members
-from dualml.parity.models.attributes import capture_attributes, restore_attributes
+from dualml.parity.models.attributes import (
+    capture_attributes,
+    plain_values,
+    restore_attributes,
+)
 from dualml.parity.models.operations import Tape
 from dualml.parity.models.partners import Tensor
 from dualml.parity.models.recorder import Recorder as Base
 from dualml.parity.models.rng import SharedRng
 from dualml.parity.models.snapshots import ShelvedTensor
+from dualml.parity.models.surroundings import MAX_ELEMENTS
 from dualml_torch.common.environment import environment
 from dualml_torch.parity.operations import SKIP, OperationTracer
 from dualml_torch.parity.rng import SharedRngMode
@@ -207,6 +212,49 @@ class Recorder(Base):
                 self.optimizer.state.clear()  # never two states of a large model at once
             self.optimizer.load_state_dict(recall_tensors(state))
         restore_attributes(own, copy_tensor)
+
+    @torch.no_grad()
+    def adopt_changes(self, before: Any, after: Any) -> None:
+        """Apply weights, buffers and settings of the optimizer that a script changed between two
+        snapshots; settings are the values in its parameter groups, and its own numbers."""
+        (old, _, _, _), (new, _, state, own) = before, after
+        for name, t in self.named_tensors().items():
+            if not torch.equal(old[name].recall(), value := new[name].recall()):
+                t.copy_(value)
+        groups = [] if state is None else state["param_groups"]
+        for group, given in zip(self.optimizer.param_groups if groups else [], groups, strict=True):
+            settings = {key: value for key, value in given.items() if key != "params"}
+            group.update(recall_tensors(settings))
+        restore_attributes(plain_values(own), copy_tensor)
+
+    def copy_tensor(self, value: Any) -> torch.Tensor | None:
+        """Return a detached copy of a tensor; None for any other value."""
+        return copy_tensor(value)
+
+    def is_saved(self, value: Any) -> bool:
+        """Return whether a value is a parameter, a module, a type or a Python module."""
+        return is_saved_elsewhere(value)
+
+    def capture_tensors(self, value: Any) -> Callable[[], None] | None:
+        """Return a function that puts the numbers of ``value`` back if it is a module or tensor
+        outside of the recorded model; None for any other value."""
+        if isinstance(value, torch.nn.Module) and value not in set(self.model.modules()):
+            tensors = [*value.parameters(), *value.buffers()]
+        elif torch.is_tensor(value) and value.numel() <= MAX_ELEMENTS:
+            tensors = [value]
+        else:
+            return None
+        known = {id(t) for t in self.named_tensors().values()}
+        if not (tensors := [t for t in tensors if id(t) not in known]):
+            return None
+        copies = [(t, self.shelve(t)) for t in tensors]
+
+        @torch.no_grad()
+        def restore_model() -> None:
+            for t, shelved in copies:
+                t.copy_(shelved.recall())
+
+        return restore_model
 
     def is_tensor(self, value: Any) -> bool:
         """Return whether ``value`` is a `torch.Tensor`."""

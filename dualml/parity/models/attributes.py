@@ -89,3 +89,8 @@ def restore_attributes(kept: list[SavedValue], tensor: Callable[[Any], Any]) -> 
         if name is not None and name is not NAMES:
             same = tensor(value)
             place[name] = value if same is None else same
+
+
+def plain_values(kept: list[SavedValue]) -> list[SavedValue]:
+    """Return the captured values that are no containers: numbers, texts, flags."""
+    return [one for one in kept if isinstance(one[1], str | int) and isinstance(one[2], PLAIN)]

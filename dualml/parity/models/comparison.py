@@ -111,9 +111,10 @@ class ModelComparison(Comparison):
         elif self.verdict == "equal":
             arrays = sum(int(worst["arrays"]) for worst in self.phases.values())
             steps, worst = format_count(lang, "steps", self.steps), f"{self.worst:.2g}"
-            sentences.append(
-                say("equal.evidence", worst=worst, arrays=arrays, margin=margin, steps=steps)
-            )
+            unjudged = sum(int(n.values["n"]) for n in self.notes if n.key == "wild")
+            evidence = "equal.evidence_in_part" if unjudged else "equal.evidence"
+            counts = {"arrays": arrays, "all": arrays + unjudged, "steps": steps}
+            sentences.append(say(evidence, worst=worst, margin=margin, **counts))
         elif self.reason != "both_raised":  # the errors themselves are reported
             sentences.append(say(f"reason.{self.reason}"))
         sentences += notes[False]

@@ -99,7 +99,7 @@ def judge_traces(
     chaos = pair.first_chaotic_step(steps)
     judged = [s for s in spots if chaos is None or s.step < chaos]
     outside = [s for s in judged if s.ratio > margin and not s.is_unstable]
-    wild = [s for s in judged if s.ratio > margin and s.is_unstable]
+    wild = [s for s in judged if s.is_unstable]
     if wild and not outside:
         moved = {"tensor": wild[0].tensor, "width": f"{wild[0].envelope:.1e}"}
         notes.append(Note("wild", {"n": len(wild), **moved}))

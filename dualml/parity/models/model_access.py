@@ -86,6 +86,26 @@ class ModelAccess:
         """Restore weights, buffers and optimizer from a `snapshot`."""
         raise NotImplementedError
 
+    def adopt_changes(self, before: Any, after: Any) -> None:
+        """Apply to model and optimizer what a script changed between two snapshots, such as a
+        learning rate or a clipped weight."""
+        raise NotImplementedError
+
+    def copy_tensor(self, value: Any) -> Any:
+        """Return a copy of a tensor; None for any other value."""
+        raise NotImplementedError
+
+    def is_saved(self, value: Any) -> bool:
+        """Return whether a value is saved with a model's tensors, or is nothing that a step
+        changes: a parameter, a module, a type."""
+        raise NotImplementedError
+
+    def capture_tensors(self, value: Any) -> Callable[[], None] | None:
+        """Return a function that puts the present numbers of ``value`` back: of a tensor that is
+        none of the recorded model's, or of a model other than that and its parts; None for any
+        other value, and for a tensor so large that it must be data."""
+        raise NotImplementedError
+
     def is_tensor(self, value: Any) -> bool:
         """Return whether a value is a tensor of the framework."""
         raise NotImplementedError

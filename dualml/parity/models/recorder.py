@@ -32,6 +32,7 @@ from dualml.parity.models.step_arrays import (
     measure_draw,
     measure_repetition,
 )
+from dualml.parity.models.surroundings import Surroundings
 from dualml.parity.models.trace import (
     OUTPUT,
     Trace,
@@ -89,6 +90,8 @@ class Recorder(ModelAccess):
         if self.files is not None:
             self.trace.arrays = self.files
         self.draw_states: dict[int, Any] = {}
+        #: Snapshot of the end of the last step: what differs from it was changed between steps.
+        self.last_end: Any = None
         #: Whether the model is put back after the last step, too.
         self.restores_last_step = True
         self.step_arrays: StepArrays | None = None
@@ -158,9 +161,9 @@ class Recorder(ModelAccess):
 
         The function makes one whole update and reports its loss with `saw`. It is called once for
         the script, once more in the first step (to check that it is reproducible), and, if it is,
-        once for each draw. Afterwards everything is as the first call left it. Changes outside of
-        model and optimizer (a schedule, a counter) must be made outside of the function. After the
-        last step to record, the function is only called.
+        once for each draw. Afterwards everything is as the first call left it: model, optimizer,
+        and the schedules, scalers, counters and other models that the function refers to
+        (`Surroundings`). After the last step to record, the function is only called.
 
         Returns:
             What the first call returned.
@@ -168,15 +171,18 @@ class Recorder(ModelAccess):
         if self.is_done:
             return function(*inputs)
         self.record_start()
+        before = self.capture_surroundings(function)
         start = self.take_snapshot({} if self.trace.inputs else self.recorded_start())
         with self.step(*inputs):
             result = function(*inputs)
-        step = self.trace.steps
+        step, last_end = self.trace.steps, self.last_end
         leave = step == self.limit and not self.restores_last_step
+        after = None if leave else self.capture_surroundings(function)
         end = None if leave else self.take_snapshot(self.recorded_end())
         try:
             if step == 1:
                 self.restore(start)
+                before.restore()
                 run = ComparedStep(step, self.trace.arrays, measure_repetition)
                 self.repeat_step(run, function, inputs)
                 first = self.stored_step
@@ -185,10 +191,16 @@ class Recorder(ModelAccess):
                 self.trace.repeated = True
             if self.trace.random is None:
                 for draw in range(self.draws):
-                    self.run_draw(draw, self.draw_states.pop(draw, start), function, inputs)
+                    self.restore(self.draw_states.pop(draw, start))
+                    if last_end is not None:
+                        self.adopt_changes(last_end, start)
+                    before.restore()
+                    self.run_draw(draw, function, inputs)
         finally:
-            if not leave:
+            if after is not None:
                 self.restore(end)
+                after.restore()
+        self.last_end = None if step == self.limit else end
         self.write()
         return result
 
@@ -376,18 +388,14 @@ class Recorder(ModelAccess):
             self.trace.envelope = {**(self.trace.envelope or {}), **widths}
         return None
 
-    def run_draw(
-        self, number: int, start: Any, function: Callable[..., Any], inputs: Sequence[Any]
-    ) -> None:
-        """Run the step again with moved weights and inputs, from where this draw was, and widen the
+    def run_draw(self, number: int, function: Callable[..., Any], inputs: Sequence[Any]) -> None:
+        """Run the step again with moved weights and inputs, from the current state, and widen the
         envelope. The model is left as this draw leaves it.
 
         Args:
             number: number of the draw, from 0; weights are moved by 2^number units.
-            start: the snapshot to start from.
             function: makes one step on ``inputs``.
         """
-        self.restore(start)
         step, seed = self.trace.steps, self.seed
         trained = {one.name for one in self.trace.tensors if one.trained}
         for name, tensor in self.named_tensors().items():
@@ -409,6 +417,14 @@ class Recorder(ModelAccess):
         self.trace.draws = max(self.trace.draws, number + 1)
 
     # Snapshots.
+    def capture_surroundings(self, function: Callable[..., Any]) -> Surroundings:
+        """Return copies of the state outside of model and optimizer that a function changes."""
+
+        def is_kept(value: Any) -> bool:
+            return value is self.optimizer or isinstance(value, Recorder) or self.is_saved(value)
+
+        return Surroundings(function, self.copy_tensor, is_kept, self.capture_tensors)
+
     def take_snapshot(self, recorded: Mapping[str, Callable[[], NDArray[Any]]]) -> Any:
         """Return a `snapshot`; its tensors are kept on the disk if the trace is there.
 
