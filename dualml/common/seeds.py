@@ -20,8 +20,14 @@ def make_generator(seed: int, *purpose: str | int) -> np.random.Generator:
 
 def random_bits(count: int, seed: int, *purpose: str | int) -> NDArray[np.uint8]:
     """Return (count,) random zeros and ones, uint8, for one purpose, from one long hash: fast."""
+    return np.unpackbits(packed_random_bits(count, seed, *purpose), count=count)
+
+
+def packed_random_bits(count: int, seed: int, *purpose: str | int) -> NDArray[np.uint8]:
+    """Return the numbers of `random_bits` as (⌈count / 8⌉,) bytes, the first one in the highest
+    bit."""
     drawn = hashlib.shake_128(_text(seed, *purpose)).digest(-(-count // 8))
-    return np.unpackbits(np.frombuffer(drawn, np.uint8), count=count)
+    return np.frombuffer(drawn, np.uint8)
 
 
 def _text(*parts: str | int) -> bytes:

@@ -71,7 +71,14 @@ ACCUM = {"SGD": "momentum_buffer", "Adagrad": "sum"}
 def assign_values(parameter: ms.Parameter, value: NDArray[Any]) -> None:
     """Set a parameter in place: MindSpore's own optimizers are compiled, and after a ``set_data``
     would continue to use its previous memory."""
-    ops.assign(parameter, ms.Tensor(value, parameter.dtype))
+    ops.assign(parameter, share_array(value, parameter.dtype))
+
+
+def share_array(array: NDArray[Any], dtype: Any) -> ms.Tensor:
+    """Return an array as a tensor of a dtype, without a copy where that is the array's own: to be
+    copied from, before the array changes."""
+    plain = array.dtype == np.float32 and dtype == ms.float32
+    return ms.Tensor.from_numpy(array) if plain and array.size else ms.Tensor(array, dtype)
 
 
 def updated_parameters(model: nn.Cell, optimizer: Any) -> list[ms.Parameter]:
@@ -156,7 +163,7 @@ class Recorder(Base):
         they are, and an unknown name raises KeyError."""
         named = self.named_tensors()
         for name, value in weights.items():
-            assign_values(named[name], np.array(value))
+            assign_values(named[name], np.ascontiguousarray(value).reshape(value.shape))
 
     def gradients_by_name(self, gradients: Any) -> Mapping[str, Any]:
         """Return name → gradient, given by name or in the order in which the
@@ -269,6 +276,15 @@ class Recorder(Base):
             tensor = tensor.astype(ms.float32)
         return tensor.asnumpy()
 
+    def shared_view(self, tensor: ms.Tensor) -> NDArray[np.float32] | None:
+        """Return a contiguous float32 tensor in the memory of this process as an array that shares
+        it; None for any other one."""
+        array = self.view(tensor)
+        plain = array.dtype == np.float32 and array.flags.c_contiguous and array.flags.writeable
+        # A copy from another device is no view.
+        address = getattr(tensor, "_data_ptr", None)
+        return array if plain and address is not None and address() == array.ctypes.data else None
+
     def duplicate(self, tensor: ms.Tensor) -> ms.Tensor:
         """Return a copy of a tensor that is no parameter."""
         return ms.Tensor(tensor.asnumpy().copy(), tensor.dtype)
@@ -278,8 +294,8 @@ class Recorder(Base):
         return ms.Tensor(0, tensor.dtype)
 
     def tensor_like(self, array: NDArray[Any], tensor: ms.Tensor) -> ms.Tensor:
-        """Make a tensor of ``array`` with the dtype of ``tensor``."""
-        return ms.Tensor(array, tensor.dtype)
+        """Make a tensor of ``array`` with the dtype of ``tensor``; it may share its memory."""
+        return share_array(array, tensor.dtype)
 
     def make_tape(self) -> Tape:
         """Return an empty tape that knows the model's cells and, as ``parameter:NAME``, its

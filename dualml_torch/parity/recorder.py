@@ -271,6 +271,14 @@ class Recorder(Base):
                 tensor = torch.view_as_real(tensor.resolve_conj())
             return tensor.resolve_neg().numpy()
 
+    def shared_view(self, tensor: torch.Tensor) -> NDArray[np.float32] | None:
+        """Return a contiguous float32 tensor on the CPU as an array that shares its memory; None
+        for any other one."""
+        with torch._C.DisableTorchFunction():
+            plain = tensor.detach()
+            fits = plain.device.type == "cpu" and plain.dtype == torch.float32
+            return plain.numpy() if fits and plain.is_contiguous() and not plain.is_neg() else None
+
     def duplicate(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a detached copy of a tensor."""
         return tensor.detach().clone()

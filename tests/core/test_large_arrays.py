@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dualml.common.distance import CACHED_ELEMENTS, blocked_distance, distance
-from dualml.common.seeds import random_bits
+from dualml.common.seeds import packed_random_bits, random_bits
 from dualml.parity import envelope
 from dualml.parity.models import gap as gaps
 from dualml.parity.models.gap import gap
@@ -80,3 +80,21 @@ def test_last_places_are_those_of_numpy() -> None:
     for x in (numbers[np.isfinite(numbers)], odd, np.array([1, np.inf], np.float32)):
         expected = np.spacing(np.abs(x))
         assert np.array_equal(envelope.last_places(x), expected, equal_nan=True)
+
+
+def test_packed_bits_are_the_random_bits() -> None:
+    packed = packed_random_bits(21, 3, "x")
+    assert packed.shape == (3,)
+    assert np.array_equal(np.unpackbits(packed)[:21], random_bits(21, 3, "x"))
+
+
+def test_equal_bits_are_seen_in_every_block_and_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gaps, "LARGE", 4)
+    nan = np.array([1, np.nan, -0.0, 2, 3], np.float32)
+    for dtype in (np.float32, np.float64, np.complex128, np.float16, np.bool_, np.int64):
+        x = nan.astype(dtype) if np.dtype(dtype).kind in "fc" else np.arange(5).astype(dtype)
+        off = x.copy()
+        off[4] = 0
+        assert gaps.is_bit_identical(x, x.copy())
+        assert not gaps.is_bit_identical(x, off)
+    assert not gaps.is_bit_identical(nan, np.where(nan == 0, np.float32(0), nan))  # -0.0

@@ -111,3 +111,22 @@ def test_a_full_disk_is_no_error_of_the_step(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, former)
     assert recorder.trace.raised is None
+
+
+def test_weights_are_moved_in_place_as_in_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, _ = record(tmp_path / "shared")
+    monkeypatch.setattr(Recorder, "shared_view", lambda self, tensor: None)
+    assert record(tmp_path / "copied")[0].envelope == expected.envelope
+
+
+def test_only_plain_tensors_are_shared() -> None:
+    recorder = Recorder(nn.Linear(2, 2), None)
+    weight = recorder.named_tensors()["weight"]
+    shared = recorder.shared_view(weight)
+    assert shared is not None
+    shared[0, 1] = 7
+    assert weight[0, 1] == 7
+    assert recorder.shared_view(weight.T) is None
+    assert recorder.shared_view(weight.half()) is None

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.common.distance import BLOCK_ELEMENTS, blocked_distance, distance
+from dualml.common.distance import blocked_distance, distance
 from dualml.common.machine import default_threads
 from dualml.parity.models.trace import OUTPUT
 from dualml.parity.places import Distance
@@ -76,7 +76,7 @@ def gap(a: NDArray[Any], b: NDArray[Any]) -> float:
         with np.errstate(invalid="ignore", over="ignore"):
             far = blocked_distance(a, b, default_threads())
         # Infinities and subnormal numbers take the way of small arrays.
-        if math.isfinite(far) and max(np.abs(one.reshape(-1)[0]) for one in (a, b)) >= TINY:
+        if math.isfinite(far) and max(np.abs(one.flat[0]) for one in (a, b)) >= TINY:
             return far
     if a.dtype.kind == "b" or b.dtype.kind == "b":
         with np.errstate(invalid="ignore"):  # NaN beside a mask
@@ -94,10 +94,14 @@ def is_bit_identical(a: NDArray[Any], b: NDArray[Any]) -> bool:
     """Return whether two arrays have the same shape, dtype and bits, NaNs included."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
-    a, b = (np.ascontiguousarray(one).reshape(-1).view(np.uint8) for one in (a, b))
+    a, b = (np.ascontiguousarray(one).reshape(-1) for one in (a, b))
+    if a.itemsize in (1, 2, 4, 8):
+        a, b = (one.view(f"u{one.itemsize}") for one in (a, b))
+    else:
+        a, b = (one.view(np.uint8) for one in (a, b))
+    # In blocks: what `array_equal` makes of a large array would be new memory.
     return all(
-        np.array_equal(a[at : at + BLOCK_ELEMENTS], b[at : at + BLOCK_ELEMENTS])
-        for at in range(0, a.size, BLOCK_ELEMENTS)
+        np.array_equal(a[at : at + LARGE], b[at : at + LARGE]) for at in range(0, a.size, LARGE)
     )
 
 

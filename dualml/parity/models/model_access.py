@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from dualml.parity.models.operations import Tape
@@ -118,6 +119,11 @@ class ModelAccess:
         """Return a tensor's numbers on the host, of the same shape; they may share its memory, so
         that they count only until it changes."""
         raise NotImplementedError
+
+    def shared_view(self, tensor: Any) -> NDArray[np.float32] | None:
+        """Return a float32 tensor as a contiguous array, of the same shape, through which it can be
+        changed; None for a tensor of another type, or if its memory cannot be shared."""
+        return None
 
     def duplicate(self, tensor: Any) -> Any:
         """Return a copy of a tensor, as a tensor on the same device."""

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from dualml.common.errors import UserError
 from dualml.common.former_members import keep_former_members
-from dualml.parity.envelope import perturb
+from dualml.parity.envelope import perturb, perturb_in_place
+from dualml.parity.models.gap import LARGE
 from dualml.parity.models.model_access import ModelAccess
 from dualml.parity.models.model_ref import error_reason, user_line
 from dualml.parity.models.operations import Operation, Tape
@@ -226,11 +227,13 @@ class Recorder(ModelAccess):
         """
         start, rng = self.take_snapshot(self.recorded_start()), np.random.default_rng(self.seed)
         for name, tensor in self.named_tensors().items():
-            value = self.array(tensor)
-            if is_finite_float(value):
+            if is_finite_float(self.view(tensor)):
+                shared = self.shared_view(tensor)
+                value = self.array(tensor) if shared is None else shared
                 first = value.reshape(-1)[:UNLIKE_ELEMENTS]
                 first[:] = first + UNLIKE * rng.standard_normal(first.shape)
-                self.load({name: value})
+                if shared is None:
+                    self.load({name: value})
         self.tape = tape = self.make_tape()
         tape.arrays = OperationArrays(None)
         try:
@@ -399,7 +402,11 @@ class Recorder(ModelAccess):
         step, seed = self.trace.steps, self.seed
         trained = {one.name for one in self.trace.tensors if one.trained}
         for name, tensor in self.named_tensors().items():
-            if name in trained and is_finite_float(self.view(tensor)):
+            if name not in trained or not is_finite_float(self.view(tensor)):
+                continue
+            if (shared := self.shared_view(tensor)) is not None:
+                perturb_in_place(shared, seed, number, step, name, self.precision)
+            else:
                 self.load(perturb({name: self.view(tensor)}, seed, number, step, self.precision))
         moved = [self.perturb_input(one, f"input {i}", number) for i, one in enumerate(inputs)]
         self.rounding = (np.random.default_rng([seed, number, step]), 2**number)
@@ -511,4 +518,9 @@ class Recorder(ModelAccess):
 
 def is_finite_float(array: NDArray[Any]) -> bool:
     """Return whether an array holds real floating-point numbers, all of them finite."""
-    return array.dtype.kind == "f" and bool(np.isfinite(array).all())
+    if array.dtype.kind != "f":
+        return False
+    if array.size <= LARGE or not array.flags.c_contiguous:
+        return bool(np.isfinite(array).all())
+    flat = array.reshape(-1)  # in blocks: a mask of a large array would be new memory
+    return all(np.isfinite(flat[at : at + LARGE]).all() for at in range(0, flat.size, LARGE))
