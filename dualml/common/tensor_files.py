@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import mmap
 import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -47,6 +48,9 @@ KINDS: Mapping[str, str] = {name: kind for kind, name in DTYPES.items()}
 REPLACED = "replaced/"
 #: Bytes that are moved at once if a header needs more than its reserved bytes.
 MOVED_BYTES = 1 << 24
+#: Bytes from which a tensor is mapped and not read: the pages that the system has of the file then
+#: serve as its memory. New pages cost several times as much as what is computed with them.
+MAPPED_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -69,17 +73,44 @@ class TensorOnDisk:
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
     def read(self) -> NDArray[Any]:
-        """Read the tensor into a new array of its shape.
+        """Read the tensor as an array of its shape. Who changes that changes no file.
 
         Raises:
             OSError: the file cannot be read.
             ValueError: it ends before the tensor does.
         """
-        array = np.empty(self.shape, self.dtype)
         with open_to_read(self.path) as file:
-            file.seek(self.offset)
-            read_into(file, array)
+            return read_array(file, self.offset, self.dtype, self.shape)
+
+
+def read_array(file: Any, offset: int, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return numbers of an open file as an array: a large one shares the pages of the file until
+    somebody changes it, so that the file may not change while the array is used.
+
+    Args:
+        offset: bytes before the numbers, which are in C order.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it ends before the array does.
+    """
+    count, size = math.prod(shape), np.dtype(dtype).itemsize
+    begin = offset % mmap.ALLOCATIONGRANULARITY
+    # Kernels may need aligned numbers, and only `read_into` says what is missing.
+    if count * size < MAPPED_BYTES or offset % size or has_ended(file, offset + count * size):
+        array = np.empty(shape, dtype)
+        file.seek(offset)
+        read_into(file, array)
         return array
+    place = mmap.mmap(
+        file.fileno(), begin + count * size, access=mmap.ACCESS_COPY, offset=offset - begin
+    )
+    return np.frombuffer(place, dtype, count, begin).reshape(shape)
+
+
+def has_ended(file: Any, size: int) -> bool:
+    """Return whether an open file has fewer bytes than this."""
+    return os.fstat(file.fileno()).st_size < size
 
 
 def read_into(file: Any, array: NDArray[Any]) -> None:

@@ -87,3 +87,31 @@ def test_arrays_are_read_only_when_they_are_looked_up() -> None:
     assert not looks
     assert arrays["x"].sum() == 2
     assert looks
+
+
+def test_a_large_tensor_shares_the_pages_of_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tensor_files, "MAPPED_BYTES", 1)
+    path, x = tmp_path / "x.safetensors", np.arange(5000.0)
+    writer = TensorFileWriter(path, 4096)
+    for name, array in {"a": x, "byte": np.ones(1, np.uint8), "b": x}.items():
+        read = writer.append(name, array)
+    early = read()
+    writer.finish()
+    tensors = {name: tensor.read() for name, tensor in index_tensors(path, "unreadable").items()}
+    assert all(np.array_equal(array, x) for array in (early, tensors["a"], tensors["b"]))
+    assert not tensors["a"].flags.owndata
+    assert tensors["b"].flags.aligned  # read, because behind a byte it is not in the file
+    tensors["a"][:] = 0
+    assert np.array_equal(index_tensors(path, "unreadable")["a"].read(), x)
+
+
+def test_a_file_that_ends_early_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensor_files, "MAPPED_BYTES", 1)
+    path = tmp_path / "x.safetensors"
+    write(path)
+    wide = index_tensors(path, "unreadable")["wide"]
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(ValueError, match="8 bytes are missing"):
+        wide.read()

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.common.tensor_files import read_into
+from dualml.common.tensor_files import read_array
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,7 @@ class SnapshotFile:
 
     def read(self, begin: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
         """Read the array that begins at this byte."""
-        array = np.empty(shape, dtype)
-        self.file.seek(begin)
-        read_into(self.file, array)
-        return array
+        return read_array(self.file, begin, dtype, shape)
 
 
 def is_constant(values: NDArray[Any]) -> bool:
