@@ -238,8 +238,20 @@ def fork_worker(launch: Launch, environ: Mapping[str, str], log: int) -> ForkedP
 
 
 def fork_from_server(launch: Launch, environ: Mapping[str, str], log: int) -> ForkedProcess:
-    """Fork a worker as `fork_worker` does; the caller holds the lock `turn`. If there are already
-    `MAX_SERVERS` servers, a new one replaces idle ones."""
+    """Fork a worker as `fork_worker` does; the caller holds the lock `turn`."""
+    key, server = find_server(launch, environ)
+    process = server.fork(launch.command[launch.command.index("-m") + 1 :], log)
+    servers[key] = server  # least recently used servers are closed first
+    return process
+
+
+def find_server(launch: Launch, environ: Mapping[str, str]) -> tuple[tuple[Any, ...], ForkServer]:
+    """Return the server of an environment, which is started if there is none, and take it out of
+    `servers`, where the caller puts it back under the key that is returned, too.
+
+    If there are already `MAX_SERVERS` servers, a new one replaces idle ones. The caller holds the
+    lock `turn`.
+    """
     relevant = {name: value for name, value in environ.items() if name != VOLATILE}
     key = (*launch.preload, launch.cores, os.getcwd(), *sorted(relevant.items()))
     server = servers.pop(key, None)
@@ -249,9 +261,18 @@ def fork_from_server(launch: Launch, environ: Mapping[str, str], log: int) -> Fo
         for old in idle[: max(0, len(servers) + 1 - MAX_SERVERS)]:
             servers.pop(old).close()
         server = ForkServer(environ, launch.cores, launch.preload)
-    process = server.fork(launch.command[launch.command.index("-m") + 1 :], log)
-    servers[key] = server  # least recently used servers are closed first
-    return process
+    return key, server
+
+
+def start_servers(launches: Sequence[Launch]) -> None:
+    """Start the servers that these processes will be forked from, so that they import at the same
+    time: a fork waits for its own server."""
+    for launch in launches:
+        environ = {**os.environ, **launch.environ}
+        if launch.preload and can_fork(environ):
+            with turn, contextlib.suppress(OSError):
+                key, server = find_server(launch, environ)
+                servers[key] = server
 
 
 @functools.cache

@@ -23,7 +23,7 @@ from dualml.common.json_types import JsonObject
 from dualml.launch.child import SECONDARY as SECONDARY
 from dualml.launch.child import describe_exit as describe_exit
 from dualml.launch.launcher import LaunchedRank
-from dualml.launch.process import Launch, Process
+from dualml.launch.process import Launch, Process, start_servers
 
 GRACE_S = 2.0
 POLL_S = 0.1
@@ -268,6 +268,7 @@ def start_ranks(launches: Sequence[Launch | LaunchedRank]) -> Iterator[StartedRa
                 return
 
     try:
+        start_servers([launch for launch in launches if isinstance(launch, Launch)])
         for number, launch in enumerate(launches):
             process = launch.start()
             ranks.append(RankProcess(process, time.monotonic()))

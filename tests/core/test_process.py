@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from dualml.launch import process as launching
-from dualml.launch.process import Launch, close_servers, servers
+from dualml.launch.process import Launch, close_servers, servers, start_servers
 from dualml.launch.supervise import supervise
 
 pytestmark = [
@@ -152,3 +152,12 @@ def test_a_process_number_that_comes_again_is_another_process() -> None:
             theirs.send(b'{"pid": 77, "code": %d}' % code)
             assert server.exit_code(77, deadline) == code
             assert server.idle
+
+
+def test_two_servers_import_at_the_same_time(tmp_path: Path) -> None:
+    launches = [launch(tmp_path, word, mark) for word, mark in (("a", "1"), ("b", "2"))]
+    start_servers(launches)
+    waiting = [server.process.pid for server in servers.values()]
+    assert len(waiting) == 2  # before the first fork, which waits for an import
+    ended = run(*launches)
+    assert [ended.results[i]["parent"] for i in (0, 1)] == waiting
