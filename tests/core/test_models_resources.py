@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 from collections import namedtuple
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -87,7 +89,7 @@ def test_the_second_side_waits_for_what_the_first_says(tmp_path: Path) -> None:
         worker.wait_for_size(tmp_path, 0.01)
     for together in (True, False):
         (tmp_path / resources.SIZE).write_text(json.dumps({"together": together}))
-        assert worker.wait_for_size(tmp_path, 1.0) is not together
+        assert worker.wait_for_size(tmp_path, 1.0)["together"] is together
 
 
 def test_a_side_that_is_killed_is_told_with_what_would_fit(tmp_path: Path) -> None:
@@ -97,3 +99,15 @@ def test_a_side_that_is_killed_is_told_with_what_would_fit(tmp_path: Path) -> No
     assert "memory" not in run.describe_failure(
         GroupResult(-signal.SIGSEGV, None, 0), tmp_path, FRAMEWORKS, 60
     )
+
+
+def test_a_side_that_runs_alone_uses_the_threads_it_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    told: list[int] = []
+    backend: Any = SimpleNamespace(set_threads=told.append)
+    worker.use_threads(backend, 0)
+    assert told == []
+    worker.use_threads(backend, 3)
+    assert (told, os.environ["OMP_NUM_THREADS"]) == ([3], "3")

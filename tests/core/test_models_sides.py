@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -233,3 +234,24 @@ def test_settings_of_two_calls_of_one_function() -> None:
     assert "other settings: axis = -1 and 0." in said
     assert "No mutations are tried on a mindspore model" in said
     assert "axis 分别为 -1 和 0" in " ".join(describe_causes("zh", explanation, ("a", "b"), 1))
+
+
+def test_a_worker_imports_and_keeps_no_more_than_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "5")
+    info = replace(TORCH, preload=("dualml_torch.backend", "torch.optim"), environ=lambda n: {})
+    side = resolve_side(Side(), "a", info, MODEL, tmp_path)
+    without = side_jobs.make_launch(side, ["x"], 1, tmp_path / "log")
+    updated = replace(side, optimizer={"rule": {"name": "sgd"}})
+    assert without.preload == ("dualml_torch.models",)
+    assert side_jobs.make_launch(updated, ["x"], 1, tmp_path / "log").preload == (
+        "dualml_torch.models",
+        "torch.optim",
+    )
+    kept = {name: x for name, x in without.environ.items() if name.startswith("MALLOC")}
+    assert kept == {
+        "MALLOC_MMAP_MAX_": "0",
+        "MALLOC_TRIM_THRESHOLD_": "5",  # the user's
+        "MALLOC_ARENA_MAX": "1",
+    }

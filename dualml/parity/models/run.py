@@ -371,8 +371,8 @@ def run_workers(
     if ended.code or ended.reason:
         raise UserError(describe_failure(ended, folder, labels, timeout))
     if ended.results[1].get("deferred"):
-        write_json(folder / SIZE, {"together": True})
-        ended = replace(watch([make_worker(1, cores)]), rank=1)
+        write_json(folder / SIZE, {"together": True, "threads": cores})
+        ended = replace(watch([make_worker(1, max(1, cores // 2))]), rank=1)
         if ended.code or ended.reason:
             ended = replace(ended, results={1 + rank: r for rank, r in ended.results.items()})
             raise UserError(describe_failure(ended, folder, labels, timeout))

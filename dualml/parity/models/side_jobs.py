@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -142,6 +143,21 @@ def describe_sides(sides: Sequence[ResolvedSide]) -> dict[str, Any]:
     }
 
 
+def reuse_freed_memory() -> dict[str, str]:
+    """Return environment variables with which the C library keeps the memory of freed tensors for
+    the next ones, however large; what the user has set stays.
+
+    By default it returns the memory of large tensors to the system and gets it again page by page,
+    which takes longer than what most kernels do with it.
+    """
+    asked = {
+        "MALLOC_MMAP_MAX_": "0",
+        "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+        "MALLOC_ARENA_MAX": "1",  # the arenas of other threads hold no large tensors
+    }
+    return {name: os.environ.get(name, value) for name, value in asked.items()}
+
+
 def make_launch(side: ResolvedSide, words: Sequence[str], threads: int, log: Path) -> Launch:
     """Describe a process of a side's interpreter.
 
@@ -150,9 +166,12 @@ def make_launch(side: ResolvedSide, words: Sequence[str], threads: int, log: Pat
         threads: number of threads that it computes with.
         log: file for its standard error.
     """
-    environ = {**side.info.environ(threads), COMPARING_VARIABLE: "1"}
+    environ = {**reuse_freed_memory(), **side.info.environ(threads), COMPARING_VARIABLE: "1"}
     if side.interpreter is None:
-        return Launch(python_argv("-m", *words), environ, log, side.info.preload)
+        # What a backend preloads behind its own module is for optimizers.
+        more = side.info.preload[1:] if side.optimizer else ()
+        preload = (f"{side.info.package}.models", *more) if side.info.preload else ()
+        return Launch(python_argv("-m", *words), environ, log, preload)
     command = [side.interpreter.path, "-P", "-m", *words]
     return Launch(command, {**environ, "PYTHONPATH": side.overlay}, log)
 

@@ -126,8 +126,11 @@ def run_side(emit: Emitter) -> dict[str, Any]:
     set_search_path(job, own)
     emit(phase="import", done=0, total=job["steps"] + 1)
     backend: ModelBackend = importlib.import_module(f"{own['package']}.models")
-    if side == "b" and wait_for_size(folder, job["timeout"]):
-        return {"deferred": True}
+    if side == "b":
+        size = wait_for_size(folder, job["timeout"])
+        if not size["together"]:
+            return {"deferred": True}
+        use_threads(backend, size["threads"])
     model, places = prepare_model(backend, job, own, folder / f"{side}.framework")
     recorder = backend.Recorder(
         model, folder / side, steps=job["steps"], draws=job["draws"], seed=job["seed"]
@@ -333,14 +336,20 @@ def announce_size(
     size = estimate_size(tensors, job)
     check_resources(size, folder)
     together = size.fits_twice()
-    write_json(folder / SIZE, {"together": together})
-    if not together:
-        os.environ["OMP_NUM_THREADS"] = str(usable_cores())
-        backend.set_threads(usable_cores())
+    write_json(folder / SIZE, {"together": together, "threads": 0})
+    use_threads(backend, 0 if together else usable_cores())
 
 
-def wait_for_size(folder: Path, timeout: float) -> bool:
-    """Wait for the other side's size; return whether this side has to wait for its end, too.
+def use_threads(backend: ModelBackend, count: int) -> None:
+    """Let this process compute with so many threads; 0: with those that it was started with."""
+    if count:
+        os.environ["OMP_NUM_THREADS"] = str(count)
+        backend.set_threads(count)
+
+
+def wait_for_size(folder: Path, timeout: float) -> JsonObject:
+    """Wait for the other side's size: ``together``, whether both sides run at once, and
+    ``threads``, the number of this side's, see `use_threads`.
 
     Raises:
         TrialError: the size did not arrive in time.
@@ -350,7 +359,8 @@ def wait_for_size(folder: Path, timeout: float) -> bool:
         if time.monotonic() > deadline:
             raise TrialError("the other side's size did not come in time")
         time.sleep(WEIGHTS_POLL_S)
-    return not read_json(folder / SIZE)["together"]
+    size: JsonObject = read_json(folder / SIZE)
+    return size
 
 
 def write_weights(recorder: Base, folder: Path, calls: list[Operation]) -> None:
