@@ -21,7 +21,7 @@ from dualml.parity.models import trace_files
 from dualml.parity.models.judge import judge_traces
 from dualml.parity.models.partners import Tensor
 from dualml.parity.models.trace import ARRAYS, Trace, array_key, read_trace
-from dualml.parity.models.trace_files import TraceArrays
+from dualml.parity.models.trace_files import TraceArrays, make_temporary_arrays
 
 MB = 1 << 20
 INDEX = index_path(Path(ARRAYS)).name
@@ -163,3 +163,15 @@ def test_a_full_disk_is_told_with_the_remedy(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, former)
+
+
+def test_a_temporary_trace_is_gone_with_its_arrays(tmp_path: Path) -> None:
+    arrays = make_temporary_arrays(tmp_path)
+    arrays.small = 0
+    arrays.store("forward/00000001/x", np.ones(4, np.float32))
+    (folder,) = tmp_path.iterdir()
+    assert list(folder.iterdir())
+    value = arrays["forward/00000001/x"]
+    del arrays
+    assert not list(tmp_path.iterdir())
+    assert value.tolist() == [1, 1, 1, 1]

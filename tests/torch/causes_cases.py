@@ -4,6 +4,7 @@ models."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -82,14 +83,15 @@ def searched(
     steps: int = 2,
     base: type[nn.Module] = Net,
     ours: Callable[..., Any] = sgd,
+    folder: Path | None = None,
 ) -> Explanation:
     a, b = trace(base, ours, steps), trace(kind, theirs, steps)
     torch.manual_seed(0)
     model = base()
     recorder = MutatingRecorder(model, None, ours(model.parameters()), steps=steps, draws=0)
     loss = losses()["cross_entropy"]
-    explorer = Explorer(recorder, lambda r: step(model, loss, r.optimizer, r), inputs(), steps)
-    return explained(a, b, explorer)
+    make = lambda r: step(model, loss, r.optimizer, r)  # noqa: E731
+    return explained(a, b, Explorer(recorder, make, inputs(), steps, folder))
 
 
 def explained(a: Trace, b: Trace, explorer: Explorer) -> Explanation:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from dualml.parity.causes.mutation import Mutation
+from dualml.parity.models import trace_files
 from dualml_torch.models import step
 from dualml_torch.parity.causes.call_mutations import call_mutated
 from dualml_torch.parity.causes.update import MutatedUpdate
@@ -174,6 +177,19 @@ def test_the_planted_mistake_is_named(kind: type[nn.Module], wanted: tuple[Any, 
     assert found.equal
     assert len(found.causes) == 1
     assert wanted in mutation_keys(found)
+
+
+@pytest.mark.parametrize("kind", [Scale, Detached])
+def test_a_search_whose_runs_lie_on_a_disk_finds_the_same(
+    kind: type[nn.Module], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = searched(kind)
+    monkeypatch.setattr(trace_files, "SMALL_BYTES", 0)
+    found = searched(kind, folder=tmp_path)
+    assert mutation_keys(found) == mutation_keys(expected)
+    assert (found.equal, found.place) == (expected.equal, expected.place)
+    gc.collect()
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ class CandidateFilter:
         self.spans = SpanFinder(
             here.operations,
             here.consumers,
-            {n: a.shape for n, a in here.arrays.items() if n.startswith("input:")},
+            here.input_shapes(),
         )
         self.surroundings = ContextBuilder(host.a, host.names, here, there)
         #: Arrays with few distinct numbers, such as masks and indices, match by chance.

@@ -64,7 +64,7 @@ class ContextBuilder:
             self.shared[name] for one in others for name in one.inputs if name in self.shared
         ]
         known = dict(self.parameters)
-        known |= {n: a.shape for n, a in self.here.arrays.items() if n.startswith("input:")}
+        known |= self.here.input_shapes()
         for one in self.here.operations[: site.number]:
             known |= dict(zip(one.output_names(), one.outputs, strict=True))
         sole = {}

@@ -12,11 +12,13 @@ import importlib
 import sys
 import time
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dualml.common.files import read_json, write_json
 from dualml.common.json_types import JsonObject
+from dualml.common.tensor_files import LazyArrays
 from dualml.launch.child import Emitter, report_to_owner
 from dualml.parity.causes.explanation import Explanation
 from dualml.parity.causes.graph_host import GraphHost
@@ -73,11 +75,15 @@ def run_search(emit: Emitter) -> dict[str, Any]:
     tensors = cast_side(room, own, recorder, load_inputs(room, job, own, folder))
     recorder.optimizer = make_optimizer(room, model, own["optimizer"])
     loss = make_loss(room, own["loss"])
+    # What was too large for memory once is so again.
+    start = a.initial_parameters() if isinstance(a.arrays, LazyArrays) else None
     explorer = explore.Explorer(
         recorder,
         lambda r: room.step(model, loss, r.optimizer, r, job["targets"]),
         tensors,
         job["steps"],
+        None if start is None else folder,
+        start and {name: partial(start.__getitem__, name) for name in start},
     )
     emit(phase="search", done=1, total=2)
     fatal = folder / FATAL

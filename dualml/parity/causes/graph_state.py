@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import islice
+from math import prod
 from typing import Protocol
 
 import numpy as np
 
+from dualml.common.tensor_files import array_shape
 from dualml.parity.causes.assessment import GROUPS
 from dualml.parity.causes.candidate_filter import CandidateFilter
 from dualml.parity.causes.explanation import Explorer
@@ -116,5 +119,10 @@ def output_value(trace: Trace, side: TraceOperand, output: str) -> set[str]:
     if array is None:
         return set()
     flat = array.ravel()
-    same = (n for n, v in side.arrays.items() if np.array_equal(v.ravel(), flat))
-    return set(list(same)[:1])
+    sizes = {n: prod(array_shape(side.arrays, n)) for n in side.arrays}
+    same = (
+        n
+        for n, size in sizes.items()
+        if size == flat.size and np.array_equal(side.arrays[n].ravel(), flat)
+    )
+    return set(islice(same, 1))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.common.tensor_files import LazyArrays, select_arrays
 from dualml.parity.causes.assessment import REST, AssessmentRecord
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.models.comparison import ModelComparison
@@ -100,11 +101,13 @@ def ends_in_same_nans(comparison: ModelComparison, a: Trace, b: Trace) -> bool:
     return x is not None and y is not None and has_same_nans(x, y)
 
 
-def run_results(trace: Trace) -> dict[str, NDArray[Any]]:
+def run_results(trace: Trace) -> LazyArrays:
     """Return the results of a run by name: loss, gradients, weights and state of every step.
 
     Falls back to the forward outputs if there are none.
     """
     kept = ("loss", "gradient", "update", "state")
-    outputs = {n: a for n, a in trace.arrays.items() if n.partition("/")[0] in kept}
-    return outputs or {n: a for n, a in trace.arrays.items() if n.startswith("forward/")}
+    names = [n for n in trace.arrays if n.partition("/")[0] in kept]
+    return select_arrays(
+        trace.arrays, names or [n for n in trace.arrays if n.startswith("forward/")]
+    )

@@ -4,9 +4,11 @@ writes."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 
 import numpy as np
 
+from dualml.common.tensor_files import array_shape
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.runs import MutatedRun
 from dualml.parity.models.trace import Trace
@@ -30,10 +32,10 @@ def add_buffer_outputs(
                 if array is None
                 else [
                     n
-                    for n, v in side.arrays.items()
+                    for n in side.arrays
                     if n.startswith("op:")
-                    and v.size == array.size
-                    and np.array_equal(v.ravel(), array.ravel())
+                    and prod(array_shape(side.arrays, n)) == array.size
+                    and np.array_equal(side.arrays[n].ravel(), array.ravel())
                 ]
             )
             side.final_values |= frozenset(same[-1:])

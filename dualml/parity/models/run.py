@@ -62,6 +62,7 @@ from dualml.parity.models.sides import (
     refuse_same_run,
 )
 from dualml.parity.models.trace import HEAD, Trace, read_trace
+from dualml.parity.models.trace_files import TEMPORARY
 
 TIMEOUT = 300.0
 #: Seconds for the search of causes, and the file with its result.
@@ -395,6 +396,8 @@ def search_causes(folder: Path, side: ResolvedSide, timeout: float) -> dict[str,
         # A mutation made a kernel crash: search again without it.
         with (folder / FATAL).open("a") as file:
             file.write((folder / TRYING).read_text() + "\n")
+    for rest in folder.glob(f"{TEMPORARY}*"):  # left by a process that a mutation killed
+        shutil.rmtree(rest, ignore_errors=True)
     if ended.code or ended.reason or not (folder / RESULT).exists():
         return None
     explanation: dict[str, Any] = read_json(folder / RESULT)

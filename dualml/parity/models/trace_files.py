@@ -9,6 +9,9 @@ by one.
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,8 @@ from dualml.common.tensor_files import LazyArrays, TensorFileWriter
 from dualml.common.tensor_shards import remove_index, shard_path, write_index
 
 ARRAYS = "trace.safetensors"
+#: Beginning of the names of the folders of temporary traces.
+TEMPORARY = ".run-"
 #: Bytes up to which a trace's arrays are held in memory.
 SMALL_BYTES = 64 << 20
 #: Bytes that the header of a file reserves for each array: its name, type, shape and place.
@@ -131,6 +136,19 @@ class TraceArrays(LazyArrays):
                     write_index(self.folder / ARRAYS, self.files, self.nbytes)
         except OSError as error:
             raise self.fail(error) from None
+
+
+def make_temporary_arrays(folder: Path) -> TraceArrays:
+    """Return the arrays of a trace that is recorded into a new folder inside of this one; that is
+    deleted as soon as nobody refers to them.
+
+    Raises:
+        OSError: the folder cannot be made.
+    """
+    place = Path(tempfile.mkdtemp(dir=folder, prefix=TEMPORARY))
+    arrays = TraceArrays(place)
+    weakref.finalize(arrays, shutil.rmtree, place, ignore_errors=True)
+    return arrays
 
 
 def write_arrays(folder: Path, arrays: Mapping[str, NDArray[Any]]) -> None:

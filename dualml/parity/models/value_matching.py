@@ -190,6 +190,11 @@ class TraceOperand:
             for name in operation.inputs:
                 self.consumers[name].append(operation.number)
 
+    def input_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return name → shape of the step's inputs."""
+        names = (name for name in self.arrays if name.startswith("input:"))
+        return {name: array_shape(self.arrays, name) for name in names}
+
     def unmatched(self) -> set[str]:
         """Return the names of computed values that are not shared and reach a final value without
         passing a shared one."""

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from dualml.common.tensor_files import LazyArrays
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.models.operations import Operation
+from dualml.parity.models.snapshots import SnapshotFile
 from dualml.parity.models.trace import Trace, array_key
+from dualml.parity.models.trace_files import make_temporary_arrays
+from dualml.parity.models.value_matching import keep_array
 from dualml_torch.parity.causes.backward import BackwardReplay
 from dualml_torch.parity.causes.call_actions import NUMBERS
 from dualml_torch.parity.causes.lines import RULES, MutatedLines, optimizer_file, trace_calls
@@ -48,15 +54,20 @@ class MutatingRecorder(Recorder):
     #: Initial values of parameters and buffers, which replays use in place of copies.
     initial_weights: Mapping[str, torch.Tensor] | None = None
 
-    def begin_step(self, inputs: Sequence[Any]) -> None:
-        """Record the digests of a step's inputs and, before the first step, the initial weights:
-        those that replays use, without a copy."""
-        known = {} if self.trace.inputs else self.initial_weights or {}
-        super().begin_step(inputs)
-        for name, one in known.items():
-            key = array_key("parameters", 0, name)
-            if key in self.trace.arrays and one.dtype in PLAIN:
-                self.trace.arrays[key] = one.numpy()
+    def record_start(self) -> None:
+        """Record the initial weights, unless the trace has them: those that replays use, without a
+        copy."""
+        if self.begun is self.trace:
+            return
+        self.begun, arrays = self.trace, self.trace.arrays
+        known = self.initial_weights or {}
+        for name, tensor in self.named_tensors().items():
+            one, key = known.get(name), array_key("parameters", 0, name)
+            value = self.array(tensor) if one is None or one.dtype not in PLAIN else one.numpy()
+            if isinstance(arrays, LazyArrays):
+                arrays.add(key, value.shape, partial(keep_array, value))
+            else:
+                arrays[key] = value  # type: ignore[index]
 
     def make_tracer(self) -> MutatingTracer | None:
         """Make the tracer of a step: one that also records calls for replays where `replays` says
@@ -92,6 +103,10 @@ class Explorer:
     Args:
         make: makes the function of one step for a recorder, see `dualml_torch.models.step`.
         inputs: of each step.
+        folder: for the traces of whole runs, each of which is deleted when nobody needs it, and for
+            the initial state; None keeps them in memory.
+        recorded: name of a parameter or buffer → function that reads its initial value, if there is
+            a folder.
     """
 
     def __init__(
@@ -100,9 +115,15 @@ class Explorer:
         make: Callable[[MutatingRecorder], Callable[..., None]],
         inputs: Sequence[Any],
         steps: int,
+        folder: Path | None = None,
+        recorded: Mapping[str, Callable[[], NDArray[Any]]] | None = None,
     ) -> None:
         self.recorder, self.make_step, self.inputs, self.steps = recorder, make, inputs, steps
+        self.folder = folder
+        if folder is not None:
+            recorder.snapshot_file = SnapshotFile(folder, recorded or {})
         self.start = recorder.snapshot()
+        recorder.snapshot_file = None
         #: Initial values of parameters and buffers, which nothing changes.
         self.weights: Mapping[str, torch.Tensor] = {
             name: one.recall() for name, one in self.start[0].items()
@@ -232,6 +253,7 @@ class Explorer:
                 recorder.trace.environment,
                 recorder.tensors(),
                 recorder.modules(),
+                arrays={} if self.folder is None else make_temporary_arrays(self.folder),
             )
             more = [p for n, p in recorder.model.named_parameters() if n in thawed]
             stack.enter_context(self.mutate_optimizer(changes, [*more, *fresh]))
