@@ -4,8 +4,8 @@
     python benchmarks/compare_size.py --table FILE    # tables of an earlier --out, for docs
 
 A plain step is what a script does: forward, cross entropy of 64 tokens, gradients and, with an
-optimizer, one update. Memory is the largest sum over all processes, sampled every 0.1 s
-(proportional set size: shared pages count once).
+optimizer, one update. Memory is the largest sum over all processes, sampled every 0.1 s, or less
+often where a sample takes longer (proportional set size: shared pages count once).
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ SIZES = ("5m", "20m", "60m", "159m", "1100m")
 RUNS = 5
 #: Steps whose median is the time of a plain one; the first also allocates and is left out.
 PLAIN_STEPS = 3
-SAMPLE_S = 0.1
+#: Seconds between two samples of the memory, and their least multiple of what a sample takes.
+SAMPLE_S, SAMPLE_REST = 0.1, 10
 MB = 1e6
 
 
@@ -65,9 +66,11 @@ def measure(argv: Sequence[str]) -> dict[str, Any]:
         reader = threading.Thread(target=lambda: text.append(program.stdout.read()))
         reader.start()
         while program.poll() is None:
+            begin = time.monotonic()
             with contextlib.suppress(psutil.Error):
                 peak = max(peak, used_bytes(own, busy))
-            time.sleep(SAMPLE_S)
+            # Counting the pages of a large process takes a while: it may not disturb the others.
+            time.sleep(max(SAMPLE_S, SAMPLE_REST * (time.monotonic() - begin)))
         reader.join()
     if program.returncode not in (0, 3):
         raise SystemExit(f"{' '.join(argv)}: exit code {program.returncode}")

@@ -74,6 +74,13 @@ def assign_values(parameter: ms.Parameter, value: NDArray[Any]) -> None:
     ops.assign(parameter, share_array(value, parameter.dtype))
 
 
+def memory_address(tensor: ms.Tensor) -> int | None:
+    """Return where the numbers of a tensor begin in the memory of its device; None if this version
+    of MindSpore does not say it."""
+    address = getattr(tensor, "_data_ptr", None)
+    return None if address is None else int(address()) or None
+
+
 def share_array(array: NDArray[Any], dtype: Any) -> ms.Tensor:
     """Return an array as a tensor of a dtype, without a copy where that is the array's own: to be
     copied from, before the array changes."""
@@ -282,8 +289,7 @@ class Recorder(Base):
         array = self.view(tensor)
         plain = array.dtype == np.float32 and array.flags.c_contiguous and array.flags.writeable
         # A copy from another device is no view.
-        address = getattr(tensor, "_data_ptr", None)
-        return array if plain and address is not None and address() == array.ctypes.data else None
+        return array if plain and memory_address(tensor) == array.ctypes.data else None
 
     def duplicate(self, tensor: ms.Tensor) -> ms.Tensor:
         """Return a copy of a tensor that is no parameter."""
@@ -303,6 +309,7 @@ class Recorder(Base):
         tape = Tape(
             self.array, self.skip, {id(one): name for name, one in self.model.cells_and_names()}
         )
+        tape.address = memory_address
         for name, one in self.named_tensors().items():
             fixed = bool(one.requires_grad)  # a forward pass may change a buffer
             tape.register(one, f"parameter:{name}", is_fixed=fixed)

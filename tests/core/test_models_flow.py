@@ -11,7 +11,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from dualml.parity.causes.evidence import find_relations
-from dualml.parity.models.operations import Operation, SourceLocation, Tape
+from dualml.parity.models.operations import LIMIT_TABLE, Operation, SourceLocation, Tape
 from dualml.parity.models.value_matching import TraceOperand, ValueIndex, same_values
 
 RNG = np.random.default_rng(0)
@@ -124,3 +124,19 @@ def test_it_is_said_which_elements_differ() -> None:
     (row,) = find_relations(X, other)
     assert (row["key"], row["axis"], row["indices"]) == ("some", 1, [1])
     assert find_relations(X, RNG.standard_normal(X.shape)) == []
+
+
+def test_a_large_parameter_in_another_wrapper_is_told_by_its_memory() -> None:
+    weight = np.arange(LIMIT_TABLE + 1, dtype=np.float32)
+    read: list[int] = []
+
+    def array(tensor: Any) -> Any:
+        read.append(tensor.size)
+        return np.asarray(tensor)
+
+    known = Tape(array, skip=(), address=lambda tensor: tensor.ctypes.data)
+    known.register(weight, "parameter:w", is_fixed=True)
+    assert known.find_source(weight[:]) == "parameter:w"
+    assert not read  # neither it nor the parameter
+    assert known.find_source(weight[: LIMIT_TABLE // 2]) != "parameter:w"
+    assert known.find_source(weight.copy()) == "parameter:w"  # by its contents
