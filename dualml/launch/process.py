@@ -252,8 +252,7 @@ def find_server(launch: Launch, environ: Mapping[str, str]) -> tuple[tuple[Any, 
     If there are already `MAX_SERVERS` servers, a new one replaces idle ones. The caller holds the
     lock `turn`.
     """
-    relevant = {name: value for name, value in environ.items() if name != VOLATILE}
-    key = (*launch.preload, launch.cores, os.getcwd(), *sorted(relevant.items()))
+    key = server_key(launch, environ)
     server = servers.pop(key, None)
     if server is None or server.process.poll() is not None:
         close_at_exit()
@@ -262,6 +261,21 @@ def find_server(launch: Launch, environ: Mapping[str, str]) -> tuple[tuple[Any, 
             servers.pop(old).close()
         server = ForkServer(environ, launch.cores, launch.preload)
     return key, server
+
+
+def server_key(launch: Launch, environ: Mapping[str, str]) -> tuple[Any, ...]:
+    """Return the key in `servers` of the server that a process is forked from."""
+    relevant = {name: value for name, value in environ.items() if name != VOLATILE}
+    return (*launch.preload, launch.cores, os.getcwd(), *sorted(relevant.items()))
+
+
+def close_other_servers(launch: Launch) -> None:
+    """End the idle servers that this process is not forked from: each holds a framework in
+    memory."""
+    own = server_key(launch, {**os.environ, **launch.environ})
+    with turn:
+        for key in [key for key, server in servers.items() if key != own and server.idle]:
+            servers.pop(key).close()
 
 
 def start_servers(launches: Sequence[Launch]) -> None:

@@ -15,7 +15,14 @@ import psutil
 import pytest
 
 from dualml.launch import process as launching
-from dualml.launch.process import Launch, close_servers, servers, start_servers
+from dualml.launch.process import (
+    Launch,
+    close_other_servers,
+    close_servers,
+    server_key,
+    servers,
+    start_servers,
+)
 from dualml.launch.supervise import supervise
 
 pytestmark = [
@@ -161,3 +168,12 @@ def test_two_servers_import_at_the_same_time(tmp_path: Path) -> None:
     assert len(waiting) == 2  # before the first fork, which waits for an import
     ended = run(*launches)
     assert [ended.results[i]["parent"] for i in (0, 1)] == waiting
+
+
+def test_servers_of_other_processes_are_ended_when_idle(tmp_path: Path) -> None:
+    launches = [launch(tmp_path, "a", mark) for mark in "12"]
+    run(*launches)
+    ours = servers[server_key(launches[1], {**os.environ, **launches[1].environ})]
+    close_other_servers(launches[1])
+    assert list(servers.values()) == [ours]
+    assert ours.process.poll() is None

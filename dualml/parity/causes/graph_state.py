@@ -71,7 +71,7 @@ class GraphState:
     def operands(self) -> tuple[TraceOperand, TraceOperand]:
         """The operations of both sides, with their values matched."""
         host, trace = self.host, self.now.trace
-        here, there = match_values(trace, host.b, host.settings.margin)
+        here, there = match_values(trace, host.b, host.settings.margin, host.pairing.pairs)
         if self.first.phase == "state":  # a buffer that the model itself writes
             add_buffer_outputs(self.now, host.b, here, there, host.names)
         return here, there

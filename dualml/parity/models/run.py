@@ -24,7 +24,7 @@ from dualml.common.former_members import rename_keywords
 from dualml.common.json_types import JsonObject
 from dualml.common.machine import usable_cores
 from dualml.experiment.comparison import Note
-from dualml.launch.process import Launch
+from dualml.launch.process import Launch, close_other_servers
 from dualml.launch.supervise import GroupResult, describe_exit, last_lines, supervise
 from dualml.parity.models.comparison import ModelComparison
 from dualml.parity.models.compiler import explain_by_compiler
@@ -389,6 +389,8 @@ def search_causes(folder: Path, side: ResolvedSide, timeout: float) -> dict[str,
     launch = make_launch(side, [EXPLAINER, str(folder)], 1, folder / "explainer.log")
     for left in (FATAL, TRYING, RESULT):  # left by an earlier comparison
         (folder / left).unlink(missing_ok=True)
+    if (folder / SIZE).exists() and read_json(folder / SIZE)["threads"]:  # a large model
+        close_other_servers(launch)
     for _ in range(ATTEMPTS):
         ended = supervise([launch], lambda rank, event: None, limit=timeout, silence=timeout)
         if not (ended.code < 0 and (folder / TRYING).exists()):
