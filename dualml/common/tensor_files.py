@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.common.arrays import open_tensors
+from dualml.common.errors import UserError
 from dualml.common.files import open_to_read
 
 #: Names of the format's number types → NumPy's.
@@ -168,6 +169,26 @@ def select_arrays(arrays: Mapping[str, NDArray[Any]], names: Iterable[str]) -> L
     return chosen
 
 
+def read_layout(path: Path, what: str) -> dict[str, tuple[str, tuple[int, ...], int]]:
+    """Read the header of a safetensors file: name → type of numbers in the format's words, shape,
+    and bytes before the tensor's numbers, in the order of the file.
+
+    Args:
+        what: words of the message after the path, if the header cannot be read.
+
+    Raises:
+        UserError: the file is missing or damaged, or its size is not that of its header.
+    """
+    with open_tensors(path, what) as checked, open_to_read(path) as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        header = json.loads(file.read(length))
+        rows = {name: header[name] for name in checked.offset_keys()}
+        return {
+            name: (row["dtype"], tuple(row["shape"]), 8 + length + row["data_offsets"][0])
+            for name, row in rows.items()
+        }
+
+
 def index_tensors(path: Path, what: str) -> dict[str, TensorOnDisk]:
     """Read the header of a safetensors file: name → tensor, in the order of the file.
 
@@ -178,17 +199,14 @@ def index_tensors(path: Path, what: str) -> dict[str, TensorOnDisk]:
         UserError: the file is missing or damaged, its size is not that of its header, or it has a
             type of numbers that NumPy lacks.
     """
-    with open_tensors(path, what) as checked, open_to_read(path) as file:
-        (length,) = struct.unpack("<Q", file.read(8))
-        header = json.loads(file.read(length))
-        tensors = {}
-        for name in checked.offset_keys():
-            row = header[name]
-            if row["dtype"] not in DTYPES:
-                raise ValueError(f"{name} has the type {row['dtype']}, which NumPy has not itself")
-            begin = 8 + length + row["data_offsets"][0]
-            tensors[name] = TensorOnDisk(path, begin, DTYPES[row["dtype"]], tuple(row["shape"]))
-        return tensors
+    tensors = {}
+    for name, (kind, shape, begin) in read_layout(path, what).items():
+        if kind not in DTYPES:
+            raise UserError(
+                f"{path}: {what}: {name} has the type {kind}, which NumPy has not itself"
+            )
+        tensors[name] = TensorOnDisk(path, begin, DTYPES[kind], shape)
+    return tensors
 
 
 class TensorFileWriter:
@@ -199,12 +217,14 @@ class TensorFileWriter:
     Args:
         path: name of the finished file.
         reserve: bytes for the header; if it needs more, `finish` copies the file.
+        metadata: texts for the header.
 
     Raises:
         OSError: the file cannot be made.
     """
 
-    def __init__(self, path: Path, reserve: int) -> None:
+    def __init__(self, path: Path, reserve: int, metadata: Mapping[str, str] | None = None) -> None:
+        self.metadata = dict(metadata or {})
         self.path, self.partial = path, path.with_name(f".{path.name}.{os.getpid()}")
         self.reserved = 8 + reserve
         self.size = 0  # bytes of the tensors so far
@@ -213,8 +233,11 @@ class TensorFileWriter:
         # Unbuffered: tensors are large, and a buffer would copy each of them.
         self.file = self.partial.open("w+b", buffering=0)
 
-    def append(self, name: str, array: NDArray[Any]) -> Callable[[], NDArray[Any]]:
+    def append(self, name: str, array: NDArray[Any], kind: str = "") -> Callable[[], NDArray[Any]]:
         """Append a tensor; one of the same name is no longer found under it.
+
+        Args:
+            kind: the format's name of the type of numbers, if the array has only their bits.
 
         Returns:
             A function that reads the tensor, from now on and after `finish`.
@@ -223,8 +246,8 @@ class TensorFileWriter:
             OSError: there is no space left.
             ValueError: the format has no such type of numbers.
         """
-        kind = KINDS.get(array.dtype.name)
-        if kind is None:
+        kind = kind or KINDS.get(array.dtype.name, "")
+        if not kind:
             raise ValueError(f"{name} has the type {array.dtype}, which safetensors has not")
         values = np.ascontiguousarray(array).reshape(-1)
         self.write_at(self.reserved + self.size, values.view(np.uint8).data)
@@ -257,7 +280,8 @@ class TensorFileWriter:
         Raises:
             OSError: there is no space left.
         """
-        header = json.dumps(self.entries, separators=(",", ":")).encode()
+        texts = {"__metadata__": self.metadata} if self.metadata else {}
+        header = json.dumps(texts | self.entries, separators=(",", ":")).encode()
         if 8 + len(header) > self.reserved:
             self.move_tensors(8 + len(header))
         header = header.ljust(self.reserved - 8)
