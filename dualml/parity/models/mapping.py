@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.common.errors import UserError, did_you_mean
+from dualml.common.errors import UserError
 from dualml.parity.models.matchers import UnmatchedParameters
 from dualml.parity.models.partners import (
     Change,
@@ -31,9 +31,9 @@ from dualml.parity.models.partners import (
     canonical_name,
     find_change,
 )
+from dualml.parity.models.user_map import ParameterMap as ParameterMap
+from dualml.parity.models.user_map import flat_map, pairs_from_user_map
 
-#: The user's map of parameters: name → partner, or (partner, "transpose").
-ParameterMap = Mapping[str, "str | Sequence[str]"]
 #: PyTorch buffers that MindSpore does not have.
 COUNTERS = ("num_batches_tracked",)
 #: Minimum share of the smaller model's trained parameters that must have partners.
@@ -48,21 +48,25 @@ def match_tensors(
     sides: tuple[str, str] = ("torch", "mindspore"),
     roles: Mapping[str, str] | None = None,
     guesses: Mapping[str, str] | None = None,
+    *,
+    complete: bool = True,
 ) -> Pairing:
     """Pair the tensors of two models.
 
     Trained parameters and buffers of one side alone are listed in the result.
 
     Args:
-        user_map: name in ``a`` → name in ``b``, or ``(name, "transpose")``; takes precedence.
+        user_map: name in ``a`` → name in ``b``, or ``(name, "transpose")``; takes precedence, see
+            `dualml.parity.models.user_map`.
         sides: names of the two sides, for error messages.
         roles: name in ``a`` → name in ``b``, of tensors with the same role in the computation.
         guesses: name in ``a`` → name in ``b``, of tensors that are used in the same order.
+        complete: whether too many parameters without a partner are an error.
 
     Raises:
-        UserError: a name in ``user_map`` that does not exist or has another shape; fewer than half
-            of the smaller model's trained parameters have partners, or those left over hold equally
-            many numbers; with their shapes and the nearest.
+        UserError: a name in ``user_map`` that does not exist or has another shape. If ``complete``:
+            fewer than half of the smaller model's trained parameters have partners, or those left
+            over hold equally many numbers; with their shapes and the nearest.
     """
     a = [one for one in a if one.name.rpartition(".")[2] not in COUNTERS]
     b = [one for one in b if one.name.rpartition(".")[2] not in COUNTERS]
@@ -90,7 +94,7 @@ def match_tensors(
     fewest = paired + min(map(len, trained))
     pieces = [sum(one.size for one in side) for side in trained]
     # Equal total sizes: probably the same numbers in other pieces, such as a fused matrix.
-    if any(trained) and (paired < fewest * MIN_PAIRED_SHARE or pieces[0] == pieces[1]):
+    if complete and any(trained) and (paired < fewest * MIN_PAIRED_SHARE or pieces[0] == pieces[1]):
         raise UserError(describe_leftovers(left, (a, b), sides))
     order = {one.name: i for i, one in enumerate(a)}
     found = transpose_squares(list(rest.pairs.values()), a, b)
@@ -136,7 +140,7 @@ def is_paired_by_names(
     """Return whether equal names in PyTorch's terms, with shapes that fit, pair all trained
     parameters of the side that has fewer, so that no other rule is needed; those in the user's map
     do not count."""
-    asked = asked or {}
+    asked = flat_map(asked or {})
     taken = {value if isinstance(value, str) else value[0] for value in asked.values()}
     left = (
         {canonical_name(one.name): one.shape for one in a if one.trained and one.name not in asked},
@@ -159,38 +163,6 @@ def guess_initial_value(
     if len(one.shape) < 2:
         return None
     return next((arrays[x.name] for x in a if x.trained and x.shape == one.shape), None)
-
-
-def pairs_from_user_map(
-    a: Sequence[Tensor], b: Sequence[Tensor], asked: ParameterMap, sides: tuple[str, str]
-) -> dict[str, TensorPair]:
-    """Return the pairs of the user's map, by name in ``a``.
-
-    Raises:
-        UserError: a name that does not exist, a name used twice, another word than ``transpose``
-            behind a name, or shapes that do not fit.
-    """
-    shapes = [{one.name: one.shape for one in side} for side in (a, b)]
-    pairs: dict[str, TensorPair] = {}
-    for name, partner in asked.items():
-        other, *how = [partner] if isinstance(partner, str) else list(partner)
-        for word, known, side in ((name, shapes[0], sides[0]), (other, shapes[1], sides[1])):
-            if word not in known:
-                raise UserError(f"map: {side} has no parameter {word!r}{did_you_mean(word, known)}")
-        if how not in ([], ["transpose"]):
-            raise UserError(f"map: after the name only 'transpose'; received {how} for {name!r}")
-        change: Change | None = find_change(shapes[0][name], shapes[1][other])
-        if how and shapes[0][name] == shapes[1][other][::-1]:
-            change = "transpose"  # also of a square matrix, which fits both ways
-        if change is None or (how and change != "transpose"):
-            raise UserError(
-                f"map: {name} {shapes[0][name]} cannot be {' '.join([other, *how])} "
-                f"{shapes[1][other]}: the shapes differ"
-            )
-        if other in {pair.b for pair in pairs.values()}:
-            raise UserError(f"map: {other!r} is named twice")
-        pairs[name] = TensorPair(name, other, "asked", change)
-    return pairs
 
 
 def describe_leftovers(

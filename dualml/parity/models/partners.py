@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 from pydantic import ConfigDict
 
 from dualml.common.json_types import JsonObject
+from dualml.parity.models.layouts import apply_words
 
 #: Lets a strict record read a dataclass from JSON, which has tables and lists for tuples.
 FROM_JSON = ConfigDict(strict=False)
 Shape = tuple[int, ...]
-Change = Literal["", "transpose", "reshape"]
+#: Words of `dualml.parity.models.layouts`, joined by ``+``; empty for none.
+Change = str
 #: Last part of a name in MindSpore → PyTorch's term.
 WORDS = {
     "gamma": "weight",
@@ -59,7 +60,8 @@ class TensorPair:
     Attributes:
         how: the rule that paired them: ``asked``, ``role``, ``name``, ``word``, ``ending``,
             ``block`` or ``order``.
-        change: the conversion of ``b``'s array to ``a``'s layout, and back.
+        change: the conversion of ``b``'s array to ``a``'s layout, see
+            `dualml.parity.models.layouts`.
     """
 
     a: str
@@ -127,7 +129,5 @@ def is_merge_of(whole: Shape, parts: Shape) -> bool:
 
 def apply_change(array: NDArray[Any], change: Change, shape: Shape) -> NDArray[Any]:
     """Return an array converted to the other side's ``shape``, the array itself if ``change`` is
-    empty; every change is its own inverse."""
-    if change == "transpose":
-        return np.ascontiguousarray(array.T)
-    return array.reshape(shape) if change == "reshape" else array
+    empty; `dualml.parity.models.layouts.invert_change` returns the change that goes back."""
+    return apply_words(array, change.split("+"), shape) if change else array

@@ -4,7 +4,9 @@ Examples are a matrix that holds those of queries, keys and values, and a table 
 
 If one side has a tensor of k times the length and the other has k tensors for it, or consecutive
 tensors in the other's list are together as long, the long tensor is cut along its first axis and
-its pieces are compared as separate tensors.
+its pieces are compared as separate tensors. A matrix that is stored as (in, out) is cut along its
+second axis. The user's map may say which pieces, and that the rows lie in groups: queries, keys and
+values of the first heads, then those of the next ones.
 """
 
 from __future__ import annotations
@@ -28,6 +30,48 @@ MAX_PIECES = 4
 PHASES = ("parameters", "gradient", "update", "state")
 #: Name → lengths of its pieces.
 Cuts = Mapping[str, tuple[int, ...]]
+
+
+class RowGroups(tuple[int, ...]):
+    """Lengths of the pieces of a fused tensor whose rows lie in equal groups; each group has some
+    rows of every piece, in order.
+
+    Attributes:
+        groups: number of groups; 1 for pieces that lie one behind the other.
+        axis: 1 if columns are meant instead of rows.
+    """
+
+    groups: int = 1
+    axis: int = 0
+
+    @classmethod
+    def from_lengths(cls, lengths: Sequence[int], groups: int, axis: int = 0) -> RowGroups:
+        """Return the lengths of pieces in a number of groups, along an axis."""
+        made = cls(lengths)
+        made.groups, made.axis = groups, axis
+        return made
+
+
+def group_count(lengths: Sequence[int]) -> int:
+    """Return in how many groups the rows of a fused tensor lie."""
+    return lengths.groups if isinstance(lengths, RowGroups) else 1
+
+
+def cut_axis(lengths: Sequence[int]) -> int:
+    """Return along which axis a fused tensor is cut."""
+    return lengths.axis if isinstance(lengths, RowGroups) else 0
+
+
+def piece_shape(shape: tuple[int, ...], lengths: Sequence[int], number: int) -> tuple[int, ...]:
+    """Return the shape of a piece of a fused tensor of this shape."""
+    axis = cut_axis(lengths)
+    return (*shape[:axis], lengths[number], *shape[axis + 1 :])
+
+
+def is_whole_tensor(shape: tuple[int, ...], lengths: Sequence[int]) -> bool:
+    """Return whether an array has the length of a fused tensor, so that it can be cut."""
+    axis = cut_axis(lengths)
+    return axis < len(shape) and shape[axis] == sum(lengths)
 
 
 def find_cuts(
@@ -62,15 +106,45 @@ def cuts_of_side(a: Sequence[Tensor], b: Sequence[Tensor]) -> dict[str, tuple[in
                 continue
             lengths = (piece[0],) * k
             parts |= {one.name: lengths for one in a if one.trained and one.shape == shape}
+    parts |= column_cuts([one for one in a if one.name not in parts], b, of_a, of_b)
     rest = [one for one in a if one.name not in parts]
     taken = Counter(
-        (length, *one.shape[1:]) for one in a if one.name in parts for length in parts[one.name]
+        piece_shape(one.shape, parts[one.name], i)
+        for one in a
+        if one.name in parts
+        for i in range(len(parts[one.name]))
     )
     left = []
     for one in b:
         taken[one.shape] -= 1
         left += [one] if taken[one.shape] < 0 else []
     return parts | uneven_cuts(rest, left)
+
+
+def column_cuts(
+    a: Sequence[Tensor],
+    b: Sequence[Tensor],
+    of_a: Counter[tuple[int, ...]],
+    of_b: Counter[tuple[int, ...]],
+) -> dict[str, tuple[int, ...]]:
+    """Return the cuts along the second axis, of matrices that are stored as (in, out): k times as
+    many columns as k matrices of the other side have, which that side has more of.
+
+    Args:
+        of_a, of_b: number of trained tensors of each shape, of all tensors of both sides.
+    """
+    parts: dict[str, tuple[int, ...]] = {}
+    for shape, n in count_shapes(a).items():
+        for k in range(2, MAX_PIECES + 1):
+            if len(shape) != 2 or shape[1] % k or of_b[shape] or of_b[shape[::-1]]:
+                continue
+            piece = (shape[0], shape[1] // k)
+            ways = {piece, piece[::-1]}  # either way if it is no square
+            if sum(of_b[way] - of_a[way] for way in ways) != k * n:
+                continue
+            lengths = RowGroups.from_lengths((piece[1],) * k, 1, 1)
+            parts |= {one.name: lengths for one in a if one.trained and one.shape == shape}
+    return parts
 
 
 def uneven_cuts(a: Sequence[Tensor], b: Sequence[Tensor]) -> dict[str, tuple[int, ...]]:
@@ -132,12 +206,8 @@ def cut_tensors(tensors: Sequence[Tensor], cuts_by_name: Cuts) -> list[Tensor]:
         for one in tensors
         for part in (
             [
-                replace(one, name=name, shape=(length, *one.shape[1:]))
-                for name, length in zip(
-                    piece_names(one.name, cuts_by_name[one.name]),
-                    cuts_by_name[one.name],
-                    strict=True,
-                )
+                replace(one, name=name, shape=piece_shape(one.shape, cuts_by_name[one.name], i))
+                for i, name in enumerate(piece_names(one.name, cuts_by_name[one.name]))
             ]
             if one.name in cuts_by_name
             else [one]
@@ -155,20 +225,29 @@ def cut_arrays(arrays: Mapping[str, NDArray[Any]], cuts_by_name: Cuts) -> LazyAr
         if name not in cuts_by_name or not shape or (head and head.partition("/")[0] not in PHASES):
             result.add(key, shape, read)
             continue
-        lengths, start = cuts_by_name[name], 0
-        for part, length in zip(piece_names(name, lengths), lengths, strict=True):
-            if shape[0] == sum(lengths):
-                rows = partial(read_rows, read, start, start + length)
-                result.add(head + slash + part, (length, *shape[1:]), rows)
+        lengths = cuts_by_name[name]
+        for i, part in enumerate(piece_names(name, lengths)):
+            if is_whole_tensor(shape, lengths):
+                piece = partial(read_piece, read, lengths, i)
+                result.add(head + slash + part, piece_shape(shape, lengths, i), piece)
             else:
                 result.add(head + slash + part, shape, read)
-            start += length
     return result
 
 
-def read_rows(read: Callable[[], NDArray[Any]], start: int, end: int) -> NDArray[Any]:
-    """Read an array and return some of its rows, ``start`` … ``end`` − 1."""
-    return read()[start:end]
+def read_piece(
+    read: Callable[[], NDArray[Any]], lengths: Sequence[int], number: int
+) -> NDArray[Any]:
+    """Read a fused tensor and return the rows of one of its pieces."""
+    array, groups, start = read(), group_count(lengths), sum(lengths[:number])
+    end = start + lengths[number]
+    if cut_axis(lengths):
+        return array[:, start:end]
+    if groups == 1:
+        return array[start:end]
+    rows = array.reshape(groups, -1, *array.shape[1:])[:, start // groups : end // groups]
+    piece: NDArray[Any] = rows.reshape(lengths[number], *array.shape[1:])
+    return piece
 
 
 def join_pieces(arrays: Mapping[str, NDArray[Any]], cuts_by_name: Cuts) -> LazyArrays:
@@ -184,20 +263,45 @@ def join_pieces(arrays: Mapping[str, NDArray[Any]], cuts_by_name: Cuts) -> LazyA
         parts = piece_names(name, lengths)
         if all(part in arrays for part in parts):
             shapes = [array_shape(arrays, part) for part in parts]
-            shape = (sum(one[0] for one in shapes), *shapes[0][1:])
-            result.add(name, shape, partial(read_joined, arrays, parts))
+            whole = (sum(lengths),)
+            shape = piece_shape(shapes[0], RowGroups.from_lengths(whole, 1, cut_axis(lengths)), 0)
+            result.add(name, shape, partial(read_joined, arrays, parts, lengths))
     return result
 
 
-def read_joined(arrays: Mapping[str, NDArray[Any]], parts: Sequence[str]) -> NDArray[Any]:
-    """Read some arrays and return them joined along their first axis."""
-    return np.concatenate([arrays[part] for part in parts])
+def read_joined(
+    arrays: Mapping[str, NDArray[Any]], parts: Sequence[str], lengths: Sequence[int]
+) -> NDArray[Any]:
+    """Read some arrays and return them joined to the fused tensor that has pieces of these
+    lengths."""
+    pieces, groups = [arrays[part] for part in parts], group_count(lengths)
+    if groups == 1:
+        return np.concatenate(pieces, axis=cut_axis(lengths))
+    rows = [piece.reshape(groups, -1, *piece.shape[1:]) for piece in pieces]
+    joined: NDArray[Any] = np.concatenate(rows, axis=1).reshape(-1, *pieces[0].shape[1:])
+    return joined
 
 
 def align_pieces(a: Trace, b: Trace) -> tuple[Trace, Trace]:
-    """Return both traces with fused tensors cut so that they match."""
-    of_a, of_b = find_cuts(a.tensors, b.tensors)
+    """Return both traces with fused tensors cut so that they match, as the second trace says, or
+    else as their shapes do."""
+    of_a: Cuts
+    of_b: Cuts
+    if b.cuts:
+        of_a, of_b = ({n: read_cut(cut) for n, cut in side.items()} for side in b.cuts)
+    else:
+        of_a, of_b = find_cuts(a.tensors, b.tensors)
     return cut_trace(a, of_a), cut_trace(b, of_b)
+
+
+def describe_cut(lengths: Sequence[int]) -> list[int]:
+    """Return the lengths of pieces as JSON, behind the number of groups and the axis."""
+    return [group_count(lengths), cut_axis(lengths), *lengths]
+
+
+def read_cut(described: Sequence[int]) -> RowGroups:
+    """Return the lengths of pieces from what `describe_cut` returned."""
+    return RowGroups.from_lengths(described[2:], described[0], described[1])
 
 
 def cut_trace(trace: Trace, cuts_by_name: Cuts) -> Trace:

@@ -97,6 +97,8 @@ class Trace:
             computation.
         guesses: of the second side: the other's name → its own, of tensors used in the same order.
         listed: of the second side: the other's name → its own, of tensors listed in the same order.
+        cuts: of the second side, if the user's map names pieces of fused tensors: for both sides
+            the name of each → number of groups, axis and lengths of its pieces.
         longest_axis: longest axis except the batch's, for dumps without parameters; it bounds the
             length of sums.
         moved_modules: modules whose calls a mutation moves; their outputs in the original place do
@@ -123,6 +125,7 @@ class Trace:
     roles: dict[str, str] = field(default_factory=dict)
     guesses: dict[str, str] = field(default_factory=dict)
     listed: dict[str, str] = field(default_factory=dict)
+    cuts: list[dict[str, list[int]]] = field(default_factory=list)
     longest_axis: int = 1
     moved_modules: frozenset[str] = frozenset()
     weights_digest: str = ""
@@ -218,6 +221,7 @@ class TraceHeader(Record):
     roles: dict[str, str] = Field(default_factory=dict)
     guesses: dict[str, str] = Field(default_factory=dict)
     listed: dict[str, str] = Field(default_factory=dict)
+    cuts: list[dict[str, list[int]]] = Field(default_factory=list)
 
 
 def validate_header(value: Any) -> TraceHeader:

@@ -8,12 +8,14 @@ from math import isfinite, prod, sqrt
 from statistics import median
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from dualml.common.tensor_files import array_shape
 from dualml.experiment.comparison import Note
 from dualml.parity.models.gap import TensorDistance, gap, has_nan
 from dualml.parity.models.layers import canonical_type, module_name, pair_modules
+from dualml.parity.models.layouts import can_apply
 from dualml.parity.models.operations import call_number
 from dualml.parity.models.partners import Change, Pairing, TensorPair, apply_change
 from dualml.parity.models.trace import OUTPUT, Trace, array_key, rounding_unit
@@ -38,6 +40,7 @@ class TraceComparison:
     ) -> None:
         self.a, self.b, self.sides = a, b, sides
         self.pairs = {pair.a: pair for pair in pairing.pairs}
+        self.permutes_rows = any("interleave" in pair.change for pair in pairing.pairs)
         self.modules = pair_modules(a.modules, b.modules, pairing)
         self.last_step = min(len(a.order), len(b.order))
         self.margin = margin
@@ -148,11 +151,20 @@ class TraceComparison:
             alike = canonical_type(self.a.modules.get(module, "")) == canonical_type(
                 self.b.modules.get(other, "")
             )
-            if values[1].find(x, tolerance) or (
-                healed and (not alike or values[0].find(y, tolerance))
+            if (
+                values[1].find(x, tolerance)
+                or self.is_row_order(x, y, tolerance)
+                or (healed and (not alike or values[0].find(y, tolerance)))
             ):
                 self.differently_cut.add(spot.tensor)
         return spot.tensor in self.differently_cut
+
+    def is_row_order(self, x: NDArray[Any], y: NDArray[Any], tolerance: float) -> bool:
+        """Return whether two outputs have the same numbers in another order, where the user's map
+        gives rows of matrices another order: what these compute has that order, too."""
+        if not self.permutes_rows or x.size != y.size:
+            return False
+        return gap(np.sort(x, axis=None), np.sort(y, axis=None)) <= tolerance
 
     def first_unmatched_operation(self) -> int:
         """Return the number of the second side's first operation whose output the first does not
@@ -212,7 +224,7 @@ class TraceComparison:
     def read_pair(self, a: str, b: str, change: Change) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the arrays of both traces under these keys, in the layout of the first."""
         x, y = self.a.arrays[a], self.b.arrays[b]
-        if (change == "transpose" and y.ndim == 2) or (change == "reshape" and y.size == x.size):
+        if can_apply(change, y, x.size):
             y = apply_change(y, change, x.shape)
         return x, y
 

@@ -1,0 +1,113 @@
+"""The pieces into which fused tensors are cut: those of the user's map, then those of shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dualml.common.errors import UserError
+from dualml.parity.models.partners import Tensor
+from dualml.parity.models.pieces import RowGroups, find_cuts
+from dualml.parity.models.user_map import PIECE, ParameterMap, flat_map, group_counts
+
+#: Fused tensor → lengths of its pieces.
+SideCuts = dict[str, tuple[int, ...]]
+
+
+def plan_cuts(
+    a: Sequence[Tensor], b: Sequence[Tensor], asked: ParameterMap
+) -> tuple[SideCuts, SideCuts]:
+    """Return for each side: name of a tensor to cut → lengths of its pieces.
+
+    Args:
+        a, b: tensors of both sides, fused ones whole.
+        asked: the user's map; tensors that it does not name are cut as their shapes say.
+
+    Raises:
+        UserError: the map cuts a tensor into pieces that do not fit its rows.
+    """
+    of_a, of_b = cuts_from_map(a, b, asked)
+    if not of_a and not of_b:
+        return find_cuts(a, b)
+    flat = flat_map(asked)
+    named = {one.partition("[")[0] for one in flat}, {v[0].partition("[")[0] for v in flat.values()}
+    rest = (
+        [one for one in side if one.name not in known]
+        for side, known in zip((a, b), named, strict=True)
+    )
+    more_a, more_b = find_cuts(*rest)
+    return more_a | of_a, more_b | of_b
+
+
+def cuts_from_map(
+    a: Sequence[Tensor], b: Sequence[Tensor], asked: ParameterMap
+) -> tuple[SideCuts, SideCuts]:
+    """Return the cuts of both sides that the user's map states."""
+    shapes = {one.name: one.shape for one in a}, {one.name: one.shape for one in b}
+    flat, counts = flat_map(asked), group_counts(asked)
+    entries = [(name, value[0]) for name, value in flat.items()]
+    first = cuts_of_names(entries, *shapes, counts)
+    second = cuts_of_names([(y, x) for x, y in entries], shapes[1], shapes[0], counts)
+    return first, second
+
+
+def cuts_of_names(
+    entries: Sequence[tuple[str, str]],
+    own: dict[str, tuple[int, ...]],
+    other: dict[str, tuple[int, ...]],
+    counts: dict[str, int],
+) -> SideCuts:
+    """Return the cuts of one side.
+
+    Args:
+        entries: name on this side, and on the other.
+        own, other: shapes of both sides by name.
+        counts: fused tensor → number of its groups.
+    """
+    pieces: dict[str, dict[int, tuple[int, ...]]] = {}
+    for name, partner in entries:
+        match = PIECE.fullmatch(name)
+        if match is None or name in own or match["whole"] not in own or partner not in other:
+            continue
+        pieces.setdefault(match["whole"], {})[int(match["number"])] = other[partner]
+    cuts: SideCuts = {}
+    for name, by_number in pieces.items():
+        groups = counts.get(name, 1)
+        shapes = [by_number.get(i) for i in range(len(by_number))]
+        known = [shape for shape in shapes if shape is not None]
+        if len(known) < len(shapes):
+            continue  # only some pieces are named: the shapes say how long they are
+        cut = find_lengths(own[name], known, groups)
+        if cut is not None:
+            cuts[name] = cut
+        elif groups > 1:
+            raise UserError(
+                f"map: {name} {own[name]} cannot be cut into pieces of {known} in {groups} groups"
+            )
+    return cuts
+
+
+def find_lengths(
+    whole: tuple[int, ...], pieces: Sequence[tuple[int, ...]], groups: int
+) -> RowGroups | None:
+    """Return the lengths of the pieces of a fused tensor: along its first axis, or else along the
+    second one if they are stored as (in, out) in it; None if they do not fit.
+
+    Args:
+        whole: shape of the fused tensor.
+        pieces: shapes of the other side's tensors, which may be transposed.
+    """
+    for axis in range(min(2, len(whole))):
+        rest = whole[1 - axis] if len(whole) == 2 else None
+        lengths: list[int] = []
+        for shape in pieces:
+            if rest is None or len(shape) != 2:
+                fits = shape[:1] if shape[1:] == whole[1:] and axis == 0 else ()
+            elif shape[1 - axis] == rest:
+                fits = shape[axis : axis + 1]
+            else:
+                fits = shape[1 - axis : 2 - axis] if shape[axis] == rest else ()
+            lengths += fits
+        right = len(lengths) == len(pieces) and sum(lengths) == whole[axis]
+        if right and not any(length % groups for length in lengths) and not (axis and groups > 1):
+            return RowGroups.from_lengths(lengths, groups, axis)
+    return None

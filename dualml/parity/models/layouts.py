@@ -1,0 +1,124 @@
+"""Layouts of a parameter: how the array of one model becomes that of the other, and back.
+
+A change is a list of words, joined by ``+``, that are applied one after the other:
+
+- ``transpose``: the axes of a matrix in the other order;
+- ``reshape``: axes of length one more or less, or several axes merged into one;
+- ``interleave:HEADS`` or ``interleave:HEADS:DIMS``: the rows of each head in pairs. Rotary position
+  embeddings rotate element i of a head together with element i + DIMS/2 (two halves) or with its
+  neighbour (pairs). A model of one kind computes what the other does if the rows of the matrices
+  of queries and keys change their order: 0, DIMS/2, 1, DIMS/2 + 1, … DIMS is the number of rotated
+  elements of a head, by default all of them;
+- ``deinterleave:HEADS[:DIMS]``: the way back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: A change with sizes: the word, number of heads, and rotated elements of a head.
+SIZED = re.compile(r"(interleave|deinterleave):([1-9]\d{0,5})(?::([1-9]\d{0,5}))?")
+#: Rows of a fused matrix that lie in equal groups, see `dualml.parity.models.pieces`.
+GROUPS = re.compile(r"groups:([1-9]\d{0,5})")
+PLAIN = ("transpose", "reshape")
+INVERSE = {"interleave": "deinterleave", "deinterleave": "interleave"}
+Shape = tuple[int, ...]
+
+
+def is_layout_word(word: str) -> bool:
+    """Return whether a word names a change of layout, and is no name of a parameter."""
+    return word in PLAIN or SIZED.fullmatch(word) is not None
+
+
+def invert_change(change: str) -> str:
+    """Return the change that undoes another one.
+
+    Example:
+        >>> invert_change("interleave:8+transpose")
+        'transpose+deinterleave:8'
+    """
+    words = []
+    for word in reversed(change.split("+") if change else []):
+        name, colon, sizes = word.partition(":")
+        words.append(INVERSE.get(name, name) + colon + sizes)
+    return "+".join(words)
+
+
+def join_changes(*changes: str) -> str:
+    """Return the change that applies several, one after the other; empty ones are left out."""
+    return "+".join(filter(None, changes))
+
+
+def changed_shape(shape: Shape, words: Sequence[str]) -> Shape | None:
+    """Return the shape of an array after some words, without ``reshape``; None if one of them
+    cannot be applied to it."""
+    for word in words:
+        if word == "transpose":
+            if len(shape) != 2:
+                return None
+            shape = shape[::-1]
+        elif (sized := SIZED.fullmatch(word)) is not None and (
+            not shape or rotated_rows(shape[0], sized) is None
+        ):
+            return None
+    return shape
+
+
+def rotated_rows(rows: int, sized: re.Match[str]) -> int | None:
+    """Return how many rows of each head a word with sizes permutes; None if they do not fit."""
+    heads = int(sized[2])
+    if rows % heads:
+        return None
+    dims = int(sized[3] or rows // heads)
+    return dims if dims <= rows // heads and dims % 2 == 0 else None
+
+
+def permute_rows(array: NDArray[Any], sized: re.Match[str]) -> NDArray[Any]:
+    """Return an array with the rows of each head in the order that a word with sizes says.
+
+    Args:
+        array: its first axis has the rows of all heads, one head after the other.
+    """
+    dims = rotated_rows(array.shape[0], sized)
+    if dims is None:
+        raise ValueError(f"{sized[0]} does not fit {array.shape[0]} rows")
+    order = np.arange(array.shape[0]).reshape(int(sized[2]), -1)
+    rotated = order[:, :dims]
+    parts = (2, dims // 2) if sized[1] == "interleave" else (dims // 2, 2)
+    order[:, :dims] = rotated.reshape(-1, *parts).swapaxes(1, 2).reshape(rotated.shape)
+    permuted: NDArray[Any] = array[order.reshape(-1)]
+    return permuted
+
+
+def apply_words(array: NDArray[Any], words: Sequence[str], shape: Shape) -> NDArray[Any]:
+    """Return an array after some words; its last shape is ``shape`` if ``reshape`` is one of
+    them."""
+    for i, word in enumerate(words):
+        if word == "transpose":
+            array = np.ascontiguousarray(array.T)
+        elif word == "reshape":
+            turned = words[i + 1 :].count("transpose") % 2
+            array = array.reshape(shape[::-1] if turned else shape)
+        elif (sized := SIZED.fullmatch(word)) is not None:
+            array = permute_rows(array, sized)
+        else:
+            raise ValueError(f"unknown change {word!r}")
+    return array
+
+
+def can_apply(change: str, array: NDArray[Any], size: int) -> bool:
+    """Return whether an array of a paired parameter can take its change: of an array of the
+    parameter's ``size``, and a matrix if it is transposed. Others, such as a scalar state, stay."""
+    if change == "transpose":
+        return array.ndim == 2
+    if not change or array.size != size:
+        return False
+    words = change.split("+")
+    if words[0] == "reshape":  # what follows applies to the other shape
+        return True
+    return changed_shape(array.shape, [word for word in words if word != "reshape"]) is not None
