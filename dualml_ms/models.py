@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import mindspore as ms
@@ -32,6 +33,7 @@ __all__ = [
     "compile_module",
     "has_active_dropout",
     "is_model",
+    "load_checkpoint",
     "losses",
     "module_settings",
     "move",
@@ -76,6 +78,21 @@ def move(value: Any, device: str, dtype: str) -> Any:
 def is_model(value: Any) -> bool:
     """Return whether a value is a `mindspore.nn.Cell`."""
     return isinstance(value, nn.Cell)
+
+
+def load_checkpoint(model: nn.Cell, path: Path) -> None:
+    """Load a ``.ckpt`` or safetensors file into a cell, with all of its parameters and no others.
+
+    Raises:
+        UserError: names, shapes or types differ, or the file cannot be read.
+    """
+    try:
+        values = ms.load_checkpoint(str(path), format=path.suffix.removeprefix("."))
+        absent, extra = ms.load_param_into_net(model, values, strict_load=True)
+    except (RuntimeError, OSError, ValueError, TypeError) as error:
+        raise UserError(f"{path}: MindSpore cannot load it: {str(error)[:400]}") from None
+    if absent or extra:
+        raise UserError(f"{path}: MindSpore finds no {absent}, and no use for {extra}")
 
 
 def building() -> AbstractContextManager[dict[int, SourceLocation]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,6 +32,7 @@ __all__ = [
     "compile_module",
     "has_active_dropout",
     "is_model",
+    "load_checkpoint",
     "losses",
     "module_settings",
     "move",
@@ -65,6 +67,17 @@ def move(value: Any, device: str, dtype: str) -> Any:
 def is_model(value: Any) -> bool:
     """Return whether a value is a `torch.nn.Module`."""
     return isinstance(value, torch.nn.Module)
+
+
+def load_checkpoint(model: torch.nn.Module, path: Path) -> None:
+    """Load a safetensors file into a module, with all names of its state dict and no others.
+    UserError: names or shapes differ, or the file cannot be read."""
+    from safetensors.torch import load_file
+
+    try:
+        model.load_state_dict(load_file(path))
+    except (RuntimeError, OSError, ValueError) as error:
+        raise UserError(f"{path}: PyTorch cannot load it: {str(error)[:400]}") from None
 
 
 def building() -> AbstractContextManager[dict[int, SourceLocation]]:

@@ -156,6 +156,11 @@ class Recorder(Base):
             for n, p in self.named_tensors().items()
         ]
 
+    def stored_names(self) -> dict[str, list[str]]:
+        """Return name → the parameter's own name, under which `mindspore.save_checkpoint` stores
+        it."""
+        return {name: [str(p.name)] for name, p in self.named_tensors().items()}
+
     def modules(self) -> dict[str, str]:
         """Return dotted name → class name of every cell inside the model, without the model
         itself."""

@@ -117,6 +117,16 @@ class Recorder(Base):
             for name, t in self.named_tensors().items()
         ]
 
+    def stored_names(self) -> dict[str, list[str]]:
+        """Return name → keys of the state dict that hold the tensor: several for a tied parameter,
+        none for a buffer that is not persistent."""
+        names = {id(tensor): name for name, tensor in self.named_tensors().items()}
+        stored: dict[str, list[str]] = {name: [] for name in names.values()}
+        for key, tensor in self.model.state_dict(keep_vars=True).items():
+            if id(tensor) in names:
+                stored[names[id(tensor)]].append(key)
+        return stored
+
     def modules(self) -> dict[str, str]:
         """Return dotted name → class name of every submodule, without the model itself."""
         return {name: type(m).__name__ for name, m in self.model.named_modules() if name}

@@ -65,6 +65,7 @@ ELSEWHERE = {
     **dict.fromkeys(("generate", "plan-run"), "a language model that was trained"),
     **dict.fromkeys(("job", "logs", "status"), "a queue"),
     "compare": "two traces",
+    "map": "two models",
     "request": "nothing prints it: see test_request.py",
 }
 #: Commands without JSON output, and the reason.

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dualml.common.errors import UserError
-from dualml.common.files import MAX_TEXT_BYTES, read_bytes, read_toml
+from dualml.common.files import MAX_TEXT_BYTES, read_bytes
 from dualml.common.words import Messages
 from dualml.interface.cli.compare_models import (
     MatchingOptions,
     ModelComparisonOptions,
     SideOptions,
     compare_models,
+    pair_models,
+    read_name_map,
 )
 from dualml.interface.cli.compare_runs import RunComparisonOptions, compare_folders
 from dualml.interface.cli.option_groups import with_option_groups
@@ -25,6 +27,7 @@ from dualml.interface.cli.output import check_streams, print_json, print_text, w
 
 if TYPE_CHECKING:
     from dualml.experiment.comparison import Comparison
+    from dualml.parity.models.weights.map_only import ModelMap
 
 #: Verdict → exit code; what cannot be compared counts as invalid input.
 CODES = {"equal": 0, "statistically equal": 0, "different": 3, "not comparable": 2}
@@ -45,7 +48,8 @@ def compare(
     reimplementation, or one model in two modes, dtypes, devices or environments.
 
     Exits with 0 if they are equal or statistically equal, 3 if they are different or a limit on
-    time or memory is exceeded, 2 if they cannot be compared.
+    time or memory is exceeded, 2 if they cannot be compared. With ``--map-only``: 0 if all
+    parameters were paired, else 2.
     """
     from dualml.experiment.store.run_operand import are_run_operands
     from dualml.interface.cli.run import parse_seeds
@@ -54,13 +58,17 @@ def compare(
     folders = Path(a).is_dir() and Path(b).is_dir()
     schema = "compare"
     if folders and are_run_operands(Path(a), Path(b)):
-        options = {**models.option_values(), **sides.option_values(), "--map": matching.map_}
+        own = {**models.option_values(), **sides.option_values()}
+        options = {**own, "--map": matching.map_}
         refuse_options(options, "models", a, b, "runs")
         check_streams(output.json, html=runs.html, markdown=runs.markdown)
         schema = "compare-runs"
         comparison: Comparison = compare_folders(a, b, runs, seeds, matching.margin)
     else:
         refuse_options(runs.option_values(), "runs", a, b, "none")
+        if models.map_only and not folders:
+            seed = read_seed(a, b, seeds)
+            return show_map(pair_models(a, b, models, sides, matching, seed), output)
         comparison = compare_traces_or_models(a, b, models, sides, matching, seeds)
     show_comparison(comparison, schema, output, runs.html, runs.markdown)
     raise typer.Exit(CODES[comparison.final_verdict])
@@ -79,19 +87,35 @@ def compare_traces_or_models(
     Raises:
         UserError: neither two folders nor two models, several seeds, or options that do not apply.
     """
-    names = read_name_map(matching.map_)
     if Path(a).is_dir() and Path(b).is_dir():
         from dualml.parity.models.run import compare_traces
 
         own = {**models.option_values(), **sides.option_values()}
         options = {**own, "--seed": matching.seed}
         refuse_options(options, "models", a, b, "traces")
+        names = read_name_map(matching.map_)
         return compare_traces(a, b, map=names, margin=matching.margin)
+    return compare_models(a, b, models, sides, matching, read_seed(a, b, seeds))
+
+
+def read_seed(a: str, b: str, seeds: list[int]) -> int:
+    """Return the seed of a comparison of two models; raise `UserError` if A or B is none, or for
+    several seeds."""
     if not (":" in a and ":" in b):
         raise operand_error(a, b)
     if len(seeds) > 1:
         raise UserError(f"models are compared with one --seed; received {seeds}")
-    return compare_models(a, b, models, sides, matching, names, seeds[0] if seeds else 0)
+    return seeds[0] if seeds else 0
+
+
+def show_map(found: ModelMap, output: OutputOptions) -> None:
+    """Print the pairs of two models' parameters, as JSON if asked for, and exit: 0 if all were
+    paired, else 2."""
+    if output.json:
+        print_json(found.describe(), "map")
+    else:
+        print_text(found.paragraph(output.lang))
+    raise typer.Exit(0 if found.is_complete else CODES["not comparable"])
 
 
 def operand_error(a: str, b: str) -> UserError:
@@ -120,31 +144,6 @@ def refuse_options(
     """
     if wrong := [word for word, value in options.items() if value not in (None, [])]:
         raise UserError(f"{', '.join(wrong)}: of {option_kind}; {a} and {b} are {subject_kind}")
-
-
-def read_name_map(path: Path | None) -> dict[str, Any] | None:
-    """Read a map of parameter names from a TOML file: dotted name → name, or list of name and
-    operation. None if ``path`` is None; raise `UserError` for another value."""
-    if path is None:
-        return None
-    flat = flatten_table(read_toml(path), "")
-    for name, partner in flat.items():
-        several = isinstance(partner, list) and all(isinstance(word, str) for word in partner)
-        if not isinstance(partner, str) and not (several and partner):
-            raise UserError(
-                f'{path}: {name} must be a name or ["name", "transpose"]; received {partner!r}'
-            )
-    return flat
-
-
-def flatten_table(table: dict[str, Any], above: str) -> dict[str, Any]:
-    """Flatten nested TOML tables into dotted names: ``fc.weight = …`` is a name here, not a table.
-    ``above`` is put before every name."""
-    flat: dict[str, Any] = {}
-    for word, value in table.items():
-        name = above + word
-        flat |= flatten_table(value, f"{name}.") if isinstance(value, dict) else {name: value}
-    return flat
 
 
 def model_builders(path: Path) -> list[str]:

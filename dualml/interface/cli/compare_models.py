@@ -15,6 +15,8 @@ from dualml.common.errors import UserError
 if TYPE_CHECKING:
     from dualml.parity.models.comparison import ModelComparison
     from dualml.parity.models.sides import Side
+    from dualml.parity.models.weights.map_only import ModelMap
+    from dualml.parity.models.weights.options import WeightOptions
 
 Option = typer.Option
 #: Pattern in the errors of frameworks that expect integers and receive floats.
@@ -22,7 +24,34 @@ INTEGER_ERROR = r"\b(Long|Int|int64|int32|integer|indices)\b"
 
 
 @dataclass(frozen=True)
-class ModelComparisonOptions:
+class WeightFileOptions:
+    """Options of a comparison of two models about files: weights that are read or written, and the
+    map of both models' parameters."""
+
+    weights: Annotated[Path | None, Option("--weights", metavar="PATH")] = None
+    weights_prefix: Annotated[str, Option("--weights-prefix", metavar="OLD=NEW")] = ""
+    weights_side: Annotated[str, Option("--weights-side", metavar="SIDE")] = ""
+    map_only: Annotated[bool, Option("--map-only")] = False
+    write_map: Annotated[Path | None, Option("--write-map", metavar="FILE")] = None
+    write_weights: Annotated[Path | None, Option("--write-weights", metavar="FILE")] = None
+    force: Annotated[bool, Option("--force")] = False
+
+    def weight_options(self) -> WeightOptions:
+        """Return them as a comparison takes them."""
+        from dualml.parity.models.weights.options import WeightOptions
+
+        return WeightOptions(
+            self.weights,
+            self.weights_prefix,
+            self.weights_side,
+            self.write_map,
+            self.write_weights,
+            self.force,
+        )
+
+
+@dataclass(frozen=True)
+class ModelComparisonOptions(WeightFileOptions):
     """Options of a comparison of two models."""
 
     inputs: Annotated[Path | None, Option("--inputs")] = None
@@ -36,8 +65,12 @@ class ModelComparisonOptions:
     def option_values(self) -> dict[str, Any]:
         """Return option → value, None if it was not given, without ``--lr``, which changes nothing
         on its own."""
-        values = {**vars(self), "eval": self.evaluation or None}
-        return {f"--{name}": values[name] for name in values if name not in ("lr", "evaluation")}
+        values = {**vars(self), "eval": self.evaluation}
+        return {
+            f"--{name.replace('_', '-')}": None if value is False or value == "" else value
+            for name, value in values.items()
+            if name not in ("lr", "evaluation")
+        }
 
 
 @dataclass(frozen=True)
@@ -91,13 +124,11 @@ def compare_models(
     models: ModelComparisonOptions,
     sides: SideOptions,
     matching: MatchingOptions,
-    names: dict[str, Any] | None,
     seed: int,
 ) -> ModelComparison:
     """Compare two models.
 
     Args:
-        names: map of parameter names; None: they are matched automatically.
         seed: of the training, and of inputs that are drawn.
     """
     from dualml.experiment.comparison import Note
@@ -112,19 +143,55 @@ def compare_models(
         targets=targets,
         loss=models.loss,
         optimizer=rule,
-        map=names,
+        map=read_name_map(matching.map_),
         steps=1 if models.steps is None else models.steps,
         train=not models.evaluation,
         seed=seed,
         margin=matching.margin,
         timeout=matching.timeout,
         sides=sides.sides(),
+        weights=models.weight_options(),
     )
     errors = [note.values["text"] for note in comparison.notes if note.key == "raised"]
     raised = len(errors) == len(comparison.sides)
     if models.shape and raised and re.search(INTEGER_ERROR, " ".join(errors)):
         comparison = replace(comparison, notes=(*comparison.notes, Note("drawn")))
     return comparison
+
+
+def pair_models(
+    a: str,
+    b: str,
+    models: ModelComparisonOptions,
+    sides: SideOptions,
+    matching: MatchingOptions,
+    seed: int,
+) -> ModelMap:
+    """Pair the parameters of two models; inputs, for what names do not pair, may be left out."""
+    from dualml.parity.models.weights import map_only
+
+    inputs = None
+    if models.inputs is not None or models.shape:
+        inputs, _ = load_batch(models.inputs, models.shape or [], seed)
+    return map_only.pair_models(
+        a,
+        b,
+        None if inputs is None else tuple(inputs),
+        map=read_name_map(matching.map_),
+        timeout=matching.timeout,
+        sides=sides.sides(),
+        weights=models.weight_options(),
+    )
+
+
+def read_name_map(path: Path | None) -> dict[str, Any] | None:
+    """Read a map of parameter names from a TOML or JSON file, see
+    `dualml.parity.models.weights.map_file.read_map_file`; None if ``path`` is None."""
+    if path is None:
+        return None
+    from dualml.parity.models.weights.map_file import read_map_file
+
+    return read_map_file(path)
 
 
 def load_batch(path: Path | None, shapes: list[str], seed: int) -> tuple[list[Any], Any]:

@@ -44,6 +44,11 @@ class ModelAccess:
         """Return the parameters and buffers, in the framework's order."""
         raise NotImplementedError
 
+    def stored_names(self) -> dict[str, list[str]]:
+        """Return name → names under which a checkpoint of the framework stores the tensor: several
+        where modules share it, none for a buffer that is not stored."""
+        return {name: [name] for name in self.named_tensors()}
+
     def modules(self) -> dict[str, str]:
         """Return name → type of every submodule, without the model itself."""
         raise NotImplementedError

@@ -41,8 +41,10 @@ from dualml.parity.models.inputs import (
 from dualml.parity.models.judge import MARGIN, JudgingSettings, judge_traces
 from dualml.parity.models.mapping import ParameterMap
 from dualml.parity.models.model_ref import COMPARING_VARIABLE, to_import_spec
+from dualml.parity.models.orientation import pair_by_orientation
 from dualml.parity.models.recorder import DRAWS
 from dualml.parity.models.resources import SIZE
+from dualml.parity.models.rotary import interleaved_maps, interleaved_names
 from dualml.parity.models.side_jobs import (
     FRAMEWORK_NOTE,
     add_functions,
@@ -63,6 +65,8 @@ from dualml.parity.models.sides import (
 )
 from dualml.parity.models.trace import HEAD, Trace, read_trace
 from dualml.parity.models.trace_files import TEMPORARY
+from dualml.parity.models.weights.options import WeightOptions, write_results
+from dualml.parity.models.weights.pair_run import pair_for_weights, prepare_weights
 
 TIMEOUT = 300.0
 #: Seconds for the search of causes, and the file with its result.
@@ -97,6 +101,7 @@ def compare(
     timeout: float = TIMEOUT,
     folder: str | Path | None = None,
     sides: tuple[Side, Side] = (Side(), Side()),
+    weights: str | Path | WeightOptions | None = None,
 ) -> ModelComparison:
     """Run two models on the same weights and the same batch, and compare all that they compute.
 
@@ -131,6 +136,8 @@ def compare(
             the search of causes.
         folder: keep both traces there (``a`` of the first side, ``b`` of the second).
         sides: how each model runs, see `dualml.parity.models.sides.Side`.
+        weights: file or folder with the weights of one side, instead of initial ones; or more about
+            files, see `dualml.parity.models.weights.options.WeightOptions`.
 
     Raises:
         UserError: the models cannot be compared, or both sides are the same; the message names the
@@ -161,7 +168,10 @@ def compare(
     names = name_frameworks((a, b), models, sides)
     require_backends(names, known)
     updates = resolve_optimizers(optimizer)
+    options = weights if isinstance(weights, WeightOptions) else WeightOptions(weights)
+    options.check()
     settings: dict[str, Any] = {
+        "weights": options.describe(),
         "map": serialize_map(map),
         "steps": steps,
         "targets": target is not None,
@@ -184,8 +194,10 @@ def compare(
             refuse_same_run(*resolved)
             job = settings | describe_sides(resolved)
             try:
+                job = prepare_weights(where, job, resolved, batches)
                 found = compare_sides(where, job, resolved, batches)
-                return blame_compiler(where, job, resolved, batches, found)
+                found = blame_compiler(where, job, resolved, batches, found)
+                return write_results(options, where, resolved, batches, found)
             except UserError:  # perhaps a model is of another framework than its source says
                 actual = read_frameworks(where, resolved)
                 if not actual or any(sides[LETTERS.index(one)].framework for one in actual):
@@ -203,9 +215,10 @@ def compare_sides(
     """Run both sides of a job, judge them, and explain a difference; pairs of parameters that were
     guessed are tried in other ways, too. The traces are left in ``folder``."""
     found = run_and_judge(folder, job, sides, batches)
-    for guess in (pair_by_listing, pair_transposed):
+    for guess in (pair_by_listing, pair_by_orientation, pair_transposed):
         if found.verdict == "different" and (others := guess(*traces(folder), job["map"])):
             found, job = retry_with_partners(folder, job, sides, batches, found, others)
+    found, job = try_rotations(folder, job, sides, batches, found)
     found = add_explanation(folder, job, sides, found)
     if partners := find_better_pairing(found, found.explanation):
         job = {**job, "map": {**job["map"], **partners}}
@@ -257,9 +270,31 @@ def run_and_judge(
     folder: Path, job: dict[str, Any], sides: Sequence[ResolvedSide], arrays: Sequence[NDArray[Any]]
 ) -> ModelComparison:
     """Run both workers and judge their traces."""
+    pair_for_weights(folder, job, sides, arrays)
     run_workers(folder, job, sides, arrays)
     labels = sides[0].label, sides[1].label
     return judge_traces(*traces(folder), JudgingSettings(job["margin"], job["map"], labels))
+
+
+def try_rotations(
+    folder: Path,
+    job: dict[str, Any],
+    sides: Sequence[ResolvedSide],
+    arrays: Sequence[NDArray[Any]],
+    found: ModelComparison,
+) -> tuple[ModelComparison, dict[str, Any]]:
+    """Try the rows of queries and keys in the order of the other kind of rotary embeddings, if that
+    may be what differs; return the comparison to use, and its job."""
+    candidates = []
+    if found.verdict == "different":
+        candidates = list(interleaved_maps(*traces(folder), job["map"]))
+    for partners in candidates:
+        other, changed = retry_with_partners(folder, job, sides, arrays, found, partners)
+        if changed is not job:
+            names, change = interleaved_names(partners)
+            note = Note("interleaved", {"names": names, "change": change})
+            return replace(other, notes=(note, *other.notes)), changed
+    return found, job
 
 
 def retry_with_partners(
@@ -268,7 +303,7 @@ def retry_with_partners(
     sides: Sequence[ResolvedSide],
     arrays: Sequence[NDArray[Any]],
     found: ModelComparison,
-    partners: Mapping[str, str | tuple[str, str]],
+    partners: Mapping[str, str | Sequence[str]],
 ) -> tuple[ModelComparison, dict[str, Any]]:
     """Repeat the comparison with other parameter pairs, and keep it, with its traces in ``folder``,
     if both sides agree further.

@@ -29,22 +29,21 @@ from dualml.common.errors import TrialError, Unsupported, UserError
 from dualml.common.files import read_json, write_json
 from dualml.common.json_types import JsonObject
 from dualml.common.machine import usable_cores
-from dualml.common.tensor_files import LazyArrays, select_arrays
+from dualml.common.tensor_files import select_arrays
 from dualml.launch.child import Emitter, report_to_owner
 from dualml.parity.models.construction import locations_by_name
-from dualml.parity.models.graph_roles import build_graph, match_roles
-from dualml.parity.models.mapping import guess_initial_value, is_paired_by_names, match_tensors
+from dualml.parity.models.mapping import guess_initial_value
 from dualml.parity.models.model_ref import load_builder, report_as_user_error
 from dualml.parity.models.operations import Operation, SourceLocation
-from dualml.parity.models.partners import Tensor, TensorPair, apply_change
-from dualml.parity.models.pieces import cut_arrays, cut_tensors, find_cuts, join_pieces
+from dualml.parity.models.pairing import match_sides
+from dualml.parity.models.partners import Tensor
 from dualml.parity.models.recorder import Recorder as Base
 from dualml.parity.models.resources import SIZE, check_resources, estimate_size
 from dualml.parity.models.sides import DEVICE, DTYPE, PRECISIONS
 from dualml.parity.models.source_frameworks import PACKAGES
 from dualml.parity.models.stated import write_settings
 from dualml.parity.models.trace import Trace, array_key, read_trace
-from dualml.parity.models.usage import pair_by_use
+from dualml.parity.models.weights.loading import load_first_weights
 
 #: Seconds between two checks for the other side's weights.
 WEIGHTS_POLL_S = 0.05
@@ -108,6 +107,11 @@ class ModelBackend(Protocol):
         """Return a model, changed in place, or a tensor on a device, with floating-point numbers of
         a dtype."""
 
+    def load_checkpoint(self, model: Any, path: Path) -> None:
+        """Load a checkpoint file with the framework's own reader; raise `UserError` if names,
+        shapes or types are not those of the model."""
+        ...
+
     def compile_module(self, model: Any, mode: str) -> None:
         """Let the framework's compiler translate a model in place; raise `UserError` if it cannot
         work here."""
@@ -138,6 +142,7 @@ def run_side(emit: Emitter) -> dict[str, Any]:
     write_settings(folder, side, backend.module_settings(model))
     tensors = load_inputs(backend, job, own, folder)
     if side == "a":
+        load_first_weights(recorder, folder, job)
         announce_size(backend, folder, job, recorder.tensors())
         round_weights(recorder, job["precision"])
         recorder.record_start()
@@ -396,41 +401,13 @@ def load_matched_weights(
             raise TrialError("the other side's weights did not come in time")
         time.sleep(WEIGHTS_POLL_S)
     given = read_trace(folder / "weights")
-    own = recorder.tensors()
     sides = (job["sides"]["a"]["label"], job["sides"]["b"]["label"])
-    theirs, ours = find_cuts(given.tensors, own)
-    first, second = cut_tensors(given.tensors, theirs), cut_tensors(own, ours)
-    shapes = {one.name: one.shape for one in second}
-    arrays = cut_arrays(given.initial_parameters(), theirs)
-    matched = partial(match_tensors, first, second, job["map"], sides)
-    trace = recorder.trace
-    if not is_paired_by_names(given.tensors, own, job["map"]):
-        both = given.operations, calls()
-        trace.roles = match_roles(build_graph(both[0], given.tensors), build_graph(both[1], own))
-        known = matched(trace.roles).pairs
-        sure = {pair.a for pair in known if pair.how != "order"}
-        taken = {pair.b for pair in known if pair.how != "order"}
-        rest = [x for x in first if x.name not in sure], [y for y in second if y.name not in taken]
-        trace.guesses = pair_by_use(*rest, both)
-        trace.listed = pair_by_use(*rest, both, listed=True)
-    pairing = matched(trace.roles, trace.guesses)
-    weights = LazyArrays()
-    for pair in pairing.pairs:
-        read = partial(read_changed, arrays, pair, shapes[pair.b])
-        weights.add(pair.b, shapes[pair.b], read)
-    for one in second:
-        if one.name in pairing.unpaired_parameters[1]:
-            same = guess_initial_value(one, first, arrays)
-            if same is not None:
-                weights.add(one.name, same.shape, partial(np.copy, same))
-    recorder.load(join_pieces(weights, ours))
+    matched = match_sides(given, recorder.trace, job["map"], sides, calls)
 
+    def fill(one: Tensor, arrays: Mapping[str, NDArray[Any]]) -> NDArray[Any] | None:
+        return guess_initial_value(one, matched.first, arrays)
 
-def read_changed(
-    arrays: Mapping[str, NDArray[Any]], pair: TensorPair, shape: tuple[int, ...]
-) -> NDArray[Any]:
-    """Read a tensor of the first side in the layout of the second, of this shape."""
-    return apply_change(arrays[pair.a], pair.change, shape)
+    recorder.load(matched.carry_to_second(given.initial_parameters(), fill))
 
 
 def check_targets(loss: str, target: NDArray[Any] | None) -> None:

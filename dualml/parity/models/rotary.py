@@ -1,0 +1,117 @@
+"""Find out that two models rotate queries and keys differently: rotary position embeddings turn
+element i of a head together with element i + DIMS/2 (two halves), or with its neighbour (pairs).
+
+Neither names nor shapes tell. Where nothing else pairs, both ways are tried: the rows of the
+matrices of queries and keys in the other order make the two models equal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from dualml.parity.models.layouts import join_changes
+from dualml.parity.models.mapping import match_tensors
+from dualml.parity.models.partners import TensorPair
+from dualml.parity.models.pieces import align_pieces
+from dualml.parity.models.trace import Trace
+from dualml.parity.models.user_map import ParameterMap
+
+#: Module whose parameters compute queries or keys.
+QUERY_KEY = re.compile(
+    r"(^|[._])(w|to_|linear_|lin_)?(q|k|query|key)(_?(proj|projection|layer|linear|lin|dense))?$"
+)
+#: Piece of a fused matrix of queries, keys and values that is one of the first two.
+FUSED = re.compile(r"(?i)(qkv|wqkv|query_key_value|c_attn|in_proj)[^.]*\.\w+\[[01]\]$")
+#: Words in the names of calls or tensors of a model that rotates.
+ROTATES = re.compile(r"(?i)(^|[^a-z])(r?sin|cos|polar|rope)|rotary|freq|view_as_complex")
+HEAD_DIMS = (8, 512)  # of a head, at least and at most
+
+
+def is_query_or_key(name: str) -> bool:
+    """Return whether a parameter's name says that it computes queries or keys."""
+    parent = name.partition("[")[0].rpartition(".")[0].lower()
+    return QUERY_KEY.search(parent) is not None or FUSED.search(name) is not None
+
+
+def rotates(trace: Trace) -> bool:
+    """Return whether a model seems to rotate queries and keys: by its calls, tensors or modules."""
+    words = [
+        *(call.name for call in trace.operations),
+        *(one.name for one in trace.tensors),
+        *trace.modules,
+        *trace.modules.values(),
+    ]
+    return any(ROTATES.search(word) for word in words)
+
+
+def head_dims(trace: Trace) -> list[int]:
+    """Return the possible lengths of a head: the last axes of what the first step computed with
+    four axes, the most frequent first."""
+    counts: dict[int, int] = {}
+    for call in trace.operations:
+        for shape in call.outputs:
+            if len(shape) == 4 and shape[-1] % 2 == 0:
+                counts[shape[-1]] = counts.get(shape[-1], 0) + 1
+    low, high = HEAD_DIMS
+    found = [dims for dims in counts if low <= dims <= high]
+    return sorted(found, key=lambda dims: -counts[dims])
+
+
+def interleaved_maps(a: Trace, b: Trace, asked: ParameterMap) -> Iterator[dict[str, list[str]]]:
+    """Yield maps of the matrices of queries and keys with their rows in the other order; none if
+    the models do not seem to rotate them, or if the user's map names one of these matrices.
+
+    Args:
+        asked: the map with which the traces were recorded.
+    """
+    if not (rotates(a) and rotates(b)):
+        return
+    ours, theirs = align_pieces(a, b)
+    pairing = match_tensors(
+        ours.tensors, theirs.tensors, asked, roles=b.roles, guesses=b.guesses, complete=False
+    )
+    pairs = [pair for pair in pairing.pairs if is_query_or_key(pair.a) or is_query_or_key(pair.b)]
+    if not pairs or any("interleave" in pair.change for pair in pairs):
+        return
+    shapes = {one.name: one.shape for one in ours.tensors}
+    for dims in head_dims(a)[:2]:
+        for word in ("interleave", "deinterleave"):
+            changed = {
+                pair.a: entry
+                for pair in pairs
+                if (entry := permuted_entry(pair, shapes[pair.a], word, dims)) is not None
+            }
+            if len(changed) == len(pairs):
+                yield changed
+
+
+def permuted_entry(
+    pair: TensorPair, shape: tuple[int, ...], word: str, dims: int
+) -> list[str] | None:
+    """Return the entry of a map that gives the rows of a pair another order; None if heads of this
+    length do not fit.
+
+    A matrix that is stored as (in, out) on the first side is transposed first.
+    """
+    stored = pair.change == "transpose" and len(shape) == 2
+    for rows, before in ((shape[-1], "transpose"), (shape[0], "")) if stored else ((shape[0], ""),):
+        if rows % dims == 0:
+            words = join_changes(before, f"{word}:{rows // dims}")
+            return [pair.b, *words.split("+")]
+    return None
+
+
+def interleaved_names(asked: ParameterMap) -> tuple[str, str]:
+    """Return which parameters of a map have rows in another order, and which, as text; empty if
+    none has."""
+    found = {
+        name: word
+        for name, value in asked.items()
+        if not isinstance(value, str)
+        for word in value[1:]
+        if "interleave" in word
+    }
+    names, more = list(found)[:4], len(found) - 4
+    text = ", ".join(names) + (f" + {more}" if more > 0 else "")
+    return text, ", ".join(dict.fromkeys(found.values()))
