@@ -108,10 +108,11 @@ def transpose_squares(
     pairs: list[TensorPair], a: Sequence[Tensor], b: Sequence[Tensor]
 ) -> list[TensorPair]:
     """Return the pairs, with those of square matrices transposed if all other matrices with the
-    same last name are.
+    same last name are, or if one of the two is a piece of a matrix that is stored as (in, out).
 
     The shape of a square matrix does not tell whether it is. Pairs of the user's map stay.
     """
+    columns = {one.name for side in (a, b) for one in side if one.is_column_piece}
     shapes = {one.name: one.shape for one in a}, {one.name: one.shape for one in b}
 
     def last_part(name: str) -> str:
@@ -128,7 +129,10 @@ def transpose_squares(
         if pair.how != "asked"
         and len(shapes[0][pair.a]) == 2
         and shapes[0][pair.a] == shapes[0][pair.a][::-1] == shapes[1][pair.b]
-        and ways.get(last_part(pair.b)) == {"transpose"}
+        and (
+            ways.get(last_part(pair.b)) == {"transpose"}
+            or (pair.a in columns) != (pair.b in columns)
+        )
         else pair
         for pair in pairs
     ]

@@ -36,12 +36,14 @@ class Tensor:
         name: the framework's dotted name.
         shape: shape of the tensor.
         trained: whether the optimizer changes it; False for running statistics and constants.
+        is_column_piece: whether it is a piece of a matrix that is stored as (in, out).
     """
 
     __pydantic_config__ = FROM_JSON
     name: str
     shape: Shape
     trained: bool = True
+    is_column_piece: bool = False
 
     @property
     def size(self) -> int:

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.common.tensor_files import LazyArrays, array_shape
+from dualml.parity.models.module_runs import find_module_runs
 from dualml.parity.models.partners import Tensor
 from dualml.parity.models.trace import Trace
 
@@ -156,8 +157,17 @@ def uneven_cuts(a: Sequence[Tensor], b: Sequence[Tensor]) -> dict[str, tuple[int
     """
     of_a, of_b = count_shapes(a), count_shapes(b)
     parts: dict[str, tuple[int, ...]] = {}
-    long = [one for one in tensors_of_other_shapes(a, of_a, of_b) if len(one.shape) > 1]
-    lone = tensors_of_other_shapes(b, of_b, of_a)
+    fused = tensors_of_other_shapes(a, of_a, of_b)
+    taken: set[str] = set()
+    for shape in dict.fromkeys(one.shape for one in fused):
+        same = [one for one in fused if one.shape == shape]
+        found = find_module_runs(shape, b, MAX_PIECES)
+        if len(found) == len(same):
+            for one, run in zip(same, found, strict=True):
+                parts[one.name] = tuple(piece.shape[0] for piece in run)
+                taken |= {piece.name for piece in run}
+    long = [one for one in fused if len(one.shape) > 1 and one.name not in parts]
+    lone = [one for one in tensors_of_other_shapes(b, of_b, of_a) if one.name not in taken]
     for tail in dict.fromkeys(one.shape[1:] for one in long):
         waiting = [one for one in long if one.shape[1:] == tail]
         short = [one.shape[0] for one in lone if one.shape[1:] == tail]
@@ -206,7 +216,12 @@ def cut_tensors(tensors: Sequence[Tensor], cuts_by_name: Cuts) -> list[Tensor]:
         for one in tensors
         for part in (
             [
-                replace(one, name=name, shape=piece_shape(one.shape, cuts_by_name[one.name], i))
+                replace(
+                    one,
+                    name=name,
+                    shape=piece_shape(one.shape, cuts_by_name[one.name], i),
+                    is_column_piece=cut_axis(cuts_by_name[one.name]) == 1,
+                )
                 for i, name in enumerate(piece_names(one.name, cuts_by_name[one.name]))
             ]
             if one.name in cuts_by_name

@@ -60,12 +60,12 @@ def head_dims(trace: Trace) -> list[int]:
 
 def interleaved_maps(a: Trace, b: Trace, asked: ParameterMap) -> Iterator[dict[str, list[str]]]:
     """Yield maps of the matrices of queries and keys with their rows in the other order; none if
-    the models do not seem to rotate them, or if the user's map names one of these matrices.
+    neither model seems to rotate them, or if the map permutes some of them already.
 
     Args:
         asked: the map with which the traces were recorded.
     """
-    if not (rotates(a) and rotates(b)):
+    if not (rotates(a) or rotates(b)):  # the tables of one side may be constants
         return
     ours, theirs = align_pieces(a, b)
     pairing = match_tensors(

@@ -78,6 +78,9 @@ class ModelMap:
         if changes:
             listed = ", ".join(f"{n} {word}" for word, n in changes.items())
             lines.append(say("map.changes", changes=listed))
+        if squares := [pair["a"] for pair in pairs if is_unsure(pair)]:
+            names = ", ".join(squares[:MAX_LISTED])
+            lines.append(say("map.square", n=len(squares), names=names))
         for side in sides:
             if side["fused"]:
                 names = ", ".join(list(side["fused"])[:MAX_LISTED])
@@ -101,6 +104,13 @@ class ModelMap:
                 lines.append(say("map.more", side=side["label"], n=len(rows) - MAX_LISTED))
         lines += [say(f"note.{note.key}", **note.values) for note in self.notes]
         return "\n".join(lines)
+
+
+def is_unsure(pair: Mapping[str, Any]) -> bool:
+    """Return whether a pair is one of square matrices, of which neither the user nor the shape says
+    whether one is transposed."""
+    shape = pair["a_shape"]
+    return pair["how"] != "asked" and len(shape) == 2 and shape[0] == shape[1]
 
 
 def pair_models(
