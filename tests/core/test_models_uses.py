@@ -118,3 +118,15 @@ def test_a_square_matrix_under_the_others_last_name_is_stored_like_them() -> Non
         ours, theirs, guesses={"up.weight": "wide.w", "mix.weight": "other.w"}
     ).pairs
     assert [one.change for one in pairs] == ["transpose", "transpose"]
+
+
+def test_pieces_beside_a_whole_tensor_of_their_shape() -> None:
+    """The port lists its output projection before queries, keys and values, but uses it last."""
+    a = [Tensor(f"attn[{i}]", (4, 4)) for i in range(3)] + [Tensor("proj", (4, 4))]
+    b = [Tensor(name, (4, 4)) for name in ("out", "q", "k", "v")]
+    both = (
+        calls(("addmm", "attn"), ("addmm", "proj")),
+        calls(("MatMul", "k"), ("MatMul", "q"), ("MatMul", "v"), ("MatMul", "out")),
+    )
+    expected = {"attn[0]": "q", "attn[1]": "k", "attn[2]": "v", "proj": "out"}
+    assert pair_by_use(a, b, both) == expected

@@ -163,9 +163,9 @@ def uneven_cuts(a: Sequence[Tensor], b: Sequence[Tensor]) -> dict[str, tuple[int
         same = [one for one in fused if one.shape == shape]
         found = find_module_runs(shape, b, MAX_PIECES)
         if len(found) == len(same):
-            for one, run in zip(same, found, strict=True):
-                parts[one.name] = tuple(piece.shape[0] for piece in run)
-                taken |= {piece.name for piece in run}
+            for one, members in zip(same, found, strict=True):
+                parts[one.name] = tuple(piece.shape[0] for piece in members)
+                taken |= {piece.name for piece in members}
     long = [one for one in fused if len(one.shape) > 1 and one.name not in parts]
     lone = [one for one in tensors_of_other_shapes(b, of_b, of_a) if one.name not in taken]
     for tail in dict.fromkeys(one.shape[1:] for one in long):

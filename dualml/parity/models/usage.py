@@ -91,11 +91,38 @@ def pair_by_use(
         for word, ones in groups[0].items():
             others = groups[1].get(word, [])
             if len(ones) == len(others):
-                if any("[" in one.name for one in (*ones, *others)):
+                pieces = [["[" in one.name for one in side] for side in (ones, others)]
+                if any(map(all, pieces)) or (listed and any(map(any, pieces))):
                     # All pieces of a tensor are used at once: only listing order remains.
                     ones, others = (sorted(side, key=order) for side in (ones, others))
+                elif any(map(any, pieces)):
+                    ones, others = sort_beside_pieces(ones, others, order)
                 pairs |= {x.name: y.name for x, y in zip(ones, others, strict=True)}
     return pairs
+
+
+def sort_beside_pieces(
+    ones: Sequence[Tensor], others: Sequence[Tensor], order: Callable[[Tensor], int]
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Return tensors of two sides, in the order of their use, with those beside the pieces of one
+    tensor in listing order, because all pieces are used at once.
+
+    Args:
+        ones, others: pieces and whole tensors of both sides, in the order of their use.
+        order: returns the place of a tensor in its side's list.
+    """
+    sides = list(ones), list(others)
+    for here, there in (sides, sides[::-1]):
+        start = 0
+        while start < len(here):
+            whole, end = whole_name(here[start].name), start + 1
+            while end < len(here) and "[" in here[end].name and whole_name(here[end].name) == whole:
+                end += 1
+            if end - start > 1:
+                here[start:end] = sorted(here[start:end], key=order)
+                there[start:end] = sorted(there[start:end], key=order)
+            start = end
+    return sides
 
 
 def tensor_meaning(one: Tensor) -> str:

@@ -54,15 +54,17 @@ class WeightOptions:
             raise UserError(f"--weights-side is a or b; received {self.side!r}")
         if self.weights is None and (self.prefix or self.side):
             raise UserError("--weights-prefix and --weights-side need --weights")
+        sources: tuple[Path, ...] = ()
         if self.weights is not None:
-            files = open_weights(Path(self.weights))
+            files = open_weights(Path(self.weights).expanduser())
+            sources = files.files
             if self.prefix:
                 files.rename(self.prefix)
         if self.write_map is not None:
             check_suffix(Path(self.write_map))
             check_free(Path(self.write_map), self.overwrite, "--write-map")
         if self.write_weights is not None:
-            check_target(Path(self.write_weights), self.overwrite)
+            check_target(Path(self.write_weights), self.overwrite, sources)
 
     def describe(self) -> dict[str, str] | None:
         """Return the weights as a job names them; None without any."""

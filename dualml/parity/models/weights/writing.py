@@ -18,7 +18,7 @@ from dualml.common.json_types import JsonObject
 from dualml.common.tensor_files import KINDS, TensorFileWriter
 from dualml.parity.models.sides import LETTERS, PRECISIONS, ResolvedSide
 from dualml.parity.models.weights.fitting import SideModel
-from dualml.parity.models.weights.loading import carry_weights, open_job_weights, read_paired_traces
+from dualml.parity.models.weights.loading import carry_weights, read_paired_traces
 from dualml.parity.models.weights.mindspore_file import CheckpointWriter
 from dualml.parity.models.weights.opening import item_count, list_names
 from dualml.parity.models.weights.pair_run import run_process
@@ -34,9 +34,11 @@ HEADER_BYTES = 200
 FORMATS = {"torch": "pt", "mindspore": "ms"}
 
 
-def check_target(path: Path, overwrite: bool) -> None:
+def check_target(path: Path, overwrite: bool, sources: Sequence[Path]) -> None:
     """Raise `UserError` if a checkpoint cannot be written to a path: another suffix, a folder that
-    is missing, or a file that exists and may not be overwritten."""
+    is missing, a file that exists and may not be overwritten, or one of those that are read."""
+    if path.resolve() in [source.resolve() for source in sources]:
+        raise UserError(f"--write-weights: {path} is the file that the weights are read from")
     if path.suffix not in SUFFIXES:
         raise UserError(f"--write-weights: {path} must end in .safetensors or .ckpt")
     check_free(path, overwrite, "--write-weights")
@@ -65,7 +67,7 @@ def round_values(array: NDArray[Any], kind: str) -> NDArray[Any]:
     if kind == "F32":
         return array.astype(np.float32)
     precision = PRECISIONS[next(name for name, own in DTYPE_KINDS.items() if own == kind)]
-    return round_to_type(array.astype(np.float32), precision)
+    return round_to_type(array.astype(np.float32), precision).astype(np.float32)
 
 
 def encode_values(array: NDArray[Any], kind: str) -> tuple[str, NDArray[Any]]:
@@ -105,9 +107,6 @@ def write_other_side(
     side = sides[LETTERS.index(target)]
     if path.suffix == ".ckpt" and side.info.name != "mindspore":
         raise UserError(f"--write-weights: {side.label} reads no .ckpt; name a .safetensors file")
-    sources = open_job_weights(job).files if job.get("weights") else ()
-    if path.resolve() in [file.resolve() for file in sources]:
-        raise UserError(f"--write-weights: {path} is the file that the weights are read from")
     model, arrays = carry_weights(folder, job, target)
     traces = read_paired_traces(folder)
     buffers = traces[LETTERS.index(target)].initial_parameters()
