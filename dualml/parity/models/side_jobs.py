@@ -31,7 +31,8 @@ from dualml.parity.models.source_frameworks import find_framework
 FRAMEWORK_NOTE = ".framework"
 #: What a backend's module ``models`` must have, see `dualml.parity.models.worker.ModelBackend`.
 MODELS_MODULE = (
-    "Recorder, prepare, building, tensor, optimizer, step, losses, train, is_model, move"
+    "Recorder, prepare, building, tensor, optimizer, step, losses, train, is_model, move, "
+    "load_checkpoint"
 )
 
 
