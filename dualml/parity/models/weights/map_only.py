@@ -129,7 +129,8 @@ def pair_models(
         a, b: as `dualml.parity.compare` takes them.
         inputs: arrays for a forward pass on both sides, which pairs what names do not; None: only
             names and shapes count.
-        map, timeout, sides: as `dualml.parity.compare` takes them.
+        map, sides: as `dualml.parity.compare` takes them.
+        timeout: seconds for each side.
         weights: files that are read or written.
 
     Raises:

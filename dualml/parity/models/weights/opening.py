@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import zipfile
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -153,7 +154,7 @@ def open_folder(path: Path) -> WeightFiles:
     indices = sorted(path.glob(f"*{INDEX_END}"))
     paths = sorted(path.glob("*.safetensors"))
     if len(indices) == 1:
-        return open_index(indices[0])
+        return replace(open_index(indices[0]), path=path)
     if not indices and paths and is_whole(path, paths):
         return WeightFiles(path, "safetensors", read_all(paths), tuple(paths))
     others = sorted(one for one in path.iterdir() if one.suffix in (".ckpt", ".npz"))

@@ -48,8 +48,11 @@ class WeightOptions:
     overwrite: bool = False
 
     def check(self) -> None:
-        """Raise `UserError` if a file cannot be read or written, or options contradict one
-        another."""
+        """Check that all files can be read or written.
+
+        Raises:
+            UserError: one of them cannot, or options contradict one another.
+        """
         if self.side not in ("", *LETTERS):
             raise UserError(f"--weights-side is a or b; received {self.side!r}")
         if self.weights is None and (self.prefix or self.side):
