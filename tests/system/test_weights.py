@@ -72,7 +72,7 @@ def test_weights_go_to_the_port_and_back(tmp_path: Path) -> None:
     assert returned.keys() == {*values, "head.weight"}
     assert all(returned[name].tobytes() == value.tobytes() for name, value in values.items())
 
-    with pytest.raises(UserError, match=r"port\.ckpt exists; --force overwrites it"):
+    with pytest.raises(UserError, match=r"map\.toml exists; --force overwrites it"):
         compare(TORCH, f"{MS}:Net", X, weights=replace(there, weights=None))
 
 
