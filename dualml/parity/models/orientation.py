@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.common.tensor_files import array_shape
 from dualml.parity.models.gap import gap
 from dualml.parity.models.mapping import match_tensors
 from dualml.parity.models.operations import Operation
 from dualml.parity.models.pieces import align_pieces
-from dualml.parity.models.trace import Trace
+from dualml.parity.models.trace import Trace, array_key
 from dualml.parity.models.user_map import ParameterMap
 
 #: Rows of the inputs that are multiplied.
@@ -69,20 +70,27 @@ def orientation_in(
     start: Any,
 ) -> str:
     """Return how a matrix is stored, as far as one operation shows it; else empty."""
-    y = trace.find_array("operation", 1, call.output_names()[0]) if call.outputs else None
-    if y is None or y.ndim < 2 or y.dtype.kind != "f":
+    result = array_key("operation", 1, call.output_names()[0]) if call.outputs else ""
+    if result not in trace.arrays:
         return ""
+    end = array_shape(trace.arrays, result)
     for given in call.inputs:
-        x = trace.find_array("operation", 1, given)
-        if x is None or x.dtype.kind != "f" or x.shape[:-1] != y.shape[:-1]:
+        key = array_key("operation", 1, given)
+        if len(end) < 2 or key not in trace.arrays:
             continue
-        lengths = (x.shape[-1], y.shape[-1])
-        fits = [
-            way for way, own in ((OUTPUT_ROWS, shape[::-1]), (INPUT_ROWS, shape)) if own == lengths
-        ]
+        begin = array_shape(trace.arrays, key)
+        if begin[:-1] != end[:-1]:
+            continue
+        lengths = (begin[-1], end[-1])
+        ways = ((OUTPUT_ROWS, shape[::-1]), (INPUT_ROWS, shape))
+        fits = [way for way, own in ways if own == lengths]
         if len(fits) == 1:
             return fits[0]
-        if fits and (way := compare_products(x, y, start[name])):
+        if not fits:
+            continue
+        # Only for a square matrix are the numbers read: the arrays may lie on a disk.
+        x, y = trace.arrays[key], trace.arrays[result]
+        if x.dtype.kind == y.dtype.kind == "f" and (way := compare_products(x, y, start[name])):
             return way
     return ""
 

@@ -88,7 +88,9 @@ def prepare_weights(
     run_pairing(folder, job, sides, batches)
     models, _ = read_sides(folder, job)
     files = open_job_weights(job)
-    letter, fit = find_side(files, models, given["side"])
+    # The user counts the sides as they were passed; the result may begin with the other one.
+    chosen = [x for x, side in zip(LETTERS, sides, strict=True) if side.letter == given["side"]]
+    letter, fit = find_side(files, models, "".join(chosen))
     return {**job, "weights": {**given, "side": letter, "note": note_values(fit, files.path)}}
 
 
