@@ -38,12 +38,17 @@ class OperationTracer(TorchFunctionMode):
 
     Args:
         fused: functions that are traced inside, in addition to `PARTS`.
+        keeps_attention: whether fused attention is one call, see `find_parts`.
     """
 
-    def __init__(self, tape: Tape, fused: Mapping[str, Callable[..., Any]] | None = None) -> None:
+    def __init__(
+        self,
+        tape: Tape,
+        fused: Mapping[str, Callable[..., Any]] | None = None,
+        keeps_attention: bool = False,
+    ) -> None:
         super().__init__()
-        self.tape = tape
-        self.parts = PARTS if fused is None else {**PARTS, **fused}
+        self.tape, self.fused, self.keeps_attention = tape, fused or {}, keeps_attention
 
     def __torch_function__(
         self,
@@ -54,9 +59,10 @@ class OperationTracer(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         name = operation_name(func)
-        if name in self.parts:
+        parts = self.fused.get(name) or find_parts(name, args, kwargs, self.keeps_attention)
+        if parts is not None:
             with self, contextlib.suppress(NotImplementedError):
-                return self.parts[name](*args, **kwargs)
+                return parts(*args, **kwargs)
         inputs = find_tensors((args, kwargs))
         if any(map(torch._C._functorch.is_functorch_wrapped_tensor, inputs)):
             return func(*args, **kwargs)  # no values inside of vmap or grad
@@ -142,11 +148,30 @@ def trace_inside(function: Any) -> Callable[..., Any]:
     return copied
 
 
+ATTENTION = "scaled_dot_product_attention"
 #: Functions that are whole models: the calls inside are traced instead.
 PARTS: dict[str, Callable[..., Any]] = {
     "multi_head_attention_forward": trace_inside(functional.multi_head_attention_forward),
-    "scaled_dot_product_attention": attention,
+    ATTENTION: attention,
 }
+#: Position of attention's argument ``dropout_p``.
+DROPOUT_POSITION = 4
+
+
+def find_parts(
+    name: str, args: Sequence[Any], kwargs: Mapping[str, Any], keeps_attention: bool
+) -> Callable[..., Any] | None:
+    """Return the function that makes the calls of which a function consists; None for a function
+    that is called as it is.
+
+    Args:
+        keeps_attention: whether fused attention is called as it is. With a Dropout inside it never
+            is, because a kernel draws its own random numbers.
+    """
+    if name == ATTENTION and keeps_attention:
+        passed = args[DROPOUT_POSITION] if len(args) > DROPOUT_POSITION else 0.0
+        return PARTS[name] if kwargs.get("dropout_p", passed) else None
+    return PARTS.get(name)
 
 
 class BoundCall:

@@ -318,7 +318,9 @@ class Recorder(Base):
 
     def make_tracer(self) -> OperationTracer | None:
         """Make the tracer that records every operation in `tape`; None if there is no tape."""
-        return None if self.tape is None else OperationTracer(self.tape)
+        if self.tape is None:
+            return None
+        return OperationTracer(self.tape, keeps_attention=self.keeps_attention)
 
     @contextlib.contextmanager
     def watch_operations(self) -> Iterator[None]:
@@ -336,7 +338,7 @@ class Recorder(Base):
             if self.seeded:
                 torch.manual_seed(self.seed)
             else:
-                stack.enter_context(SharedRngMode(self.chance))
+                stack.enter_context(SharedRngMode(self.chance, self.keeps_attention))
             yield
 
     @contextlib.contextmanager

@@ -10,7 +10,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode, handle_torch_function
 
 from dualml.parity.models.rng import SharedRng
-from dualml_torch.parity.operations import PARTS
+from dualml_torch.parity.operations import find_parts
 
 Tensor = torch.Tensor
 
@@ -21,11 +21,15 @@ class SharedRngMode(TorchFunctionMode):
 
     Enter it last, so that it intercepts calls first: tracers then see a function ``dropout`` that
     gives the same numbers in every replay.
+
+    Args:
+        keeps_attention: whether fused attention is one call, see
+            `dualml_torch.parity.operations.find_parts`.
     """
 
-    def __init__(self, chance: SharedRng) -> None:
+    def __init__(self, chance: SharedRng, keeps_attention: bool = False) -> None:
         super().__init__()
-        self.chance = chance
+        self.chance, self.keeps_attention = chance, keeps_attention
 
     def __torch_function__(
         self,
@@ -34,9 +38,11 @@ class SharedRngMode(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        if (name := getattr(func, "__name__", "")) in PARTS:  # these draw inside
+        name = getattr(func, "__name__", "")
+        parts = find_parts(name, args, kwargs or {}, self.keeps_attention)
+        if parts is not None:  # these draw inside
             with self:
-                return PARTS[name](*args, **(kwargs or {}))
+                return parts(*args, **(kwargs or {}))
         replacement = DRAWS.get(func)
         result = None if replacement is None else replacement(self, *args, **(kwargs or {}))
         return func(*args, **(kwargs or {})) if result is None else result

@@ -33,6 +33,7 @@ APPROXIMATED = frozenset(
         "elu",
         "silu",
         "mish",
+        "scaled_dot_product_attention",  # a kernel with a softmax inside
     }
 )
 

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 
 class Block(nn.Module):
@@ -88,3 +89,44 @@ class Plain(nn.Module):
 
     def forward(self, x: Any) -> Any:
         return self.head(torch.relu(self.norm(self.fc(x))))
+
+
+class Attention(nn.Module):
+    """Causal attention of two heads over a sequence, in one call of the framework."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.head = nn.Linear(8, 24), nn.Linear(8, 4)
+
+    def mix(self, q: Any, k: Any, v: Any) -> Any:
+        return functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    def forward(self, x: Any) -> Any:
+        q, k, v = self.qkv(x).view(len(x), 3, 2, 4).permute(1, 2, 0, 3)[:, None]
+        return self.head(self.mix(q, k, v)[0].transpose(0, 1).flatten(1))
+
+
+class WrittenOut(Attention):
+    """An `Attention` in the calls that the fused one combines."""
+
+    scale: ClassVar[float] = 0.5
+    looks_back: ClassVar[bool] = True
+
+    def mix(self, q: Any, k: Any, v: Any) -> Any:
+        scores = q @ k.transpose(-2, -1) * self.scale
+        if self.looks_back:
+            hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+            scores = scores.masked_fill(hidden, float("-inf"))
+        return torch.softmax(scores, -1) @ v
+
+
+class WrongScale(WrittenOut):
+    """A `WrittenOut` whose scores are scaled by another number."""
+
+    scale = 0.3
+
+
+class AllKeys(WrittenOut):
+    """A `WrittenOut` whose queries attend to later keys, too."""
+
+    looks_back = False

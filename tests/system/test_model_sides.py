@@ -48,6 +48,24 @@ def test_two_pytorch_implementations_and_their_epsilon() -> None:
     assert found.describe()["sides"] == ["torch A", "torch B"]
 
 
+def test_fused_attention_runs_and_is_equal_to_its_formula() -> None:
+    found = compare_with(f"{TORCH}:Attention", f"{TORCH}:WrittenOut")
+    assert found.verdict == "equal", found.paragraph()
+    assert found.phases["forward"]["distance"] > 0  # a kernel rounds in its own way
+
+
+@pytest.mark.parametrize(
+    ("wrong", "setting"), [("WrongScale", ("scale", 0.3)), ("AllKeys", ("is_causal", False))]
+)
+def test_settings_of_fused_attention_are_named(wrong: str, setting: tuple[str, Any]) -> None:
+    found = compare_with(f"{TORCH}:Attention", f"{TORCH}:{wrong}")
+    assert found.verdict == "different"
+    assert found.explanation is not None
+    (cause,) = found.explanation["causes"]
+    named = {(one["operation"], one["argument"], one["value"]) for one in cause["alterations"]}
+    assert ("scaled_dot_product_attention", *setting) in named, found.paragraph()
+
+
 def test_mindspore_first_is_the_second_side() -> None:
     found = compare_with(f"{MS}:Plain", f"{TORCH}:Plain")
     assert (found.verdict, found.sides) == ("equal", ("torch", "mindspore")), found.paragraph()

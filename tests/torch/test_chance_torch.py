@@ -67,6 +67,28 @@ def test_attention_with_dropout_is_close_to_its_mean() -> None:
     torch.testing.assert_close(torch.stack(many).mean(0), wanted, rtol=0.1, atol=0.1)
 
 
+def test_a_kernel_of_attention_runs_only_without_dropout() -> None:
+    q, called = X[None], list[str]()
+
+    class Names(TorchFunctionMode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            called.append(func.__name__)
+            return func(*args, **(kwargs or {}))
+
+    name = "scaled_dot_product_attention"
+    for keeps, dropout, runs in ((True, 0.0, True), (True, 0.5, False), (False, 0.0, False)):
+        called.clear()
+        with Names(), SharedRngMode(SharedRng(0), keeps):
+            functional.scaled_dot_product_attention(q, q, q, None, dropout)
+        assert (name in called) == runs
+        called.clear()
+        with Names(), SharedRngMode(SharedRng(0), keeps):
+            functional.scaled_dot_product_attention(q, q, q, dropout_p=dropout)
+        assert (name in called) == runs
+
+
 def test_a_generator_of_ones_own_is_left_alone() -> None:
     own = [torch.Generator().manual_seed(5) for _ in range(2)]
     assert torch.equal(

@@ -72,6 +72,7 @@ def run_search(emit: Emitter) -> dict[str, Any]:
     model, _ = prepare_model(room, job, own)
     recorder = explore.MutatingRecorder(model, None, steps=job["steps"], draws=0, seed=job["seed"])
     recorder.load(a.initial_parameters())
+    recorder.keeps_attention = job["keeps_attention"]
     tensors = cast_side(room, own, recorder, load_inputs(room, job, own, folder))
     recorder.optimizer = make_optimizer(room, model, own["optimizer"])
     loss = make_loss(room, own["loss"])

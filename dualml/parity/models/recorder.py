@@ -111,6 +111,9 @@ class Recorder(ModelAccess):
         #: Whether the framework's own generators draw, seeded in every step, and not the RNG that
         #: both frameworks share: inside of a compiled model they cannot be replaced.
         self.seeded = False
+        #: Whether fused attention runs in the framework's kernel, as one call, and not as the calls
+        #: of a port that has no such kernel.
+        self.keeps_attention = False
 
     # Called by a script.
     @contextlib.contextmanager

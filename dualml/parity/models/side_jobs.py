@@ -128,7 +128,8 @@ def describe_sides(sides: Sequence[ResolvedSide]) -> dict[str, Any]:
     Returns:
         ``sides``: by letter; ``precision``: to which initial weights and inputs are rounded;
             ``seeded``: whether the framework's own random numbers, seeded, are drawn on both sides,
-            because a compiled PyTorch model draws no others.
+            because a compiled PyTorch model draws no others; ``keeps_attention``: whether fused
+            attention runs in the framework's kernel, because both sides have it.
     """
     described = {}
     for letter, side in zip(LETTERS, sides, strict=True):
@@ -137,10 +138,12 @@ def describe_sides(sides: Sequence[ResolvedSide]) -> dict[str, Any]:
             paths = (str(Path(place or ".").resolve()) for place in sys.path)
             described[letter]["path"] = user_paths(paths)
     compiled = any(side.is_compiled for side in sides)
+    alike = len({side.info.name for side in sides}) == 1
     return {
         "sides": described,
         "precision": coarsest_precision(sides),
-        "seeded": compiled and {side.info.name for side in sides} == {FRAMEWORKS[0]},
+        "seeded": compiled and alike and sides[0].info.name == FRAMEWORKS[0],
+        "keeps_attention": alike,
     }
 
 

@@ -155,6 +155,7 @@ def run_side(emit: Emitter) -> dict[str, Any]:
         load_matched_weights(recorder, folder, job, calls)
         round_weights(recorder, job["precision"])
     recorder.precision = PRECISIONS[own["dtype"]]
+    recorder.keeps_attention = job["keeps_attention"]  # modules were paired by all of its calls
     tensors = cast_side(backend, own, recorder, tensors)
     recorder.optimizer = make_side_optimizer(backend, own, model)
     recorder.trace.built = locations_by_name(places, recorder.make_tape().modules)

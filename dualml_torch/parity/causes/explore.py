@@ -75,13 +75,14 @@ class MutatingRecorder(Recorder):
         known = dict(self.model.named_parameters())
         # Copies: the step writes into buffers.
         known |= {name: one.detach().clone() for name, one in self.model.named_buffers()}
+        settings = self.fused, self.chance, self.keeps_attention
         if self.tape is not None and self.replays:
             self.recording = ReplayTracer(
-                self.tape, self.changes, known, self.fused, self.chance, self.initial_weights
+                self.tape, self.changes, known, *settings, weights=self.initial_weights
             )
             return self.recording
         if self.tape is not None:
-            return MutatingTracer(self.tape, self.changes, known, self.fused, self.chance)
+            return MutatingTracer(self.tape, self.changes, known, *settings)
         if not self.changes and self.fused:
             return None
         # A later step: calls are numbered, but their values are not recorded.
@@ -89,7 +90,7 @@ class MutatingRecorder(Recorder):
         for i, one in enumerate(self.step_inputs):
             tape.register(one, f"input:{i}")
         tape.array = empty_array
-        return MutatingTracer(tape, self.changes, known, self.fused, self.chance)
+        return MutatingTracer(tape, self.changes, known, *settings)
 
 
 def empty_array(tensor: torch.Tensor) -> NDArray[Any]:

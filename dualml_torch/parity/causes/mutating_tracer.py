@@ -44,6 +44,7 @@ class MutatingTracer(OperationTracer):
     Args:
         fused: whether functions with a decomposition are called as a whole.
         chance: source of random numbers.
+        keeps_attention: whether fused attention is one call, unless ``fused`` is False.
     """
 
     def __init__(
@@ -53,8 +54,9 @@ class MutatingTracer(OperationTracer):
         parameters: Mapping[str, Value],
         fused: bool = True,
         chance: SharedRng | None = None,
+        keeps_attention: bool = False,
     ) -> None:
-        super().__init__(tape, None if fused else FUSED)
+        super().__init__(tape, None if fused else FUSED, keeps_attention and fused)
         self.changes, self.parameters, self.chance = changes, parameters, chance or SharedRng(0)
         self.live_values: dict[str, Any] = {}
         #: Deferred calls: number of the call that triggers one → the call and its mutated input.

@@ -210,9 +210,10 @@ class ReplayTracer(MutatingTracer):
         parameters: Mapping[str, Value],
         fused: bool = True,
         chance: SharedRng | None = None,
+        keeps_attention: bool = False,
         weights: Mapping[str, Value] | None = None,
     ) -> None:
-        super().__init__(tape, changes, parameters, fused, chance)
+        super().__init__(tape, changes, parameters, fused, chance, keeps_attention)
         self.replay = Replay(tape, self.chance.seed, changes, weights)
 
     def call(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
