@@ -10,7 +10,14 @@ import pytest
 from dualml.common.errors import UserError
 from dualml.parity.models.layers import pair_modules
 from dualml.parity.models.mapping import guess_initial_value, match_tensors
-from dualml.parity.models.partners import Tensor, apply_change, canonical_name, find_change
+from dualml.parity.models.partners import (
+    Pairing,
+    Tensor,
+    TensorPair,
+    apply_change,
+    canonical_name,
+    find_change,
+)
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -206,3 +213,28 @@ def test_modules_follow_their_parameters() -> None:
         "f.2": "net.2",
         "act": "g",
     }
+
+
+def test_a_module_with_a_fused_tensor_is_the_whole_that_has_its_pieces() -> None:
+    fused = {"mix": "Attention", "mix.out": "Linear", "qkv": "Linear", "norm": "LayerNorm"}
+    parts = {
+        "own": "Mine",
+        **{f"own.{n}": "Linear" for n in ("q", "k", "v", "project")},
+        **{f"other.{n}": "Linear" for n in ("q", "k", "v")},
+        "other": "Mine",
+        "n": "LayerNorm",
+    }
+    names = {f"mix.w[{i}]": f"own.{n}.weight" for i, n in enumerate("qkv")}
+    names |= {f"qkv.weight[{i}]": f"other.{n}.weight" for i, n in enumerate("qkv")}
+    names |= {"mix.out.weight": "own.project.weight", "norm.weight": "n.weight"}
+    found = Pairing(tuple(TensorPair(x, y, "order") for x, y in names.items()))
+    # A fused layer alone computes neither a piece nor what is made of all three.
+    wanted = {"mix": "own", "mix.out": "own.project", "norm": "n"}
+    assert pair_modules(fused, parts, found) == wanted
+    back = Pairing(tuple(TensorPair(y, x, "order") for x, y in names.items()))
+    assert pair_modules(parts, fused, back) == {y: x for x, y in wanted.items()}
+    # More parameters inside: it computes something else, too.
+    names["norm.weight"] = "own.norm.weight"
+    found = Pairing(tuple(TensorPair(x, y, "order") for x, y in names.items()))
+    parts = parts | {"own.norm": "LayerNorm"}
+    assert "mix" not in pair_modules(fused, parts, found)

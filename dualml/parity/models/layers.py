@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
 
 from dualml.parity.models.partners import Pairing
 
@@ -36,8 +37,13 @@ def pair_modules(a: Mapping[str, str], b: Mapping[str, str], mapping: Pairing) -
         mapping: the parameters of both models, paired.
     """
     votes: dict[str, Counter[str]] = defaultdict(Counter)
+    flipped = [(pair.b, pair.a) for pair in mapping.pairs]
+    straight = [(pair.a, pair.b) for pair in mapping.pairs]
+    fused = find_fused(straight), find_fused(flipped)
     for pair in mapping.pairs:
         x, y = parent_name(pair.a), parent_name(pair.b)
+        if x in fused[0] or y in fused[1]:
+            continue  # one of several partners
         while x in a and y in b and x and y:
             votes[x][y] += 1
             if x.rpartition(".")[2] != y.rpartition(".")[2]:
@@ -48,9 +54,47 @@ def pair_modules(a: Mapping[str, str], b: Mapping[str, str], mapping: Pairing) -
         y = names.most_common(1)[0][0]
         if y not in pairs.values():
             pairs[x] = y
+    wholes = [(x, find_whole(x, a, b, straight)) for x in sorted(fused[0])]
+    wholes += [(find_whole(y, b, a, flipped), y) for y in sorted(fused[1])]
+    for x, y in wholes:
+        if x and y and x not in pairs and y not in pairs.values():
+            pairs[x] = y
     pair_by_name(a, b, pairs)
     pair_by_order(a, b, pairs)
     return pairs
+
+
+def find_fused(pairs: Sequence[tuple[str, str]]) -> set[str]:
+    """Return the modules of the first side with a fused tensor whose pieces lie in several modules
+    of the other.
+
+    Args:
+        pairs: names of parameters of both sides, with pieces as ``qkv.weight[1]``.
+    """
+    partners: dict[str, set[str]] = defaultdict(set)
+    for x, y in pairs:
+        whole, bracket, _ = x.partition("[")
+        if bracket:
+            partners[whole].add(parent_name(y))
+    return {parent_name(whole) for whole, modules in partners.items() if len(modules) > 1}
+
+
+def find_whole(
+    x: str, a: Mapping[str, str], b: Mapping[str, str], pairs: Sequence[tuple[str, str]]
+) -> str:
+    """Return the module of ``b`` with the same parameters as ``x``, a module of ``a`` that has a
+    fused tensor; empty if there is none.
+
+    ``x`` must have submodules: a fused layer alone computes less than the module that has its
+    pieces and combines their results.
+    """
+    if not any(name.startswith(f"{x}.") for name in a):
+        return ""
+    modules = [parent_name(other) for name, other in pairs if name.startswith(f"{x}.")]
+    parts = zip(*(name.split(".") for name in modules), strict=False)
+    y = ".".join(words[0] for words in takewhile(lambda words: len({*words}) == 1, parts))
+    inside = sum(other.startswith(f"{y}.") for _, other in pairs)
+    return y if y in b and inside == len(modules) else ""
 
 
 def pair_by_name(a: Mapping[str, str], b: Mapping[str, str], pairs: dict[str, str]) -> None:

@@ -41,17 +41,14 @@ def format_place(lang: Language, side: str, operation: Row | None) -> str:
     if operation is None:
         return ""
     where = operation["place"]
-    if where is None:
-        return format_message(lang, "place.framework", side=side, operation=operation["name"])
-    line = format_message(
-        lang,
-        "place.line",
-        side=side,
-        operation=operation["name"],
-        file=Path(str(where["file"])).name,
-        line=where["line"],
-        code=where["code"],
-    )
+    values = {"side": side, "operation": operation["name"]}
+    if where is None:  # called by the framework itself
+        line = format_message(lang, "place.framework", **values)
+    else:
+        file = Path(str(where["file"])).name
+        line = format_message(
+            lang, "place.line", **values, file=file, line=where["line"], code=where["code"]
+        )
     built = operation.get("built")
     if not built or built == where:
         return line
