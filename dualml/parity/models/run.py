@@ -42,6 +42,7 @@ from dualml.parity.models.judge import MARGIN, JudgingSettings, judge_traces
 from dualml.parity.models.mapping import ParameterMap
 from dualml.parity.models.model_ref import COMPARING_VARIABLE, to_import_spec
 from dualml.parity.models.orientation import pair_by_orientation
+from dualml.parity.models.recorded_pairs import pair_recorded_tensors
 from dualml.parity.models.recorder import DRAWS
 from dualml.parity.models.resources import SIZE
 from dualml.parity.models.rotary import interleaved_maps, interleaved_names
@@ -371,7 +372,9 @@ def compare_traces(
         a, b = b, a  # names are those of PyTorch
     names = (a.framework, b.framework)
     sides = names if names[0] != names[1] else (f"{names[0]} A", f"{names[1]} B")
-    found = judge_traces(a, b, JudgingSettings(margin, serialize_map(map), sides))
+    asked = serialize_map(map)
+    b, asked = pair_recorded_tensors(a, b, asked)
+    found = judge_traces(a, b, JudgingSettings(margin, asked, sides))
     return replace(found, notes=(*notes, *found.notes))
 
 
