@@ -1,6 +1,7 @@
 """Compare models of PyTorch's zoos with other people's MindSpore ports of them.
 
 python benchmarks/gauntlet/run.py [--only NAME …] [--patched] [--jobs N] [--out FILE] [--markdown]
+python benchmarks/gauntlet/run.py --real …     # pairs at real size, see real.py
 
 ``pairs.toml`` names the pairs. Each is compared in a separate process, with the zoos' own code.
 ``--patched`` compares pairs with patches once more, with the patches applied to a copy of the port;
@@ -175,4 +176,9 @@ def in_process(name: str, patched: bool) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["--real"]:
+        import real
+
+        real.main(sys.argv[2:])
+    else:
+        main()

@@ -47,14 +47,18 @@ ALONE = {
 def write(rows: Sequence[dict[str, Any]]) -> None:
     """Write the table between the marks of each page."""
     for lang, page in PAGES.items():
-        text = page.read_text("utf-8")
-        new = re.sub(
-            r"(<!-- gauntlet -->\n).*(<!-- /gauntlet -->)",
-            lambda m: m[1] + table(rows, lang) + m[2],  # noqa: B023 (called at once)
-            text,
-            flags=re.DOTALL,
-        )
-        page.write_text(new, "utf-8")
+        replace_table(page, "gauntlet", table(rows, lang))
+
+
+def replace_table(page: Path, mark: str, text: str) -> None:
+    """Replace what stands between a page's marks ``<!-- MARK -->`` and ``<!-- /MARK -->``."""
+    new = re.sub(
+        rf"(<!-- {mark} -->\n).*(<!-- /{mark} -->)",
+        lambda match: match[1] + text + match[2],
+        page.read_text("utf-8"),
+        flags=re.DOTALL,
+    )
+    page.write_text(new, "utf-8")
 
 
 def table(rows: Sequence[dict[str, Any]], lang: str) -> str:

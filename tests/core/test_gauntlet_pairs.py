@@ -28,3 +28,16 @@ def test_a_pair_names_what_its_zoo_has(side: str) -> None:
         expression = ast.walk(ast.parse(pair[side], mode="eval"))
         roots = {node.id for node in expression if isinstance(node, ast.Name)}
         assert roots <= names | OF_ITS_OWN | {side}, name
+
+
+def test_a_pair_at_real_size_has_its_builders_and_its_input() -> None:
+    for name, pair in tomllib.loads((GAUNTLET / "real.toml").read_text("utf-8")).items():
+        assert len(pair.keys() & {"size", "text", "features"}) == 1, name
+        assert pair["packages"], name
+        if "a" not in pair:
+            assert {"torch", "mindspore"} <= pair.keys(), name
+            continue
+        tree = ast.parse((GAUNTLET / "pairs" / f"{name}.py").read_text("utf-8"))
+        functions = {one.name for one in tree.body if isinstance(one, ast.FunctionDef)}
+        wanted = {f"build_{pair['a']}", f"build_{pair['b']}"}
+        assert wanted | ({"build_mended"} if "mended" in pair else set()) <= functions, name
