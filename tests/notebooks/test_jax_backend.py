@@ -101,3 +101,66 @@ def test_several_ranks_are_unsupported_for_a_reason(
     (trial,) = json.loads(done.stdout)["trials"]
     assert trial["status"] == "unsupported"
     assert "no process groups" in trial["reason"]
+
+
+NET_TORCH = """
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc, self.norm, self.head = nn.Linear(8, 6), nn.LayerNorm(6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.head(nn.functional.gelu(self.norm(self.fc(x))))
+"""
+NET_JAX = """
+import jax
+import numpy as np
+
+
+class Net:
+    def __init__(self):
+        self.parameters = {
+            "fc": {"weight": np.zeros((6, 8), "f4"), "bias": np.zeros(6, "f4")},
+            "norm": {"weight": np.ones(6, "f4"), "bias": np.zeros(6, "f4")},
+            "head": {"weight": np.zeros((3, 6), "f4"), "bias": np.zeros(3, "f4")},
+        }
+
+    def __call__(self, parameters, x):
+        fc, norm, head = (parameters[name] for name in ("fc", "norm", "head"))
+        y = x @ fc["weight"].T + fc["bias"]
+        y = y - y.mean(-1, keepdims=True)
+        y = y * jax.lax.rsqrt((y * y).mean(-1, keepdims=True) + 1e-5)
+        y = jax.nn.gelu(y * norm["weight"] + norm["bias"], approximate=APPROXIMATE)
+        return y @ head["weight"].T + head["bias"]
+"""
+
+
+@pytest.mark.parametrize(("approximate", "verdict"), [(False, "equal"), (True, "different")])
+def test_a_model_in_jax_is_compared_with_its_original(
+    installed: dict[str, str], tmp_path: Path, approximate: bool, verdict: str
+) -> None:
+    (tmp_path / "net_torch.py").write_text(NET_TORCH)
+    (tmp_path / "net_jax.py").write_text(NET_JAX.replace("APPROXIMATE", str(approximate)))
+    models = f"{tmp_path / 'net_torch.py'}:Net", f"{tmp_path / 'net_jax.py'}:Net"
+    options = "--shape", "4,8", "--optimizer", "adam", "--lr", "0.001", "--steps", "2", "--json"
+    done = python(installed, "dualml", "compare", *models, *options)
+    assert done.returncode == (0 if verdict == "equal" else 3), done.stderr[-3000:]
+    found = json.loads(done.stdout)
+    assert (found["verdict"], found["sides"]) == (verdict, ["torch", "jax"])
+    assert set(found["phases"]) == {"forward", "loss", "gradient", "update", "state"}
+    assert found["explanation"] is None
+    if verdict == "different":
+        assert (found["first"]["phase"], found["first"]["tensor"]) == ("forward", "(output)")
+
+
+def test_what_is_no_jax_model_is_said(installed: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "net_torch.py").write_text(NET_TORCH)
+    (tmp_path / "net_jax.py").write_text("import jax\n\n\ndef net():\n    return jax.nn.relu\n")
+    models = f"{tmp_path / 'net_torch.py'}:Net", f"{tmp_path / 'net_jax.py'}:net"
+    done = python(installed, "dualml", "compare", *models, "--shape", "4,8")
+    assert done.returncode == 2
+    assert "no model of this framework" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1

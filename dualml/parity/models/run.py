@@ -332,10 +332,11 @@ def add_explanation(
     if there is no difference, or none whose cause can be searched. A failed search adds a note."""
     if any(side.is_compiled for side in sides):
         return found  # see `blame_compiler`
-    a, _ = traces(folder)
+    a, b = traces(folder)
     # An error explains itself if everything before it is equal; so do missing outputs.
     searchable = found.first is None or found.first.kind not in ("outputs", "raised")
-    if found.verdict == "different" and a.operations and not a.raised and searchable:
+    recorded = a.operations and (b.operations or b.raised)  # not by every backend
+    if found.verdict == "different" and recorded and not a.raised and searchable:
         explanation = search_causes(folder, sides[0], job["timeout"])
         if explanation is None:
             said = last_lines(folder / "explainer.log")[-1:] or ["…"]

@@ -2,6 +2,7 @@
 
     pip install -e examples/third_backend
     dualml run lab1 --quick --backend jax,numpy
+    dualml compare net_torch.py:Net net_jax.py:Net --shape 4,8    # see `dualml_jax.models`
 
 `docs/recipes/backend.md` lists the further capabilities of a backend, such as several ranks or
 pipeline stages; dualml reports those that it does not declare as `unsupported`, with the reason.
