@@ -111,7 +111,8 @@ def judge_traces(
     # A module may return another shape as long as the results of the step agree.
     apart = {s.step for s in outside if s.is_hard and s.phase in ("parameters", "forward", "loss")}
     strays = [s for s in outside if s.is_hard or raised or s.step in apart]
-    notes += [layout_note(s) for s in outside if s not in strays]
+    layouts = [s for s in outside if s not in strays]
+    notes += [layout_note(s) for s in layouts]
     if not raised and is_lone_kink(list(strays), pair.output_layer()):
         notes, strays = [*notes, Note("kink", {"step": strays[0].step})] if strays else notes, []
     first = (
@@ -138,7 +139,7 @@ def judge_traces(
         verdict=verdict,
         reason=reason,
         first=first,
-        phases=worst_by_phase([s for s in judged if not s.is_unstable]),
+        phases=worst_by_phase([s for s in judged if not s.is_unstable and s not in layouts]),
         notes=tuple(notes),
         reach=reach,
         lost=len(pair.unmatched[1]),
