@@ -6,7 +6,7 @@ import torchvision_first  # noqa: F401
 def build_x_transformers():
     from x_transformers import Encoder
 
-    return Encoder(dim=512, depth=6, heads=8, ff_no_bias=True, pre_norm=True)
+    return Encoder(dim=512, depth=6, heads=8, ff_no_bias=True)
 
 
 def build_torch():
@@ -17,3 +17,9 @@ def build_torch():
     )
     norm = nn.LayerNorm(512, bias=False)
     return nn.TransformerEncoder(layer, 6, norm, enable_nested_tensor=False)
+
+
+def build_mended():
+    from x_transformers import Encoder
+
+    return Encoder(dim=512, depth=6, heads=8, ff_no_bias=True, norm_add_unit_offset=False)

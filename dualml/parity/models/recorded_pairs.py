@@ -18,14 +18,16 @@ from numpy.typing import NDArray
 
 from dualml.parity.models.graph_roles import build_graph, match_roles
 from dualml.parity.models.layers import parent_name
-from dualml.parity.models.mapping import ParameterMap, is_paired_by_names
+from dualml.parity.models.mapping import is_paired_by_names
 from dualml.parity.models.partners import Tensor, canonical_name, find_change
 from dualml.parity.models.pieces import align_pieces
 from dualml.parity.models.trace import Trace
 from dualml.parity.models.usage import pair_by_use
 
 
-def pair_recorded_tensors(a: Trace, b: Trace, asked: ParameterMap) -> tuple[Trace, ParameterMap]:
+def pair_recorded_tensors(
+    a: Trace, b: Trace, asked: dict[str, Any]
+) -> tuple[Trace, dict[str, Any]]:
     """Return the second trace with ``roles`` and ``guesses`` of its parameters, and the user's map
     with square matrices that are stored transposed; both unchanged if names and the map pair all,
     or if the trace has roles.
@@ -116,4 +118,4 @@ def is_transposed(x: NDArray[Any], y: NDArray[Any]) -> bool:
 
 def hash_values(array: NDArray[Any]) -> str:
     """Return a hash of the numbers of an array, whatever their order and its shape."""
-    return hashlib.sha256(np.sort(array, axis=None)).hexdigest()
+    return hashlib.sha256(np.sort(array, axis=None).data).hexdigest()
