@@ -99,6 +99,6 @@ class Llama(nn.Cell):
         return self.head(self.norm(x))
 
 
-build_5m, build_20m, build_60m, build_159m, build_1100m = (
+build_5m, build_20m, build_60m, build_159m, build_1100m, build_7b = (
     partial(Llama, size) for size in SIZES.values()
 )

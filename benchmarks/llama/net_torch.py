@@ -1,6 +1,6 @@
 """A decoder in the shape of Llama, in PyTorch: RMSNorm, rotary positions, SwiGLU, grouped queries.
 
-``build_5m`` … ``build_1100m`` return the model in the sizes of `sizes`.
+``build_5m`` … ``build_7b`` return the model in the sizes of `sizes`.
 """
 
 from __future__ import annotations
@@ -101,6 +101,6 @@ class Llama(nn.Module):
         return self.head(self.norm(x))
 
 
-build_5m, build_20m, build_60m, build_159m, build_1100m = (
+build_5m, build_20m, build_60m, build_159m, build_1100m, build_7b = (
     partial(Llama, size) for size in SIZES.values()
 )

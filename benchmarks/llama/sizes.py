@@ -1,4 +1,4 @@
-"""Sizes of the Llama-shaped model of `benchmarks/compare_size.py`."""
+"""Sizes of the Llama-shaped model of `compare_size.py` and `compare_lockstep.py`."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ SIZES = {
     "60m": Size(20480, 512, 12, 8, 8, 1408),
     "159m": Size(48256, 768, 12, 12, 12, 2048),
     "1100m": Size(32000, 2048, 22, 32, 4, 5632),
+    "7b": Size(32000, 4096, 32, 32, 32, 11008),
 }
 
 

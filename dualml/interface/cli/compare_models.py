@@ -61,6 +61,9 @@ class ModelComparisonOptions(WeightFileOptions):
     lr: Annotated[float, Option("--lr")] = 1e-3
     steps: Annotated[int | None, Option("--steps")] = None
     evaluation: Annotated[bool, Option("--eval")] = False
+    lockstep: Annotated[bool, Option("--lockstep")] = False
+    blocks: Annotated[str | None, Option("--blocks", metavar="NAME,NAME…")] = None
+    block_weights: Annotated[Path | None, Option("--block-weights", metavar="FILE|FOLDER")] = None
 
     def option_values(self) -> dict[str, Any]:
         """Return option → value, None if it was not given, without ``--lr``, which changes nothing
@@ -71,6 +74,12 @@ class ModelComparisonOptions(WeightFileOptions):
             for name, value in values.items()
             if name not in ("lr", "evaluation")
         }
+
+    def block_names(self) -> list[str] | None:
+        """Return the names in ``--blocks``; None if it was not given."""
+        if self.blocks is None:
+            return None
+        return [name.strip() for name in self.blocks.split(",") if name.strip()]
 
 
 @dataclass(frozen=True)
@@ -151,6 +160,9 @@ def compare_models(
         timeout=matching.timeout,
         sides=sides.sides(),
         weights=models.weight_options(),
+        lockstep=models.lockstep,
+        blocks=models.block_names(),
+        block_weights=models.block_weights,
     )
     errors = [note.values["text"] for note in comparison.notes if note.key == "raised"]
     raised = len(errors) == len(comparison.sides)

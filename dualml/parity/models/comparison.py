@@ -44,6 +44,8 @@ class ModelComparison(Comparison):
         distances: (step, phase, name) → relative distance of every judged array, see
             `dualml.common.distance`.
         outside: the arrays beyond the margin.
+        blocks: of a comparison block by block, for each its ratios and its drift, see
+            `dualml.parity.models.lockstep.judge.describe_blocks`.
     """
 
     #: Empty, because users do not construct it: `dualml.parity.compare` returns it.
@@ -57,6 +59,7 @@ class ModelComparison(Comparison):
     lost: int = 0
     distances: Mapping[tuple[int, str, str], float] = field(default_factory=dict)
     outside: frozenset[tuple[int, str, str]] = frozenset()
+    blocks: tuple[JsonObject, ...] = ()
 
     def __repr__(self) -> str:
         first = "" if self.first is None else f", first at {self.first.tensor}"
@@ -94,6 +97,7 @@ class ModelComparison(Comparison):
             "text": {"en": self.paragraph("en"), "zh": self.paragraph("zh")},
             "notes": [{"key": note.key, **note.values} for note in self.notes],
             "environment": {side: dict(facts) for side, facts in self.environment.items()},
+            **({"blocks": [dict(one) for one in self.blocks]} if self.blocks else {}),
         }
 
     def paragraphs(self, words: Messages) -> list[str]:

@@ -39,6 +39,11 @@ from dualml.parity.models.inputs import (
     to_arrays,
 )
 from dualml.parity.models.judge import MARGIN, JudgingSettings, judge_traces
+from dualml.parity.models.lockstep.run import (
+    LOCKSTEP_TIMEOUT,
+    compare_blocks,
+    describe_lockstep,
+)
 from dualml.parity.models.mapping import ParameterMap
 from dualml.parity.models.model_ref import COMPARING_VARIABLE, to_import_spec
 from dualml.parity.models.orientation import pair_by_orientation
@@ -103,6 +108,9 @@ def compare(
     folder: str | Path | None = None,
     sides: tuple[Side, Side] = (Side(), Side()),
     weights: str | Path | WeightOptions | None = None,
+    lockstep: bool = False,
+    blocks: Sequence[str] | None = None,
+    block_weights: str | Path | None = None,
 ) -> ModelComparison:
     """Run two models on the same weights and the same batch, and compare all that they compute.
 
@@ -139,6 +147,12 @@ def compare(
         sides: how each model runs, see `dualml.parity.models.sides.Side`.
         weights: file or folder with the weights of one side, instead of initial ones; or more about
             files, see `dualml.parity.models.weights.options.WeightOptions`.
+        lockstep: compare block by block, with the weights of one block in memory at a time: for
+            models of which no step fits. One step without an optimizer.
+        blocks: with ``lockstep``, names of the first side's modules that are the blocks; a list of
+            modules stands for its members. None: found.
+        block_weights: with ``lockstep``, a safetensors file, or a folder with several, that has the
+            first side's weights; None: they are drawn by name.
 
     Raises:
         UserError: the models cannot be compared, or both sides are the same; the message names the
@@ -159,6 +173,7 @@ def compare(
             f"steps={steps}, draws={draws}, timeout={timeout}"
         )
     check_margin(margin)
+    options = describe_lockstep(lockstep, blocks, block_weights, optimizer, steps)
     if steps > 1 and optimizer is None:
         raise UserError(f"steps={steps} needs an optimizer: without one all steps are the first")
     arrays = to_arrays(inputs, "inputs")
@@ -183,7 +198,10 @@ def compare(
         "margin": margin,
         "budget": min(BUDGET_S, timeout),
         "path": [str(Path(place or ".").resolve()) for place in sys.path],
+        **options,
     }
+    if lockstep and timeout == TIMEOUT:
+        settings["timeout"] = LOCKSTEP_TIMEOUT
     batches = [*arrays, *([] if target is None else [target])]
     with tempfile.TemporaryDirectory(prefix="dualml-compare-") as temporary:
         where = Path(temporary if folder is None else folder)
@@ -195,6 +213,8 @@ def compare(
             refuse_same_run(*resolved)
             job = settings | describe_sides(resolved)
             try:
+                if lockstep:
+                    return compare_blocks(where, job, resolved, batches)
                 job = prepare_weights(where, job, resolved, batches)
                 found = compare_sides(where, job, resolved, batches)
                 found = blame_compiler(where, job, resolved, batches, found)

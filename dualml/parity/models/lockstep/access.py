@@ -1,0 +1,104 @@
+"""What a comparison block by block needs of a framework, see ``dualml_torch.parity.blocks``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+#: Makes the arguments of a call, ``(args, kwargs)``, from their tensors.
+Rebuild = Callable[[Sequence[Any]], Any]
+
+
+class BlockCall(Protocol):
+    """One call of a block, as a node of the model's graph."""
+
+    def forward(self, tensors: Sequence[Any]) -> Sequence[Any]:
+        """Return the output tensors of the call for its input tensors."""
+        ...
+
+    def backward(self, gradients: Sequence[Any]) -> list[Any]:
+        """Return the gradients of the input tensors, None where there is none, for those of the
+        output tensors."""
+        ...
+
+    def rebuild_output(self, tensors: Sequence[Any]) -> Any:
+        """Return the output of the call with these tensors in it."""
+
+
+#: Makes a call from the name of the block, the tensors among its arguments, and their `Rebuild`.
+CallFactory = Callable[[str, Sequence[Any], Rebuild], BlockCall]
+
+
+class BlockAccess(Protocol):
+    """Access to the blocks of a model whose parameters have no memory."""
+
+    def is_float(self, tensor: Any) -> bool:
+        """Return whether a tensor has floating-point numbers."""
+        ...
+
+    def empty_parameters(self) -> list[str]:
+        """Return the names of the parameters that get weights from the caller."""
+        ...
+
+    def shared_parameters(self) -> list[str]:
+        """Return the names of parameters that several modules have."""
+        ...
+
+    def load(self, weights: Mapping[str, Any]) -> None:
+        """Give parameters of the model, by name, these tensors for good."""
+
+    def load_constant(self, name: str, tensor: Any) -> None:
+        """Copy a tensor into a buffer or a parameter that has memory."""
+
+    def intercept(self, name: str, make_call: CallFactory, *, differentiated: bool) -> None:
+        """Let calls of a block be made by what ``make_call`` returns for their arguments.
+
+        Args:
+            differentiated: whether the calls are nodes of a graph.
+        """
+
+    def run(
+        self, name: str, weights: Mapping[str, Any], tensors: Sequence[Any], rebuild: Rebuild
+    ) -> Any:
+        """Return the output of a block, computed with these weights without a graph."""
+
+    def differentiate(
+        self,
+        name: str,
+        weights: Mapping[str, Any],
+        tensors: Sequence[Any],
+        rebuild: Rebuild,
+        gradients: Sequence[Any],
+    ) -> tuple[dict[str, Any], list[Any]]:
+        """Return the gradients of a block's trained weights, by name, and of its input tensors,
+        None where there is none.
+
+        Args:
+            gradients: of the output tensors, None for those that have none.
+        """
+        ...
+
+    def step(
+        self, loss: Callable[[Any, Any], Any], inputs: Sequence[Any], targets: Any
+    ) -> tuple[Any, dict[str, Any]]:
+        """Make a forward and a backward pass; return the loss, and the gradients of the parameters
+        that stay in memory, by name."""
+        ...
+
+    def forward(self, inputs: Sequence[Any]) -> Any:
+        """Return the model's output without a graph."""
+
+    def is_missing_weight(self, error: Exception) -> bool:
+        """Return whether an error says that a parameter without memory was used."""
+        ...
+
+
+class BlockFramework(Protocol):
+    """Interface of the module ``parity.blocks`` of a backend package."""
+
+    BlockAccess: Callable[[Any, str], BlockAccess]
+
+    def building_empty(self) -> AbstractContextManager[None]:
+        """Let parameters that are made inside the context have a shape, but no memory."""
+        ...

@@ -1,0 +1,231 @@
+"""Calls of blocks on the second side, each on the inputs of the first, and compared with it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from dualml.common.errors import UserError
+from dualml.parity.models.lockstep.access import BlockCall, Rebuild
+from dualml.parity.models.lockstep.exchange import BlockRecord, RecordFolder
+from dualml.parity.models.lockstep.inputs import match_inputs
+from dualml.parity.models.lockstep.leading import (
+    FORWARD_END,
+    GRADIENT_END,
+    WANTED_RECORD,
+    KeptCall,
+    ModelPass,
+    call_key,
+    gradient_key,
+    tensors_of_inputs,
+)
+from dualml.parity.models.lockstep.pairs import ParameterPairs, partner_output
+from dualml.parity.models.lockstep.rows import RowWriter
+from dualml.parity.models.lockstep.runner import BlockRunner
+
+
+class FollowingPass(ModelPass):
+    """The pass of the second side: each block gets the first side's inputs, and what follows gets
+    the first side's outputs.
+
+    Args:
+        partners: block of this side → block of the first.
+        modules: module of the first side → module of this one.
+        parameters: the parameters of both sides, paired.
+        rows: takes what was compared.
+
+    Attributes:
+        last: the first side's name of the block that was called last.
+    """
+
+    def __init__(
+        self,
+        runner: BlockRunner,
+        exchange: RecordFolder,
+        partners: Mapping[str, str],
+        modules: Mapping[str, str],
+        parameters: ParameterPairs,
+        rows: RowWriter,
+    ) -> None:
+        super().__init__(runner, exchange)
+        self.partners, self.modules, self.parameters = partners, modules, parameters
+        self.rows = rows
+        self.last = ""
+
+    def make_call(self, block: str, tensors: Sequence[Any], rebuild: Rebuild) -> BlockCall:
+        """Return the next call of a block."""
+        self.last = self.partners[block]
+        key = call_key(self.partners[block], self.count(block))
+        return FollowingCall(self, block, key, rebuild)
+
+    def wait(self, block: str, key: str) -> BlockRecord:
+        """Wait for the record of the first side's call.
+
+        Raises:
+            UserError: the first side does not call its block so often.
+        """
+        record = self.exchange.wait(key, FORWARD_END)
+        if record is None:
+            raise UserError(
+                f"{block} is called {self.calls[block]} times, and its partner "
+                f"{self.partners[block]} less often: name blocks that both models call alike with "
+                "--blocks"
+            )
+        return record
+
+    def wait_for_gradients(self, key: str) -> BlockRecord | None:
+        """Wait for the first side's gradients of a call; None if it has none."""
+        name = gradient_key(key)
+        if not self.exchange.has_record(name):
+            self.exchange.write(WANTED_RECORD, {}, {})
+        try:
+            return self.exchange.wait(name, GRADIENT_END)
+        finally:
+            self.exchange.delete(WANTED_RECORD)
+
+
+class FollowingCall(KeptCall):
+    """A call of a block on the second side.
+
+    Attributes:
+        sources: for each input tensor the number of the first side's tensor that it gets; None for
+            its own, which is kept.
+    """
+
+    owner: FollowingPass
+
+    def __init__(self, owner: FollowingPass, block: str, key: str, rebuild: Rebuild) -> None:
+        super().__init__(owner, block, key, rebuild)
+        self.partner = owner.partners[block]
+        self.sources: list[int | None] = []
+        self.own: dict[int, Any] = {}
+
+    def recall_inputs(self) -> list[Any]:
+        """Return the input tensors: those of the first side, and this side's own."""
+        arrays, model = self.owner.exchange.read(self.key).arrays, self.owner.runner.model
+        return [
+            self.own[i] if source is None else model.tensor_like(arrays[f"input/{source}"], sample)
+            for i, (source, sample) in enumerate(zip(self.sources, self.samples, strict=True))
+        ]
+
+    def forward(self, tensors: Sequence[Any]) -> list[Any]:
+        """Run the block on the first side's inputs, compare it, and return that side's outputs."""
+        runner, model, rows = self.owner.runner, self.owner.runner.model, self.owner.rows
+        record = self.owner.wait(self.block, self.key)
+        self.match_inputs(tensors, record)
+        used = self.recall_inputs()
+        calls = Counter(self.owner.calls)
+        result = runner.run(self.block, used, self.rebuild, self.owner.calls)
+        _, self.rebuild_output = runner.flatten_output(result.output)
+        outputs = [model.duplicate(one) for one in result.tensors]
+        base = result.inner | runner.name_outputs(outputs)
+        del result
+        widths = runner.measure_forward(self.block, used, self.rebuild, base, calls)
+        self.owner.add_widths(self.key, widths)
+        for name in record.facts["inner"]:
+            other = partner_output(name, self.owner.modules, base)
+            if other is not None:
+                place = (self.key, name, widths.get(other, 0.0))
+                rows.add(
+                    "inner", self.partner, place, other, record.arrays[f"inner/{name}"], base[other]
+                )
+        return self.pair_outputs(outputs, record, widths)
+
+    def match_inputs(self, tensors: Sequence[Any], record: BlockRecord) -> None:
+        """Choose which input tensors get the numbers of the first side; the distance of the first
+        one from its partner is reported where it is more than rounding."""
+        runner, model = self.owner.runner, self.owner.runner.model
+        self.samples = [model.sample(one) for one in tensors]
+        arrays = {
+            i: model.array(one) for i, one in enumerate(tensors) if runner.access.is_float(one)
+        }
+        numbers = [i for i, is_float in enumerate(record.facts["floats"]) if is_float]
+        matched, unlike = match_inputs(arrays, record.arrays, numbers)
+        if unlike is not None:
+            first, source = unlike
+            place = (self.key, f"input/{source}", 0.0)
+            given = record.arrays[f"input/{source}"]
+            rows = self.owner.rows
+            rows.add("input", self.partner, place, f"input/{first}", given, arrays[first])
+        self.sources = [matched.get(i) for i in range(len(tensors))]
+        self.own = {i: tensors[i] for i, source in enumerate(self.sources) if source is None}
+
+    def pair_outputs(
+        self, outputs: Sequence[Any], record: BlockRecord, widths: Mapping[str, float]
+    ) -> list[Any]:
+        """Compare the output tensors in their order with those of the first side; return the first
+        side's, where they have the same shape."""
+        model, access = self.owner.runner.model, self.owner.runner.access
+        known = [n for n in record.arrays if n.startswith("output/")]
+        theirs = iter([(n, record.arrays[n]) for n in known if is_real(record.arrays[n])])
+        found = []
+        for i, output in enumerate(outputs):
+            pair = next(theirs, None) if access.is_float(output) else None
+            if pair is None:
+                found.append(output)
+                continue
+            name, given = pair
+            array, place = model.array(output), (self.key, name, widths.get(f"output/{i}", 0.0))
+            self.owner.rows.add("output", self.partner, place, f"output/{i}", given, array)
+            same = given.shape == array.shape
+            found.append(model.tensor_like(given.copy(), output) if same else output)
+        return found
+
+    def backward(self, gradients: Sequence[Any]) -> list[Any]:
+        """Compute the block's gradients from those of the first side's outputs, compare them, and
+        return the first side's for the input tensors."""
+        runner, model = self.owner.runner, self.owner.runner.model
+        record = self.owner.wait_for_gradients(self.key)
+        if record is None:  # the first side's loss does not depend on this call
+            return [None] * len(self.samples)
+        given = [
+            model.tensor_like(record.arrays[f"output/{i}"], one)
+            if one is not None and self.compare_array("output", i, i, record, model.array(one))
+            else one
+            for i, one in enumerate(gradients)
+        ]
+        tensors = self.recall_inputs()
+        found = runner.differentiate(self.block, tensors, self.rebuild, given)
+        key = gradient_key(self.key)
+        widths = runner.measure_gradients(self.block, tensors, self.rebuild, given, found)
+        self.owner.add_widths(key, widths)
+        self.owner.parameters.compare(self.owner.rows, self.partner, key, record, found, widths)
+        for i, source in enumerate(self.sources):
+            if source is not None and f"input/{i}" in found:
+                width = widths.get(f"input/{i}", 0.0)
+                self.compare_array("input", source, i, record, found[f"input/{i}"], width)
+        theirs = {
+            f"input/{i}": record.arrays[f"input/{source}"]
+            for i, source in enumerate(self.sources)
+            if source is not None and f"input/{source}" in record.arrays
+        }
+        own = {name: array for name, array in found.items() if name.startswith("input/")}
+        self.owner.exchange.delete(key)
+        return tensors_of_inputs(self.owner, own | theirs, self.samples)
+
+    def compare_array(
+        self,
+        role: str,
+        theirs: int,
+        ours: int,
+        record: BlockRecord,
+        array: NDArray[Any],
+        width: float = 0.0,
+    ) -> bool:
+        """Compare the gradient of an input or output with the first side's; return whether that has
+        one of the same shape."""
+        name = f"{role}/{theirs}"
+        if name not in record.arrays:
+            return False
+        given = record.arrays[name]
+        place = (gradient_key(self.key), name, width)
+        self.owner.rows.add(f"{role} gradient", self.partner, place, f"{role}/{ours}", given, array)
+        return given.shape == array.shape
+
+
+def is_real(array: NDArray[Any]) -> bool:
+    """Return whether an array has floating-point numbers."""
+    return array.dtype.kind == "f"

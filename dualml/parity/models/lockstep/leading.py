@@ -1,0 +1,164 @@
+"""Calls of blocks on the first side, whose inputs, outputs and gradients the second side gets."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from dualml.common.errors import TrialError
+from dualml.parity.models.lockstep.access import BlockCall, Rebuild
+from dualml.parity.models.lockstep.exchange import POLL_S, RecordFolder
+from dualml.parity.models.lockstep.runner import BlockRunner
+
+#: Record behind the last one of the forward pass, and of the gradients.
+FORWARD_END, GRADIENT_END = "forward-end", "gradient-end"
+#: Record with which the second side says that it waits for a gradient.
+WANTED_RECORD = "wanted"
+#: Number of blocks whose gradients are on the disk at once.
+KEPT_GRADIENTS = 2
+
+
+def call_key(block: str, number: int) -> str:
+    """Return the name of the record of a block's call, from 1."""
+    return f"{block}.{number}"
+
+
+def gradient_key(key: str) -> str:
+    """Return the name of the record of the gradients of a call."""
+    return f"gradient-{key}"
+
+
+class ModelPass:
+    """One pass through a model: it makes the calls of all blocks, and counts them.
+
+    Args:
+        runner: runs the blocks.
+        exchange: has the records of the first side.
+
+    Attributes:
+        calls: number of calls of each module so far.
+        widths: KEY/NAME → largest distance that moved weights make.
+    """
+
+    def __init__(self, runner: BlockRunner, exchange: RecordFolder) -> None:
+        self.runner, self.exchange = runner, exchange
+        self.calls: Counter[str] = Counter()
+        self.widths: dict[str, float] = {}
+
+    def make_call(self, block: str, tensors: Sequence[Any], rebuild: Rebuild) -> BlockCall:
+        """Return the next call of a block."""
+        raise NotImplementedError
+
+    def count(self, block: str) -> int:
+        """Count a call of a block; return its number, from 1."""
+        self.calls[block] += 1
+        return self.calls[block]
+
+    def add_widths(self, key: str, widths: Mapping[str, float]) -> None:
+        """Add the widths of the arrays of a record."""
+        self.widths |= {f"{key}/{name}": width for name, width in widths.items()}
+
+
+class KeptCall:
+    """A call whose input tensors are kept as arrays of a record, not in memory.
+
+    Args:
+        key: name of the record.
+        rebuild: makes the arguments of their tensors.
+    """
+
+    def __init__(self, owner: ModelPass, block: str, key: str, rebuild: Rebuild) -> None:
+        self.owner, self.block, self.key, self.rebuild = owner, block, key, rebuild
+        self.samples: list[Any] = []
+        self.rebuild_output: Rebuild = tuple
+
+    def recall_inputs(self) -> list[Any]:
+        """Return the input tensors as they were."""
+        arrays = self.owner.exchange.read(self.key).arrays
+        model = self.owner.runner.model
+        return [
+            model.tensor_like(arrays[f"input/{i}"], sample) for i, sample in enumerate(self.samples)
+        ]
+
+
+class LeadingPass(ModelPass):
+    """The pass of the first side, with the envelope of each block; its activations are its own."""
+
+    def __init__(self, runner: BlockRunner, exchange: RecordFolder) -> None:
+        super().__init__(runner, exchange)
+        self.written: list[str] = []
+
+    def make_call(self, block: str, tensors: Sequence[Any], rebuild: Rebuild) -> BlockCall:
+        """Return the next call of a block."""
+        return LeadingCall(self, block, call_key(block, self.count(block)), rebuild)
+
+    def write_gradients(self, key: str, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Write the gradients of a call, as soon as the other side has used earlier ones or asks
+        for others."""
+        exchange = self.exchange
+        deadline = time.monotonic() + exchange.timeout
+        while sum(
+            map(exchange.has_record, self.written)
+        ) >= KEPT_GRADIENTS and not exchange.has_record(WANTED_RECORD):
+            if time.monotonic() > deadline:
+                raise TrialError("the other side did not read the gradients in time")
+            time.sleep(POLL_S)
+        exchange.write(gradient_key(key), arrays, {})
+        self.written = [*filter(exchange.has_record, self.written), gradient_key(key)]
+
+
+class LeadingCall(KeptCall):
+    """A call of a block on the first side."""
+
+    owner: LeadingPass
+
+    def forward(self, tensors: Sequence[Any]) -> list[Any]:
+        """Run the block and write its inputs and outputs; return its output tensors."""
+        runner, model, calls = self.owner.runner, self.owner.runner.model, self.owner.calls
+        self.samples = [model.sample(one) for one in tensors]
+        before = Counter(calls)
+        result = runner.run(self.block, tensors, self.rebuild, calls)
+        _, self.rebuild_output = runner.flatten_output(result.output)
+        outputs = [model.duplicate(one) for one in result.tensors]
+        base = result.inner | runner.name_outputs(outputs)
+        facts = {
+            "block": self.block,
+            "inner": list(result.inner),
+            "floats": [runner.access.is_float(one) for one in tensors],
+        }
+        inputs = {f"input/{i}": model.array(one) for i, one in enumerate(tensors)}
+        inner = {f"inner/{name}": array for name, array in result.inner.items()}
+        self.owner.exchange.write(self.key, inputs | inner | runner.name_outputs(outputs), facts)
+        del result
+        widths = runner.measure_forward(self.block, tensors, self.rebuild, base, before)
+        self.owner.add_widths(self.key, widths)
+        return outputs
+
+    def backward(self, gradients: Sequence[Any]) -> list[Any]:
+        """Compute the block's gradients, write them, and return those of the input tensors."""
+        runner, model = self.owner.runner, self.owner.runner.model
+        tensors = self.recall_inputs()
+        found = runner.differentiate(self.block, tensors, self.rebuild, gradients)
+        ends = enumerate(gradients)
+        given = {f"output/{i}": model.array(one) for i, one in ends if one is not None}
+        self.owner.write_gradients(self.key, found | given)
+        widths = runner.measure_gradients(self.block, tensors, self.rebuild, gradients, found)
+        self.owner.add_widths(gradient_key(self.key), widths)
+        return tensors_of_inputs(self.owner, found, self.samples)
+
+
+def tensors_of_inputs(
+    owner: ModelPass, arrays: Mapping[str, NDArray[Any]], samples: Sequence[Any]
+) -> list[Any]:
+    """Return the gradients ``input/0``, … as tensors like ``samples``; None where there is none."""
+    model = owner.runner.model
+    return [
+        model.tensor_like(arrays[name].copy(), sample)
+        if (name := f"input/{i}") in arrays and sample is not None
+        else None
+        for i, sample in enumerate(samples)
+    ]

@@ -1,0 +1,148 @@
+"""What is said of a comparison block by block: places, notes, and the row of each block."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dualml.common.json_types import JsonObject
+from dualml.experiment.comparison import FirstDivergence, Note
+from dualml.parity.models.gap import TensorDistance
+from dualml.parity.models.judge import PHASES
+from dualml.parity.models.layers import module_name
+from dualml.parity.models.lockstep.pairs import PARAMETER
+from dualml.parity.models.lockstep.rows import BlockRow, as_number
+
+
+@dataclass(frozen=True)
+class JudgedRow:
+    """A row with its distance in units of rounding, as the judge of a comparison has it."""
+
+    row: BlockRow
+    spot: TensorDistance
+
+    @property
+    def decides(self) -> bool:
+        """Whether the row can make the verdict: outputs inside of a block only say where a
+        difference begins."""
+        return self.row.role != "inner" and not self.spot.is_unstable
+
+
+def row_name(row: BlockRow) -> str:
+    """Return the name of the arrays of a row, with the block unless it is a parameter or lies
+    inside: ``layers.3, output 0``."""
+    role, _, number = row.name.partition("/")
+    if row.role in ("inner", "loss"):
+        return row.name
+    if role == PARAMETER.rstrip("/"):
+        return number
+    return f"{row.block}, {role} {number}"
+
+
+def make_divergence(
+    start: JudgedRow, stray: JudgedRow, modules: Mapping[str, str], sides: tuple[str, str]
+) -> FirstDivergence:
+    """Return the divergence that begins at one row and exceeds the margin at another."""
+    row, spot = start.row, start.spot
+    if row.role == "inner":
+        layer = module_name(row.name)
+    elif row.role in ("parameter gradient", "outside gradient"):
+        layer = spot.tensor.partition("[")[0].rpartition(".")[0]
+    else:
+        layer = row.block
+    outside = {"phase": stray.spot.phase, "tensor": stray.spot.tensor, "ratio": stray.spot.ratio}
+    return FirstDivergence(
+        step=1,
+        phase=spot.phase,
+        layer=layer,
+        type=modules.get(layer, ""),
+        tensor=spot.tensor,
+        other=row.other if row.role in ("inner", "parameter gradient") else "",
+        kind=row.kind,
+        distance=spot.distance,
+        envelope=spot.envelope,
+        shapes=row.shapes,
+        elements=tuple(row.elements),
+        side=sides[row.side] if row.kind == "nan" else "",
+        outside=None if start is stray else outside,
+    )
+
+
+def raised_divergence(
+    raised: Mapping[str, str], modules: Mapping[str, str], sides: tuple[str, str]
+) -> FirstDivergence:
+    """Return the block in which the second side raised, as a divergence."""
+    return FirstDivergence(
+        step=1,
+        phase="forward",
+        layer=raised["block"],
+        type=modules.get(raised["block"], ""),
+        tensor=raised["block"],
+        distance=float("inf"),
+        envelope=0.0,
+        kind="raised",
+        side=sides[1],
+    )
+
+
+def describe_drift(
+    a: Mapping[str, Any], b: Mapping[str, Any], unit: float
+) -> dict[str, tuple[float, float]]:
+    """Return block → how far the two sides are apart there, each on its own activations, and how
+    far the first side's weights, moved by four units, move it; in the order of execution."""
+    return {
+        block: (as_number(b["drift"][block]), max(as_number(far), unit))
+        for block, far in a["drift"].items()
+        if block in b["drift"]
+    }
+
+
+def make_notes(
+    a: Mapping[str, Any],
+    b: Mapping[str, Any],
+    sides: tuple[str, str],
+    drift: Mapping[str, tuple[float, float]],
+) -> list[Note]:
+    """Return what is said beside the verdict: what a comparison of blocks does not see, how far the
+    two models drift apart, which parameters have no partner, which blocks stay in memory."""
+    notes = [Note("lockstep", {"n": len(a["blocks"]), "a": sides[0]})]
+    if drift:
+        block = list(drift)[-1]
+        far, width = drift[block]
+        values = {"block": block, "far": f"{far:.1e}", "width": f"{width:.1e}"}
+        notes.append(Note("drift", {**values, "ratio": f"{far / width:.2g}"}))
+    for side, names in zip(sides, b["alone"], strict=True):
+        if names:
+            few = ", ".join(names[:4])
+            notes.append(Note("alone", {"side": side, "n": len(names), "names": few}))
+    if a["left"]:
+        notes.append(Note("blocks_left", {"names": ", ".join(a["left"][:4])}))
+    return notes
+
+
+def describe_blocks(
+    blocks: Sequence[str],
+    judged: Sequence[JudgedRow],
+    drift: Mapping[str, tuple[float, float]],
+) -> list[JsonObject]:
+    """Return for each block its largest ratios to the measured rounding, forward and of gradients,
+    and its drift; None where there is none."""
+    described: list[JsonObject] = []
+    order = [name for name in drift if name in blocks]
+    for block in [*order, *(name for name in blocks if name not in order)]:
+        ratios: dict[str, list[float]] = {phase: [] for phase in PHASES}
+        for one in judged:
+            if one.row.block == block and one.decides:
+                ratios[one.spot.phase].append(one.spot.ratio)
+        far, width = drift.get(block, (None, None))
+        described.append(
+            {
+                "block": block,
+                "forward": max(ratios["forward"], default=None),
+                "gradient": max(ratios["gradient"], default=None),
+                "drift": far,
+                "rounding": width,
+            }
+        )
+    return described

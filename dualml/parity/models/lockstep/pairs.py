@@ -1,0 +1,123 @@
+"""The parameters and modules of two models as partners: whose weights and outputs are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from dualml.common.tensor_files import LazyArrays
+from dualml.parity.models.layers import module_name
+from dualml.parity.models.lockstep.weights import neutral_weight
+from dualml.parity.models.mapping import ParameterMap, match_tensors
+from dualml.parity.models.partners import Tensor, TensorPair, apply_change
+from dualml.parity.models.pieces import cut_arrays, cut_tensors, find_cuts, join_pieces
+
+if TYPE_CHECKING:
+    from dualml.parity.models.lockstep.exchange import BlockRecord
+    from dualml.parity.models.lockstep.rows import RowWriter
+
+PARAMETER = "parameter/"
+
+
+class ParameterPairs:
+    """The tensors of two models, paired by their names and shapes.
+
+    Args:
+        a, b: the tensors of both models.
+        user_map: the user's map, see `dualml.parity.models.mapping.match_tensors`.
+        sides: names of the two sides.
+
+    Raises:
+        UserError: they cannot be paired.
+    """
+
+    def __init__(
+        self,
+        a: Sequence[Tensor],
+        b: Sequence[Tensor],
+        user_map: ParameterMap | None,
+        sides: tuple[str, str],
+    ) -> None:
+        self.cuts = find_cuts(a, b)
+        first, second = (cut_tensors(x, cuts) for x, cuts in zip((a, b), self.cuts, strict=True))
+        self.pairing = match_tensors(first, second, user_map, sides)
+        self.first = {one.name: one for one in first}
+        self.second = {one.name: one for one in second}
+
+    def convert_weights(self, theirs: Mapping[str, NDArray[Any]]) -> LazyArrays:
+        """Return the second side's tensors, each made of the first side's when it is looked up.
+
+        A matrix that only the second side has gets the numbers of one of the first side's with its
+        shape, where the two may be tied; other parameters that it alone has are neutral.
+        """
+        arrays, weights = cut_arrays(theirs, self.cuts[0]), LazyArrays()
+        for pair in self.pairing.pairs:
+            if pair.a in arrays:
+                shape = self.second[pair.b].shape
+                weights.add(pair.b, shape, partial(read_changed, arrays, pair, shape))
+        for name in self.pairing.unpaired_parameters[1]:
+            shape = self.second[name].shape
+            tied = [n for n, one in self.first.items() if one.trained and one.shape == shape]
+            if len(shape) > 1 and tied and tied[0] in arrays:
+                weights.add(name, shape, partial(arrays.__getitem__, tied[0]))
+            else:
+                weights.add(name, shape, partial(neutral_weight, name, shape))
+        return join_pieces(weights, self.cuts[1])
+
+    def compare(
+        self,
+        rows: RowWriter,
+        block: str,
+        key: str,
+        record: BlockRecord,
+        found: Mapping[str, NDArray[Any]],
+        widths: Mapping[str, float],
+        role: str = "parameter gradient",
+    ) -> None:
+        """Compare the gradients of parameters, ``parameter/NAME``, of the first side's record with
+        those of the second."""
+        theirs, ours = LazyArrays(), {}
+        for name in record.arrays:
+            if name.startswith(PARAMETER):
+                read = partial(record.arrays.__getitem__, name)
+                shape = record.arrays.shape(name)  # type: ignore[attr-defined]
+                theirs.add(name.removeprefix(PARAMETER), shape, read)
+        for name, array in found.items():
+            if name.startswith(PARAMETER):
+                ours[name.removeprefix(PARAMETER)] = array
+        left, right = cut_arrays(theirs, self.cuts[0]), cut_arrays(ours, self.cuts[1])
+        for pair in reversed(self.pairing.pairs):
+            if pair.a not in left or pair.b not in right:
+                continue
+            x, y = left[pair.a], right[pair.b]
+            if pair.change != "reshape" or x.size == y.size:
+                y = apply_change(y, pair.change, x.shape)
+            width = widths.get(PARAMETER + pair.b.partition("[")[0], 0.0)
+            rows.add(role, block, (key, PARAMETER + pair.a, width), pair.b, x, y)
+
+
+def read_changed(
+    arrays: Mapping[str, NDArray[Any]], pair: TensorPair, shape: tuple[int, ...]
+) -> NDArray[Any]:
+    """Read a tensor of the first side in the layout of the second, of this shape."""
+    return apply_change(arrays[pair.a], pair.change, shape)
+
+
+def partner_output(name: str, modules: Mapping[str, str], known: Collection[str]) -> str | None:
+    """Return the second side's name of a module's output; None if it has none.
+
+    A single tensor pairs with the first of a tuple.
+
+    Args:
+        modules: module of the first side → module of the second.
+        known: the second side's names.
+    """
+    module = module_name(name)
+    if (other := modules.get(module)) is None:
+        return None
+    tail = name.removeprefix(module)
+    candidates = (f"{other}{tail}", f"{other}{tail}[0]", f"{other}{tail.removesuffix('[0]')}")
+    return next((one for one in candidates if one in known), None)

@@ -1,0 +1,95 @@
+"""Parent process of a comparison block by block: start both sides, and judge what they leave."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.common.errors import UserError
+from dualml.common.files import read_json, write_json
+from dualml.common.json_types import JsonObject
+from dualml.common.machine import usable_cores
+from dualml.launch.supervise import supervise
+from dualml.parity.models.comparison import ModelComparison
+from dualml.parity.models.lockstep.exchange import RESULT
+from dualml.parity.models.lockstep.judge import judge_blocks
+from dualml.parity.models.side_jobs import FRAMEWORK_NOTE, make_launch
+from dualml.parity.models.sides import LETTERS, ResolvedSide
+
+WORKER = "dualml.parity.models.lockstep.worker"
+#: Seconds for both sides together, unless the user says otherwise: four hours.
+LOCKSTEP_TIMEOUT = 4 * 3600.0
+
+
+def describe_lockstep(
+    lockstep: bool,
+    blocks: Sequence[str] | None,
+    weights: str | Path | None,
+    optimizer: Any,
+    steps: int,
+) -> dict[str, Any]:
+    """Return what a job says of a comparison block by block; nothing for another comparison.
+
+    Raises:
+        UserError: options that do not go together.
+    """
+    if not lockstep:
+        if blocks is not None or weights is not None:
+            raise UserError("blocks and their weights are for a comparison with lockstep")
+        return {}
+    if optimizer is not None or steps != 1:
+        raise UserError(
+            "lockstep compares one step without an optimizer: outputs, loss and gradients of each "
+            "block; leave optimizer and steps out"
+        )
+    if blocks is not None and not blocks:
+        raise UserError("--blocks: name at least one module of the first model")
+    path = None if weights is None else str(Path(weights).resolve())
+    return {"lockstep": {"blocks": list(blocks or ()), "weights": path}}
+
+
+def compare_blocks(
+    folder: Path,
+    job: JsonObject,
+    sides: Sequence[ResolvedSide],
+    batches: Sequence[NDArray[Any]],
+) -> ModelComparison:
+    """Compare the two models of a job block by block, and judge them.
+
+    Raises:
+        UserError: a model cannot be cut into blocks, a process failed, or it took too long.
+    """
+    from dualml.parity.models.run import describe_failure
+
+    if compiled := [side.label for side in sides if side.is_compiled]:
+        raise UserError(
+            f"--lockstep: {compiled[0]} is compiled, and blocks of a compiled model cannot be "
+            "called one by one; leave the mode out"
+        )
+    for letter in LETTERS:
+        (folder / f"{letter}{FRAMEWORK_NOTE}").unlink(missing_ok=True)
+        (folder / f"{letter}{RESULT}").unlink(missing_ok=True)
+    shutil.rmtree(folder / "exchange", ignore_errors=True)
+    write_json(folder / "job.json", job)
+    with (folder / "inputs.npz").open("wb") as file:
+        np.savez(file, **{f"{i:04d}": array for i, array in enumerate(batches)})
+    timeout, threads = job["timeout"], max(1, usable_cores() // len(sides))
+    labels = [side.label for side in sides]
+    launches = [
+        make_launch(side, [WORKER, str(folder), letter], threads, folder / f"{letter}.log")
+        for letter, side in zip(LETTERS, sides, strict=True)
+    ]
+    watch = partial(supervise, on_event=lambda rank, event: None, limit=timeout, silence=timeout)
+    ended = watch(launches)
+    if ended.code or ended.reason:
+        raise UserError(describe_failure(ended, folder, labels, timeout))
+    a, b = (read_json(folder / f"{letter}{RESULT}") for letter in LETTERS)
+    shutil.rmtree(folder / "exchange", ignore_errors=True)
+    dtypes = [side.dtype for side in sides]
+    return judge_blocks(a, b, (labels[0], labels[1]), job["margin"], dtypes)

@@ -1,0 +1,208 @@
+"""Run single blocks of one side: with its weights, with moved weights, forward and backward."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.parity.models.gap import gap, has_nan
+from dualml.parity.models.lockstep.access import BlockAccess, Rebuild
+from dualml.parity.models.lockstep.block_weights import BlockWeights
+from dualml.parity.models.lockstep.structure import flatten
+from dualml.parity.models.model_access import ModelAccess
+from dualml.parity.models.recorder import Recorder
+from dualml.parity.models.trace import iter_tensors
+
+Arrays = dict[str, NDArray[Any]]
+
+
+@dataclass
+class BlockResult:
+    """The result of one run of a block.
+
+    Attributes:
+        output: as the framework returned it.
+        tensors: the tensors of the output.
+        inner: name of an output of a module inside of the block → array, in execution order.
+    """
+
+    output: Any
+    tensors: list[Any]
+    inner: Arrays = field(default_factory=dict)
+
+
+class BlockRunner:
+    """Runs blocks of a model one by one, and keeps no weights in between.
+
+    Args:
+        access: the framework's access to the blocks.
+        recorder: of the whole model.
+        weights: makes the weights of a block.
+        draws: number of repetitions that measure rounding.
+    """
+
+    def __init__(
+        self,
+        access: BlockAccess,
+        recorder: Recorder,
+        weights: BlockWeights,
+        draws: int,
+    ) -> None:
+        self.access, self.recorder = access, recorder
+        self.weights, self.draws = weights, draws
+        self.listener: Any = None
+
+    @property
+    def model(self) -> ModelAccess:
+        """Access to the tensors of the model."""
+        return self.recorder
+
+    @contextlib.contextmanager
+    def hooked(self) -> Iterator[None]:
+        """Report outputs of modules to the block that runs, inside the context."""
+
+        def pass_output(name: str, output: Any) -> None:
+            """Pass the output of a module on."""
+            if self.listener is not None:
+                self.listener(name, output)
+
+        with self.recorder.hook_modules(pass_output):
+            yield
+
+    def flatten_output(self, output: Any) -> tuple[list[Any], Any]:
+        """Return the tensors of a block's output, and the function that puts others in it."""
+        return flatten(output, self.model.is_tensor)
+
+    def run(
+        self,
+        block: str,
+        tensors: Sequence[Any],
+        rebuild: Rebuild,
+        calls: Counter[str] | None = None,
+        draw: int | None = None,
+    ) -> BlockResult:
+        """Run a block once.
+
+        Args:
+            tensors: of its arguments.
+            calls: number of calls of each module so far, continued by this run; None records
+                nothing inside.
+            draw: number of the draw that moves weights; None for their own values.
+        """
+        inner: Arrays = {}
+        weights = self.weights.make_block(block, draw)
+        self.listener = None if calls is None else self.make_listener(inner, calls)
+        try:
+            with self.rounded(draw), self.recorder.watch_operations():
+                output = self.access.run(block, weights, tensors, rebuild)
+        finally:
+            self.listener = None
+        return BlockResult(output, self.flatten_output(output)[0], inner)
+
+    def make_listener(self, inner: Arrays, calls: Counter[str]) -> Any:
+        """Return a function of a module's name and output that adds the output to ``inner``."""
+
+        def listen(name: str, output: Any) -> None:
+            """Add the output of a module, with a number from its second call on."""
+            calls[name] += 1
+            title = name + (f"#{calls[name]}" if calls[name] > 1 else "")
+            for tail, tensor in iter_tensors(output, self.model.is_tensor, title):
+                inner[tail] = self.model.array(tensor)
+
+        return listen
+
+    @contextlib.contextmanager
+    def rounded(self, draw: int | None) -> Iterator[None]:
+        """Let approximated functions round differently in a draw, inside the context."""
+        if draw is not None:
+            rng = np.random.default_rng([self.recorder.seed, draw, 1])
+            self.recorder.rounding = rng, 2**draw
+        try:
+            yield
+        finally:
+            self.recorder.rounding = None
+
+    def move_inputs(self, tensors: Sequence[Any], draw: int) -> list[Any]:
+        """Return the input tensors of a block, moved like weights."""
+        return [
+            self.recorder.perturb_input(one, f"input {i}", draw) for i, one in enumerate(tensors)
+        ]
+
+    def measure_forward(
+        self,
+        block: str,
+        tensors: Sequence[Any],
+        rebuild: Rebuild,
+        base: Mapping[str, NDArray[Any]],
+        calls: Counter[str],
+    ) -> dict[str, float]:
+        """Return name → largest distance that moved weights make, of the outputs of a block and of
+        the modules inside of it.
+
+        Args:
+            base: the arrays of the run without moved weights.
+            calls: number of calls before that run.
+        """
+        widths: dict[str, float] = {}
+        for draw in range(self.draws):
+            moved = self.move_inputs(tensors, draw)
+            result = self.run(block, moved, rebuild, Counter(calls), draw)
+            arrays = result.inner | self.name_outputs(result.tensors)
+            widen(widths, base, arrays)
+        return widths
+
+    def name_outputs(self, tensors: Sequence[Any]) -> Arrays:
+        """Return the output tensors of a block as arrays, ``output/0``, ``output/1``, …"""
+        return {f"output/{i}": self.model.array(one) for i, one in enumerate(tensors)}
+
+    def differentiate(
+        self,
+        block: str,
+        tensors: Sequence[Any],
+        rebuild: Rebuild,
+        gradients: Sequence[Any],
+        draw: int | None = None,
+    ) -> Arrays:
+        """Return the gradients of a block's parameters, ``parameter/NAME``, and of its inputs,
+        ``input/0``, …; they may share the memory of the framework's tensors."""
+        weights = self.weights.make_block(block, draw)
+        with self.rounded(draw), self.recorder.watch_operations():
+            found, of_inputs = self.access.differentiate(
+                block, weights, tensors, rebuild, gradients
+            )
+        del weights
+        arrays = {f"parameter/{name}": self.model.view(one) for name, one in found.items()}
+        places = enumerate(of_inputs)
+        return arrays | {f"input/{i}": self.model.view(one) for i, one in places if one is not None}
+
+    def measure_gradients(
+        self,
+        block: str,
+        tensors: Sequence[Any],
+        rebuild: Rebuild,
+        gradients: Sequence[Any],
+        base: Mapping[str, NDArray[Any]],
+    ) -> dict[str, float]:
+        """Return name → largest distance that moved weights make, of the gradients of a block."""
+        widths: dict[str, float] = {}
+        for draw in range(self.draws):
+            moved = self.move_inputs(tensors, draw)
+            widen(widths, base, self.differentiate(block, moved, rebuild, gradients, draw))
+        return widths
+
+
+def widen(
+    widths: dict[str, float],
+    base: Mapping[str, NDArray[Any]],
+    arrays: Mapping[str, NDArray[Any]],
+) -> None:
+    """Let the widths of arrays reach as far as a draw lies from the first run."""
+    for name, array in arrays.items():
+        if name in base and not has_nan(kept := base[name]):
+            widths[name] = max(widths.get(name, 0.0), gap(kept, array))

@@ -1,0 +1,64 @@
+"""Take the tensors out of nested arguments and results, and put others in their places."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+
+def flatten(
+    value: Any, is_tensor: Callable[[Any], bool]
+) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:
+    """Return the tensors of a nested value in their order, and a function that makes the same value
+    with other tensors in their places.
+
+    Mappings, tuples and lists are searched; everything else is kept as it is.
+
+    Example:
+        >>> numbers, rebuild = flatten({"x": 1.0, "rest": ("a", [2.0])}, lambda v: type(v) is float)
+        >>> numbers, rebuild([3.0, 4.0])
+        ([1.0, 2.0], {'x': 3.0, 'rest': ('a', [4.0])})
+    """
+    tensors: list[Any] = []
+
+    def search(part: Any) -> Callable[[Sequence[Any]], Any]:
+        """Add the tensors of a part, and return the function that rebuilds it."""
+        if is_tensor(part):
+            tensors.append(part)
+            place = len(tensors) - 1
+            return lambda values: values[place]
+        if type(part) is dict:  # refers to no tensor, unlike `rebuild_mapping`
+            inner = {key: search(item) for key, item in part.items()}
+            return lambda values: {key: make(values) for key, make in inner.items()}
+        if type(part) in (tuple, list):
+            items, kind = [search(item) for item in part], type(part)
+            return lambda values: kind(make(values) for make in items)
+        if isinstance(part, Mapping):
+            inner = {key: search(item) for key, item in part.items()}
+            return lambda values: rebuild_mapping(
+                part, {key: make(values) for key, make in inner.items()}
+            )
+        if isinstance(part, tuple | list):
+            parts = [search(item) for item in part]
+            return lambda values: rebuild_sequence(part, [make(values) for make in parts])
+        return lambda values: part
+
+    return tensors, search(value)
+
+
+def rebuild_mapping(old: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
+    """Return a mapping of the type of ``old`` with these items, or a dict."""
+    if not hasattr(old, "__setitem__"):
+        return items
+    made: Any = copy.copy(old)
+    for key, item in items.items():
+        made[key] = item
+    return made
+
+
+def rebuild_sequence(old: Sequence[Any], items: list[Any]) -> Any:
+    """Return a named tuple of the type of ``old``, or else a tuple or a list, with these items."""
+    if hasattr(old, "_fields"):
+        return type(old)(*items)
+    return tuple(items) if isinstance(old, tuple) else items

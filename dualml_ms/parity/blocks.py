@@ -1,0 +1,218 @@
+"""Parts of a MindSpore model that run with weights of the caller; implements
+`dualml.parity.models.lockstep.access.BlockAccess`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import nn, ops
+from mindspore.common._grad_function import _Function
+
+from dualml.parity.models.lockstep.access import BlockCall, CallFactory, Rebuild
+from dualml.parity.models.lockstep.structure import flatten
+
+Weights = Mapping[str, ms.Tensor]
+
+
+def is_tensor(value: Any) -> bool:
+    """Return whether a value is a MindSpore tensor."""
+    return isinstance(value, ms.Tensor)
+
+
+def copy_tensor(tensor: ms.Tensor) -> ms.Tensor:
+    """Return a tensor of the same numbers that belongs to no graph."""
+    return ms.Tensor(tensor.asnumpy() if tensor.dtype != ms.bfloat16 else tensor.copy())
+
+
+@contextlib.contextmanager
+def building_empty() -> Iterator[None]:
+    """Let the parameters of all cells that are made inside the block have a shape, but no memory,
+    where an initializer describes them; those made of arrays keep their memory."""
+    before = getattr(ms.Parameter, "init_param", True)
+    ms.Parameter.init_param = False  # as `mindspore.nn.utils.no_init_parameters` does
+    try:
+        yield
+    finally:
+        ms.Parameter.init_param = before
+
+
+class BlockFunction(_Function):  # type: ignore[misc]
+    """A call of a block as one node of the graph: its gradients are those that the call returns."""
+
+    @staticmethod
+    def forward(ctx: Any, call: BlockCall, anchor: ms.Tensor, *tensors: Any) -> Any:
+        """Return the output tensors of a call; ``anchor`` lets them depend on a parameter."""
+        ctx.call = call
+        outputs = tuple(call.forward(tensors))
+        ctx.mark_non_differentiable(*(one for one in outputs if not one.is_floating_point()))
+        return outputs if len(outputs) != 1 else outputs[0]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        """Return the gradients of the input tensors."""
+        return None, ms.Tensor(np.zeros((), np.float32)), *ctx.call.backward(gradients)
+
+
+class BlockAccess:
+    """Access to the blocks of a model that was made inside `building_empty`.
+
+    Args:
+        model: the model.
+        dtype: name of the type of its floating-point numbers.
+    """
+
+    def __init__(self, model: nn.Cell, dtype: str) -> None:
+        self.model, self.dtype = model, getattr(ms, dtype)
+        self.anchor = ms.Parameter(ms.Tensor(np.zeros((), np.float32)), name="dualml.anchor")
+        self.forwards: dict[str, Callable[..., Any]] = {}
+        self.names = dict(model.parameters_and_names())
+        self.cells = dict(model.cells_and_names())
+        self.resident: set[str] = set()
+        for name in self.names.keys() - {*self.empty_parameters()}:
+            self.names[name].init_data()
+        for parameter in self.names.values():
+            if parameter.is_floating_point() and parameter.dtype != self.dtype:
+                parameter.set_dtype(self.dtype)
+
+    def is_float(self, tensor: ms.Tensor) -> bool:
+        """Return whether a tensor has floating-point numbers."""
+        return bool(tensor.is_floating_point())
+
+    def empty_parameters(self) -> list[str]:
+        """Return the names of the trained parameters; all others have memory."""
+        return [n for n, p in self.names.items() if p.requires_grad and p.is_floating_point()]
+
+    def shared_parameters(self) -> list[str]:
+        """Return the names of parameters that several cells have, such as tied embeddings."""
+        count = Counter(id(p) for cell in self.cells.values() for p in cell._params.values())
+        return [name for name, p in self.names.items() if count[id(p)] > 1]
+
+    def load(self, weights: Weights) -> None:
+        """Give parameters of the model, by name, these tensors for good."""
+        for name, tensor in weights.items():
+            self.names[name].set_data(tensor.astype(self.names[name].dtype))
+            self.resident.add(name)
+
+    def load_constant(self, name: str, tensor: ms.Tensor) -> None:
+        """Copy a tensor into a parameter that has memory."""
+        self.names[name].set_data(tensor.astype(self.names[name].dtype))
+
+    def intercept(self, name: str, make_call: CallFactory, *, differentiated: bool) -> None:
+        """Let calls of a block be made by what ``make_call`` returns for their arguments."""
+        cell = self.cells[name]
+        self.forwards[name] = cell.construct
+
+        def construct(*args: Any, **kwargs: Any) -> Any:
+            """Make one call of the block."""
+            tensors, rebuild = flatten((args, kwargs), is_tensor)
+            call = make_call(name, tensors, rebuild)
+            if differentiated:
+                outputs = BlockFunction.apply(call, self.anchor, *tensors)
+                outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+            else:
+                outputs = call.forward(tensors)
+            return call.rebuild_output(outputs)
+
+        cell.construct = construct
+
+    @contextlib.contextmanager
+    def loaded(self, name: str, weights: Weights) -> Iterator[dict[str, ms.Parameter]]:
+        """Let a block have these weights, by their names in the model, inside the context, which
+        gets the new parameters."""
+        new, replaced = {}, []
+        by_id = {id(self.names[full]): full for full in weights}
+        for full, tensor in weights.items():
+            old = self.names[full]
+            new[full] = ms.Parameter(tensor, name=old.name, requires_grad=old.requires_grad)
+        for _, inner in self.cells[name].cells_and_names():
+            for key, own in list(inner._params.items()):
+                if id(own) in by_id:
+                    replaced.append((inner, key, own))
+                    inner._params[key] = new[by_id[id(own)]]
+        try:
+            yield new
+        finally:
+            for inner, key, own in replaced:
+                inner._params[key] = own
+
+    def run(self, name: str, weights: Weights, tensors: Sequence[Any], rebuild: Rebuild) -> Any:
+        """Return the output of a block, computed with these weights without a graph."""
+        args, kwargs = rebuild([copy_tensor(one) for one in tensors])
+        with self.loaded(name, weights):
+            return self.forwards[name](*args, **kwargs)
+
+    def differentiate(
+        self,
+        name: str,
+        weights: Weights,
+        tensors: Sequence[Any],
+        rebuild: Rebuild,
+        gradients: Sequence[Any],
+    ) -> tuple[dict[str, Any], list[Any]]:
+        """Return the gradients of a block's weights, by name, and of its input tensors, None where
+        there is none.
+
+        Args:
+            gradients: of the output tensors, None for those that have none.
+        """
+        inputs = [copy_tensor(one) for one in tensors]
+        floats = [i for i, one in enumerate(inputs) if self.is_float(one)]
+        with self.loaded(name, weights) as new:
+            trained = {n: p for n, p in new.items() if p.requires_grad}
+
+            def weigh(*leaves: Any) -> Any:
+                """Return the sum of outputs times their gradients."""
+                given = list(inputs)
+                for i, leaf in zip(floats, leaves, strict=True):
+                    given[i] = leaf
+                args, kwargs = rebuild(given)
+                outputs, _ = flatten(self.forwards[name](*args, **kwargs), is_tensor)
+                total = None
+                for output, gradient in zip(outputs, gradients, strict=True):
+                    if gradient is not None and self.is_float(output):
+                        part = ops.reduce_sum(output * gradient.astype(output.dtype))
+                        total = part if total is None else total + part
+                return total
+
+            positions = tuple(range(len(floats))) or None
+            parameters = ms.ParameterTuple(trained.values()) if trained else None
+            found = ms.grad(weigh, positions, parameters)(*(inputs[i] for i in floats))
+        if positions is None:
+            of_inputs, of_weights = (), found
+        else:
+            of_inputs, of_weights = found if parameters is not None else (found, ())
+        if isinstance(of_inputs, ms.Tensor):
+            of_inputs = (of_inputs,)
+        places = dict(zip(floats, of_inputs, strict=True))
+        return (
+            dict(zip(trained, of_weights, strict=True)),
+            [places.get(i) for i in range(len(inputs))],
+        )
+
+    def step(
+        self, loss: Callable[[Any, Any], Any], inputs: Sequence[Any], targets: Any
+    ) -> tuple[Any, dict[str, Any]]:
+        """Make a forward and a backward pass; return the loss, and the gradients of the parameters
+        that stay in memory, by name."""
+        trained = {n: p for n, p in self.names.items() if n in self.resident and p.requires_grad}
+
+        def compute_loss() -> Any:
+            """Return the loss of the model."""
+            return loss(self.model(*inputs), targets)
+
+        weights = ms.ParameterTuple([self.anchor, *trained.values()])
+        value, gradients = ms.value_and_grad(compute_loss, None, weights)()
+        return value, dict(zip(trained, gradients[1:], strict=True))
+
+    def forward(self, inputs: Sequence[Any]) -> Any:
+        """Return the model's output without a graph."""
+        return self.model(*inputs)
+
+    def is_missing_weight(self, error: Exception) -> bool:
+        """Return whether an error says that a parameter without memory was used."""
+        return isinstance(error, RuntimeError) and "uninitialized" in str(error)
