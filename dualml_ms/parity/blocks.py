@@ -73,6 +73,8 @@ class BlockAccess:
         self.names = dict(model.parameters_and_names())
         self.cells = dict(model.cells_and_names())
         self.resident: set[str] = set()
+        for cell in self.cells.values():
+            cell._init_flag = True  # its first call would give its parameters memory
         for name in self.names.keys() - {*self.empty_parameters()}:
             self.names[name].init_data()
         for parameter in self.names.values():
@@ -128,7 +130,7 @@ class BlockAccess:
         by_id = {id(self.names[full]): full for full in weights}
         for full, tensor in weights.items():
             old = self.names[full]
-            new[full] = ms.Parameter(tensor, name=old.name, requires_grad=old.requires_grad)
+            new[full] = ms.Parameter(tensor, name=full, requires_grad=old.requires_grad)
         for _, inner in self.cells[name].cells_and_names():
             for key, own in list(inner._params.items()):
                 if id(own) in by_id:

@@ -140,7 +140,11 @@ def pair_blocks(
     for block in blocks:
         pairs = [pair for pair in pairing.pairs if is_inside(pair.a, block)]
         candidates = [modules[block]] if block in modules else []
-        candidates += enclosing_modules([pair.b for pair in pairs], outlines[1])
+        kind = canonical_type(outlines[0].modules[block])
+        around = enclosing_modules([pair.b for pair in pairs], outlines[1])
+        candidates += sorted(
+            around, key=lambda name: canonical_type(outlines[1].modules[name]) != kind
+        )
         fits = (
             name
             for name in candidates
@@ -167,10 +171,10 @@ def pair_blocks(
 
 
 def enclosing_modules(names: Sequence[str], outline: ModelOutline) -> list[str]:
-    """Return the modules in which all of these tensors lie, the smallest first."""
+    """Return the modules in which all of these tensors lie, the largest first."""
     first = names[0] if names else ""
     found = []
     while first := parent_name(first):
         if first in outline.modules and all(is_inside(name, first) for name in names):
-            found.append(first)
+            found.insert(0, first)
     return found
