@@ -38,6 +38,7 @@ def comparison_page(comparison: Comparison, words: Messages, *, drawn: bool = Tr
         VerdictBlock(first, VERDICT_TONES[comparison.final_verdict]),
         Bullets([Item(text, warning=comparison.final_verdict not in AGREEING) for text in rest]),
         *([replace(table, caption=table.caption or caption)] if table.rows else []),
+        *([blocks_table] if (blocks_table := block_table(comparison, words)).rows else []),
     ]
     if comparison.pairs and drawn:
         blocks += figures(cast("RunComparison", comparison), words)
@@ -70,6 +71,28 @@ def phase_table(comparison: Comparison, words: Messages) -> Table:
     }
     phases = comparison.phases.items()
     return make_table(words, "phases", phases, read, labels="models.column.{}")
+
+
+def block_table(comparison: Comparison, words: Messages) -> Table:
+    """Return a table with a row per block of two models that were compared block by block, without
+    rows for another comparison: the largest ratios to rounding, and the drift of the two."""
+
+    def ratio(value: float | None) -> str:
+        """Format a ratio; a dash for None."""
+        return numbers.NO_VALUE if value is None else f"{value:.3g}"
+
+    def distance(value: float | None) -> str:
+        """Format a relative distance; a dash for None."""
+        return numbers.NO_VALUE if value is None else f"{value:.1e}"
+
+    read: Columns[Mapping[str, Any]] = {
+        "block": lambda row: row["block"],
+        ("forward:", "gradient:"): lambda row: (ratio(row["forward"]), ratio(row["gradient"])),
+        ("drift:", "rounding:"): lambda row: (distance(row["drift"]), distance(row["rounding"])),
+    }
+    rows = getattr(comparison, "blocks", ())
+    caption = words("models.table.blocks")
+    return make_table(words, "blocks", rows, read, caption, labels="models.column.{}")
 
 
 def pair_table(against: RunComparison, words: Messages) -> Table:

@@ -11,6 +11,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from dualml.common.errors import TrialError, UserError
+from dualml.common.words import Messages
 from dualml.parity import compare
 from dualml.parity.models.lockstep.exchange import RecordFolder
 from dualml.parity.models.lockstep.inputs import match_inputs
@@ -27,6 +28,8 @@ from dualml.parity.models.lockstep.weights import (
     open_weights,
 )
 from dualml.parity.models.partners import Tensor
+from dualml.report.comparison_page import block_table, comparison_page
+from dualml.report.page.markdown import render_markdown
 
 SIDES = ("torch", "mindspore")
 MODULES = {
@@ -297,11 +300,19 @@ def test_records_are_waited_for(tmp_path: Path) -> None:
 
 # Verdicts.
 def judge(
-    change: float = 0.0, *, role: str = "output", drift: float = 1e-6, raised: Any = None
+    change: float = 0.0,
+    *,
+    role: str = "output",
+    drift: float = 1e-6,
+    raised: Any = None,
+    random: Any = None,
+    lone: str = "",
 ) -> Any:
     """Judge two blocks, of which the second lies apart by ``change``."""
     rng = np.random.default_rng(0)
     rows = RowWriter(SIDES)
+    if lone:
+        rows.add_parameter("h.0", "h.0.fc.bias", "h.0.fc.bias", lone, 1)
     for block in ("h.0", "h.1"):
         x = rng.standard_normal((8, 8)).astype(np.float32)
         y = x * np.float32(1 + (change if block == "h.1" else 0.0))
@@ -311,6 +322,7 @@ def judge(
         rows.add(role, block, (f"{block}.1", name, 1e-7), "o", x, y)
     a = {
         "widths": {"h.0.1/output/0": 1e-7},
+        "random": random,
         "drift": {"h.0": 1e-6, "h.1": 1e-6},
         "blocks": ["h.0", "h.1"],
         "left": [],
@@ -319,6 +331,7 @@ def judge(
     }
     b = {
         "widths": {},
+        "random": None,
         "drift": {"h.0": 1e-6, "h.1": drift},
         "rows": json.loads(json.dumps(rows.describe())),
         "raised": raised,
@@ -336,6 +349,15 @@ def test_equal_blocks_are_equal_and_their_drift_is_said() -> None:
     assert found.describe()["blocks"][1]["drift"] == 1e-6
     assert "2 blocks" in found.paragraph()
     assert "逐块比较" in found.paragraph("zh")
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_the_table_of_blocks_has_a_row_for_each(lang: str) -> None:
+    table = block_table(judge(), Messages(lang))
+    assert [str(row[0]) for row in table.rows] == ["h.0", "h.1"]
+    page = render_markdown(comparison_page(judge(), Messages(lang), drawn=False))
+    assert "h.1" in page
+    assert "1.0e-06" in page
 
 
 def test_the_place_is_the_first_module_inside_of_the_block() -> None:
@@ -368,6 +390,20 @@ def test_an_error_of_one_side_is_a_difference_in_its_block() -> None:
     assert (found.verdict, found.reason) == ("different", "raised")
     assert found.first.layer == "h.1"
     assert "mindspore raised ValueError: no" in found.paragraph()
+
+
+def test_a_model_that_does_not_repeat_itself_cannot_be_compared() -> None:
+    found = judge(1e-4, random={"phase": "forward", "name": "h.0", "type": "Block"})
+    assert (found.verdict, found.reason) == ("not comparable", "random")
+    assert "two runs of the same step differ, first in h.0" in found.paragraph()
+
+
+@pytest.mark.parametrize("kind", ["alone", "trained"])
+def test_a_parameter_of_one_side_is_a_difference(kind: str) -> None:
+    found = judge(lone=kind)
+    assert (found.verdict, found.first.kind) == ("different", kind)
+    assert (found.first.layer, found.first.side) == ("h.0.fc", "mindspore")
+    assert "mindspore" in found.paragraph()
 
 
 # Refusals.

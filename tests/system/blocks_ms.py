@@ -67,3 +67,29 @@ class Tied(Net):
         super().__init__()
         self.head = nn.Dense(8, 10, has_bias=False)
         self.head.weight = self.emb.embedding_table
+
+
+class DroppingLayer(Layer):
+    """A block with Dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop = nn.Dropout(p=0.25)
+
+    def construct(self, x: Any, table: Any) -> Any:
+        return super().construct(self.drop(x), table)
+
+
+class Dropping(Net):
+    """A `Net` with Dropout inside of its blocks and behind them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.CellList([DroppingLayer() for _ in range(2)])
+        self.drop = nn.Dropout(p=0.5)
+
+    def construct(self, tokens: Any) -> Any:
+        x = self.emb(tokens)
+        for layer in self.layers:
+            x = self.drop(layer(x, self.table))
+        return self.head(x)

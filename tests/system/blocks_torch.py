@@ -53,6 +53,36 @@ class Tied(Net):
         self.head.weight = self.emb.weight
 
 
+class Unbiased(Net):
+    """A `Net` whose head has no bias."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(8, 10, bias=False)
+
+
+class DroppingLayer(Layer):
+    """A block with Dropout."""
+
+    def forward(self, x: Any, table: Any) -> Any:
+        return super().forward(nn.functional.dropout(x, 0.25, self.training), table)
+
+
+class Dropping(Net):
+    """A `Net` with Dropout inside of its blocks and behind them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(DroppingLayer() for _ in range(2))
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, tokens: Any) -> Any:
+        x = self.emb(tokens)
+        for layer in self.layers:
+            x = self.drop(layer(x, self.table))
+        return self.head(x)
+
+
 class Borrowing(Net):
     """A `Net` that uses the weights of its embedding itself."""
 

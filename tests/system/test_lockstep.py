@@ -72,6 +72,18 @@ def test_tied_weights_stay_in_memory() -> None:
     assert found.phases["gradient"]["arrays"] > 8
 
 
+def test_dropout_draws_the_same_numbers_on_both_sides() -> None:
+    found = compare_blocks(f"{TORCH}:Dropping", f"{MS}:Dropping")
+    assert found.verdict == "equal", found.paragraph()
+
+
+def test_a_bias_that_one_side_has_alone() -> None:
+    found = compare_blocks(f"{TORCH}:Unbiased", f"{MS}:Net")
+    assert found.verdict == "different"
+    assert found.first is not None
+    assert (found.first.kind, found.first.tensor) == ("alone", "head.bias")
+
+
 def test_weights_of_a_file_and_named_blocks(tmp_path: Path) -> None:
     shapes = {"emb.weight": (10, 8), "head.weight": (10, 8), "head.bias": (10,)}
     for i in range(2):

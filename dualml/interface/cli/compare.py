@@ -166,12 +166,12 @@ def show_comparison(
     markdown: Path | None = None,
 ) -> None:
     """Write the pages that were asked for; print the comparison as JSON, if asked for, or as
-    sentences and a table, unless a page goes to standard output.
+    sentences and tables, unless a page goes to standard output.
 
     Args:
         schema: name of the schema of the JSON.
     """
-    from dualml.report.comparison_page import comparison_page, comparison_table
+    from dualml.report.comparison_page import block_table, comparison_page, comparison_table
     from dualml.report.page import terminal
 
     streamed = check_streams(output.json, html=html, markdown=markdown)
@@ -189,5 +189,6 @@ def show_comparison(
         print_json(comparison.describe(), schema)
     elif not streamed:
         print_text(comparison.paragraph(output.lang))
-        if (table := comparison_table(comparison, words)).rows:
-            terminal.show(table)
+        for table in (comparison_table(comparison, words), block_table(comparison, words)):
+            if table.rows:
+                terminal.show(table)

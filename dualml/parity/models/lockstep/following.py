@@ -123,6 +123,7 @@ class FollowingCall(KeptCall):
         outputs = [model.duplicate(one) for one in result.tensors]
         base = result.inner | runner.name_outputs(outputs)
         del result
+        self.owner.repeat(self.block, used, self.rebuild, base, calls)
         widths = runner.measure_forward(self.block, used, self.rebuild, base, calls)
         self.owner.add_widths(self.key, widths)
         for name in record.facts["inner"]:

@@ -29,6 +29,7 @@ from dualml.parity.places import FLOOR
 
 #: Role of a row → phase of the result.
 ROLE_PHASES = {
+    "parameter": "parameters",
     "input": "forward",
     "inner": "forward",
     "output": "forward",
@@ -57,8 +58,15 @@ def judge_blocks(
     notes = list(make_notes(a, b, sides, drift))
     pattern = None if stray is not None else find_pattern(judged, a["modules"])
     raised, first = b["raised"], None
+    random = [
+        Note("random", {"side": s, **x["random"]})
+        for s, x in zip(sides, (a, b), strict=True)
+        if x["random"]
+    ]
     verdict, reason = "equal", "inside_envelope"
-    if stray is not None:
+    if random:
+        verdict, reason, notes = "not comparable", "random", [*random, *notes]
+    elif stray is not None:
         start = find_start(judged, stray, margin)
         first = make_divergence(start, stray, a["modules"], sides)
         verdict, reason = "different", "outside_envelope"

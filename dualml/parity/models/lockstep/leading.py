@@ -10,9 +10,12 @@ from typing import Any
 from numpy.typing import NDArray
 
 from dualml.common.errors import TrialError
+from dualml.parity.models.gap import gap, has_nan
+from dualml.parity.models.layers import module_name
 from dualml.parity.models.lockstep.access import BlockCall, Rebuild
 from dualml.parity.models.lockstep.exchange import POLL_S, RecordFolder
 from dualml.parity.models.lockstep.runner import BlockRunner
+from dualml.parity.models.recorder import REPRODUCIBLE_RTOL
 
 #: Record behind the last one of the forward pass, and of the gradients.
 FORWARD_END, GRADIENT_END = "forward-end", "gradient-end"
@@ -42,12 +45,16 @@ class ModelPass:
     Attributes:
         calls: number of calls of each module so far.
         widths: KEY/NAME → largest distance that moved weights make.
+        random: the first output that differs between two runs of one block, as in a trace; None if
+            there is none.
     """
 
     def __init__(self, runner: BlockRunner, exchange: RecordFolder) -> None:
         self.runner, self.exchange = runner, exchange
         self.calls: Counter[str] = Counter()
         self.widths: dict[str, float] = {}
+        self.random: dict[str, str] | None = None
+        self.repeated: set[str] = set()
 
     def make_call(self, block: str, tensors: Sequence[Any], rebuild: Rebuild) -> BlockCall:
         """Return the next call of a block."""
@@ -57,6 +64,33 @@ class ModelPass:
         """Count a call of a block; return its number, from 1."""
         self.calls[block] += 1
         return self.calls[block]
+
+    def repeat(
+        self,
+        block: str,
+        tensors: Sequence[Any],
+        rebuild: Rebuild,
+        base: Mapping[str, NDArray[Any]],
+        calls: Counter[str],
+    ) -> None:
+        """Run the first block of each type once more, and note where it does not repeat itself.
+
+        Args:
+            base: the arrays of the first run.
+            calls: number of calls before that run.
+        """
+        modules = self.runner.model.modules()
+        if self.random is not None or modules.get(block, "") in self.repeated:
+            return
+        self.repeated.add(modules.get(block, ""))
+        result = self.runner.run(block, tensors, rebuild, Counter(calls))
+        again = result.inner | self.runner.name_outputs(result.tensors)
+        for name, array in base.items():
+            if gap(array, again.get(name, array)) > REPRODUCIBLE_RTOL and not has_nan(array):
+                place = block if name.startswith("output/") else name
+                kind = modules.get(module_name(place), "")
+                self.random = {"phase": "forward", "name": place, "type": kind}
+                return
 
     def add_widths(self, key: str, widths: Mapping[str, float]) -> None:
         """Add the widths of the arrays of a record."""
@@ -134,6 +168,7 @@ class LeadingCall(KeptCall):
         inner = {f"inner/{name}": array for name, array in result.inner.items()}
         self.owner.exchange.write(self.key, inputs | inner | runner.name_outputs(outputs), facts)
         del result
+        self.owner.repeat(self.block, tensors, self.rebuild, base, before)
         widths = runner.measure_forward(self.block, tensors, self.rebuild, base, before)
         self.owner.add_widths(self.key, widths)
         return outputs

@@ -47,7 +47,7 @@ def make_divergence(
     row, spot = start.row, start.spot
     if row.role == "inner":
         layer = module_name(row.name)
-    elif row.role in ("parameter gradient", "outside gradient"):
+    elif row.name.startswith(PARAMETER):
         layer = spot.tensor.partition("[")[0].rpartition(".")[0]
     else:
         layer = row.block
@@ -58,13 +58,13 @@ def make_divergence(
         layer=layer,
         type=modules.get(layer, ""),
         tensor=spot.tensor,
-        other=row.other if row.role in ("inner", "parameter gradient") else "",
+        other=row.other if row.role == "inner" or row.name.startswith(PARAMETER) else "",
         kind=row.kind,
         distance=spot.distance,
         envelope=spot.envelope,
-        shapes=row.shapes,
+        shapes=row.shapes if any(row.shapes) else None,
         elements=tuple(row.elements),
-        side=sides[row.side] if row.kind == "nan" else "",
+        side=sides[row.side] if row.kind in ("nan", "alone", "trained") else "",
         outside=None if start is stray else outside,
     )
 

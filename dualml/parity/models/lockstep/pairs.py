@@ -47,6 +47,13 @@ class ParameterPairs:
         self.first = {one.name: one for one in first}
         self.second = {one.name: one for one in second}
 
+    def compare_training(self, rows: RowWriter) -> None:
+        """Note the parameters that only one side trains."""
+        for pair in self.pairing.pairs:
+            trained = self.first[pair.a].trained, self.second[pair.b].trained
+            if trained[0] != trained[1]:
+                rows.add_parameter("", pair.a, pair.b, "trained", int(trained[0]))
+
     def convert_weights(self, theirs: Mapping[str, NDArray[Any]]) -> LazyArrays:
         """Return the second side's tensors, each made of the first side's when it is looked up.
 
@@ -97,6 +104,10 @@ class ParameterPairs:
                 y = apply_change(y, pair.change, x.shape)
             width = widths.get(PARAMETER + pair.b.partition("[")[0], 0.0)
             rows.add(role, block, (key, PARAMETER + pair.a, width), pair.b, x, y)
+        for side, arrays in enumerate((left, right)):
+            for name in self.pairing.unpaired_parameters[side]:
+                if name in arrays and arrays[name].any():
+                    rows.add_parameter(block, name, name, "alone", side)
 
 
 def read_changed(

@@ -172,8 +172,7 @@ def pair_blocks(
 
 def enclosing_modules(names: Sequence[str], outline: ModelOutline) -> list[str]:
     """Return the modules in which all of these tensors lie, the largest first."""
-    first = names[0] if names else ""
-    found = []
+    first, found = names[0] if names else "", list[str]()
     while first := parent_name(first):
         if first in outline.modules and all(is_inside(name, first) for name in names):
             found.insert(0, first)

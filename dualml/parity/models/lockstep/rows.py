@@ -24,17 +24,19 @@ class BlockRow:
 
     Attributes:
         role: ``output``, ``inner``, ``input``, ``loss``, ``output gradient``, ``input gradient``,
-            ``parameter gradient`` or ``outside gradient`` (of a parameter that stays in memory).
+            ``parameter gradient``, ``outside gradient`` (of a parameter that stays in memory) or
+            ``parameter``.
         block: on the first side; empty outside of blocks.
         name, other: of the arrays on both sides.
         distance: relative, see `dualml.parity.models.gap.gap`.
-        kind: ``value``, ``shape``, ``nan`` or ``both_nan``.
+        kind: ``value``, ``shape``, ``nan`` or ``both_nan``; of a parameter ``alone`` or
+            ``trained``.
         width: largest distance that moved weights make on the second side.
         width_key: where the first side's width is among its widths.
         scale: c of the fit b ≈ (1 + c) · a; 0 for arrays with few elements.
         shapes: of both arrays.
         elements: those that differ most; empty if that was not asked.
-        side: index of the side that has the NaN.
+        side: index of the side that has the NaN, alone has the parameter, or does not train it.
     """
 
     role: str
@@ -104,6 +106,15 @@ class RowWriter:
                 (a.shape, b.shape),
                 elements,
                 side,
+            )
+        )
+
+    def add_parameter(self, block: str, name: str, other: str, kind: str, side: int) -> None:
+        """Note a trained parameter that one side has alone, or that it alone trains."""
+        self.rows.append(
+            BlockRow(
+                *("parameter", block, f"parameter/{name}", other, float("inf"), kind, 0.0, ""),
+                *(0.0, ((), ()), [], side),
             )
         )
 

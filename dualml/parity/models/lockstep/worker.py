@@ -84,6 +84,7 @@ def run_first(worker: SideWorker) -> dict[str, Any]:
     worker.run_pass(moved, forward_only=True, draw=DRIFT_DRAW)
     return {
         "widths": first.widths,
+        "random": first.random,
         "drift": moved.distances,
         "blocks": blocks,
         "left": [one for one in proposed if one not in blocks],
@@ -139,6 +140,7 @@ def run_second(worker: SideWorker) -> dict[str, Any]:
     follow = FollowingPass(runner, worker.exchange, back, modules, pairs, rows)
     free = FreePass(runner, worker.exchange, back)
     raised = None
+    pairs.compare_training(rows)
     try:
         found = worker.run_pass(follow, lambda: check_calls(worker, follow))
         if found is not None:
@@ -156,6 +158,7 @@ def run_second(worker: SideWorker) -> dict[str, Any]:
         }
     return {
         "widths": follow.widths,
+        "random": follow.random,
         "drift": free.distances,
         "rows": rows.describe(),
         "raised": raised,
