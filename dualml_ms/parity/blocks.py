@@ -123,14 +123,17 @@ class BlockAccess:
         cell.construct = construct
 
     @contextlib.contextmanager
-    def loaded(self, name: str, weights: Weights) -> Iterator[dict[str, ms.Parameter]]:
+    def loaded(self, name: str, weights: dict[str, ms.Tensor]) -> Iterator[dict[str, ms.Parameter]]:
         """Let a block have these weights, by their names in the model, inside the context, which
-        gets the new parameters."""
+        gets the new parameters; ``weights`` is emptied."""
         new, replaced = {}, []
         by_id = {id(self.names[full]): full for full in weights}
-        for full, tensor in weights.items():
+        for full in list(weights):
             old = self.names[full]
+            # A parameter copies its tensor: both together would be twice the block's weights.
+            tensor = weights.pop(full)
             new[full] = ms.Parameter(tensor, name=full, requires_grad=old.requires_grad)
+            del tensor
         for _, inner in self.cells[name].cells_and_names():
             for key, own in list(inner._params.items()):
                 if id(own) in by_id:
@@ -141,8 +144,12 @@ class BlockAccess:
         finally:
             for inner, key, own in replaced:
                 inner._params[key] = own
+            for parameter in new.values():  # a cycle that would keep the weights for long
+                parameter.param_info.obj = None
 
-    def run(self, name: str, weights: Weights, tensors: Sequence[Any], rebuild: Rebuild) -> Any:
+    def run(
+        self, name: str, weights: dict[str, Any], tensors: Sequence[Any], rebuild: Rebuild
+    ) -> Any:
         """Return the output of a block, computed with these weights without a graph."""
         args, kwargs = rebuild([copy_tensor(one) for one in tensors])
         with self.loaded(name, weights):
@@ -151,7 +158,7 @@ class BlockAccess:
     def differentiate(
         self,
         name: str,
-        weights: Weights,
+        weights: dict[str, Any],
         tensors: Sequence[Any],
         rebuild: Rebuild,
         gradients: Sequence[Any],

@@ -141,7 +141,9 @@ class BlockAccess:
             for inner, key, own in replaced:
                 setattr(inner, key, own)
 
-    def run(self, name: str, weights: Weights, tensors: Sequence[Any], rebuild: Rebuild) -> Any:
+    def run(
+        self, name: str, weights: dict[str, Any], tensors: Sequence[Any], rebuild: Rebuild
+    ) -> Any:
         """Return the output of a block, computed with these weights without a graph."""
         args, kwargs = rebuild([one.detach().clone() for one in tensors])
         with torch.no_grad(), self.loaded(name, weights):
@@ -150,7 +152,7 @@ class BlockAccess:
     def differentiate(
         self,
         name: str,
-        weights: Weights,
+        weights: dict[str, Any],
         tensors: Sequence[Any],
         rebuild: Rebuild,
         gradients: Sequence[Any],

@@ -392,6 +392,11 @@ def test_an_error_of_one_side_is_a_difference_in_its_block() -> None:
     assert "mindspore raised ValueError: no" in found.paragraph()
 
 
+def test_a_missing_operator_is_not_comparable() -> None:
+    found = judge(raised={"text": "RuntimeError: Unsupported op [Add]", "block": "h.1"})
+    assert (found.verdict, found.reason) == ("not comparable", "lacks_operator")
+
+
 def test_a_model_that_does_not_repeat_itself_cannot_be_compared() -> None:
     found = judge(1e-4, random={"phase": "forward", "name": "h.0", "type": "Block"})
     assert (found.verdict, found.reason) == ("not comparable", "random")

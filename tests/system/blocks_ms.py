@@ -52,6 +52,21 @@ class StoppedLayer(Layer):
         return x + ops.stop_gradient(ops.tanh(self.fc(self.norm(x)))) * table
 
 
+class RaisingLayer(Layer):
+    """A block that cannot be computed."""
+
+    def construct(self, x: Any, table: Any) -> Any:
+        raise ValueError("no such rotation")
+
+
+class Raising(Net):
+    """A `Net` whose second block raises an error."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers[1] = RaisingLayer()
+
+
 class Detached(Net):
     """A `Net` whose first block has no gradients."""
 

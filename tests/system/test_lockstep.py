@@ -72,6 +72,14 @@ def test_tied_weights_stay_in_memory() -> None:
     assert found.phases["gradient"]["arrays"] > 8
 
 
+def test_an_error_ends_both_sides() -> None:
+    found = compare_blocks(f"{TORCH}:Net", f"{MS}:Raising")
+    assert (found.verdict, found.reason) == ("different", "raised")
+    assert found.first is not None
+    assert found.first.layer == "layers.1"
+    assert "no such rotation" in found.paragraph()
+
+
 def test_dropout_draws_the_same_numbers_on_both_sides() -> None:
     found = compare_blocks(f"{TORCH}:Dropping", f"{MS}:Dropping")
     assert found.verdict == "equal", found.paragraph()

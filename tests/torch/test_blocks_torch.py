@@ -48,13 +48,13 @@ class Call:
 
     def forward(self, tensors: Sequence[Any]) -> list[Any]:
         self.tensors = tensors
-        output = self.access.run(self.name, self.weights, tensors, self.rebuild)
+        output = self.access.run(self.name, dict(self.weights), tensors, self.rebuild)
         found, self.rebuild_output = flatten(output, torch.is_tensor)
         return found
 
     def backward(self, gradients: Sequence[Any]) -> list[Any]:
         of_weights, of_inputs = self.access.differentiate(
-            self.name, self.weights, self.tensors, self.rebuild, gradients
+            self.name, dict(self.weights), self.tensors, self.rebuild, gradients
         )
         self.found |= of_weights
         return of_inputs

@@ -59,14 +59,15 @@ class BlockAccess(Protocol):
         """
 
     def run(
-        self, name: str, weights: Mapping[str, Any], tensors: Sequence[Any], rebuild: Rebuild
+        self, name: str, weights: dict[str, Any], tensors: Sequence[Any], rebuild: Rebuild
     ) -> Any:
-        """Return the output of a block, computed with these weights without a graph."""
+        """Return the output of a block, computed with these weights without a graph; ``weights``
+        may be emptied."""
 
     def differentiate(
         self,
         name: str,
-        weights: Mapping[str, Any],
+        weights: dict[str, Any],
         tensors: Sequence[Any],
         rebuild: Rebuild,
         gradients: Sequence[Any],
@@ -75,6 +76,7 @@ class BlockAccess(Protocol):
         None where there is none.
 
         Args:
+            weights: may be emptied.
             gradients: of the output tensors, None for those that have none.
         """
         ...

@@ -144,7 +144,7 @@ class FollowingCall(KeptCall):
             i: model.array(one) for i, one in enumerate(tensors) if runner.access.is_float(one)
         }
         numbers = [i for i, is_float in enumerate(record.facts["floats"]) if is_float]
-        matched, unlike = match_inputs(arrays, record.arrays, numbers)
+        matched, unlike = match_inputs(arrays, record.arrays, numbers, self.owner.rows.unit)
         if unlike is not None:
             first, source = unlike
             place = (self.key, f"input/{source}", 0.0)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dualml.parity.models.gap import gap
 from dualml.parity.places import FLOOR
 
-#: Two tensors are the same up to rounding if they lie no further apart, in units of float32.
+#: Two tensors are the same up to rounding if they lie no further apart, in units in the last place.
 SAME_INPUT_UNITS = 10
 
 
@@ -18,6 +18,7 @@ def match_inputs(
     arrays: Mapping[int, NDArray[Any]],
     given: Mapping[str, NDArray[Any]],
     numbers: Sequence[int],
+    unit: float = FLOOR,
 ) -> tuple[dict[int, int], tuple[int, int] | None]:
     """Return which floating-point inputs of a block get the numbers of which of the first side's.
 
@@ -30,6 +31,7 @@ def match_inputs(
         arrays: number of an input → array.
         given: ``input/NUMBER`` → array of the first side.
         numbers: of the first side's floating-point inputs.
+        unit: one unit in the last place, relative.
 
     Returns:
         Number of an input → number on the first side; and the pair of the first input, if its
@@ -39,7 +41,7 @@ def match_inputs(
     for i, array in arrays.items():
         for source in sorted(left, key=lambda at: at != i):
             other = given[f"input/{source}"]
-            if other.shape == array.shape and gap(other, array) <= SAME_INPUT_UNITS * FLOOR:
+            if other.shape == array.shape and gap(other, array) <= SAME_INPUT_UNITS * unit:
                 matched[i] = source
                 left.remove(source)
                 break

@@ -10,6 +10,7 @@ from typing import Any
 
 from dualml.experiment.comparison import Note
 from dualml.parity.models.comparison import ModelComparison
+from dualml.parity.models.divergence import lacks_operator
 from dualml.parity.models.gap import TensorDistance
 from dualml.parity.models.judge import worst_by_phase
 from dualml.parity.models.layers import module_name
@@ -72,6 +73,8 @@ def judge_blocks(
         verdict, reason = "different", "outside_envelope"
         if stray.spot.kind == "both_nan":
             verdict, reason = "not comparable", "both_nan"
+    elif raised is not None and lacks_operator(raised["text"]):
+        verdict, reason = "not comparable", "lacks_operator"
     elif raised is not None:
         first = raised_divergence(raised, a["modules"], sides)
         verdict, reason = "different", "raised"

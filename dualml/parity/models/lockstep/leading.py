@@ -21,6 +21,8 @@ from dualml.parity.models.recorder import REPRODUCIBLE_RTOL
 FORWARD_END, GRADIENT_END = "forward-end", "gradient-end"
 #: Record with which the second side says that it waits for a gradient.
 WANTED_RECORD = "wanted"
+#: Record with which the second side says that its model raised an error: nothing else is read.
+STOPPED = "stopped"
 #: Number of blocks whose gradients are on the disk at once.
 KEPT_GRADIENTS = 2
 
@@ -33,6 +35,10 @@ def call_key(block: str, number: int) -> str:
 def gradient_key(key: str) -> str:
     """Return the name of the record of the gradients of a call."""
     return f"gradient-{key}"
+
+
+class OtherSideStoppedError(Exception):
+    """The second side reads nothing any more."""
 
 
 class ModelPass:
@@ -127,17 +133,21 @@ class LeadingPass(ModelPass):
         self.written: list[str] = []
 
     def make_call(self, block: str, tensors: Sequence[Any], rebuild: Rebuild) -> BlockCall:
-        """Return the next call of a block."""
+        """Return the next call of a block; raise `OtherSideStoppedError` if nobody reads it."""
+        if self.exchange.has_record(STOPPED):
+            raise OtherSideStoppedError
         return LeadingCall(self, block, call_key(block, self.count(block)), rebuild)
 
     def write_gradients(self, key: str, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Write the gradients of a call, as soon as the other side has used earlier ones or asks
-        for others."""
+        for others; raise `OtherSideStoppedError` if nobody reads them."""
         exchange = self.exchange
         deadline = time.monotonic() + exchange.timeout
-        while sum(
-            map(exchange.has_record, self.written)
-        ) >= KEPT_GRADIENTS and not exchange.has_record(WANTED_RECORD):
+        while sum(map(exchange.has_record, self.written)) >= KEPT_GRADIENTS:
+            if exchange.has_record(WANTED_RECORD):
+                break
+            if exchange.has_record(STOPPED):
+                raise OtherSideStoppedError
             if time.monotonic() > deadline:
                 raise TrialError("the other side did not read the gradients in time")
             time.sleep(POLL_S)

@@ -27,6 +27,7 @@ from dualml.parity.models.lockstep.free import DRIFT_DRAW, FreePass, MovedPass
 from dualml.parity.models.lockstep.leading import (
     FORWARD_END,
     GRADIENT_END,
+    STOPPED,
     LeadingPass,
 )
 from dualml.parity.models.lockstep.memory import check_memory
@@ -73,15 +74,19 @@ def run_first(worker: SideWorker) -> dict[str, Any]:
         calls = {block: first.calls[block] for block in blocks}
         worker.exchange.write(FORWARD_END, {}, {"calls": calls})
 
-    if (found := worker.run_pass(first, end_forward)) is not None:
-        loss, gradients = found
-        arrays = {PARAMETER + n: worker.recorder.array(g) for n, g in gradients.items()}
-        arrays["loss"] = worker.recorder.array(loss).astype(np.float64).reshape(())
-        worker.exchange.write(OUTSIDE_RECORD, arrays, {})
-    worker.exchange.write(GRADIENT_END, {}, {})
     moved = MovedPass(runner, worker.exchange)
-    worker.load_outside(runner, blocks, DRIFT_DRAW)
-    worker.run_pass(moved, forward_only=True, draw=DRIFT_DRAW)
+    try:
+        if (found := worker.run_pass(first, end_forward)) is not None:
+            loss, gradients = found
+            arrays = {PARAMETER + n: worker.recorder.array(g) for n, g in gradients.items()}
+            arrays["loss"] = worker.recorder.array(loss).astype(np.float64).reshape(())
+            worker.exchange.write(OUTSIDE_RECORD, arrays, {})
+        worker.exchange.write(GRADIENT_END, {}, {})
+        worker.load_outside(runner, blocks, DRIFT_DRAW)
+        worker.run_pass(moved, forward_only=True, draw=DRIFT_DRAW)
+    except Exception:  # a framework may have replaced `OtherSideStoppedError` by one of its own
+        if not worker.exchange.has_record(STOPPED):
+            raise
     return {
         "widths": first.widths,
         "random": first.random,
@@ -135,7 +140,8 @@ def run_second(worker: SideWorker) -> dict[str, Any]:
     back = {other: block for block, other in partners.items()}
     worker.load_outside(runner, list(back), None)
     worker.intercept(list(back))
-    unit = LOW_PRECISION_UNITS.get(worker.own["dtype"], FLOOR)
+    dtypes = [side["dtype"] for side in worker.job["sides"].values()]
+    unit = max(LOW_PRECISION_UNITS.get(dtype, FLOOR) for dtype in dtypes)
     rows = RowWriter(worker.labels, unit)
     follow = FollowingPass(runner, worker.exchange, back, modules, pairs, rows)
     free = FreePass(runner, worker.exchange, back)
@@ -152,6 +158,7 @@ def run_second(worker: SideWorker) -> dict[str, Any]:
         import traceback
 
         traceback.print_exc()
+        worker.exchange.write(STOPPED, {}, {})
         raised = {
             "text": error_reason(error) + user_line(error, worker.recorder.skip),
             "block": follow.last,
