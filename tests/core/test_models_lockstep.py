@@ -154,6 +154,12 @@ def test_a_model_without_a_list_is_cut_into_its_modules() -> None:
     assert find_blocks(ModelOutline(modules, tensors)) == ["stem", "body"]
 
 
+def test_a_list_of_one_module_is_cut_too() -> None:
+    modules = {"h": "CellList", "h.0": "Block", "head": "Dense"}
+    tensors = [Tensor("h.0.weight", (2, 2)), Tensor("head.weight", (2, 2))]
+    assert find_blocks(ModelOutline(modules, tensors)) == ["h.0", "head"]
+
+
 def test_lists_inside_of_blocks_are_not_cut() -> None:
     modules = {"h": "ModuleList"}
     tensors = []

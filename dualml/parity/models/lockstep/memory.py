@@ -9,8 +9,8 @@ from dualml.parity.models.lockstep.plan import is_inside
 from dualml.parity.models.partners import Tensor
 from dualml.parity.models.resources import FRAMEWORK_BYTES, free_memory
 
-#: Copies of a block's weights at once: the weights, gradients of two runs.
-COPIES = 3
+#: Copies of a block's weights at once: weights, gradients of two runs, and what a kernel arranges.
+COPIES = 4
 
 
 def estimate_bytes(blocks: Sequence[str], tensors: Sequence[Tensor]) -> tuple[int, int]:

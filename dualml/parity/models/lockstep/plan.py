@@ -43,8 +43,10 @@ class ModelOutline:
 
     def is_list(self, name: str) -> bool:
         """Return whether a module is a list or a sequence, whose submodules have numbers, with at
-        least two of one type that have parameters."""
+        least two of one type that have parameters; a list, which is never called, also with one."""
         below = self.children(name)
+        if below and canonical_type(self.modules.get(name, "")) == "modulelist":
+            return self.has_weights(name)
         if not below or not all(one.rpartition(".")[2].isdigit() for one in below):
             return False
         types = [canonical_type(self.modules[one]) for one in below if self.has_weights(one)]
