@@ -22,7 +22,7 @@ FORWARD_END, GRADIENT_END = "forward-end", "gradient-end"
 #: Record with which the second side says that it waits for a gradient.
 WANTED_RECORD = "wanted"
 #: Record with which the second side says that its model raised an error: nothing else is read.
-STOPPED = "stopped"
+STOPPED_RECORD = "stopped"
 #: Number of blocks whose gradients are on the disk at once.
 KEPT_GRADIENTS = 2
 
@@ -134,7 +134,7 @@ class LeadingPass(ModelPass):
 
     def make_call(self, block: str, tensors: Sequence[Any], rebuild: Rebuild) -> BlockCall:
         """Return the next call of a block; raise `OtherSideStoppedError` if nobody reads it."""
-        if self.exchange.has_record(STOPPED):
+        if self.exchange.has_record(STOPPED_RECORD):
             raise OtherSideStoppedError
         return LeadingCall(self, block, call_key(block, self.count(block)), rebuild)
 
@@ -146,7 +146,7 @@ class LeadingPass(ModelPass):
         while sum(map(exchange.has_record, self.written)) >= KEPT_GRADIENTS:
             if exchange.has_record(WANTED_RECORD):
                 break
-            if exchange.has_record(STOPPED):
+            if exchange.has_record(STOPPED_RECORD):
                 raise OtherSideStoppedError
             if time.monotonic() > deadline:
                 raise TrialError("the other side did not read the gradients in time")

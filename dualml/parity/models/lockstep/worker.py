@@ -27,7 +27,7 @@ from dualml.parity.models.lockstep.free import DRIFT_DRAW, FreePass, MovedPass
 from dualml.parity.models.lockstep.leading import (
     FORWARD_END,
     GRADIENT_END,
-    STOPPED,
+    STOPPED_RECORD,
     LeadingPass,
 )
 from dualml.parity.models.lockstep.memory import check_memory
@@ -85,7 +85,7 @@ def run_first(worker: SideWorker) -> dict[str, Any]:
         worker.load_outside(runner, blocks, DRIFT_DRAW)
         worker.run_pass(moved, forward_only=True, draw=DRIFT_DRAW)
     except Exception:  # a framework may have replaced `OtherSideStoppedError` by one of its own
-        if not worker.exchange.has_record(STOPPED):
+        if not worker.exchange.has_record(STOPPED_RECORD):
             raise
     return {
         "widths": first.widths,
@@ -158,7 +158,7 @@ def run_second(worker: SideWorker) -> dict[str, Any]:
         import traceback
 
         traceback.print_exc()
-        worker.exchange.write(STOPPED, {}, {})
+        worker.exchange.write(STOPPED_RECORD, {}, {})
         raised = {
             "text": error_reason(error) + user_line(error, worker.recorder.skip),
             "block": follow.last,
