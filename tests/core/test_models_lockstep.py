@@ -28,6 +28,7 @@ from dualml.parity.models.lockstep.weights import (
     open_weights,
 )
 from dualml.parity.models.partners import Tensor
+from dualml.parity.models.weights.options import WeightOptions
 from dualml.report.comparison_page import block_table, comparison_page
 from dualml.report.page.markdown import render_markdown
 
@@ -422,7 +423,7 @@ def test_a_parameter_of_one_side_is_a_difference(kind: str) -> None:
     ("options", "message"),
     [
         ({"blocks": ["h"]}, "for a comparison with lockstep"),
-        ({"block_weights": "w.safetensors"}, "for a comparison with lockstep"),
+        ({"lockstep": True, "weights": WeightOptions(write_map="m.toml")}, "use --weights alone"),
         ({"lockstep": True, "blocks": []}, "name at least one"),
         ({"lockstep": True, "optimizer": {"name": "adam", "lr": 1e-3}}, "without an optimizer"),
     ],

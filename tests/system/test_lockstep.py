@@ -98,7 +98,7 @@ def test_weights_of_a_file_and_named_blocks(tmp_path: Path) -> None:
         shapes |= {f"layers.{i}.{n}.{w}": (8,) for n in ("fc", "norm") for w in ("weight", "bias")}
         shapes[f"layers.{i}.fc.weight"] = (8, 8)
     save_file({n: draw_weight(7, n, s) for n, s in shapes.items()}, tmp_path / "w.safetensors")
-    argv = ["--blocks", "layers", "--block-weights", str(tmp_path), "--loss", "none", "--json"]
+    argv = ["--blocks", "layers", "--weights", str(tmp_path), "--loss", "none", "--json"]
     np.savez(tmp_path / "x.npz", x=TOKENS)
     program = [sys.executable, "-m", "dualml", "compare", f"{TORCH}:Net", f"{MS}:Net"]
     done = subprocess.run(

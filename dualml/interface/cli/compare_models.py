@@ -63,7 +63,6 @@ class ModelComparisonOptions(WeightFileOptions):
     evaluation: Annotated[bool, Option("--eval")] = False
     lockstep: Annotated[bool, Option("--lockstep")] = False
     blocks: Annotated[str | None, Option("--blocks", metavar="NAME,NAME…")] = None
-    block_weights: Annotated[Path | None, Option("--block-weights", metavar="FILE|FOLDER")] = None
 
     def option_values(self) -> dict[str, Any]:
         """Return option → value, None if it was not given, without ``--lr``, which changes nothing
@@ -162,7 +161,6 @@ def compare_models(
         weights=models.weight_options(),
         lockstep=models.lockstep,
         blocks=models.block_names(),
-        block_weights=models.block_weights,
     )
     errors = [note.values["text"] for note in comparison.notes if note.key == "raised"]
     raised = len(errors) == len(comparison.sides)

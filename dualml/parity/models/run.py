@@ -110,7 +110,6 @@ def compare(
     weights: str | Path | WeightOptions | None = None,
     lockstep: bool = False,
     blocks: Sequence[str] | None = None,
-    block_weights: str | Path | None = None,
 ) -> ModelComparison:
     """Run two models on the same weights and the same batch, and compare all that they compute.
 
@@ -146,13 +145,12 @@ def compare(
         folder: keep both traces there (``a`` of the first side, ``b`` of the second).
         sides: how each model runs, see `dualml.parity.models.sides.Side`.
         weights: file or folder with the weights of one side, instead of initial ones; or more about
-            files, see `dualml.parity.models.weights.options.WeightOptions`.
+            files, see `dualml.parity.models.weights.options.WeightOptions`. With ``lockstep`` they
+            are the first side's, in safetensors files.
         lockstep: compare block by block, with the weights of one block in memory at a time: for
             models of which no step fits. One step without an optimizer.
         blocks: with ``lockstep``, names of the first side's modules that are the blocks; a list of
             modules stands for its members. None: found.
-        block_weights: with ``lockstep``, a safetensors file, or a folder with several, that has the
-            first side's weights; None: they are drawn by name.
 
     Raises:
         UserError: the models cannot be compared, or both sides are the same; the message names the
@@ -173,7 +171,8 @@ def compare(
             f"steps={steps}, draws={draws}, timeout={timeout}"
         )
     check_margin(margin)
-    options = describe_lockstep(lockstep, blocks, block_weights, optimizer, steps)
+    files = weights if isinstance(weights, WeightOptions) else WeightOptions(weights)
+    in_blocks = describe_lockstep(lockstep, blocks, files, optimizer, steps)
     if steps > 1 and optimizer is None:
         raise UserError(f"steps={steps} needs an optimizer: without one all steps are the first")
     arrays = to_arrays(inputs, "inputs")
@@ -184,10 +183,9 @@ def compare(
     names = name_frameworks((a, b), models, sides)
     require_backends(names, known)
     updates = resolve_optimizers(optimizer)
-    options = weights if isinstance(weights, WeightOptions) else WeightOptions(weights)
-    options.check()
+    files.check()
     settings: dict[str, Any] = {
-        "weights": options.describe(),
+        "weights": None if lockstep else files.describe(),
         "map": serialize_map(map),
         "steps": steps,
         "targets": target is not None,
@@ -198,7 +196,7 @@ def compare(
         "margin": margin,
         "budget": min(BUDGET_S, timeout),
         "path": [str(Path(place or ".").resolve()) for place in sys.path],
-        **options,
+        **in_blocks,
     }
     if lockstep and timeout == TIMEOUT:
         settings["timeout"] = LOCKSTEP_TIMEOUT
@@ -218,7 +216,7 @@ def compare(
                 job = prepare_weights(where, job, resolved, batches)
                 found = compare_sides(where, job, resolved, batches)
                 found = blame_compiler(where, job, resolved, batches, found)
-                return write_results(options, where, resolved, batches, found)
+                return write_results(files, where, resolved, batches, found)
             except UserError:  # perhaps a model is of another framework than its source says
                 actual = read_frameworks(where, resolved)
                 if not actual or any(sides[LETTERS.index(one)].framework for one in actual):
@@ -393,8 +391,7 @@ def compare_traces(
         a, b = b, a  # names are those of PyTorch
     names = (a.framework, b.framework)
     sides = names if names[0] != names[1] else (f"{names[0]} A", f"{names[1]} B")
-    asked = serialize_map(map)
-    b, asked = pair_recorded_tensors(a, b, asked)
+    b, asked = pair_recorded_tensors(a, b, serialize_map(map))
     found = judge_traces(a, b, JudgingSettings(margin, asked, sides))
     return replace(found, notes=(*notes, *found.notes))
 

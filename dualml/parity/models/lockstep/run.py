@@ -21,6 +21,7 @@ from dualml.parity.models.lockstep.exchange import RESULT
 from dualml.parity.models.lockstep.judge import judge_blocks
 from dualml.parity.models.side_jobs import FRAMEWORK_NOTE, make_launch
 from dualml.parity.models.sides import LETTERS, ResolvedSide
+from dualml.parity.models.weights.options import WeightOptions
 
 WORKER = "dualml.parity.models.lockstep.worker"
 #: Seconds for both sides together, unless the user says otherwise: four hours.
@@ -30,7 +31,7 @@ LOCKSTEP_TIMEOUT = 4 * 3600.0
 def describe_lockstep(
     lockstep: bool,
     blocks: Sequence[str] | None,
-    weights: str | Path | None,
+    files: WeightOptions,
     optimizer: Any,
     steps: int,
 ) -> dict[str, Any]:
@@ -40,8 +41,8 @@ def describe_lockstep(
         UserError: options that do not go together.
     """
     if not lockstep:
-        if blocks is not None or weights is not None:
-            raise UserError("blocks and their weights are for a comparison with lockstep")
+        if blocks is not None:
+            raise UserError("blocks are for a comparison with lockstep")
         return {}
     if optimizer is not None or steps != 1:
         raise UserError(
@@ -50,7 +51,12 @@ def describe_lockstep(
         )
     if blocks is not None and not blocks:
         raise UserError("--blocks: name at least one module of the first model")
-    path = None if weights is None else str(Path(weights).resolve())
+    if files != WeightOptions(files.weights):
+        raise UserError(
+            "lockstep reads the first side's weights from safetensors files, and writes none; of "
+            "all options about weights use --weights alone"
+        )
+    path = None if files.weights is None else str(Path(files.weights).expanduser().resolve())
     return {"lockstep": {"blocks": list(blocks or ()), "weights": path}}
 
 
