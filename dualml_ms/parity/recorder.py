@@ -240,15 +240,15 @@ class Recorder(Base):
             ops.assign(p, shelved.recall())
         restore_attributes(own, copy_tensor)
 
-    def adopt_changes(self, before: Any, after: Any) -> None:
+    def adopt_changes(self, start: Any, end: Any) -> None:
         """Apply parameters, learning rates among them, and the optimizer's own numbers that a
-        script changed between two snapshots."""
-        old = {id(p): shelved for p, shelved in before[0]}
-        for p, shelved in after[0]:
+        script changed between the snapshots ``start`` and ``end``."""
+        old = {id(p): shelved for p, shelved in start[0]}
+        for p, shelved in end[0]:
             value = shelved.recall()
             if id(p) not in old or not is_same(old[id(p)].recall(), value):
                 ops.assign(p, value)
-        restore_attributes(plain_values(after[1]), copy_tensor)
+        restore_attributes(plain_values(end[1]), copy_tensor)
 
     def copy_tensor(self, value: Any) -> ms.Tensor | None:
         """Return a copy of a tensor; None for any other value."""

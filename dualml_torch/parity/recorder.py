@@ -224,10 +224,11 @@ class Recorder(Base):
         restore_attributes(own, copy_tensor)
 
     @torch.no_grad()
-    def adopt_changes(self, before: Any, after: Any) -> None:
-        """Apply weights, buffers and settings of the optimizer that a script changed between two
-        snapshots; settings are the values in its parameter groups, and its own numbers."""
-        (old, _, _, _), (new, _, state, own) = before, after
+    def adopt_changes(self, start: Any, end: Any) -> None:
+        """Apply weights, buffers and settings of the optimizer that a script changed between the
+        snapshots ``start`` and ``end``; settings are the values in its parameter groups, and its
+        own numbers."""
+        (old, _, _, _), (new, _, state, own) = start, end
         for name, t in self.named_tensors().items():
             if not torch.equal(old[name].recall(), value := new[name].recall()):
                 t.copy_(value)

@@ -15,7 +15,7 @@ import pytest
 
 from dualml.common.errors import TrialError, UserError
 from dualml.launch.supervise import GroupResult
-from dualml.parity.models import resources, run, worker
+from dualml.parity.models import resources, side_processes, worker
 from dualml.parity.models.partners import Tensor
 from dualml.parity.models.resources import check_resources, estimate_size
 from dualml.parity.models.sides import FRAMEWORKS
@@ -93,10 +93,12 @@ def test_the_second_side_waits_for_what_the_first_says(tmp_path: Path) -> None:
 
 
 def test_a_side_that_is_killed_is_told_with_what_would_fit(tmp_path: Path) -> None:
-    said = run.describe_failure(GroupResult(-signal.SIGKILL, None, 1), tmp_path, FRAMEWORKS, 60.0)
+    said = side_processes.describe_failure(
+        GroupResult(-signal.SIGKILL, None, 1), tmp_path, FRAMEWORKS, 60.0
+    )
     assert said.startswith("mindspore was ended by SIGKILL, as the system does when memory runs")
     assert "loss='none'" in said
-    assert "memory" not in run.describe_failure(
+    assert "memory" not in side_processes.describe_failure(
         GroupResult(-signal.SIGSEGV, None, 0), tmp_path, FRAMEWORKS, 60
     )
 

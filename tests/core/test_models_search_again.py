@@ -10,7 +10,7 @@ import pytest
 
 from dualml.backend import backends
 from dualml.launch.supervise import GroupResult
-from dualml.parity.models import run
+from dualml.parity.models import side_processes
 from dualml.parity.models.sides import ResolvedSide
 
 
@@ -22,15 +22,17 @@ def test_a_search_begins_again(
     seen: list[list[str]] = []
 
     def supervise(launches: Any, tell: Any, **limits: Any) -> GroupResult:
-        fatal = tmp_path / run.FATAL
+        fatal = tmp_path / side_processes.FATAL
         seen.append(fatal.read_text().splitlines() if fatal.exists() else [])
-        (tmp_path / run.TRYING).write_text(f"number {len(seen)}")
+        (tmp_path / side_processes.TRYING).write_text(f"number {len(seen)}")
         code = next(left)
         if not code:
-            (tmp_path / run.RESULT).write_text(json.dumps({"equal": True}))
+            (tmp_path / side_processes.RESULT).write_text(json.dumps({"equal": True}))
         return GroupResult(results={}, code=code, rank=0, reason=None)
 
-    monkeypatch.setattr(run, "supervise", supervise)
-    explanation = run.search_causes(tmp_path, ResolvedSide("a", backends()["torch"], {}), 10.0)
+    monkeypatch.setattr(side_processes, "supervise", supervise)
+    explanation = side_processes.search_causes(
+        tmp_path, ResolvedSide("a", backends()["torch"], {}), 10.0
+    )
     assert (explanation is not None) == found
     assert seen == [[f"number {n}" for n in range(1, i + 1)] for i in range(len(codes))]

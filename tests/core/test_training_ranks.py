@@ -37,7 +37,7 @@ CALLERS = {
     "watch_ranks": {"launch/supervise.py", "launch/training.py"},
     "train": {"launch/training.py", "runner/run.py"},
     "start_and_train": {"launch/external.py", "parity/finder/replays.py"},
-    "supervise": {"launch/ranks.py", "parity/diffs/measure.py", "parity/models/run.py"},
+    "supervise": {"launch/ranks.py", "parity/diffs/measure.py", "parity/models/side_processes.py"},
     "describe_process": {
         "launch/external.py",
         "parity/finder/replays.py",

@@ -28,9 +28,9 @@ from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.search import search
 from dualml.parity.models.judge import JudgingSettings
 from dualml.parity.models.operations import Operation, call_number
-from dualml.parity.models.run import FATAL, RESULT, TRYING
 from dualml.parity.models.sentences import NAME
 from dualml.parity.models.side_jobs import has_module
+from dualml.parity.models.side_processes import FATAL, RESULT, TRYING
 from dualml.parity.models.stated import read_settings
 from dualml.parity.models.trace import Trace, read_trace
 from dualml.parity.models.worker import (

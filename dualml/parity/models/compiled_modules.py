@@ -26,7 +26,7 @@ from dualml.parity.envelope import perturb
 from dualml.parity.models.gap import gap
 from dualml.parity.models.model_ref import error_reason
 from dualml.parity.models.recorder import is_finite_float
-from dualml.parity.models.run import RESULT
+from dualml.parity.models.side_processes import RESULT
 from dualml.parity.models.sides import PRECISIONS
 from dualml.parity.models.trace import read_trace, rounding_unit
 from dualml.parity.models.worker import (

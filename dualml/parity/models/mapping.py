@@ -70,7 +70,7 @@ def match_tensors(
     """
     a = [one for one in a if one.name.rpartition(".")[2] not in COUNTERS]
     b = [one for one in b if one.name.rpartition(".")[2] not in COUNTERS]
-    rest = UnmatchedParameters(a, b, pairs_from_user_map(a, b, user_map or {}, sides))
+    rest = UnmatchedParameters(a, b, pairs_from_user_map(a, b, user_map, sides) if user_map else {})
     ways: list[list[Change]] = [["", "reshape"], ["transpose"]]
     for allowed in ways:
         rest.by_mapping("role", roles or {}, allowed)
@@ -144,7 +144,7 @@ def is_paired_by_names(
     """Return whether equal names in PyTorch's terms, with shapes that fit, pair all trained
     parameters of the side that has fewer, so that no other rule is needed; those in the user's map
     do not count."""
-    asked = flat_map(asked or {})
+    asked = flat_map(asked) if asked else {}
     taken = {value if isinstance(value, str) else value[0] for value in asked.values()}
     left = (
         {canonical_name(one.name): one.shape for one in a if one.trained and one.name not in asked},

@@ -92,7 +92,7 @@ class ModelAccess:
         """Restore weights, buffers and optimizer from a `snapshot`."""
         raise NotImplementedError
 
-    def adopt_changes(self, before: Any, after: Any) -> None:
+    def adopt_changes(self, start: Any, end: Any) -> None:
         """Apply to model and optimizer what a script changed between two snapshots, such as a
         learning rate or a clipped weight."""
         raise NotImplementedError

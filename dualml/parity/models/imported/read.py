@@ -8,7 +8,7 @@ from dualml.common.errors import UserError
 from dualml.experiment.comparison import Note
 from dualml.parity.models.imported import msprobe, troubleshooter
 from dualml.parity.models.imported.dump import Dump
-from dualml.parity.models.trace import Trace, read_trace
+from dualml.parity.models.trace import HEAD, Trace, read_trace
 
 
 def read_pair(a: Path, b: Path) -> tuple[Trace, Trace, tuple[Note, ...]]:
@@ -38,7 +38,9 @@ def read_pair(a: Path, b: Path) -> tuple[Trace, Trace, tuple[Note, ...]]:
 
 
 def detect_tool(folder: Path) -> str:
-    """Return the name of the tool that wrote a dump; empty if it is unknown."""
+    """Return the name of the tool that wrote a dump; empty if it is unknown, and for a trace."""
+    if (folder / HEAD).is_file():
+        return ""
     if troubleshooter.info_files(folder):
         return troubleshooter.TOOL
     return msprobe.TOOL if msprobe.find_dump_files(folder) else ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,11 @@ from dualml.common.errors import UserError
 from dualml.common.files import read_json, write_json
 from dualml.common.json_types import JsonObject
 from dualml.common.machine import usable_cores
-from dualml.launch.supervise import supervise
 from dualml.parity.models.comparison import ModelComparison
 from dualml.parity.models.lockstep.exchange import RESULT
 from dualml.parity.models.lockstep.judge import judge_blocks
 from dualml.parity.models.side_jobs import FRAMEWORK_NOTE, make_launch
+from dualml.parity.models.side_processes import describe_failure, run_processes
 from dualml.parity.models.sides import LETTERS, ResolvedSide
 from dualml.parity.models.weights.options import WeightOptions
 
@@ -71,8 +70,6 @@ def compare_blocks(
     Raises:
         UserError: a model cannot be cut into blocks, a process failed, or it took too long.
     """
-    from dualml.parity.models.run import describe_failure
-
     if compiled := [side.label for side in sides if side.is_compiled]:
         raise UserError(
             f"--lockstep: {compiled[0]} is compiled, and blocks of a compiled model cannot be "
@@ -91,8 +88,7 @@ def compare_blocks(
         make_launch(side, [WORKER, str(folder), letter], threads, folder / f"{letter}.log")
         for letter, side in zip(LETTERS, sides, strict=True)
     ]
-    watch = partial(supervise, on_event=lambda rank, event: None, limit=timeout, silence=timeout)
-    ended = watch(launches)
+    ended = run_processes(launches, timeout)
     if ended.code or ended.reason:
         raise UserError(describe_failure(ended, folder, labels, timeout))
     a, b = (read_json(folder / f"{letter}{RESULT}") for letter in LETTERS)

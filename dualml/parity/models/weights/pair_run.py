@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.common.errors import UserError
 from dualml.common.files import write_json
-from dualml.common.machine import usable_cores
-from dualml.launch.supervise import describe_exit, last_lines, supervise
-from dualml.parity.models.side_jobs import FRAMEWORK_NOTE, make_launch
+from dualml.parity.models.side_jobs import FRAMEWORK_NOTE
+from dualml.parity.models.side_processes import run_side
 from dualml.parity.models.sides import LETTERS, ResolvedSide
 from dualml.parity.models.weights.fitting import find_side, note_values
 from dualml.parity.models.weights.loading import PAIRS, open_job_weights, read_sides
@@ -43,31 +41,7 @@ def run_pairing(
         np.savez(file, **{f"{i:04d}": array for i, array in enumerate(batches)})
     for letter, side in zip(LETTERS, sides, strict=True):
         (folder / f"{letter}{FRAMEWORK_NOTE}").unlink(missing_ok=True)
-        run_process(WORKER, folder, letter, side, job["timeout"])
-
-
-def run_process(
-    program: str, folder: Path, letter: str, side: ResolvedSide, timeout: float
-) -> dict[str, Any]:
-    """Run a program of one side, ``python -m PROGRAM FOLDER SIDE``, and return its result.
-
-    Raises:
-        UserError: it failed, with the reason, or took too long.
-    """
-    log = folder / f"{letter}.{program.rpartition('.')[2]}.log"
-    launch = make_launch(side, [program, str(folder), letter], usable_cores(), log)
-    ended = supervise([launch], lambda rank, event: None, limit=timeout, silence=timeout)
-    result = ended.results.get(0)
-    if not ended.code and not ended.reason and result is not None:
-        return result
-    if result is not None and "reason" in result:
-        reason = str(result["reason"])
-        shared = "without a partner" in reason or "map: " in reason
-        raise UserError(reason if shared else f"{side.label}: {reason}")
-    if ended.reason and "time limit" in ended.reason:
-        raise UserError(f"{side.label} {ended.reason}; give it more with timeout=")
-    why = ended.reason or describe_exit(ended.code)
-    raise UserError("; ".join([f"{side.label} {why}", *last_lines(log)]))
+        run_side(WORKER, folder, letter, side, job["timeout"])
 
 
 def prepare_weights(

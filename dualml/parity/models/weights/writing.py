@@ -16,12 +16,12 @@ from dualml.common.errors import UserError
 from dualml.common.files import file_type, is_special, write_json
 from dualml.common.json_types import JsonObject
 from dualml.common.tensor_files import KINDS, TensorFileWriter
+from dualml.parity.models.side_processes import run_side
 from dualml.parity.models.sides import LETTERS, PRECISIONS, ResolvedSide
 from dualml.parity.models.weights.fitting import SideModel
 from dualml.parity.models.weights.loading import carry_weights, read_paired_traces
 from dualml.parity.models.weights.mindspore_file import CheckpointWriter
 from dualml.parity.models.weights.opening import item_count, list_names
-from dualml.parity.models.weights.pair_run import run_process
 from dualml.parity.models.weights.stored import BFLOAT16
 
 CHECKER = "dualml.parity.models.weights.check_worker"
@@ -125,7 +125,7 @@ def write_other_side(
     try:
         write_tensors(unfinished, model, arrays, buffers, kind, FORMATS.get(side.info.name, ""))
         write_json(folder / "job.json", {**job, "written": str(unfinished.resolve())})
-        run_process(CHECKER, folder, target, side, job["timeout"])
+        run_side(CHECKER, folder, target, side, job["timeout"])
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
