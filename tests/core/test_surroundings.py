@@ -1,4 +1,4 @@
-"""What a step's function refers to besides model and optimizer is found, and put back."""
+"""State that a step's function refers to, besides model and optimizer, is put back."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_what_is_kept_and_what_is_data_is_left_alone() -> None:
 
 def test_a_mapping_that_may_be_a_file_is_not_emptied() -> None:
     class File:
-        """As of h5py: entries can be set, and it is no dict."""
+        """A mapping on a disk, like that of h5py: entries can be set, and it is no dict."""
 
         def __init__(self) -> None:
             self.entries = {"a": 1}

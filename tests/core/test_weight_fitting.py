@@ -1,4 +1,4 @@
-"""Whose weights a file has: names and shapes of both sides, and what helps where they do not
+"""Find whose weights a file has: names and shapes of both sides, and what helps where they do not
 fit."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a comparison block by block needs of a framework, see ``dualml_torch.parity.blocks``."""
+"""Framework's part in a comparison block by block, see ``dualml_torch.parity.blocks``."""
 
 from __future__ import annotations
 

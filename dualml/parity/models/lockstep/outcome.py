@@ -1,4 +1,4 @@
-"""What is said of a comparison block by block: places, notes, and the row of each block."""
+"""Words of a comparison block by block: places, notes, and the row of each block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user says about weight files and maps, and what a comparison does with it."""
+"""The user's options about weight files and maps, and what a comparison writes for them."""
 
 from __future__ import annotations
 
