@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from dualml.parity.models.layers import parent_name
 from dualml.parity.models.partners import Tensor
 
 Shape = tuple[int, ...]
@@ -17,7 +18,8 @@ Shape = tuple[int, ...]
 
 def find_module_runs(shape: Shape, tensors: Sequence[Tensor], most: int) -> list[list[Tensor]]:
     """Return, for each block that has one, the longest run of neighbouring modules whose parameters
-    of one last name have together the rows of a fused tensor.
+    of one last name have together the rows of a fused tensor. The modules are of one kind: a
+    convolution and the normalization behind it are no pieces, whatever their biases add up to.
 
     Args:
         shape: of the fused tensor.
@@ -31,9 +33,11 @@ def find_module_runs(shape: Shape, tensors: Sequence[Tensor], most: int) -> list
         [['a.q.w', 'a.k.w', 'a.v.w']]
     """
     blocks: dict[tuple[str, str], list[Tensor]] = defaultdict(list)
+    kinds: dict[str, set[tuple[str, int]]] = defaultdict(set)
     for one in tensors:
         module, _, last = one.name.rpartition(".")
         block, dot, _ = module.rpartition(".")
+        kinds[module].add((last, len(one.shape)))
         if dot and one.trained:
             blocks[block, last].append(one)
     found = []
@@ -44,6 +48,10 @@ def find_module_runs(shape: Shape, tensors: Sequence[Tensor], most: int) -> list
             for end in range(start + 2, min(start + most, len(members)) + 1)
             if all(one.shape[1:] == shape[1:] and one.shape for one in members[start:end])
             and sum(one.shape[0] for one in members[start:end]) == shape[0]
+            and all(
+                kinds[parent_name(one.name)] == kinds[parent_name(members[start].name)]
+                for one in members[start:end]
+            )
         )
         # Of several runs the one with most pieces: an output beside it may have a piece's shape.
         best = max(runs, key=len, default=None)
