@@ -18,18 +18,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from safetensors.numpy import load_file
 
 from dualml.algorithms.optim import OptimizerSpec
 from dualml.common.errors import UserError
 from dualml.parity.models.probe import class_axis, probe_weights
 from dualml.parity.models.trace import iter_tensors
 from dualml_jax.network import cross_entropy as token_cross_entropy
-from dualml_jax.recorder import Recorder, RuleOptimizer, is_array, is_model, name_leaves
+from dualml_jax.recorder import Recorder, RuleOptimizer, is_array, is_model, name_leaves, set_leaves
 
 __all__ = [
     "Recorder",
@@ -37,6 +39,7 @@ __all__ = [
     "compile_module",
     "has_active_dropout",
     "is_model",
+    "load_checkpoint",
     "losses",
     "module_settings",
     "move",
@@ -77,6 +80,20 @@ def train(model: Any, on: bool) -> None:
 def has_active_dropout(model: Any) -> bool:
     """Return False: a pure function draws no random numbers."""
     return False
+
+
+def load_checkpoint(model: Any, path: Path) -> None:
+    """Set a model's parameters from a safetensors file, with all of their names and no others.
+
+    Raises:
+        UserError: another format, or names or shapes differ.
+    """
+    if path.suffix != ".safetensors":
+        raise UserError(f"{path}: backend jax reads safetensors files only")
+    values, known = load_file(path), name_leaves(model.parameters)
+    if {n: one.shape for n, one in values.items()} != {n: one.shape for n, one in known.items()}:
+        raise UserError(f"{path}: names or shapes are not those of the model")
+    set_leaves(model, {n: jnp.asarray(one, known[n].dtype) for n, one in values.items()})
 
 
 def compile_module(model: Any, mode: str) -> None:

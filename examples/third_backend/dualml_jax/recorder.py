@@ -157,6 +157,31 @@ class Recorder(Base):
             slots, self.optimizer.steps = state
             self.optimizer.slots = {slot: dict(named) for slot, named in slots.items()}
 
+    def adopt_changes(self, start: Any, end: Any) -> None:
+        """Take over the parameters that a script changed between the snapshots ``start`` and
+        ``end``."""
+        old, new, named = name_leaves(start[0]), name_leaves(end[0]), self.named_tensors()
+        changed = {n: one for n, one in new.items() if not np.array_equal(old[n], one)}
+        set_leaves(self.model, named | changed)
+
+    def copy_tensor(self, value: Any) -> Any:
+        """Return an array itself, which nothing changes; None for any other value."""
+        return value if is_array(value) else None
+
+    def is_saved(self, value: Any) -> bool:
+        """Return whether a value is a model, whose parameters are put back by themselves."""
+        return is_model(value)
+
+    def capture_tensors(self, value: Any) -> Callable[[], None] | None:
+        """Return a function that puts the parameters of another model back; for an array one that
+        has nothing to do; None for any other value."""
+        if is_array(value):
+            return lambda: None
+        if not is_model(value) or value is self.model:
+            return None
+        parameters = value.parameters
+        return lambda: setattr(value, "parameters", parameters)
+
     def is_tensor(self, value: Any) -> bool:
         """Return whether a value is a JAX array."""
         return is_array(value)
