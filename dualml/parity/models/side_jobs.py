@@ -162,15 +162,20 @@ def reuse_freed_memory() -> dict[str, str]:
     return {name: os.environ.get(name, value) for name, value in asked.items()}
 
 
-def make_launch(side: ResolvedSide, words: Sequence[str], threads: int, log: Path) -> Launch:
+def make_launch(
+    side: ResolvedSide, words: Sequence[str], threads: int, log: Path, *, reuses: bool = True
+) -> Launch:
     """Describe a process of a side's interpreter.
 
     Args:
         words: the module that it runs, and its arguments.
         threads: number of threads that it computes with.
         log: file for its standard error.
+        reuses: whether it keeps freed memory, which costs no pages again, but lies in pieces
+            between tensors of many sizes.
     """
-    environ = {**reuse_freed_memory(), **side.info.environ(threads), COMPARING_VARIABLE: "1"}
+    memory = reuse_freed_memory() if reuses else {}
+    environ = {**memory, **side.info.environ(threads), COMPARING_VARIABLE: "1"}
     if side.interpreter is None:
         # What a backend preloads behind its own module is for optimizers.
         more = side.info.preload[1:] if side.optimizer else ()

@@ -85,7 +85,10 @@ def compare_blocks(
     timeout, threads = job["timeout"], max(1, usable_cores() // len(sides))
     labels = [side.label for side in sides]
     launches = [
-        make_launch(side, [WORKER, str(folder), letter], threads, folder / f"{letter}.log")
+        # Weights and gradients of whole blocks come and go: kept memory grew to 16 GB.
+        make_launch(
+            side, [WORKER, str(folder), letter], threads, folder / f"{letter}.log", reuses=False
+        )
         for letter, side in zip(LETTERS, sides, strict=True)
     ]
     ended = run_processes(launches, timeout)
