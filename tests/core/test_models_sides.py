@@ -255,3 +255,5 @@ def test_a_worker_imports_and_keeps_no_more_than_it_needs(
         "MALLOC_TRIM_THRESHOLD_": "5",  # the user's
         "MALLOC_ARENA_MAX": "1",
     }
+    returning = side_jobs.make_launch(side, ["x"], 1, tmp_path / "log", reuses=False)
+    assert not [name for name in returning.environ if name.startswith("MALLOC")]

@@ -1,4 +1,4 @@
-"""What a user may say about weight files and maps, and the map as a file."""
+"""Options about weight files and maps are checked; a map is written and read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What PyTorch's state dict holds, and checkpoints that it loads."""
+"""PyTorch loads the checkpoints that a comparison writes, and lists what a state dict holds."""
 
 from __future__ import annotations
 

@@ -45,9 +45,9 @@ from dualml.parity.models.recorder import DRAWS
 from dualml.parity.models.rotary import interleaved_maps, interleaved_names
 from dualml.parity.models.side_jobs import (
     add_functions,
+    correct_frameworks,
     describe_sides,
     name_frameworks,
-    read_frameworks,
     require_backends,
     resolve_sides,
 )
@@ -199,11 +199,10 @@ def compare(
                 found = blame_compiler(where, job, resolved, batches, found)
                 return write_results(files, where, resolved, batches, found)
             except UserError:  # perhaps a model is of another framework than its source says
-                actual = read_frameworks(where, resolved)
-                if not actual or any(sides[LETTERS.index(one)].framework for one in actual):
+                corrected = correct_frameworks(where, resolved, sides, names)
+                if corrected is None:
                     raise
-                first, second = (actual.get(x, n) for x, n in zip(LETTERS, names, strict=True))
-                names = first, second
+                names = corrected
 
 
 def compare_sides(

@@ -185,6 +185,24 @@ def make_launch(
     return Launch(command, {**environ, "PYTHONPATH": side.overlay}, log)
 
 
+def correct_frameworks(
+    folder: Path, resolved: Sequence[ResolvedSide], sides: Sequence[Side], names: tuple[str, str]
+) -> tuple[str, str] | None:
+    """Return the names of both frameworks as the models turned out to be, after a process of a side
+    failed; None if they are as assumed, or if the user named one that is not.
+
+    Args:
+        folder: of the processes.
+        sides: the settings of the user.
+        names: the frameworks that were assumed.
+    """
+    actual = read_frameworks(folder, resolved)
+    if not actual or any(sides[LETTERS.index(one)].framework for one in actual):
+        return None
+    first, second = (actual.get(letter, name) for letter, name in zip(LETTERS, names, strict=True))
+    return first, second
+
+
 def read_frameworks(folder: Path, sides: Sequence[ResolvedSide]) -> dict[str, str]:
     """Return letter of a side, as the user named it → the framework that its model turned out to
     belong to, where that is another one than the side's."""

@@ -20,9 +20,9 @@ from dualml.parity.models.messages import Language, format_message
 from dualml.parity.models.model_ref import to_import_spec
 from dualml.parity.models.side_jobs import (
     add_functions,
+    correct_frameworks,
     describe_sides,
     name_frameworks,
-    read_frameworks,
     require_backends,
     resolve_sides,
 )
@@ -168,11 +168,10 @@ def pair_models(
                     folder, settings | describe_sides(resolved), resolved, arrays, options
                 )
             except UserError:  # perhaps a model is of another framework than its source says
-                actual: Mapping[str, str] = read_frameworks(folder, resolved)
-                if not actual or any(sides[LETTERS.index(one)].framework for one in actual):
+                corrected = correct_frameworks(folder, resolved, sides, names)
+                if corrected is None:
                     raise
-                first, second = (actual.get(x, n) for x, n in zip(LETTERS, names, strict=True))
-                names = first, second
+                names = corrected
 
 
 def pair_sides(
