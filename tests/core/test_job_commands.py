@@ -19,6 +19,7 @@ from test_jobs import QUIET, command, has_no_processes, jobs, run_dualml, status
 from dualml.common.errors import UserError
 from dualml.common.machine import python_argv
 from dualml.launch.route import free_port
+from dualml.runner.jobs import workers
 from dualml.runner.jobs.store import Jobs
 from dualml.runner.jobs.workers.diagnosis import describe_end, is_port_used
 from dualml.runner.jobs.workers.environment import WorkerEnv
@@ -351,6 +352,24 @@ def test_a_worker_that_died_of_slurms_signal_failed_for_another() -> None:
     assert first_failure_under_slurm([noted, killed], 3) is None  # the third may have failed
     assert first_failure_under_slurm([ended(0, 0), noted], 2) is noted
     assert first_failure_under_slurm([ended(0, 0)], 1) is None
+
+
+@pytest.mark.parametrize(("sign", "code"), [(signal.SIGTERM, 124), (signal.SIGKILL, 137)])
+def test_a_task_that_slurm_ends_does_not_hide_the_one_that_failed(
+    tmp_path: Path, sign: signal.Signals, code: int
+) -> None:
+    """srun reports the largest code of its tasks, so SIGTERM's must not be above SIGKILL's."""
+    words = ["--slurm", "--port", str(free_port()), "--out", str(tmp_path), "--"]
+    seat = {"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NTASKS": "1"}
+    done = subprocess.run(
+        [*python_argv("-m", workers.__name__), *words, "bash", "-c", f"kill -{int(sign)} $$"],
+        env={**os.environ, **seat, "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == code, done.stderr
+    assert [ending.code for ending in read_exits(tmp_path, 1)] == [-sign]
 
 
 def test_without_a_scheduler_a_worker_that_died_of_a_signal_failed_by_itself() -> None:

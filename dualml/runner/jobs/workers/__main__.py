@@ -13,7 +13,8 @@ from pathlib import Path
 from dualml.common.errors import UserError
 from dualml.launch.node_names import parse_node_number, wait_for_host
 from dualml.runner.jobs.workers.environment import WorkerEnv
-from dualml.runner.jobs.workers.group import run_workers
+from dualml.runner.jobs.workers.group import EXIT_TIMED_OUT, run_workers
+from dualml.runner.jobs.workers.record import TERMINATED
 
 
 def parse_options(words: Sequence[str]) -> argparse.Namespace:
@@ -71,10 +72,17 @@ def require_variable(name: str) -> str:
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the worker that the options describe, and return the exit code of `run_workers`."""
+    """Run the worker that the options describe.
+
+    Returns:
+        The exit code of `run_workers`; under Slurm 124 for a worker that SIGTERM ended. Slurm sends
+        it to every task once one has failed, and srun reports the largest code of all: 143 would
+        take the place of the 137 of a task that was killed first.
+    """
     asked = parse_options(words)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    return run_workers(asked.command, [worker_env(asked)], asked.out, asked.limit)
+    code = run_workers(asked.command, [worker_env(asked)], asked.out, asked.limit)
+    return EXIT_TIMED_OUT if asked.slurm and code in TERMINATED else code
 
 
 if __name__ == "__main__":
