@@ -289,11 +289,18 @@ def test_a_command_whose_workers_fail_or_ignore_their_rank(
 
 
 def test_a_worker_that_left_no_record_is_named(queue: Callable[..., Any], tmp_path: Path) -> None:
-    """Kill the process that watches rank 1, which takes the worker with it."""
-    code = (
-        "import os, time\nif os.environ['RANK'] == '1': os.kill(os.getppid(), 9)\ntime.sleep(600)"
+    """Kill the process that watches rank 1, which takes the worker with it, as soon as rank 0 is
+    there: Slurm ends what still starts with 143, and no record either."""
+    (tmp_path / "run.py").write_text(
+        "import os, pathlib, time\n"
+        "started = pathlib.Path('started')\n"
+        "if os.environ['RANK'] == '1':\n"
+        "    while not started.exists(): time.sleep(0.05)\n"
+        "    os.kill(os.getppid(), 9)\n"
+        "started.touch()\n"
+        "time.sleep(600)\n"
     )
-    queue(*COMMAND, "--", sys.executable, "-c", code)
+    queue(*COMMAND, "--", sys.executable, "run.py")
     row = wait_for_end(queue, 1, tmp_path)
     assert (row["status"], row["code"]) == ("failed", 128 + 9)
     assert "left no record of how they ended: 1;" in row["reason"]
