@@ -172,7 +172,7 @@ def right(handed: Path, name: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-@cases(150, 3000)
+@cases(60, 3000)
 def test_right_submissions_keep_their_points(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grading, "check", judge)
     monkeypatch.setattr(

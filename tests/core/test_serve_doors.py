@@ -420,7 +420,7 @@ def put_instead(draw: Any, path: Path, content: bytes) -> None:
             return
 
 
-@cases(120, 3000)
+@cases(50, 3000)
 def test_whatever_a_run_folder_holds_ends_in_a_page_or_in_one_line(
     tmp_path: Path, count: int
 ) -> None:
