@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -288,6 +290,25 @@ def test_tensors_are_taken_out_of_nested_values() -> None:
     assert made == ((5.0, "a", [6.0]), {"k": 7.0, "n": None}, {"x": 8.0})
     assert type(made[2]) is Named
     assert value[2] == {"x": 4.0}
+
+
+def test_tensors_are_not_kept_until_garbage_is_collected() -> None:
+    """Tensors of an output refer to their graph, and that to the weights of a block."""
+
+    class Array(np.ndarray[Any, Any]):
+        """An array that can be referred to weakly."""
+
+    gc.disable()
+    try:
+        array = np.ones(3).view(Array)
+        reference = weakref.ref(array)
+        for value in (array, (array,), [array], {"x": (array, 1)}):
+            tensors, rebuild = flatten(value, lambda part: isinstance(part, np.ndarray))
+        del array, value, tensors
+        assert reference() is None
+        assert rebuild([2.0]) == {"x": (2.0, 1)}
+    finally:
+        gc.enable()
 
 
 def test_records_are_waited_for(tmp_path: Path) -> None:

@@ -21,30 +21,36 @@ def flatten(
         ([1.0, 2.0], {'x': 3.0, 'rest': ('a', [4.0])})
     """
     tensors: list[Any] = []
+    return tensors, take_tensors(value, is_tensor, tensors)
 
-    def search(part: Any) -> Callable[[Sequence[Any]], Any]:
-        """Add the tensors of a part, and return the function that rebuilds it."""
-        if is_tensor(part):
-            tensors.append(part)
-            place = len(tensors) - 1
-            return lambda values: values[place]
-        if type(part) is dict:  # refers to no tensor, unlike `rebuild_mapping`
-            inner = {key: search(item) for key, item in part.items()}
-            return lambda values: {key: make(values) for key, make in inner.items()}
-        if type(part) in (tuple, list):
-            items, kind = [search(item) for item in part], type(part)
-            return lambda values: kind(make(values) for make in items)
-        if isinstance(part, Mapping):
-            inner = {key: search(item) for key, item in part.items()}
-            return lambda values: rebuild_mapping(
-                part, {key: make(values) for key, make in inner.items()}
-            )
-        if isinstance(part, tuple | list):
-            parts = [search(item) for item in part]
-            return lambda values: rebuild_sequence(part, [make(values) for make in parts])
-        return lambda values: part
 
-    return tensors, search(value)
+def take_tensors(
+    part: Any, is_tensor: Callable[[Any], bool], tensors: list[Any]
+) -> Callable[[Sequence[Any]], Any]:
+    """Append the tensors of a nested value to ``tensors``; return the function that rebuilds it.
+
+    No function inside of another, which would refer to itself: such a cycle would keep the tensors,
+    and with them a graph and the weights of a block, until Python collects garbage.
+    """
+    if is_tensor(part):
+        tensors.append(part)
+        place = len(tensors) - 1
+        return lambda values: values[place]
+    if type(part) is dict:  # refers to no tensor, unlike `rebuild_mapping`
+        inner = {key: take_tensors(item, is_tensor, tensors) for key, item in part.items()}
+        return lambda values: {key: make(values) for key, make in inner.items()}
+    if type(part) in (tuple, list):
+        items, kind = [take_tensors(item, is_tensor, tensors) for item in part], type(part)
+        return lambda values: kind(make(values) for make in items)
+    if isinstance(part, Mapping):
+        inner = {key: take_tensors(item, is_tensor, tensors) for key, item in part.items()}
+        return lambda values: rebuild_mapping(
+            part, {key: make(values) for key, make in inner.items()}
+        )
+    if isinstance(part, tuple | list):
+        parts = [take_tensors(item, is_tensor, tensors) for item in part]
+        return lambda values: rebuild_sequence(part, [make(values) for make in parts])
+    return lambda values: part
 
 
 def rebuild_mapping(old: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
