@@ -1,6 +1,6 @@
 """Time and memory of ``compare(lockstep=True)`` on a Llama-shaped pair.
 
-    python benchmarks/compare_lockstep.py [--sizes 5m 159m ...] [--loss none] [--out FILE]
+    python benchmarks/compare_lockstep.py [--sizes 5m 159m ...] [--loss none] [--adam] [--out FILE]
     python benchmarks/compare_lockstep.py --table FILE    # tables of an earlier --out, for docs
 
 Weights are drawn by name, the batch is one sequence of 64 tokens. Memory is the largest sum over
@@ -25,7 +25,13 @@ TIMEOUT = 4 * 3600.0
 NETWORKS = {"torch": "net_torch.py", "mindspore": "net_mindspore.py"}
 
 
-def run_compare(size: str, loss: str, pair: Sequence[str], dtype: str) -> dict[str, Any]:
+#: The rule of the updates that are compared on request.
+ADAM = {"name": "adam", "lr": 1e-3}
+
+
+def run_compare(
+    size: str, loss: str, pair: Sequence[str], dtype: str, adam: bool
+) -> dict[str, Any]:
     """Compare the pair in this process; return verdict, seconds and what the result says."""
     sys.path.insert(0, str(NETS))
     from sizes import SIZES as SHAPES
@@ -39,6 +45,7 @@ def run_compare(size: str, loss: str, pair: Sequence[str], dtype: str) -> dict[s
         x,
         targets=None if loss == "none" else y,
         loss=loss,
+        optimizer=ADAM if adam else None,
         lockstep=True,
         timeout=TIMEOUT,
         sides=(Side(dtype=dtype), Side(dtype=dtype)),
@@ -80,8 +87,8 @@ HEADS = {
     ),
 }
 COMPARED = {
-    "en": {"none": "forward", "cross_entropy": "forward, gradients"},
-    "zh": {"none": "前向", "cross_entropy": "前向与梯度"},
+    "en": {"none": "forward", "cross_entropy": "forward, gradients", "adam": ", Adam"},
+    "zh": {"none": "前向", "cross_entropy": "前向与梯度", "adam": "，Adam 更新一次"},
 }
 
 
@@ -94,7 +101,7 @@ def format_table(rows: Sequence[dict[str, Any]], lang: str) -> str:
             (
                 name + ("" if row["dtype"] == "float32" else f", {row['dtype']}"),
                 str(row["blocks"]),
-                COMPARED[lang][row["loss"]],
+                COMPARED[lang][row["loss"]] + (COMPARED[lang]["adam"] if row.get("adam") else ""),
                 f"{row['seconds']:.0f} s",
                 f"{row['busy']:.0f} s",
                 f"{row['peak'] * MB / 2**30:.1f} GiB",
@@ -110,6 +117,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=SIZES[:3])
     parser.add_argument("--loss", choices=LOSSES, default="cross_entropy")
+    parser.add_argument("--adam", action="store_true", help="one update of each block, too")
     parser.add_argument("--pair", nargs=2, choices=NETWORKS, default=list(NETWORKS))
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--out", type=Path, help="append each row as one line of JSON")
@@ -121,12 +129,15 @@ def main() -> None:
         print("\n".join(format_table(rows, lang) for lang in HEADS))
         return
     if asked.compare:
-        print(json.dumps(run_compare(asked.sizes[0], asked.loss, asked.pair, asked.dtype)))
+        print(
+            json.dumps(run_compare(asked.sizes[0], asked.loss, asked.pair, asked.dtype, asked.adam))
+        )
         return
     for size in asked.sizes:
         words = ["--loss", asked.loss, "--pair", *asked.pair, "--dtype", asked.dtype]
+        words += ["--adam"] if asked.adam else []
         row = measure([__file__, "--compare", "--sizes", size, *words])
-        row |= {"size": size, "loss": asked.loss, "dtype": asked.dtype}
+        row |= {"size": size, "loss": asked.loss, "dtype": asked.dtype, "adam": asked.adam}
         print(format_table([row], "en"), flush=True)
         if asked.out:
             with asked.out.open("a") as file:

@@ -85,12 +85,14 @@ def block_table(comparison: Comparison, words: Messages) -> Table:
         """Format a relative distance; a dash for None."""
         return numbers.NO_VALUE if value is None else f"{value:.1e}"
 
+    rows = getattr(comparison, "blocks", ())
+    updated = any("update" in row for row in rows)
     read: Columns[Mapping[str, Any]] = {
         "block": lambda row: row["block"],
         ("forward:", "gradient:"): lambda row: (ratio(row["forward"]), ratio(row["gradient"])),
+        **({"update:": lambda row: ratio(row["update"])} if updated else {}),
         ("drift:", "rounding:"): lambda row: (distance(row["drift"]), distance(row["rounding"])),
     }
-    rows = getattr(comparison, "blocks", ())
     caption = words("models.table.blocks")
     return make_table(words, "blocks", rows, read, caption, labels="models.column.{}")
 

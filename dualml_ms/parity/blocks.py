@@ -15,6 +15,7 @@ from mindspore.common._grad_function import _Function
 
 from dualml.parity.models.lockstep.access import BlockCall, CallFactory, Rebuild
 from dualml.parity.models.lockstep.structure import flatten
+from dualml_ms.parity.recorder import updated_parameters
 
 Weights = Mapping[str, ms.Tensor]
 
@@ -217,6 +218,36 @@ class BlockAccess:
         weights = ms.ParameterTuple([self.anchor, *trained.values()])
         value, gradients = ms.value_and_grad(compute_loss, None, weights)()
         return value, dict(zip(trained, gradients[1:], strict=True))
+
+    @contextlib.contextmanager
+    def updated(
+        self,
+        weights: dict[str, Any],
+        gradients: Weights,
+        make_optimizer: Callable[[nn.Cell], Callable[..., Any]],
+    ) -> Iterator[tuple[nn.Cell, Callable[..., Any]]]:
+        """Make one update of these weights, by their names in the model, with their gradients; the
+        context gets a cell that has the new weights under the same names, and the optimizer."""
+        model, names = nn.Cell(auto_prefix=False), dict[int, str]()
+        for name in list(weights):
+            *path, last = name.split(".")
+            cell = model
+            for part in path:
+                if part not in cell.name_cells():
+                    cell.insert_child_to_cell(part, nn.Cell(auto_prefix=False))
+                cell = cell.name_cells()[part]
+            parameter = ms.Parameter(weights.pop(name), name=name)
+            cell.insert_param_to_cell(last, parameter, check_name_contain_dot=False)
+            names[id(parameter)] = name
+        optimizer = make_optimizer(model)
+        order = [names[id(p)] for p in updated_parameters(model, optimizer)]
+        optimizer(tuple(gradients[name] for name in order))
+        try:
+            yield model, optimizer
+        finally:
+            state = getattr(optimizer, "get_parameters", model.get_parameters)()
+            for parameter in [*model.get_parameters(), *state]:  # as in `loaded`
+                parameter.param_info.obj = None
 
     def forward(self, inputs: Sequence[Any]) -> Any:
         """Return the model's output without a graph."""

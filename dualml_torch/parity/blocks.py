@@ -204,6 +204,30 @@ class BlockAccess:
             if p.requires_grad and not p.is_meta
         }
 
+    @contextlib.contextmanager
+    def updated(
+        self,
+        weights: dict[str, Any],
+        gradients: Weights,
+        make_optimizer: Callable[[nn.Module], torch.optim.Optimizer],
+    ) -> Iterator[tuple[nn.Module, torch.optim.Optimizer]]:
+        """Make one update of these weights, by their names in the model, with their gradients; the
+        context gets a model that has the new weights under the same names, and the optimizer."""
+        model = nn.Module()
+        for name, tensor in weights.items():
+            *path, last = name.split(".")
+            module = model
+            for part in path:
+                if not hasattr(module, part):
+                    module.add_module(part, nn.Module())
+                module = getattr(module, part)
+            parameter = nn.Parameter(tensor)
+            parameter.grad = gradients[name].to(parameter.dtype)
+            module.register_parameter(last, parameter)
+        optimizer = make_optimizer(model)
+        optimizer.step()
+        yield model, optimizer
+
     def forward(self, inputs: Sequence[Any]) -> Any:
         """Return the model's output without a graph."""
         with torch.no_grad():

@@ -52,6 +52,7 @@ TENSORS = [
     Tensor("head.weight", (8, 6)),
 ]
 OUTLINE = ModelOutline(MODULES, TENSORS)
+ADAM = {"name": "adam", "lr": 1e-3}
 BLOCKS = ["emb", "layers.0", "layers.1", "head"]
 
 
@@ -335,6 +336,7 @@ def judge(
     raised: Any = None,
     random: Any = None,
     lone: str = "",
+    updates: list[str] | None = None,
 ) -> Any:
     """Judge two blocks, of which the second lies apart by ``change``."""
     rng = np.random.default_rng(0)
@@ -346,7 +348,11 @@ def judge(
         y = x * np.float32(1 + (change if block == "h.1" else 0.0))
         inner = (f"{block}.1", f"{block}.fc", 1e-7)
         rows.add("inner", block, inner, f"{block}.fc", x, y)
-        name = "parameter/h.1.fc.weight" if role == "parameter gradient" else "output/0"
+        name = {
+            "parameter gradient": "parameter/h.1.fc.weight",
+            "update": "update/h.1.fc.weight",
+            "state": "state/exp_avg/h.1.fc.weight",
+        }.get(role, "output/0")
         rows.add(role, block, (f"{block}.1", name, 1e-7), "o", x, y)
     a = {
         "widths": {"h.0.1/output/0": 1e-7},
@@ -354,6 +360,7 @@ def judge(
         "drift": {"h.0": 1e-6, "h.1": 1e-6},
         "blocks": ["h.0", "h.1"],
         "left": [],
+        "updates": updates,
         "modules": {"h.0": "Block", "h.1": "Block", "h.0.fc": "Linear", "h.1.fc": "Linear"},
         "environment": {},
     }
@@ -403,6 +410,19 @@ def test_a_gradient_decides_too() -> None:
     assert found.first.layer == "h.1.fc"
 
 
+@pytest.mark.parametrize(
+    ("role", "tensor"), [("update", "h.1.fc.weight"), ("state", "exp_avg/h.1.fc.weight")]
+)
+def test_an_update_decides_too(role: str, tensor: str) -> None:
+    found = judge(1e-3, role=role, updates=["h.0"])
+    assert (found.verdict, found.first.phase, found.first.tensor) == ("different", role, tensor)
+    assert (found.first.layer, found.first.type) == ("h.1.fc", "Linear")
+    assert [row.get("update") is not None for row in found.blocks] == [role == "update"] * 2
+    assert "1 blocks are called several times" in found.paragraph()
+    page = render_markdown(comparison_page(found, Messages("en"), drawn=False))
+    assert (" update |" in page.split("drift by")[0].rpartition("block")[2]) == (role == "update")
+
+
 def test_outputs_inside_of_a_block_do_not_decide_alone() -> None:
     assert judge(1e-4, role="inner").verdict == "equal"
 
@@ -446,7 +466,8 @@ def test_a_parameter_of_one_side_is_a_difference(kind: str) -> None:
         ({"blocks": ["h"]}, "for a comparison with lockstep"),
         ({"lockstep": True, "weights": WeightOptions(write_map="m.toml")}, "use --weights alone"),
         ({"lockstep": True, "blocks": []}, "name at least one"),
-        ({"lockstep": True, "optimizer": {"name": "adam", "lr": 1e-3}}, "without an optimizer"),
+        ({"lockstep": True, "optimizer": ADAM, "loss": "none"}, "leave the optimizer out"),
+        ({"lockstep": True, "optimizer": ADAM, "steps": 2}, "received steps=2"),
     ],
 )
 def test_options_that_do_not_go_together(options: dict[str, Any], message: str) -> None:

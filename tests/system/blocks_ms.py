@@ -108,3 +108,8 @@ class Dropping(Net):
         for layer in self.layers:
             x = self.drop(layer(x, self.table))
         return self.head(x)
+
+
+def make_slower_adam(parameters: Any) -> nn.Optimizer:
+    """Make MindSpore's Adam with another first beta, which the first update does not show."""
+    return nn.Adam(parameters, learning_rate=1e-3, beta1=0.95)

@@ -88,3 +88,8 @@ class Borrowing(Net):
 
     def forward(self, tokens: Any) -> Any:
         return super().forward(tokens) + self.emb.weight.sum()
+
+
+def make_adam(parameters: Any) -> torch.optim.Optimizer:
+    """Make PyTorch's Adam."""
+    return torch.optim.Adam(parameters, lr=1e-3)

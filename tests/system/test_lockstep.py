@@ -72,6 +72,27 @@ def test_tied_weights_stay_in_memory() -> None:
     assert found.phases["gradient"]["arrays"] > 8
 
 
+ADAM = {"name": "adam", "lr": 1e-3}
+
+
+@pytest.mark.parametrize("nets", ["Net", "Tied"])
+def test_an_update_of_each_block(nets: str) -> None:
+    found = compare_blocks(f"{TORCH}:{nets}", f"{MS}:{nets}", optimizer=ADAM)
+    assert found.verdict == "equal", found.paragraph()
+    assert found.phases["update"]["arrays"] == {"Net": 11, "Tied": 9}[nets]
+    assert found.phases["state"]["arrays"] == 2 * found.phases["update"]["arrays"]
+    assert all(row["update"] < 5 for row in found.blocks)
+    assert "by their global norm" in found.paragraph()
+
+
+def test_an_optimizer_with_other_settings_differs_in_its_state() -> None:
+    pair = f"{TORCH}:make_adam", f"{MS}:make_slower_adam"
+    found = compare_blocks(f"{TORCH}:Net", f"{MS}:Net", optimizer=pair)
+    assert found.verdict == "different"
+    assert found.first is not None
+    assert (found.first.phase, found.first.tensor.partition("/")[0]) == ("state", "exp_avg")
+
+
 def test_an_error_ends_both_sides() -> None:
     found = compare_blocks(f"{TORCH}:Net", f"{MS}:Raising")
     assert (found.verdict, found.reason) == ("different", "raised")

@@ -129,7 +129,7 @@ def compare(
             files, see `dualml.parity.models.weights.options.WeightOptions`. With ``lockstep`` they
             are the first side's, in safetensors files.
         lockstep: compare block by block, with the weights of one block in memory at a time: for
-            models of which no step fits. One step without an optimizer.
+            models of which no step fits. One step, after which an optimizer updates each block.
         blocks: with ``lockstep``, names of the first side's modules that are the blocks; a list of
             modules stands for its members. None: found.
 
@@ -153,7 +153,7 @@ def compare(
         )
     check_margin(margin)
     files = weights if isinstance(weights, WeightOptions) else WeightOptions(weights)
-    in_blocks = describe_lockstep(lockstep, blocks, files, optimizer, steps)
+    in_blocks = describe_lockstep(lockstep, blocks, files, optimizer, steps, loss)
     if steps > 1 and optimizer is None:
         raise UserError(f"steps={steps} needs an optimizer: without one all steps are the first")
     arrays = to_arrays(inputs, "inputs")

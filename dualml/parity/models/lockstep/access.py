@@ -88,6 +88,24 @@ class BlockAccess(Protocol):
         that stay in memory, by name."""
         ...
 
+    def updated(
+        self,
+        weights: dict[str, Any],
+        gradients: Mapping[str, Any],
+        make_optimizer: Callable[[Any], Any],
+    ) -> AbstractContextManager[tuple[Any, Any]]:
+        """Make one update of these weights, by their names in the model, with their gradients.
+
+        Args:
+            weights: trained ones; may be emptied.
+            make_optimizer: makes an optimizer over the trained parameters of a model.
+
+        Returns:
+            A context that gets a model, which has the new weights under the same names and computes
+            nothing, and the optimizer.
+        """
+        ...
+
     def forward(self, inputs: Sequence[Any]) -> Any:
         """Return the model's output without a graph."""
 

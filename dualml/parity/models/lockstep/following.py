@@ -21,10 +21,12 @@ from dualml.parity.models.lockstep.leading import (
     call_key,
     gradient_key,
     tensors_of_inputs,
+    update_key,
 )
 from dualml.parity.models.lockstep.pairs import ParameterPairs, partner_output
 from dualml.parity.models.lockstep.rows import RowWriter
 from dualml.parity.models.lockstep.runner import BlockRunner
+from dualml.parity.models.lockstep.updates import UPDATE, UpdateRunner, kind_prefix
 
 
 class FollowingPass(ModelPass):
@@ -36,6 +38,7 @@ class FollowingPass(ModelPass):
         modules: module of the first side → module of this one.
         parameters: the parameters of both sides, paired.
         rows: takes what was compared.
+        updates: see `ModelPass`.
 
     Attributes:
         last: the first side's name of the block that was called last.
@@ -49,8 +52,9 @@ class FollowingPass(ModelPass):
         modules: Mapping[str, str],
         parameters: ParameterPairs,
         rows: RowWriter,
+        updates: UpdateRunner | None = None,
     ) -> None:
-        super().__init__(runner, exchange)
+        super().__init__(runner, exchange, updates)
         self.partners, self.modules, self.parameters = partners, modules, parameters
         self.rows = rows
         self.last = ""
@@ -85,6 +89,31 @@ class FollowingPass(ModelPass):
             return self.exchange.wait(name, GRADIENT_END)
         finally:
             self.exchange.delete(WANTED_RECORD)
+
+    def compare_update(
+        self, block: str, key: str, record: BlockRecord, found: Mapping[str, NDArray[Any]]
+    ) -> None:
+        """Update parameters with the first side's gradients, and compare new weights and states.
+
+        Args:
+            block: the first side's; empty for parameters outside of blocks.
+            key: name of the record of the call.
+            record: the first side's gradients.
+            found: this side's gradients.
+        """
+        assert self.updates is not None
+        theirs = self.exchange.wait(update_key(key))
+        assert theirs is not None
+        given = self.parameters.convert_gradients(record, found)
+        arrays = self.updates.run(given)
+        widths = self.updates.measure(given, arrays)
+        self.add_widths(update_key(key), widths)
+        shared = {kind_prefix(name) for name in theirs.arrays}
+        shared &= {kind_prefix(name) for name in arrays}
+        for prefix in sorted(shared, key=lambda prefix: (prefix != UPDATE, prefix)):
+            role = prefix.rstrip("/")
+            self.parameters.compare(self.rows, block, update_key(key), theirs, arrays, widths, role)
+        self.exchange.delete(update_key(key))
 
 
 class FollowingCall(KeptCall):
@@ -204,6 +233,8 @@ class FollowingCall(KeptCall):
             if source is not None and f"input/{source}" in record.arrays
         }
         own = {name: array for name, array in found.items() if name.startswith("input/")}
+        if self.owner.is_updated(self.block):
+            self.owner.compare_update(self.partner, self.key, record, found)
         self.owner.exchange.delete(key)
         return tensors_of_inputs(self.owner, own | theirs, self.samples)
 

@@ -39,6 +39,8 @@ ROLE_PHASES = {
     "parameter gradient": "gradient",
     "outside gradient": "gradient",
     "input gradient": "gradient",
+    "update": "update",
+    "state": "state",
 }
 #: Units in the last place that what lies between two blocks, or in the loss, may round by.
 BETWEEN_UNITS = 4

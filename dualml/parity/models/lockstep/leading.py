@@ -15,6 +15,7 @@ from dualml.parity.models.layers import module_name
 from dualml.parity.models.lockstep.access import BlockCall, Rebuild
 from dualml.parity.models.lockstep.exchange import POLL_S, RecordFolder
 from dualml.parity.models.lockstep.runner import BlockRunner
+from dualml.parity.models.lockstep.updates import UpdateRunner
 from dualml.parity.models.recorder import REPRODUCIBLE_RTOL
 
 #: Record behind the last one of the forward pass, and of the gradients.
@@ -37,6 +38,11 @@ def gradient_key(key: str) -> str:
     return f"gradient-{key}"
 
 
+def update_key(key: str) -> str:
+    """Return the name of the record of the new weights behind a call."""
+    return f"update-{key}"
+
+
 class OtherSideStoppedError(Exception):
     """The second side reads nothing any more."""
 
@@ -48,6 +54,8 @@ class ModelPass:
         runner: runs the blocks.
         exchange: has the records of the first side.
 
+        updates: updates the parameters of a block behind its gradients; None does not.
+
     Attributes:
         calls: number of calls of each module so far.
         widths: KEY/NAME → largest distance that moved weights make.
@@ -55,8 +63,10 @@ class ModelPass:
             there is none.
     """
 
-    def __init__(self, runner: BlockRunner, exchange: RecordFolder) -> None:
-        self.runner, self.exchange = runner, exchange
+    def __init__(
+        self, runner: BlockRunner, exchange: RecordFolder, updates: UpdateRunner | None = None
+    ) -> None:
+        self.runner, self.exchange, self.updates = runner, exchange, updates
         self.calls: Counter[str] = Counter()
         self.widths: dict[str, float] = {}
         self.random: dict[str, str] | None = None
@@ -98,6 +108,11 @@ class ModelPass:
                 self.random = {"phase": "forward", "name": place, "type": kind}
                 return
 
+    def is_updated(self, block: str) -> bool:
+        """Return whether a block's parameters are updated behind its gradients: of one that is
+        called several times, no call has the whole gradient."""
+        return self.updates is not None and self.calls[block] == 1
+
     def add_widths(self, key: str, widths: Mapping[str, float]) -> None:
         """Add the widths of the arrays of a record."""
         self.widths |= {f"{key}/{name}": width for name, width in widths.items()}
@@ -128,8 +143,10 @@ class KeptCall:
 class LeadingPass(ModelPass):
     """The pass of the first side, with the envelope of each block; its activations are its own."""
 
-    def __init__(self, runner: BlockRunner, exchange: RecordFolder) -> None:
-        super().__init__(runner, exchange)
+    def __init__(
+        self, runner: BlockRunner, exchange: RecordFolder, updates: UpdateRunner | None = None
+    ) -> None:
+        super().__init__(runner, exchange, updates)
         self.written: list[str] = []
 
     def make_call(self, block: str, tensors: Sequence[Any], rebuild: Rebuild) -> BlockCall:
@@ -153,6 +170,13 @@ class LeadingPass(ModelPass):
             time.sleep(POLL_S)
         exchange.write(gradient_key(key), arrays, {})
         self.written = [*filter(exchange.has_record, self.written), gradient_key(key)]
+
+    def write_update(self, key: str, gradients: Mapping[str, NDArray[Any]]) -> None:
+        """Update the parameters with these gradients, and write their new weights and states."""
+        assert self.updates is not None
+        arrays = self.updates.run(gradients)
+        self.exchange.write(update_key(key), arrays, {})
+        self.add_widths(update_key(key), self.updates.measure(gradients, arrays))
 
 
 class LeadingCall(KeptCall):
@@ -193,6 +217,8 @@ class LeadingCall(KeptCall):
         self.owner.write_gradients(self.key, found | given)
         widths = runner.measure_gradients(self.block, tensors, self.rebuild, gradients, found)
         self.owner.add_widths(gradient_key(self.key), widths)
+        if self.owner.is_updated(self.block):
+            self.owner.write_update(self.key, found)
         return tensors_of_inputs(self.owner, found, self.samples)
 
 

@@ -11,6 +11,8 @@ from dualml.parity.models.resources import FRAMEWORK_BYTES, free_memory
 
 #: Copies of a block's weights at once: weights, gradients of two runs, and what a kernel arranges.
 COPIES = 4
+#: Further ones of a block that is updated: two states, the first run's weights and states.
+UPDATE_COPIES = 5
 
 
 def estimate_bytes(blocks: Sequence[str], tensors: Sequence[Tensor]) -> tuple[int, int]:
@@ -27,10 +29,17 @@ def estimate_bytes(blocks: Sequence[str], tensors: Sequence[Tensor]) -> tuple[in
     return max(sizes.values(), default=0), outside
 
 
-def check_memory(blocks: Sequence[str], tensors: Sequence[Tensor]) -> None:
-    """Raise `UserError` if the largest block does not fit into the memory of both sides."""
+def check_memory(
+    blocks: Sequence[str], tensors: Sequence[Tensor], *, updated: bool = False
+) -> None:
+    """Raise `UserError` if the largest block does not fit into the memory of both sides.
+
+    Args:
+        updated: whether an optimizer updates the parameters.
+    """
+    copies = COPIES + (UPDATE_COPIES if updated else 0)
     largest, outside = estimate_bytes(blocks, tensors)
-    needed = 2 * (FRAMEWORK_BYTES + outside + COPIES * largest)
+    needed = 2 * (FRAMEWORK_BYTES + outside + copies * largest)
     if needed > (free := free_memory() + FRAMEWORK_BYTES):
         raise UserError(
             f"the largest block has {largest / 1e9:.1f} GB of weights, and {outside / 1e9:.1f} GB "

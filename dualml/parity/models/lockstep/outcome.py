@@ -13,6 +13,7 @@ from dualml.parity.models.judge import PHASES
 from dualml.parity.models.layers import module_name
 from dualml.parity.models.lockstep.pairs import PARAMETER
 from dualml.parity.models.lockstep.rows import BlockRow, as_number
+from dualml.parity.models.lockstep.updates import STATE, UPDATE
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,15 @@ class JudgedRow:
 def row_name(row: BlockRow) -> str:
     """Return the name of the arrays of a row, with the block unless it is a parameter or lies
     inside: ``layers.3, output 0``."""
-    role, _, number = row.name.partition("/")
     if row.role in ("inner", "loss"):
         return row.name
-    if role == PARAMETER.rstrip("/"):
-        return number
-    return f"{row.block}, {role} {number}"
+    role, _, number = row.name.partition("/")
+    return number if is_of_parameter(row) else f"{row.block}, {role} {number}"
+
+
+def is_of_parameter(row: BlockRow) -> bool:
+    """Return whether a row compares arrays of a parameter: gradients, new weights, states."""
+    return row.name.startswith((PARAMETER, UPDATE, STATE))
 
 
 def make_divergence(
@@ -47,8 +51,8 @@ def make_divergence(
     row, spot = start.row, start.spot
     if row.role == "inner":
         layer = module_name(row.name)
-    elif row.name.startswith(PARAMETER):
-        layer = spot.tensor.partition("[")[0].rpartition(".")[0]
+    elif is_of_parameter(row):
+        layer = row.name.rpartition("/")[2].partition("[")[0].rpartition(".")[0]
     else:
         layer = row.block
     outside = {"phase": stray.spot.phase, "tensor": stray.spot.tensor, "ratio": stray.spot.ratio}
@@ -58,7 +62,7 @@ def make_divergence(
         layer=layer,
         type=modules.get(layer, ""),
         tensor=spot.tensor,
-        other=row.other if row.role == "inner" or row.name.startswith(PARAMETER) else "",
+        other=row.other if row.role == "inner" or is_of_parameter(row) else "",
         kind=row.kind,
         distance=spot.distance,
         envelope=spot.envelope,
@@ -118,6 +122,11 @@ def make_notes(
             notes.append(Note("alone", {"side": side, "n": len(names), "names": few}))
     if a["left"]:
         notes.append(Note("blocks_left", {"names": ", ".join(a["left"][:4])}))
+    if a["updates"] is not None:
+        notes.append(Note("updates", {"a": sides[0]}))
+        if a["updates"]:
+            few = ", ".join(a["updates"][:4])
+            notes.append(Note("updates_left", {"n": len(a["updates"]), "names": few}))
     return notes
 
 
@@ -127,8 +136,10 @@ def describe_blocks(
     drift: Mapping[str, tuple[float, float]],
 ) -> list[JsonObject]:
     """Return for each block its largest ratios to the measured rounding, forward and of gradients,
-    and its drift; None where there is none."""
+    and its drift; None where there is none. With an optimizer there is the largest one of new
+    weights and states, too."""
     described: list[JsonObject] = []
+    updated = {"update"} if any(one.row.role == "update" for one in judged) else set[str]()
     order = [name for name in drift if name in blocks]
     for block in [*order, *(name for name in blocks if name not in order)]:
         ratios: dict[str, list[float]] = {phase: [] for phase in PHASES}
@@ -141,6 +152,7 @@ def describe_blocks(
                 "block": block,
                 "forward": max(ratios["forward"], default=None),
                 "gradient": max(ratios["gradient"], default=None),
+                **{x: max(ratios[x] + ratios["state"], default=None) for x in updated},
                 "drift": far,
                 "rounding": width,
             }

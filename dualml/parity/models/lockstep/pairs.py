@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from dualml.common.tensor_files import LazyArrays
+from dualml.common.tensor_files import LazyArrays, array_shape
 from dualml.parity.models.layers import module_name
 from dualml.parity.models.lockstep.weights import neutral_weight
 from dualml.parity.models.mapping import ParameterMap, match_tensors
@@ -84,17 +84,11 @@ class ParameterPairs:
         widths: Mapping[str, float],
         role: str = "parameter gradient",
     ) -> None:
-        """Compare the gradients of parameters, ``parameter/NAME``, of the first side's record with
-        those of the second."""
-        theirs, ours = LazyArrays(), {}
-        for name in record.arrays:
-            if name.startswith(PARAMETER):
-                read = partial(record.arrays.__getitem__, name)
-                shape = record.arrays.shape(name)  # type: ignore[attr-defined]
-                theirs.add(name.removeprefix(PARAMETER), shape, read)
-        for name, array in found.items():
-            if name.startswith(PARAMETER):
-                ours[name.removeprefix(PARAMETER)] = array
+        """Compare an array of each parameter of the first side's record with that of the second:
+        its gradient, ``parameter/NAME``, or for another role ``ROLE/NAME``."""
+        prefix = PARAMETER if role.endswith("gradient") else f"{role}/"
+        role = role.partition("/")[0]
+        theirs, ours = select_arrays(record.arrays, prefix), select_arrays(found, prefix)
         left, right = cut_arrays(theirs, self.cuts[0]), cut_arrays(ours, self.cuts[1])
         for pair in reversed(self.pairing.pairs):
             if pair.a not in left or pair.b not in right:
@@ -102,12 +96,41 @@ class ParameterPairs:
             x, y = left[pair.a], right[pair.b]
             if pair.change != "reshape" or x.size == y.size:
                 y = apply_change(y, pair.change, x.shape)
-            width = widths.get(PARAMETER + pair.b.partition("[")[0], 0.0)
-            rows.add(role, block, (key, PARAMETER + pair.a, width), pair.b, x, y)
-        for side, arrays in enumerate((left, right)):
+            width = widths.get(prefix + pair.b.partition("[")[0], 0.0)
+            rows.add(role, block, (key, prefix + pair.a, width), pair.b, x, y)
+        for side, arrays in enumerate((left, right) if prefix == PARAMETER else ()):
             for name in self.pairing.unpaired_parameters[side]:
                 if name in arrays and arrays[name].any():
                     rows.add_parameter(block, name, name, "alone", side)
+
+    def convert_gradients(
+        self, record: BlockRecord, found: Mapping[str, NDArray[Any]]
+    ) -> dict[str, NDArray[Any]]:
+        """Return the second side's gradients, ``parameter/NAME``, with the numbers of the first
+        side's where that has a partner; others as they were found."""
+        theirs = cut_arrays(select_arrays(record.arrays, PARAMETER), self.cuts[0])
+        ours = cut_arrays(select_arrays(found, PARAMETER), self.cuts[1])
+        pairs = {pair.b: pair for pair in self.pairing.pairs if pair.a in theirs}
+        given = LazyArrays()
+        for name in ours:
+            pair, shape = pairs.get(name), ours[name].shape
+            if pair is not None and theirs[pair.a].size == ours[name].size:
+                given.add(name, shape, partial(read_changed, theirs, pair, shape))
+            else:
+                given.add(name, shape, partial(ours.__getitem__, name))
+        joined = join_pieces(given, self.cuts[1])
+        return {PARAMETER + name: joined[name] for name in joined}
+
+
+def select_arrays(arrays: Mapping[str, NDArray[Any]], prefix: str) -> LazyArrays:
+    """Return the arrays whose names begin with ``prefix``, by the rest of their names; each is read
+    when it is looked up."""
+    selected = LazyArrays()
+    for name in arrays:
+        if name.startswith(prefix):
+            read = partial(arrays.__getitem__, name)
+            selected.add(name.removeprefix(prefix), array_shape(arrays, name), read)
+    return selected
 
 
 def read_changed(

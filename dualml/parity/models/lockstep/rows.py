@@ -16,6 +16,8 @@ from dualml.parity.places import FLOOR
 MAX_SHOWN_ROWS = 100
 #: Ratio to the known rounding above which they are.
 SHOWN_RATIO = 3.0
+#: Roles of arrays of a parameter that may be a piece of a fused one, ``NAME[0]``.
+FUSED_ROLES = ("parameter gradient", "update", "state")
 
 
 @dataclass(frozen=True)
@@ -24,8 +26,8 @@ class BlockRow:
 
     Attributes:
         role: ``output``, ``inner``, ``input``, ``loss``, ``output gradient``, ``input gradient``,
-            ``parameter gradient``, ``outside gradient`` (of a parameter that stays in memory) or
-            ``parameter``.
+            ``parameter gradient``, ``outside gradient`` (of a parameter that stays in memory),
+            ``update`` (new weights), ``state`` (of an optimizer) or ``parameter``.
         block: on the first side; empty outside of blocks.
         name, other: of the arrays on both sides.
         distance: relative, see `dualml.parity.models.gap.gap`.
@@ -101,7 +103,7 @@ class RowWriter:
                 far,
                 kind,
                 width,
-                f"{key}/{name.partition('[')[0] if role == 'parameter gradient' else name}",
+                f"{key}/{name.partition('[')[0] if role in FUSED_ROLES else name}",
                 relative_scale(a, b) if fits else 0.0,
                 (a.shape, b.shape),
                 elements,

@@ -33,6 +33,7 @@ def describe_lockstep(
     files: WeightOptions,
     optimizer: Any,
     steps: int,
+    loss: Any,
 ) -> dict[str, Any]:
     """Return what a job says of a comparison block by block; nothing for another comparison.
 
@@ -43,10 +44,15 @@ def describe_lockstep(
         if blocks is not None:
             raise UserError("blocks are for a comparison with lockstep")
         return {}
-    if optimizer is not None or steps != 1:
+    if steps != 1:
         raise UserError(
-            "lockstep compares one step without an optimizer: outputs, loss and gradients of each "
-            "block; leave optimizer and steps out"
+            "lockstep compares one step: outputs, loss, gradients and the update of each block; "
+            f"received steps={steps}; leave it out"
+        )
+    if optimizer is not None and loss == "none":
+        raise UserError(
+            "lockstep with an optimizer needs gradients to update with; name a loss, or leave the "
+            "optimizer out"
         )
     if blocks is not None and not blocks:
         raise UserError("--blocks: name at least one module of the first model")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from dualml.parity.models.lockstep.exchange import RecordFolder
 from dualml.parity.models.lockstep.leading import ModelPass
 from dualml.parity.models.lockstep.plan import ModelOutline
 from dualml.parity.models.lockstep.runner import BlockRunner
+from dualml.parity.models.lockstep.updates import UpdateRunner
 from dualml.parity.models.model_ref import error_reason
 from dualml.parity.models.recorder import Recorder
 from dualml.parity.models.sides import DTYPE, PRECISIONS
@@ -26,6 +28,7 @@ from dualml.parity.models.worker import (
     ModelBackend,
     load_inputs,
     make_loss,
+    make_side_optimizer,
     prepare_model,
     set_search_path,
 )
@@ -97,6 +100,12 @@ class SideWorker:
         empty = self.access.empty_parameters()
         weights = BlockWeights(source, empty, trained, self.make_tensor, settings)
         return BlockRunner(self.access, self.recorder, weights, self.job["draws"])
+
+    def make_updates(self, runner: BlockRunner) -> UpdateRunner | None:
+        """Return what updates the parameters of blocks; None without an optimizer."""
+        if self.own["optimizer"] is None:
+            return None
+        return UpdateRunner(runner, partial(make_side_optimizer, self.backend, self.own))
 
     def load_outside(self, runner: BlockRunner, blocks: Sequence[str], draw: int | None) -> None:
         """Load the parameters that lie in no block."""

@@ -52,7 +52,7 @@ def run_first(worker: SideWorker) -> dict[str, Any]:
     named = options["blocks"]
     proposed = name_blocks(named, outline) if named else find_blocks(outline)
     source, constants = load_first_weights(worker, outline)
-    check_memory(proposed, outline.tensors)
+    check_memory(proposed, outline.tensors, updated=worker.own["optimizer"] is not None)
     plan = {
         "blocks": proposed,
         "named": bool(named),
@@ -67,7 +67,8 @@ def run_first(worker: SideWorker) -> dict[str, Any]:
     runner = worker.make_runner(source)
     worker.load_outside(runner, blocks, None)
     worker.intercept(blocks)
-    first = LeadingPass(runner, worker.exchange)
+    updates = worker.make_updates(runner)
+    first = LeadingPass(runner, worker.exchange, updates)
 
     def end_forward() -> None:
         """Say that no further call follows."""
@@ -81,6 +82,8 @@ def run_first(worker: SideWorker) -> dict[str, Any]:
             arrays = {PARAMETER + n: worker.recorder.array(g) for n, g in gradients.items()}
             arrays["loss"] = worker.recorder.array(loss).astype(np.float64).reshape(())
             worker.exchange.write(OUTSIDE_RECORD, arrays, {})
+            if updates is not None and gradients:
+                first.write_update(OUTSIDE_RECORD, arrays)
         worker.exchange.write(GRADIENT_END, {}, {})
         worker.load_outside(runner, blocks, DRIFT_DRAW)
         worker.run_pass(moved, forward_only=True, draw=DRIFT_DRAW)
@@ -93,6 +96,7 @@ def run_first(worker: SideWorker) -> dict[str, Any]:
         "drift": moved.distances,
         "blocks": blocks,
         "left": [one for one in proposed if one not in blocks],
+        "updates": None if updates is None else [one for one in blocks if first.calls[one] != 1],
         "modules": dict(outline.modules),
         "environment": worker.recorder.environment(),
     }
@@ -143,7 +147,8 @@ def run_second(worker: SideWorker) -> dict[str, Any]:
     dtypes = [side["dtype"] for side in worker.job["sides"].values()]
     unit = max(LOW_PRECISION_UNITS.get(dtype, FLOOR) for dtype in dtypes)
     rows = RowWriter(worker.labels, unit)
-    follow = FollowingPass(runner, worker.exchange, back, modules, pairs, rows)
+    updates = worker.make_updates(runner)
+    follow = FollowingPass(runner, worker.exchange, back, modules, pairs, rows, updates)
     free = FreePass(runner, worker.exchange, back)
     raised = None
     pairs.compare_training(rows)
@@ -232,6 +237,8 @@ def compare_outside(
     follow.parameters.compare(
         follow.rows, "", OUTSIDE_RECORD, record, arrays, {}, "outside gradient"
     )
+    if follow.updates is not None and arrays:
+        follow.compare_update("", OUTSIDE_RECORD, record, arrays)
 
 
 def run_side(emit: Emitter) -> dict[str, Any]:
