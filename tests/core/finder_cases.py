@@ -28,6 +28,7 @@ from dualml.algorithms.model.layers import (
     ReLU,
 )
 from dualml.algorithms.model.recurrent import GRU
+from dualml.algorithms.optim import Adam
 from dualml.backend.reference import training as reference
 from dualml.backend.reference.backend import NumpyBackend
 from dualml.backend.reference.communicator import run_threads
@@ -231,6 +232,11 @@ def finding(arm: str, faults: Mapping[str, Fault | None], margin: float = 10) ->
 # --- what is planted ------------------------------------------------------------------------------
 
 
+def leave_out_last_bias(right: Any, self: Any, p: Any, g: Any, s: Any, *rest: Any) -> Any:
+    """Return weights and state of ten classes' bias unchanged, others updated."""
+    return (p, s) if p.shape == (10,) else right(self, p, g, s, *rest)
+
+
 def wrap_call(owner: Any, name: str, change: Callable[..., Any]) -> Fault:
     """Return a fault that replaces a function by ``change(original, …)``."""
 
@@ -429,6 +435,8 @@ CASES: dict[str, tuple[str, Fault, str, str | None, str]] = {
     "clipped": ("adam", gradient(clipped), "gradient", None, "clipped-gradient"),
     "frozen": ("adam", gradient(lambda g, _: {**g, "fc1.weight": 0 * g["fc1.weight"]}), "gradient",
                "fc1.weight", "frozen-parameters"),
+    "idle": ("adam", wrap_call(Adam, "update_param", leave_out_last_bias), "update", None,
+             "frozen-parameters"),
     "ranks": ("nodes", wrap_call(DataParallel, "gradient_factor", lambda *_: 1.0), "gradient", None,
               "sum-not-mean"),
     "micro": ("pipeline", wrap_call(

@@ -101,6 +101,12 @@ def test_details_are_told() -> None:
     assert finding_of_case("lost")["collective"] == "all_reduce"
 
 
+def test_a_tensor_that_does_not_move_is_no_multiple() -> None:
+    causes = finding_of_case("idle")["causes"]
+    assert causes[0]["detail"]["parameters"] == ["fc3.bias"]
+    assert "scaled-tensors" not in {cause["cause"] for cause in causes}
+
+
 def test_elements_are_told() -> None:
     told = finding_of_case("labels")
     first = told["elements"]["largest"][0]

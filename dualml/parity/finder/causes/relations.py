@@ -68,6 +68,9 @@ def tensor_factors(suspect: Observation) -> Iterator[Hypothesis]:
         }
 
     different = sorted(set(odd.values()))
+    if moves and max(map(abs, different)) < FACTOR_TOLERANCE:  # of an update that is no number
+        yield Hypothesis("frozen-parameters", predict, {"parameters": list(odd)}, 1)
+        return
     detail: dict[str, Any] = {"tensors": list(odd)}
     detail["factor"] = different[0] if len(different) == 1 else list(odd.values())
     also: dict[str, Predict] = {"state": lambda step, rank: {}} if moves else {}
