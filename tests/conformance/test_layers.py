@@ -51,6 +51,19 @@ def test_output_and_gradient_of_a_layer(framework_backend: Backend, name: str) -
     close(ours.gradients, referee.gradients, GRADIENT)
 
 
+def test_chunks_of_a_model_with_statistics_count_by_their_samples(
+    framework_backend: Backend,
+) -> None:
+    """Running statistics may take another way than a model without: uneven chunks, all the same."""
+    spec = CASES["batch normalisation"]
+    own, everything = recipe(spec, weights(spec), chunk=4), np.arange(BATCH)
+    ours, referee = (b.training(own) for b in (framework_backend, REFEREE))
+    lazy = [ours.step(everything, step) for step in (1, 2)]
+    wanted = [referee.step(everything, step) for step in (1, 2)]
+    np.testing.assert_allclose(framework_backend.materialize_losses(lazy), wanted, rtol=UPDATED)
+    close(ours.weights(), referee.weights(), UPDATED)
+
+
 # --- models of the zoo ----------------------------------------------------------------------------
 
 WORDS, LENGTH, SAMPLES = 50, 7, 60

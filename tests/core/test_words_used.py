@@ -35,21 +35,18 @@ class Source:
     """A source file: its literals, its f-strings as patterns, and the topic of its sentences."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.tree = path, ast.parse(path.read_text("utf-8"))
-        inside = {
-            part for f in ast.walk(self.tree) if isinstance(f, ast.JoinedStr) for part in f.values
-        }
+        self.path = path
+        nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+        formatted = [n for n in nodes if isinstance(n, ast.JoinedStr)]
+        inside = {part for f in formatted for part in f.values}
         self.literals = {
             n.value
-            for n in ast.walk(self.tree)
+            for n in nodes
             if isinstance(n, ast.Constant) and isinstance(n.value, str) and n not in inside
         }
-        self.patterns = {pattern(f) for f in ast.walk(self.tree) if isinstance(f, ast.JoinedStr)}
-        self.topics = {topic for call in calls(self.tree) for topic in sentence_prefixes(call)}
-
-
-def calls(tree: ast.AST) -> Iterator[ast.Call]:
-    return (n for n in ast.walk(tree) if isinstance(n, ast.Call))
+        self.patterns = {pattern(f) for f in formatted}
+        self.calls = [n for n in nodes if isinstance(n, ast.Call)]
+        self.topics = {topic for call in self.calls for topic in sentence_prefixes(call)}
 
 
 def sentence_prefixes(call: ast.Call) -> Iterator[str]:
@@ -77,6 +74,7 @@ def sources() -> tuple[Source, ...]:
     return tuple(Source(path) for path in sorted(ROOT.rglob("*.py")))
 
 
+@cache
 def used_keys() -> tuple[set[str], list[str]]:
     """Return the keys named literally, and patterns of those that are composed."""
     keys: set[str] = set()
@@ -90,7 +88,7 @@ def used_keys() -> tuple[set[str], list[str]]:
             if re.fullmatch(r"[a-z_]+\.[\w.]*\{\}[\w.]*", text):  # `cards.method_cards`
                 patterns.add(re.escape(text).replace(r"\{\}", r"[\w-]+"))
         patterns |= {p for p in source.patterns if re.match(r"[a-z_]{2,}\\\.", p)}
-        for call in calls(source.tree):
+        for call in source.calls:
             if name(call) == "section_messages" and isinstance(call.args[-1], ast.Constant):
                 patterns.add(re.escape(call.args[-1].value) + r"\..+")
             if name(call) in NOTES and call.args and isinstance(call.args[0], ast.JoinedStr):
@@ -128,7 +126,7 @@ def test_every_text_that_is_asked_for_exists() -> None:
 
 def literal_keys(source: Source) -> Iterator[str]:
     """Yield the keys that appear literally in calls."""
-    for call in calls(source.tree):
+    for call in source.calls:
         first = call.args[0] if call.args else None
         if name(call) == "columns":
             specs = [a.value for a in ast.walk(call) if isinstance(a, ast.Constant)]
