@@ -57,6 +57,10 @@ def test_interleaving_is_the_permutation_of_the_published_converters() -> None:
         ("transpose+deinterleave:2:2", (3, 8), (8, 3)),
         ("interleave:4+reshape", (8, 3), (8, 1, 3)),
         ("transpose+reshape", (3, 8), (2, 4, 3)),
+        ("heads:2", (8, 3), (2, 4, 3)),
+        ("heads:4+transpose", (8, 3), (4, 3, 2)),
+        ("transpose+heads:4+transpose", (3, 8), (4, 3, 2)),
+        ("heads:4", (24,), (4, 6)),
     ],
 )
 def test_the_way_back(change: str, shape: tuple[int, ...], other: tuple[int, ...]) -> None:
@@ -69,8 +73,35 @@ def test_the_way_back(change: str, shape: tuple[int, ...], other: tuple[int, ...
 def test_heads_that_do_not_fit() -> None:
     assert changed_shape((9, 2), ["interleave:2"]) is None
     assert changed_shape((6, 2), ["interleave:2"]) is None  # three rows have no halves
-    with pytest.raises(UserError, match="the shapes differ"):
-        match({"q": (9, 2)}, {"p": (9, 2)}, {"q": ["p", "interleave:2"]})
+    assert changed_shape((9, 2), ["heads:2"]) is None
+    assert changed_shape((3, 3, 2), ["merge:2"]) is None
+    for word in ("interleave:2", "heads:2"):
+        with pytest.raises(UserError, match="the shapes differ"):
+            match({"q": (9, 2)}, {"p": (9, 2)}, {"q": ["p", word]})
+
+
+def test_matrices_of_each_head_are_those_of_a_published_converter() -> None:
+    """The fused matrix is stored (in, out), the other side has one of each head."""
+    a = {"c_attn.weight": (6, 18), "c_attn.bias": (18,), "o.weight": (6, 6)}
+    b = (
+        {f"W_{n}": (2, 6, 3) for n in "QKV"}
+        | {f"b_{n}": (2, 3) for n in "QKV"}
+        | {"W_O": (2, 3, 6)}
+    )
+    asked = {
+        "c_attn.weight": ["W_Q", "W_K", "W_V", "transpose", "heads:2", "transpose"],
+        "c_attn.bias": ["b_Q", "b_K", "b_V", "heads:2"],
+        "o.weight": ["W_O", "transpose", "heads:2"],
+    }
+    found = match(a, b, asked)
+    arrays = draw(a)
+    there = dict(found.carry_to_second(arrays, leave))
+    keys = arrays["c_attn.weight"][:, 6:12].reshape(6, 2, 3).transpose(1, 0, 2)
+    assert (there["W_K"] == keys).all()
+    assert (there["b_V"] == arrays["c_attn.bias"][12:].reshape(2, 3)).all()
+    assert (there["W_O"] == arrays["o.weight"].T.reshape(2, 3, 6)).all()
+    back = dict(found.carry_to_first(there, leave))
+    assert all(back[name].tobytes() == array.tobytes() for name, array in arrays.items())
 
 
 def test_a_map_with_all_words_leads_there_and_back() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dualml.common.errors import UserError
+from dualml.parity.models.layouts import HEADS, changed_shape, invert_change
 from dualml.parity.models.partners import Tensor
 from dualml.parity.models.pieces import RowGroups, find_cuts
 from dualml.parity.models.user_map import PIECE, ParameterMap, flat_map, group_counts
@@ -44,31 +45,43 @@ def cuts_from_map(
     """Return the cuts of both sides that the user's map states."""
     shapes = {one.name: one.shape for one in a}, {one.name: one.shape for one in b}
     flat, counts = flat_map(asked), group_counts(asked)
-    entries = [(name, value[0]) for name, value in flat.items()]
-    first = cuts_of_names(entries, *shapes, counts)
-    second = cuts_of_names([(y, x) for x, y in entries], shapes[1], shapes[0], counts)
-    return first, second
+    there, back = [], []
+    for name, (partner, *words) in flat.items():
+        change = "+".join(words)
+        there.append((name, shape_in_layout(shapes[1], partner, invert_change(change))))
+        back.append((partner, shape_in_layout(shapes[0], name, change)))
+    return cuts_of_names(there, shapes[0], counts), cuts_of_names(back, shapes[1], counts)
+
+
+def shape_in_layout(
+    shapes: dict[str, tuple[int, ...]], name: str, change: str
+) -> tuple[int, ...] | None:
+    """Return the shape of a tensor after a change that has an axis for heads, else its own shape:
+    `find_lengths` sees whether a matrix is transposed. None if there is no such tensor."""
+    shape, words = shapes.get(name), change.split("+")
+    if shape is None or not any(HEADS.fullmatch(word) for word in words):
+        return shape
+    return changed_shape(shape, words)
 
 
 def cuts_of_names(
-    entries: Sequence[tuple[str, str]],
+    entries: Sequence[tuple[str, tuple[int, ...] | None]],
     own: dict[str, tuple[int, ...]],
-    other: dict[str, tuple[int, ...]],
     counts: dict[str, int],
 ) -> SideCuts:
     """Return the cuts of one side.
 
     Args:
-        entries: name on this side, and on the other.
-        own, other: shapes of both sides by name.
+        entries: name on this side, and the partner's shape in this side's layout.
+        own: shapes of this side by name.
         counts: fused tensor → number of its groups.
     """
     pieces: dict[str, dict[int, tuple[int, ...]]] = {}
-    for name, partner in entries:
+    for name, shape in entries:
         match = PIECE.fullmatch(name)
-        if match is None or name in own or match["whole"] not in own or partner not in other:
+        if match is None or name in own or match["whole"] not in own or shape is None:
             continue
-        pieces.setdefault(match["whole"], {})[int(match["number"])] = other[partner]
+        pieces.setdefault(match["whole"], {})[int(match["number"])] = shape
     cuts: SideCuts = {}
     for name, by_number in pieces.items():
         groups = counts.get(name, 1)

@@ -2,14 +2,18 @@
 
 A change is a list of words, joined by ``+``, that are applied one after the other:
 
-- ``transpose``: the axes of a matrix in the other order;
+- ``transpose``: the last two axes in the other order;
 - ``reshape``: axes of length one more or less, or several axes merged into one;
 - ``interleave:HEADS`` or ``interleave:HEADS:DIMS``: the rows of each head in pairs. Rotary position
   embeddings rotate element i of a head together with element i + DIMS/2 (two halves) or with its
   neighbour (pairs). A model of one kind computes what the other does if the rows of the matrices
   of queries and keys change their order: 0, DIMS/2, 1, DIMS/2 + 1, … DIMS is the number of rotated
   elements of a head, by default all of them;
-- ``deinterleave:HEADS[:DIMS]``: the way back.
+- ``deinterleave:HEADS[:DIMS]``: the way back;
+- ``heads:COUNT``: the first axis as two, one of heads and one of what a head has: (COUNT · n, …) →
+  (COUNT, n, …); with a ``transpose`` behind it the matrices of queries of a model that stores one
+  matrix (in, out) for each head;
+- ``merge:COUNT``: the way back.
 """
 
 from __future__ import annotations
@@ -23,16 +27,23 @@ from numpy.typing import NDArray
 
 #: A change with sizes: the word, number of heads, and rotated elements of a head.
 SIZED = re.compile(r"(interleave|deinterleave):([1-9]\d{0,5})(?::([1-9]\d{0,5}))?")
+#: An axis for the heads, and the way back.
+HEADS = re.compile(r"(heads|merge):([1-9]\d{0,5})")
 #: Rows of a fused matrix that lie in equal groups, see `dualml.parity.models.pieces`.
 GROUPS = re.compile(r"groups:([1-9]\d{0,5})")
 PLAIN = ("transpose", "reshape")
-INVERSE = {"interleave": "deinterleave", "deinterleave": "interleave"}
+INVERSE = {
+    "interleave": "deinterleave",
+    "deinterleave": "interleave",
+    "heads": "merge",
+    "merge": "heads",
+}
 Shape = tuple[int, ...]
 
 
 def is_layout_word(word: str) -> bool:
     """Return whether a word names a change of layout, and is no name of a parameter."""
-    return word in PLAIN or SIZED.fullmatch(word) is not None
+    return word in PLAIN or any(one.fullmatch(word) for one in (SIZED, HEADS))
 
 
 def invert_change(change: str) -> str:
@@ -59,14 +70,38 @@ def changed_shape(shape: Shape, words: Sequence[str]) -> Shape | None:
     cannot be applied to it."""
     for word in words:
         if word == "transpose":
-            if len(shape) != 2:
+            if len(shape) < 2:
                 return None
-            shape = shape[::-1]
+            shape = transposed(shape)
+        elif HEADS.fullmatch(word) is not None:
+            if (split := split_or_merged(shape, word)) is None:
+                return None
+            shape = split
         elif (sized := SIZED.fullmatch(word)) is not None and (
             not shape or rotated_rows(shape[0], sized) is None
         ):
             return None
     return shape
+
+
+def transposed(shape: Shape) -> Shape:
+    """Return a shape with its last two axes exchanged."""
+    return (*shape[:-2], *shape[:-3:-1])
+
+
+def split_or_merged(shape: Shape, word: str) -> Shape | None:
+    """Return a shape after ``heads:COUNT`` or ``merge:COUNT``; None if it does not fit.
+
+    Example:
+        >>> split_or_merged((8, 3), "heads:2"), split_or_merged((2, 4, 3), "merge:2")
+        ((2, 4, 3), (8, 3))
+    """
+    name, _, number = word.partition(":")
+    count = int(number)
+    if name == "heads":
+        fits = bool(shape) and shape[0] % count == 0
+        return (count, shape[0] // count, *shape[1:]) if fits else None
+    return (count * shape[1], *shape[2:]) if len(shape) > 1 and shape[0] == count else None
 
 
 def rotated_rows(rows: int, sized: re.Match[str]) -> int | None:
@@ -95,15 +130,24 @@ def permute_rows(array: NDArray[Any], sized: re.Match[str]) -> NDArray[Any]:
     return permuted
 
 
+def shape_before(shape: Shape, words: Sequence[str]) -> Shape:
+    """Return the shape from which some words lead to this one."""
+    back = [word for word in invert_change("+".join(words)).split("+") if word]
+    found = changed_shape(shape, back)
+    assert found is not None, f"{back} of {shape}"  # checked where the map is read
+    return found
+
+
 def apply_words(array: NDArray[Any], words: Sequence[str], shape: Shape) -> NDArray[Any]:
     """Return an array after some words; its last shape is ``shape`` if ``reshape`` is one of
     them."""
     for i, word in enumerate(words):
         if word == "transpose":
-            array = np.ascontiguousarray(array.T)
+            array = np.ascontiguousarray(array.swapaxes(-1, -2))
         elif word == "reshape":
-            turned = words[i + 1 :].count("transpose") % 2
-            array = array.reshape(shape[::-1] if turned else shape)
+            array = array.reshape(shape_before(shape, words[i + 1 :]))
+        elif (split := HEADS.fullmatch(word) and split_or_merged(array.shape, word)) is not None:
+            array = array.reshape(split)
         elif (sized := SIZED.fullmatch(word)) is not None:
             array = permute_rows(array, sized)
         else:
@@ -115,7 +159,7 @@ def can_apply(change: str, array: NDArray[Any], size: int) -> bool:
     """Return whether an array of a paired parameter can take its change: of an array of the
     parameter's ``size``, and a matrix if it is transposed. Others, such as a scalar state, stay."""
     if change == "transpose":
-        return array.ndim == 2
+        return array.ndim >= 2
     if not change or array.size != size:
         return False
     words = change.split("+")

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dualml.common.errors import UserError, did_you_mean
 from dualml.parity.models.layouts import (
     GROUPS,
+    SIZED,
     changed_shape,
     invert_change,
     is_layout_word,
@@ -31,7 +32,10 @@ ParameterMap = Mapping[str, "str | Sequence[str]"]
 #: Name of a piece of a fused tensor: ``qkv.weight[1]``.
 PIECE = re.compile(r"(?P<whole>.+)\[(?P<number>\d{1,3})\]")
 #: Words that may stand behind a name, for error messages.
-WORDS = "'transpose', 'interleave:HEADS', 'deinterleave:HEADS' or 'groups:COUNT'"
+WORDS = (
+    "'transpose', 'interleave:HEADS', 'deinterleave:HEADS', 'heads:COUNT', 'merge:COUNT' or "
+    "'groups:COUNT'"
+)
 
 
 def split_words(partner: str | Sequence[str]) -> tuple[list[str], list[str]]:
@@ -64,10 +68,11 @@ def flat_map(asked: ParameterMap) -> dict[str, list[str]]:
         if len(names) == 1:
             flat[name] = [*names, *layout]
             continue
-        if any(word != "transpose" for word in layout):
+        sized = [word for word in layout if SIZED.fullmatch(word)]
+        if sized:  # queries and keys are rotated, values are not
             raise UserError(
-                f"map: {name}: {layout[0]} applies to one piece; write {name}[0] = "
-                f'["{names[0]}", "{layout[0]}"], and so for the others'
+                f"map: {name}: {sized[0]} applies to one piece; write {name}[0] = "
+                f'["{names[0]}", "{sized[0]}"], and so for the others'
             )
         flat |= {f"{name}[{i}]": [one, *layout] for i, one in enumerate(names)}
     return flat
