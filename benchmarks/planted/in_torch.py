@@ -186,7 +186,7 @@ def other_loss(name: str) -> None:
 
 def penalty(name: str) -> None:
     def backward(self: Any, part: Any, share: float) -> Any:
-        inputs, labels = self.tensors(part)
+        inputs, labels = self.batch_tensors(part)
         loss = self.loss(self.network(*inputs), labels)
         loss = loss + 0.005 * sum((p * p).sum() for p in self.parameters.values())
         (loss * share).backward()
