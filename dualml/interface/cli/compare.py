@@ -192,3 +192,5 @@ def show_comparison(
         for table in (comparison_table(comparison, words), block_table(comparison, words)):
             if table.rows:
                 terminal.show(table)
+        if patch := getattr(comparison, "patch", None):
+            print_text(patch["diff"] + patch["map"])

@@ -63,6 +63,7 @@ class ModelComparisonOptions(WeightFileOptions):
     evaluation: Annotated[bool, Option("--eval")] = False
     lockstep: Annotated[bool, Option("--lockstep")] = False
     blocks: Annotated[str | None, Option("--blocks", metavar="NAME,NAME…")] = None
+    patch: Annotated[bool, Option("--patch")] = False
 
     def option_values(self) -> dict[str, Any]:
         """Return option → value, None if it was not given, without ``--lr``, which changes nothing
@@ -161,6 +162,7 @@ def compare_models(
         weights=models.weight_options(),
         lockstep=models.lockstep,
         blocks=models.block_names(),
+        patch=models.patch,
     )
     errors = [note.values["text"] for note in comparison.notes if note.key == "raised"]
     raised = len(errors) == len(comparison.sides)

@@ -18,6 +18,7 @@ from dualml.parity.models.sentences import (
     format_place,
     make_hypothesis,
 )
+from dualml.parity.patches.sentences import describe_patch
 
 #: Keys of notes that come first: the error, and its catalogue entry; the pattern that decides.
 LEADING = ("raised", "entry", "pattern")
@@ -46,6 +47,8 @@ class ModelComparison(Comparison):
         outside: the arrays beyond the margin.
         blocks: of a comparison block by block, for each its ratios and its drift, see
             `dualml.parity.models.lockstep.judge.describe_blocks`.
+        patch: the patch of the second side, if one was asked for, see
+            `dualml.parity.patches.search.find_patch`.
     """
 
     #: Empty, because users do not construct it: `dualml.parity.compare` returns it.
@@ -60,6 +63,7 @@ class ModelComparison(Comparison):
     distances: Mapping[tuple[int, str, str], float] = field(default_factory=dict)
     outside: frozenset[tuple[int, str, str]] = frozenset()
     blocks: tuple[JsonObject, ...] = ()
+    patch: JsonObject | None = None
 
     def __repr__(self) -> str:
         first = "" if self.first is None else f", first at {self.first.tensor}"
@@ -98,6 +102,7 @@ class ModelComparison(Comparison):
             "notes": [{"key": note.key, **note.values} for note in self.notes],
             "environment": {side: dict(facts) for side, facts in self.environment.items()},
             **({"blocks": [dict(one) for one in self.blocks]} if self.blocks else {}),
+            **({} if self.patch is None else {"patch": dict(self.patch)}),
         }
 
     def paragraphs(self, words: Messages) -> list[str]:
@@ -122,6 +127,8 @@ class ModelComparison(Comparison):
         elif self.reason != "both_raised":  # the errors themselves are reported
             sentences.append(say(f"reason.{self.reason}"))
         sentences += notes[False]
+        if self.patch is not None:
+            sentences += describe_patch(lang, self.patch, b)
         if self.tolerance == "bound" and self.phases and self.steps:
             sentences.append(say("tolerance.bound", margin=margin))
         return sentences

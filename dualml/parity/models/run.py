@@ -63,6 +63,7 @@ from dualml.parity.models.sides import (
 from dualml.parity.models.trace import Trace, read_trace
 from dualml.parity.models.weights.options import WeightOptions, write_results
 from dualml.parity.models.weights.pair_run import pair_for_weights, prepare_weights
+from dualml.parity.patches.result import add_patch
 
 TIMEOUT = 300.0
 #: Seconds for the search of causes.
@@ -91,6 +92,7 @@ def compare(
     weights: str | Path | WeightOptions | None = None,
     lockstep: bool = False,
     blocks: Sequence[str] | None = None,
+    patch: bool = False,
 ) -> ModelComparison:
     """Run two models on the same weights and the same batch, and compare all that they compute.
 
@@ -132,6 +134,8 @@ def compare(
             models of which no step fits. One step, after which an optimizer updates each block.
         blocks: with ``lockstep``, names of the first side's modules that are the blocks; a list of
             modules stands for its members. None: found.
+        patch: search for a patch of the second side's source that makes both equal, see
+            `dualml.parity.patches`; no file of the user's is written.
 
     Raises:
         UserError: the models cannot be compared, or both sides are the same; the message names the
@@ -153,6 +157,8 @@ def compare(
         )
     check_margin(margin)
     files = weights if isinstance(weights, WeightOptions) else WeightOptions(weights)
+    if patch and lockstep:
+        raise UserError("--patch needs the traces of whole models; leave out --lockstep")
     in_blocks = describe_lockstep(lockstep, blocks, files, optimizer, steps, loss)
     if steps > 1 and optimizer is None:
         raise UserError(f"steps={steps} needs an optimizer: without one all steps are the first")
@@ -197,6 +203,8 @@ def compare(
                 job = prepare_weights(where, job, resolved, batches)
                 found = compare_sides(where, job, resolved, batches)
                 found = blame_compiler(where, job, resolved, batches, found)
+                if patch:
+                    found = add_patch(where, job, resolved, found)
                 return write_results(files, where, resolved, batches, found)
             except UserError:  # perhaps a model is of another framework than its source says
                 corrected = correct_frameworks(where, resolved, sides, names)

@@ -1,0 +1,94 @@
+"""Rewritings of casts, of stopped gradients, and of parameters that are not trained."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from dualml.parity.patches.calls import calls_in, unwrapped
+from dualml.parity.patches.dialect import wrapped
+from dualml.parity.patches.differences import remove_argument
+from dualml.parity.patches.names import call_form, dotted_name, function_key, plain
+from dualml.parity.patches.rewriting import NAMED, PatchSite, Rewriting
+
+#: Functions and methods that stop gradients, and those that change a dtype.
+STOPS = frozenset(("detach", "stopgradient"))
+CASTS = frozenset(
+    ("half", "float", "double", "bfloat16", "astype", "cast", "to", "type", "round", "rint",
+     "trunc", "floor", "int", "long")
+)  # fmt: skip
+
+
+def casts(site: PatchSite) -> Iterator[Rewriting]:
+    """Yield rewritings that leave out changes of a dtype, all of a statement or a single one."""
+    yield from without(site, CASTS, together=True)
+
+
+def stopped_gradients(site: PatchSite) -> Iterator[Rewriting]:
+    """Yield rewritings that leave out stops of gradients, and those that let parameters train."""
+    yield from without(site, STOPS, together=False)
+    for node in ast.walk(site.port.tree):
+        if isinstance(node, ast.keyword) and node.arg == "requires_grad":
+            edit = remove_argument(site.port.text, site.port.span(node))
+            yield site.rewrite(NAMED + 0.5 + 0.01 * site.distance(node.value), edit)
+        if isinstance(node, ast.Assign) and any(
+            isinstance(one, ast.Attribute) and one.attr == "requires_grad" for one in node.targets
+        ):
+            flag = "False" if getattr(node.value, "value", None) is True else "True"
+            yield site.rewrite(
+                NAMED + 0.6 + 0.01 * site.distance(node), site.port.replace(node.value, flag)
+            )
+    for node in ast.walk(site.port.tree):
+        if not (isinstance(node, ast.Call) and site.port.is_editable(node)):
+            continue
+        stops = function_key(dotted_name(node.func)) in STOPS
+        if stops and (edit := unwrapped(site, node)) is not None:
+            yield site.rewrite(NAMED + 0.7 + 0.01 * site.distance(node), edit)
+
+
+def without(site: PatchSite, names: frozenset[str], *, together: bool) -> Iterator[Rewriting]:
+    """Yield rewritings that leave out calls of functions with these names."""
+    for rank, statement in site.zones():
+        edits = []
+        for call in calls_in(site, statement):
+            if plain(call_form(call, site.imported).key) in names or (
+                plain(getattr(call.func, "attr", "")) in names
+            ):
+                edit = unwrapped(site, call)
+                if edit is not None:
+                    edits.append((call, edit))
+        for _, edit in edits:
+            yield site.rewrite(rank - 1, edit)
+        if together and len(edits) > 1:
+            text = strip_calls(site, statement, names)
+            if text is not None:
+                yield site.rewrite(rank - 1.5, site.port.replace(statement, text))
+
+
+def strip_calls(site: PatchSite, statement: ast.stmt, names: frozenset[str]) -> str | None:
+    """Return the text of a statement without all calls of functions with these names; None if it
+    has none."""
+    source = site.port
+    start, end = source.span(statement)
+    text, changed = source.text, False
+    while True:
+        current = source.with_text(text)
+        inside = [
+            node
+            for node in ast.walk(current.tree)
+            if isinstance(node, ast.Call)
+            and start <= current.span(node)[0] < end
+            and plain(getattr(node.func, "attr", "")) in names
+        ]
+        edit = None
+        for node in inside:
+            form = call_form(node, site.imported)
+            if form.arguments:
+                inner = form.arguments[0]
+                piece = wrapped(current.segment(inner), inner, current.parents.get(node))
+                edit = current.replace(node, piece)
+                break
+        if edit is None:
+            return text[start:end] if changed else None
+        text, changed = current.apply([edit]), True
+        end += len(edit.text) - (edit.end - edit.start)

@@ -1,0 +1,85 @@
+"""Lines of the two sources at which a cause is."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import Any
+
+from dualml.parity.patches.names import canonical
+from dualml.parity.patches.rewriting import is_simple
+from dualml.parity.patches.source import SourceFile
+
+
+def line_of(row: Mapping[str, Any] | None, file: Path, keys: Sequence[str]) -> list[int]:
+    """Return the lines of a file at which an operation was called and its layer was built.
+
+    Args:
+        row: the operation, as `dualml.parity.causes.explainer` describes it; None if unknown.
+    """
+    places = [(row or {}).get(key) for key in keys]
+    return [int(one["line"]) for one in places if one and Path(one["file"]).resolve() == file]
+
+
+def optimizer_lines(port: SourceFile, spec: Any) -> list[int]:
+    """Return the lines of the function that makes an optimizer, and of what it calls in its file.
+
+    Args:
+        spec: import spec of that function; another value if the optimizer is none of the user's.
+    """
+    defined = {
+        node.name: node
+        for node in port.tree.body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+    }
+    found: dict[str, ast.AST] = {}
+    queue = [spec["name"]] if isinstance(spec, dict) and "name" in spec else []
+    while queue:
+        name = queue.pop(0)
+        if name in defined and name not in found:
+            found[name] = defined[name]
+            queue += [n.id for n in ast.walk(defined[name]) if isinstance(n, ast.Name)]
+    return [
+        one.lineno
+        for node in found.values()
+        for one in port.statements
+        if is_simple(one) and any(one is inner for inner in ast.walk(node))
+    ]
+
+
+def alike_line(original: SourceFile, lines: Sequence[int], port: SourceFile) -> list[int]:
+    """Return the line of the port's statement that is most like the original's at these lines."""
+    statement = next(filter(None, map(original.statement_at, lines)), None)
+    if statement is None:
+        return []
+    wanted = canonical(statement, original.imported)
+    rows = [
+        (
+            SequenceMatcher(None, wanted, canonical(one, port.imported), autojunk=False).ratio(),
+            -one.lineno,
+        )
+        for one in port.statements
+        if is_simple(one)
+    ]
+    return [-max(rows)[1]] if rows else []
+
+
+def is_optimizer(cause: Mapping[str, Any]) -> bool:
+    """Return whether a cause is in the update."""
+    return cause["alterations"][0]["kind"] == "optimizer"
+
+
+def original_lines(cause: Mapping[str, Any], original: SourceFile) -> list[int]:
+    """Return the lines of the original where a cause is."""
+    line = str(cause["alterations"][0]["line"]).partition(":")[0]
+    found = line_of(cause["place"], original.path, ("place", "built"))
+    return [*found, *([int(line)] if line.isdigit() else [])]
+
+
+def side_files(job: Mapping[str, Any], letter: str, optimizer: bool) -> list[str]:
+    """Return the files of a side's optimizer, if asked for, and of its model."""
+    own = job["sides"][letter]
+    specs = [*([own["optimizer"]] if optimizer else []), own["model"]]
+    return [one["file"] for one in specs if isinstance(one, dict) and one.get("file")]

@@ -1,0 +1,63 @@
+"""How much of a patched port the original has: a patch makes both sources more alike."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from dualml.parity.patches.names import canonical
+from dualml.parity.patches.rewriting import PatchSite
+from dualml.parity.patches.source import SourceFile
+
+#: What each expression that the original does not have adds to a rank, and how many count.
+PER_NOVELTY, MAX_NOVELTY = 0.25, 4
+
+
+@dataclass
+class Novelty:
+    """Counts what a patch writes that the original does not have: of two rewritings, the one after
+    which both sources say the same is likelier.
+
+    Attributes:
+        site: the place of the cause.
+    """
+
+    site: PatchSite
+
+    @cached_property
+    def known(self) -> frozenset[str]:
+        """The expressions of the original."""
+        original = self.site.original
+        return frozenset() if original is None else frozenset(expressions_of(original))
+
+    def count(self, source: SourceFile, line: int) -> int:
+        """Return the number of expressions in the function around a line that are not among those
+        of the original."""
+        statement = source.statement_at(line)
+        if statement is None:
+            return 0
+        scope = next(source.enclosing(statement), statement)
+        return sum(text not in self.known for text in expressions_of(source, scope))
+
+    def score(self, text: str, line: int) -> float:
+        """Return what is added to the rank of a patched text.
+
+        Raises:
+            SyntaxError: the text is no valid Python.
+        """
+        source = self.site.port.with_text(text)
+        ast.parse(text)
+        if not self.known:
+            return 0.0
+        more = self.count(source, line) - self.count(self.site.port, line)
+        return PER_NOVELTY * max(-MAX_NOVELTY, min(MAX_NOVELTY, more))
+
+
+def expressions_of(source: SourceFile, scope: ast.AST | None = None) -> Iterator[str]:
+    """Yield the texts of the expressions of a file, or of a node, that are equal in both
+    frameworks."""
+    for node in ast.walk(scope or source.tree):
+        if isinstance(node, ast.expr) and not isinstance(node, ast.Name):
+            yield canonical(node, source.imported)

@@ -1,0 +1,161 @@
+"""Rewritings of orders, operands and arrangements."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from itertools import combinations, pairwise
+
+from dualml.parity.patches.calls import call_name, calls_in, unwrapped
+from dualml.parity.patches.dialect import wrapped
+from dualml.parity.patches.differences import SYMBOLS, insert_argument
+from dualml.parity.patches.names import dotted_name, function_key
+from dualml.parity.patches.rewriting import PatchSite, Rewriting
+from dualml.parity.patches.scopes import own_attributes
+
+#: Functions that only move elements.
+MOVES = frozenset(("permute", "transpose", "swapaxes", "flip", "roll", "reshape", "t"))
+
+
+def exchanged(site: PatchSite) -> Iterator[Rewriting]:
+    """Yield rewritings that exchange two arguments of a call, two operands, or two items of a
+    list or tuple."""
+    for rank, statement in site.zones():
+        for node in site.expressions(statement):
+            rows: list[ast.expr] = []
+            if isinstance(node, ast.Call):
+                rows = [*node.args, *(one.value for one in node.keywords)]
+            elif isinstance(node, ast.Tuple | ast.List):
+                rows = node.elts
+            elif isinstance(node, ast.BinOp):
+                rows = [node.left, node.right]
+            for x, y in combinations(rows[:8], 2):
+                texts = site.port.segment(x), site.port.segment(y)
+                if texts[0] != texts[1] and not isinstance(x, ast.Starred):
+                    kind = 0.5 if isinstance(node, ast.Tuple | ast.List) else 0.7
+                    edits = site.port.replace(x, texts[1]), site.port.replace(y, texts[0])
+                    yield site.rewrite(rank - 1 + kind, *edits)
+
+
+def other_names(site: PatchSite) -> Iterator[Rewriting]:
+    """Yield rewritings that take another local value, or another part of the module, where the
+    names of the cause or of the function allow it."""
+    parts = own_attributes(site.port)
+    said = " ".join([*map(str, site.change.get("names", {}).values()), site.original_code])
+    for rank, statement in site.zones():
+        scope = next(site.port.enclosing(statement), site.port.tree)
+        stored = {
+            n.id
+            for n in ast.walk(scope)
+            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        }
+        stored |= {n.arg for n in ast.walk(scope) if isinstance(n, ast.arg)} - {"self"}
+        for node in site.expressions(statement):
+            if not isinstance(getattr(node, "ctx", None), ast.Load):
+                continue
+            others: list[str] = []
+            if isinstance(node, ast.Name) and node.id in stored:
+                others = [one for one in sorted(stored) if one != node.id]
+            elif isinstance(node, ast.Attribute) and dotted_name(node.value) == "self":
+                others = [f"self.{one}" for one in sorted(parts) if one != node.attr]
+            for other in others:
+                likely = 1.2 if other in said else 0.0
+                yield site.rewrite(rank + 0.2 - likely, site.port.replace(node, other))
+
+
+def nested_orders(site: PatchSite) -> Iterator[Rewriting]:
+    """Yield rewritings that apply two operations in the other order: f(g(x)), f(a + b), f(a) + b,
+    and two neighbouring statements or layers."""
+    port = site.port
+    for rank, statement in site.zones():
+        for node in site.expressions(statement):
+            if isinstance(node, ast.Call) and node.args:
+                inner, name = node.args[0], port.segment(node.func)
+                if isinstance(inner, ast.Call) and inner.args:
+                    core = port.segment(inner.args[0])
+                    text = f"{port.segment(inner.func)}({name}({core}))"
+                    yield site.rewrite(rank - 1, port.replace(node, text))
+                if isinstance(inner, ast.BinOp):
+                    x, y = port.segment(inner.left), port.segment(inner.right)
+                    sign = f" {SYMBOLS.get(type(inner.op), '+')} "
+                    parent = port.parents.get(node)
+                    for text in (f"{name}({x}){sign}{y}", f"{x}{sign}{name}({y})"):
+                        yield site.rewrite(
+                            rank - 0.5, port.replace(node, wrapped(text, inner, parent))
+                        )
+            if isinstance(node, ast.BinOp):
+                sign = f" {SYMBOLS.get(type(node.op), '+')} "
+                for call, other, first in (
+                    (node.left, node.right, True),
+                    (node.right, node.left, False),
+                ):
+                    if isinstance(call, ast.Call) and len(call.args) == 1:
+                        x, y = port.segment(call.args[0]), port.segment(other)
+                        both = f"{x}{sign}{y}" if first else f"{y}{sign}{x}"
+                        text = f"{port.segment(call.func)}({both})"
+                        yield site.rewrite(rank - 0.5, port.replace(node, text))
+            if isinstance(node, ast.Call | ast.List | ast.Tuple):
+                items = node.args if isinstance(node, ast.Call) else node.elts
+                for x, y in pairwise(items):
+                    if isinstance(x, ast.Call) and isinstance(y, ast.Call):
+                        edits = port.replace(x, port.segment(y)), port.replace(y, port.segment(x))
+                        yield site.rewrite(rank, *edits)
+        yield from exchanged_statements(site, rank, statement)
+
+
+def exchanged_statements(site: PatchSite, rank: float, node: ast.stmt) -> Iterator[Rewriting]:
+    """Yield the rewritings that exchange a statement with the next one."""
+    parent = site.port.parents.get(node)
+    for name in ("body", "orelse"):
+        body = getattr(parent, name, [])
+        if isinstance(body, list) and node in body[:-1]:
+            other = body[body.index(node) + 1]
+            edits = (
+                site.port.replace(node, site.port.segment(other)),
+                site.port.replace(other, site.port.segment(node)),
+            )
+            yield site.rewrite(rank, *edits)
+
+
+def shifted_numbers(site: PatchSite) -> Iterator[Rewriting]:
+    """Yield rewritings of whole numbers by one, of signs, and of a second argument of masks."""
+    for rank, statement in site.zones():
+        for node in site.expressions(statement):
+            if isinstance(node, ast.Constant) and type(node.value) is int and abs(node.value) < 100:
+                for other in (node.value - 1, node.value + 1, -node.value):
+                    if other != node.value:
+                        yield site.rewrite(rank, site.port.replace(node, str(other)))
+            if isinstance(node, ast.Call) and function_key(call_name(node)) in ("tril", "triu"):
+                for number in (0, 1, -1):
+                    if len(node.args) > 1:
+                        edit = site.port.replace(node.args[1], str(number))
+                    else:
+                        edit = insert_argument(site.port.text, site.port.span(node), str(number))
+                    yield site.rewrite(rank - 0.5, edit)
+
+
+def scaled(site: PatchSite) -> Iterator[Rewriting]:
+    """Yield rewritings that undo a factor: numbers of the statement divided by it, and as the last
+    resort the whole expression."""
+    value = site.change["value"]
+    if not isinstance(value, list | tuple) or len(value) < 2 or value[0] != "scale":
+        return
+    factor = float(value[1])
+    if not factor:
+        return
+    for rank, statement in site.zones():
+        for node in site.expressions(statement):
+            if isinstance(node, ast.Constant) and type(node.value) in (int, float) and node.value:
+                for other in (node.value / factor, node.value * factor):
+                    yield site.rewrite(rank, site.port.replace(node, f"{other:.9g}"))
+
+
+def rearranged(site: PatchSite) -> Iterator[Rewriting]:
+    """Yield rewritings of arrangements: exchanged items, other axes, calls left out."""
+    yield from exchanged(site)
+    yield from shifted_numbers(site)
+    for rank, statement in site.zones():
+        for call in calls_in(site, statement):
+            moves = function_key(call_name(call)) in MOVES
+            if moves and (edit := unwrapped(site, call)) is not None:
+                yield site.rewrite(rank + 0.1, edit)

@@ -1,0 +1,61 @@
+"""The patch of a comparison: whether one is searched for, and how it is said."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dualml.common.files import read_json
+from dualml.common.json_types import JsonObject
+from dualml.parity.models.comparison import ModelComparison
+from dualml.parity.models.sides import ResolvedSide
+from dualml.parity.patches.search import find_patch
+
+#: Notes about a comparison that found other pairs of parameters than it was given.
+MAP_NOTES = ("exchanged", "interleaved")
+
+
+def add_patch(
+    folder: Path, job: Mapping[str, Any], sides: Sequence[ResolvedSide], found: ModelComparison
+) -> ModelComparison:
+    """Return a comparison with the patch of its second side, or with the reason why there is none.
+
+    Args:
+        folder: of the comparison, with both traces.
+        job: as the comparison began: its map is the user's.
+    """
+    notes = {note.key for note in found.notes}
+    if notes & {*MAP_NOTES}:
+        partners = changed_pairs(job["map"], read_json(folder / "job.json")["map"])
+        row = without_patch("", found.verdict) | {"map": map_text(partners)}
+        return replace(found, patch=row)
+    if found.verdict != "different":
+        return replace(found, patch=without_patch("not_needed" if found.equal else "no_causes"))
+    if any(side.is_compiled for side in sides):
+        return replace(found, patch=without_patch("compiled"))
+    if not (found.explanation or {}).get("causes"):
+        return replace(found, patch=without_patch("no_causes"))
+    return replace(found, patch=find_patch(folder, sides, found))
+
+
+def without_patch(reason: str, verdict: str = "none") -> JsonObject:
+    """Return the JSON of a patch that changes no file."""
+    empty = {"file": "", "diff": "", "map": "", "tried": 0, "left": None}
+    return {"verdict": verdict, "reason": reason, **empty}
+
+
+def changed_pairs(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the pairs of a map that a comparison changed."""
+    return {name: partner for name, partner in after.items() if before.get(name) != partner}
+
+
+def map_text(partners: Mapping[str, Any]) -> str:
+    """Return a map of parameters as the TOML that ``--map`` reads."""
+    rows = (
+        f"{json.dumps(name)} = {json.dumps(partner, ensure_ascii=False)}\n"
+        for name, partner in partners.items()
+    )
+    return "".join(rows)

@@ -1,0 +1,262 @@
+"""Search for a patch of a port: undo one cause after the other, and compare after each."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dualml.common.files import read_json
+from dualml.common.json_types import JsonObject
+from dualml.parity.models.comparison import ModelComparison
+from dualml.parity.models.sides import ResolvedSide
+from dualml.parity.patches.candidates import ranked_texts
+from dualml.parity.patches.locations import (
+    alike_line,
+    is_optimizer,
+    line_of,
+    optimizer_lines,
+    original_lines,
+    side_files,
+)
+from dualml.parity.patches.namespace import Namespace, read_namespaces
+from dualml.parity.patches.rewriting import PatchSite
+from dualml.parity.patches.source import (
+    SourceFile,
+    UnreadableSource,
+    read_source,
+    unified_diff,
+)
+from dualml.parity.patches.trials import Trials
+
+#: Largest number of causes that are undone, of trials for one cause, and of seconds for all.
+MAX_ROUNDS, MAX_TRIES, PATCH_S = 4, 30, 150.0
+#: Seconds that must be left for another search of causes.
+MIN_SEARCH_S = 10.0
+#: How far both sides agree, see `ModelComparison.reach`.
+Reach = tuple[float, float]
+
+
+@dataclass
+class PatchSearch:
+    """One search for a patch.
+
+    Attributes:
+        trials: of patched ports.
+        deadline: time of the monotonic clock until which it may search.
+        originals: file → its text without the patch.
+        current: file → its text with what was found so far.
+        tried: number of trials.
+        closest: the comparison of the patch found so far.
+        reason: why there is no patch, or no whole one; a key of a message.
+        file: name of the file that the reason is about.
+    """
+
+    trials: Trials
+    deadline: float
+    originals: dict[Path, SourceFile] = field(default_factory=dict)
+    current: dict[Path, SourceFile] = field(default_factory=dict)
+    closest: ModelComparison | None = None
+    reason: str = "none"
+    file: str = ""
+
+    @property
+    def late(self) -> bool:
+        """Whether the time is over."""
+        return time.monotonic() > self.deadline
+
+    def undo_causes(self, found: ModelComparison) -> None:
+        """Undo the causes of a comparison, one after the other, until both sides are equal or
+        nothing brings them closer."""
+        explanation: Mapping[str, Any] | None = found.explanation
+        folder, reach = self.trials.folder, reach_of(found)
+        for _ in range(MAX_ROUNDS):
+            causes = (explanation or {}).get("causes") or []
+            if not causes:
+                return
+            step = self.undo(causes[0], folder, reach)
+            if step is None:
+                return
+            folder, comparison, texts = step
+            self.current.update(texts)
+            self.closest, reach = comparison, reach_of(comparison)
+            left = self.deadline - time.monotonic()
+            if comparison.verdict == "equal":
+                return
+            if left < MIN_SEARCH_S:
+                self.reason = "late"
+                return
+            explanation = self.trials.explain(folder, left)
+
+    def undo(
+        self, cause: Mapping[str, Any], folder: Path, reach: Reach
+    ) -> tuple[Path, ModelComparison, dict[Path, SourceFile]] | None:
+        """Try the rewritings that may undo a cause; return the folder of the one that makes both
+        sides equal or else brings them closest, its comparison and the changed files; None if none
+        brings them closer."""
+        best: tuple[Path, ModelComparison, dict[Path, SourceFile]] | None = None
+        candidates = self.candidates(cause, folder)
+        width = self.trials.width
+        for at in range(0, len(candidates), width):
+            if self.late:
+                self.reason = "late"
+                break
+            several = candidates[at : at + width]
+            patched = [{**self.current, one.path: one} for one in several]
+            tried = self.trials.compare_all([encode(one) for one in patched])
+            for one, (place, comparison) in zip(several, tried, strict=True):
+                if comparison is not None and reach_of(comparison) > reach:
+                    reach, best = reach_of(comparison), (place, comparison, {one.path: one})
+                else:
+                    self.trials.discard(place)
+            if best is not None and best[1].verdict == "equal":
+                break
+        return best
+
+    def candidates(self, cause: Mapping[str, Any], folder: Path) -> list[SourceFile]:
+        """Return patched files that may undo a cause, the likeliest first."""
+        original = self.read_original(cause)
+        rows: list[list[SourceFile]] = []
+        for path in self.port_files(cause, folder):
+            port = self.read_port(path, folder)
+            if port is None:
+                continue
+            other = cause["other"] or {}
+            here = self.path_in(folder, path)
+            lines = line_of(other, here, ("place", "built"))
+            ours = [] if original is None else original_lines(cause, original)
+            if not lines and is_optimizer(cause):
+                lines = optimizer_lines(port, self.trials.job["sides"]["b"]["optimizer"])
+            if not lines and original is not None:
+                lines = alike_line(original, ours, port)
+            site = PatchSite(
+                port,
+                self.namespaces([path]).get(path, Namespace()),
+                cause["alterations"][0],
+                tuple(dict.fromkeys(lines)),
+                ((other.get("place") or {}).get("code") or "") if lines else "",
+                original,
+                tuple(dict.fromkeys(ours)),
+                ((cause["place"] or {}).get("place") or {}).get("code") or "",
+                other.get("attributes") or {},
+            )
+            texts = ranked_texts(site, cause["alterations"])
+            rows.append([port.with_text(text) for text in texts[:MAX_TRIES]])
+        merged = [
+            one for number in range(MAX_TRIES) for row in rows for one in row[number : number + 1]
+        ]
+        return merged[:MAX_TRIES]
+
+    def read_port(self, path: Path, folder: Path) -> SourceFile | None:
+        """Return a file of the port as it is patched so far; None, with the reason, if it cannot be
+        patched."""
+        if path in self.current:
+            return self.current[path]
+        try:
+            source = read_source(path)
+        except UnreadableSource as error:
+            self.reason, self.file = str(error), path.name
+            return None
+        self.originals[path] = source
+        return source
+
+    def read_original(self, cause: Mapping[str, Any]) -> SourceFile | None:
+        """Return the original's file where a cause is, or else that of its model or optimizer; None
+        if it cannot be read."""
+        place = (cause["place"] or {}).get("place") or (cause["place"] or {}).get("built")
+        paths = [place["file"]] if place else []
+        for path in [*paths, *side_files(self.trials.job, "a", is_optimizer(cause))]:
+            try:
+                return read_source(Path(path).resolve())
+            except UnreadableSource:
+                continue
+        return None
+
+    def port_files(self, cause: Mapping[str, Any], folder: Path) -> list[Path]:
+        """Return the files of the port where a cause may be."""
+        other = cause["other"] or {}
+        places = [one["file"] for key in ("place", "built") if (one := other.get(key))]
+        paths = [self.path_of(folder, Path(one).resolve()) for one in places]
+        if not paths or is_optimizer(cause):
+            known = side_files(self.trials.job, "b", is_optimizer(cause))
+            paths = [Path(one).resolve() for one in known]
+        return list(dict.fromkeys(paths))
+
+    def path_of(self, folder: Path, path: Path) -> Path:
+        """Return the user's file of which a path in the folder of a trial is the copy."""
+        for file in self.current:
+            if self.path_in(folder, file) == path:
+                return file
+        return path
+
+    def path_in(self, folder: Path, path: Path) -> Path:
+        """Return where a trial ran a file from."""
+        if folder == self.trials.folder or path not in self.current:
+            return path
+        matches = list((folder / "source").glob(f"*/**/{path.name}"))
+        return next((one for one in matches if not one.is_symlink()), path)
+
+    def namespaces(self, files: list[Path]) -> dict[Path, Namespace]:
+        """Return what the names in files of the port mean."""
+        trials = self.trials
+        return read_namespaces(trials.folder, trials.sides[1], files, trials.job["timeout"])
+
+    def describe(self) -> JsonObject:
+        """Return what was found as JSON, see `find_patch`."""
+        pieces = [
+            unified_diff(path, self.originals[path].text, source.text)
+            for path, source in self.current.items()
+        ]
+        closest = self.closest
+        verdict = "none" if closest is None else closest.verdict
+        first = None if closest is None else closest.first
+        return {
+            "verdict": verdict,
+            "reason": "" if verdict == "equal" else self.reason,
+            "file": self.file,
+            "diff": "".join(pieces),
+            "map": "",
+            "tried": self.trials.count,
+            "left": None
+            if first is None
+            else first.describe("step", "phase", "tensor", "distance"),
+        }
+
+
+def encode(files: Mapping[Path, SourceFile]) -> dict[Path, bytes]:
+    """Return the bytes of files."""
+    return {path: one.text.encode(one.encoding) for path, one in files.items()}
+
+
+def reach_of(found: ModelComparison) -> Reach:
+    """Return how far both sides of a comparison agree; infinite if they are equal, nothing if a
+    side raises."""
+    if found.verdict == "equal":
+        return (float("inf"), 0.0)
+    raised = any(note.key == "raised" for note in found.notes)
+    return (-1.0, 0.0) if raised or found.verdict != "different" else found.reach
+
+
+def find_patch(
+    folder: Path, sides: Sequence[ResolvedSide], found: ModelComparison, seconds: float = PATCH_S
+) -> JsonObject:
+    """Search for a patch of the second side that makes a comparison equal.
+
+    Args:
+        folder: of the comparison, with both traces.
+        seconds: time for the search.
+
+    Returns:
+        ``verdict``: of the comparison with the patch, ``none`` without any patch; ``reason``: why
+        it is not ``equal``; ``file``: that the reason is about; ``diff``: the unified diff;
+        ``tried``: number of trials; ``left``: the first difference that is left.
+    """
+    with tempfile.TemporaryDirectory(prefix="dualml-patch-") as temporary:
+        job = read_json(folder / "job.json")
+        trials = Trials(folder, job, sides, Path(temporary).resolve())
+        search = PatchSearch(trials, time.monotonic() + seconds)
+        search.undo_causes(found)
+        return search.describe()

@@ -1,0 +1,100 @@
+"""Run a port from a patched copy, and compare it with the original's trace again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from dualml.common.errors import UserError
+from dualml.common.files import write_json
+from dualml.common.machine import usable_cores
+from dualml.parity.models.comparison import ModelComparison
+from dualml.parity.models.judge import JudgingSettings, judge_traces
+from dualml.parity.models.resources import SIZE
+from dualml.parity.models.side_processes import WORKER, run_side, search_causes
+from dualml.parity.models.sides import ResolvedSide
+from dualml.parity.models.trace import Trace, read_trace
+from dualml.parity.patches.copies import PatchedCopy
+
+#: Largest number of trials at once.
+MAX_TRIALS = 4
+#: What a port's worker reads besides its job: the original's trace, weights and settings.
+SHARED = ("a", "weights", "inputs.npz", "pairs", "a.settings.json")
+#: File → its content in a patched copy.
+Texts = Mapping[Path, bytes]
+
+
+@dataclass
+class Trials:
+    """Trials of patches of the second side of a comparison.
+
+    Attributes:
+        folder: of the comparison, with both traces.
+        job: of the comparison.
+        sides: both sides.
+        home: folder for the trials.
+        count: number of trials so far.
+    """
+
+    folder: Path
+    job: Mapping[str, Any]
+    sides: Sequence[ResolvedSide]
+    home: Path
+    count: int = field(default=0, init=False)
+
+    @cached_property
+    def original(self) -> Trace:
+        """The trace of the first side, which no patch changes."""
+        return read_trace(self.folder / "a")
+
+    def prepare(self, texts: Texts) -> Path:
+        """Make the folder of a trial, and return it."""
+        self.count += 1
+        folder = self.home / f"trial-{self.count}"
+        folder.mkdir(parents=True)
+        for entry in self.folder.iterdir():
+            if entry.name in SHARED or entry.name.startswith(("a.", "a-")):
+                os.symlink(entry, folder / entry.name)
+        copies = PatchedCopy(folder / "source", texts)
+        write_json(folder / "job.json", copies.adapt_job(self.job, "b"))
+        write_json(folder / SIZE, {"together": True, "threads": 0})
+        return folder
+
+    def compare(self, folder: Path) -> ModelComparison | None:
+        """Run the port in the folder of a trial and judge it; None if it cannot be run."""
+        try:
+            run_side(WORKER, folder, "b", self.sides[1], self.job["timeout"])
+            labels = self.sides[0].label, self.sides[1].label
+            settings = JudgingSettings(self.job["margin"], self.job["map"], labels)
+            return judge_traces(self.original, read_trace(folder / "b"), settings)
+        except UserError:
+            return None
+
+    def compare_all(self, several: Sequence[Texts]) -> list[tuple[Path, ModelComparison | None]]:
+        """Try several patches, as many at once as there are cores; return for each its folder and
+        what the comparison says."""
+        folders = [self.prepare(texts) for texts in several]
+        with ThreadPoolExecutor(self.width) as pool:
+            return list(zip(folders, pool.map(self.compare, folders), strict=True))
+
+    @property
+    def width(self) -> int:
+        """Number of trials at once."""
+        return max(1, min(MAX_TRIALS, usable_cores()))
+
+    def explain(self, folder: Path, seconds: float) -> dict[str, Any] | None:
+        """Search for causes of what is still different in the folder of a trial."""
+        job = {**self.job, "budget": min(self.job["budget"], seconds)}
+        write_json(folder / "job.json", job)
+        return search_causes(folder, self.sides[0], self.job["timeout"])
+
+    @staticmethod
+    def discard(folder: Path) -> None:
+        """Delete the folder of a trial."""
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,303 @@
+"""Patches: a cause and a port's source in, the source without the mistake out."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dualml.parity.patches.candidates import ranked_texts
+from dualml.parity.patches.copies import PatchedCopy, copy_root
+from dualml.parity.patches.namespace import REQUIRED, Namespace
+from dualml.parity.patches.rewriting import PatchSite
+from dualml.parity.patches.source import (
+    Edit,
+    SourceFile,
+    UnreadableSource,
+    read_source,
+    unified_diff,
+)
+
+#: How many rewritings are tried at most until the right one comes.
+TRIES = 8
+NAMESPACE = Namespace(
+    {
+        "nn.LayerNorm": {"normalized_shape": REQUIRED, "epsilon": 1e-7},
+        "nn.BatchNorm2d": {"num_features": REQUIRED, "eps": 1e-5, "momentum": 0.9},
+        "nn.LeakyReLU": {"alpha": 0.2},
+        "nn.GELU": {"approximate": True},
+        "ops.softmax": {"input": REQUIRED, "axis": -1},
+        "ops.gelu": {"input": REQUIRED, "approximate": "none"},
+    },
+    {
+        "nn": ("BatchNorm2d", "Dense", "GELU", "LayerNorm", "LeakyReLU", "ReLU", "Sigmoid", "Tanh"),
+        "ops": ("cat", "elu", "gelu", "matmul", "maximum", "minimum", "relu", "selu", "softmax",
+                "stop_gradient", "tanh", "tril"),
+    },
+    frozenset(("astype", "mean", "reshape", "sum", "swapaxes", "transpose")),
+)  # fmt: skip
+TORCH = """import math
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(8)
+        {built}
+
+    def forward(self, x, mask):
+        y = self.fc(x)
+        {line}
+        return z
+"""
+MINDSPORE = """import math
+import mindspore as ms
+from mindspore import nn, ops
+
+class Net(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm((8,), epsilon=1e-5)
+        {built}
+
+    def construct(self, x, mask):
+        y = self.fc(x)  # as there
+        {line}
+        return z
+"""
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A mistake of a port: its line, the original's, the cause that is found, and what is right."""
+
+    original: str
+    wrong: str
+    right: str
+    kind: str
+    action: str
+    operation: str = ""
+    argument: Any = ""
+    value: Any = None
+    old: Any = None
+    built: bool = False
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+
+MISTAKES = {
+    "keyword": Mistake(
+        "self.n2 = nn.LayerNorm(8, eps=1e-12)", "self.n2 = nn.LayerNorm((8,), epsilon=1e-5)",
+        "self.n2 = nn.LayerNorm((8,), epsilon=1e-12)", "attribute", "set", "layer_norm", "eps",
+        1e-5, 1e-12, built=True,
+    ),
+    "setting left out": Mistake(
+        "self.act = nn.LeakyReLU(0.1)", "self.act = nn.LeakyReLU()",
+        "self.act = nn.LeakyReLU(alpha=0.1)", "attribute", "set", "leaky_relu", "negative_slope",
+        0.2, 0.1, built=True,
+    ),
+    "momentum counts the other share": Mistake(
+        "self.bn = nn.BatchNorm2d(8, momentum=0.01)", "self.bn = nn.BatchNorm2d(8, momentum=0.9)",
+        "self.bn = nn.BatchNorm2d(8, momentum=0.99)", "attribute", "set", "batch_norm", "momentum",
+        0.1, 0.01, built=True,
+    ),
+    "word as a flag": Mistake(
+        "self.act = nn.GELU()", "self.act = nn.GELU()", "self.act = nn.GELU(approximate=False)",
+        "attribute", "set", "gelu", "approximate", "tanh", "none", built=True,
+    ),
+    "axis": Mistake(
+        "z = torch.softmax(y, dim=-1)", "z = ops.softmax(y, axis=1)", "z = ops.softmax(y, axis=-1)",
+        "attribute", "set", "softmax", "dim", 1, -1,
+    ),
+    "function": Mistake(
+        "z = F.elu(y)", "z = ops.selu(y)", "z = ops.elu(y)", "function", "instead", "elu", "",
+        ["selu"], "elu",
+    ),
+    "layer": Mistake(
+        "self.act = nn.Tanh()", "self.act = nn.Sigmoid()", "self.act = nn.Tanh()", "function",
+        "instead", "tanh", "", ["sigmoid"], "tanh", built=True,
+    ),
+    "operator": Mistake(
+        "z = (mask < 3) * y", "z = (mask <= 3) * y", "z = (mask < 3) * y", "mask", "function", "lt",
+        "", "le", "lt",
+    ),
+    "operand": Mistake(
+        "z = y + x", "z = y + y", "z = y + x", "operand", "operand", "add", 1, "op:1", "input:0",
+    ),
+    "order of parts": Mistake(
+        "z = torch.cat([x, y], 1)", "z = ops.cat([y, x], 1)", "z = ops.cat([x, y], 1)", "layout",
+        "reorder", "cat", "", (1, 0),
+    ),
+    "axes": Mistake(
+        "z = y.permute(0, 2, 1, 3)", "z = y.transpose(0, 3, 1, 2)", "z = y.transpose(0, 2, 1, 3)",
+        "layout", "output", "permute", "", ["from_input", 0, 3, 1, 2],
+    ),
+    "transpose left out": Mistake(
+        "z = y.transpose(1, 2).reshape(4, 8)", "z = y.reshape(4, 8)",
+        "z = y.swapaxes(1, 2).reshape(4, 8)", "layout", "input", "reshape", 0, ["swap", 1, 2],
+    ),
+    "order of calls": Mistake(
+        "z = self.norm(F.relu(y))", "z = ops.relu(self.norm(y))", "z = self.norm(ops.relu(y))",
+        "order", "swap", "relu", 0, 1,
+    ),
+    "constant": Mistake(
+        "z = y / math.sqrt(64)", "z = y / math.sqrt(8)", "z = y / math.sqrt(64)", "constant",
+        "output", "div", "", ["scale", 2.828427],
+    ),
+    "number in a formula": Mistake(
+        "z = 0.5 * y", "z = 0.25 * y", "z = 0.5 * y", "constant", "set", "mul", "other", 0.25, 0.5,
+    ),
+    "term left out": Mistake(
+        "z = y + self.norm(x)", "z = y", "z = y + self.norm(x)", "missing", "drop", "add", 0,
+    ),
+    "activation left out": Mistake(
+        "z = F.relu(self.norm(y))", "z = self.norm(y)", "z = ops.relu(self.norm(y))", "missing",
+        "drop", "relu", 0,
+    ),
+    "term too many": Mistake(
+        "z = self.norm(y)", "z = ops.tanh(self.norm(y))", "z = self.norm(y)", "extra", "output",
+        "layer_norm", "", ["tanh"],
+    ),
+    "mask": Mistake(
+        "z = y * torch.tril(mask)", "z = y * ops.tril(mask, 1)", "z = y * ops.tril(mask)", "mask",
+        "set", "tril", "diagonal", 1, 0,
+    ),
+    "dtype": Mistake(
+        "z = torch.matmul(y, x)",
+        "z = ops.matmul(y.astype(ms.float16), x.astype(ms.float16)).astype(ms.float32)",
+        "z = ops.matmul(y, x)", "dtype", "lower", "matmul", "", "float16",
+    ),
+    "gradient stopped": Mistake(
+        "z = y + self.norm(x)", "z = y + ops.stop_gradient(self.norm(x))", "z = y + self.norm(x)",
+        "gradient", "detach", "layer_norm", "",
+    ),
+    "gradient not stopped": Mistake(
+        "z = y + x.detach()", "z = y + x", "z = y + ops.stop_gradient(x)", "gradient", "detach",
+        "add", 1,
+    ),
+    "not trained": Mistake(
+        "self.w = nn.Parameter(torch.ones(8))",
+        "self.w = ms.Parameter(ops.ones(8), requires_grad=False)",
+        "self.w = ms.Parameter(ops.ones(8))", "parameters", "freeze", "", "", ["w"], built=True,
+    ),
+}  # fmt: skip
+
+
+def site_of(mistake: Mistake) -> PatchSite:
+    """Return the place of a mistake in a port that is like the original otherwise."""
+    spare = "self.fc = nn.Identity()"
+    keys = ("built", "line") if mistake.built else ("line", "built")
+    other = "z = self.norm(y)" if mistake.built else spare
+    texts = [
+        template.format(**dict(zip(keys, (line, other), strict=True)))
+        for template, line in ((TORCH, mistake.original), (MINDSPORE, mistake.wrong))
+    ]
+    lines = [
+        1 + next(n for n, row in enumerate(text.splitlines()) if row.strip() == line)
+        for text, line in zip(texts, (mistake.original, mistake.wrong), strict=True)
+    ]
+    change = {
+        name: getattr(mistake, name)
+        for name in ("kind", "action", "operation", "argument", "value", "old")
+    }
+    return PatchSite(
+        SourceFile(Path("port.py"), texts[1]),
+        NAMESPACE,
+        {**change, "names": {}, "line": "", "sites": [1]},
+        (lines[1],),
+        mistake.wrong.partition("= ")[2],
+        SourceFile(Path("net.py"), texts[0]),
+        (lines[0],),
+        mistake.original.partition("= ")[2],
+    )
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_the_inverse_of_a_cause_is_among_the_first_rewritings(name: str) -> None:
+    mistake = MISTAKES[name]
+    site = site_of(mistake)
+    wanted = site.port.text.replace(mistake.wrong, mistake.right)
+    assert wanted != site.port.text
+    assert wanted in ranked_texts(site, [site.change])[:TRIES]
+
+
+def test_rewritings_leave_all_other_text_as_it_is() -> None:
+    site = site_of(MISTAKES["axis"])
+    for text in ranked_texts(site, [site.change]):
+        assert "# as there" in text
+        ast.parse(text)
+
+
+def test_rewritings_use_no_names_that_the_port_lacks() -> None:
+    mistake = MISTAKES["term left out"]
+    original = mistake.original.replace("self.norm(x)", "self.missing(x)")
+    site = site_of(Mistake(original, mistake.wrong, "", "missing", "drop", "add", 0))
+    assert not [text for text in ranked_texts(site, [site.change]) if "missing" in text]
+
+
+def test_files_keep_their_line_ends_and_their_encoding(tmp_path: Path) -> None:
+    file = tmp_path / "port.py"
+    data = "# -*- coding: gbk -*-\r\nx = '轴'  # 注释\r\ny = 1".encode("gbk")
+    file.write_bytes(data)
+    source = read_source(file)
+    assert source.text.encode(source.encoding) == data
+    last = source.tree.body[-1]
+    assert isinstance(last, ast.Assign)
+    assert source.segment(source.tree.body[0]) == "x = '轴'"
+    changed = source.apply([source.replace(last.value, "2")])
+    assert changed.encode(source.encoding) == data[:-1] + b"2"
+    diff = unified_diff(file, source.text, changed)
+    assert diff.count("\\ No newline at end of file") == 2
+
+
+def test_edits_that_overlap_are_refused() -> None:
+    source = SourceFile(Path("a.py"), "x = f(1)\n")
+    with pytest.raises(ValueError, match="overlap"):
+        source.apply([Edit(4, 8, "2"), Edit(6, 7, "3")])
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("x = (\n", "unparsable"),
+        ("# Generated by the converter. DO NOT EDIT.\nx = 1\n", "generated"),
+        ("x = '\x00'\n", "unparsable"),
+    ],
+)
+def test_files_that_cannot_be_patched_are_named(tmp_path: Path, text: str, reason: str) -> None:
+    file = tmp_path / "port.py"
+    file.write_text(text)
+    with pytest.raises(UnreadableSource, match=reason):
+        read_source(file)
+    with pytest.raises(UnreadableSource, match="unreadable"):
+        read_source(tmp_path / "nothing.py")
+
+
+def test_copies_have_the_layout_of_the_original_and_leave_it_alone(tmp_path: Path) -> None:
+    package = tmp_path / "lib" / "nets" / "blocks"
+    package.mkdir(parents=True)
+    for folder in (package, package.parent):
+        (folder / "__init__.py").write_text("")
+        (folder / "__pycache__").mkdir()
+    file, neighbour = package / "net.py", package.parent / "common.py"
+    file.write_text("x = 1\n")
+    neighbour.write_text("y = 1\n")
+    file.chmod(0o444)
+    assert copy_root(file) == package.parent.parent
+    copy = PatchedCopy(tmp_path / "copy", {file: b"x = 2\n"})
+    place = copy.locate(str(file))
+    assert place is not None
+    assert Path(place).read_text() == "x = 2\n"
+    assert (Path(place).parents[1] / "common.py").read_text() == "y = 1\n"
+    assert not list((tmp_path / "copy").rglob("__pycache__"))
+    assert file.read_text() == "x = 1\n"
+    assert copy.locate("/elsewhere/net.py") == "/elsewhere/net.py"
+    spec = {"module": "net", "file": str(file), "name": "Net"}
+    job = {"path": [str(tmp_path / "lib")], "sides": {"b": {"model": spec, "loss": "mse"}}}
+    adapted = copy.adapt_job(job, "b")
+    assert adapted["sides"]["b"]["model"]["file"] == place
+    assert adapted["path"][0] == str(copy.roots[tmp_path / "lib"])
