@@ -148,6 +148,10 @@ MISTAKES = {
         "z = y / math.sqrt(64)", "z = y / math.sqrt(8)", "z = y / math.sqrt(64)", "constant",
         "output", "div", "", ["scale", 2.828427],
     ),
+    "factor left out": Mistake(
+        "z = self.fc(x) * 8", "z = self.fc(x)", "z = self.fc(x) * 8", "constant", "output", "mul",
+        "", ["scale", 0.125],
+    ),
     "number in a formula": Mistake(
         "z = 0.5 * y", "z = 0.25 * y", "z = 0.5 * y", "constant", "set", "mul", "other", 0.25, 0.5,
     ),

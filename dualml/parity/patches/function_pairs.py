@@ -39,8 +39,9 @@ def function_pairs(site: PatchSite) -> Iterator[tuple[Function, Function, bool]]
                 yield ours, theirs, True
     known = {(scope, same_name(node.name)): node for scope, node in functions_of(site.original)}
     for scope, node in functions_of(site.port):
-        if (ours := known.get((scope, same_name(node.name)))) is not None:
-            yield ours, node, node in around[1]
+        partner = known.get((scope, same_name(node.name)))
+        if partner is not None:
+            yield partner, node, node in around[1]
 
 
 def same_name(name: str) -> str:

@@ -127,11 +127,9 @@ def confused_operators(site: PatchSite) -> Iterator[Rewriting]:
             if isinstance(node, ast.BinOp | ast.Compare):
                 for text, edit in operator_edits(site, node):
                     yield site.rewrite(rank - (1.5 if text in wanted else 0.2), edit)
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                if (other := PAIRS.get(call_name(node))) is not None:
-                    _, end = site.port.span(node.func)
-                    edit = Edit(end - len(node.func.attr), end, other)
-                    yield site.rewrite(rank, edit)
+            if isinstance(node, ast.Attribute) and node.attr in PAIRS:
+                _, end = site.port.span(node)
+                yield site.rewrite(rank, Edit(end - len(node.attr), end, PAIRS[node.attr]))
 
 
 def operator_edits(site: PatchSite, node: ast.BinOp | ast.Compare) -> Iterator[tuple[str, Edit]]:
@@ -139,10 +137,9 @@ def operator_edits(site: PatchSite, node: ast.BinOp | ast.Compare) -> Iterator[t
     if isinstance(node, ast.Compare):
         if len(node.ops) != 1:
             return
-        kind, left, right = node.ops[0], node.left, node.comparators[0]
+        symbol, left, right = SYMBOLS.get(type(node.ops[0]), ""), node.left, node.comparators[0]
     else:
-        kind, left, right = node.op, node.left, node.right
-    symbol = SYMBOLS.get(type(kind), "")
+        symbol, left, right = SYMBOLS.get(type(node.op), ""), node.left, node.right
     start, end = site.port.span(left)[1], site.port.span(right)[0]
     between = site.port.text[start:end]
     if symbol and between.count(symbol) == 1:

@@ -10,6 +10,7 @@ from dualml.parity.patches.dialect import wrapped
 from dualml.parity.patches.differences import remove_argument
 from dualml.parity.patches.names import call_form, dotted_name, function_key, plain
 from dualml.parity.patches.rewriting import NAMED, PatchSite, Rewriting
+from dualml.parity.patches.statements import remove_statement
 
 #: Functions and methods that stop gradients, and those that change a dtype.
 STOPS = frozenset(("detach", "stopgradient"))
@@ -38,12 +39,14 @@ def stopped_gradients(site: PatchSite) -> Iterator[Rewriting]:
             yield site.rewrite(
                 NAMED + 0.6 + 0.01 * site.distance(node), site.port.replace(node.value, flag)
             )
+            removed = remove_statement(site.port, node)
+            yield site.rewrite(NAMED + 0.5 + 0.01 * site.distance(node), removed)
     for node in ast.walk(site.port.tree):
         if not (isinstance(node, ast.Call) and site.port.is_editable(node)):
             continue
-        stops = function_key(dotted_name(node.func)) in STOPS
-        if stops and (edit := unwrapped(site, node)) is not None:
-            yield site.rewrite(NAMED + 0.7 + 0.01 * site.distance(node), edit)
+        kept = unwrapped(site, node)
+        if kept is not None and function_key(dotted_name(node.func)) in STOPS:
+            yield site.rewrite(NAMED + 0.7 + 0.01 * site.distance(node), kept)
 
 
 def without(site: PatchSite, names: frozenset[str], *, together: bool) -> Iterator[Rewriting]:

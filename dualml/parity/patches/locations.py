@@ -68,7 +68,7 @@ def alike_line(original: SourceFile, lines: Sequence[int], port: SourceFile) -> 
 
 def is_optimizer(cause: Mapping[str, Any]) -> bool:
     """Return whether a cause is in the update."""
-    return cause["alterations"][0]["kind"] == "optimizer"
+    return bool(cause["alterations"][0]["kind"] == "optimizer")
 
 
 def original_lines(cause: Mapping[str, Any], original: SourceFile) -> list[int]:

@@ -12,6 +12,7 @@ from dualml.parity.patches.differences import SYMBOLS, insert_argument
 from dualml.parity.patches.names import dotted_name, function_key
 from dualml.parity.patches.rewriting import PatchSite, Rewriting
 from dualml.parity.patches.scopes import own_attributes
+from dualml.parity.patches.values import is_number, literal
 
 #: Functions that only move elements.
 MOVES = frozenset(("permute", "transpose", "swapaxes", "flip", "roll", "reshape", "t"))
@@ -96,9 +97,9 @@ def nested_orders(site: PatchSite) -> Iterator[Rewriting]:
                         yield site.rewrite(rank - 0.5, port.replace(node, text))
             if isinstance(node, ast.Call | ast.List | ast.Tuple):
                 items = node.args if isinstance(node, ast.Call) else node.elts
-                for x, y in pairwise(items):
-                    if isinstance(x, ast.Call) and isinstance(y, ast.Call):
-                        edits = port.replace(x, port.segment(y)), port.replace(y, port.segment(x))
+                for a, b in pairwise(items):
+                    if isinstance(a, ast.Call) and isinstance(b, ast.Call):
+                        edits = port.replace(a, port.segment(b)), port.replace(b, port.segment(a))
                         yield site.rewrite(rank, *edits)
         yield from exchanged_statements(site, rank, statement)
 
@@ -145,9 +146,16 @@ def scaled(site: PatchSite) -> Iterator[Rewriting]:
         return
     for rank, statement in site.zones():
         for node in site.expressions(statement):
-            if isinstance(node, ast.Constant) and type(node.value) in (int, float) and node.value:
-                for other in (node.value / factor, node.value * factor):
+            written = literal(node)
+            if isinstance(node, ast.Constant) and is_number(written) and written:
+                for other in (written / factor, written * factor):
                     yield site.rewrite(rank, site.port.replace(node, f"{other:.9g}"))
+            elif site.code and site.port.segment(node) == site.code:
+                inverse = f"/ {factor:.9g}" if abs(factor) > 1 else f"* {1 / factor:.9g}"
+                product = ast.parse("a * b", mode="eval").body
+                text = wrapped(site.code, node, product)
+                whole = wrapped(f"{text} {inverse}", product, site.port.parents.get(node))
+                yield site.rewrite(rank + 1, site.port.replace(node, whole))
 
 
 def rearranged(site: PatchSite) -> Iterator[Rewriting]:

@@ -78,10 +78,10 @@ def calls_by_rank(site: PatchSite) -> Iterator[tuple[ast.Call, float]]:
             if isinstance(node, ast.Call) and node not in seen:
                 seen.add(node)
                 yield node, NAMED + 0.1 * number + (0.0 if is_related(node, operation) else 0.3)
-    for node in ast.walk(site.port.tree):
-        new = isinstance(node, ast.Call) and node not in seen and site.port.is_editable(node)
-        if new and isinstance(node, ast.Call) and is_related(node, operation):
-            yield node, NEARBY + PER_LINE * site.distance(node)
+    calls = [node for node in ast.walk(site.port.tree) if isinstance(node, ast.Call)]
+    for call in calls:
+        if call not in seen and site.port.is_editable(call) and is_related(call, operation):
+            yield call, NEARBY + PER_LINE * site.distance(call)
 
 
 def is_related(call: ast.Call, operation: str) -> bool:

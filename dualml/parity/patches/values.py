@@ -18,7 +18,7 @@ def literal(node: ast.AST) -> Any:
     """Return the value of a literal, of a tuple of literals, or of a negative number; ``...`` for
     other nodes."""
     try:
-        return ast.literal_eval(node)  # type: ignore[arg-type]
+        return ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return ...
 
