@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from dualml.parity.patches.dialect import wrapped
+from dualml.parity.patches.dialect import parenthesize
 from dualml.parity.patches.names import call_form, dotted_name
 from dualml.parity.patches.rewriting import PatchSite
 from dualml.parity.patches.source import Edit
 
 
-def unwrapped(site: PatchSite, call: ast.Call) -> Edit | None:
+def unwrap_call(site: PatchSite, call: ast.Call) -> Edit | None:
     """Return the edit that puts the first argument of a call, or the tensor of a method, in its
     place; None if there is none."""
     form = call_form(call, site.imported)
@@ -20,11 +20,11 @@ def unwrapped(site: PatchSite, call: ast.Call) -> Edit | None:
     inner = form.arguments[0]
     if isinstance(inner, ast.Starred):
         return None
-    text = wrapped(site.port.segment(inner), inner, site.port.parents.get(call))
+    text = parenthesize(site.port.segment(inner), inner, site.port.parents.get(call))
     return site.port.replace(call, text)
 
 
-def calls_in(site: PatchSite, node: ast.stmt) -> Iterator[ast.Call]:
+def list_calls(site: PatchSite, node: ast.stmt) -> Iterator[ast.Call]:
     """Yield the calls in a statement."""
     yield from (one for one in site.expressions(node) if isinstance(one, ast.Call))
 

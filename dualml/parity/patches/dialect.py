@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from dualml.parity.patches.names import (
-    canonical,
+    canonical_text,
     dotted_name,
     load_dialect,
-    plain,
+    normalize_name,
     setting_key,
     setting_names,
 )
@@ -83,7 +83,10 @@ class Translator:
             return name
         for alias in self.aliases:
             for word in self.namespace.members[alias]:
-                if plain(word) == plain(last) and word[0].isupper() == last[0].isupper():
+                if (
+                    normalize_name(word) == normalize_name(last)
+                    and word[0].isupper() == last[0].isupper()
+                ):
                     return f"{alias}.{word}"
         raise Untranslatable(name)
 
@@ -102,7 +105,7 @@ class Translator:
             imported = self.port.imported
             for part in ast.walk(kept):
                 if isinstance(part, ast.expr) and self.port.is_editable(part):
-                    reuse.setdefault(canonical(part, imported), self.port.segment(part))
+                    reuse.setdefault(canonical_text(part, imported), self.port.segment(part))
         return self._render(node, reuse)
 
     def _render(self, node: ast.AST, reuse: Mapping[str, str]) -> str:
@@ -116,7 +119,7 @@ class Translator:
     def _edits(self, node: ast.AST, reuse: Mapping[str, str]) -> Iterator[Edit]:
         """Yield the edits of the original's text in a node."""
         if isinstance(node, ast.expr) and not isinstance(node, ast.Constant):
-            kept = reuse.get(canonical(node, self.imported))
+            kept = reuse.get(canonical_text(node, self.imported))
             if kept is not None and isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
                 yield self.original.replace(node, kept)
                 return
@@ -208,7 +211,7 @@ class Translator:
         return None
 
 
-def wrapped(text: str, node: ast.AST, parent: ast.AST | None) -> str:
+def parenthesize(text: str, node: ast.AST, parent: ast.AST | None) -> str:
     """Return the text of a node, in parentheses where it becomes a part of ``parent`` and needs
     them."""
     return f"({text})" if isinstance(node, LOOSE) and isinstance(parent, TIGHT) else text

@@ -6,8 +6,8 @@ import ast
 import itertools
 from collections.abc import Iterator, Sequence
 
-from dualml.parity.patches.dialect import Translator, Untranslatable, wrapped
-from dualml.parity.patches.names import call_form, canonical, dotted_name
+from dualml.parity.patches.dialect import Translator, Untranslatable, parenthesize
+from dualml.parity.patches.names import call_form, canonical_text, dotted_name
 from dualml.parity.patches.source import Edit
 
 #: Operator of the syntax tree → its text.
@@ -24,7 +24,7 @@ def expression_edits(translator: Translator, a: ast.AST, b: ast.AST) -> Iterator
     """Yield the smallest edits that each remove one difference between an expression of the
     original and one of the port; nothing where both are the same."""
     ours, theirs = translator.imported, port_imports(translator)
-    if canonical(a, ours) == canonical(b, theirs):
+    if canonical_text(a, ours) == canonical_text(b, theirs):
         return
     if isinstance(a, ast.BinOp) and isinstance(b, ast.BinOp):
         yield from binary_edits(translator, a, b)
@@ -57,7 +57,7 @@ def whole_edit(translator: Translator, a: ast.AST, b: ast.AST) -> Iterator[Edit]
         text = translator.translate(a, b)
     except Untranslatable:
         return
-    edit = port.replace(b, wrapped(text, a, port.parents.get(b)))
+    edit = port.replace(b, parenthesize(text, a, port.parents.get(b)))
     if edit.text != port.segment(b):
         yield edit
 
@@ -65,8 +65,8 @@ def whole_edit(translator: Translator, a: ast.AST, b: ast.AST) -> Iterator[Edit]
 def binary_edits(translator: Translator, a: ast.BinOp, b: ast.BinOp) -> Iterator[Edit]:
     """Yield the edits between two operations with two operands."""
     ours, theirs = translator.imported, port_imports(translator)
-    left, right = canonical(a.left, ours), canonical(a.right, ours)
-    first, second = canonical(b.left, theirs), canonical(b.right, theirs)
+    left, right = canonical_text(a.left, ours), canonical_text(a.right, ours)
+    first, second = canonical_text(b.left, theirs), canonical_text(b.right, theirs)
     same = type(a.op) is type(b.op)
     if same and isinstance(a.op, COMMUTATIVE):
         if left == second:
@@ -120,14 +120,14 @@ def call_edits(translator: Translator, a: ast.Call, b: ast.Call) -> Iterator[Edi
     port = translator.port
     for one, other in zip(x.arguments, y.arguments, strict=False):
         yield from expression_edits(translator, one, other)
-    parameters = list(translator.namespace.signatures.get(dotted(b), ()))
+    parameters = list(translator.namespace.signatures.get(called_name(b), ()))
     for name, keyword in x.keywords.items():
         if name in y.keywords:
             yield from expression_edits(translator, keyword.value, y.keywords[name].value)
             continue
         try:
             value = translator.translate(keyword.value)
-            word = translator.spell_setting(str(keyword.arg), dotted(b))
+            word = translator.spell_setting(str(keyword.arg), called_name(b))
         except Untranslatable:
             continue
         position = parameters.index(word) if word in parameters else len(b.args)
@@ -142,7 +142,7 @@ def call_edits(translator: Translator, a: ast.Call, b: ast.Call) -> Iterator[Edi
         yield from whole_edit(translator, a, b)
 
 
-def dotted(call: ast.Call) -> str:
+def called_name(call: ast.Call) -> str:
     """Return the dotted name of what is called."""
     return dotted_name(call.func)
 
@@ -195,7 +195,7 @@ def field_edits(translator: Translator, a: ast.AST, b: ast.AST) -> Iterator[Edit
     yield from edits
 
 
-def distinct(edits: Sequence[Edit]) -> list[Edit]:
+def drop_overlaps(edits: Sequence[Edit]) -> list[Edit]:
     """Return edits without repetition and without those that overlap an earlier one."""
     kept: list[Edit] = []
     for edit in dict.fromkeys(edits):
@@ -204,11 +204,11 @@ def distinct(edits: Sequence[Edit]) -> list[Edit]:
     return kept
 
 
-def groups_of(edits: Sequence[Edit]) -> Iterator[tuple[Edit, ...]]:
+def group_edits(edits: Sequence[Edit]) -> Iterator[tuple[Edit, ...]]:
     """Yield each edit alone, then all together, then pairs where there are only a few."""
     rows = list(dict.fromkeys(edits))
     yield from ((edit,) for edit in rows)
-    together = distinct(rows)
+    together = drop_overlaps(rows)
     if len(together) > 1:
         yield tuple(together)
     if 2 < len(together) <= 4:

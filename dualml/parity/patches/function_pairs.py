@@ -37,8 +37,8 @@ def function_pairs(site: PatchSite) -> Iterator[tuple[Function, Function, bool]]
                 ours is around[0][0] and theirs is around[1][0]
             ):
                 yield ours, theirs, True
-    known = {(scope, same_name(node.name)): node for scope, node in functions_of(site.original)}
-    for scope, node in functions_of(site.port):
+    known = {(scope, same_name(node.name)): node for scope, node in list_functions(site.original)}
+    for scope, node in list_functions(site.port):
         partner = known.get((scope, same_name(node.name)))
         if partner is not None:
             yield partner, node, node in around[1]
@@ -49,7 +49,7 @@ def same_name(name: str) -> str:
     return SAME_METHODS.get(name, name)
 
 
-def functions_of(source: SourceFile) -> Iterator[tuple[str, Function]]:
+def list_functions(source: SourceFile) -> Iterator[tuple[str, Function]]:
     """Yield the functions of a file, each with the name of its class, empty for none."""
     for node in ast.walk(source.tree):
         if isinstance(node, Function):

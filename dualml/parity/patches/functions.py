@@ -5,10 +5,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from dualml.parity.patches.calls import call_name, unwrapped
-from dualml.parity.patches.dialect import Untranslatable, wrapped
+from dualml.parity.patches.calls import call_name, unwrap_call
+from dualml.parity.patches.dialect import Untranslatable, parenthesize
 from dualml.parity.patches.differences import SYMBOLS
-from dualml.parity.patches.names import OPERATORS, call_form, dotted_name, function_key, plain
+from dualml.parity.patches.names import (
+    OPERATORS,
+    call_form,
+    dotted_name,
+    function_key,
+    normalize_name,
+)
 from dualml.parity.patches.rewriting import PatchSite, Rewriting
 from dualml.parity.patches.source import Edit
 
@@ -23,28 +29,28 @@ PAIRS = {"tril": "triu", "triu": "tril", "all": "any", "any": "all", "max": "min
          "minimum": "maximum", "maximum": "minimum", "sin": "cos", "cos": "sin"}  # fmt: skip
 
 
-def extra_calls(site: PatchSite) -> Iterator[Rewriting]:
+def remove_terms(site: PatchSite) -> Iterator[Rewriting]:
     """Yield rewritings that leave out a call, a term or a factor, or an item of a list of
     layers."""
     value = site.change["value"]
-    word = plain(str(value[0])) if isinstance(value, list | tuple) and value else ""
+    word = normalize_name(str(value[0])) if isinstance(value, list | tuple) and value else ""
     for rank, statement in site.zones():
         for node in site.expressions(statement):
             if isinstance(node, ast.Call):
                 key = call_form(node, site.imported).key
-                likely = bool(word) and plain(key) in word
-                if (edit := unwrapped(site, node)) is not None:
+                likely = bool(word) and normalize_name(key) in word
+                if (edit := unwrap_call(site, node)) is not None:
                     yield site.rewrite(rank - (1.5 if likely else 0.0), edit)
             if isinstance(node, ast.BinOp):
                 parent = site.port.parents.get(node)
                 for kept in (node.left, node.right):
-                    text = wrapped(site.port.segment(kept), kept, parent)
+                    text = parenthesize(site.port.segment(kept), kept, parent)
                     yield site.rewrite(rank + 0.1, site.port.replace(node, text))
             if isinstance(node, ast.UnaryOp) and not isinstance(node.operand, ast.Constant):
                 yield site.rewrite(rank, site.port.replace(node, site.port.segment(node.operand)))
 
 
-def missing_calls(site: PatchSite) -> Iterator[Rewriting]:
+def wrap_calls(site: PatchSite) -> Iterator[Rewriting]:
     """Yield rewritings that apply the call which the original makes there, to each expression of
     the port's statements."""
     translator, operation = site.translator, str(site.change["operation"])
@@ -90,19 +96,23 @@ def is_value(site: PatchSite, node: ast.expr) -> bool:
     )
 
 
-def other_functions(site: PatchSite) -> Iterator[Rewriting]:
+def replace_functions(site: PatchSite) -> Iterator[Rewriting]:
     """Yield rewritings that call the original's function instead of the port's."""
     change = site.change
     value = change["value"][0] if isinstance(change["value"], list | tuple) else change["value"]
-    wrong, right = plain(str(value)), str(change["old"] or change["operation"])
+    wrong, right = normalize_name(str(value)), str(change["old"] or change["operation"])
     for rank, statement in site.zones():
         for node in site.expressions(statement):
-            likely = 1.5 if isinstance(node, ast.Call) and wrong in plain(call_name(node)) else 0.0
+            likely = (
+                1.5
+                if isinstance(node, ast.Call) and wrong in normalize_name(call_name(node))
+                else 0.0
+            )
             if isinstance(node, ast.Call):
                 for text in function_spellings(site, node, right):
                     if text != site.port.segment(node.func):
                         yield site.rewrite(rank - likely, site.port.replace(node.func, text))
-    yield from confused_operators(site)
+    yield from replace_operators(site)
 
 
 def function_spellings(site: PatchSite, node: ast.Call, right: str) -> Iterator[str]:
@@ -118,7 +128,7 @@ def function_spellings(site: PatchSite, node: ast.Call, right: str) -> Iterator[
         yield f"{site.port.segment(node.func.value)}.{right}"
 
 
-def confused_operators(site: PatchSite) -> Iterator[Rewriting]:
+def replace_operators(site: PatchSite) -> Iterator[Rewriting]:
     """Yield rewritings of operators, and of functions that are mistaken for each other."""
     old = function_key(str(site.change.get("old") or ""))
     wanted = {symbol for kind, symbol in SYMBOLS.items() if OPERATORS.get(kind.__name__) == old}

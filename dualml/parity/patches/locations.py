@@ -8,12 +8,12 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
-from dualml.parity.patches.names import canonical
+from dualml.parity.patches.names import canonical_text
 from dualml.parity.patches.rewriting import is_simple
 from dualml.parity.patches.source import SourceFile
 
 
-def line_of(row: Mapping[str, Any] | None, file: Path, keys: Sequence[str]) -> list[int]:
+def operation_lines(row: Mapping[str, Any] | None, file: Path, keys: Sequence[str]) -> list[int]:
     """Return the lines of a file at which an operation was called and its layer was built.
 
     Args:
@@ -54,10 +54,12 @@ def alike_line(original: SourceFile, lines: Sequence[int], port: SourceFile) -> 
     statement = next(filter(None, map(original.statement_at, lines)), None)
     if statement is None:
         return []
-    wanted = canonical(statement, original.imported)
+    wanted = canonical_text(statement, original.imported)
     rows = [
         (
-            SequenceMatcher(None, wanted, canonical(one, port.imported), autojunk=False).ratio(),
+            SequenceMatcher(
+                None, wanted, canonical_text(one, port.imported), autojunk=False
+            ).ratio(),
             -one.lineno,
         )
         for one in port.statements
@@ -74,7 +76,7 @@ def is_optimizer(cause: Mapping[str, Any]) -> bool:
 def original_lines(cause: Mapping[str, Any], original: SourceFile) -> list[int]:
     """Return the lines of the original where a cause is."""
     line = str(cause["alterations"][0]["line"]).partition(":")[0]
-    found = line_of(cause["place"], original.path, ("place", "built"))
+    found = operation_lines(cause["place"], original.path, ("place", "built"))
     return [*found, *([int(line)] if line.isdigit() else [])]
 
 

@@ -42,11 +42,11 @@ def same_functions() -> dict[str, str]:
     table: dict[str, str] = {}
     for name, others in load_dialect()["functions"].items():
         for other in others:
-            table.setdefault(plain(other), plain(name))
+            table.setdefault(normalize_name(other), normalize_name(name))
     return table
 
 
-def plain(name: str) -> str:
+def normalize_name(name: str) -> str:
     """Return a name in lower case without underscores and the ending ``ext``."""
     return name.lower().replace("_", "").removesuffix("ext")
 
@@ -55,7 +55,7 @@ def function_key(name: str) -> str:
     """Return a function's name in the terms of PyTorch: ``cat`` for ``ops.concat``; operators have
     that of their function."""
     last = name.rpartition(".")[2]
-    word = plain(OPERATOR_FUNCTIONS.get(last, last))
+    word = normalize_name(OPERATOR_FUNCTIONS.get(last, last))
     return same_functions().get(word, word)
 
 
@@ -120,14 +120,16 @@ def call_form(node: ast.Call, imported: frozenset[str]) -> CallForm:
 
 
 @functools.lru_cache(maxsize=1 << 15)
-def canonical(node: ast.AST | None, imported: frozenset[str]) -> str:
+def canonical_text(node: ast.AST | None, imported: frozenset[str]) -> str:
     """Return a text of a node that is equal for two frameworks' spellings of the same."""
     if node is None:
         return ""
     if isinstance(node, ast.Call):
         form = call_form(node, imported)
-        words = [canonical(one, imported) for one in form.arguments]
-        words += sorted(f"{k}={canonical(v.value, imported)}" for k, v in form.keywords.items())
+        words = [canonical_text(one, imported) for one in form.arguments]
+        words += sorted(
+            f"{k}={canonical_text(v.value, imported)}" for k, v in form.keywords.items()
+        )
         return f"{form.key}({', '.join(words)})"
     if isinstance(node, ast.Attribute | ast.Name):
         name = dotted_name(node)
@@ -146,5 +148,5 @@ def canonical_fields(node: ast.AST, imported: frozenset[str]) -> str:
         if name in ("ctx", "type_comment", "annotation", "returns", "lineno"):
             continue
         rows: Sequence[Any] = value if isinstance(value, list) else [value]
-        words += [canonical(v, imported) if isinstance(v, ast.AST) else str(v) for v in rows]
+        words += [canonical_text(v, imported) if isinstance(v, ast.AST) else str(v) for v in rows]
     return f"{type(node).__name__}[{', '.join(words)}]"

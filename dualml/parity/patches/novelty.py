@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from dualml.parity.patches.names import canonical
+from dualml.parity.patches.names import canonical_text
 from dualml.parity.patches.rewriting import PatchSite
 from dualml.parity.patches.source import SourceFile
 
@@ -30,7 +30,7 @@ class Novelty:
     def known(self) -> frozenset[str]:
         """The expressions of the original."""
         original = self.site.original
-        return frozenset() if original is None else frozenset(expressions_of(original))
+        return frozenset() if original is None else frozenset(list_expressions(original))
 
     def count(self, source: SourceFile, line: int) -> int:
         """Return the number of expressions in the function around a line that are not among those
@@ -39,7 +39,7 @@ class Novelty:
         if statement is None:
             return 0
         scope = next(source.enclosing(statement), statement)
-        return sum(text not in self.known for text in expressions_of(source, scope))
+        return sum(text not in self.known for text in list_expressions(source, scope))
 
     def score(self, text: str, line: int) -> float:
         """Return what is added to the rank of a patched text.
@@ -55,9 +55,9 @@ class Novelty:
         return PER_NOVELTY * max(-MAX_NOVELTY, min(MAX_NOVELTY, more))
 
 
-def expressions_of(source: SourceFile, scope: ast.AST | None = None) -> Iterator[str]:
+def list_expressions(source: SourceFile, scope: ast.AST | None = None) -> Iterator[str]:
     """Yield the texts of the expressions of a file, or of a node, that are equal in both
     frameworks."""
     for node in ast.walk(scope or source.tree):
         if isinstance(node, ast.expr) and not isinstance(node, ast.Name):
-            yield canonical(node, source.imported)
+            yield canonical_text(node, source.imported)

@@ -6,19 +6,19 @@ import ast
 from collections.abc import Iterator
 from itertools import combinations, pairwise
 
-from dualml.parity.patches.calls import call_name, calls_in, unwrapped
-from dualml.parity.patches.dialect import wrapped
+from dualml.parity.patches.calls import call_name, list_calls, unwrap_call
+from dualml.parity.patches.dialect import parenthesize
 from dualml.parity.patches.differences import SYMBOLS, insert_argument
 from dualml.parity.patches.names import dotted_name, function_key
 from dualml.parity.patches.rewriting import PatchSite, Rewriting
 from dualml.parity.patches.scopes import own_attributes
-from dualml.parity.patches.values import is_number, literal
+from dualml.parity.patches.values import is_number, read_literal
 
 #: Functions that only move elements.
 MOVES = frozenset(("permute", "transpose", "swapaxes", "flip", "roll", "reshape", "t"))
 
 
-def exchanged(site: PatchSite) -> Iterator[Rewriting]:
+def exchange_parts(site: PatchSite) -> Iterator[Rewriting]:
     """Yield rewritings that exchange two arguments of a call, two operands, or two items of a
     list or tuple."""
     for rank, statement in site.zones():
@@ -38,7 +38,7 @@ def exchanged(site: PatchSite) -> Iterator[Rewriting]:
                     yield site.rewrite(rank - 1 + kind, *edits)
 
 
-def other_names(site: PatchSite) -> Iterator[Rewriting]:
+def replace_operands(site: PatchSite) -> Iterator[Rewriting]:
     """Yield rewritings that take another local value, or another part of the module, where the
     names of the cause or of the function allow it."""
     parts = own_attributes(site.port)
@@ -64,7 +64,7 @@ def other_names(site: PatchSite) -> Iterator[Rewriting]:
                 yield site.rewrite(rank + 0.2 - likely, site.port.replace(node, other))
 
 
-def nested_orders(site: PatchSite) -> Iterator[Rewriting]:
+def swap_order(site: PatchSite) -> Iterator[Rewriting]:
     """Yield rewritings that apply two operations in the other order: f(g(x)), f(a + b), f(a) + b,
     and two neighbouring statements or layers."""
     port = site.port
@@ -82,7 +82,7 @@ def nested_orders(site: PatchSite) -> Iterator[Rewriting]:
                     parent = port.parents.get(node)
                     for text in (f"{name}({x}){sign}{y}", f"{x}{sign}{name}({y})"):
                         yield site.rewrite(
-                            rank - 0.5, port.replace(node, wrapped(text, inner, parent))
+                            rank - 0.5, port.replace(node, parenthesize(text, inner, parent))
                         )
             if isinstance(node, ast.BinOp):
                 sign = f" {SYMBOLS.get(type(node.op), '+')} "
@@ -101,10 +101,10 @@ def nested_orders(site: PatchSite) -> Iterator[Rewriting]:
                     if isinstance(a, ast.Call) and isinstance(b, ast.Call):
                         edits = port.replace(a, port.segment(b)), port.replace(b, port.segment(a))
                         yield site.rewrite(rank, *edits)
-        yield from exchanged_statements(site, rank, statement)
+        yield from exchange_statements(site, rank, statement)
 
 
-def exchanged_statements(site: PatchSite, rank: float, node: ast.stmt) -> Iterator[Rewriting]:
+def exchange_statements(site: PatchSite, rank: float, node: ast.stmt) -> Iterator[Rewriting]:
     """Yield the rewritings that exchange a statement with the next one."""
     parent = site.port.parents.get(node)
     for name in ("body", "orelse"):
@@ -118,7 +118,7 @@ def exchanged_statements(site: PatchSite, rank: float, node: ast.stmt) -> Iterat
             yield site.rewrite(rank, *edits)
 
 
-def shifted_numbers(site: PatchSite) -> Iterator[Rewriting]:
+def shift_numbers(site: PatchSite) -> Iterator[Rewriting]:
     """Yield rewritings of whole numbers by one, of signs, and of a second argument of masks."""
     for rank, statement in site.zones():
         for node in site.expressions(statement):
@@ -135,7 +135,7 @@ def shifted_numbers(site: PatchSite) -> Iterator[Rewriting]:
                     yield site.rewrite(rank - 0.5, edit)
 
 
-def scaled(site: PatchSite) -> Iterator[Rewriting]:
+def undo_factor(site: PatchSite) -> Iterator[Rewriting]:
     """Yield rewritings that undo a factor: numbers of the statement divided by it, and as the last
     resort the whole expression."""
     value = site.change["value"]
@@ -146,24 +146,24 @@ def scaled(site: PatchSite) -> Iterator[Rewriting]:
         return
     for rank, statement in site.zones():
         for node in site.expressions(statement):
-            written = literal(node)
+            written = read_literal(node)
             if isinstance(node, ast.Constant) and is_number(written) and written:
                 for other in (written / factor, written * factor):
                     yield site.rewrite(rank, site.port.replace(node, f"{other:.9g}"))
             elif site.code and site.port.segment(node) == site.code:
                 inverse = f"/ {factor:.9g}" if abs(factor) > 1 else f"* {1 / factor:.9g}"
                 product = ast.parse("a * b", mode="eval").body
-                text = wrapped(site.code, node, product)
-                whole = wrapped(f"{text} {inverse}", product, site.port.parents.get(node))
+                text = parenthesize(site.code, node, product)
+                whole = parenthesize(f"{text} {inverse}", product, site.port.parents.get(node))
                 yield site.rewrite(rank + 1, site.port.replace(node, whole))
 
 
-def rearranged(site: PatchSite) -> Iterator[Rewriting]:
+def rearrange_parts(site: PatchSite) -> Iterator[Rewriting]:
     """Yield rewritings of arrangements: exchanged items, other axes, calls left out."""
-    yield from exchanged(site)
-    yield from shifted_numbers(site)
+    yield from exchange_parts(site)
+    yield from shift_numbers(site)
     for rank, statement in site.zones():
-        for call in calls_in(site, statement):
+        for call in list_calls(site, statement):
             moves = function_key(call_name(call)) in MOVES
-            if moves and (edit := unwrapped(site, call)) is not None:
+            if moves and (edit := unwrap_call(site, call)) is not None:
                 yield site.rewrite(rank + 0.1, edit)

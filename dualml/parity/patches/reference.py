@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 
 from dualml.parity.patches.dialect import Translator
-from dualml.parity.patches.differences import expression_edits, groups_of
+from dualml.parity.patches.differences import expression_edits, group_edits
 from dualml.parity.patches.function_pairs import Function, flat_statements, function_pairs
-from dualml.parity.patches.names import canonical
+from dualml.parity.patches.names import canonical_text
 from dualml.parity.patches.rewriting import (
     EXPRESSION,
     FILE,
@@ -17,11 +17,11 @@ from dualml.parity.patches.rewriting import (
     PER_LINE,
     PatchSite,
     Rewriting,
-    head_of,
     is_simple,
+    list_heads,
 )
 from dualml.parity.patches.source import Edit, SourceFile
-from dualml.parity.patches.statements import insertions, remove_statement, replacements
+from dualml.parity.patches.statements import insert_statements, remove_statement, replace_statements
 
 #: How alike two statements must be to be compared.
 ALIKE = 0.5
@@ -58,8 +58,8 @@ def code_rewritings(site: PatchSite, translator: Translator) -> Iterator[Rewriti
     theirs = find_code(site.port, site.lines, site.code)
     for a in ours[:1]:
         for b in theirs[:1]:
-            for group in groups_of(list(expression_edits(translator, a, b))):
-                yield from checked(site, EXPRESSION + 0.1 * (len(group) > 1), b, group)
+            for group in group_edits(list(expression_edits(translator, a, b))):
+                yield from keep_known(site, EXPRESSION + 0.1 * (len(group) > 1), b, group)
 
 
 def find_code(source: SourceFile, lines: Sequence[int], code: str) -> list[ast.expr]:
@@ -83,7 +83,7 @@ def find_code(source: SourceFile, lines: Sequence[int], code: str) -> list[ast.e
     return []
 
 
-def checked(
+def keep_known(
     site: PatchSite, rank: float, node: ast.AST, edits: Sequence[Edit]
 ) -> Iterator[Rewriting]:
     """Yield the rewriting if it uses only names that the port knows."""
@@ -116,17 +116,17 @@ def pair_rewritings(
             if isinstance(x, ast.Tuple) and isinstance(y, ast.Tuple)
         ]
     elif type(a) is type(b):
-        pairs += zip(head_of(a), head_of(b), strict=False)
+        pairs += zip(list_heads(a), list_heads(b), strict=False)
     edits = [edit for x, y in pairs for edit in expression_edits(translator, x, y)]
-    for group in groups_of(edits):
-        yield from checked(site, rank + 0.05 * (len(group) - 1), b, group)
+    for group in group_edits(edits):
+        yield from keep_known(site, rank + 0.05 * (len(group) - 1), b, group)
 
 
 def statement_text(node: ast.stmt, imported: frozenset[str]) -> str:
     """Return a text of a statement that is equal for both frameworks' spellings of the same."""
     if is_simple(node):
-        return canonical(node, imported)
-    parts = ", ".join(canonical(one, imported) for one in head_of(node))
+        return canonical_text(node, imported)
+    parts = ", ".join(canonical_text(one, imported) for one in list_heads(node))
     return f"{type(node).__name__}[{parts}]"
 
 
@@ -146,7 +146,7 @@ def function_rewritings(
     for tag, i1, i2, j1, j2 in SequenceMatcher(None, texts, others, autojunk=False).get_opcodes():
         if tag == "equal":
             continue
-        pairs = pair_alike(texts[i1:i2], others[j1:j2])
+        pairs = pair_similar(texts[i1:i2], others[j1:j2])
         for i, j in pairs.items():
             y = b[j1 + j]
             for rewriting in pair_rewritings(site, translator, a[i1 + i], y, rank_of(y) - 0.5):
@@ -170,13 +170,13 @@ def function_rewritings(
             anchor, before = (
                 (after[0], True) if after else (b[j2], True) if j2 < len(b) else (b[-1], False)
             )
-            yield from insertions(site, translator, [x], anchor, before, rank)
+            yield from insert_statements(site, translator, [x], anchor, before, rank)
         if len(missing) > 1 and not pairs:
             anchor, before = (b[j2], True) if j2 < len(b) else (b[-1], False)
             edits = [remove_statement(site.port, y) for y in extra if is_simple(y)]
-            yield from insertions(site, translator, missing, anchor, before, rank, edits)
+            yield from insert_statements(site, translator, missing, anchor, before, rank, edits)
         if missing and extra and len(missing) == len(extra) == 1:
-            yield from replacements(site, translator, missing[0], extra[0], rank)
+            yield from replace_statements(site, translator, missing[0], extra[0], rank)
     for edits in repeated.values():  # one mistake in several statements
         if len(edits) > 1:
             rank = min(
@@ -185,7 +185,7 @@ def function_rewritings(
             yield site.rewrite(rank - 0.4, *edits)
 
 
-def pair_alike(ours: Sequence[str], theirs: Sequence[str]) -> dict[int, int]:
+def pair_similar(ours: Sequence[str], theirs: Sequence[str]) -> dict[int, int]:
     """Return position among ours → position among theirs, of similar statements in order."""
     if len(ours) == len(theirs) == 1:
         return {0: 0}

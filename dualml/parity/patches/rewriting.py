@@ -10,7 +10,7 @@ from typing import Any
 
 from dualml.parity.patches.dialect import Translator
 from dualml.parity.patches.namespace import Namespace
-from dualml.parity.patches.scopes import known_names, own_attributes, unknown_names
+from dualml.parity.patches.scopes import own_attributes, unknown_names, visible_names
 from dualml.parity.patches.source import Edit, SourceFile
 
 #: How likely rewritings are, the likeliest first: the setting or the expression that the cause
@@ -103,7 +103,7 @@ class PatchSite:
     def expressions(self, statement: ast.AST) -> Iterator[ast.expr]:
         """Yield the expressions of a statement that can be edited, the statement's own order; of a
         compound statement those of its head."""
-        heads = [statement] if is_simple(statement) else head_of(statement)
+        heads = [statement] if is_simple(statement) else list_heads(statement)
         for head in heads:
             for node in ast.walk(head):
                 if isinstance(node, ast.expr) and self.port.is_editable(node):
@@ -123,7 +123,7 @@ class PatchSite:
 
     def is_known(self, text: str, node: ast.AST) -> bool:
         """Return whether a piece of source uses only names that the port knows at a node."""
-        names = known_names(self.port, node)
+        names = visible_names(self.port, node)
         return not unknown_names(text, names, own_attributes(self.port))
 
 
@@ -142,7 +142,7 @@ def is_simple(node: ast.AST) -> bool:
     )
 
 
-def head_of(node: ast.AST) -> Iterable[ast.AST]:
+def list_heads(node: ast.AST) -> Iterable[ast.AST]:
     """Return the expressions in the head of a compound statement: a test, what a loop runs over,
     the defaults of a function."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

@@ -11,7 +11,7 @@ from dualml.parity.patches.names import dotted_name
 from dualml.parity.patches.source import SourceFile
 
 
-def known_names(source: SourceFile, node: ast.AST) -> frozenset[str]:
+def visible_names(source: SourceFile, node: ast.AST) -> frozenset[str]:
     """Return the names that a statement at the place of a node may use."""
     return frozenset(dir(builtins)).union(
         source.imported, *(stored_names(source, one) for one in (*source.enclosing(node), None))

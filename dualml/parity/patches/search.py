@@ -17,7 +17,7 @@ from dualml.parity.patches.candidates import ranked_texts
 from dualml.parity.patches.locations import (
     alike_line,
     is_optimizer,
-    line_of,
+    operation_lines,
     optimizer_lines,
     original_lines,
     side_files,
@@ -72,7 +72,7 @@ class PatchSearch:
         """Undo the causes of a comparison, one after the other, until both sides are equal or
         nothing brings them closer."""
         explanation: Mapping[str, Any] | None = found.explanation
-        folder, reach = self.trials.folder, reach_of(found)
+        folder, reach = self.trials.folder, measure_reach(found)
         for _ in range(MAX_ROUNDS):
             causes = (explanation or {}).get("causes") or []
             if not causes:
@@ -82,7 +82,7 @@ class PatchSearch:
                 return
             folder, comparison, texts = step
             self.current.update(texts)
-            self.closest, reach = comparison, reach_of(comparison)
+            self.closest, reach = comparison, measure_reach(comparison)
             left = self.deadline - time.monotonic()
             if comparison.verdict == "equal":
                 return
@@ -106,10 +106,10 @@ class PatchSearch:
                 break
             several = candidates[at : at + width]
             patched = [{**self.current, one.path: one} for one in several]
-            tried = self.trials.compare_all([encode(one) for one in patched])
+            tried = self.trials.compare_all([encode_files(one) for one in patched])
             for one, (place, comparison) in zip(several, tried, strict=True):
-                if comparison is not None and reach_of(comparison) > reach:
-                    reach, best = reach_of(comparison), (place, comparison, {one.path: one})
+                if comparison is not None and measure_reach(comparison) > reach:
+                    reach, best = measure_reach(comparison), (place, comparison, {one.path: one})
                 else:
                     self.trials.discard(place)
             if best is not None and best[1].verdict == "equal":
@@ -126,7 +126,7 @@ class PatchSearch:
                 continue
             other = cause["other"] or {}
             here = self.path_in(folder, path)
-            lines = line_of(other, here, ("place", "built"))
+            lines = operation_lines(other, here, ("place", "built"))
             ours = [] if original is None else original_lines(cause, original)
             if not lines and is_optimizer(cause):
                 lines = optimizer_lines(port, self.trials.job["sides"]["b"]["optimizer"])
@@ -226,12 +226,12 @@ class PatchSearch:
         }
 
 
-def encode(files: Mapping[Path, SourceFile]) -> dict[Path, bytes]:
+def encode_files(files: Mapping[Path, SourceFile]) -> dict[Path, bytes]:
     """Return the bytes of files."""
     return {path: one.text.encode(one.encoding) for path, one in files.items()}
 
 
-def reach_of(found: ModelComparison) -> Reach:
+def measure_reach(found: ModelComparison) -> Reach:
     """Return how far both sides of a comparison agree; infinite if they are equal, nothing if a
     side raises."""
     if found.verdict == "equal":

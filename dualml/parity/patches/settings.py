@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dualml.parity.patches.differences import insert_argument, remove_argument
-from dualml.parity.patches.names import dotted_name, function_key, plain, setting_names
+from dualml.parity.patches.names import dotted_name, function_key, normalize_name, setting_names
 from dualml.parity.patches.rewriting import (
     FILE,
     FUNCTIONS,
@@ -25,7 +25,7 @@ from dualml.parity.patches.values import (
     has_value,
     is_number,
     is_same_setting,
-    literal,
+    read_literal,
     written_forms,
 )
 
@@ -45,14 +45,14 @@ def setting_rewritings(site: PatchSite) -> Iterator[Rewriting]:
     if change["action"] == "settings":
         values = [row[1] if isinstance(row, list | tuple) else row for row in values]
     for name, old, value in zip(names, olds, values, strict=False):
-        yield from one_setting(site, name, old, value)
+        yield from restore_setting(site, name, old, value)
     if change["action"] == "pad" or "padding" in names:
         yield from padding_rewritings(
             site, olds[names.index("padding")] if "padding" in names else change["old"]
         )
 
 
-def one_setting(site: PatchSite, name: str, old: Any, value: Any) -> Iterator[Rewriting]:
+def restore_setting(site: PatchSite, name: str, old: Any, value: Any) -> Iterator[Rewriting]:
     """Yield rewritings that give one setting the value ``old`` instead of ``value``."""
     related: list[tuple[ast.Call, float]] = []
     for call, rank in calls_by_rank(site):
@@ -62,9 +62,9 @@ def one_setting(site: PatchSite, name: str, old: Any, value: Any) -> Iterator[Re
         if named:
             related.append((call, rank))
         else:
-            for edit in left_out(site, call, name, old, value):
+            for edit in add_setting(site, call, name, old, value):
                 yield site.rewrite(rank + 0.4, edit)
-    yield from everywhere(site, related, name, old, value)
+    yield from restore_everywhere(site, related, name, old, value)
     yield from number_rewritings(site, name, old, value)
 
 
@@ -87,7 +87,7 @@ def calls_by_rank(site: PatchSite) -> Iterator[tuple[ast.Call, float]]:
 def is_related(call: ast.Call, operation: str) -> bool:
     """Return whether what is called may be an operation: their names begin alike."""
     name = dotted_name(call.func) or getattr(call.func, "attr", "")
-    key, word = function_key(name), plain(operation)
+    key, word = function_key(name), normalize_name(operation)
     short = min(len(key), len(word), RELATED_LETTERS)
     return short > 1 and (key[:short] == word[:short] or key in word or word in key)
 
@@ -102,7 +102,7 @@ def named_argument(
     parameters = list(site.namespace.signatures.get(dotted_name(call.func), ()))
     rows += list(zip(parameters, call.args, strict=False))
     for word, node in rows:
-        written = literal(node)
+        written = read_literal(node)
         if not is_same_setting(word, name) or not port.is_editable(node):
             continue
         if written is ... or not any(has_value(written, form) for form in forms):
@@ -111,7 +111,7 @@ def named_argument(
             yield port.replace(node, text)
 
 
-def left_out(site: PatchSite, call: ast.Call, name: str, old: Any, value: Any) -> Iterator[Edit]:
+def add_setting(site: PatchSite, call: ast.Call, name: str, old: Any, value: Any) -> Iterator[Edit]:
     """Yield edits that add a setting to a call that leaves it at its default."""
     parameters = site.namespace.signatures.get(dotted_name(call.func))
     if any(one.arg and is_same_setting(one.arg, name) for one in call.keywords):
@@ -128,7 +128,7 @@ def left_out(site: PatchSite, call: ast.Call, name: str, old: Any, value: Any) -
             yield insert_argument(site.port.text, site.port.span(call), f"{word}={text}")
 
 
-def everywhere(
+def restore_everywhere(
     site: PatchSite, related: Sequence[tuple[ast.Call, float]], name: str, old: Any, value: Any
 ) -> Iterator[Rewriting]:
     """Yield the rewriting of all calls of one kind that have the setting: a wrong setting is often
@@ -150,7 +150,7 @@ def number_rewritings(site: PatchSite, name: str, old: Any, value: Any) -> Itera
     for node in ast.walk(site.port.tree):
         if not isinstance(node, ast.Constant | ast.Tuple | ast.List | ast.UnaryOp):
             continue
-        if not site.port.is_editable(node) or (written := literal(node)) is ...:
+        if not site.port.is_editable(node) or (written := read_literal(node)) is ...:
             continue
         if not any(has_value(written, form) for form in forms):
             continue

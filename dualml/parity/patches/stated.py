@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from dualml.parity.patches.names import dotted_name
 from dualml.parity.patches.rewriting import NAMED, PatchSite, Rewriting
-from dualml.parity.patches.values import format_literal, is_same_setting, literal
+from dualml.parity.patches.values import format_literal, is_same_setting, read_literal
 
 
-def stated_in_original(site: PatchSite) -> Iterator[Rewriting]:
+def restore_stated(site: PatchSite) -> Iterator[Rewriting]:
     """Yield rewritings of the arguments that have another value under the same name in the
     original: of an optimizer only the name of the setting is known."""
     if site.original is None:
@@ -21,12 +21,12 @@ def stated_in_original(site: PatchSite) -> Iterator[Rewriting]:
     known = {
         repr(value): value
         for word, node in named_values(site.original.tree)
-        if is_same_setting(word, name) and (value := literal(node)) is not ...
+        if is_same_setting(word, name) and (value := read_literal(node)) is not ...
     }
     for word, node in named_values(site.port.tree):
         if not is_same_setting(word, name) or not site.port.is_editable(node):
             continue
-        written = literal(node)
+        written = read_literal(node)
         for value in known.values():
             if written is not ... and written != value:
                 text = format_literal(value, written)

@@ -25,7 +25,7 @@ def remove_statement(source: SourceFile, node: ast.stmt) -> Edit:
     return Edit(start, end, "pass")
 
 
-def insertions(
+def insert_statements(
     site: PatchSite,
     translator: Translator,
     missing: Sequence[ast.stmt],
@@ -55,7 +55,7 @@ def insertions(
         yield site.rewrite(rank, *edits, added)
 
 
-def replacements(
+def replace_statements(
     site: PatchSite, translator: Translator, ours: ast.stmt, theirs: ast.stmt, rank: float
 ) -> Iterator[Rewriting]:
     """Yield the rewriting that puts a statement of the original in place of one of the port."""

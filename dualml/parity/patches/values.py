@@ -14,7 +14,7 @@ from dualml.parity.patches.namespace import REQUIRED
 SAME_RTOL = 1e-6
 
 
-def literal(node: ast.AST) -> Any:
+def read_literal(node: ast.AST) -> Any:
     """Return the value of a literal, of a tuple of literals, or of a negative number; ``...`` for
     other nodes."""
     try:
@@ -59,7 +59,7 @@ def written_forms(name: str, value: Any) -> list[Any]:
     if name in ("p", "dropout_p") and is_number(value):
         forms.append(float(f"{1 - value:.9g}"))
     words = load_dialect()["values"].get(name, {}).get(str(value).lower(), ())
-    return [*forms, *(literal(ast.parse(word, mode="eval").body) for word in words)]
+    return [*forms, *(read_literal(ast.parse(word, mode="eval").body) for word in words)]
 
 
 def format_literal(value: Any, like: Any = None) -> str:
@@ -98,7 +98,9 @@ def desired_texts(name: str, old: Any, value: Any, written: Any) -> Iterator[str
     if shares and is_number(value) and not has_value(written, value):
         yield format_literal(float(f"{1 - old:.9g}"), written)
     words = load_dialect()["values"].get(name, {}).get(str(old).lower(), ())
-    alike = [w for w in words if type(literal(ast.parse(w, mode="eval").body)) is type(written)]
+    alike = [
+        w for w in words if type(read_literal(ast.parse(w, mode="eval").body)) is type(written)
+    ]
     yield from alike or words
     if isinstance(old, str):
         try:

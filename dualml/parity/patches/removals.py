@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from dualml.parity.patches.calls import calls_in, unwrapped
-from dualml.parity.patches.dialect import wrapped
+from dualml.parity.patches.calls import list_calls, unwrap_call
+from dualml.parity.patches.dialect import parenthesize
 from dualml.parity.patches.differences import remove_argument
-from dualml.parity.patches.names import call_form, dotted_name, function_key, plain
+from dualml.parity.patches.names import call_form, dotted_name, function_key, normalize_name
 from dualml.parity.patches.rewriting import NAMED, PatchSite, Rewriting
 from dualml.parity.patches.statements import remove_statement
 
@@ -20,14 +20,14 @@ CASTS = frozenset(
 )  # fmt: skip
 
 
-def casts(site: PatchSite) -> Iterator[Rewriting]:
+def remove_casts(site: PatchSite) -> Iterator[Rewriting]:
     """Yield rewritings that leave out changes of a dtype, all of a statement or a single one."""
-    yield from without(site, CASTS, together=True)
+    yield from remove_calls(site, CASTS, together=True)
 
 
-def stopped_gradients(site: PatchSite) -> Iterator[Rewriting]:
+def release_gradients(site: PatchSite) -> Iterator[Rewriting]:
     """Yield rewritings that leave out stops of gradients, and those that let parameters train."""
-    yield from without(site, STOPS, together=False)
+    yield from remove_calls(site, STOPS, together=False)
     for node in ast.walk(site.port.tree):
         if isinstance(node, ast.keyword) and node.arg == "requires_grad":
             edit = remove_argument(site.port.text, site.port.span(node))
@@ -44,20 +44,20 @@ def stopped_gradients(site: PatchSite) -> Iterator[Rewriting]:
     for node in ast.walk(site.port.tree):
         if not (isinstance(node, ast.Call) and site.port.is_editable(node)):
             continue
-        kept = unwrapped(site, node)
+        kept = unwrap_call(site, node)
         if kept is not None and function_key(dotted_name(node.func)) in STOPS:
             yield site.rewrite(NAMED + 0.7 + 0.01 * site.distance(node), kept)
 
 
-def without(site: PatchSite, names: frozenset[str], *, together: bool) -> Iterator[Rewriting]:
+def remove_calls(site: PatchSite, names: frozenset[str], *, together: bool) -> Iterator[Rewriting]:
     """Yield rewritings that leave out calls of functions with these names."""
     for rank, statement in site.zones():
         edits = []
-        for call in calls_in(site, statement):
-            if plain(call_form(call, site.imported).key) in names or (
-                plain(getattr(call.func, "attr", "")) in names
+        for call in list_calls(site, statement):
+            if normalize_name(call_form(call, site.imported).key) in names or (
+                normalize_name(getattr(call.func, "attr", "")) in names
             ):
-                edit = unwrapped(site, call)
+                edit = unwrap_call(site, call)
                 if edit is not None:
                     edits.append((call, edit))
         for _, edit in edits:
@@ -81,14 +81,14 @@ def strip_calls(site: PatchSite, statement: ast.stmt, names: frozenset[str]) -> 
             for node in ast.walk(current.tree)
             if isinstance(node, ast.Call)
             and start <= current.span(node)[0] < end
-            and plain(getattr(node.func, "attr", "")) in names
+            and normalize_name(getattr(node.func, "attr", "")) in names
         ]
         edit = None
         for node in inside:
             form = call_form(node, site.imported)
             if form.arguments:
                 inner = form.arguments[0]
-                piece = wrapped(current.segment(inner), inner, current.parents.get(node))
+                piece = parenthesize(current.segment(inner), inner, current.parents.get(node))
                 edit = current.replace(node, piece)
                 break
         if edit is None:
