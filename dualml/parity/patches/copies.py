@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 #: Folders whose contents belong to the original files.
-LEFT_OUT = ("__pycache__",)
+EXCLUDED_FOLDERS = ("__pycache__",)
 
 
 def copy_root(file: Path) -> Path:
@@ -31,7 +31,7 @@ def link_tree(source: Path, target: Path, texts: Mapping[Path, bytes]) -> None:
     target.mkdir(parents=True, exist_ok=True)
     for entry in os.scandir(source):
         path, copy = Path(entry.path), target / entry.name
-        if entry.name in LEFT_OUT or copy.exists():
+        if entry.name in EXCLUDED_FOLDERS or copy.exists():
             continue
         if path in texts:
             copy.write_bytes(texts[path])

@@ -81,12 +81,10 @@ class Translator:
                     return f"{alias}.{word}"
         if last in self.port.imported or name.partition(".")[0] in self.aliases:
             return name
+        kind = normalize_name(last), last[0].isupper()
         for alias in self.aliases:
             for word in self.namespace.members[alias]:
-                if (
-                    normalize_name(word) == normalize_name(last)
-                    and word[0].isupper() == last[0].isupper()
-                ):
+                if (normalize_name(word), word[0].isupper()) == kind:
                     return f"{alias}.{word}"
         raise Untranslatable(name)
 

@@ -103,12 +103,8 @@ def replace_functions(site: PatchSite) -> Iterator[Rewriting]:
     wrong, right = normalize_name(str(value)), str(change["old"] or change["operation"])
     for rank, statement in site.zones():
         for node in site.expressions(statement):
-            likely = (
-                1.5
-                if isinstance(node, ast.Call) and wrong in normalize_name(call_name(node))
-                else 0.0
-            )
             if isinstance(node, ast.Call):
+                likely = 1.5 if wrong in normalize_name(call_name(node)) else 0.0
                 for text in function_spellings(site, node, right):
                     if text != site.port.segment(node.func):
                         yield site.rewrite(rank - likely, site.port.replace(node.func, text))

@@ -55,16 +55,12 @@ def alike_line(original: SourceFile, lines: Sequence[int], port: SourceFile) -> 
     if statement is None:
         return []
     wanted = canonical_text(statement, original.imported)
-    rows = [
-        (
-            SequenceMatcher(
-                None, wanted, canonical_text(one, port.imported), autojunk=False
-            ).ratio(),
-            -one.lineno,
-        )
-        for one in port.statements
-        if is_simple(one)
-    ]
+
+    def similarity(one: ast.stmt) -> float:
+        text = canonical_text(one, port.imported)
+        return SequenceMatcher(None, wanted, text, autojunk=False).ratio()
+
+    rows = [(similarity(one), -one.lineno) for one in port.statements if is_simple(one)]
     return [-max(rows)[1]] if rows else []
 
 

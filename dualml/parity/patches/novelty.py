@@ -27,7 +27,7 @@ class Novelty:
     site: PatchSite
 
     @cached_property
-    def known(self) -> frozenset[str]:
+    def original_texts(self) -> frozenset[str]:
         """The expressions of the original."""
         original = self.site.original
         return frozenset() if original is None else frozenset(list_expressions(original))
@@ -39,7 +39,7 @@ class Novelty:
         if statement is None:
             return 0
         scope = next(source.enclosing(statement), statement)
-        return sum(text not in self.known for text in list_expressions(source, scope))
+        return sum(text not in self.original_texts for text in list_expressions(source, scope))
 
     def score(self, text: str, line: int) -> float:
         """Return what is added to the rank of a patched text.
@@ -49,7 +49,7 @@ class Novelty:
         """
         source = self.site.port.with_text(text)
         ast.parse(text)
-        if not self.known:
+        if not self.original_texts:
             return 0.0
         more = self.count(source, line) - self.count(self.site.port, line)
         return PER_NOVELTY * max(-MAX_NOVELTY, min(MAX_NOVELTY, more))

@@ -24,7 +24,7 @@ from dualml.parity.patches.source import Edit, SourceFile
 from dualml.parity.patches.statements import insert_statements, remove_statement, replace_statements
 
 #: How alike two statements must be to be compared.
-ALIKE = 0.5
+MIN_SIMILARITY = 0.5
 
 
 def reference_rewritings(site: PatchSite) -> Iterator[Rewriting]:
@@ -59,7 +59,7 @@ def code_rewritings(site: PatchSite, translator: Translator) -> Iterator[Rewriti
     for a in ours[:1]:
         for b in theirs[:1]:
             for group in group_edits(list(expression_edits(translator, a, b))):
-                yield from keep_known(site, EXPRESSION + 0.1 * (len(group) > 1), b, group)
+                yield from rewrite_if_known(site, EXPRESSION + 0.1 * (len(group) > 1), b, group)
 
 
 def find_code(source: SourceFile, lines: Sequence[int], code: str) -> list[ast.expr]:
@@ -83,7 +83,7 @@ def find_code(source: SourceFile, lines: Sequence[int], code: str) -> list[ast.e
     return []
 
 
-def keep_known(
+def rewrite_if_known(
     site: PatchSite, rank: float, node: ast.AST, edits: Sequence[Edit]
 ) -> Iterator[Rewriting]:
     """Yield the rewriting if it uses only names that the port knows."""
@@ -119,7 +119,7 @@ def pair_rewritings(
         pairs += zip(list_heads(a), list_heads(b), strict=False)
     edits = [edit for x, y in pairs for edit in expression_edits(translator, x, y)]
     for group in group_edits(edits):
-        yield from keep_known(site, rank + 0.05 * (len(group) - 1), b, group)
+        yield from rewrite_if_known(site, rank + 0.05 * (len(group) - 1), b, group)
 
 
 def statement_text(node: ast.stmt, imported: frozenset[str]) -> str:
@@ -196,6 +196,6 @@ def pair_similar(ours: Sequence[str], theirs: Sequence[str]) -> dict[int, int]:
             (SequenceMatcher(None, text, theirs[j], autojunk=False).ratio(), -j)
             for j in range(last + 1, len(theirs))
         ]
-        if rows and max(rows)[0] >= ALIKE:
+        if rows and max(rows)[0] >= MIN_SIMILARITY:
             last = pairs[i] = -max(rows)[1]
     return pairs

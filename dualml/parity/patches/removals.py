@@ -9,7 +9,7 @@ from dualml.parity.patches.calls import list_calls, unwrap_call
 from dualml.parity.patches.dialect import parenthesize
 from dualml.parity.patches.differences import remove_argument
 from dualml.parity.patches.names import call_form, dotted_name, function_key, normalize_name
-from dualml.parity.patches.rewriting import NAMED, PatchSite, Rewriting
+from dualml.parity.patches.rewriting import NAMED_SETTING, PatchSite, Rewriting
 from dualml.parity.patches.statements import remove_statement
 
 #: Functions and methods that stop gradients, and those that change a dtype.
@@ -31,22 +31,25 @@ def release_gradients(site: PatchSite) -> Iterator[Rewriting]:
     for node in ast.walk(site.port.tree):
         if isinstance(node, ast.keyword) and node.arg == "requires_grad":
             edit = remove_argument(site.port.text, site.port.span(node))
-            yield site.rewrite(NAMED + 0.5 + 0.01 * site.distance(node.value), edit)
-        if isinstance(node, ast.Assign) and any(
-            isinstance(one, ast.Attribute) and one.attr == "requires_grad" for one in node.targets
-        ):
+            rank = NAMED_SETTING + 0.5 + 0.01 * site.distance(node.value)
+            yield site.rewrite(rank, edit)
+        if isinstance(node, ast.Assign) and sets_flag(node):
             flag = "False" if getattr(node.value, "value", None) is True else "True"
-            yield site.rewrite(
-                NAMED + 0.6 + 0.01 * site.distance(node), site.port.replace(node.value, flag)
-            )
-            removed = remove_statement(site.port, node)
-            yield site.rewrite(NAMED + 0.5 + 0.01 * site.distance(node), removed)
+            rank = NAMED_SETTING + 0.5 + 0.01 * site.distance(node)
+            yield site.rewrite(rank + 0.1, site.port.replace(node.value, flag))
+            yield site.rewrite(rank, remove_statement(site.port, node))
     for node in ast.walk(site.port.tree):
         if not (isinstance(node, ast.Call) and site.port.is_editable(node)):
             continue
         kept = unwrap_call(site, node)
         if kept is not None and function_key(dotted_name(node.func)) in STOPS:
-            yield site.rewrite(NAMED + 0.7 + 0.01 * site.distance(node), kept)
+            yield site.rewrite(NAMED_SETTING + 0.7 + 0.01 * site.distance(node), kept)
+
+
+def sets_flag(node: ast.Assign) -> bool:
+    """Return whether a statement says whether parameters get gradients."""
+    targets = [one for one in node.targets if isinstance(one, ast.Attribute)]
+    return any(one.attr == "requires_grad" for one in targets)
 
 
 def remove_calls(site: PatchSite, names: frozenset[str], *, together: bool) -> Iterator[Rewriting]:

@@ -17,7 +17,7 @@ from dualml.parity.patches.source import Edit, SourceFile
 #: names; the difference of both sides' expressions there; the same kind of change in that
 #: statement; differences of both sides' functions; the same change elsewhere in the function, in
 #: the file.
-NAMED, EXPRESSION, STATEMENT, FUNCTIONS, NEARBY, FILE = 0.0, 1.0, 2.0, 3.0, 4.0, 6.0
+NAMED_SETTING, EXPRESSION, STATEMENT, FUNCTIONS, NEARBY, FILE = 0.0, 1.0, 2.0, 3.0, 4.0, 6.0
 #: What one line of distance from the cause's place adds.
 PER_LINE = 0.05
 #: Largest number of statements around a place that are rewritten.
@@ -30,7 +30,7 @@ class Rewriting:
 
     Attributes:
         edits: of the port's text; they do not overlap.
-        rank: how likely it is, see `NAMED`; the smallest first.
+        rank: how likely it is, see `NAMED_SETTING`; the smallest first.
         line: of the first edit.
     """
 

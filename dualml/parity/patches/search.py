@@ -64,7 +64,7 @@ class PatchSearch:
     file: str = ""
 
     @property
-    def late(self) -> bool:
+    def is_late(self) -> bool:
         """Whether the time is over."""
         return time.monotonic() > self.deadline
 
@@ -101,7 +101,7 @@ class PatchSearch:
         candidates = self.candidates(cause, folder)
         width = self.trials.width
         for at in range(0, len(candidates), width):
-            if self.late:
+            if self.is_late:
                 self.reason = "late"
                 break
             several = candidates[at : at + width]

@@ -11,7 +11,7 @@ from dualml.parity.patches.names import dotted_name, function_key, normalize_nam
 from dualml.parity.patches.rewriting import (
     FILE,
     FUNCTIONS,
-    NAMED,
+    NAMED_SETTING,
     NEARBY,
     PER_LINE,
     STATEMENT,
@@ -77,7 +77,8 @@ def calls_by_rank(site: PatchSite) -> Iterator[tuple[ast.Call, float]]:
         for node in site.expressions(statement):
             if isinstance(node, ast.Call) and node not in seen:
                 seen.add(node)
-                yield node, NAMED + 0.1 * number + (0.0 if is_related(node, operation) else 0.3)
+                apart = 0.0 if is_related(node, operation) else 0.3
+                yield node, NAMED_SETTING + 0.1 * number + apart
     calls = [node for node in ast.walk(site.port.tree) if isinstance(node, ast.Call)]
     for call in calls:
         if call not in seen and site.port.is_editable(call) and is_related(call, operation):
@@ -139,7 +140,7 @@ def restore_everywhere(
     for calls in groups.values():
         if len(calls) > 1:
             edits = [next(named_argument(site, call, name, old, value)) for call in calls]
-            yield site.rewrite(NAMED + 0.7, *edits)
+            yield site.rewrite(NAMED_SETTING + 0.7, *edits)
 
 
 def number_rewritings(site: PatchSite, name: str, old: Any, value: Any) -> Iterator[Rewriting]:

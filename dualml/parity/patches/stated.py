@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from dualml.parity.patches.names import dotted_name
-from dualml.parity.patches.rewriting import NAMED, PatchSite, Rewriting
+from dualml.parity.patches.rewriting import NAMED_SETTING, PatchSite, Rewriting
 from dualml.parity.patches.values import format_literal, is_same_setting, read_literal
 
 
@@ -30,7 +30,7 @@ def restore_stated(site: PatchSite) -> Iterator[Rewriting]:
         for value in known.values():
             if written is not ... and written != value:
                 text = format_literal(value, written)
-                rank = NAMED + 0.2 + 0.01 * min(site.distance(node), 50)
+                rank = NAMED_SETTING + 0.2 + 0.01 * min(site.distance(node), 50)
                 yield site.rewrite(rank, site.port.replace(node, text))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,12 +19,12 @@ from dualml.parity.models.resources import SIZE
 from dualml.parity.models.side_processes import WORKER, run_side, search_causes
 from dualml.parity.models.sides import ResolvedSide
 from dualml.parity.models.trace import Trace, read_trace
-from dualml.parity.patches.copies import PatchedCopy
+from dualml.parity.patches.copies import PatchedCopy, link
 
 #: Largest number of trials at once.
 MAX_TRIALS = 4
 #: What a port's worker reads besides its job: the original's trace, weights and settings.
-SHARED = ("a", "weights", "inputs.npz", "pairs", "a.settings.json")
+SHARED_FILES = ("a", "weights", "inputs.npz", "pairs", "a.settings.json")
 #: File → its content in a patched copy.
 Texts = Mapping[Path, bytes]
 
@@ -59,8 +58,8 @@ class Trials:
         folder = self.home / f"trial-{self.count}"
         folder.mkdir(parents=True)
         for entry in self.folder.iterdir():
-            if entry.name in SHARED or entry.name.startswith(("a.", "a-")):
-                os.symlink(entry, folder / entry.name)
+            if entry.name in SHARED_FILES or entry.name.startswith(("a.", "a-")):
+                link(entry, folder / entry.name)
         copies = PatchedCopy(folder / "source", texts)
         write_json(folder / "job.json", copies.adapt_job(self.job, "b"))
         write_json(folder / SIZE, {"together": True, "threads": 0})
