@@ -1,9 +1,11 @@
 """Compare every port of this folder with its original, and count correct verdicts and causes.
 
 python benchmarks/ports/run.py [--half tuned|held-out|both] [--only NAME …] [--jobs N] [--out FILE]
+    [--patch]
 
 A hash of its name decides which half a port belongs to. Causes were developed with the tuned half;
-the figures that count are those of the held-out half.
+the figures that count are those of the held-out half. With --patch a patch is searched for, and
+those that are proved are counted.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import tomllib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,8 +83,8 @@ def array(spec: dict[str, Any], rng: np.random.Generator) -> Any:
     return rng.standard_normal(spec["shape"]).astype(np.float32)
 
 
-def judged(port: Port) -> dict[str, Any]:
-    """Compare a port with its original and return the row."""
+def judged(port: Port, patch: bool = False) -> dict[str, Any]:
+    """Compare a port with its original, and return the row; with ``patch`` search for a patch."""
     case, rng = port.case, np.random.default_rng(7)
     inputs = [array(spec, rng) for spec in case["inputs"]]
     targets = array(case["targets"], rng) if "targets" in case else None
@@ -120,6 +123,7 @@ def judged(port: Port) -> dict[str, Any]:
                 steps=case.get("steps", 1) if "optimizer" in case else 1,
                 train=case.get("train", True),
                 map=case.get("map"),
+                patch=patch,
                 **pair,
             )
         except UserError as error:
@@ -131,6 +135,7 @@ def judged(port: Port) -> dict[str, Any]:
         "text": described["text"]["en"],
         "first": described["first"],
         "explanation": described["explanation"],
+        **({"patch": found.patch} if patch else {}),
     }
     return row | graded(row)
 
@@ -236,6 +241,9 @@ def summary(rows: list[dict[str, Any]]) -> Iterator[str]:
             f"{share(true, wrong)}); line {len(lines)}; {len(alarms)} of {len(right)} right ports "
             f"are not equal; {len(failed)} searches failed"
         )
+        if any("patch" in row for row in named):
+            proved = [row for row in named if row["patch"]["verdict"] == "equal"]
+            yield f"{half}: {len(proved)} of {len(named)} named causes have a patch that is proved"
 
 
 def share(some: list[Any], of: list[Any]) -> str:
@@ -251,6 +259,7 @@ def main() -> None:
     parser.add_argument("--start", type=int, default=0, help="from which on")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--patch", action="store_true", help="search for patches, too")
     given = parser.parse_args()
     chosen = [
         port
@@ -260,11 +269,13 @@ def main() -> None:
     chosen = chosen[given.start :: given.every]
     rows = []
     with ThreadPoolExecutor(given.jobs) as pool:
-        for row in pool.map(judged, chosen):
+        for row in pool.map(partial(judged, patch=given.patch), chosen):
             rows.append(row)
             flags = " ".join(
                 k for k in ("right", "phase_right", "cause_right", "line_right") if row.get(k)
             )
+            if (row.get("patch") or {}).get("verdict") == "equal":
+                flags += " proved"
             print(f"{row['name']:40} {row['verdict']:14} {flags}", flush=True)
             if given.out:
                 given.out.write_text(json.dumps(rows, indent=1))

@@ -78,9 +78,8 @@ def binary_edits(translator: Translator, a: ast.BinOp, b: ast.BinOp) -> Iterator
     if not same and not {left, right} & {first, second}:
         yield from whole_edit(translator, a, b)
         return
-    if not same and right == second and left != first:  # another operand, or another nesting
+    if not same and not (left == first and right == second):
         yield from whole_edit(translator, a, b)
-        return
     yield from operand_edits(translator, (a.left, a.right), (b.left, b.right), (a.op, b.op))
 
 

@@ -31,7 +31,7 @@ def exchange_parts(site: PatchSite) -> Iterator[Rewriting]:
             elif isinstance(node, ast.BinOp):
                 rows = [node.left, node.right]
             for x, y in combinations(rows[:8], 2):
-                texts = site.port.segment(x), site.port.segment(y)
+                texts = [parenthesize(site.port.segment(one), one, node) for one in (x, y)]
                 if texts[0] != texts[1] and not isinstance(x, ast.Starred):
                     kind = 0.5 if isinstance(node, ast.Tuple | ast.List) else 0.7
                     edits = site.port.replace(x, texts[1]), site.port.replace(y, texts[0])
