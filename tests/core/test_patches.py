@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dualml.interface.cli.output import print_patch
 from dualml.parity.patches.candidates import ranked_texts
 from dualml.parity.patches.copies import PatchedCopy, copy_root
 from dualml.parity.patches.namespace import REQUIRED, Namespace
@@ -256,6 +257,16 @@ def test_files_keep_their_line_ends_and_their_encoding(tmp_path: Path) -> None:
     assert changed.encode(source.encoding) == data[:-1] + b"2"
     diff = unified_diff(file, source.text, changed)
     assert diff.count("\\ No newline at end of file") == 2
+
+
+def test_a_printed_patch_keeps_line_ends_and_escapes_all_else(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_patch("-a\r\n+b\x1b[31m\r\n")
+    out = capsys.readouterr().out
+    assert out.startswith("-a\r\n+b")
+    assert out.endswith("\r\n")
+    assert "\x1b" not in out
 
 
 def test_edits_that_overlap_are_refused() -> None:

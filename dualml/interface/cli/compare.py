@@ -23,7 +23,13 @@ from dualml.interface.cli.compare_models import (
 from dualml.interface.cli.compare_runs import RunComparisonOptions, compare_folders
 from dualml.interface.cli.option_groups import with_option_groups
 from dualml.interface.cli.options import OutputOptions
-from dualml.interface.cli.output import check_streams, print_json, print_text, write_page
+from dualml.interface.cli.output import (
+    check_streams,
+    print_json,
+    print_patch,
+    print_text,
+    write_page,
+)
 
 if TYPE_CHECKING:
     from dualml.experiment.comparison import Comparison
@@ -193,4 +199,4 @@ def show_comparison(
             if table.rows:
                 terminal.show(table)
         if patch := getattr(comparison, "patch", None):
-            print_text(patch["diff"] + patch["map"])
+            print_patch(patch["diff"] + patch["map"])

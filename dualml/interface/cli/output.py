@@ -43,6 +43,13 @@ def print_text(text: object = "", *, err: bool = False) -> None:
     typer.echo(escape_unprintable(str(text), "\n\t"), err=err)
 
 
+def print_patch(text: str) -> None:
+    """Print a patch with its own line ends, so that it can be applied to files that have them;
+    other characters that control the terminal are escaped."""
+    lines = text.split("\r\n")
+    typer.echo("\r\n".join(escape_unprintable(line, "\n\t") for line in lines), nl=False)
+
+
 def check_streams(json: bool, **outputs: Path | None) -> bool:
     """Return whether one of these options is ``-``: then standard output has no other output.
 
