@@ -9,10 +9,15 @@ from typing import Any
 
 import pytest
 
+from dualml.common.files import write_json
+from dualml.experiment.comparison import Note
 from dualml.interface.cli.output import print_patch
+from dualml.parity.models.comparison import ModelComparison
+from dualml.parity.models.weights.map_file import read_map_file
 from dualml.parity.patches.candidates import ranked_texts
 from dualml.parity.patches.copies import PatchedCopy, copy_root
 from dualml.parity.patches.namespace import REQUIRED, Namespace
+from dualml.parity.patches.result import add_patch
 from dualml.parity.patches.rewriting import PatchSite
 from dualml.parity.patches.source import (
     Edit,
@@ -316,3 +321,45 @@ def test_copies_have_the_layout_of_the_original_and_leave_it_alone(tmp_path: Pat
     adapted = copy.adapt_job(job, "b")
     assert adapted["sides"]["b"]["model"]["file"] == place
     assert adapted["path"][0] == str(copy.roots[tmp_path / "lib"])
+
+
+def judged(verdict: str, *notes: str, explanation: Any = None) -> ModelComparison:
+    """Return a comparison with a verdict and notes with these keys."""
+    return ModelComparison(
+        sides=("torch", "mindspore"),
+        verdict=verdict,
+        reason="no_steps",
+        margin=10.0,
+        tolerance="measured",
+        notes=tuple(Note(key, {"pairs": "", "names": "", "change": ""}) for key in notes),
+        explanation=explanation,
+    )
+
+
+def test_where_pairs_of_weights_were_wrong_the_patch_is_the_map(tmp_path: Path) -> None:
+    after = {"a.weight": "x.weight", "b.weight": "y.weight", "c": ["z", "transpose"]}
+    write_json(tmp_path / "job.json", {"map": after})
+    job = {"map": {"c": ("z", "transpose")}}
+    found = add_patch(tmp_path, job, (), judged("equal", "exchanged"))
+    assert found.patch is not None
+    file = tmp_path / "map.toml"
+    file.write_text(found.patch["map"])
+    assert read_map_file(file) == {"a.weight": "x.weight", "b.weight": "y.weight"}
+    assert "--map" in found.paragraph()
+
+
+@pytest.mark.parametrize(
+    ("verdict", "explanation", "reason"),
+    [
+        ("equal", None, "not_needed"),
+        ("not comparable", None, "no_causes"),
+        ("different", None, "no_causes"),
+        ("different", {"causes": [], "equal": False, "tried": [1, 1]}, "no_causes"),
+    ],
+)
+def test_why_there_is_no_patch(verdict: str, explanation: Any, reason: str, tmp_path: Path) -> None:
+    found = add_patch(tmp_path, {"map": {}}, (), judged(verdict, explanation=explanation))
+    assert found.patch is not None
+    assert found.patch["reason"] == reason
+    assert found.describe()["patch"]["verdict"] == "none"
+    assert "patch" not in judged(verdict).describe()

@@ -28,8 +28,9 @@ def add_patch(
         job: as the comparison began: its map is the user's.
     """
     notes = {note.key for note in found.notes}
-    if notes & {*MAP_NOTES}:
-        partners = changed_pairs(job["map"], read_json(folder / "job.json")["map"])
+    if found.equal and notes & {*MAP_NOTES}:
+        before = json.loads(json.dumps(job["map"]))  # as it is read back
+        partners = changed_pairs(before, read_json(folder / "job.json")["map"])
         row = without_patch("", found.verdict) | {"map": map_text(partners)}
         return replace(found, patch=row)
     if found.verdict != "different":
