@@ -150,6 +150,14 @@ MISTAKES = {
         "z = self.norm(F.relu(y))", "z = ops.relu(self.norm(y))", "z = self.norm(ops.relu(y))",
         "order", "swap", "relu", 0, 1,
     ),
+    "norm before the residual": Mistake(
+        "z = forward(x)", "z = x + self.fc(self.norm(x))", "z = self.norm(x + self.fc(x))",
+        "order", "swap", "layer_norm", 0, 1,
+    ),
+    "norm behind the residual": Mistake(
+        "z = forward(x)", "z = self.norm(x + self.fc(x))", "z = x + self.fc(self.norm(x))",
+        "order", "swap", "layer_norm", 0, 1,
+    ),
     "constant": Mistake(
         "z = y / math.sqrt(64)", "z = y / math.sqrt(8)", "z = y / math.sqrt(64)", "constant",
         "output", "div", "", ["scale", 2.828427],
@@ -233,6 +241,12 @@ def test_the_inverse_of_a_cause_is_among_the_first_rewritings(name: str) -> None
     wanted = site.port.text.replace(mistake.wrong, mistake.right)
     assert wanted != site.port.text
     assert wanted in ranked_texts(site, [site.change])[:TRIES]
+
+
+def test_a_cause_without_an_operation_has_rewritings_too() -> None:
+    mistake = MISTAKES["term left out"]
+    site = site_of(Mistake(mistake.original, mistake.wrong, "", "missing", "drop"))
+    assert ranked_texts(site, [site.change])
 
 
 def test_rewritings_leave_all_other_text_as_it_is() -> None:

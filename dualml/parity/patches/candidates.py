@@ -91,7 +91,7 @@ def rewritings(site: PatchSite) -> Iterator[Rewriting]:
     action = str(change["action"]).removeprefix("line:")
     chosen = [*REWRITERS.get(action, ()), *REWRITERS.get(f"kind.{change['kind']}", ())]
     for rewriter in dict.fromkeys([*chosen, reference_rewritings]):
-        with suppress(ValueError):  # a node without a position
+        with suppress(ValueError, RecursionError):  # a node without a position, or too deep
             yield from islice(rewriter(site), MAX_PER_KIND)
 
 

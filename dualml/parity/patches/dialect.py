@@ -73,6 +73,8 @@ class Translator:
             Untranslatable: it has none.
         """
         root, _, last = name.rpartition(".")
+        if not last:
+            raise Untranslatable(name)
         if last in self.namespace.members.get(root, ()):
             return name  # a module that both import, such as math
         for word in (last, *load_dialect()["functions"].get(last, ())):

@@ -95,6 +95,9 @@ def swap_order(site: PatchSite) -> Iterator[Rewriting]:
                         both = f"{x}{sign}{y}" if first else f"{y}{sign}{x}"
                         text = f"{port.segment(call.func)}({both})"
                         yield site.rewrite(rank - 0.5, port.replace(node, text))
+            for text in move_norm(site, node):
+                text = parenthesize(text, ast.parse(text, mode="eval").body, port.parents.get(node))
+                yield site.rewrite(rank - 0.7, port.replace(node, text))
             if isinstance(node, ast.Call | ast.List | ast.Tuple):
                 items = node.args if isinstance(node, ast.Call) else node.elts
                 for a, b in pairwise(items):
@@ -102,6 +105,24 @@ def swap_order(site: PatchSite) -> Iterator[Rewriting]:
                         edits = port.replace(a, port.segment(b)), port.replace(b, port.segment(a))
                         yield site.rewrite(rank, *edits)
         yield from exchange_statements(site, rank, statement)
+
+
+def move_norm(site: PatchSite, node: ast.expr) -> Iterator[str]:
+    """Yield the texts of a residual block with its norm at the other place: ``g(x + f(x))`` for
+    ``x + f(g(x))``, and the inverse."""
+    segment = site.port.segment
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        outer, kept = node.right, segment(node.left)
+        inner = outer.args[0] if isinstance(outer, ast.Call) and outer.args else None
+        nested = isinstance(inner, ast.Call) and [segment(one) for one in inner.args] == [kept]
+        if nested and isinstance(outer, ast.Call) and isinstance(inner, ast.Call):
+            yield f"{segment(inner.func)}({kept} + {segment(outer.func)}({kept}))"
+    if isinstance(node, ast.Call) and len(node.args) == 1:
+        total = node.args[0]
+        if isinstance(total, ast.BinOp) and isinstance(total.right, ast.Call):
+            kept = segment(total.left)
+            if [segment(one) for one in total.right.args] == [kept]:
+                yield f"{kept} + {segment(total.right.func)}({segment(node.func)}({kept}))"
 
 
 def exchange_statements(site: PatchSite, rank: float, node: ast.stmt) -> Iterator[Rewriting]:
