@@ -14,7 +14,7 @@ from dualml.parity.patches.source import Edit
 def unwrap_call(site: PatchSite, call: ast.Call) -> Edit | None:
     """Return the edit that puts the first argument of a call, or the tensor of a method, in its
     place; None if there is none."""
-    form = call_form(call, site.imported)
+    form = call_form(call, site.port.imported)
     if not form.arguments:
         return None
     inner = form.arguments[0]

@@ -46,11 +46,6 @@ class Translator:
     namespace: Namespace
     renamed: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def imported(self) -> frozenset[str]:
-        """Names of modules and imported functions in the original."""
-        return self.original.imported
-
     @cached_property
     def aliases(self) -> list[str]:
         """Names of the port's modules, those it uses most first."""
@@ -119,7 +114,7 @@ class Translator:
     def _edits(self, node: ast.AST, reuse: Mapping[str, str]) -> Iterator[Edit]:
         """Yield the edits of the original's text in a node."""
         if isinstance(node, ast.expr) and not isinstance(node, ast.Constant):
-            kept = reuse.get(canonical_text(node, self.imported))
+            kept = reuse.get(canonical_text(node, self.original.imported))
             if kept is not None and isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
                 yield self.original.replace(node, kept)
                 return
@@ -140,14 +135,14 @@ class Translator:
 
     def _name_edits(self, node: ast.AST, name: str) -> Iterator[Edit]:
         root = name.partition(".")[0]
-        if root in self.imported and root not in self.aliases:
+        if root in self.original.imported and root not in self.aliases:
             yield self.original.replace(node, self.spell(name))
         elif root in self.renamed:
             yield self.original.replace(node, self.renamed[root] + name[len(root) :])
 
     def _call_edits(self, node: ast.Call, reuse: Mapping[str, str]) -> Iterator[Edit]:
         name, spelled = dotted_name(node.func), ""
-        if name and name.partition(".")[0] in self.imported:
+        if name and name.partition(".")[0] in self.original.imported:
             spelled = self.spell(name)
             if spelled != name:
                 yield self.original.replace(node.func, spelled)
@@ -198,7 +193,7 @@ class Translator:
         if not isinstance(node.func, ast.Attribute) or self.is_same_framework:
             return None
         name = dotted_name(node.func)
-        if name and name.partition(".")[0] in self.imported:
+        if name and name.partition(".")[0] in self.original.imported:
             return None
         inner, method = self._render(node.func.value, reuse), node.func.attr
         if method == "detach":

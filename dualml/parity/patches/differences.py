@@ -23,7 +23,7 @@ COMMUTATIVE = (ast.Add, ast.Mult)
 def expression_edits(translator: Translator, a: ast.AST, b: ast.AST) -> Iterator[Edit]:
     """Yield the smallest edits that each remove one difference between an expression of the
     original and one of the port; nothing where both are the same."""
-    ours, theirs = translator.imported, port_imports(translator)
+    ours, theirs = translator.original.imported, port_imports(translator)
     if canonical_text(a, ours) == canonical_text(b, theirs):
         return
     if isinstance(a, ast.BinOp) and isinstance(b, ast.BinOp):
@@ -64,7 +64,7 @@ def whole_edit(translator: Translator, a: ast.AST, b: ast.AST) -> Iterator[Edit]
 
 def binary_edits(translator: Translator, a: ast.BinOp, b: ast.BinOp) -> Iterator[Edit]:
     """Yield the edits between two operations with two operands."""
-    ours, theirs = translator.imported, port_imports(translator)
+    ours, theirs = translator.original.imported, port_imports(translator)
     left, right = canonical_text(a.left, ours), canonical_text(a.right, ours)
     first, second = canonical_text(b.left, theirs), canonical_text(b.right, theirs)
     same = type(a.op) is type(b.op)
@@ -104,7 +104,7 @@ def operand_edits(
 
 def call_edits(translator: Translator, a: ast.Call, b: ast.Call) -> Iterator[Edit]:
     """Yield the edits between two calls."""
-    x, y = call_form(a, translator.imported), call_form(b, port_imports(translator))
+    x, y = call_form(a, translator.original.imported), call_form(b, port_imports(translator))
     if x.key != y.key or abs(len(x.arguments) - len(y.arguments)) > 1:
         if (
             x.key.startswith("self.")

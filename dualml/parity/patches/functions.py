@@ -37,7 +37,7 @@ def remove_terms(site: PatchSite) -> Iterator[Rewriting]:
     for rank, statement in site.zones():
         for node in site.expressions(statement):
             if isinstance(node, ast.Call):
-                key = call_form(node, site.imported).key
+                key = call_form(node, site.port.imported).key
                 likely = bool(word) and normalize_name(key) in word
                 if (edit := unwrap_call(site, node)) is not None:
                     yield site.rewrite(rank - (1.5 if likely else 0.0), edit)
@@ -92,7 +92,7 @@ def is_value(site: PatchSite, node: ast.expr) -> bool:
     if isinstance(parent, ast.Call) and parent.func is node:
         return False
     return not isinstance(parent, ast.Attribute | ast.Slice) and not (
-        isinstance(node, ast.Name) and node.id in site.imported | {"self"}
+        isinstance(node, ast.Name) and node.id in site.port.imported | {"self"}
     )
 
 

@@ -136,8 +136,8 @@ def function_rewritings(
     """Yield the differences of two functions, statement by statement: those of similar statements,
     statements that only one side has, and blocks as a whole."""
     a, b = flat_statements(ours), flat_statements(theirs)
-    texts = [statement_text(one, translator.imported) for one in a]
-    others = [statement_text(one, site.imported) for one in b]
+    texts = [statement_text(one, translator.original.imported) for one in a]
+    others = [statement_text(one, site.port.imported) for one in b]
 
     def rank_of(node: ast.AST) -> float:
         return FUNCTIONS + PER_LINE * site.distance(node)

@@ -57,7 +57,7 @@ def remove_calls(site: PatchSite, names: frozenset[str], *, together: bool) -> I
     for rank, statement in site.zones():
         edits = []
         for call in list_calls(site, statement):
-            if normalize_name(call_form(call, site.imported).key) in names or (
+            if normalize_name(call_form(call, site.port.imported).key) in names or (
                 normalize_name(getattr(call.func, "attr", "")) in names
             ):
                 edit = unwrap_call(site, call)
@@ -88,7 +88,7 @@ def strip_calls(site: PatchSite, statement: ast.stmt, names: frozenset[str]) -> 
         ]
         edit = None
         for node in inside:
-            form = call_form(node, site.imported)
+            form = call_form(node, site.port.imported)
             if form.arguments:
                 inner = form.arguments[0]
                 piece = parenthesize(current.segment(inner), inner, current.parents.get(node))

@@ -64,11 +64,6 @@ class PatchSite:
     original_code: str = ""
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def imported(self) -> frozenset[str]:
-        """Names of modules and imported functions in the port."""
-        return self.port.imported
-
     @cached_property
     def statements(self) -> list[ast.stmt]:
         """The simple statements at the lines of the cause, without repetition."""
