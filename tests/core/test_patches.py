@@ -36,6 +36,7 @@ NAMESPACE = Namespace(
         "nn.LeakyReLU": {"alpha": 0.2},
         "nn.GELU": {"approximate": True},
         "ops.softmax": {"input": REQUIRED, "axis": -1},
+        "ops.var_mean": {"input": REQUIRED, "axis": None, "ddof": 0, "keepdims": False},
         "ops.gelu": {"input": REQUIRED, "approximate": "none"},
     },
     {
@@ -118,6 +119,14 @@ MISTAKES = {
     "axis": Mistake(
         "z = torch.softmax(y, dim=-1)", "z = ops.softmax(y, axis=1)", "z = ops.softmax(y, axis=-1)",
         "attribute", "set", "softmax", "dim", 1, -1,
+    ),
+    "unbiased variance by position": Mistake(
+        "z = y - y.mean(1, keepdim=True)", "z = ops.var_mean(y, 1, 1, True)[0]",
+        "z = ops.var_mean(y, 1, 0, True)[0]", "attribute", "form", "mean", "unbiased", True, False,
+    ),
+    "unbiased variance by name": Mistake(
+        "z = y - y.mean(1, keepdim=True)", "z = y.var(axis=1, ddof=1)",
+        "z = y.var(axis=1, ddof=0)", "attribute", "form", "mean", "unbiased", True, False,
     ),
     "function": Mistake(
         "z = F.elu(y)", "z = ops.selu(y)", "z = ops.elu(y)", "function", "instead", "elu", "",

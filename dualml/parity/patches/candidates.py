@@ -49,7 +49,7 @@ REWRITERS: Mapping[str, tuple[Rewriter, ...]] = {
     "everywhere": (setting_rewritings,),
     "function": (replace_functions,),
     "instead": (replace_functions,),
-    "form": (replace_functions, swap_order),
+    "form": (setting_rewritings, replace_functions, swap_order),
     "drop": (wrap_calls, replace_operands),
     "omit": (wrap_calls, replace_operands),
     "operand": (replace_operands, exchange_parts, remove_terms),
