@@ -13,17 +13,12 @@ import pytest
 from typer import Context
 from typer.main import get_command
 
+from dualml.common.text_width import display_width, wrap_text
 from dualml.common.words import LANGUAGES
 from dualml.interface.cli.app import app
 from dualml.interface.cli.help import HELP, localise
 from dualml.interface.cli.help_page import format_page
-from dualml.interface.cli.terminal_text import (
-    Terminal,
-    display_width,
-    shows_styles,
-    terminal_width,
-    wrap_text,
-)
+from dualml.interface.cli.terminal_text import Terminal, shows_styles, terminal_width
 
 #: Libraries that no page of help may import, nor `list` and `--version`.
 HEAVY = {"rich", "pygments", "markdown_it", "pydantic", "pydantic_core", "numpy", "yaml", "attr"}

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any, get_args, get_origin
 
+from dualml.common.text_width import display_width, wrap_text
 from dualml.common.words import load_messages
-from dualml.interface.cli.terminal_text import Terminal, display_width, find_terminal, wrap_text
+from dualml.interface.cli.terminal_text import Terminal, find_terminal
 
 #: Styles by ECMA-48: of options, short options, values, frames, what is required, remarks.
 OPTION, SHORT, VALUE, FRAME, REQUIRED, REMARK = "1;36", "1;32", "1;33", "2", "31", "2"
