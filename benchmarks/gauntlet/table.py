@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dualml.parity.models.sentences import describe_mutation
+from dualml.parity.models.mutation_sentences import describe_mutation
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {"en": DOCS / "gauntlet.md", "zh": DOCS / "gauntlet.zh.md"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import unittest
-from collections.abc import Iterator
 from typing import Any
 
 from dualml.backend import backends
@@ -23,8 +22,8 @@ def assert_parity(a: Any, b: Any, inputs: Any, **options: Any) -> ModelCompariso
         options: those of `dualml.parity.compare`.
 
     Raises:
-        AssertionError: any verdict but ``equal``; the text describes the first divergence,
-            with one line per phase.
+        AssertionError: any verdict but ``equal``; the text is the page that ``dualml compare``
+            prints: place, source lines, numbers, cause.
         unittest.SkipTest: a framework is not installed (pytest counts it as skipped, too).
         UserError: the two cannot be compared.
 
@@ -51,15 +50,5 @@ def assert_parity(a: Any, b: Any, inputs: Any, **options: Any) -> ModelCompariso
         )
     comparison = compare(a, b, inputs, **options)
     if not comparison.equal:
-        raise AssertionError("\n".join([comparison.paragraph(), *phase_lines(comparison)]))
+        raise AssertionError(comparison.page())
     return comparison
-
-
-def phase_lines(comparison: ModelComparison) -> Iterator[str]:
-    """Yield one line per compared phase about the array with the largest ratio to its rounding,
-    inside or outside the margin."""
-    for phase, worst in comparison.phases.items():
-        yield (
-            f"{phase}: {worst['arrays']} arrays, farthest {worst['tensor']} at step "
-            f"{worst['step']}, {worst['distance']:.1e} apart, {worst['ratio']:.3g} times rounding"
-        )

@@ -22,8 +22,9 @@ from dualml.parity.causes.ranking import drop_undetermined
 from dualml.parity.causes.ratios import common_ratio, update_ratio
 from dualml.parity.causes.scopes import widen_scopes
 from dualml.parity.causes.settings import setting_values
+from dualml.parity.models.mutation_sentences import describe_mutation
 from dualml.parity.models.operations import Operation, SourceLocation
-from dualml.parity.models.sentences import describe_causes, describe_mutation, describe_relation
+from dualml.parity.models.sentences import describe_causes, describe_relation
 from dualml.parity.models.trace import Trace, array_key
 
 PLACES = [SourceLocation("/net.py", line, "f(x)") for line in (3, 9)]
@@ -194,7 +195,8 @@ def test_without_a_cause_nothing_is_named() -> None:
     found = {"causes": [], "equal": False, "tried": [10, 2], "evidence": [{"key": "permuted"}]}
     said = " ".join(describe_causes("en", found, ("torch", "mindspore"), 1))
     assert said == (
-        "12 mutations were tried and none explains it. Both hold the same numbers in another order."
+        "No cause was found: 12 changes of torch were tried, and none makes it compute what "
+        "mindspore does. Both hold the same numbers in another order."
     )
 
 

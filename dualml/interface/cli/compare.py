@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ import typer
 from dualml.common.errors import UserError
 from dualml.common.files import MAX_TEXT_BYTES, read_bytes
 from dualml.common.words import Messages
+from dualml.interface.cli.answer_terminal import print_page
 from dualml.interface.cli.compare_models import (
     MatchingOptions,
     ModelComparisonOptions,
@@ -76,7 +78,8 @@ def compare(
             seed = read_seed(a, b, seeds)
             return show_map(pair_models(a, b, models, sides, matching, seed), output)
         comparison = compare_traces_or_models(a, b, models, sides, matching, seeds)
-    show_comparison(comparison, schema, output, runs.html, runs.markdown)
+    answer = None if matching.verbose or schema != "compare" else print_page
+    show_comparison(comparison, schema, output, runs.html, runs.markdown, answer)
     raise typer.Exit(CODES[comparison.final_verdict])
 
 
@@ -170,12 +173,14 @@ def show_comparison(
     output: OutputOptions,
     html: Path | None = None,
     markdown: Path | None = None,
+    print_answer: Callable[[Any, str], None] | None = None,
 ) -> None:
     """Write the pages that were asked for; print the comparison as JSON, if asked for, or as
     sentences and tables, unless a page goes to standard output.
 
     Args:
         schema: name of the schema of the JSON.
+        print_answer: prints the comparison in a language, instead of sentences and tables.
     """
     from dualml.report.comparison_page import block_table, comparison_page, comparison_table
     from dualml.report.page import terminal
@@ -193,6 +198,8 @@ def show_comparison(
         write_page(markdown, render_markdown(page), make_parents=True)
     if output.json:
         print_json(comparison.describe(), schema)
+    elif not streamed and print_answer is not None:
+        print_answer(comparison, output.lang)
     elif not streamed:
         print_text(comparison.paragraph(output.lang))
         for table in (comparison_table(comparison, words), block_table(comparison, words)):

@@ -119,12 +119,14 @@ class SideOptions:
 
 @dataclass(frozen=True)
 class MatchingOptions:
-    """Options of every comparison: parameter names, tolerance, seeds, time limit."""
+    """Options of every comparison: parameter names, tolerance, seeds, time limit, and how much of
+    the answer is printed."""
 
     map_: Annotated[Path | None, Option("--map")] = None
     margin: Annotated[float, Option("--margin")] = 10.0
     seed: list[str] | None = None
     timeout: Annotated[float, Option("--timeout")] = 300.0
+    verbose: Annotated[bool, Option("--verbose")] = False
 
 
 def compare_models(

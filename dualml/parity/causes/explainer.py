@@ -27,8 +27,8 @@ from dualml.parity.causes.located import locate_difference
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.search import search
 from dualml.parity.models.judge import JudgingSettings
+from dualml.parity.models.mutation_sentences import NAME
 from dualml.parity.models.operations import Operation, call_number
-from dualml.parity.models.sentences import NAME
 from dualml.parity.models.side_jobs import has_module
 from dualml.parity.models.side_processes import FATAL, RESULT, TRYING
 from dualml.parity.models.stated import read_settings

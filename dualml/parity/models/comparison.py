@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from inspect import Signature
@@ -70,8 +70,9 @@ class ModelComparison(Comparison):
         return f"<Comparison: {self.verdict}{first}>"
 
     def _repr_markdown_(self) -> str:
-        """Return the Markdown text that a notebook displays."""
-        return self.paragraph()
+        """Return the Markdown text that a notebook displays: the page, as it is."""
+        fence = "`" * 3
+        return f"{fence}text\n{self.page()}\n{fence}"
 
     @property
     def equal(self) -> bool:
@@ -117,15 +118,8 @@ class ModelComparison(Comparison):
         sentences = [say(f"verdict.{self.verdict.replace(' ', '_')}", a=a, b=b), *notes[True]]
         if self.first is not None:
             sentences += self._describe_divergence(self.first, lang)
-        elif self.verdict == "equal":
-            arrays = sum(int(worst["arrays"]) for worst in self.phases.values())
-            steps, worst = format_count(lang, "steps", self.steps), f"{self.worst:.2g}"
-            unjudged = sum(int(n.values["n"]) for n in self.notes if n.key == "wild")
-            evidence = "equal.evidence_in_part" if unjudged else "equal.evidence"
-            counts = {"arrays": arrays, "all": arrays + unjudged, "steps": steps}
-            sentences.append(say(evidence, worst=worst, margin=margin, **counts))
-        elif self.reason != "both_raised":  # the errors themselves are reported
-            sentences.append(say(f"reason.{self.reason}"))
+        else:
+            sentences += self.evidence_texts(lang)
         sentences += notes[False]
         if self.patch is not None:
             sentences += describe_patch(lang, self.patch, b)
@@ -133,48 +127,32 @@ class ModelComparison(Comparison):
             sentences.append(say("tolerance.bound", margin=margin))
         return sentences
 
+    def evidence_texts(self, lang: Language) -> list[str]:
+        """Return, without a first divergence, how many arrays are equal, or why the two sides
+        cannot be compared; nothing if errors say it already."""
+        say = partial(format_message, lang)
+        if self.verdict != "equal":
+            return [] if self.reason == "both_raised" else [say(f"reason.{self.reason}")]
+        arrays = sum(int(worst["arrays"]) for worst in self.phases.values())
+        steps, worst = format_count(lang, "steps", self.steps), f"{self.worst:.2g}"
+        unjudged = sum(int(n.values["n"]) for n in self.notes if n.key == "wild")
+        evidence = "equal.evidence_in_part" if unjudged else "equal.evidence"
+        counts = {"arrays": arrays, "all": arrays + unjudged, "steps": steps}
+        return [say(evidence, worst=worst, margin=f"{self.margin:g}", **counts)]
+
+    def page(self, lang: str = "en") -> str:
+        """Return the answer on one page, at most 24 lines of 100 columns, in ``en`` or ``zh``:
+        verdict, source lines of both sides, numbers, cause, and what is still open."""
+        from dualml.parity.models.answer_page import make_page
+
+        return "\n".join(line.text for line in make_page(self, lang))
+
     def _describe_divergence(self, first: FirstDivergence, lang: Language) -> Iterator[str]:
         """Describe the first divergence: place, numbers, elements, and causes if they are known."""
-        say, (a, b) = partial(format_message, lang), self.sides
-        layer = first.layer or first.tensor
-        yield say(
-            "first.place",
-            step=first.step,
-            phase=say(f"phase.{first.phase}"),
-            layer=f"{layer} ({first.type})" if first.type else layer,
-            tensor=first.tensor
-            + (f" ({b}: {first.other})" if first.other not in ("", first.tensor) else ""),
-        )
-        if first.shapes and first.kind in ("shape", "outputs"):
-            left, right = (str(tuple(shape)) for shape in first.shapes)
-            yield say("first.shape", a=a, b=b, left=left, right=right)
-        elif first.kind == "value":
-            ratio = first.distance / first.envelope if first.envelope else float("inf")
-            yield say(
-                "first.value",
-                distance=f"{first.distance:.1e}",
-                ratio=f"{ratio:.3g}",
-                envelope=f"{first.envelope:.1e}",
-                margin=f"{self.margin:g}",
-            )
-            if first.outside:
-                phase = say(f"phase.{first.outside['phase']}")
-                yield say("first.outside", **{**first.outside, "phase": phase})
-        elif first.kind != "outputs":
-            yield say(f"first.{first.kind}", side=first.side)
+        yield describe_divergence_place(lang, first, self.sides)
+        yield from describe_divergence_numbers(lang, first, self.sides, self.margin, "first.value")
         if first.elements:
-            listed = (
-                say(
-                    "first.element",
-                    index=e["index"],
-                    a=a,
-                    b=b,
-                    left=f"{e[a]:.7g}",
-                    right=f"{e[b]:.7g}",
-                )
-                for e in first.elements
-            )
-            yield say("first.elements", elements=say("semicolon").join(listed))
+            yield describe_elements(lang, first, self.sides)
         if self.explanation is not None:
             yield from self._describe_causes(self.explanation, lang)
 
@@ -192,3 +170,65 @@ class ModelComparison(Comparison):
         likeliest = [make_hypothesis(cause["alterations"][0]) for cause in explanation["causes"]]
         for entry in dict.fromkeys(entry for one in likeliest for entry in one.entries):
             yield format_message(lang, "first.entry", entry=entry)
+
+
+def describe_divergence_place(lang: Language, first: FirstDivergence, sides: Sequence[str]) -> str:
+    """Describe where two models diverge: step, phase, layer and tensor."""
+    layer = first.layer or first.tensor
+    other = "" if first.other in ("", first.tensor) else f" ({sides[1]}: {first.other})"
+    return format_message(
+        lang,
+        "first.place",
+        step=first.step,
+        phase=format_message(lang, f"phase.{first.phase}"),
+        layer=f"{layer} ({first.type})" if first.type else layer,
+        tensor=f"{first.tensor}{other}",
+    )
+
+
+def describe_divergence_numbers(
+    lang: Language, first: FirstDivergence, sides: Sequence[str], margin: float, value_key: str
+) -> Iterator[str]:
+    """Describe how far two models diverge, and where the margin is exceeded if that is later.
+
+    Args:
+        value_key: key of the sentence about distance and rounding.
+    """
+    say, (a, b) = partial(format_message, lang), sides
+    if first.shapes and first.kind in ("shape", "outputs"):
+        left, right = (str(tuple(shape)) for shape in first.shapes)
+        yield say("first.shape", a=a, b=b, left=left, right=right)
+    elif first.kind == "value":
+        ratio = first.distance / first.envelope if first.envelope else float("inf")
+        yield say(
+            value_key,
+            distance=f"{first.distance:.1e}",
+            ratio=f"{ratio:.3g}",
+            envelope=f"{first.envelope:.1e}",
+            margin=f"{margin:g}",
+        )
+        if first.outside:
+            phase = say(f"phase.{first.outside['phase']}")
+            yield say("first.outside", **{**first.outside, "phase": phase})
+    elif first.kind != "outputs":
+        yield say(f"first.{first.kind}", side=first.side)
+
+
+def describe_elements(
+    lang: Language,
+    first: FirstDivergence,
+    sides: Sequence[str],
+    key: str = "first.elements",
+    most: int | None = None,
+) -> str:
+    """Describe the elements that differ most, or the first ``most`` of them.
+
+    Args:
+        key: key of the sentence.
+    """
+    say, (a, b) = partial(format_message, lang), sides
+    listed = (
+        say("first.element", index=e["index"], a=a, b=b, left=f"{e[a]:.7g}", right=f"{e[b]:.7g}")
+        for e in first.elements[:most]
+    )
+    return say(key, elements=say("semicolon").join(listed))

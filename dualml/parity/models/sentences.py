@@ -3,36 +3,17 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from dualml.parity.hypothesis import Depth, Hypothesis
 from dualml.parity.models.messages import Language, format_message
-
-Row = Mapping[str, Any]
-#: Optimizer mutations that have messages of their own.
-OPTIMIZER_MUTATIONS = (
-    "form",
-    "gradient",
-    "skip",
-    "hold",
-    "decay",
-    "lr_factor",
-    "lr_schedule",
-    "twice",
-)
-#: Names of values in a trace, see `dualml.parity.models.operations.Operation`.
-NAME = re.compile(r"(?:op|input):\d+(?:\[\d+\])?|parameter:[\w.]+")
-#: Maximum number of elements of an order that are shown.
-MAX_SHOWN_ELEMENTS = 12
-#: Position of the bias among the inputs of a layer.
-BIAS = 2
-#: Maximum number of parameters that are named.
-MAX_NAMED_PARAMETERS = 4
+from dualml.parity.models.mutation_sentences import describe_mutation, is_bias_removed
+from dualml.parity.models.number_text import format_value
+from dualml.parity.models.phrases import UNKNOWN_PLACE, CausePlace, Row
 
 
 def format_place(lang: Language, side: str, operation: Row | None) -> str:
@@ -67,23 +48,15 @@ def describe_causes(
     causes = explanation["causes"]
     sentences = []
     for number, cause in enumerate(causes):
-        tied = map(make_hypothesis, cause["alterations"])
-        ways = list(dict.fromkeys(one.words(lang, "cause") for one in tied))
-        first = cause["alterations"][0]
-        calls = format_count(lang, "calls", len(first["sites"])) if first["sites"] else ""
+        ways = cause_phrases(lang, cause, sides)
         key = "cause.first" if number == 0 else "cause.next"
-        sentences.append(
-            format_message(lang, key, a=sides[0], b=sides[1], cause=ways[0], calls=calls)
-        )
+        values = {"cause": ways[0], "calls": count_calls(lang, cause)}
+        sentences.append(format_message(lang, key, a=sides[0], b=sides[1], **values))
         if len(ways) > 1:
             others = format_message(lang, "semicolon").join(ways[1:])
             sentences.append(format_message(lang, "cause.ties", others=others))
     if causes:
-        key = "cause.equal" if steps else "cause.raised"
-        if not explanation["equal"]:
-            key = "cause.enough" if explanation["enough"] else "cause.partly"
-        recorded = format_count(lang, "recorded", steps)
-        sentences.append(format_message(lang, key, a=sides[0], b=sides[1], steps=recorded))
+        sentences.append(describe_rest(lang, explanation, sides, steps))
     elif "unsearched" in explanation:
         framework = explanation["unsearched"]
         sentences += [describe_relation(lang, one) for one in explanation.get("evidence", ())]
@@ -91,14 +64,34 @@ def describe_causes(
     elif explanation["equal"]:  # only parameters that one side lacks differ
         sentences.append(format_message(lang, "cause.else_equal"))
     else:
+        key = "cause.unfinished" if explanation.get("late") else "cause.none"
         tried = sum(explanation["tried"])
-        sentences.append(
-            format_message(
-                lang, "cause.unfinished" if explanation.get("late") else "cause.none", n=tried
-            )
-        )
+        sentences.append(format_message(lang, key, n=f"{tried:,}", a=sides[0], b=sides[1]))
         sentences += [describe_relation(lang, one) for one in explanation.get("evidence", ())]
     return sentences
+
+
+def cause_phrases(lang: Language, cause: Row, sides: Sequence[str]) -> list[str]:
+    """Describe the mutations that explain a difference equally well, the likeliest first, each
+    once."""
+    place = CausePlace((sides[0], sides[1]), cause.get("place"), cause.get("other"))
+    tied = (make_hypothesis(one, place) for one in cause["alterations"])
+    return list(dict.fromkeys(one.words(lang, "cause") for one in tied))
+
+
+def count_calls(lang: Language, cause: Row) -> str:
+    """Return in how many calls the likeliest mutation is made, in brackets; empty for one."""
+    sites = cause["alterations"][0]["sites"]
+    return format_count(lang, "calls", len(sites)) if sites else ""
+
+
+def describe_rest(lang: Language, explanation: Row, sides: Sequence[str], steps: int) -> str:
+    """Describe what is left of the difference once all causes are applied."""
+    key = "cause.equal" if steps else "cause.raised"
+    if not explanation["equal"]:
+        key = "cause.enough" if explanation["enough"] else "cause.partly"
+    recorded = format_count(lang, "recorded", steps)
+    return format_message(lang, key, a=sides[0], b=sides[1], steps=recorded)
 
 
 def describe_compiler(lang: Language, row: Row) -> list[str]:
@@ -131,94 +124,9 @@ def describe_compiler(lang: Language, row: Row) -> list[str]:
     return [*sentences, say("compiler.module", **values)]
 
 
-def describe_mutation(lang: Language, one: Row) -> str:
-    """Describe one `Mutation`, given as a dict with ``names`` (value → code); values are named by
-    the code that computed them."""
-    names = one.get("names", {})
-    return NAME.sub(lambda found: names.get(found[0], found[0]), mutation_text(lang, one))
-
-
-def mutation_text(lang: Language, one: Row) -> str:
-    """Return the text of one `Mutation`, given as a dict, with values under the names of the
-    trace."""
-    value, action = one["value"], str(one["action"])
-    key = action
-    if action in ("input", "output"):
-        name = value[0]
-        if name in ("scale", "fill", "shift"):
-            key, value = f"{name}_{action}", value[1]
-        elif name == "neutral":
-            key = "unbiased" if is_bias_removed(one) else "neutral"
-        elif one["kind"] in ("layout", "dtype"):
-            key, value = f"{one['kind']}_{action}", format_value(value)
-        else:
-            value = format_value(value)
-    elif action == "form" and one["argument"] == "alone":
-        key = "alone"
-    elif action == "detach" and one["argument"] == "":
-        key = "detach_output"
-    elif action.startswith("line:"):
-        inner = mutation_text(lang, {**one, "action": action.removeprefix("line:"), "value": value})
-        if action == "line:swap":
-            inner = format_message(lang, "cause.swap", operation=one["operation"])
-        elif action == "line:operand":
-            name = str(value).partition(":")[2] or str(value)
-            values = {"operation": one["operation"], "argument": one["argument"], "value": name}
-            inner = format_message(lang, "cause.line_operand", **values)
-        return format_message(lang, "cause.line", line=one["line"].partition(":")[2], cause=inner)
-    elif action == "numbers" and one["argument"] != "" and one["kind"] != "dtype":
-        key = "table" if str(one["old"]).startswith("parameter:") else "unnamed_table"
-    elif action == "numbers" and one["kind"] == "dtype":
-        key, value = "lower", one["argument"]
-    elif action == "spans":
-        if one["kind"] == "operand":
-            return format_message(lang, "cause.later", operation=one["operation"], value=one["old"])
-        if one["kind"] == "function":
-            values = {"operation": one["old"], "value": one["operation"]}
-            return format_message(lang, "cause.instead", **values)
-        key = "applied" if one["argument"] != "" else "again" if not value[0][1] else "exchanged"
-    elif action == "settings":
-        value = [one[1] for one in value]
-    elif action == "optimizer":
-        argument = str(one["argument"])
-        word, _, rest = argument.partition(":")
-        key = f"optimizer_{word}" if word in OPTIMIZER_MUTATIONS else "optimizer"
-        if rest == "alone":
-            key = "optimizer_alone"
-        scope = format_names(lang, one["old"]) if one["old"] else format_message(lang, "cause.all")
-        return format_message(
-            lang, f"cause.{key}", argument=rest or argument, value=format_value(value), scope=scope
-        )
-    return format_message(
-        lang,
-        f"cause.{key}",
-        operation=one["operation"],
-        argument=one["argument"],
-        value=format_value(value),
-        old=format_value(one["old"]),
-    )
-
-
 def format_count(lang: Language, key: str, n: int) -> str:
     """Return a number with its noun, in singular or plural."""
     return format_message(lang, f"{key}.one" if n == 1 else f"{key}.other", n=n)
-
-
-def format_names(lang: Language, names: Sequence[str]) -> str:
-    """Join the first names, and say how many others there are."""
-    some, others = ", ".join(names[:MAX_NAMED_PARAMETERS]), len(names) - MAX_NAMED_PARAMETERS
-    return format_message(lang, "more", names=some, n=others) if others > 0 else some
-
-
-def format_value(value: Any) -> str:
-    """Format a value, a list of values, or a transform such as ``flip(1)``."""
-    if isinstance(value, list | tuple):
-        if value and isinstance(value[0], str):
-            rest = ", ".join(format_value(one) for one in value[1 : 1 + MAX_SHOWN_ELEMENTS])
-            rest += ", …" if len(value) > 1 + MAX_SHOWN_ELEMENTS else ""
-            return f"{value[0]}({rest})" if rest else str(value[0])
-        return "(" + ", ".join(format_value(one) for one in value) + ")"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def describe_relation(lang: Language, one: Row) -> str:
@@ -238,12 +146,18 @@ def describe_relation(lang: Language, one: Row) -> str:
 
 @dataclass(frozen=True)
 class CallHypothesis(Hypothesis):
-    """A `Mutation`, given as a dict, as a hypothesis about calls of a model."""
+    """A `Mutation`, given as a dict, as a hypothesis about calls of a model.
+
+    Attributes:
+        place: where the difference was found, and the names of the two sides.
+    """
+
+    place: CausePlace = field(default=UNKNOWN_PLACE, compare=False)
 
     def words(self, lang: str, depth: Depth) -> str:
         """Return what is mutated, or, at the depths before, what its family has in common."""
         if depth == "cause":
-            return describe_mutation(cast(Language, lang), self.mutation)
+            return describe_mutation(cast(Language, lang), self.mutation, self.place)
         return super().words(lang, depth)
 
     @property
@@ -255,9 +169,9 @@ class CallHypothesis(Hypothesis):
         return (*settings, f"kind.{kind}")
 
 
-def make_hypothesis(one: Row) -> CallHypothesis:
+def make_hypothesis(one: Row, place: CausePlace = UNKNOWN_PLACE) -> CallHypothesis:
     """Return one `Mutation`, given as a dict, as a hypothesis."""
-    return CallHypothesis(catalogue_key(one), mutation=one)
+    return CallHypothesis(catalogue_key(one), mutation=one, place=place)
 
 
 def catalogue_key(one: Row) -> str:
@@ -266,10 +180,3 @@ def catalogue_key(one: Row) -> str:
     if one["action"] == "optimizer":
         operation = "optimizer_of_some" if one["old"] else "optimizer"
     return f"{operation}.{'bias' if is_bias_removed(one) else one['argument']}"
-
-
-def is_bias_removed(one: Row) -> bool:
-    """Return whether a `Mutation`, given as a dict, removes the bias of a convolution or linear
-    layer."""
-    layer = one["operation"].startswith(("conv", "linear"))
-    return layer and one["argument"] == BIAS and list(one["value"] or ()) == ["neutral"]

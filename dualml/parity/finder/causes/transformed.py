@@ -9,7 +9,7 @@ from dualml.parity.causes.mutation import Transform
 from dualml.parity.finder.causes.base import Arrays, Hypothesis, Observation
 from dualml.parity.finder.evaluation import rounding_limit
 from dualml.parity.finder.localise import safe_distance
-from dualml.parity.models.sentences import format_value
+from dualml.parity.models.number_text import format_value
 from dualml.parity.transforms import REORDERING, SHIFT, apply_transform, find_transform
 
 

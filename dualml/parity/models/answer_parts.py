@@ -1,0 +1,202 @@
+"""The parts of the page about a comparison, as sentences that are not yet laid out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dualml.parity.models.comparison import (
+    ModelComparison,
+    describe_divergence_numbers,
+    describe_divergence_place,
+    describe_elements,
+)
+from dualml.parity.models.messages import Language, format_message
+from dualml.parity.models.sentences import (
+    cause_phrases,
+    count_calls,
+    describe_causes,
+    describe_rest,
+    format_count,
+    make_hypothesis,
+)
+
+#: Keys of notes that belong to the verdict, and of those that say what is not settled.
+LEADING = ("raised", "pattern")
+OPEN = (
+    *("by_order", "alone", "left", "wild", "no_search", "kink", "chaotic", "random", "drawn"),
+    *("statistics", "pickled", "blocks_left"),
+)
+
+
+@dataclass(frozen=True)
+class AnswerParts:
+    """The sentences of a page.
+
+    Attributes:
+        headline: the verdict with its place, or with its evidence.
+        snippets: of each side, a head and its first operation that differs, as JSON.
+        numbers: distance and rounding, or the shapes.
+        elements: the elements that differ most: the first, the first two, and so on.
+        phases: the largest ratio to rounding in each phase.
+        causes: label and sentence of each cause.
+        ties: other causes that explain the difference equally well.
+        open: what was not judged or not found.
+        notes: other remarks.
+        entries: commands that show catalogue entries.
+    """
+
+    headline: tuple[str, ...]
+    snippets: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    numbers: tuple[str, ...] = ()
+    elements: tuple[str, ...] = ()
+    phases: str = ""
+    causes: tuple[tuple[str, str], ...] = ()
+    ties: tuple[str, ...] = ()
+    open: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    entries: tuple[str, ...] = ()
+
+
+def collect_parts(found: ModelComparison, lang: Language) -> AnswerParts:
+    """Return the parts of the page about a comparison."""
+    say, first = partial(format_message, lang), found.first
+    texts = {
+        keys: [say(f"note.{n.key}", **n.values) for n in found.notes if (n.key in keys)]
+        for keys in (LEADING, OPEN)
+    }
+    known = {*LEADING, *OPEN, "entry"}
+    remarks = [say(f"note.{n.key}", **n.values) for n in found.notes if n.key not in known]
+    explanation = dict(found.explanation or {})
+    explained = "causes" in explanation or "compiler" in explanation
+    unsettled = list(unsettled_texts(found, explanation, lang))
+    elements = () if first is None else first.elements
+    return AnswerParts(
+        headline=tuple(headline_texts(found, lang, texts[LEADING])),
+        snippets=tuple(operation_heads(found, explanation, lang)),
+        numbers=()
+        if first is None
+        else tuple(
+            describe_divergence_numbers(lang, first, found.sides, found.margin, "page.value")
+        ),
+        elements=()
+        if first is None
+        else tuple(
+            describe_elements(lang, first, found.sides, "page.elements", n + 1)
+            for n in range(len(elements))
+        ),
+        phases=describe_phases(found, lang),
+        causes=tuple(cause_texts(found, explanation, lang)) if explained else (),
+        ties=tuple(
+            tie
+            for cause in explanation.get("causes", ())[:1]
+            for tie in cause_phrases(lang, cause, found.sides)[1:]
+        ),
+        open=(*unsettled, *texts[OPEN]),
+        notes=tuple(remarks),
+        entries=tuple(entry_commands(found, explanation)),
+    )
+
+
+def headline_texts(found: ModelComparison, lang: Language, leading: list[str]) -> Iterator[str]:
+    """Yield the verdict with what decides: an error, the place, the number of arrays."""
+    say = partial(format_message, lang)
+    verdict = say(f"verdict.{found.verdict.replace(' ', '_')}")
+    space = "" if lang == "zh" else " "
+    if found.first is not None:
+        texts = [*leading, describe_divergence_place(lang, found.first, found.sides)]
+    else:
+        texts = [*leading, *found.evidence_texts(lang)]
+    yield verdict + space + texts[0]
+    yield from texts[1:]
+
+
+def operation_heads(
+    found: ModelComparison, explanation: Mapping[str, Any], lang: Language
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield for each side a head, ``torch: gelu, net.py line 28``, and the first operation that
+    differs there."""
+    first = next(iter(explanation.get("causes", ())), explanation)
+    for side, key in zip(found.sides, ("place", "other"), strict=True):
+        operation = first.get(key)
+        if operation is None:
+            continue
+        values = {"side": side, "operation": operation["name"]}
+        place = operation.get("place") or operation.get("built")
+        head = "page.operation" if place is None else "page.operation_line"
+        if place is not None:
+            values |= {"file": Path(str(place["file"])).name, "line": place["line"]}
+        text = format_message(lang, head, **values)
+        if is_constant(operation):
+            text += format_message(lang, "page.constant")
+        yield text, operation
+
+
+def is_constant(operation: Mapping[str, Any]) -> bool:
+    """Return whether an operation depends on no input and no parameter."""
+    return all(str(name).startswith("table:") for name in operation["inputs"])
+
+
+def describe_phases(found: ModelComparison, lang: Language) -> str:
+    """Describe the largest ratio to rounding in each phase; empty if no phase was compared."""
+    if not found.phases:
+        return ""
+    say = partial(format_message, lang)
+    ratios = (
+        say("page.ratio", phase=say(f"phase.{phase}"), ratio=format_ratio(worst["ratio"]))
+        for phase, worst in found.phases.items()
+    )
+    return say("page.ratios", ratios=say("page.comma").join(ratios))
+
+
+def format_ratio(ratio: float) -> str:
+    """Format a ratio to rounding in at most seven letters."""
+    return f"{ratio:.3g}" if ratio < 1000 else f"{ratio:.2g}"
+
+
+def cause_texts(
+    found: ModelComparison, explanation: Mapping[str, Any], lang: Language
+) -> Iterator[tuple[str, str]]:
+    """Yield the label and the sentence of each cause, or of what was tried in vain."""
+    say, sides = partial(format_message, lang), found.sides
+    causes = explanation.get("causes", ())
+    if not causes:
+        joined = ("" if lang == "zh" else " ").join(
+            describe_causes(lang, explanation, sides, found.steps)
+        )
+        yield "cause", joined
+        return
+    for number, cause in enumerate(causes):
+        text = cause_phrases(lang, cause, sides)[0] + count_calls(lang, cause)
+        place = (cause.get("other") or cause.get("place") or {}).get("place")
+        if number and place is not None:
+            text += say("page.at", file=Path(str(place["file"])).name, line=place["line"])
+        yield "then" if number else "cause", text + say("stop")
+    key = "page.tested"
+    if explanation["equal"]:
+        key = "page.tested_equal" if found.steps else "page.tested_raised"
+    recorded = format_count(lang, "recorded", found.steps)
+    yield "", say(key, a=sides[0], b=sides[1], steps=recorded)
+
+
+def unsettled_texts(
+    found: ModelComparison, explanation: Mapping[str, Any], lang: Language
+) -> Iterator[str]:
+    """Yield what the causes leave open, and that the tolerance was not measured."""
+    if explanation.get("causes") and not explanation["equal"]:
+        yield describe_rest(lang, explanation, found.sides, found.steps)
+    if found.tolerance == "bound" and found.phases and found.steps:
+        yield format_message(lang, "tolerance.bound", margin=f"{found.margin:g}")
+
+
+def entry_commands(found: ModelComparison, explanation: Mapping[str, Any]) -> list[str]:
+    """Return the commands that show what the catalogue has about the error or the causes."""
+    noted = [str(note.values["entry"]) for note in found.notes if note.key == "entry"]
+    likeliest = [
+        make_hypothesis(cause["alterations"][0]) for cause in explanation.get("causes", ())
+    ]
+    entries = [*noted, *(entry for one in likeliest for entry in one.entries)]
+    return [f"`dualml diffs {entry}`" for entry in dict.fromkeys(entries)]

@@ -1,0 +1,86 @@
+"""Numbers, values and orders of elements as people write them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+#: Largest n in 1/n, √n and 1/√n, and in n/(n − 1), as which a number is recognised.
+LARGEST_COUNT, LARGEST_CORRECTION = 4096, 300
+#: Relative distance within which a number counts as such an expression.
+CLOSE = 5e-6
+#: Significand of the powers of two.
+HALF = 0.5
+#: Maximum number of elements, or of runs of elements, of an order that are shown; smallest number
+#: of elements of a run.
+MAX_SHOWN_ELEMENTS, MIN_RUN = 12, 4
+
+
+def has_swapped_halves(order: Sequence[Any]) -> bool:
+    """Return whether an order of elements is that of two exchanged halves."""
+    half = len(order) // 2
+    return half > 0 and list(order) == [*range(half, 2 * half), *range(half)]
+
+
+def format_order(order: Sequence[Any]) -> str:
+    """Format an order of elements, with runs in short: ``8…15, 0…7``, ``0, 2, …, 14``."""
+    parts, rest = list[str](), list(order)
+    while rest:
+        step = rest[1] - rest[0] if len(rest) > 1 else 0
+        run = 1
+        while run < len(rest) and rest[run] - rest[run - 1] == step:
+            run += 1
+        if run < MIN_RUN:
+            parts.append(format_value(rest.pop(0)))
+            continue
+        ends = (rest[0], rest[run - 1])
+        parts.append(f"{ends[0]}…{ends[1]}" if step == 1 else f"{ends[0]}, {rest[1]}, …, {ends[1]}")
+        rest = rest[run:]
+    more = ", …" if len(parts) > MAX_SHOWN_ELEMENTS else ""
+    return ", ".join(parts[:MAX_SHOWN_ELEMENTS]) + more
+
+
+def format_value(value: Any) -> str:
+    """Format a value, a list of values, or a transform such as ``flip(1)``."""
+    if isinstance(value, list | tuple):
+        if value and isinstance(value[0], str):
+            rest = ", ".join(format_value(one) for one in value[1 : 1 + MAX_SHOWN_ELEMENTS])
+            rest += ", …" if len(value) > 1 + MAX_SHOWN_ELEMENTS else ""
+            return f"{value[0]}({rest})" if rest else str(value[0])
+        return "(" + ", ".join(format_value(one) for one in value) + ")"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def format_number(value: float) -> str:
+    """Format a factor, and what people would have written: ``0.176777 = 1/√32``, ``1.03226 =
+    32/31``; other numbers of up to three digits stay as they are."""
+    size = abs(value)
+    if not math.isfinite(size) or size == 0 or abs(size - round(size)) <= CLOSE * size:
+        return format_value(float(f"{value:.5g}"))
+    text, sign = format_value(value), "-" if value < 0 else ""
+    if math.frexp(size)[0] == HALF and size < HALF * HALF:
+        return f"{text} = {sign}1/{round(1 / size)}"
+    known = "" if float(f"{value:.3g}") == value else recognise(size)
+    return f"{text} = {sign}{known}" if known else text
+
+
+def recognise(size: float) -> str:
+    """Return the expression of whole numbers that a positive number is; empty if there is none."""
+
+    def is_count(number: float) -> bool:
+        """Return whether a number is a whole one from 2."""
+        n = round(number)
+        return 2 <= n <= LARGEST_COUNT and abs(number - n) <= CLOSE * n
+
+    if is_count(1 / size):
+        return f"1/{round(1 / size)}"
+    if is_count(size * size):
+        return f"√{round(size * size)}"
+    if is_count(1 / (size * size)):
+        return f"1/√{round(1 / (size * size))}"
+    for ratio, text in ((size, "{n}/{m}"), (1 / size, "{m}/{n}")):
+        n = round(ratio / (ratio - 1)) if 1 < ratio < 2 else 0
+        if 2 < n <= LARGEST_CORRECTION and abs(ratio - n / (n - 1)) <= CLOSE:
+            return text.format(n=n, m=n - 1)
+    return ""
