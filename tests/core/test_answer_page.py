@@ -136,7 +136,7 @@ def test_the_parts_stand_in_order(found: ModelComparison) -> None:
         "for example [0, 0] torch 1.5, mindspore 2.5",
         "phases   forward 29.2, loss 2.3e+04 × rounding",
         "cause    `eps` of `norm` (layer_norm) is 1e-07 in mindspore, 1e-05 in torch.",
-        "Tested: with that change the two sides are equal in all 3 recorded steps.",
+        "Tested: changed so, the two sides are equal in all 3 recorded steps.",
         "open     Explains it equally well: mindspore multiplies",
         "and 2 more.",
         "Buffers that only torch has were not compared: mask.",

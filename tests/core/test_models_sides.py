@@ -232,7 +232,7 @@ def test_settings_of_two_calls_of_one_function() -> None:
     }
     said = " ".join(describe_causes("en", explanation, ("a", "b"), 1))
     assert "other settings: axis = -1 and 0." in said
-    assert "No mutations are tried on a mindspore model" in said
+    assert "No changes are tried on a mindspore model" in said
     assert "axis 分别为 -1 和 0" in " ".join(describe_causes("zh", explanation, ("a", "b"), 1))
 
 

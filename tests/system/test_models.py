@@ -75,7 +75,7 @@ def test_a_default_epsilon_is_found_in_its_layer() -> None:
     assert found.first is not None
     assert (found.first.step, found.first.phase, found.first.layer) == (1, "forward", "norm")
     assert found.first.elements
-    assert "layer_norm with eps = 1e-07 instead of 1e-05" in found.paragraph()
+    assert "`eps` of `norm` (layer_norm) is 1e-07 in mindspore, 1e-05 in torch" in found.paragraph()
     assert found.explanation is not None
     assert found.explanation["equal"]
     (cause,) = found.explanation["causes"]
@@ -119,8 +119,8 @@ def test_another_shape_is_found_though_the_port_raises_later() -> None:
 @pytest.mark.parametrize(
     ("port", "said", "entry"),
     [
-        ("NoBias", "conv2d without its bias", "conv-bias"),
-        ("PoolStride", "avg_pool2d with stride = 1", "avgpool-functional"),
+        ("NoBias", "(conv2d) has no bias in mindspore", "conv-bias"),
+        ("PoolStride", "`stride` of `avg_pool2d` is 1 in mindspore", "avgpool-functional"),
     ],
 )
 def test_what_a_port_leaves_to_defaults_is_found_with_its_entry(

@@ -48,7 +48,8 @@ def run_python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str
 
 
 class CompareOutput:
-    """The output of `dualml compare`: verdict, paragraph, and phase → distance and ratio."""
+    """The output of `dualml compare --verbose`: verdict, paragraph, and phase → distance and
+    ratio."""
 
     def __init__(self, done: subprocess.CompletedProcess[str]) -> None:
         self.paragraph, _, *rows = done.stdout.splitlines()
@@ -73,7 +74,7 @@ def command_results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             text = port.read_text("utf-8")
             assert text.count(change[0]) == 1
             port.write_text(text.replace(*change), "utf-8")
-        jobs[name] = (folder, ["-m", "dualml", *shlex.split(command)])
+        jobs[name] = (folder, ["-m", "dualml", *shlex.split(command), "--verbose"])
         return folder
 
     source, before = DOCS / "examples" / "wrong_port", None
@@ -102,19 +103,19 @@ def command_results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             0,
             "forward, layer pool (MaxPool2d)",
             "maxpool-stride",
-            "max_pool2d with stride = 1 instead of 2",
+            "`stride` of `pool` (max_pool2d) is 1 in mindspore, 2 in torch",
         ),
         (
             1,
             "forward, layer norm (LayerNorm)",
             "layernorm-eps",
-            "layer_norm with eps = 1e-07 instead of 1e-05",
+            "`eps` of `norm` (layer_norm) is 1e-07 in mindspore, 1e-05 in torch",
         ),
         (
             2,
             "state, layer bn (BatchNorm2d)",
             "batchnorm-momentum",
-            "batch_norm with momentum = 0.9 instead of 0.1",
+            "mindspore gives the new value the weight 0.9 in the running statistics of `bn`",
         ),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -19,15 +20,20 @@ VERDICT_STYLES = {"equal": "1;32", "different": "1;31", "not comparable": "1;33"
 ROLE_STYLES = {"head": "1", "mark": "36", "added": "32", "removed": "31"}
 
 
-def print_page(comparison: ModelComparison, lang: str) -> None:
+def print_page(comparison: ModelComparison, lang: str, patch: Sequence[str] = ()) -> None:
     """Print the page about a comparison as wide as the terminal, at most 100 columns; styled where
-    standard output shows styles."""
+    standard output shows styles.
+
+    Args:
+        patch: lines about a patch, a sentence first, then its unified diff.
+    """
     from dualml.parity.models.answer_page import PAGE_COLUMNS, make_page
 
     terminal, words = find_terminal(), Messages(lang)
     width = min(PAGE_COLUMNS, terminal.width)
     styles = {**ROLE_STYLES, "verdict": VERDICT_STYLES.get(comparison.verdict, "1")}
-    for line in make_page(comparison, lang, width=width, hint=words("models.page.verbose")):
+    hint = words("models.page.verbose")
+    for line in make_page(comparison, lang, patch=patch, width=width, hint=hint):
         text = escape_unprintable(line.text, "\t")
         label, gap, rest = text.partition("  ") if line.role == "label" else ("", "", text)
         typer.echo(

@@ -141,8 +141,9 @@ class PageWriter:
             *self.notes("open", self.open_texts(parts), limits),
             *self.notes("note", parts.notes, limits),
         ]
-        if more := "; ".join(filter(None, [*parts.entries, hint])):
-            rest += self.labelled("more", more, 1)
+        semicolon = format_message(self.lang, "semicolon")
+        if more := semicolon.join(filter(None, [*parts.entries, hint])):
+            rest += self.labelled("more", more, 2)
         if rest:
             yield from [*gap, *rest]
 

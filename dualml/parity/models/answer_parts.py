@@ -171,7 +171,8 @@ def cause_texts(
         return
     for number, cause in enumerate(causes):
         text = cause_phrases(lang, cause, sides)[0] + count_calls(lang, cause)
-        place = (cause.get("other") or cause.get("place") or {}).get("place")
+        operation = cause.get("other") or cause.get("place") or {}
+        place = operation.get("built") or operation.get("place")
         if number and place is not None:
             text += say("page.at", file=Path(str(place["file"])).name, line=place["line"])
         yield "then" if number else "cause", text + say("stop")

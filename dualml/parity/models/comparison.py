@@ -140,12 +140,17 @@ class ModelComparison(Comparison):
         counts = {"arrays": arrays, "all": arrays + unjudged, "steps": steps}
         return [say(evidence, worst=worst, margin=f"{self.margin:g}", **counts)]
 
-    def page(self, lang: str = "en") -> str:
-        """Return the answer on one page, at most 24 lines of 100 columns, in ``en`` or ``zh``:
-        verdict, source lines of both sides, numbers, cause, and what is still open."""
+    def page(self, lang: str = "en", *, patch: Sequence[str] = ()) -> str:
+        """Return the answer on one page, at most 24 lines of 100 columns: verdict, source lines of
+        both sides, numbers, cause, and what is still open.
+
+        Args:
+            lang: ``en`` or ``zh``.
+            patch: lines about a patch, a sentence first, then its unified diff.
+        """
         from dualml.parity.models.answer_page import make_page
 
-        return "\n".join(line.text for line in make_page(self, lang))
+        return "\n".join(line.text for line in make_page(self, lang, patch=patch))
 
     def _describe_divergence(self, first: FirstDivergence, lang: Language) -> Iterator[str]:
         """Describe the first divergence: place, numbers, elements, and causes if they are known."""

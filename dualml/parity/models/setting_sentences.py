@@ -137,8 +137,11 @@ def name_argument(lang: Language, argument: str) -> str:
 
 
 def format_setting(lang: Language, value: Any) -> str:
-    """Format the value of a setting; None is the default."""
-    return format_message(lang, "value.unset") if value is None else format_value(value)
+    """Format the value of a setting: words in quotes; None, or an empty list, is the default."""
+    if value is None or value in ([], ()):
+        return format_message(lang, "value.unset")
+    is_word = isinstance(value, str) and value.isidentifier()
+    return f'"{value}"' if is_word else format_value(value)
 
 
 def call_number_argument(call: Row) -> float | None:
