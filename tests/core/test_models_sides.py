@@ -213,7 +213,9 @@ def test_a_compiler_is_said_to_be_the_cause() -> None:
     ):
         explanation = explain_by_compiler([labelled[1]], {"torch compile": result})
         text = " ".join(describe_causes("en", explanation, ("a", "b"), 1))
-        assert text.startswith("Cause, tested: the compiler of torch compile; in mode eager")
+        assert text.startswith(
+            "The compiler of torch compile makes the difference (tested): in mode eager"
+        )
         assert said in text
         assert "编译器" in " ".join(describe_causes("zh", explanation, ("a", "b"), 1))
 

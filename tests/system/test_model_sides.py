@@ -111,7 +111,7 @@ def test_the_smallest_module_that_the_compiler_changes() -> None:
     (row,) = found.explanation["compiler"]
     assert (row["smallest"]["module"], row["smallest"]["type"]) == ("scale", "Halving")
     said = found.paragraph()
-    assert "Cause, tested: the compiler of torch compile" in said
+    assert "The compiler of torch compile makes the difference (tested)" in said
     assert "scale (Halving, sides_torch.py line" in said
     assert "编译器" in found.paragraph("zh")
 
