@@ -102,11 +102,17 @@ def describe_optimizer_change(lang: Language, one: Row, place: CausePlace) -> st
         *keys,
         "cause.optimizer",
         argument=f"`{rest or argument}`",
-        value=format_number(value) if is_number(value) else format_value(value),
+        value=format_numbers(value),
         old=was,
         scope=format_names(lang, scope) if scope else format_message(lang, "cause.all"),
         **place.side_names(lang),
     )
+
+
+def format_numbers(value: Any) -> str:
+    """Format a number, or several; other values as they are."""
+    several = list(value) if isinstance(value, list | tuple) else [value]
+    return ", ".join(format_number(n) if is_number(n) else format_value(n) for n in several)
 
 
 def format_names(lang: Language, names: Sequence[str]) -> str:
