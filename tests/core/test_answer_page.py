@@ -116,7 +116,7 @@ def found(tmp_path: Path) -> ModelComparison:
 
 def fits(comparison: ModelComparison, lang: str, **given: Any) -> list[str]:
     """Return the lines of the page after checking its size."""
-    lines = [line.text for line in make_page(comparison, lang, **given)]
+    lines = [line.text for line in make_page(comparison.answer(lang), lang, **given)]
     assert 0 < len(lines) <= PAGE_LINES
     assert max(map(display_width, lines)) <= given.get("width", PAGE_COLUMNS)
     return lines

@@ -33,7 +33,7 @@ def print_page(comparison: ModelComparison, lang: str, patch: Sequence[str] = ()
     width = min(PAGE_COLUMNS, terminal.width)
     styles = {**ROLE_STYLES, "verdict": VERDICT_STYLES.get(comparison.verdict, "1")}
     hint = words("models.page.verbose")
-    for line in make_page(comparison, lang, patch=patch, width=width, hint=hint):
+    for line in make_page(comparison.answer(lang), lang, patch=patch, width=width, hint=hint):
         text = escape_unprintable(line.text, "\t")
         label, gap, rest = text.partition("  ") if line.role == "label" else ("", "", text)
         typer.echo(

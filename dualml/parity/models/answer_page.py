@@ -10,15 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from dualml.common.text_width import count_fitting_letters, display_width, wrap_text
-from dualml.parity.models.answer_parts import AnswerParts, collect_parts
+from dualml.parity.models.answer_parts import AnswerParts, AnswerSource, collect_parts
 from dualml.parity.models.messages import Language, format_message
 from dualml.parity.models.snippets import read_snippet
-
-if TYPE_CHECKING:
-    from dualml.parity.models.comparison import ModelComparison
 
 #: Size of the page.
 PAGE_LINES, PAGE_COLUMNS = 24, 100
@@ -81,7 +78,7 @@ STAGES = (
 
 
 def make_page(
-    comparison: ModelComparison,
+    source: AnswerSource,
     lang: str = "en",
     *,
     patch: Sequence[str] = (),
@@ -97,7 +94,7 @@ def make_page(
         hint: where the rest can be read, put at the end.
     """
     language = cast("Language", lang)
-    parts = collect_parts(comparison, language)
+    parts = collect_parts(source, language)
     writer = PageWriter(language, width)
     page = list[PageLine]()
     for limits in STAGES:

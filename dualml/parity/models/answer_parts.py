@@ -8,13 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dualml.parity.models.comparison import (
-    ModelComparison,
+from dualml.experiment.comparison import Comparison
+from dualml.parity.models.messages import (
+    Language,
     describe_divergence_numbers,
     describe_divergence_place,
     describe_elements,
+    format_message,
 )
-from dualml.parity.models.messages import Language, format_message
 from dualml.parity.models.sentences import (
     cause_phrases,
     count_calls,
@@ -30,6 +31,22 @@ OPEN = (
     *("by_order", "alone", "left", "wild", "no_search", "kink", "chaotic", "random", "drawn"),
     *("statistics", "pickled", "blocks_left"),
 )
+
+
+@dataclass(frozen=True)
+class AnswerSource:
+    """A comparison of models or traces, and what the page about it needs besides.
+
+    Attributes:
+        margin: how many times the measured rounding still counts as equal.
+        tolerance: ``measured`` or ``bound``.
+        evidence: sentences that support the verdict where there is no first divergence.
+    """
+
+    found: Comparison
+    margin: float
+    tolerance: str
+    evidence: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -61,8 +78,9 @@ class AnswerParts:
     entries: tuple[str, ...] = ()
 
 
-def collect_parts(found: ModelComparison, lang: Language) -> AnswerParts:
+def collect_parts(source: AnswerSource, lang: Language) -> AnswerParts:
     """Return the parts of the page about a comparison."""
+    found = source.found
     say, first = partial(format_message, lang), found.first
     texts = {
         keys: [say(f"note.{n.key}", **n.values) for n in found.notes if (n.key in keys)]
@@ -72,15 +90,15 @@ def collect_parts(found: ModelComparison, lang: Language) -> AnswerParts:
     remarks = [say(f"note.{n.key}", **n.values) for n in found.notes if n.key not in known]
     explanation = dict(found.explanation or {})
     explained = "causes" in explanation or "compiler" in explanation
-    unsettled = list(unsettled_texts(found, explanation, lang))
+    unsettled = list(unsettled_texts(source, explanation, lang))
     elements = () if first is None else first.elements
     return AnswerParts(
-        headline=tuple(headline_texts(found, lang, texts[LEADING])),
+        headline=tuple(headline_texts(source, lang, texts[LEADING])),
         snippets=tuple(operation_heads(found, explanation, lang)),
         numbers=()
         if first is None
         else tuple(
-            describe_divergence_numbers(lang, first, found.sides, found.margin, "page.value")
+            describe_divergence_numbers(lang, first, found.sides, source.margin, "page.value")
         ),
         elements=()
         if first is None
@@ -101,21 +119,21 @@ def collect_parts(found: ModelComparison, lang: Language) -> AnswerParts:
     )
 
 
-def headline_texts(found: ModelComparison, lang: Language, leading: list[str]) -> Iterator[str]:
+def headline_texts(source: AnswerSource, lang: Language, leading: list[str]) -> Iterator[str]:
     """Yield the verdict with what decides: an error, the place, the number of arrays."""
-    say = partial(format_message, lang)
+    say, found = partial(format_message, lang), source.found
     verdict = say(f"verdict.{found.verdict.replace(' ', '_')}")
     space = "" if lang == "zh" else " "
     if found.first is not None:
         texts = [*leading, describe_divergence_place(lang, found.first, found.sides)]
     else:
-        texts = [*leading, *found.evidence_texts(lang)]
+        texts = [*leading, *source.evidence]
     yield verdict + space + texts[0]
     yield from texts[1:]
 
 
 def operation_heads(
-    found: ModelComparison, explanation: Mapping[str, Any], lang: Language
+    found: Comparison, explanation: Mapping[str, Any], lang: Language
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield for each side a head, ``torch: gelu, net.py line 28``, and the first operation that
     differs there."""
@@ -140,7 +158,7 @@ def is_constant(operation: Mapping[str, Any]) -> bool:
     return all(str(name).startswith("table:") for name in operation["inputs"])
 
 
-def describe_phases(found: ModelComparison, lang: Language) -> str:
+def describe_phases(found: Comparison, lang: Language) -> str:
     """Describe the largest ratio to rounding in each phase; empty if no phase was compared."""
     if not found.phases:
         return ""
@@ -158,7 +176,7 @@ def format_ratio(ratio: float) -> str:
 
 
 def cause_texts(
-    found: ModelComparison, explanation: Mapping[str, Any], lang: Language
+    found: Comparison, explanation: Mapping[str, Any], lang: Language
 ) -> Iterator[tuple[str, str]]:
     """Yield the label and the sentence of each cause, or of what was tried in vain."""
     say, sides = partial(format_message, lang), found.sides
@@ -184,16 +202,17 @@ def cause_texts(
 
 
 def unsettled_texts(
-    found: ModelComparison, explanation: Mapping[str, Any], lang: Language
+    source: AnswerSource, explanation: Mapping[str, Any], lang: Language
 ) -> Iterator[str]:
     """Yield what the causes leave open, and that the tolerance was not measured."""
+    found = source.found
     if explanation.get("causes") and not explanation["equal"]:
         yield describe_rest(lang, explanation, found.sides, found.steps)
-    if found.tolerance == "bound" and found.phases and found.steps:
-        yield format_message(lang, "tolerance.bound", margin=f"{found.margin:g}")
+    if source.tolerance == "bound" and found.phases and found.steps:
+        yield format_message(lang, "tolerance.bound", margin=f"{source.margin:g}")
 
 
-def entry_commands(found: ModelComparison, explanation: Mapping[str, Any]) -> list[str]:
+def entry_commands(found: Comparison, explanation: Mapping[str, Any]) -> list[str]:
     """Return the commands that show what the catalogue has about the error or the causes."""
     noted = [str(note.values["entry"]) for note in found.notes if note.key == "entry"]
     likeliest = [

@@ -6,12 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from inspect import Signature
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from dualml.common.json_types import JsonObject
 from dualml.common.words import Messages
 from dualml.experiment.comparison import Comparison, FirstDivergence
-from dualml.parity.models.messages import Language, format_message
+from dualml.parity.models.messages import (
+    Language,
+    describe_divergence_numbers,
+    describe_divergence_place,
+    describe_elements,
+    format_message,
+)
 from dualml.parity.models.sentences import (
     describe_causes,
     format_count,
@@ -19,6 +25,9 @@ from dualml.parity.models.sentences import (
     make_hypothesis,
 )
 from dualml.parity.patches.sentences import describe_patch
+
+if TYPE_CHECKING:
+    from dualml.parity.models.answer_parts import AnswerSource
 
 #: Keys of notes that come first: the error, and its catalogue entry; the pattern that decides.
 LEADING = ("raised", "entry", "pattern")
@@ -150,7 +159,14 @@ class ModelComparison(Comparison):
         """
         from dualml.parity.models.answer_page import make_page
 
-        return "\n".join(line.text for line in make_page(self, lang, patch=patch))
+        return "\n".join(line.text for line in make_page(self.answer(lang), lang, patch=patch))
+
+    def answer(self, lang: str) -> AnswerSource:
+        """Return what `dualml.parity.models.answer_page.make_page` makes the page of."""
+        from dualml.parity.models.answer_parts import AnswerSource
+
+        texts = [] if self.first is not None else self.evidence_texts(cast("Language", lang))
+        return AnswerSource(self, self.margin, self.tolerance, tuple(texts))
 
     def _describe_divergence(self, first: FirstDivergence, lang: Language) -> Iterator[str]:
         """Describe the first divergence: place, numbers, elements, and causes if they are known."""
@@ -175,65 +191,3 @@ class ModelComparison(Comparison):
         likeliest = [make_hypothesis(cause["alterations"][0]) for cause in explanation["causes"]]
         for entry in dict.fromkeys(entry for one in likeliest for entry in one.entries):
             yield format_message(lang, "first.entry", entry=entry)
-
-
-def describe_divergence_place(lang: Language, first: FirstDivergence, sides: Sequence[str]) -> str:
-    """Describe where two models diverge: step, phase, layer and tensor."""
-    layer = first.layer or first.tensor
-    other = "" if first.other in ("", first.tensor) else f" ({sides[1]}: {first.other})"
-    return format_message(
-        lang,
-        "first.place",
-        step=first.step,
-        phase=format_message(lang, f"phase.{first.phase}"),
-        layer=f"{layer} ({first.type})" if first.type else layer,
-        tensor=f"{first.tensor}{other}",
-    )
-
-
-def describe_divergence_numbers(
-    lang: Language, first: FirstDivergence, sides: Sequence[str], margin: float, value_key: str
-) -> Iterator[str]:
-    """Describe how far two models diverge, and where the margin is exceeded if that is later.
-
-    Args:
-        value_key: key of the sentence about distance and rounding.
-    """
-    say, (a, b) = partial(format_message, lang), sides
-    if first.shapes and first.kind in ("shape", "outputs"):
-        left, right = (str(tuple(shape)) for shape in first.shapes)
-        yield say("first.shape", a=a, b=b, left=left, right=right)
-    elif first.kind == "value":
-        ratio = first.distance / first.envelope if first.envelope else float("inf")
-        yield say(
-            value_key,
-            distance=f"{first.distance:.1e}",
-            ratio=f"{ratio:.3g}",
-            envelope=f"{first.envelope:.1e}",
-            margin=f"{margin:g}",
-        )
-        if first.outside:
-            phase = say(f"phase.{first.outside['phase']}")
-            yield say("first.outside", **{**first.outside, "phase": phase})
-    elif first.kind != "outputs":
-        yield say(f"first.{first.kind}", side=first.side)
-
-
-def describe_elements(
-    lang: Language,
-    first: FirstDivergence,
-    sides: Sequence[str],
-    key: str = "first.elements",
-    most: int | None = None,
-) -> str:
-    """Describe the elements that differ most, or the first ``most`` of them.
-
-    Args:
-        key: key of the sentence.
-    """
-    say, (a, b) = partial(format_message, lang), sides
-    listed = (
-        say("first.element", index=e["index"], a=a, b=b, left=f"{e[a]:.7g}", right=f"{e[b]:.7g}")
-        for e in first.elements[:most]
-    )
-    return say(key, elements=say("semicolon").join(listed))
