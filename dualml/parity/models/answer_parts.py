@@ -129,7 +129,7 @@ def headline_texts(source: AnswerSource, lang: Language, leading: list[str]) -> 
     else:
         texts = [*leading, *source.evidence]
     yield verdict + space + texts[0]
-    yield from texts[1:]
+    yield from (text[:1].upper() + text[1:] for text in texts[1:])
 
 
 def operation_heads(
