@@ -24,9 +24,11 @@ from dualml.parity.models.operations import Tape
 from dualml.parity.models.partners import Tensor
 from dualml.parity.models.recorder import Recorder as Base
 from dualml.parity.models.rng import SharedRng
+from dualml.parity.ranks.member import GroupAccess
 from dualml_ms.algorithms.optim import RuleOptimizer, lazy_state
 from dualml_ms.common.environment import environment
 from dualml_ms.parity.operations import SKIP, OperationTracer
+from dualml_ms.parity.ranks import join_group
 from dualml_ms.parity.rng import SharedRngMode
 
 Arrays = dict[str, NDArray[Any]]
@@ -213,6 +215,24 @@ class Recorder(Base):
             slot = name or SLOTS.get(attribute, attribute)
             slots[slot] = dict(zip(order, value, strict=True))
         return slots
+
+    def learning_rates(self) -> list[float]:
+        """Return the learning rate of each parameter group that has a constant one; empty if the
+        optimizer computes its rates."""
+        own = getattr(self.optimizer, "learning_rate", None)
+        groups = getattr(self.optimizer, "param_groups", None)
+        rates = [own] if groups is None else [group.get("lr") for group in groups]
+        if getattr(self.optimizer, "is_group_lr", False):
+            rates = list(own) if isinstance(own, list | tuple | ms.ParameterTuple) else [None]
+        if not all(isinstance(rate, ms.Tensor | float) for rate in rates):
+            return []
+        values = [rate.asnumpy() if isinstance(rate, ms.Tensor) else rate for rate in rates]
+        return [float(value) for value in values if np.ndim(value) == 0]
+
+    def join_group(self, group: Any) -> GroupAccess:
+        """Return access to a communication group by its name, or with True to all ranks; raise
+        UserError if there is none."""
+        return join_group(group)
 
     def unique_parameters(self) -> list[ms.Parameter]:
         """Return the parameters of the cell, then those of the optimizer's state, each once;

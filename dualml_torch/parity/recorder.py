@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -26,8 +27,18 @@ from dualml.parity.models.recorder import Recorder as Base
 from dualml.parity.models.rng import SharedRng
 from dualml.parity.models.snapshots import ShelvedTensor
 from dualml.parity.models.surroundings import MAX_ELEMENTS
+from dualml.parity.ranks.member import GroupAccess
+from dualml.parity.ranks.shards import ShardPlace
 from dualml_torch.common.environment import environment
 from dualml_torch.parity.operations import SKIP, OperationTracer
+from dualml_torch.parity.ranks import (
+    join_group,
+    local_part,
+    place_like,
+    shard_place,
+    unwrap_model,
+    unwrap_optimizer,
+)
 from dualml_torch.parity.rng import SharedRngMode
 from dualml_torch.parity.rounding import RoundingMode
 
@@ -39,6 +50,18 @@ UNITS = {"fp16": 2**13, "bf16": 2**16}
 def copy_tensor(value: Any) -> torch.Tensor | None:
     """Return a detached copy of a tensor; None for any other value."""
     return value.detach().clone() if torch.is_tensor(value) else None
+
+
+def is_trained(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is a parameter that gets a gradient."""
+    return isinstance(tensor, torch.nn.Parameter) and tensor.requires_grad
+
+
+def make_zeros(parameter: torch.Tensor) -> torch.Tensor | NDArray[np.float32]:
+    """Return zeros of a parameter's shape, distributed as it is."""
+    if shard_place(parameter):
+        return torch.zeros_like(parameter)
+    return np.zeros(tuple(parameter.shape), np.float32)
 
 
 def is_saved_elsewhere(value: Any) -> bool:
@@ -113,7 +136,7 @@ class Recorder(Base):
         """Return name, shape and whether it is trained of every parameter, then of every buffer,
         which never is."""
         return [
-            Tensor(name, tuple(t.shape), isinstance(t, torch.nn.Parameter) and t.requires_grad)
+            Tensor(name, tuple(local_part(t).shape), is_trained(t))
             for name, t in self.named_tensors().items()
         ]
 
@@ -171,16 +194,34 @@ class Recorder(Base):
         if all(g is None for g in gradients.values()):
             return {}
         return {  # None: the loss does not depend on it; MindSpore gives zero
-            name: np.zeros(tuple(trained[name].shape), np.float32) if g is None else g
-            for name, g in gradients.items()
+            name: make_zeros(trained[name]) if g is None else g for name, g in gradients.items()
         }
+
+    def learning_rates(self) -> list[float]:
+        """Return the learning rate of each parameter group; empty if an optimizer has none."""
+        groups = getattr(self.optimizer, "param_groups", ())
+        with torch._C.DisableTorchFunction():  # a rate may be a tensor
+            return [float(group["lr"]) for group in groups if "lr" in group]
+
+    def unwrap_model(self, model: Any) -> Any:
+        """Return the module inside of `DistributedDataParallel`; any other module itself."""
+        return unwrap_model(model)
+
+    def join_group(self, group: Any) -> GroupAccess:
+        """Return access to a process group, a device mesh, or with True to all ranks; raise
+        UserError if there is none."""
+        return join_group(group)
+
+    def shard_place(self, tensor: Any) -> ShardPlace | None:
+        """Return the place of this rank's part in a `DTensor`; None for any other tensor."""
+        return shard_place(tensor)
 
     def optimizer_state(self) -> dict[str, dict[str, torch.Tensor]]:
         """Return state tensors of a parameter's shape: slot → parameter name → tensor; ``step``
         counts are left out."""
         names = {id(p): name for name, p in self.model.named_parameters()}
         slots: dict[str, dict[str, torch.Tensor]] = {}
-        for p, state in self.optimizer.state.items():
+        for p, state in unwrap_optimizer(self.optimizer).state.items():
             for slot, value in state.items():
                 if torch.is_tensor(value) and value.shape == p.shape and id(p) in names:
                     if slot == "step":  # a count; the parameter is a scalar
@@ -198,7 +239,7 @@ class Recorder(Base):
         weights = {name: self.shelve(t, name) for name, t in self.named_tensors().items()}
         state = None
         if self.optimizer is not None:
-            state = map_tensors(self.optimizer.state_dict(), self.shelve)
+            state = map_tensors(unwrap_optimizer(self.optimizer).state_dict(), self.shelve)
         own = (
             []
             if self.optimizer is None
@@ -218,9 +259,10 @@ class Recorder(Base):
             if (shelved := gradients.get(name)) is not None:
                 p.grad = shelved.recall().clone()
         if state is not None:
-            if isinstance(self.optimizer.state, MutableMapping):
-                self.optimizer.state.clear()  # never two states of a large model at once
-            self.optimizer.load_state_dict(recall_tensors(state))
+            optimizer = unwrap_optimizer(self.optimizer)
+            if isinstance(optimizer.state, MutableMapping):
+                optimizer.state.clear()  # never two states of a large model at once
+            optimizer.load_state_dict(recall_tensors(state))
         restore_attributes(own, copy_tensor)
 
     @torch.no_grad()
@@ -230,7 +272,8 @@ class Recorder(Base):
         own numbers."""
         (old, _, _, _), (new, _, state, own) = start, end
         for name, t in self.named_tensors().items():
-            if not torch.equal(old[name].recall(), value := new[name].recall()):
+            value = new[name].recall()
+            if not torch.equal(local_part(old[name].recall()), local_part(value)):
                 t.copy_(value)
         groups = [] if state is None else state["param_groups"]
         for group, given in zip(self.optimizer.param_groups if groups else [], groups, strict=True):
@@ -275,7 +318,7 @@ class Recorder(Base):
         """Return a tensor as an array, which shares its memory where it can; bfloat16 becomes
         float32, complex numbers become pairs along a new last axis."""
         with torch._C.DisableTorchFunction():  # this is no operation of the model
-            tensor = tensor.detach().cpu()
+            tensor = local_part(tensor).cpu()
             if tensor.dtype == torch.bfloat16:
                 tensor = tensor.float()
             if tensor.is_complex():  # pairs of real numbers, as in ports without complex types
@@ -286,7 +329,7 @@ class Recorder(Base):
         """Return a contiguous float32 tensor on the CPU as an array that shares its memory; None
         for any other one."""
         with torch._C.DisableTorchFunction():
-            plain = tensor.detach()
+            plain = local_part(tensor)
             fits = plain.device.type == "cpu" and plain.dtype == torch.float32
             return plain.numpy() if fits and plain.is_contiguous() and not plain.is_neg() else None
 
@@ -295,8 +338,9 @@ class Recorder(Base):
         return tensor.detach().clone()
 
     def sample(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return an empty tensor of the dtype and device of ``tensor``."""
-        return tensor.detach().new_empty(0)
+        """Return an empty tensor of the dtype and device of ``tensor``; a distributed one itself,
+        because its shape and places are needed."""
+        return tensor.detach() if shard_place(tensor) else tensor.detach().new_empty(0)
 
     def tensor_like(self, array: NDArray[Any], tensor: torch.Tensor) -> torch.Tensor:
         """Return ``array`` as a tensor of the dtype and device of ``tensor``; if that is complex,
@@ -304,7 +348,7 @@ class Recorder(Base):
         given = torch.from_numpy(array)
         if tensor.is_complex():
             given = torch.view_as_complex(given)
-        return given.to(tensor.device, tensor.dtype)
+        return place_like(given.to(tensor.device, tensor.dtype), tensor)
 
     def make_tape(self) -> Tape:
         """Return an empty tape that knows the model's modules and, as ``parameter:NAME``, its
@@ -355,11 +399,28 @@ class Recorder(Base):
         handles: list[Any] = [module.register_forward_hook(hook(name)) for name, module in modules]
         if isinstance(self.optimizer, torch.optim.Optimizer):
             handles.append(self.optimizer.register_step_pre_hook(self.before_update))
+        handles += self.hook_local_gradients()
         try:
             yield
         finally:
             for handle in handles:
                 handle.remove()
+
+    def hook_local_gradients(self) -> list[Any]:
+        """Record this rank's gradient of each backward pass, before ranks exchange theirs, with a
+        number from the second pass on; return the handles of the hooks. Alone, there are none."""
+        if self.member is None:
+            return []
+        passes: dict[str, int] = {}
+
+        def note_pass(name: str, gradient: torch.Tensor) -> None:
+            passes[name] = count = passes.get(name, 0) + 1
+            self.note(f"local/{name}" + (f"#{count}" if count > 1 else ""), gradient)
+
+        return [
+            parameter.register_hook(partial(note_pass, name))
+            for name, parameter in self.trainable_parameters().items()
+        ]
 
     def before_update(self, optimizer: Any, given: Sequence[Any], named: Any) -> None:
         """Record the gradients, unless this step's are recorded already; a hook that PyTorch calls

@@ -9,9 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.common.errors import UserError
 from dualml.parity.models.operations import Tape
 from dualml.parity.models.partners import Tensor
 from dualml.parity.models.trace import Arrays
+from dualml.parity.ranks.member import GroupAccess
+from dualml.parity.ranks.shards import ShardPlace
 
 
 class ModelAccess:
@@ -82,6 +85,31 @@ class ModelAccess:
     def optimizer_state(self) -> Mapping[str, Mapping[str, Any]]:
         """Return the optimizer's state: slot → name → tensor or array, of the parameter's shape."""
         raise NotImplementedError
+
+    def learning_rates(self) -> list[float]:
+        """Return the optimizer's learning rate of each group of parameters; empty if it does not
+        say."""
+        return []
+
+    def unwrap_model(self, model: Any) -> Any:
+        """Return the model inside of a wrapper that trains it on several ranks; any other model
+        itself."""
+        return model
+
+    def join_group(self, group: Any) -> GroupAccess:
+        """Return access to a group of ranks.
+
+        Args:
+            group: as the framework names it; True: all ranks.
+
+        Raises:
+            UserError: no such group, or this process is not in it.
+        """
+        raise UserError(f"a Recorder of {self.framework} does not know groups of ranks")
+
+    def shard_place(self, tensor: Any) -> ShardPlace | None:
+        """Return the place of this rank's part in the whole tensor; None if it is the whole one."""
+        return None
 
     def snapshot(self) -> Any:
         """Return a copy of all that a step changes: weights, buffers, optimizer. Tensors are put

@@ -24,6 +24,7 @@ from dualml.parity.models.gap import LARGE
 from dualml.parity.models.model_access import ModelAccess
 from dualml.parity.models.model_ref import error_reason, user_line
 from dualml.parity.models.operations import Operation, Tape
+from dualml.parity.models.recorder_checks import check_claim, check_unchanged, claim_folder
 from dualml.parity.models.snapshots import ShelvedTensor, SnapshotFile
 from dualml.parity.models.step_arrays import (
     ComparedStep,
@@ -43,6 +44,7 @@ from dualml.parity.models.trace import (
     join_hashes,
 )
 from dualml.parity.models.trace_files import TraceArrays
+from dualml.parity.ranks.member import WAIT_S, RankMember
 
 #: Draws: weights moved by 1, 2 and 4 units in the last place.
 DRAWS = 3
@@ -66,6 +68,10 @@ class Recorder(ModelAccess):
         steps: number of steps to record; later ones run unchanged.
         draws: how often `run` repeats each step with moved weights; 0 measures no rounding.
         seed: seed of the draws.
+        group: the ranks that train together, as the framework names them, or True for all of them.
+            Each records its own part, and rank 0 puts the parts together in ``folder``, see
+            `dualml.parity.ranks.gathering`. Every rank makes its recorder at the same time.
+        wait: with ``group``, seconds that rank 0 waits for the next step of another rank.
 
     Raises:
         UserError: not a model of this framework.
@@ -80,12 +86,27 @@ class Recorder(ModelAccess):
         steps: int = 3,
         draws: int = DRAWS,
         seed: int = 0,
+        group: Any = None,
+        wait: float = WAIT_S,
     ) -> None:
         if steps < 1 or draws < 0:
             raise UserError(f"steps >= 1 and draws >= 0; received {steps} and {draws}")
         self.check(model)
         self.model, self.optimizer, self.folder = model, optimizer, folder and Path(folder)
         self.limit, self.draws, self.seed = steps, draws, seed
+        #: This process among the ranks that record together; None: it records alone.
+        self.member: RankMember | None = None
+        if group is not None:
+            self.model = self.unwrap_model(model)
+            self.member = RankMember(self.join_group(group), self.folder, wait, steps)
+            self.folder = self.member.folder
+        self.writer = claim_folder(self.folder)
+        #: Whether `run` is repeating a step, so that the trace is not complete yet.
+        self.repeats_step = False
+        #: Whether no step is drawn, because the first one does not repeat itself on some rank.
+        self.skips_draws = False
+        #: Losses and their weights that this step has shown so far.
+        self.losses: list[tuple[float, float]] = []
         self.trace = Trace(self.framework, self.environment(), self.tensors(), self.modules())
         self.files = TraceArrays(self.folder) if self.folder else None
         if self.files is not None:
@@ -130,9 +151,15 @@ class Recorder(ModelAccess):
         if self.is_done:
             yield self
             return
+        if self.step_arrays is not None:
+            raise UserError(
+                "a step is being recorded already: use one recorder.step() or recorder.run() for "
+                "each update, and none inside of another"
+            )
         self.begin_step(inputs)
         noted = self.stored_step = StoredStep(len(self.trace.inputs), self.trace.arrays)
         try:
+            self.store_inputs(inputs, noted)
             with self.record_arrays(inputs, noted):
                 yield self
         except Exception as error:  # the arrays recorded so far show where it failed
@@ -144,21 +171,50 @@ class Recorder(ModelAccess):
         self.trace.steps += 1
         self.write()
 
-    def saw(self, *, loss: Any = None, gradients: Any = None) -> None:
+    def saw(
+        self,
+        *,
+        loss: Any = None,
+        gradients: Any = None,
+        weight: float | None = None,
+        local_gradients: Any = None,
+    ) -> None:
         """Record values that hooks cannot see; ignored outside of a recorded step.
 
         Args:
             loss: the mean loss of this step, a scalar.
             gradients: one per trained parameter, of its shape, in their order or by name; PyTorch
                 keeps them.
+            weight: of this loss in the mean of the whole batch, such as its number of tokens.
+                Losses with weights of several micro-batches, and of several ranks, are averaged;
+                without a weight the last loss counts, and all ranks count the same.
+            local_gradients: with ``group``, this rank's gradients before ranks exchange them;
+                PyTorch's hooks see them.
         """
         if self.step_arrays is None:
             return  # after the last recorded step
         if loss is not None:
             value = self.array(loss) if self.is_tensor(loss) else np.asarray(loss)
-            self.step_arrays.add("loss/loss", value.astype(np.float64).reshape(()))
+            self.note_loss(value.astype(np.float64).reshape(()), weight)
+        if local_gradients is not None and self.member is not None:
+            for name, value in self.gradients_by_name(local_gradients).items():
+                self.note(f"local/{name}", value)
         if gradients is not None:
             self.note_gradients(self.gradients_by_name(gradients))
+
+    def note_loss(self, value: NDArray[np.float64], weight: float | None) -> None:
+        """Record the loss of a micro-batch, a float64 scalar: with a weight the mean of all so
+        far."""
+        assert self.step_arrays is not None
+        if weight is not None:
+            if not 0 <= weight < float("inf"):
+                raise UserError(f"weight must be a number >= 0; received {weight}")
+            self.losses.append((float(value), float(weight)))
+            parts = np.array(self.losses)
+            self.step_arrays.add("weight/losses", parts)
+            if total := parts[:, 1].sum():
+                value = np.asarray(parts[:, 0] @ parts[:, 1] / total)
+        self.step_arrays.add("loss/loss", value)
 
     def run(self, function: Callable[..., Any], *inputs: Any) -> Any:
         """Make one step by calling ``function(*inputs)``, and measure how rounding affects it.
@@ -175,6 +231,8 @@ class Recorder(ModelAccess):
         if self.is_done:
             return function(*inputs)
         self.record_start()
+        if self.step_arrays is None:
+            self.repeats_step = True
         before = self.capture_surroundings(function)
         start = self.take_snapshot({} if self.trace.inputs else self.recorded_start())
         with self.step(*inputs):
@@ -193,7 +251,10 @@ class Recorder(ModelAccess):
                 keys = first.keys(operations=False) + first.keys(operations=True)
                 self.trace.random = self.find_nondeterminism(keys, run.distances)
                 self.trace.repeated = True
-            if self.trace.random is None:
+                self.skips_draws = self.trace.random is not None
+                if self.member is not None:  # or some ranks would wait for the others' draws
+                    self.skips_draws = self.member.agree(self.skips_draws)
+            if not self.skips_draws:
                 for draw in range(self.draws):
                     self.restore(self.draw_states.pop(draw, start))
                     if last_end is not None:
@@ -201,6 +262,7 @@ class Recorder(ModelAccess):
                     before.restore()
                     self.run_draw(draw, function, inputs)
         finally:
+            self.repeats_step = False
             if after is not None:
                 self.restore(end)
                 after.restore()
@@ -211,8 +273,12 @@ class Recorder(ModelAccess):
     def write(self) -> None:
         """Write the trace to the folder, if there is one."""
         if self.files is not None:
+            check_claim(self.folder, self.writer)
             self.files.write()
             self.trace.write_header(self.files.folder)
+        if self.member is not None:
+            complete = self.is_done and not self.repeats_step
+            self.member.write(self.trace, complete or self.trace.raised is not None)
 
     @property
     def is_done(self) -> bool:
@@ -258,6 +324,7 @@ class Recorder(ModelAccess):
             return
         self.begun, stored, hashes = self.trace, StoredStep(0, self.trace.arrays), {}
         for name, tensor in self.named_tensors().items():
+            self.note_place(f"parameters/{name}", tensor)
             value = self.array(tensor) if stored.needs_copy else self.view(tensor)
             stored.add(f"parameters/{name}", value)
             if self.files is not None:
@@ -268,8 +335,18 @@ class Recorder(ModelAccess):
         """Record the initial weights before the first step, and the digests of a step's inputs."""
         if not self.trace.inputs:
             self.record_start()
+        check_unchanged(self.trace.tensors, self.tensors())
         arrays = [self.as_array(one) for one in inputs]
         self.trace.inputs.append([hash_array(one) for one in arrays if one is not None])
+
+    def store_inputs(self, inputs: Sequence[Any], noted: StepArrays) -> None:
+        """Store a rank's inputs, of which the whole ones are made; alone, digests are enough."""
+        if self.member is None:
+            return
+        arrays = [self.as_array(one) for one in inputs]
+        for number, array in enumerate(one for one in arrays if one is not None):
+            # Under no name: a repetition of the step has the same inputs.
+            noted.accept_array(array_key("input", noted.step, str(number)), array)
 
     def as_array(self, value: Any) -> NDArray[Any] | None:
         """Return a tensor, array or number as an array of its shape; None for anything else."""
@@ -286,9 +363,11 @@ class Recorder(ModelAccess):
         first step the outputs of operations. If the block raises, nothing is added at its end.
         """
         calls: dict[str, int] = {}
-        self.step_arrays, self.output_seen = noted, False
-        # Operations of the first step: later ones are the same calls with other numbers.
-        self.tape = self.make_tape() if len(self.trace.inputs) == 1 else None
+        self.step_arrays, self.output_seen, self.losses = noted, False, []
+        # Operations of the first step: later ones are the same calls with other numbers. Those of a
+        # rank are no part of the whole model's.
+        alone = self.member is None
+        self.tape = self.make_tape() if alone and len(self.trace.inputs) == 1 else None
         if self.tape is not None:
             self.tape.arrays = OperationArrays(noted)
             for i, one in enumerate(inputs):
@@ -325,11 +404,20 @@ class Recorder(ModelAccess):
         if self.step_arrays is None:
             return
         if self.is_tensor(value):
+            self.note_place(name, value)
             value = self.array(value) if self.step_arrays.needs_copy else self.view(value)
         self.step_arrays.add(name, value)
 
+    def note_place(self, name: str, tensor: Any) -> None:
+        """Keep the place of a rank's tensor in the whole one, if it is a shard."""
+        if self.member is not None and (place := self.shard_place(tensor)) is not None:
+            self.member.places[name] = place
+
     def note_gradients(self, gradients: Mapping[str, Any]) -> None:
-        """Record gradients by name, of the parameters' shapes, unless no step is recorded."""
+        """Record gradients by name, of the parameters' shapes, and the learning rates of the update
+        that they are for, unless no step is recorded."""
+        if gradients and self.optimizer is not None and (rates := self.learning_rates()):
+            self.note("schedule/lr", np.asarray(rates, np.float64))
         for name, value in gradients.items():
             self.note(f"gradient/{name}", value)
 

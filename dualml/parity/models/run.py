@@ -64,6 +64,9 @@ from dualml.parity.models.trace import Trace, read_trace
 from dualml.parity.models.weights.options import WeightOptions, write_results
 from dualml.parity.models.weights.pair_run import pair_for_weights, prepare_weights
 from dualml.parity.patches.result import add_patch
+from dualml.parity.ranks.evidence import TraceSide
+from dualml.parity.ranks.explaining import align_batches, explain_comparison, read_recordings
+from dualml.parity.ranks.refusals import find_refusal
 
 TIMEOUT = 300.0
 #: Seconds for the search of causes.
@@ -375,10 +378,18 @@ def compare_traces(
     """
     check_margin(margin)
     a, b, notes = read_pair(Path(folder_a), Path(folder_b))
+    folders = Path(folder_a), Path(folder_b)
     if b.framework == "torch" and a.framework != "torch":
-        a, b = b, a  # names are those of PyTorch
+        a, b, folders = b, a, folders[::-1]  # names are those of PyTorch
     names = (a.framework, b.framework)
     sides = names if names[0] != names[1] else (f"{names[0]} A", f"{names[1]} B")
+    ranks = read_recordings(folders[0]), read_recordings(folders[1])
+    a, b = align_batches(a, b, ranks)
     b, asked = pair_recorded_tensors(a, b, serialize_map(map))
-    found = judge_traces(a, b, JudgingSettings(margin, asked, sides))
+    try:
+        found = judge_traces(a, b, JudgingSettings(margin, asked, sides))
+    except UserError as error:
+        why = find_refusal(*(TraceSide(*one) for one in zip(sides, (a, b), ranks, strict=True)))
+        raise UserError(f"{error}. {why}" if why else str(error)) from None
+    found = explain_comparison(found, (a, b), ranks)
     return replace(found, notes=(*notes, *found.notes))

@@ -8,7 +8,9 @@ from dualml.common.errors import UserError
 from dualml.experiment.comparison import Note
 from dualml.parity.models.imported import msprobe, troubleshooter
 from dualml.parity.models.imported.dump import Dump
-from dualml.parity.models.trace import HEAD, Trace, read_trace
+from dualml.parity.models.trace import HEAD, Trace
+from dualml.parity.ranks.explaining import read_whole_trace
+from dualml.parity.ranks.rank_files import has_ranks
 
 
 def read_pair(a: Path, b: Path) -> tuple[Trace, Trace, tuple[Note, ...]]:
@@ -21,7 +23,7 @@ def read_pair(a: Path, b: Path) -> tuple[Trace, Trace, tuple[Note, ...]]:
     """
     tools = [detect_tool(folder) for folder in (a, b)]
     if tools == ["", ""]:
-        return read_trace(a), read_trace(b), ()
+        return read_whole_trace(a), read_whole_trace(b), ()
     if tools[0] != tools[1]:
         found = [
             f"{folder} is {f'a dump of {tool}' if tool else 'none of a known tool'}"
@@ -39,7 +41,7 @@ def read_pair(a: Path, b: Path) -> tuple[Trace, Trace, tuple[Note, ...]]:
 
 def detect_tool(folder: Path) -> str:
     """Return the name of the tool that wrote a dump; empty if it is unknown, and for a trace."""
-    if (folder / HEAD).is_file():
+    if (folder / HEAD).is_file() or has_ranks(folder):
         return ""
     if troubleshooter.info_files(folder):
         return troubleshooter.TOOL

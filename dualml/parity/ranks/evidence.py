@@ -1,0 +1,197 @@
+"""What two traces and the traces of their ranks say, as the hypotheses about them read it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.parity.models.gap import gap
+from dualml.parity.models.layouts import can_apply
+from dualml.parity.models.partners import apply_change
+from dualml.parity.models.trace import OUTPUT, Trace
+from dualml.parity.ranks.micro_batches import count_calls, split_number
+from dualml.parity.ranks.rank_files import RankRecording, find_parts
+from dualml.parity.ranks.shards import RankArray, is_sharded
+
+Array = NDArray[Any]
+#: Relative distance up to which a predicted array counts as the recorded one, where no rounding was
+#: measured; and the largest one where it was.
+ROUNDING, MAX_ROUNDING = 1e-5, 1e-3
+#: Relative tolerance of a factor that a hypothesis predicts.
+FACTOR_RTOL = 2e-5
+
+
+@dataclass(frozen=True)
+class TraceSide:
+    """One of two traces.
+
+    Attributes:
+        name: of the side, as the verdict calls it.
+        trace: the whole one.
+        recordings: those of its ranks; empty if one process recorded it.
+        names: name of a parameter on the first side → its name here.
+        changes: name on the first side → how an array of this side is converted to its layout.
+    """
+
+    name: str
+    trace: Trace
+    recordings: Sequence[RankRecording] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+    changes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks; 1 for one process."""
+        return max(len(self.recordings), 1)
+
+    @cached_property
+    def micro_batches(self) -> int:
+        """Number of calls of the model in the first step of one rank."""
+        first = self.recordings[0].trace if self.recordings else self.trace
+        return max(count_calls(first), 1)
+
+    def own_name(self, name: str) -> str:
+        """Return the name here of an array of the first side, such as ``exp_avg/fc.weight``."""
+        head, slash, parameter = name.rpartition("/")
+        return head + slash + self.names.get(parameter, parameter)
+
+    def find_array(self, phase: str, step: int, name: str) -> Array | None:
+        """Return the whole array of a name of the first side, in that side's layout; None if there
+        is none."""
+        array = self.trace.find_array(phase, step, self.own_name(name))
+        change = self.changes.get(name.rpartition("/")[2], "")
+        if array is None or not change:
+            return array
+        shape = array.shape[::-1] if change == "transpose" else array.shape
+        return apply_change(array, change, shape) if can_apply(change, array, array.size) else array
+
+    def find_weight_before(self, step: int, name: str) -> Array | None:
+        """Return a parameter as it was before the update of a step; None if it was not recorded."""
+        phase = "parameters" if step == 1 else "update"
+        return self.find_array(phase, step - 1, name)
+
+    def find_parts(self, phase: str, step: int, name: str) -> list[RankArray]:
+        """Return what the ranks have of an array under a name of the first side; none if their
+        layout is another than that side's."""
+        if self.changes.get(name.rpartition("/")[2]):
+            return []
+        return find_parts(self.recordings, phase, step, self.own_name(name))
+
+    def find_passes(self, step: int, name: str) -> list[tuple[RankRecording, int, Array]]:
+        """Return the gradients of a parameter before ranks exchanged theirs: rank, number of the
+        backward pass, array; empty for shards."""
+        own, found = self.own_name(name), []
+        if self.changes.get(name) or is_sharded(self.find_parts("parameters", 0, name)):
+            return []
+        for one in self.recordings:
+            for local in one.trace.names("local", step):
+                plain, number = split_number(local)
+                array = one.trace.find_array("local", step, local)
+                if plain == own and array is not None:
+                    found.append((one, number, array))
+        return found
+
+    def weights_of_losses(self, step: int) -> dict[tuple[int, int], float]:
+        """Return (rank, number of the micro-batch) → weight that the script gave its loss; empty
+        if it gave none."""
+        key = ("weight", step, "losses")
+        traces = [(one.rank, one.trace) for one in self.recordings] or [(0, self.trace)]
+        rows = [(rank, trace.find_array(*key)) for rank, trace in traces]
+        return {
+            (rank, number): float(weight)
+            for rank, losses in rows
+            if losses is not None
+            for number, weight in enumerate(losses[:, 1], 1)
+        }
+
+    def rates(self) -> list[Array]:
+        """Return the learning rates of each step, one for each group of parameters; empty if they
+        were not recorded."""
+        found = [self.trace.find_array("schedule", s + 1, "lr") for s in range(self.trace.steps)]
+        return (
+            [] if any(one is None for one in found) else [one for one in found if one is not None]
+        )
+
+
+@dataclass(frozen=True)
+class RankEvidence:
+    """Two sides of which the second may have made a mistake, and where they begin to differ.
+
+    Attributes:
+        reference: the side that is taken to be right.
+        suspect: the side that may not be.
+        outside: (phase, name) of the arrays of `step` that lie outside of rounding, with the first
+            side's names.
+        step: the first step with such arrays.
+        margin: how many times the measured rounding still counts as equal.
+    """
+
+    reference: TraceSide
+    suspect: TraceSide
+    outside: Sequence[tuple[str, str]]
+    step: int
+    margin: float = 10.0
+
+    def names_outside(self, phase: str) -> list[str]:
+        """Return the names of a phase whose arrays lie outside of rounding."""
+        return [name for one, name in self.outside if one == phase]
+
+    def pairs(
+        self, phase: str, names: Sequence[str] | None = None
+    ) -> dict[str, tuple[Array, Array]]:
+        """Return name → arrays of reference and suspect, of those that both have with one shape;
+        None: all names outside of rounding."""
+        found = {}
+        for name in self.names_outside(phase) if names is None else names:
+            x = self.reference.find_array(phase, self.step, name)
+            y = self.suspect.find_array(phase, self.step, name)
+            if x is not None and y is not None and x.shape == y.shape:
+                found[name] = (x, y)
+        return found
+
+    def parameters(self) -> list[str]:
+        """Return the names of all parameters of which both sides recorded a gradient."""
+        first = self.reference if not self.reference.names else self.suspect
+        return list(self.pairs("gradient", first.trace.names("gradient", self.step)))
+
+    def agrees(self, phase: str, name: str, predicted: Array, recorded: Array) -> bool:
+        """Return whether a predicted array is the recorded one up to rounding."""
+        widths = [
+            side.trace.envelope_width(phase, self.step, own)
+            for side in (self.reference, self.suspect)
+            for own in {name, side.own_name(name)}
+        ]
+        allowed = min(max(self.margin * max(widths), ROUNDING), MAX_ROUNDING)
+        return gap(predicted, recorded) <= allowed
+
+    def count_agreeing(self, phase: str, predicted: Mapping[str, Array]) -> int:
+        """Return how many of the arrays outside of rounding are predicted up to rounding."""
+        pairs = self.pairs(phase)
+        return sum(
+            self.agrees(phase, name, value, pairs[name][1])
+            for name, value in predicted.items()
+            if name in pairs
+        )
+
+    def rows(self) -> int:
+        """Return the length of the first axis of the reference's output, its batch; 0 if it was
+        not recorded."""
+        trace = self.reference.trace
+        outputs = (trace.find_array("forward", self.step, OUTPUT),)
+        return next((len(one) for one in outputs if one is not None and one.ndim), 0)
+
+
+def total_norm(arrays: Iterator[Array]) -> float:
+    """Return the Euclidean norm of all elements of several arrays together."""
+    return math.sqrt(sum(float((one.astype(np.float64) ** 2).sum()) for one in arrays))
+
+
+def is_near(value: float, expected: float, rtol: float = FACTOR_RTOL) -> bool:
+    """Return whether a number is another one up to a relative tolerance."""
+    return abs(value - expected) <= rtol * abs(expected)

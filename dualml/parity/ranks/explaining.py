@@ -1,0 +1,122 @@
+"""Compare two traces of which one or both were recorded on several ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from dualml.experiment.comparison import Note
+from dualml.parity.models.comparison import ModelComparison
+from dualml.parity.models.trace import HEAD, Trace, read_trace
+from dualml.parity.ranks.evidence import ROUNDING, RankEvidence, TraceSide
+from dualml.parity.ranks.gathering import gather_ranks
+from dualml.parity.ranks.hypotheses import describe_hypotheses, run_hypotheses
+from dualml.parity.ranks.micro_batches import count_calls, join_calls
+from dualml.parity.ranks.rank_files import RankRecording, find_parts, has_ranks, read_ranks
+from dualml.parity.ranks.refusals import find_other_inputs
+from dualml.parity.ranks.shards import find_other_copies
+
+
+def read_whole_trace(folder: Path) -> Trace:
+    """Read a trace, or gather those of all ranks if that was not done.
+
+    Raises:
+        UserError: no trace, or traces of ranks that do not fit together.
+    """
+    if has_ranks(folder) and not (folder / HEAD).is_file():
+        return gather_ranks(read_ranks(folder))
+    return read_trace(folder)
+
+
+def read_recordings(folder: Path) -> list[RankRecording]:
+    """Return what each rank recorded; empty if one process recorded the trace, or the ranks'
+    folders were not copied with it."""
+    return read_ranks(folder) if has_ranks(folder) else []
+
+
+def align_batches(
+    a: Trace, b: Trace, recordings: tuple[Sequence[RankRecording], Sequence[RankRecording]]
+) -> tuple[Trace, Trace]:
+    """Return two traces in which the model is called equally often and, if possible, the batch has
+    one order: if the ranks' blocks are not the other side's batch, samples that were dealt in turn
+    may be."""
+    if count_calls(a) != count_calls(b):
+        a, b = join_calls(a), join_calls(b)
+    traces = [a, b]
+    for at, own in enumerate(recordings):
+        if len(own) > 1 and find_other_inputs(*traces) is not None:
+            dealt = gather_ranks(own, interleaved=True)
+            if find_other_inputs(dealt, traces[1 - at]) is None:
+                traces[at] = dealt
+    return traces[0], traces[1]
+
+
+def explain_comparison(
+    found: ModelComparison,
+    traces: tuple[Trace, Trace],
+    recordings: tuple[Sequence[RankRecording], Sequence[RankRecording]],
+) -> ModelComparison:
+    """Return a comparison with sentences about the known mistakes that explain it, and about ranks
+    that do not have the same weights.
+
+    Args:
+        traces: the two that were judged.
+        recordings: those of their ranks.
+    """
+    names = [{p["a"]: p["a"] for p in found.mapping}, {p["a"]: p["b"] for p in found.mapping}]
+    changes = {p["a"]: p["change"] for p in found.mapping if p["change"]}
+    first, second = (
+        TraceSide(name, trace, own, of_side, turned)
+        for name, trace, own, of_side, turned in zip(
+            found.sides, traces, recordings, names, ({}, changes), strict=True
+        )
+    )
+    notes = list(describe_copies((first, second)))
+    if found.verdict == "equal" and notes:
+        return replace(
+            found, verdict="different", reason="ranks_apart", notes=(*notes, *found.notes)
+        )
+    if found.verdict != "different" or found.reason == "raised":
+        return found
+    steps = [step for step, phase, _ in found.outside if phase != "parameters"]
+    step = max(min(steps, default=1), 1)
+    outside = [(phase, name) for s, phase, name in sorted(found.outside) if s == step]
+    orders = [(first, second), (second, first)]
+    evidences = [RankEvidence(x, y, outside, step, found.margin) for x, y in orders]
+    said = describe_hypotheses(run_hypotheses(evidences))
+    return replace(found, notes=(*said, *notes, *found.notes))
+
+
+def describe_copies(sides: Sequence[TraceSide]) -> list[Note]:
+    """Return for each side the first step after which ranks that have the same parameter have
+    different numbers in it, beyond rounding."""
+    notes = []
+    for side in sides:
+        for step in range(side.trace.steps + 1):
+            worst = find_worst_copy(side, step)
+            if worst is not None:
+                name, rank, far = worst
+                key = "ranks_copies" if step else "ranks_copies_at_start"
+                values = {"side": side.name, "step": step, "tensor": name, "rank": rank}
+                notes.append(Note(key, {**values, "distance": f"{far:.1e}"}))
+                break
+    return notes
+
+
+def find_worst_copy(side: TraceSide, step: int) -> tuple[str, int, float] | None:
+    """Return the parameter, rank and relative distance of the copy that is farthest from rank 0's
+    after a step (0: before the first); None if all are alike up to rounding."""
+    phase = "update" if step else "parameters"
+    rows = []
+    trained = [t.name for one in side.recordings for t in one.trace.tensors if t.trained]
+    for name in dict.fromkeys(trained):
+        parts = find_parts(side.recordings, phase, step, name)
+        allowed = max(10 * side.trace.envelope_width(phase, step, name), ROUNDING)
+        if len(parts) > 1:
+            apart = {r: far for r, far in find_other_copies(parts).items() if far > allowed}
+            rows += [(far, name, rank) for rank, far in apart.items()]
+    if not rows:
+        return None
+    far, name, rank = max(rows)
+    return name, rank, far

@@ -1,0 +1,147 @@
+"""One factor between all gradients of two traces, and which number of the training it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dualml.parity.models.gap import gap
+from dualml.parity.ranks.evidence import RankEvidence, is_near, total_norm
+
+#: Smallest power of two that is taken for the scale of a loss.
+MIN_LOSS_SCALE = 64
+#: Largest residue of an array that has one factor, relative to the array.
+ONE_FACTOR = 1e-4
+#: Relative tolerance of the norm to which gradients are clipped: 1e-6 is added to what divides.
+NORM_RTOL = 1e-4
+
+
+@dataclass(frozen=True)
+class RankFinding:
+    """What a hypothesis explains.
+
+    Attributes:
+        explained: number of arrays that it predicts up to rounding.
+        phase: the phase of these arrays.
+        values: placeholder → value of its sentence.
+        names: the arrays that it is about.
+    """
+
+    explained: int
+    phase: str
+    values: dict[str, Any] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+
+
+def find_factor(evidence: RankEvidence) -> tuple[float, int] | None:
+    """Return the factor from the reference's gradients to the suspect's that most of the differing
+    ones share, and how many do; None if there is none."""
+    factors = []
+    for x, y in evidence.pairs("gradient").values():
+        p, q = x.astype(np.float64).ravel(), y.astype(np.float64).ravel()
+        size = float(p @ p)
+        if not size or not math.isfinite(size) or not np.isfinite(q).all():
+            continue
+        factor = float(p @ q) / size
+        if factor and gap(factor * p, q) < ONE_FACTOR:
+            factors.append((math.sqrt(size), factor))
+    if not factors:
+        return None
+    factor = max(factors)[1]  # of the largest gradient: it is rounded least
+    shared = sum(is_near(one, factor, ONE_FACTOR) for _, one in factors)
+    return (factor, shared) if 2 * shared > len(evidence.names_outside("gradient")) else None
+
+
+def explain_factor(
+    evidence: RankEvidence, find_meaning: Callable[[RankEvidence, float], dict[str, Any] | None]
+) -> RankFinding | None:
+    """Return what one factor explains if it is the number that ``find_meaning`` knows; that
+    returns the values of the sentence, or None."""
+    found = find_factor(evidence)
+    if found is None or is_near(found[0], 1.0, ONE_FACTOR):
+        return None
+    values = find_meaning(evidence, found[0])
+    if values is None:
+        return None
+    predicted = {name: found[0] * x for name, (x, _) in evidence.pairs("gradient").items()}
+    explained = evidence.count_agreeing("gradient", predicted)
+    names = tuple(evidence.names_outside("gradient"))
+    said = {"factor": f"{found[0]:.6g}", **values}
+    return RankFinding(explained, "gradient", said, names) if explained else None
+
+
+def summed_over_ranks(evidence: RankEvidence, factor: float) -> dict[str, Any] | None:
+    """Return the number of ranks if the factor is that."""
+    ranks = evidence.suspect.ranks
+    return {"n": ranks} if ranks > 1 and is_near(factor, ranks) else None
+
+
+def divided_by_ranks(evidence: RankEvidence, factor: float) -> dict[str, Any] | None:
+    """Return the number of ranks if the factor is one divided by it."""
+    ranks = evidence.suspect.ranks
+    return {"n": ranks} if ranks > 1 and is_near(factor * ranks, 1.0) else None
+
+
+def summed_micro_batches(evidence: RankEvidence, factor: float) -> dict[str, Any] | None:
+    """Return the number of micro-batches if the factor is that."""
+    own, other = evidence.suspect.micro_batches, evidence.reference.micro_batches
+    return {"n": own} if own != other and is_near(factor, own / other) else None
+
+
+def divided_micro_batches(evidence: RankEvidence, factor: float) -> dict[str, Any] | None:
+    """Return the number of micro-batches if the factor is one divided by it."""
+    own, other = evidence.suspect.micro_batches, evidence.reference.micro_batches
+    return {"n": own} if own != other and is_near(factor, other / own) else None
+
+
+def summed_over_batch(evidence: RankEvidence, factor: float) -> dict[str, Any] | None:
+    """Return the number of samples if the factor is that, or one divided by it."""
+    rows = evidence.rows()
+    if rows < 2 or not (is_near(factor, rows) or is_near(factor * rows, 1.0)):
+        return None
+    summed = evidence.suspect if factor > 1 else evidence.reference
+    return {"n": rows, "summing": summed.name}
+
+
+def other_token_count(evidence: RankEvidence, factor: float) -> dict[str, Any] | None:
+    """Return the numbers of tokens of both sides if the factor is their ratio, or that of all to
+    one."""
+    sides = (evidence.reference, evidence.suspect)
+    counts = [sum(side.weights_of_losses(evidence.step).values()) for side in sides]
+    mine, other = counts[1], counts[0]
+    for own, rest in ((mine, other), (mine, 1.0), (1.0, other), (1.0, mine), (other, 1.0)):
+        if own and rest and own != rest and is_near(factor, rest / own):
+            return {"own": f"{own:g}", "rest": f"{rest:g}"}
+    return None
+
+
+def loss_scale_left(evidence: RankEvidence, factor: float) -> dict[str, Any] | None:
+    """Return the scale of the loss if the factor, or one divided by it, is a power of two."""
+    scale = max(factor, 1 / factor) if factor > 0 else 0.0
+    exponent = round(math.log2(scale)) if scale else 0
+    if scale < MIN_LOSS_SCALE or not is_near(scale, 2.0**exponent):
+        return None
+    scaled = evidence.suspect if factor > 1 else evidence.reference
+    return {"scale": f"{2.0**exponent:g}", "scaling": scaled.name}
+
+
+def clipped_norm(evidence: RankEvidence, factor: float) -> dict[str, Any] | None:
+    """Return the norm of all gradients of the suspect if that is a number of two digits, and the
+    reference's is larger: one side clips."""
+    every = evidence.pairs("gradient", evidence.parameters())
+    before, after = (total_norm(pair[side] for pair in every.values()) for side in (0, 1))
+    plain = float(f"{after:.2g}")
+    if not 0 < after < before or not is_near(after, plain, NORM_RTOL):
+        return None
+    if not is_near(factor, after / before, NORM_RTOL):
+        return None
+    return {"norm": f"{plain:g}", "before": f"{before:.4g}"}
+
+
+def unknown_factor(evidence: RankEvidence, factor: float) -> dict[str, Any] | None:
+    """Return no more values: the factor is all that is known."""
+    return {}

@@ -1,0 +1,193 @@
+"""Known mistakes of training on several ranks, and what each predicts from the recorded arrays.
+
+Each hypothesis is tested on the traces: it says which number of the training a factor is, how the
+contributions of ranks were weighted, or how fast a schedule runs, and predicts the arrays that
+differ. Only what is predicted up to rounding is said. To add a mistake, add a row and a sentence in
+both languages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from dualml.experiment.comparison import Note
+from dualml.parity.ranks.contributions import (
+    clipped_before_reduction,
+    last_micro_batch,
+    mean_of_means,
+    not_reduced,
+)
+from dualml.parity.ranks.evidence import RankEvidence
+from dualml.parity.ranks.factors import (
+    RankFinding,
+    clipped_norm,
+    divided_by_ranks,
+    divided_micro_batches,
+    explain_factor,
+    loss_scale_left,
+    other_token_count,
+    summed_micro_batches,
+    summed_over_batch,
+    summed_over_ranks,
+    unknown_factor,
+)
+from dualml.parity.ranks.schedules import (
+    explain_rates,
+    never_stepped,
+    other_rates,
+    rate_times_ranks,
+    stepped_first,
+    stepped_per_micro_batch,
+    stepped_per_process,
+    stepped_too_often,
+)
+from dualml.parity.ranks.sharded_mistakes import (
+    bias_per_rank,
+    buffers_apart,
+    clipped_by_own_norm,
+    counted_copies,
+    statistics_per_rank,
+)
+
+#: Names of parameters in a sentence.
+MAX_NAMES = 4
+#: Other explanations that are named beside the best.
+MAX_OTHERS = 2
+
+
+@dataclass(frozen=True)
+class RankHypothesis:
+    """A mistake that could explain how two traces differ.
+
+    Attributes:
+        key: of its sentence.
+        test: returns what it explains; None if it predicts none of the differing arrays.
+        cost: how little it says: of two that explain equally much, the cheaper one is meant.
+    """
+
+    key: str
+    test: Callable[[RankEvidence], RankFinding | None]
+    cost: int = 0
+
+
+def factor_hypothesis(
+    key: str, meaning: Callable[[RankEvidence, float], dict[str, Any] | None], cost: int
+) -> RankHypothesis:
+    """Return the hypothesis that all gradients have one factor, with this meaning."""
+    return RankHypothesis(key, partial(explain_factor, find_meaning=meaning), cost)
+
+
+def rate_hypothesis(
+    key: str,
+    meaning: Callable[[RankEvidence, list[float], list[float]], dict[str, Any] | None],
+    cost: int,
+) -> RankHypothesis:
+    """Return the hypothesis that learning rates differ, with this meaning."""
+    return RankHypothesis(key, partial(explain_rates, find_meaning=meaning), cost)
+
+
+HYPOTHESES = (
+    RankHypothesis("not_reduced", not_reduced),
+    RankHypothesis("mean_of_means", mean_of_means),
+    RankHypothesis("last_micro_batch", last_micro_batch),
+    RankHypothesis("clipped_before_reduction", clipped_before_reduction),
+    RankHypothesis("clipped_by_own_norm", clipped_by_own_norm),
+    RankHypothesis("counted_copies", counted_copies),
+    RankHypothesis("bias_per_rank", bias_per_rank),
+    RankHypothesis("statistics_per_rank", statistics_per_rank),
+    RankHypothesis("buffers_apart", buffers_apart, cost=1),
+    factor_hypothesis("summed_over_ranks", summed_over_ranks, 1),
+    factor_hypothesis("divided_by_ranks", divided_by_ranks, 1),
+    factor_hypothesis("summed_micro_batches", summed_micro_batches, 1),
+    factor_hypothesis("divided_micro_batches", divided_micro_batches, 1),
+    factor_hypothesis("other_token_count", other_token_count, 2),
+    factor_hypothesis("summed_over_batch", summed_over_batch, 2),
+    factor_hypothesis("loss_scale_left", loss_scale_left, 2),
+    factor_hypothesis("clipped_norm", clipped_norm, 3),
+    factor_hypothesis("unknown_factor", unknown_factor, 9),
+    rate_hypothesis("stepped_per_process", stepped_per_process, 0),
+    rate_hypothesis("stepped_per_micro_batch", stepped_per_micro_batch, 0),
+    rate_hypothesis("stepped_too_often", stepped_too_often, 1),
+    rate_hypothesis("stepped_first", stepped_first, 1),
+    rate_hypothesis("never_stepped", never_stepped, 1),
+    rate_hypothesis("rate_times_ranks", rate_times_ranks, 1),
+    rate_hypothesis("other_rates", other_rates, 9),
+)
+
+
+@dataclass(frozen=True)
+class TestedHypothesis:
+    """A hypothesis that explains something.
+
+    Attributes:
+        evidence: names the side that has the mistake.
+    """
+
+    hypothesis: RankHypothesis
+    finding: RankFinding
+    evidence: RankEvidence
+
+    @property
+    def rank_key(self) -> tuple[int, int, int]:
+        """Order among others: most arrays, then the one that says most, then on the side with more
+        ranks."""
+        ranks = self.evidence.suspect.ranks
+        return -self.finding.explained, self.hypothesis.cost, -ranks
+
+    def make_note(self) -> Note:
+        """Return its sentence as a note."""
+        sides = {
+            "suspect": self.evidence.suspect.name,
+            "reference": self.evidence.reference.name,
+        }
+        return Note(f"ranks_{self.hypothesis.key}", {**sides, **self.finding.values})
+
+
+def run_hypotheses(
+    evidences: Sequence[RankEvidence], table: Sequence[RankHypothesis] = HYPOTHESES
+) -> list[TestedHypothesis]:
+    """Return the hypotheses that explain arrays, the best one first; of each the side that it fits
+    better."""
+    found = [
+        TestedHypothesis(one, finding, evidence)
+        for one in table
+        for evidence in evidences
+        if (finding := one.test(evidence)) is not None
+    ]
+    best: dict[str, TestedHypothesis] = {}
+    for one in sorted(found, key=lambda each: each.rank_key):
+        best.setdefault(one.hypothesis.key, one)
+    return list(best.values())
+
+
+def describe_hypotheses(tested: Sequence[TestedHypothesis]) -> list[Note]:
+    """Return the sentences about the best hypothesis, how it was tested, which parameters it
+    concerns, and others of which none says less than it does."""
+    if not tested:
+        return []
+    best, evidence = tested[0], tested[0].evidence
+    differing = len(evidence.names_outside(best.finding.phase))
+    notes = [best.make_note()]
+    counts = {"n": best.finding.explained, "all": differing, "step": evidence.step}
+    if best.finding.phase == "gradient":
+        notes.append(Note("ranks_tested", counts))
+        every, outside = evidence.parameters(), evidence.names_outside("gradient")
+        if 0 < len(outside) < len(every):
+            shown = ", ".join(outside[:MAX_NAMES])
+            concerned = {"n": len(outside), "all": len(every), "names": shown}
+            notes.append(Note("ranks_concerned", concerned))
+    elif best.finding.phase == "update":
+        notes.append(Note("ranks_tested_updates", counts))
+    else:
+        notes.append(
+            Note("ranks_tested_arrays", {"n": best.finding.explained, "step": evidence.step})
+        )
+    others = [
+        one
+        for one in tested[1:]
+        if one.hypothesis.cost <= best.hypothesis.cost or one.finding.phase != best.finding.phase
+    ]
+    return [*notes, *(one.make_note() for one in others[:MAX_OTHERS] if one.hypothesis.cost < 9)]

@@ -1,0 +1,83 @@
+"""A rank among those that record one training together, see `dualml.parity.models.recorder`."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from dualml.common.errors import UserError
+from dualml.parity.models.trace import Trace
+from dualml.parity.ranks.gathering import gather_folder
+from dualml.parity.ranks.rank_files import FACTS, RankFacts, rank_folder, wait_for_ranks
+from dualml.parity.ranks.shards import ShardPlace
+
+#: Seconds that rank 0 waits for the next step of another rank.
+WAIT_S = 60.0
+#: Bits of the numbers that ranks exchange: every device reduces 32-bit integers.
+NUMBER_BITS = 30
+
+
+@dataclass(frozen=True)
+class GroupAccess:
+    """A group of ranks, as a framework gives it.
+
+    Attributes:
+        rank, size: number of this rank in the group, from 0, and of all ranks.
+        maximum: returns the largest of the numbers that all ranks give; every rank must call it.
+    """
+
+    rank: int
+    size: int
+    maximum: Callable[[int], int]
+
+
+class RankMember:
+    """This process as one of the ranks that record together.
+
+    Args:
+        group: the ranks, all of which make this object at the same time.
+        folder: for the whole trace; each rank writes to a folder of its own in it.
+        wait: seconds that rank 0 waits for the next step of another rank.
+        planned: number of steps to record.
+
+    Attributes:
+        places: ``PHASE/NAME`` → place of this rank's array in the whole one.
+
+    Raises:
+        UserError: there is no folder, or ``wait`` is not above 0.
+    """
+
+    def __init__(self, group: GroupAccess, folder: Path | None, wait: float, planned: int) -> None:
+        if folder is None:
+            raise UserError("Recorder(group=…) needs a folder, which all ranks can write to")
+        if not 0 < wait < float("inf"):
+            raise UserError(f"wait must be a number of seconds above 0; received {wait}")
+        self.group, self.whole, self.wait = group, folder, wait
+        self.folder = rank_folder(folder, group.rank)
+        self.places: dict[str, ShardPlace] = {}
+        FACTS.remove(self.folder)  # of an earlier recording
+        recording = group.maximum(random.SystemRandom().getrandbits(NUMBER_BITS))
+        self.facts = RankFacts(
+            recording=recording, rank=group.rank, ranks=group.size, planned=planned
+        )
+
+    def agree(self, value: bool) -> bool:
+        """Return whether ``value`` is true on any rank; every rank must call it."""
+        return bool(self.group.maximum(int(value)))
+
+    def write(self, trace: Trace, complete: bool) -> None:
+        """Write how far this rank came, after its trace; rank 0 gathers the traces of all as soon
+        as they are complete.
+
+        Raises:
+            UserError: a rank does not complete its trace, or they do not fit together.
+        """
+        self.facts = self.facts.model_copy(
+            update={"places": dict(self.places), "steps": trace.steps, "complete": complete}
+        )
+        FACTS.write(self.folder, self.facts)
+        if complete and trace.raised is None and self.group.rank == 0:
+            wait_for_ranks(self.whole, self.facts, self.wait)
+            gather_folder(self.whole)

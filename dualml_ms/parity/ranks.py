@@ -1,0 +1,42 @@
+"""MindSpore's groups of ranks, as a recorder needs them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import communication, ops
+
+from dualml.common.errors import UserError
+from dualml.parity.ranks.member import GroupAccess
+
+
+def join_group(group: Any) -> GroupAccess:
+    """Return access to a communication group by its name, or with True to all ranks.
+
+    Raises:
+        UserError: communication was not initialised, or this process is not in the group.
+    """
+    if group is not True and not isinstance(group, str):
+        raise UserError(
+            "group must be the name of a communication group of MindSpore, or True; received "
+            f"{type(group).__name__}"
+        )
+    name = communication.GlobalComm.WORLD_COMM_GROUP if group is True else group
+    try:
+        rank, size = communication.get_rank(name), communication.get_group_size(name)
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise UserError(
+            "Recorder(group=…) needs a communication group that this process is in: call "
+            f"mindspore.communication.init() before it ({str(error).strip().splitlines()[0]})"
+        ) from None
+    return GroupAccess(rank, size, partial(find_maximum, name))
+
+
+def find_maximum(group: str, value: int) -> int:
+    """Return the largest of the numbers that the ranks of a group give; all of them must call
+    this."""
+    reduce = ops.AllReduce(ops.ReduceOp.MAX, group)
+    return int(reduce(ms.Tensor(np.array([value], np.int32))).asnumpy()[0])
