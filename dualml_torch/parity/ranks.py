@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import partial
 from math import prod
 from typing import Any
@@ -90,7 +91,7 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
     return whole
 
 
-def shard_place(tensor: torch.Tensor) -> ShardPlace | None:
+def shard_place(tensor: Any) -> ShardPlace | None:
     """Return the place of this rank's part in a distributed tensor; None for any other tensor."""
     if not is_distributed(tensor):
         return None
@@ -109,7 +110,7 @@ def shard_place(tensor: torch.Tensor) -> ShardPlace | None:
     return ShardPlace(shape=shape, offset=offset, terms=prod(terms) if terms else 0)
 
 
-def place_like(part: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+def place_like(part: torch.Tensor, tensor: Any) -> torch.Tensor:
     """Return this rank's part as a tensor that is distributed like another one; the part itself
     if that is not distributed."""
     if not is_distributed(tensor):
@@ -125,3 +126,50 @@ def place_like(part: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
         stride=tensor.stride(),
     )
     return placed
+
+
+class LocalGradients:
+    """Hooks that report a rank's gradients of each backward pass, before ranks exchange theirs.
+
+    `fully_shard` gives a module whole parameters while it computes; these get hooks when the module
+    is called. Gradients of shards (tensor parallel) are not reported.
+
+    Args:
+        model: whose parameters are hooked, until `remove`.
+        note: called with the name of a parameter, with a number from its second pass on, and its
+            gradient.
+    """
+
+    def __init__(self, model: torch.nn.Module, note: Callable[[str, torch.Tensor], None]) -> None:
+        self.note = note
+        self.passes: dict[str, int] = {}
+        self.handles: dict[int, Any] = {}
+        for prefix, module in model.named_modules():
+            self.hook_parameters(prefix, module)
+            if any(map(is_distributed, module.parameters(recurse=False))):
+                hook = partial(self.before_forward, prefix)
+                self.handles[id(module)] = module.register_forward_pre_hook(hook)
+
+    def before_forward(self, prefix: str, module: torch.nn.Module, given: Any) -> None:
+        """Hook the whole parameters of a module that is called, of the dotted name ``prefix``;
+        ``given`` are its inputs."""
+        self.hook_parameters(prefix, module)
+
+    def hook_parameters(self, prefix: str, module: torch.nn.Module) -> None:
+        """Hook the module's own parameters that are trained and not distributed, each once."""
+        for name, parameter in module.named_parameters(prefix, recurse=False):
+            plain = parameter.requires_grad and not is_distributed(parameter)
+            if plain and id(parameter) not in self.handles:
+                hook = parameter.register_hook(partial(self.report, name))
+                self.handles[id(parameter)] = hook
+
+    def report(self, name: str, gradient: torch.Tensor) -> None:
+        """Report the gradient of a parameter."""
+        self.passes[name] = count = self.passes.get(name, 0) + 1
+        self.note(name + (f"#{count}" if count > 1 else ""), gradient)
+
+    def remove(self) -> None:
+        """Remove all hooks."""
+        for handle in self.handles.values():
+            handle.remove()
+        self.handles.clear()

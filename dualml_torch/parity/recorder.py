@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -32,6 +31,7 @@ from dualml.parity.ranks.shards import ShardPlace
 from dualml_torch.common.environment import environment
 from dualml_torch.parity.operations import SKIP, OperationTracer
 from dualml_torch.parity.ranks import (
+    LocalGradients,
     join_group,
     local_part,
     place_like,
@@ -399,28 +399,17 @@ class Recorder(Base):
         handles: list[Any] = [module.register_forward_hook(hook(name)) for name, module in modules]
         if isinstance(self.optimizer, torch.optim.Optimizer):
             handles.append(self.optimizer.register_step_pre_hook(self.before_update))
-        handles += self.hook_local_gradients()
+        if self.member is not None:
+            handles.append(LocalGradients(self.model, self.note_local_gradient))
         try:
             yield
         finally:
             for handle in handles:
                 handle.remove()
 
-    def hook_local_gradients(self) -> list[Any]:
-        """Record this rank's gradient of each backward pass, before ranks exchange theirs, with a
-        number from the second pass on; return the handles of the hooks. Alone, there are none."""
-        if self.member is None:
-            return []
-        passes: dict[str, int] = {}
-
-        def note_pass(name: str, gradient: torch.Tensor) -> None:
-            passes[name] = count = passes.get(name, 0) + 1
-            self.note(f"local/{name}" + (f"#{count}" if count > 1 else ""), gradient)
-
-        return [
-            parameter.register_hook(partial(note_pass, name))
-            for name, parameter in self.trainable_parameters().items()
-        ]
+    def note_local_gradient(self, name: str, gradient: torch.Tensor) -> None:
+        """Record this rank's gradient of one backward pass, before ranks exchange theirs."""
+        self.note(f"local/{name}", gradient)
 
     def before_update(self, optimizer: Any, given: Sequence[Any], named: Any) -> None:
         """Record the gradients, unless this step's are recorded already; a hook that PyTorch calls

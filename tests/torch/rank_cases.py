@@ -204,6 +204,12 @@ def mean_of_means(script: Script) -> None:
     script.train()
 
 
+def sharded_mean_of_means(script: Script) -> None:
+    script.y = PADDED
+    shard(script)
+    script.train()
+
+
 def never_synchronised(script: Script) -> None:
     wrapped = wrap(script)
     if wrapped is not None:
@@ -301,6 +307,7 @@ CASES = (
     pipeline,
     accumulated,
     mean_of_means,
+    sharded_mean_of_means,
     never_synchronised,
     local_norm,
     schedule_per_process,

@@ -71,7 +71,8 @@ class Recorder(ModelAccess):
         group: the ranks that train together, as the framework names them, or True for all of them.
             Each records its own part, and rank 0 puts the parts together in ``folder``, see
             `dualml.parity.ranks.gathering`. Every rank makes its recorder at the same time.
-        wait: with ``group``, seconds that rank 0 waits for the next step of another rank.
+        wait: with ``group``, seconds that rank 0 waits for the next step of another rank; 0 leaves
+            the parts as they are, for ranks without a common folder.
 
     Raises:
         UserError: not a model of this framework.
@@ -92,7 +93,8 @@ class Recorder(ModelAccess):
         if steps < 1 or draws < 0:
             raise UserError(f"steps >= 1 and draws >= 0; received {steps} and {draws}")
         self.check(model)
-        self.model, self.optimizer, self.folder = model, optimizer, folder and Path(folder)
+        self.model, self.optimizer = model, optimizer
+        self.folder = Path(folder) if folder else None
         self.limit, self.draws, self.seed = steps, draws, seed
         #: This process among the ranks that record together; None: it records alone.
         self.member: RankMember | None = None

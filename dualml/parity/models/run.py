@@ -66,6 +66,7 @@ from dualml.parity.models.weights.pair_run import pair_for_weights, prepare_weig
 from dualml.parity.patches.result import add_patch
 from dualml.parity.ranks.evidence import TraceSide
 from dualml.parity.ranks.explaining import align_batches, explain_comparison, read_recordings
+from dualml.parity.ranks.micro_batches import count_calls
 from dualml.parity.ranks.refusals import find_refusal
 
 TIMEOUT = 300.0
@@ -383,7 +384,8 @@ def compare_traces(
         a, b, folders = b, a, folders[::-1]  # names are those of PyTorch
     names = (a.framework, b.framework)
     sides = names if names[0] != names[1] else (f"{names[0]} A", f"{names[1]} B")
-    ranks = read_recordings(folders[0]), read_recordings(folders[1])
+    ranks = read_recordings(folders[0], a), read_recordings(folders[1], b)
+    calls = count_calls(a), count_calls(b)
     a, b = align_batches(a, b, ranks)
     b, asked = pair_recorded_tensors(a, b, serialize_map(map))
     try:
@@ -391,5 +393,5 @@ def compare_traces(
     except UserError as error:
         why = find_refusal(*(TraceSide(*one) for one in zip(sides, (a, b), ranks, strict=True)))
         raise UserError(f"{error}. {why}" if why else str(error)) from None
-    found = explain_comparison(found, (a, b), ranks)
+    found = explain_comparison(found, (a, b), ranks, calls)
     return replace(found, notes=(*notes, *found.notes))

@@ -18,6 +18,8 @@ Wide = NDArray[np.float64]
 Origin = tuple[int, int]
 #: Largest distance, relative, of a fitted combination of contributions from a gradient.
 MAX_MISFIT = 1e-4
+#: Elements of the contributions that are read at once.
+MAX_ELEMENTS = 1 << 25
 #: Added to the norm that clipping divides by.
 CLIP_EPSILON = 1e-6
 
@@ -26,10 +28,13 @@ def find_contributions(
     side: TraceSide, step: int, names: Sequence[str]
 ) -> dict[str, dict[Origin, Wide]]:
     """Return name of a parameter → origin → gradient in float64, of parameters to which all ranks
-    and micro-batches contribute."""
-    found = {}
+    and micro-batches contribute; of a large model only of some."""
+    found, size = {}, 0
     for name in names:
         passes = side.find_passes(step, name)
+        size += sum(array.size for _, _, array in passes)
+        if size > MAX_ELEMENTS and found:
+            break
         found[name] = {(one.rank, n): array.astype(np.float64) for one, n, array in passes}
     origins = {origin for parts in found.values() for origin in parts}
     return {name: parts for name, parts in found.items() if parts and set(parts) == origins}
@@ -73,6 +78,7 @@ def mean_of_means(evidence: RankEvidence) -> RankFinding | None:
     the reference weighs them by numbers of tokens."""
     step, pairs = evidence.step, evidence.pairs("gradient")
     contributions = find_contributions(evidence.suspect, step, list(pairs))
+    pairs = {name: pairs[name] for name in contributions}
     origins = list(next(iter(contributions.values()), ()))
     if len(origins) < 2:
         return None
@@ -143,6 +149,7 @@ def last_micro_batch(evidence: RankEvidence) -> RankFinding | None:
     up to one factor."""
     pairs = evidence.pairs("gradient")
     contributions = find_contributions(evidence.suspect, evidence.step, list(pairs))
+    pairs = {name: pairs[name] for name in contributions}
     count = max((n for parts in contributions.values() for _, n in parts), default=0)
     if count < 2:
         return None
@@ -161,12 +168,12 @@ def last_micro_batch(evidence: RankEvidence) -> RankFinding | None:
 def clipped_before_reduction(evidence: RankEvidence) -> RankFinding | None:
     """Return what is explained if the suspect's ranks clip their gradients by their own norms, and
     exchange them afterwards."""
-    every = evidence.parameters()
-    contributions = find_contributions(evidence.suspect, evidence.step, every)
+    every = evidence.pairs_of_all() or {}
+    contributions = find_contributions(evidence.suspect, evidence.step, list(every))
     ranks = sorted({rank for parts in contributions.values() for rank, _ in parts})
     if len(ranks) < 2 or len(contributions) < len(every):
         return None
-    norm = total_norm(x for x, _ in evidence.pairs("gradient", every).values())
+    norm = total_norm(x for x, _ in every.values())
     sums = {
         rank: {
             name: np.sum([v for (r, _), v in parts.items() if r == rank], axis=0)

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.common.tensor_files import array_shape
 from dualml.parity.models.gap import gap
 from dualml.parity.models.layouts import can_apply
 from dualml.parity.models.partners import apply_change
-from dualml.parity.models.trace import OUTPUT, Trace
+from dualml.parity.models.trace import OUTPUT, Trace, array_key
 from dualml.parity.ranks.micro_batches import count_calls, split_number
 from dualml.parity.ranks.rank_files import RankRecording, find_parts
-from dualml.parity.ranks.shards import RankArray, is_sharded
+from dualml.parity.ranks.shards import RankArray
 
 Array = NDArray[Any]
 #: Relative distance up to which a predicted array counts as the recorded one, where no rounding was
@@ -25,6 +26,8 @@ Array = NDArray[Any]
 ROUNDING, MAX_ROUNDING = 1e-5, 1e-3
 #: Relative tolerance of a factor that a hypothesis predicts.
 FACTOR_RTOL = 2e-5
+#: Bytes of the gradients that are read at once.
+MAX_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,8 @@ class TraceSide:
         recordings: those of its ranks; empty if one process recorded it.
         names: name of a parameter on the first side → its name here.
         changes: name on the first side → how an array of this side is converted to its layout.
+        calls: number of calls of the model in the first step of one process, where they are joined
+            in `trace`; 0: as many as in `trace`.
     """
 
     name: str
@@ -44,6 +49,7 @@ class TraceSide:
     recordings: Sequence[RankRecording] = ()
     names: Mapping[str, str] = field(default_factory=dict)
     changes: Mapping[str, str] = field(default_factory=dict)
+    calls: int = 0
 
     @property
     def ranks(self) -> int:
@@ -54,7 +60,7 @@ class TraceSide:
     def micro_batches(self) -> int:
         """Number of calls of the model in the first step of one rank."""
         first = self.recordings[0].trace if self.recordings else self.trace
-        return max(count_calls(first), 1)
+        return max(0 if self.recordings else self.calls, count_calls(first), 1)
 
     def own_name(self, name: str) -> str:
         """Return the name here of an array of the first side, such as ``exp_avg/fc.weight``."""
@@ -87,13 +93,15 @@ class TraceSide:
         """Return the gradients of a parameter before ranks exchanged theirs: rank, number of the
         backward pass, array; empty for shards."""
         own, found = self.own_name(name), []
-        if self.changes.get(name) or is_sharded(self.find_parts("parameters", 0, name)):
+        key = array_key("gradient", step, own)
+        if self.changes.get(name) or key not in self.trace.arrays:
             return []
+        shape = array_shape(self.trace.arrays, key)
         for one in self.recordings:
             for local in one.trace.names("local", step):
                 plain, number = split_number(local)
                 array = one.trace.find_array("local", step, local)
-                if plain == own and array is not None:
+                if plain == own and array is not None and array.shape == shape:
                     found.append((one, number, array))
         return found
 
@@ -130,6 +138,8 @@ class RankEvidence:
             side's names.
         step: the first step with such arrays.
         margin: how many times the measured rounding still counts as equal.
+        limit: bytes of the gradients that are read at once; the largest ones of a large model are
+            left out.
     """
 
     reference: TraceSide
@@ -137,6 +147,7 @@ class RankEvidence:
     outside: Sequence[tuple[str, str]]
     step: int
     margin: float = 10.0
+    limit: int = MAX_BYTES
 
     def names_outside(self, phase: str) -> list[str]:
         """Return the names of a phase whose arrays lie outside of rounding."""
@@ -147,8 +158,14 @@ class RankEvidence:
     ) -> dict[str, tuple[Array, Array]]:
         """Return name → arrays of reference and suspect, of those that both have with one shape;
         None: all names outside of rounding."""
-        found = {}
+        found, size = {}, 0
         for name in self.names_outside(phase) if names is None else names:
+            key = array_key(phase, self.step, self.reference.own_name(name))
+            if key not in self.reference.trace.arrays:
+                continue
+            size += count_bytes(self.reference.trace.arrays, key)
+            if size > self.limit and found:
+                break
             x = self.reference.find_array(phase, self.step, name)
             y = self.suspect.find_array(phase, self.step, name)
             if x is not None and y is not None and x.shape == y.shape:
@@ -157,8 +174,26 @@ class RankEvidence:
 
     def parameters(self) -> list[str]:
         """Return the names of all parameters of which both sides recorded a gradient."""
-        first = self.reference if not self.reference.names else self.suspect
-        return list(self.pairs("gradient", first.trace.names("gradient", self.step)))
+        traces = (self.reference, self.suspect)
+        return [
+            name
+            for name in self.reference.names
+            if all(
+                array_key("gradient", self.step, side.own_name(name)) in side.trace.arrays
+                for side in traces
+            )
+        ]
+
+    def pairs_of_all(self) -> dict[str, tuple[Array, Array]] | None:
+        """Return name → both gradients of all parameters, for norms; None if they are too large
+        to be read at once."""
+        every = self.parameters()
+        arrays, step = self.reference.trace.arrays, self.step
+        keys = [array_key("gradient", step, self.reference.own_name(name)) for name in every]
+        if sum(count_bytes(arrays, key) for key in keys) > self.limit:
+            return None
+        found = self.pairs("gradient", every)
+        return found if len(found) == len(every) else None
 
     def agrees(self, phase: str, name: str, predicted: Array, recorded: Array) -> bool:
         """Return whether a predicted array is the recorded one up to rounding."""
@@ -185,6 +220,11 @@ class RankEvidence:
         trace = self.reference.trace
         outputs = (trace.find_array("forward", self.step, OUTPUT),)
         return next((len(one) for one in outputs if one is not None and one.ndim), 0)
+
+
+def count_bytes(arrays: Mapping[str, Array], key: str) -> int:
+    """Return the bytes of an array in float32, without reading it."""
+    return 4 * math.prod(array_shape(arrays, key))
 
 
 def total_norm(arrays: Iterator[Array]) -> float:

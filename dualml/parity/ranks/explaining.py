@@ -10,7 +10,7 @@ from dualml.experiment.comparison import Note
 from dualml.parity.models.comparison import ModelComparison
 from dualml.parity.models.trace import HEAD, Trace, read_trace
 from dualml.parity.ranks.evidence import ROUNDING, RankEvidence, TraceSide
-from dualml.parity.ranks.gathering import gather_ranks
+from dualml.parity.ranks.gathering import RANKS, gather_ranks
 from dualml.parity.ranks.hypotheses import describe_hypotheses, run_hypotheses
 from dualml.parity.ranks.micro_batches import count_calls, join_calls
 from dualml.parity.ranks.rank_files import RankRecording, find_parts, has_ranks, read_ranks
@@ -29,26 +29,25 @@ def read_whole_trace(folder: Path) -> Trace:
     return read_trace(folder)
 
 
-def read_recordings(folder: Path) -> list[RankRecording]:
-    """Return what each rank recorded; empty if one process recorded the trace, or the ranks'
-    folders were not copied with it."""
-    return read_ranks(folder) if has_ranks(folder) else []
+def read_recordings(folder: Path, trace: Trace) -> list[RankRecording]:
+    """Return what each rank recorded of a trace in a folder; empty if one process recorded it, or
+    the ranks' folders were not copied with it."""
+    return read_ranks(folder) if has_ranks(folder) and RANKS in trace.environment else []
 
 
 def align_batches(
     a: Trace, b: Trace, recordings: tuple[Sequence[RankRecording], Sequence[RankRecording]]
 ) -> tuple[Trace, Trace]:
     """Return two traces in which the model is called equally often and, if possible, the batch has
-    one order: if the ranks' blocks are not the other side's batch, samples that were dealt in turn
-    may be."""
+    one order: if the ranks' blocks are not the other side's batch, their samples in turn may be."""
     if count_calls(a) != count_calls(b):
         a, b = join_calls(a), join_calls(b)
     traces = [a, b]
     for at, own in enumerate(recordings):
         if len(own) > 1 and find_other_inputs(*traces) is not None:
-            dealt = gather_ranks(own, interleaved=True)
-            if find_other_inputs(dealt, traces[1 - at]) is None:
-                traces[at] = dealt
+            interleaved = gather_ranks(own, interleaved=True)
+            if find_other_inputs(interleaved, traces[1 - at]) is None:
+                traces[at] = interleaved
     return traces[0], traces[1]
 
 
@@ -56,6 +55,7 @@ def explain_comparison(
     found: ModelComparison,
     traces: tuple[Trace, Trace],
     recordings: tuple[Sequence[RankRecording], Sequence[RankRecording]],
+    calls: tuple[int, int] = (0, 0),
 ) -> ModelComparison:
     """Return a comparison with sentences about the known mistakes that explain it, and about ranks
     that do not have the same weights.
@@ -63,14 +63,13 @@ def explain_comparison(
     Args:
         traces: the two that were judged.
         recordings: those of their ranks.
+        calls: how often each called the model in a step, before `align_batches` joined that.
     """
     names = [{p["a"]: p["a"] for p in found.mapping}, {p["a"]: p["b"] for p in found.mapping}]
     changes = {p["a"]: p["change"] for p in found.mapping if p["change"]}
     first, second = (
-        TraceSide(name, trace, own, of_side, turned)
-        for name, trace, own, of_side, turned in zip(
-            found.sides, traces, recordings, names, ({}, changes), strict=True
-        )
+        TraceSide(*side)
+        for side in zip(found.sides, traces, recordings, names, ({}, changes), calls, strict=True)
     )
     notes = list(describe_copies((first, second)))
     if found.verdict == "equal" and notes:

@@ -22,7 +22,7 @@ NORM_RTOL = 1e-4
 
 @dataclass(frozen=True)
 class RankFinding:
-    """What a hypothesis explains.
+    """The arrays that a hypothesis explains.
 
     Attributes:
         explained: number of arrays that it predicts up to rounding.
@@ -132,7 +132,9 @@ def loss_scale_left(evidence: RankEvidence, factor: float) -> dict[str, Any] | N
 def clipped_norm(evidence: RankEvidence, factor: float) -> dict[str, Any] | None:
     """Return the norm of all gradients of the suspect if that is a number of two digits, and the
     reference's is larger: one side clips."""
-    every = evidence.pairs("gradient", evidence.parameters())
+    every = evidence.pairs_of_all()
+    if not every:
+        return None
     before, after = (total_norm(pair[side] for pair in every.values()) for side in (0, 1))
     plain = float(f"{after:.2g}")
     if not 0 < after < before or not is_near(after, plain, NORM_RTOL):

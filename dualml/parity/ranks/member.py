@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dualml.common.errors import UserError
-from dualml.parity.models.trace import Trace
+from dualml.common.files import remove_file
+from dualml.parity.models.trace import HEAD, Trace
 from dualml.parity.ranks.gathering import gather_folder
 from dualml.parity.ranks.rank_files import FACTS, RankFacts, rank_folder, wait_for_ranks
 from dualml.parity.ranks.shards import ShardPlace
@@ -34,30 +35,33 @@ class GroupAccess:
 
 
 class RankMember:
-    """This process as one of the ranks that record together.
+    """A process as one of the ranks that record together.
 
     Args:
         group: the ranks, all of which make this object at the same time.
         folder: for the whole trace; each rank writes to a folder of its own in it.
-        wait: seconds that rank 0 waits for the next step of another rank.
+        wait: seconds that rank 0 waits for the next step of another rank; 0: it does not put the
+            parts together, because the ranks have no folder in common.
         planned: number of steps to record.
 
     Attributes:
         places: ``PHASE/NAME`` → place of this rank's array in the whole one.
 
     Raises:
-        UserError: there is no folder, or ``wait`` is not above 0.
+        UserError: there is no folder, or ``wait`` is below 0.
     """
 
     def __init__(self, group: GroupAccess, folder: Path | None, wait: float, planned: int) -> None:
         if folder is None:
             raise UserError("Recorder(group=…) needs a folder, which all ranks can write to")
-        if not 0 < wait < float("inf"):
-            raise UserError(f"wait must be a number of seconds above 0; received {wait}")
+        if not 0 <= wait < float("inf"):
+            raise UserError(f"wait must be a number of seconds, at least 0; received {wait}")
         self.group, self.whole, self.wait = group, folder, wait
         self.folder = rank_folder(folder, group.rank)
         self.places: dict[str, ShardPlace] = {}
         FACTS.remove(self.folder)  # of an earlier recording
+        if group.rank == 0:
+            remove_file(folder / HEAD)
         recording = group.maximum(random.SystemRandom().getrandbits(NUMBER_BITS))
         self.facts = RankFacts(
             recording=recording, rank=group.rank, ranks=group.size, planned=planned
@@ -78,6 +82,6 @@ class RankMember:
             update={"places": dict(self.places), "steps": trace.steps, "complete": complete}
         )
         FACTS.write(self.folder, self.facts)
-        if complete and trace.raised is None and self.group.rank == 0:
+        if complete and self.wait and trace.raised is None and self.group.rank == 0:
             wait_for_ranks(self.whole, self.facts, self.wait)
             gather_folder(self.whole)

@@ -52,7 +52,7 @@ FACTS = JsonFile("rank.json", RankFacts, version=1)
 
 @dataclass(frozen=True)
 class RankRecording:
-    """What one rank recorded: its facts and its trace, which has its own shapes."""
+    """A recording of one rank: its facts and its trace, which has its own shapes."""
 
     facts: RankFacts
     trace: Trace

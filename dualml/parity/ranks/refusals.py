@@ -40,7 +40,7 @@ def find_other_inputs(a: Trace, b: Trace) -> int | None:
 
 def explain_repeated_batches(side: TraceSide, other: TraceSide) -> str:
     """Return a sentence if a side trains on an earlier step's batch again where the other gets a
-    new one: its sampler deals every epoch in the same order."""
+    new one: its sampler has the same order in every epoch."""
     step = find_other_inputs(side.trace, other.trace)
     if step is None:
         return ""

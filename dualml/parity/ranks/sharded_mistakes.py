@@ -22,8 +22,7 @@ def clipped_by_own_norm(evidence: RankEvidence) -> RankFinding | None:
     """Return what is explained if each rank of the suspect clips its shards by their norm: every
     rank has a factor of its own, and all shards of a rank have the norm that all gradients of the
     reference have."""
-    every = evidence.parameters()
-    pairs = evidence.pairs("gradient", every)
+    pairs = evidence.pairs_of_all() or {}
     by_rank: dict[int, list[tuple[str, RankArray, Wide]]] = {}
     for name, (x, _) in pairs.items():
         parts = evidence.suspect.find_parts("gradient", evidence.step, name)
@@ -56,7 +55,7 @@ def clipped_by_own_norm(evidence: RankEvidence) -> RankFinding | None:
         "norm": f"{norm:.4g}",
         "factors": ", ".join(f"{factors[rank]:.4g}" for rank in sorted(factors)),
     }
-    return RankFinding(len(explained), "gradient", values, tuple(every))
+    return RankFinding(len(explained), "gradient", values, tuple(pairs))
 
 
 def counted_copies(evidence: RankEvidence) -> RankFinding | None:
@@ -66,7 +65,7 @@ def counted_copies(evidence: RankEvidence) -> RankFinding | None:
     if found is None or ranks < 2:
         return None
     shards, copies = 0.0, 0.0
-    pairs = evidence.pairs("gradient", evidence.parameters())
+    pairs = evidence.pairs_of_all() or {}
     for name, (x, _) in pairs.items():
         parts = evidence.suspect.find_parts("gradient", evidence.step, name)
         square = total_norm(iter([x])) ** 2
