@@ -19,6 +19,8 @@ else:
     torch = pytest.importorskip("torch")
 from dualml_torch.record import Recorder
 
+pytestmark = pytest.mark.system
+
 HERE = Path(__file__).resolve().parent
 #: Seconds for all cases together.
 LIMIT_S = 280

@@ -29,7 +29,8 @@ def find_contributions(
 ) -> dict[str, dict[Origin, Wide]]:
     """Return name of a parameter → origin → gradient in float64, of parameters to which all ranks
     and micro-batches contribute; of a large model only of some."""
-    found, size = {}, 0
+    found: dict[str, dict[Origin, Wide]] = {}
+    size = 0
     for name in names:
         passes = side.find_passes(step, name)
         size += sum(array.size for _, _, array in passes)

@@ -158,7 +158,8 @@ class RankEvidence:
     ) -> dict[str, tuple[Array, Array]]:
         """Return name → arrays of reference and suspect, of those that both have with one shape;
         None: all names outside of rounding."""
-        found, size = {}, 0
+        found: dict[str, tuple[Array, Array]] = {}
+        size = 0
         for name in self.names_outside(phase) if names is None else names:
             key = array_key(phase, self.step, self.reference.own_name(name))
             if key not in self.reference.trace.arrays:
