@@ -32,11 +32,18 @@ def join_group(group: Any) -> GroupAccess:
             "Recorder(group=…) needs a communication group that this process is in: call "
             f"mindspore.communication.init() before it ({str(error).strip().splitlines()[0]})"
         ) from None
-    return GroupAccess(rank, size, partial(find_maximum, name))
+    return GroupAccess(rank, size, partial(find_maximum, name, rank, size))
 
 
-def find_maximum(group: str, value: int) -> int:
-    """Return the largest of the numbers that the ranks of a group give; all of them must call
-    this."""
-    reduce = ops.AllReduce(ops.ReduceOp.MAX, group)
-    return int(reduce(ms.Tensor(np.array([value], np.int32))).asnumpy()[0])
+def find_maximum(group: str, rank: int, size: int, value: int) -> int:
+    """Return the largest of the numbers that the ranks of a group give, of at most 24 bits; all of
+    them must call this.
+
+    Args:
+        rank, size: number of this rank in the group, and of all ranks.
+    """
+    # The CPU's kernel only adds, and only real numbers: every rank adds its own to zeros.
+    values = np.zeros(size, np.float32)
+    values[rank] = value
+    summed = ops.AllReduce(ops.ReduceOp.SUM, group)(ms.Tensor(values))
+    return int(summed.asnumpy().max())

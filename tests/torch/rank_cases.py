@@ -87,8 +87,8 @@ class Script:
             steps=STEPS,
             draws=self.draws,
             group=group,
-            wait=self.wait,
         )
+        recorder.wait = self.wait
         call = forward or self.model
 
         def update(x: torch.Tensor, y: torch.Tensor) -> None:

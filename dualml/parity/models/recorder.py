@@ -71,12 +71,16 @@ class Recorder(ModelAccess):
         group: the ranks that train together, as the framework names them, or True for all of them.
             Each records its own part, and rank 0 puts the parts together in ``folder``, see
             `dualml.parity.ranks.gathering`. Every rank makes its recorder at the same time.
+
+    Attributes:
         wait: with ``group``, seconds that rank 0 waits for the next step of another rank; 0 leaves
             the parts as they are, for ranks without a common folder.
 
     Raises:
         UserError: not a model of this framework.
     """
+
+    wait: float = WAIT_S
 
     def __init__(
         self,
@@ -88,7 +92,6 @@ class Recorder(ModelAccess):
         draws: int = DRAWS,
         seed: int = 0,
         group: Any = None,
-        wait: float = WAIT_S,
     ) -> None:
         if steps < 1 or draws < 0:
             raise UserError(f"steps >= 1 and draws >= 0; received {steps} and {draws}")
@@ -100,7 +103,7 @@ class Recorder(ModelAccess):
         self.member: RankMember | None = None
         if group is not None:
             self.model = self.unwrap_model(model)
-            self.member = RankMember(self.join_group(group), self.folder, wait, steps)
+            self.member = RankMember(self.join_group(group), self.folder, steps)
             self.folder = self.member.folder
         self.writer = claim_folder(self.folder)
         #: Whether `run` is repeating a step, so that the trace is not complete yet.
@@ -280,7 +283,7 @@ class Recorder(ModelAccess):
             self.trace.write_header(self.files.folder)
         if self.member is not None:
             complete = self.is_done and not self.repeats_step
-            self.member.write(self.trace, complete or self.trace.raised is not None)
+            self.member.write(self.trace, complete or self.trace.raised is not None, self.wait)
 
     @property
     def is_done(self) -> bool:

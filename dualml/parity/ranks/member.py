@@ -16,8 +16,8 @@ from dualml.parity.ranks.shards import ShardPlace
 
 #: Seconds that rank 0 waits for the next step of another rank.
 WAIT_S = 60.0
-#: Bits of the numbers that ranks exchange: every device reduces 32-bit integers.
-NUMBER_BITS = 30
+#: Bits of the numbers that ranks exchange: every device reduces float32, which holds them exactly.
+NUMBER_BITS = 23
 
 
 @dataclass(frozen=True)
@@ -40,23 +40,19 @@ class RankMember:
     Args:
         group: the ranks, all of which make this object at the same time.
         folder: for the whole trace; each rank writes to a folder of its own in it.
-        wait: seconds that rank 0 waits for the next step of another rank; 0: it does not put the
-            parts together, because the ranks have no folder in common.
         planned: number of steps to record.
 
     Attributes:
         places: ``PHASE/NAME`` → place of this rank's array in the whole one.
 
     Raises:
-        UserError: there is no folder, or ``wait`` is below 0.
+        UserError: there is no folder.
     """
 
-    def __init__(self, group: GroupAccess, folder: Path | None, wait: float, planned: int) -> None:
+    def __init__(self, group: GroupAccess, folder: Path | None, planned: int) -> None:
         if folder is None:
             raise UserError("Recorder(group=…) needs a folder, which all ranks can write to")
-        if not 0 <= wait < float("inf"):
-            raise UserError(f"wait must be a number of seconds, at least 0; received {wait}")
-        self.group, self.whole, self.wait = group, folder, wait
+        self.group, self.whole = group, folder
         self.folder = rank_folder(folder, group.rank)
         self.places: dict[str, ShardPlace] = {}
         FACTS.remove(self.folder)  # of an earlier recording
@@ -71,17 +67,24 @@ class RankMember:
         """Return whether ``value`` is true on any rank; every rank must call it."""
         return bool(self.group.maximum(int(value)))
 
-    def write(self, trace: Trace, complete: bool) -> None:
+    def write(self, trace: Trace, complete: bool, wait: float) -> None:
         """Write how far this rank came, after its trace; rank 0 gathers the traces of all as soon
         as they are complete.
 
+        Args:
+            wait: seconds that rank 0 waits for the next step of another rank; 0: it does not gather
+                the traces, because the ranks have no folder in common.
+
         Raises:
-            UserError: a rank does not complete its trace, or they do not fit together.
+            UserError: ``wait`` is no number of seconds, a rank does not complete its trace, or they
+                do not fit together.
         """
+        if not 0 <= wait < float("inf"):
+            raise UserError(f"wait must be a number of seconds, at least 0; received {wait}")
         self.facts = self.facts.model_copy(
             update={"places": dict(self.places), "steps": trace.steps, "complete": complete}
         )
         FACTS.write(self.folder, self.facts)
-        if complete and self.wait and trace.raised is None and self.group.rank == 0:
-            wait_for_ranks(self.whole, self.facts, self.wait)
+        if complete and wait and trace.raised is None and self.group.rank == 0:
+            wait_for_ranks(self.whole, self.facts, wait)
             gather_folder(self.whole)

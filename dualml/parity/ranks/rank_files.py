@@ -161,7 +161,7 @@ def wait_for_ranks(
             raise UserError(
                 f"{', '.join(said)}{f' and {more} more' if more else ''}, and nothing more came "
                 f"within {wait:g} s: it died, makes fewer steps, or is slower; read its output, or "
-                f"give Recorder(wait=…) more seconds. Its part is in "
+                f"give it more seconds with recorder.wait = …. Its part is in "
                 f"{rank_folder(folder, min(missing))}"
             )
         time.sleep(POLL_S)
