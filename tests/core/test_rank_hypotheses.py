@@ -94,6 +94,12 @@ def test_one_factor_of_all_gradients(factor: float, cause: str) -> None:
     assert found.paragraph("zh") != text
 
 
+def test_one_gradient_is_no_factor_of_all() -> None:
+    strange = {"fc.weight": np.flip(MEAN["fc.weight"]).copy(), "fc.bias": 2 * MEAN["fc.bias"]}
+    found = compare(make_trace(MEAN), data_parallel(strange))
+    assert causes(found) == []
+
+
 def test_a_factor_of_micro_batches(tmp_path: Path) -> None:
     halves = np.split(X, 2)
     outputs = {"fc": halves[0], "(output)": halves[0], "fc#2": halves[1], "(output)#2": halves[1]}
