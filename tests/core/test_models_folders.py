@@ -93,7 +93,8 @@ def test_the_command_line_judges_traces(tmp_path: Path, folders: tuple[Path, Pat
     done = dualml("compare", *folders, "--json")
     assert done.returncode == 0, done.stderr
     assert strict(done.stdout)["verdict"] == "equal"
-    wrong = write_trace(tmp_path / "wrong", spoiled(scale_slightly, "forward", 1, "norm"))
+    spoilt = spoiled(scale_slightly, "gradient", 1, "norm.gamma")
+    wrong = write_trace(tmp_path / "wrong", spoilt)
     done = dualml("compare", folders[0], wrong, "--lang", "zh")
     assert done.returncode == 3
     assert "不同" in done.stdout

@@ -36,7 +36,10 @@ def test_rounding_is_equal_across_names_and_layouts() -> None:
 def test_the_first_divergence_is_named(
     place: tuple[str, int, str], expected: tuple[str, ...]
 ) -> None:
-    found = judge_traces(trace(), spoiled(scale_slightly, *place))
+    b = spoiled(scale_slightly, *place)
+    if place[2] == "norm":  # what differs inside alone is no difference, see below
+        b.arrays[array_key("forward", 1, OUTPUT)] *= np.float32(1.001)
+    found = judge_traces(trace(), b)
     assert found.verdict == "different"
     first = found.first
     assert first is not None
@@ -60,6 +63,35 @@ def test_a_small_error_is_named_where_it_begins() -> None:
     assert first.layer == "norm"
     assert first.outside is not None
     assert first.outside["tensor"] == "fc"
+
+
+@pytest.mark.parametrize("phase", [None, "loss", "gradient", "update"])
+def test_an_inner_output_decides_only_where_results_differ(phase: str | None) -> None:
+    b = spoiled(np.abs, "forward", 1, "norm")  # as with an activation inside of the layer
+    names = {"loss": "loss", "gradient": "fc.bias", "update": "fc.bias"}
+    if phase is not None:
+        b.arrays[array_key(phase, 1, names[phase])] *= np.float32(1.001)
+    found = judge_traces(trace(), b)
+    expected = {None: None, "update": ("update", "fc")}.get(phase, ("forward", "norm"))
+    first = found.first and (found.first.phase, found.first.layer)
+    assert (found.verdict, first) == ("different" if phase else "equal", expected)
+    inner = [note for note in found.notes if note.key == "inner"]
+    assert [note.values["names"] for note in inner] == (
+        ["norm"] if phase in (None, "update") else []
+    )
+    for lang in ("en", "zh") if inner else ():
+        assert "norm" in found.paragraph(lang)
+    assert phase or found.worst < 10
+
+
+def test_an_inner_output_decides_without_gradients_and_where_it_may_be_diluted() -> None:
+    a, b = trace(), spoiled(np.abs, "forward", 1, "norm")
+    for side in (a, b):  # a small factor behind the module could hide it from the output
+        for key in [key for key in side.arrays if key.startswith("gradient")]:
+            del side.arrays[key]
+    assert judge_traces(a, b).verdict == "different"
+    small = spoiled(lambda x: x * (1 + 5e-5), "forward", 1, "norm")
+    assert judge_traces(trace(), small).verdict == "different"
 
 
 def test_nan_on_one_side_and_on_both() -> None:

@@ -23,6 +23,7 @@ from dualml.parity.models.divergence import (
     make_divergence,
 )
 from dualml.parity.models.gap import TensorDistance, is_bit_identical
+from dualml.parity.models.inner_differences import inner_differences, inner_note
 from dualml.parity.models.mapping import ParameterMap, match_tensors
 from dualml.parity.models.partners import Pairing, apply_change
 from dualml.parity.models.pattern import judge_pattern
@@ -113,6 +114,10 @@ def judge_traces(
     strays = [s for s in outside if s.is_hard or raised or s.step in apart]
     layouts = [s for s in outside if s not in strays]
     notes += [layout_note(s) for s in layouts]
+    if inner := [] if raised else inner_differences(judged, strays, margin):
+        notes.append(inner_note(inner))
+        strays = [s for s in strays if s not in inner]
+        judged = [s for s in judged if s not in inner]
     if not raised and is_lone_kink(list(strays), pair.output_layer()):
         notes, strays = [*notes, Note("kink", {"step": strays[0].step})] if strays else notes, []
     first = (
