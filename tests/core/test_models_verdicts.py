@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from model_traces import scale_slightly, set_nan, spoiled, trace
 
+from dualml.parity.models.divergence import lacks_operator
 from dualml.parity.models.gap import gap, largest_differences
 from dualml.parity.models.judge import PHASES, judge_traces
+from dualml.parity.models.operations import SourceLocation
 from dualml.parity.models.trace import OUTPUT, Trace, array_key
 
 
@@ -92,6 +94,37 @@ def test_an_inner_output_decides_without_gradients_and_where_it_may_be_diluted()
     assert judge_traces(a, b).verdict == "different"
     small = spoiled(lambda x: x * (1 + 5e-5), "forward", 1, "norm")
     assert judge_traces(trace(), small).verdict == "different"
+
+
+def test_an_error_of_types_leads_to_the_layer_that_ignores_its_type() -> None:
+    a, b = trace(steps=1), trace(other=True, steps=1)
+    for name in ("norm", "fc"):
+        where = array_key("forward", 1, name)
+        a.arrays[where] = a.arrays[where].astype(np.float16)
+    b.built["norm"] = SourceLocation("/net.py", 3, "nn.Embedding(6, 2, dtype=ms.float16)")
+    b.raised = "For 'MatMul', the type of 'x2' should be same as 'x1', but got 'x1' with Float32"
+    found = judge_traces(a, b)
+    assert (found.verdict, found.reason) == ("not comparable", "other_types")
+    assert [note.key for note in found.notes] == ["raised", "types", "entry"]
+    assert "embedding-type" in found.paragraph()
+    assert "norm" in found.paragraph("zh")
+    b.arrays[array_key("forward", 1, "fc")] *= np.float32(1.1)  # more than rounding
+    assert judge_traces(a, b).verdict == "different"
+    other = trace(other=True, steps=1)
+    other.raised = "TypeError: unexpected keyword"
+    assert judge_traces(trace(steps=1), other).reason == "raised"
+
+
+@pytest.mark.parametrize(
+    ("raised", "lacks"),
+    [
+        ("RuntimeError: Kernel select failed for op Conv3D", True),
+        ("Primitive Xlogy is not registered on CPU", True),
+        ("TypeError: unexpected keyword", False),
+    ],
+)
+def test_a_missing_kernel_is_told_from_other_errors(raised: str, lacks: bool) -> None:
+    assert lacks_operator(raised) is lacks
 
 
 def test_nan_on_one_side_and_on_both() -> None:

@@ -96,7 +96,7 @@ def searched(
 
 def explained(a: Trace, b: Trace, explorer: Explorer) -> Explanation:
     host = GraphHost(a, b, explorer, JUDGING)
-    return search(host, Budget(60.0), host.evaluate)[0]
+    return search(host, Budget(60.0, joint=True), host.evaluate)[0]
 
 
 def mutation_keys(found: Explanation) -> list[Named]:

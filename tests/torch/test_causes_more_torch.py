@@ -197,7 +197,7 @@ def test_the_planted_mistake_is_named(
     [
         (Carry, CarryOther, ("extra", "input")),
         (Waves, WavesOther, ("constant", "numbers")),
-        (Rotary, RotaryHalves, ("layout", "input")),
+        (Rotary, RotaryHalves, ("layout", "rotary_halves")),
         (SharedValue, SharedValueDetached, ("gradient", "detach")),
     ],
 )

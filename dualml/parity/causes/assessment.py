@@ -29,12 +29,14 @@ class Prior:
         rank: position of its kind, the likeliest first.
         stated: whether its number occurs in the other side's call; 0, 1 and −1 do not count.
         rarer: whether the other side calls the mutated function less often.
+        known: whether it is a known mistake, see `dualml.parity.causes.known_mistakes`.
     """
 
     foreign: bool
     rank: float
     stated: bool
     rarer: bool
+    known: bool = False
 
 
 @dataclass(frozen=True)

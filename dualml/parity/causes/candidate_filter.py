@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dualml.parity.causes.assessment import FITTED
 from dualml.parity.causes.context import ContextBuilder
+from dualml.parity.causes.exchanged_settings import exchanged_settings
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.mutations import candidate_mutations
 from dualml.parity.causes.permutation_search import find_element_orders
@@ -233,6 +234,8 @@ class CandidateFilter:
         likely ones of each site first. The second stage begins with moved spans of calls
         (`SpanFinder`)."""
         waiting = [self.candidates_at(site, others, stage) for site in sites]
+        if stage == STAGES[0]:
+            waiting += [exchanged_settings(self.trace.operations, site) for site in sites]
         if stage == STAGES[1]:
             waiting = [
                 *(self.spans.mutations(site) for site in sites[:SPANNED]),

@@ -101,7 +101,7 @@ def run_search(emit: Emitter) -> dict[str, Any]:
             on_try=(folder / TRYING).write_text,
             settings_of=settings_of,
         )
-        return search(host, Budget(seconds, stated=True), host.evaluate)
+        return search(host, Budget(seconds, stated=True, joint=True), host.evaluate)
 
     limit_memory()
     until = time.monotonic() + job["budget"]

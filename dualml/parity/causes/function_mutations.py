@@ -99,8 +99,27 @@ def other_functions(site: MutationSite) -> Iterator[Mutation]:
         for eps in site.context.numbers
         if 0 < eps < 1
     )
+    if site.name == "cross_entropy" and site.operation.attributes.get("label_smoothing"):
+        yield site.mutate("function", "smooth_others")
+    if site.name == "embedding" and not site.operation.inputs[0].startswith("input:"):
+        yield site.mutate("mask", "plain_positions")
+    if site.name in ("gru", "gru_cell"):
+        yield site.mutate("function", "reset_before")
+    if site.name in ("cross_entropy", "nll_loss"):
+        yield from (site.mutate("function", "mean_of_parts", "", n) for n in part_counts(site))
     if site.name in ("sqrt", "rsqrt"):
         yield from (site.mutate("order", "form", "eps_behind", c, 0.0) for c in site.context.added)
+
+
+def part_counts(site: MutationSite) -> list[int]:
+    """Return numbers of equal parts of a loss's batch: its samples, and those of other values whose
+    first two axes were made one; and two and four, as where gradients are accumulated."""
+    rows = site.shapes[1][0] if len(site.shapes) > 1 and site.shapes[1] else 0
+    shapes = site.context.shapes.values()
+    samples = {shape[0] for shape in shapes if len(shape) > 1 and shape[0] * shape[1] == rows}
+    if len(site.shapes[1:2]) and len(site.shapes[1]) > 1:
+        samples.add(rows)
+    return sorted(n for n in {*samples, 2, 4} if 1 < n < max(rows, 2) + 1 and rows % n == 0)
 
 
 def changed_settings(site: MutationSite) -> Iterator[Mutation]:

@@ -7,15 +7,18 @@ from typing import Any
 
 import numpy as np
 
+from dualml.parity.causes.assessment import FITTED
 from dualml.parity.causes.mutation import Mutation, MutationContext
 from dualml.parity.causes.ratios import ONE_RATIO, Array, common_ratio, paired_arrays
 from dualml.parity.causes.settings import setting_values
-from dualml.parity.causes.tables import FORMS
+from dualml.parity.causes.tables import FORMS, OPERATOR_FUNCTIONS
 from dualml.parity.models.comparison import ModelComparison
 from dualml.parity.models.operations import Operation, call_number
 from dualml.parity.models.trace import Trace
 from dualml.parity.models.value_matching import TraceOperand
 
+#: Function → setting → the power with which it multiplies the result.
+FACTORS: Mapping[str, Mapping[str, int]] = {"mul": {"other": 1}, "div": {"other": -1}}
 #: Stands for a value instead of a function, wherever some calls take it.
 VALUE = "value"
 
@@ -76,7 +79,44 @@ def gradient_mutations(
         for one in here.operations
         if one.name in ("detach", "detach_")
     ]
+    candidates += unseen_scales(here, before, wrong, ratios)
     return candidates + edge_mutations(here.operations, before, wrong) + clipping_mutations(rows)
+
+
+def unseen_scales(
+    here: TraceOperand,
+    before: Mapping[int | None, set[str]],
+    wrong: set[str],
+    ratios: Sequence[float],
+) -> list[Mutation]:
+    """Return mutations of calls that only give zeros, such as a low-rank adapter whose second
+    matrix begins at zero: a factor there is seen in gradients alone.
+
+    Args:
+        before: number of a call → all values it depends on.
+        wrong: names of parameters whose gradients differ.
+        ratios: of these gradients, those of the other side to those of this side.
+    """
+    if not ratios or np.ptp(ratios) > ONE_RATIO * abs(ratios[0]) or not ratios[0]:
+        return []
+    ratio = float(f"{ratios[0]:.6g}")
+    numbers: list[Mutation] = []
+    outputs: list[Mutation] = []
+    for one in here.operations:
+        array = here.arrays.get(one.output_names()[0])
+        if array is None or array.any() or not wrong <= parameter_names(before[one.number]):
+            continue
+        for argument, old in one.attributes.items():
+            power = FACTORS.get(OPERATOR_FUNCTIONS.get(one.name, one.name), {}).get(argument)
+            if power and isinstance(old, int | float) and not isinstance(old, bool):
+                new = float(f"{old * ratio**power:.6g}")
+                numbers.append(
+                    Mutation("constant", "set", (one.number,), one.name, argument, new, old)
+                )
+        outputs.append(
+            Mutation("constant", "output", (one.number,), one.name, "", ("scale", ratio), FITTED)
+        )
+    return [*numbers, *outputs]
 
 
 def edge_mutations(

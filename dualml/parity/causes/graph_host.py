@@ -178,6 +178,7 @@ class GraphHost:
             self.explorer.record(now.changes)
             shown = [restrict_to_active_sites(self.explorer, one, trace) for one in shown]
         sites = shown[0].sites
+        shown = list(dict.fromkeys(shown))  # where others have no effect they are the same
         return Finding(tuple(shown), trace.operations[sites[0]] if sites else None)
 
     def relate(self, now: AssessmentRecord) -> list[dict[str, Any]]:

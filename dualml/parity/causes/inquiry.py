@@ -16,6 +16,7 @@ SourceName = Literal[
     "stated",
     "sharing",
     "returned",
+    "joint",
     "near",
     "constants",
     "precision",
@@ -45,6 +46,8 @@ class Budget:
         quick_s: seconds that whole runs take at least if most are cut short, see `prefilter`.
         stated: whether settings that both sides state differently are tried before anything else;
             logs of earlier versions lack it, and their searches did not.
+        joint: whether changes of several calls at once are tried before those of one call; logs of
+            earlier versions lack it, too.
     """
 
     seconds: float
@@ -58,6 +61,7 @@ class Budget:
     runs_s: float = 1.5
     quick_s: float = 20.0
     stated: bool = False
+    joint: bool = False
 
 
 @dataclass(frozen=True)

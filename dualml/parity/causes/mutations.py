@@ -2,8 +2,8 @@
 
 They are derived from the operation itself: each setting takes neighbouring values and those of the
 other side, each input and output gets another arrangement, each term is left out or doubled, and
-each operand is replaced by another value of its shape. No known mistakes are hard-coded; a mutation
-is accepted only if it reproduces the numbers of the other side.
+each operand is replaced by another value of its shape. Known mistakes (`known_mistakes`) are tried
+first; a mutation is accepted only if it reproduces the numbers of the other side.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from dualml.parity.causes import function_mutations, tensor_mutations
+from dualml.parity.causes.known_mistakes import known_first
 from dualml.parity.causes.mutation import Mutation, MutationContext, Shape
 from dualml.parity.causes.mutation_site import MutationSite
 from dualml.parity.models.operations import Operation
@@ -33,16 +34,19 @@ GROUPS: tuple[Callable[[MutationSite], Iterator[Mutation]], ...] = (
     tensor_mutations.transformed_inputs,
     tensor_mutations.rearranged_axes,
 )
+#: Number of first groups whose mutations make nearly all known mistakes.
+NAMED = 6
 
 
 def candidate_mutations(
     operation: Operation, shapes: Sequence[Shape], context: MutationContext
 ) -> Iterator[Mutation]:
-    """Yield every mutation to try on one operation, likely ones first.
+    """Yield every mutation to try on one operation: known mistakes, then likely ones first.
 
     Args:
         shapes: shapes of its tensor inputs.
     """
     site = MutationSite(operation, shapes, context)
-    for group in GROUPS:
+    yield from known_first([change for group in GROUPS[:NAMED] for change in group(site)])
+    for group in GROUPS[NAMED:]:  # numerous: made as they are tried
         yield from group(site)

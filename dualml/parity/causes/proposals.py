@@ -14,6 +14,7 @@ from dualml.parity.causes.gradient_only import gradient_only_mutations
 from dualml.parity.causes.gradients import gradient_mutations
 from dualml.parity.causes.graph_state import GraphState
 from dualml.parity.causes.inquiry import Proposal, Source, SourceName
+from dualml.parity.causes.joint_changes import joint_mutations
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.optimizer_lines import line_mutations
 from dualml.parity.causes.output_order import output_order_mutations
@@ -149,6 +150,7 @@ SOURCES: Mapping[SourceName, Callable[[GraphState, Source, Deadline], Proposal]]
     "stated": stated_settings,
     "sharing": shared_parameters,
     "returned": lambda state, *_: Proposal(tuple(output_order_mutations(state.now.trace))),
+    "joint": lambda state, *_: Proposal(tuple(joint_mutations(state.operands[0]))),
     "near": near_operations,
     "constants": inserted_numbers,
     "precision": inserted_numbers,

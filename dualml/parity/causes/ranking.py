@@ -48,8 +48,10 @@ def rank_explanations(
     # Mutations with the same results are one explanation.
     seen: dict[str, AssessmentRecord] = {}
     for run in prefer_stated_values(best):
-        if not any(is_same_mutation(run.changes[-1], one.changes[-1]) for one in seen.values()):
-            seen.setdefault(run.changes[-1].kind + run.results, run)
+        change = run.changes[-1]
+        known = [one.changes[-1] for one in seen.values()]
+        if change not in known and not any(is_same_mutation(change, one) for one in known):
+            seen.setdefault(change.kind + run.results, run)
     return list(seen.values())[:MAX_ALTERNATIVES]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from dualml.parity.causes.assessment import AssessmentRecord, Prior
 from dualml.parity.causes.context import epsilon_values, numeric_constants
+from dualml.parity.causes.known_mistakes import find_mistake, is_coincidence
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.tables import EQUIVALENT_FUNCTIONS, KINDS, LINE_ACTIONS
 from dualml.parity.models.operations import Operation
@@ -45,9 +46,10 @@ def ranking_key(run: AssessmentRecord) -> tuple[Any, ...]:
 def find_prior(calls: CallCounts, other: Callable[[], Operation | None], change: Mutation) -> Prior:
     """Return how likely a mutation is before it is tried.
 
-    It is ranked by its kind, from settings to types. A flag of a function that the other side calls
-    less often comes right after leaving the call out; a mutation that brings in a function that the
-    other side never calls comes after all others.
+    It is ranked by its kind, from settings to types, a known mistake right behind those of settings
+    and of calls that are left out, and a comparison in place of another with constants. A flag of a
+    function that the other side calls less often comes right after leaving the call out; a mutation
+    that brings in a function that the other side never calls comes after all others.
 
     Args:
         other: returns the operation of the other side at which the two diverge; None if there is
@@ -75,8 +77,13 @@ def find_prior(calls: CallCounts, other: Callable[[], Operation | None], change:
         )
     if change.action == "numbers":  # anything that names the numbers explains more
         rank = len(KINDS)
+    if is_coincidence(change):
+        rank = KINDS.index("constant")
+    known = find_mistake(change) is not None
+    if known:  # behind another setting, and a call that is left out
+        rank = min(rank, KINDS.index("missing") + 0.75)
     number = change.action == "set" or change.kind == "constant" or isinstance(change.value, float)
-    return Prior(foreign, rank, number and is_in_call(change, other()), rarer)
+    return Prior(foreign, rank, number and is_in_call(change, other()), rarer, known)
 
 
 def is_in_call(change: Mutation, other: Operation | None) -> bool:

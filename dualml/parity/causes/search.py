@@ -41,7 +41,7 @@ from dualml.parity.engine import start_inquiry
 from dualml.parity.search_log import SearchLog
 
 #: Sources whose mutations have all of their calls and are tried in no other scope.
-AS_PROPOSED: tuple[SourceName, ...] = ("stated", "global")
+AS_PROPOSED: tuple[SourceName, ...] = ("stated", "joint", "global")
 
 
 def search(
@@ -152,6 +152,8 @@ def search_neighbourhood(
     """Return the best runs with one more mutation, of the operations around the first values of a
     region."""
     runs = improve(ask, now, Source("returned"), until)
+    if ask.budget.joint and not any(run.is_resolved for run in runs):
+        runs += improve(ask, now, Source("joint", region), until)
     if any(run.is_resolved for run in runs):
         return rank_explanations(now, runs)
     best: list[AssessmentRecord] = []

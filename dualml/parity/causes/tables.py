@@ -33,6 +33,7 @@ ACTIVATIONS: tuple[Transform, ...] = _TABLES["activations"]
 EXTRAS: tuple[Transform, ...] = (*ACTIVATIONS[:-1], *_TABLES["extras"])
 FAMILIES: tuple[tuple[str, ...], ...] = _TABLES["families"]
 FORMS: Mapping[str, tuple[str, ...]] = _TABLES["forms"]
+ALIASES: frozenset[str] = frozenset(_TABLES["aliases"])
 INDEXED: frozenset[str] = frozenset(_TABLES["indexed"])
 PADDED: frozenset[str] = frozenset(_TABLES["padded"])
 UNARY = frozenset(one[0] for one in ACTIVATIONS) | {"leaky_relu", "prelu", "celu", "gelu"}

@@ -14,6 +14,8 @@ from dualml.parity.causes.tables import EXTRAS, INDEXED, MASKS
 
 #: Number of inputs of a call that are swapped.
 TENSORS = 4
+#: Functions that multiply by a parameter.
+GAINS = ("mul", "layer_norm", "rms_norm", "batch_norm", "group_norm")
 #: Number of concatenated parts that are swapped.
 PARTS = 8
 
@@ -154,6 +156,8 @@ def transformed_inputs(site: MutationSite) -> Iterator[Mutation]:
     for i, shape in enumerate(site.shapes):
         if site.operation.inputs[i].startswith("parameter:"):
             yield from (site.mutate("layout", "input", i, t) for t in element_orders(shape))
+            if site.name in GAINS and len(shape) == 1:  # some models store the weight less one
+                yield from (site.mutate("constant", "input", i, ("shift", c)) for c in (1.0, -1.0))
         else:
             yield from (site.mutate("extra", "input", i, f) for f in EXTRAS)
             yield from (site.mutate("layout", "input", i, t) for t in element_orders(shape))

@@ -96,10 +96,22 @@ def entries_for_error(line: str) -> list[str]:
     Args:
         line: code of the line that raised, and of the line that built its layer.
     """
+    return entries_that_call(line, "raises")
+
+
+def entries_for_types(line: str) -> list[str]:
+    """Return the names of entries about the types of numbers that a function returns which a line
+    of code calls, see `entries_for_error`."""
+    return entries_that_call(line, "type")
+
+
+def entries_that_call(line: str, kind: str) -> list[str]:
+    """Return the names of the entries of a kind whose texts and MindSpore probe both mention a
+    function that a line of code calls."""
     called = set(CALL.findall(line))
     names = []
     for one in load.catalogue().values():
-        if one.kind == "raises":
+        if one.kind == kind:
             probed = CALL.findall(probe_code(one, package_of("mindspore")).get("plain", ""))
             words = re.findall(r"\w+", f"{one.title.en} {one.torch.en} {one.mindspore.en}")
             if called & set(probed) & set(words):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dualml.parity.models.answer_parts import AnswerSource
 
 #: Keys of notes that come first: the error, and its catalogue entry; the pattern that decides.
-LEADING = ("raised", "entry", "pattern")
+LEADING = ("raised", "types", "entry", "pattern")
 #: What the JSON says of the first divergence.
 DIVERGENCE_KEYS = (
     *("step", "phase", "layer", "type", "tensor", "other", "kind", "distance", "envelope"),

@@ -110,8 +110,9 @@ def lacks_operator(raised: str) -> bool:
     can fix."""
     return (
         re.search(
-            r"Unsupported op|kernel \S+ unregistered|not (currently )?implemented for|"
-            r"not supported on .*(CPU|device)|Select \w+ operator|"
+            r"Unsupported op|[Kk]ernel select failed|kernel \S+ unregistered|"
+            r"[Pp]rimitive \S+ (is )?(not registered|unregistered)|"
+            r"not (currently )?implemented for|not supported on .*(CPU|device)|Select \w+ operator|"
             r"Create kernelmod for op \w+ failed",
             raised,
         )

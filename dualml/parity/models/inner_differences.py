@@ -32,10 +32,10 @@ def inner_differences(
 
     Args:
         judged: the distances of the comparison.
-        outside: those beyond the margin that are a difference by themselves.
+        outside: those beyond the margin.
         margin: how many times the measured rounding still counts as equal.
     """
-    inner = [spot for spot in outside if is_inner(spot)]
+    inner = [spot for spot in outside if is_inner(spot) and spot.kind == "value"]
     large = {spot.step for spot in inner} - {
         spot.step for spot in inner if spot.ratio <= MIN_RATIO * margin
     }
@@ -48,8 +48,9 @@ def inner_differences(
 
 
 def is_inner(spot: TensorDistance) -> bool:
-    """Return whether a distance is that of the values of an inner module's output."""
-    return (spot.phase, spot.kind) == ("forward", "value") and not spot.tensor.startswith(OUTPUT)
+    """Return whether a distance is that of an inner module's output, of its values or its shape."""
+    inside = spot.phase == "forward" and not spot.tensor.startswith(OUTPUT)
+    return inside and spot.kind in ("value", "shape")
 
 
 def has_agreeing_results(

@@ -25,6 +25,7 @@ from dualml.parity.models.divergence import (
 from dualml.parity.models.gap import TensorDistance, is_bit_identical
 from dualml.parity.models.inner_differences import inner_differences, inner_note
 from dualml.parity.models.mapping import ParameterMap, match_tensors
+from dualml.parity.models.other_types import is_rounded_to_type, is_type_error, type_notes
 from dualml.parity.models.partners import Pairing, apply_change
 from dualml.parity.models.pattern import judge_pattern
 from dualml.parity.models.pieces import align_pieces
@@ -109,15 +110,19 @@ def judge_traces(
     notes += [
         Note("entry", {"entry": name}) for name in (entries_about_error(pair) if raised else ())
     ]
+    if inner := [] if raised else inner_differences(judged, outside, margin):
+        notes.append(inner_note(inner))
+        outside, judged = ([s for s in some if s not in inner] for some in (outside, judged))
+    types = type_notes(pair) if any(is_type_error(text) for _, text in raised) else []
+    if types:
+        notes += types
+        rounded = [s for s in outside if is_rounded_to_type(s, margin)]
+        outside, judged = ([s for s in some if s not in rounded] for some in (outside, judged))
     # A module may return another shape as long as the results of the step agree.
     apart = {s.step for s in outside if s.is_hard and s.phase in ("parameters", "forward", "loss")}
     strays = [s for s in outside if s.is_hard or raised or s.step in apart]
     layouts = [s for s in outside if s not in strays]
     notes += [layout_note(s) for s in layouts]
-    if inner := [] if raised else inner_differences(judged, strays, margin):
-        notes.append(inner_note(inner))
-        strays = [s for s in strays if s not in inner]
-        judged = [s for s in judged if s not in inner]
     if not raised and is_lone_kink(list(strays), pair.output_layer()):
         notes, strays = [*notes, Note("kink", {"step": strays[0].step})] if strays else notes, []
     first = (
@@ -133,6 +138,8 @@ def judge_traces(
         verdict, reason = "different", "outside_envelope"
     elif any(lacks_operator(text) for _, text in raised):
         verdict, reason = "not comparable", "lacks_operator"
+    elif types:
+        verdict, reason = "not comparable", "other_types"
     elif raised:
         verdict, reason, first = "different", "raised", locate_error(pair)
     elif chaos is not None:

@@ -41,6 +41,23 @@ def amp_output_type() -> NDArray:
     return run_at_o1(nn.SequentialCell(integer_linear()), ms.float16, integer_inputs())
 
 
+def embedding_type() -> NDArray:
+    """Run the probe in MindSpore and return its result, an output (3, 2) in its own type: Type of
+    what an Embedding gives out. Its table is in float32, and so is its output."""
+    layer = nn.Embedding(6, 2, dtype=ms.float16)
+    layer.embedding_table.set_data(ms.Tensor(classes(5, 6, 2).astype(np.float32)))
+    return layer(ms.Tensor([0, 2, 5])).asnumpy()
+
+
+def embedding_type_equal() -> NDArray:
+    """Run the probe in MindSpore, written to agree with PyTorch, and return its result, an output
+    (3, 2) in its own type: Type of what an Embedding gives out. MindSpore: `.astype(ms.float16)`
+    after the layer."""
+    layer = nn.Embedding(6, 2, dtype=ms.float16)
+    layer.embedding_table.set_data(ms.Tensor(classes(5, 6, 2).astype(np.float32)))
+    return layer(ms.Tensor([0, 2, 5])).astype(ms.float16).asnumpy()
+
+
 def amp_norm() -> NDArray:
     """Run the probe in MindSpore and return its result, the norm's output (6, 4): Norms under
     automatic mixed precision on a CPU. With `O1` they take and give float32."""

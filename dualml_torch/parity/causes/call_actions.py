@@ -19,6 +19,7 @@ from dualml_torch.parity.causes.layers import (
     shifted_loss,
     zero_state,
 )
+from dualml_torch.parity.causes.meanings import MEANING_ACTIONS
 from dualml_torch.parity.operations import BoundCall, find_tensors
 
 Value = torch.Tensor
@@ -229,7 +230,7 @@ class MutatedCall(MutationTarget):
 
 
 #: Action of a mutation → the method that applies it.
-ACTIONS: dict[str, Callable[[MutatedCall], Any]] = {
+ACTIONS: dict[str, Callable[[Any], Any]] = {
     "set": MutatedCall.set_attribute,
     "drop": MutatedCall.drop_call,
     "settings": MutatedCall.set_together,
@@ -253,4 +254,5 @@ ACTIONS: dict[str, Callable[[MutatedCall], Any]] = {
     "numbers": MutatedCall.replace_constants,
     "attach": MutatedCall.copy_input,
     "detach": MutatedCall.detach_tensor,
+    **MEANING_ACTIONS,
 }

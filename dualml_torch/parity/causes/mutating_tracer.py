@@ -76,7 +76,7 @@ class MutatingTracer(OperationTracer):
             for c in self.changes
             if number in c.sites
             and c.action not in WIDE
-            and (c.operation == name or c.action == "spans")
+            and (c.operation in (name, "") or c.action == "spans")
         ]
         args, kwargs = self.swap_parameters(args, kwargs)
         for change in self.changes:
@@ -149,7 +149,7 @@ class MutatingTracer(OperationTracer):
             draw: source of uniform numbers, in place of the step's own.
         """
         for change in self.changes:
-            own = number in change.sites and change.operation == name
+            own = number in change.sites and change.operation in (name, "")
             if own and change.action not in (*WIDE, *CONTEXT_ACTIONS):
                 func = MutatedFunction(change, func, name, draw or self.chance.uniform)
         return func

@@ -42,6 +42,14 @@ def amp_output_type_equal() -> NDArray:
         return layer(integer_inputs()).float().detach().numpy()
 
 
+def embedding_type() -> NDArray:
+    """Run the probe in PyTorch and return its result, an output (3, 2) in its own type: Type of
+    what an Embedding gives out. Its table is in float16, and so is its output."""
+    layer = nn.Embedding(6, 2, dtype=torch.float16)
+    layer.weight.data = tensor(classes(5, 6, 2).astype(np.float16))
+    return layer(tensor([0, 2, 5])).detach().numpy()
+
+
 def amp_norm() -> NDArray:
     """Run the probe in PyTorch and return its result, the norm's output (6, 4): Norms under
     automatic mixed precision on a CPU. On a CPU `torch.autocast` has norms and softmax on none of
