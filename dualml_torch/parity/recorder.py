@@ -253,7 +253,8 @@ class Recorder(Base):
         of parameters that were not trainable then become None."""
         weights, gradients, state, own = kept
         for name, t in self.named_tensors().items():
-            t.copy_(weights[name].recall())
+            if name in weights:  # a buffer may have been made since
+                t.copy_(weights[name].recall())
         for name, p in self.model.named_parameters():
             p.grad = None  # before its copy is made
             if (shelved := gradients.get(name)) is not None:

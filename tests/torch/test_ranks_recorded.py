@@ -106,6 +106,33 @@ def test_a_rank_that_stops_is_named(traces: Path) -> None:
         compare_traces(traces / "fewer_steps", traces / "fewer_steps")
 
 
+def test_a_buffer_may_be_made_by_the_first_step(tmp_path: Path) -> None:
+    class Lazy(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = torch.nn.Linear(2, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if not hasattr(self, "table"):
+                self.register_buffer("table", torch.ones(2))
+            return self.fc(x * self.table)
+
+    model = Lazy()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    recorder = Recorder(model, tmp_path, optimizer, steps=2)
+
+    def update(x: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        loss = model(x).mean()
+        loss.backward()
+        recorder.saw(loss=loss)
+        optimizer.step()
+
+    for _ in range(2):
+        recorder.run(update, torch.ones(3, 2))
+    assert recorder.trace.steps == 2
+
+
 def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
     model = torch.nn.Linear(2, 1)
     with pytest.raises(UserError, match="init_process_group"):

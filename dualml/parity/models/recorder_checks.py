@@ -32,12 +32,11 @@ def check_claim(folder: Path | None, number: int) -> None:
 
 
 def check_unchanged(before: Sequence[Tensor], after: Sequence[Tensor]) -> None:
-    """Raise `UserError` if a model's parameters or buffers have other names or shapes than at the
-    first step: such steps have no common arrays."""
+    """Raise `UserError` if a model's trained parameters have other names or shapes than before the
+    first step: such steps have no common arrays. Buffers may come and go, such as tables of
+    positions."""
     old, new = ({one.name: one.shape for one in side} for side in (before, after))
-    if old == new:
-        return
-    for name in {**old, **new}:
+    for name in dict.fromkeys(one.name for side in (before, after) for one in side if one.trained):
         if old.get(name) != new.get(name):
             was, now = (f"{s[name]}" if name in s else "not there" for s in (old, new))
             raise UserError(
