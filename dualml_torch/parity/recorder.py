@@ -409,7 +409,8 @@ class Recorder(Base):
                 handle.remove()
 
     def note_local_gradient(self, name: str, gradient: torch.Tensor) -> None:
-        """Record this rank's gradient of one backward pass, before ranks exchange theirs."""
+        """Record this rank's ``gradient`` of one backward pass, before ranks exchange theirs, for
+        the parameter ``name``, which may end with the number of the pass."""
         self.note(f"local/{name}", gradient)
 
     def before_update(self, optimizer: Any, given: Sequence[Any], named: Any) -> None:

@@ -236,8 +236,8 @@ def test_a_schedule_beyond_what_was_recorded() -> None:
 
 def write(folder: Path, ranks: Sequence[RankRecording]) -> str:
     for one in ranks:
-        one.trace.write(rank_folder(folder, one.rank))
-        FACTS.write(rank_folder(folder, one.rank), one.facts)
+        one.trace.write(rank_folder(folder, one.facts.rank))
+        FACTS.write(rank_folder(folder, one.facts.rank), one.facts)
     return str(folder)
 
 

@@ -176,7 +176,7 @@ def test_one_name_with_two_shapes_is_refused() -> None:
 
 def write_ranks(folder: Path, ranks: list[RankRecording]) -> None:
     for one in ranks:
-        place = rank_folder(folder, one.rank)
+        place = rank_folder(folder, one.facts.rank)
         one.trace.write(place)
         FACTS.write(place, one.facts)
 

@@ -36,7 +36,7 @@ def find_contributions(
         size += sum(array.size for _, _, array in passes)
         if size > MAX_ELEMENTS and found:
             break
-        found[name] = {(one.rank, n): array.astype(np.float64) for one, n, array in passes}
+        found[name] = {(one.facts.rank, n): array.astype(np.float64) for one, n, array in passes}
     origins = {origin for parts in found.values() for origin in parts}
     return {name: parts for name, parts in found.items() if parts and set(parts) == origins}
 

@@ -109,7 +109,7 @@ class TraceSide:
         """Return (rank, number of the micro-batch) → weight that the script gave its loss; empty
         if it gave none."""
         key = ("weight", step, "losses")
-        traces = [(one.rank, one.trace) for one in self.recordings] or [(0, self.trace)]
+        traces = [(one.facts.rank, one.trace) for one in self.recordings] or [(0, self.trace)]
         rows = [(rank, trace.find_array(*key)) for rank, trace in traces]
         return {
             (rank, number): float(weight)

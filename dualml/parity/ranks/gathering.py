@@ -69,7 +69,9 @@ def gather_ranks(
     """
     check_steps(recordings)
     recordings = [replace(one, trace=join_calls(one.trace)) for one in recordings]
-    raised = [f"rank {one.rank}: {one.trace.raised}" for one in recordings if one.trace.raised]
+    raised = [
+        f"rank {one.facts.rank}: {one.trace.raised}" for one in recordings if one.trace.raised
+    ]
     first = recordings[0].trace
     steps = min(one.trace.steps for one in recordings)
     whole: dict[str, Array] = {}
@@ -138,14 +140,14 @@ def list_tensors(recordings: Sequence[RankRecording]) -> Iterator[Tensor]:
         for tensor in one.trace.tensors:
             place = one.facts.places.get(f"parameters/{tensor.name}")
             shape = tensor.shape if place is None else place.shape
-            known, rank = seen.setdefault(tensor.name, (shape, one.rank))
+            known, rank = seen.setdefault(tensor.name, (shape, one.facts.rank))
             if known != shape:
                 raise UserError(
                     f"{tensor.name} has shape {known} on rank {rank} and {shape} on rank "
-                    f"{one.rank}: a name must mean the same parameter on all ranks; name the "
+                    f"{one.facts.rank}: a name must mean the same parameter on all ranks; name the "
                     "modules of a stage by their place in the whole model"
                 )
-            if rank == one.rank:
+            if rank == one.facts.rank:
                 yield Tensor(tensor.name, shape, tensor.trained)
 
 

@@ -57,16 +57,11 @@ class RankRecording:
     facts: RankFacts
     trace: Trace
 
-    @property
-    def rank(self) -> int:
-        """Number of the rank, from 0."""
-        return self.facts.rank
-
     def find_part(self, phase: str, step: int, name: str) -> RankArray | None:
         """Return this rank's array with its place; None if it has none."""
         array = self.trace.find_array(phase, step, name)
         place = self.facts.places.get(f"{phase}/{name}")
-        return None if array is None else RankArray(self.rank, array, place)
+        return None if array is None else RankArray(self.facts.rank, array, place)
 
 
 def find_parts(
@@ -115,7 +110,7 @@ def read_ranks(folder: Path) -> list[RankRecording]:
 
 def check_steps(recordings: Sequence[RankRecording]) -> None:
     """Raise `UserError` if the ranks have different numbers of steps, unless one of them raised."""
-    steps = {one.rank: one.trace.steps for one in recordings}
+    steps = {one.facts.rank: one.trace.steps for one in recordings}
     if len(set(steps.values())) == 1 or any(one.trace.raised for one in recordings):
         return
     few = min(steps, key=lambda rank: steps[rank])
