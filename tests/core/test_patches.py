@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, field
+import time
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -19,6 +20,7 @@ from dualml.parity.patches.copies import PatchedCopy, copy_root
 from dualml.parity.patches.namespace import REQUIRED, Namespace
 from dualml.parity.patches.result import add_patch
 from dualml.parity.patches.rewriting import PatchSite
+from dualml.parity.patches.search import PatchSearch
 from dualml.parity.patches.source import (
     Edit,
     SourceFile,
@@ -26,6 +28,7 @@ from dualml.parity.patches.source import (
     read_source,
     unified_diff,
 )
+from dualml.parity.patches.trials import Trials
 
 #: How many rewritings are tried at most until the right one comes.
 TRIES = 8
@@ -386,3 +389,61 @@ def test_why_there_is_no_patch(verdict: str, explanation: Any, reason: str, tmp_
     assert found.patch["reason"] == reason
     assert found.describe()["patch"]["verdict"] == "none"
     assert "patch" not in judged(verdict).describe()
+
+
+class ScriptedTrials:
+    """Trials whose comparisons are decided by the patched texts."""
+
+    width = 2
+
+    def __init__(self, folder: Path, port: Path, verdicts: dict[str, ModelComparison]) -> None:
+        spec = {"module": "port", "file": str(port), "name": "Net"}
+        self.folder, self.verdicts, self.count = folder, verdicts, 0
+        self.job = {"sides": {"a": {"model": {}}, "b": {"model": spec, "optimizer": None}}}
+
+    def compare_all(self, several: list[dict[Path, bytes]]) -> list[Any]:
+        """Return for each patch the comparison of the first of the texts that it has."""
+        self.count += len(several)
+        texts = [next(iter(one.values())).decode() for one in several]
+        return [
+            (
+                self.folder / str(number),
+                next((v for k, v in self.verdicts.items() if k in text), None),
+            )
+            for number, text in enumerate(texts)
+        ]
+
+    def discard(self, folder: Path) -> None:
+        """Delete nothing: there are no folders."""
+
+    def explain(self, folder: Path, seconds: float) -> None:
+        """Find no further cause."""
+
+
+@pytest.mark.parametrize(
+    ("explained", "lost", "kept"),
+    [(True, 1, False), (False, 1, True), (False, 9, False)],
+    ids=["must be equal", "closer", "later by chance"],
+)
+def test_a_rewriting_is_kept_only_if_it_undoes_the_cause(
+    explained: bool, lost: int, kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mistake = MISTAKES["axis"]
+    site = site_of(mistake)
+    port = tmp_path / "port.py"
+    port.write_text(site.port.text)
+    place = {"file": str(port), "line": site.lines[0], "code": site.code}
+    cause = {"alterations": [site.change], "place": None, "other": {"place": place}}
+    explanation = {"causes": [cause], "equal": explained}
+    before = replace(judged("different", explanation=explanation), reach=(3, 3), lost=9)
+    after = replace(judged("different"), reach=(5, 5), lost=lost)
+    trials = ScriptedTrials(tmp_path, port, {"axis=-1": after})
+    search = PatchSearch(cast(Trials, trials), time.monotonic() + 60)
+    monkeypatch.setattr(search, "namespaces", lambda files: {port: NAMESPACE})
+    search.undo_causes(before)
+    assert bool(search.describe()["diff"]) == kept
+    trials.verdicts = {"axis=-1": judged("equal")}
+    search.current.clear()
+    search.undo_causes(before)
+    assert search.describe()["verdict"] == "equal"
+    assert port.read_text() == site.port.text

@@ -23,6 +23,7 @@ from dualml.parity.patches.locations import (
     side_files,
 )
 from dualml.parity.patches.namespace import Namespace, read_namespaces
+from dualml.parity.patches.progress import is_closer, measure_reach
 from dualml.parity.patches.rewriting import PatchSite
 from dualml.parity.patches.source import (
     SourceFile,
@@ -36,8 +37,6 @@ from dualml.parity.patches.trials import Trials
 MAX_ROUNDS, MAX_TRIES, PATCH_S = 4, 30, 150.0
 #: Seconds that must be left for another search of causes.
 MIN_SEARCH_S = 10.0
-#: How far both sides agree, see `ModelComparison.reach`.
-Reach = tuple[float, float]
 
 
 @dataclass
@@ -72,19 +71,21 @@ class PatchSearch:
         """Undo the causes of a comparison, one after the other, until both sides are equal or
         nothing brings them closer."""
         explanation: Mapping[str, Any] | None = found.explanation
-        folder, reach = self.trials.folder, measure_reach(found)
+        folder, closest = self.trials.folder, found
         for _ in range(MAX_ROUNDS):
             causes = (explanation or {}).get("causes") or []
             if not causes:
                 return
-            step = self.undo(causes[0], folder, reach)
+            # Where one cause explains everything, its inverse makes both sides equal.
+            is_last = len(causes) == 1 and bool((explanation or {}).get("equal"))
+            step = self.undo(causes[0], folder, closest, is_last)
             if step is None:
                 return
-            folder, comparison, texts = step
+            folder, closest, texts = step
             self.current.update(texts)
-            self.closest, reach = comparison, measure_reach(comparison)
+            self.closest = closest
             left = self.deadline - time.monotonic()
-            if comparison.verdict == "equal":
+            if closest.equal:
                 return
             if left < MIN_SEARCH_S:
                 self.reason = "late"
@@ -92,14 +93,16 @@ class PatchSearch:
             explanation = self.trials.explain(folder, left)
 
     def undo(
-        self, cause: Mapping[str, Any], folder: Path, reach: Reach
+        self, cause: Mapping[str, Any], folder: Path, found: ModelComparison, is_last: bool
     ) -> tuple[Path, ModelComparison, dict[Path, SourceFile]] | None:
-        """Try the rewritings that may undo a cause; return the folder of the one that makes both
-        sides equal or else brings them closest, its comparison and the changed files; None if none
-        brings them closer."""
-        best: tuple[Path, ModelComparison, dict[Path, SourceFile]] | None = None
-        candidates = self.candidates(cause, folder)
-        width = self.trials.width
+        """Try the rewritings that may undo a cause; return the folder of the first one that does,
+        its comparison and the changed files; None if none does.
+
+        Args:
+            folder: of the comparison ``found``, whose first cause it is.
+            is_last: whether both sides must be equal then; else they must agree further.
+        """
+        candidates, width = self.candidates(cause, folder), self.trials.width
         for at in range(0, len(candidates), width):
             if self.is_late:
                 self.reason = "late"
@@ -107,14 +110,20 @@ class PatchSearch:
             several = candidates[at : at + width]
             patched = [{**self.current, one.path: one} for one in several]
             tried = self.trials.compare_all([encode_files(one) for one in patched])
-            for one, (place, comparison) in zip(several, tried, strict=True):
-                if comparison is not None and measure_reach(comparison) > reach:
-                    reach, best = measure_reach(comparison), (place, comparison, {one.path: one})
-                else:
+            rows = [
+                (measure_reach(comparison), number, place, comparison)
+                for number, (place, comparison) in enumerate(tried)
+                if comparison is not None
+                and (comparison.equal or (not is_last and is_closer(comparison, found)))
+            ]
+            best = max(rows, key=lambda row: row[:1], default=None)
+            for place, _ in tried:
+                if best is None or place != best[2]:
                     self.trials.discard(place)
-            if best is not None and best[1].verdict == "equal":
-                break
-        return best
+            if best is not None:
+                one = several[best[1]]
+                return best[2], best[3], {one.path: one}
+        return None
 
     def candidates(self, cause: Mapping[str, Any], folder: Path) -> list[SourceFile]:
         """Return patched files that may undo a cause, the likeliest first."""
@@ -229,15 +238,6 @@ class PatchSearch:
 def encode_files(files: Mapping[Path, SourceFile]) -> dict[Path, bytes]:
     """Return the bytes of files."""
     return {path: one.text.encode(one.encoding) for path, one in files.items()}
-
-
-def measure_reach(found: ModelComparison) -> Reach:
-    """Return how far both sides of a comparison agree; infinite if they are equal, nothing if a
-    side raises."""
-    if found.verdict == "equal":
-        return (float("inf"), 0.0)
-    raised = any(note.key == "raised" for note in found.notes)
-    return (-1.0, 0.0) if raised or found.verdict != "different" else found.reach
 
 
 def find_patch(
