@@ -10,7 +10,7 @@ from typing import Any
 
 from dualml.parity.patches.names import canonical_text
 from dualml.parity.patches.rewriting import is_simple
-from dualml.parity.patches.source import SourceFile
+from dualml.parity.patches.source import SourceFile, UnreadableSource, read_source
 
 
 def operation_lines(row: Mapping[str, Any] | None, file: Path, keys: Sequence[str]) -> list[int]:
@@ -81,3 +81,17 @@ def side_files(job: Mapping[str, Any], letter: str, optimizer: bool) -> list[str
     own = job["sides"][letter]
     specs = [*([own["optimizer"]] if optimizer else []), own["model"]]
     return [one["file"] for one in specs if isinstance(one, dict) and one.get("file")]
+
+
+def read_original(job: Mapping[str, Any], cause: Mapping[str, Any]) -> SourceFile | None:
+    """Return the original's file where a cause is, or else that of its model or optimizer; None if
+    it cannot be read."""
+    row = cause["place"] or {}
+    place = row.get("place") or row.get("built")
+    paths = [place["file"]] if place else []
+    for path in [*paths, *side_files(job, "a", is_optimizer(cause))]:
+        try:
+            return read_source(Path(path).resolve())
+        except UnreadableSource:
+            continue
+    return None

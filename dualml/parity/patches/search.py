@@ -20,6 +20,7 @@ from dualml.parity.patches.locations import (
     operation_lines,
     optimizer_lines,
     original_lines,
+    read_original,
     side_files,
 )
 from dualml.parity.patches.namespace import Namespace, read_namespaces
@@ -28,6 +29,7 @@ from dualml.parity.patches.rewriting import PatchSite
 from dualml.parity.patches.source import (
     SourceFile,
     UnreadableSource,
+    encode_files,
     read_source,
     unified_diff,
 )
@@ -127,7 +129,7 @@ class PatchSearch:
 
     def candidates(self, cause: Mapping[str, Any], folder: Path) -> list[SourceFile]:
         """Return patched files that may undo a cause, the likeliest first."""
-        original = self.read_original(cause)
+        original = read_original(self.trials.job, cause)
         rows: list[list[SourceFile]] = []
         for path in self.port_files(cause, folder):
             port = self.read_port(path, folder)
@@ -171,18 +173,6 @@ class PatchSearch:
             return None
         self.originals[path] = source
         return source
-
-    def read_original(self, cause: Mapping[str, Any]) -> SourceFile | None:
-        """Return the original's file where a cause is, or else that of its model or optimizer; None
-        if it cannot be read."""
-        place = (cause["place"] or {}).get("place") or (cause["place"] or {}).get("built")
-        paths = [place["file"]] if place else []
-        for path in [*paths, *side_files(self.trials.job, "a", is_optimizer(cause))]:
-            try:
-                return read_source(Path(path).resolve())
-            except UnreadableSource:
-                continue
-        return None
 
     def port_files(self, cause: Mapping[str, Any], folder: Path) -> list[Path]:
         """Return the files of the port where a cause may be."""
@@ -233,11 +223,6 @@ class PatchSearch:
             if first is None
             else first.describe("step", "phase", "tensor", "distance"),
         }
-
-
-def encode_files(files: Mapping[Path, SourceFile]) -> dict[Path, bytes]:
-    """Return the bytes of files."""
-    return {path: one.text.encode(one.encoding) for path, one in files.items()}
 
 
 def find_patch(

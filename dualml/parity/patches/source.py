@@ -8,7 +8,7 @@ import io
 import os
 import re
 import tokenize
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -204,3 +204,8 @@ def unified_diff(path: Path, before: str, after: str) -> str:
         ended = piece.endswith("\n")
         out.append(piece if ended else f"{piece}\n\\ No newline at end of file\n")
     return "".join(out)
+
+
+def encode_files(files: Mapping[Path, SourceFile]) -> dict[Path, bytes]:
+    """Return the bytes of files."""
+    return {path: one.text.encode(one.encoding) for path, one in files.items()}
