@@ -154,6 +154,10 @@ MISTAKES = {
         "z = y.permute(0, 2, 1, 3)", "z = y.transpose(0, 3, 1, 2)", "z = y.transpose(0, 2, 1, 3)",
         "layout", "output", "permute", "", ["from_input", 0, 3, 1, 2],
     ),
+    "reversed by a slice": Mistake(
+        "z = self.fc(x)", "z = self.fc(x[:, ::-1])", "z = self.fc(x)", "layout", "input", "linear",
+        0, ["flip", 1],
+    ),
     "transpose left out": Mistake(
         "z = y.transpose(1, 2).reshape(4, 8)", "z = y.reshape(4, 8)",
         "z = y.swapaxes(1, 2).reshape(4, 8)", "layout", "input", "reshape", 0, ["swap", 1, 2],

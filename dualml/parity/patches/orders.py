@@ -145,7 +145,9 @@ def shift_numbers(site: PatchSite) -> Iterator[Rewriting]:
         for node in site.expressions(statement):
             if isinstance(node, ast.Constant) and type(node.value) is int and abs(node.value) < 100:
                 for other in (node.value - 1, node.value + 1, -node.value):
-                    if other != node.value:
+                    parent = site.port.parents.get(node)
+                    signed = other < 0 and isinstance(parent, ast.UnaryOp)
+                    if other != node.value and not signed:
                         yield site.rewrite(rank, site.port.replace(node, str(other)))
             if isinstance(node, ast.Call) and function_key(call_name(node)) in ("tril", "triu"):
                 for number in (0, 1, -1):
@@ -183,6 +185,11 @@ def rearrange_parts(site: PatchSite) -> Iterator[Rewriting]:
     """Yield rewritings of arrangements: exchanged items, other axes, calls left out."""
     yield from exchange_parts(site)
     yield from shift_numbers(site)
+    for rank, statement in site.zones():
+        for node in site.expressions(statement):
+            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+                edit = site.port.replace(node, site.port.segment(node.value))
+                yield site.rewrite(rank, edit)
     for rank, statement in site.zones():
         for call in list_calls(site, statement):
             moves = function_key(call_name(call)) in MOVES
