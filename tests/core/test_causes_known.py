@@ -11,8 +11,8 @@ from dualml.parity.causes.exchanged_settings import exchanged_settings
 from dualml.parity.causes.known_mistakes import (
     find_mistake,
     is_coincidence,
-    known_first,
     known_mistakes,
+    put_mistakes_first,
 )
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.ranking_key import CallCounts, find_prior, ranking_key
@@ -48,7 +48,7 @@ def test_a_mutation_makes_a_known_mistake_or_none(change: Mutation, name: str | 
 
 
 def test_known_mistakes_come_first() -> None:
-    assert list(known_first([OTHER, SHIFT, GELU])) == [SHIFT, GELU, OTHER]
+    assert list(put_mistakes_first([OTHER, SHIFT, GELU])) == [SHIFT, GELU, OTHER]
 
 
 def rank(change: Mutation) -> Any:

@@ -121,18 +121,18 @@ def alias_mutations(operations: Sequence[Operation]) -> Iterator[Mutation]:
             source = made.get(name)
             if source is None or source.name not in ALIASES:
                 break
-            sites = alike(operations, source)
+            sites = calls_of_line(operations, source)
             if sites not in seen:
                 seen.add(sites)
                 yield Mutation("operand", "unaliased", sites, source.name, "", one.name)
             name = source.inputs[0] if source.inputs else ""
-        sites = alike(operations, one)
+        sites = calls_of_line(operations, one)
         if sites not in seen:
             seen.add(sites)
             yield Mutation("operand", "out_of_place", sites, one.name)
 
 
-def alike(operations: Sequence[Operation], one: Operation) -> tuple[int, ...]:
+def calls_of_line(operations: Sequence[Operation], one: Operation) -> tuple[int, ...]:
     """Return the calls of a function on the same source line and with the same expression."""
     return tuple(o.number for o in operations if (o.name, o.place) == (one.name, one.place))
 

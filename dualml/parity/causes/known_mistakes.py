@@ -65,7 +65,7 @@ def find_mistake(change: Mutation) -> KnownMistake | None:
     return next((one for one in rows if one.matches(change)), None)
 
 
-def known_first(changes: Sequence[Mutation]) -> Iterator[Mutation]:
+def put_mistakes_first(changes: Sequence[Mutation]) -> Iterator[Mutation]:
     """Yield mutations in their order, those that make a known mistake before all others."""
     late = []
     for change in changes:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from dualml.parity.causes import function_mutations, tensor_mutations
-from dualml.parity.causes.known_mistakes import known_first
+from dualml.parity.causes.known_mistakes import put_mistakes_first
 from dualml.parity.causes.mutation import Mutation, MutationContext, Shape
 from dualml.parity.causes.mutation_site import MutationSite
 from dualml.parity.models.operations import Operation
@@ -35,7 +35,7 @@ GROUPS: tuple[Callable[[MutationSite], Iterator[Mutation]], ...] = (
     tensor_mutations.rearranged_axes,
 )
 #: Number of first groups whose mutations make nearly all known mistakes.
-NAMED = 6
+MISTAKE_GROUPS = 6
 
 
 def candidate_mutations(
@@ -47,6 +47,8 @@ def candidate_mutations(
         shapes: shapes of its tensor inputs.
     """
     site = MutationSite(operation, shapes, context)
-    yield from known_first([change for group in GROUPS[:NAMED] for change in group(site)])
-    for group in GROUPS[NAMED:]:  # numerous: made as they are tried
+    yield from put_mistakes_first(
+        [change for group in GROUPS[:MISTAKE_GROUPS] for change in group(site)]
+    )
+    for group in GROUPS[MISTAKE_GROUPS:]:  # numerous: made as they are tried
         yield from group(site)
