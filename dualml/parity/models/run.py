@@ -73,6 +73,8 @@ TIMEOUT = 300.0
 #: Seconds for the search of causes.
 BUDGET_S = 45.0
 MAX_STEPS = 100_000  # every step keeps all of the model's tensors
+#: Frameworks whose operations are recorded wherever a model makes any.
+RECORDED_FRAMEWORKS = ("torch", "mindspore")
 
 
 @rename_keywords({"torch_module": "a", "mindspore_cell": "b"})
@@ -345,7 +347,8 @@ def add_explanation(
     a, b = traces(folder)
     # An error explains itself if everything before it is equal; so do missing outputs.
     searchable = found.first is None or found.first.kind not in ("outputs", "raised")
-    recorded = a.operations and (b.operations or b.raised)  # not by every backend
+    # Not by every backend; a pipeline of NumPy leaves none, and its outputs tell enough.
+    recorded = a.operations and (b.operations or b.raised or b.framework in RECORDED_FRAMEWORKS)
     if found.verdict == "different" and recorded and not a.raised and searchable:
         explanation = search_causes(folder, sides[0], job["timeout"])
         if explanation is None:
