@@ -172,11 +172,9 @@ def test_clipping_before_the_exchange_and_by_a_rank_s_own_norm() -> None:
 
 def test_a_bias_that_every_rank_adds() -> None:
     y = X @ WEIGHTS["fc.weight"].T
-    one = make_trace(MEAN, outputs={"fc": y + WEIGHTS["fc.bias"], "(output)": X})
-    traces = [
-        make_trace(MEAN, outputs={"fc": y + 2 * WEIGHTS["fc.bias"], "(output)": X})
-        for _ in range(2)
-    ]
+    once, twice = y + WEIGHTS["fc.bias"], y + 2 * WEIGHTS["fc.bias"]
+    one = make_trace(MEAN, outputs={"fc": once, "(output)": once})
+    traces = [make_trace(MEAN, outputs={"fc": twice, "(output)": twice}) for _ in range(2)]
     assert causes(compare(one, record(traces)))[0] == "bias_per_rank"
 
 

@@ -21,10 +21,10 @@ from rank_traces import (
 )
 
 from dualml.common.errors import UserError
-from dualml.parity.models.trace import Trace, array_key, hash_array, read_trace
+from dualml.parity.models.trace import Trace, array_key, count_calls, hash_array, read_trace
 from dualml.parity.ranks.explaining import align_batches
 from dualml.parity.ranks.gathering import gather_folder, gather_ranks
-from dualml.parity.ranks.micro_batches import count_calls, join_calls
+from dualml.parity.ranks.micro_batches import join_calls
 from dualml.parity.ranks.rank_files import (
     FACTS,
     RankRecording,

@@ -60,13 +60,12 @@ from dualml.parity.models.sides import (
     label_sides,
     refuse_same_run,
 )
-from dualml.parity.models.trace import Trace, read_trace
+from dualml.parity.models.trace import Trace, count_calls, read_trace
 from dualml.parity.models.weights.options import WeightOptions, write_results
 from dualml.parity.models.weights.pair_run import pair_for_weights, prepare_weights
 from dualml.parity.patches.result import add_patch
 from dualml.parity.ranks.evidence import TraceSide
 from dualml.parity.ranks.explaining import align_batches, explain_comparison, read_recordings
-from dualml.parity.ranks.micro_batches import count_calls
 from dualml.parity.ranks.refusals import find_refusal
 
 TIMEOUT = 300.0

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
@@ -45,6 +46,8 @@ KIND = "dualml-trace"
 HEAD = "trace.json"
 #: Name of the model's own output among those of its modules.
 OUTPUT = "(output)"
+#: Number of a call in the name of an output.
+CALL = re.compile(r"#(\d+)")
 #: Dtype of a model that was cast to low precision → its unit in the last place, relative.
 LOW_PRECISION_UNITS = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 
@@ -182,6 +185,22 @@ class Trace:
             for name in TraceHeader.model_fields
         }
         write_json(folder / HEAD, {"kind": KIND, "format": FORMAT, **head})
+
+
+def split_number(name: str) -> tuple[str, int]:
+    """Return the name of an output without the number of its call, and that number, from 1.
+
+    >>> split_number("fc#2[0]"), split_number("fc")
+    (('fc[0]', 2), ('fc', 1))
+    """
+    found = CALL.search(name)
+    return (name, 1) if found is None else (name.replace(found[0], "", 1), int(found[1]))
+
+
+def count_calls(trace: Trace, step: int = 1) -> int:
+    """Return how often the model itself was called in a step; 0 if its output was not recorded."""
+    own = [name for name in trace.names("forward", step) if name.startswith(OUTPUT)]
+    return max((split_number(name)[1] for name in own), default=0)
 
 
 class TracePlan(Record):

@@ -193,5 +193,5 @@ def rearrange_parts(site: PatchSite) -> Iterator[Rewriting]:
     for rank, statement in site.zones():
         for call in list_calls(site, statement):
             moves = function_key(call_name(call)) in MOVES
-            if moves and (edit := unwrap_call(site, call)) is not None:
-                yield site.rewrite(rank + 0.1, edit)
+            if moves and (bare := unwrap_call(site, call)) is not None:
+                yield site.rewrite(rank + 0.1, bare)

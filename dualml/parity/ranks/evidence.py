@@ -15,8 +15,7 @@ from dualml.common.tensor_files import array_shape
 from dualml.parity.models.gap import gap
 from dualml.parity.models.layouts import can_apply
 from dualml.parity.models.partners import apply_change
-from dualml.parity.models.trace import OUTPUT, Trace, array_key
-from dualml.parity.ranks.micro_batches import count_calls, split_number
+from dualml.parity.models.trace import OUTPUT, Trace, array_key, count_calls, split_number
 from dualml.parity.ranks.rank_files import RankRecording, find_parts
 from dualml.parity.ranks.shards import RankArray
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from dualml.experiment.comparison import Note
 from dualml.parity.models.comparison import ModelComparison
-from dualml.parity.models.trace import HEAD, Trace, read_trace
+from dualml.parity.models.trace import HEAD, Trace, count_calls, read_trace
 from dualml.parity.ranks.evidence import ROUNDING, RankEvidence, TraceSide
 from dualml.parity.ranks.gathering import RANKS, gather_ranks
 from dualml.parity.ranks.hypotheses import describe_hypotheses, run_hypotheses
-from dualml.parity.ranks.micro_batches import count_calls, join_calls
+from dualml.parity.ranks.micro_batches import join_calls
 from dualml.parity.ranks.rank_files import RankRecording, find_parts, has_ranks, read_ranks
 from dualml.parity.ranks.refusals import find_other_inputs
 from dualml.parity.ranks.shards import find_other_copies
@@ -24,7 +24,7 @@ def read_whole_trace(folder: Path) -> Trace:
     Raises:
         UserError: no trace, or traces of ranks that do not fit together.
     """
-    if has_ranks(folder) and not (folder / HEAD).is_file():
+    if not (folder / HEAD).is_file() and has_ranks(folder):
         return gather_ranks(read_ranks(folder))
     return read_trace(folder)
 
@@ -32,7 +32,7 @@ def read_whole_trace(folder: Path) -> Trace:
 def read_recordings(folder: Path, trace: Trace) -> list[RankRecording]:
     """Return what each rank recorded of a trace in a folder; empty if one process recorded it, or
     the ranks' folders were not copied with it."""
-    return read_ranks(folder) if has_ranks(folder) and RANKS in trace.environment else []
+    return read_ranks(folder) if RANKS in trace.environment and has_ranks(folder) else []
 
 
 def align_batches(
@@ -92,7 +92,7 @@ def describe_copies(sides: Sequence[TraceSide]) -> list[Note]:
     different numbers in it, beyond rounding."""
     notes = []
     for side in sides:
-        for step in range(side.trace.steps + 1):
+        for step in range(side.trace.steps + 1 if side.recordings else 0):
             worst = find_worst_copy(side, step)
             if worst is not None:
                 name, rank, far = worst

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,27 +11,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from dualml.common.tensor_files import LazyArrays, array_shape
-from dualml.parity.models.trace import OUTPUT, Trace, array_key
+from dualml.parity.models.trace import Trace, array_key, count_calls, split_number
 from dualml.parity.ranks.shards import join_batch
-
-#: Number of a call in the name of an output.
-CALL = re.compile(r"#(\d+)")
-
-
-def split_number(name: str) -> tuple[str, int]:
-    """Return the name of an output without the number of its call, and that number, from 1.
-
-    >>> split_number("fc#2[0]"), split_number("fc")
-    (('fc[0]', 2), ('fc', 1))
-    """
-    found = CALL.search(name)
-    return (name, 1) if found is None else (name.replace(found[0], "", 1), int(found[1]))
-
-
-def count_calls(trace: Trace, step: int = 1) -> int:
-    """Return how often the model itself was called in a step; 0 if its output was not recorded."""
-    own = [name for name in trace.names("forward", step) if name.startswith(OUTPUT)]
-    return max((split_number(name)[1] for name in own), default=0)
 
 
 def join_calls(trace: Trace) -> Trace:
