@@ -176,6 +176,21 @@ def test_a_patch_stands_between_the_cause_and_what_is_open(
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
+def test_a_found_patch_is_on_the_page_and_whole_below_it(
+    found: ModelComparison, lang: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    diff = "\n".join([*PATCH[1:], *(f"+line {n}" for n in range(40)), ""])
+    patch = {"verdict": "equal", "diff": diff, "map": "", "tried": 3, "left": None}
+    patched = replace(found, patch={**patch, "reason": "", "file": "net_ms.py"})
+    assert PATCH[1] in patched.page(lang)
+    assert len(patched.page(lang).splitlines()) <= PAGE_LINES
+    print_page(patched, lang)
+    page, _, below = capsys.readouterr().out.partition(PATCH[1])
+    assert PATCH[1] + below == diff
+    assert ("应用此补丁后两侧相等" if lang == "zh" else "Equal with this patch") in page
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
 def test_much_is_cut_to_one_page(found: ModelComparison, lang: str) -> None:
     explanation = dict(found.explanation or {})
     notes = tuple(Note("left", {"side": "torch", "names": "buffer, " * 40}) for _ in range(30))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from inspect import Signature
@@ -149,17 +149,26 @@ class ModelComparison(Comparison):
         counts = {"arrays": arrays, "all": arrays + unjudged, "steps": steps}
         return [say(evidence, worst=worst, margin=f"{self.margin:g}", **counts)]
 
-    def page(self, lang: str = "en", *, patch: Sequence[str] = ()) -> str:
+    def page(self, lang: str = "en") -> str:
         """Return the answer on one page, at most 24 lines of 100 columns: verdict, source lines of
-        both sides, numbers, cause, and what is still open.
+        both sides, numbers, cause, patch, and what is still open.
 
         Args:
             lang: ``en`` or ``zh``.
-            patch: lines about a patch, a sentence first, then its unified diff.
         """
         from dualml.parity.models.answer_page import make_page
 
-        return "\n".join(line.text for line in make_page(self.answer(lang), lang, patch=patch))
+        lines = self.patch_lines(lang)
+        return "\n".join(line.text for line in make_page(self.answer(lang), lang, patch=lines))
+
+    def patch_lines(self, lang: str) -> list[str]:
+        """Return what is said about the patch on one line, then the lines of its unified diff or
+        map; nothing if none was asked for."""
+        if self.patch is None:
+            return []
+        sentences = describe_patch(cast("Language", lang), self.patch, self.sides[1])
+        text = self.patch["diff"] + self.patch["map"]
+        return [Messages(lang).join_sentences(sentences), *text.splitlines()]
 
     def answer(self, lang: str) -> AnswerSource:
         """Return what `dualml.parity.models.answer_page.make_page` makes the page of."""
