@@ -178,7 +178,8 @@ class GraphHost:
             self.explorer.record(now.changes)
             shown = [restrict_to_active_sites(self.explorer, one, trace) for one in shown]
         sites = shown[0].sites
-        shown = list(dict.fromkeys(shown))  # where others have no effect they are the same
+        # Where others have no effect they are the same; a setting may be a list, which is no key.
+        shown = [one for i, one in enumerate(shown) if one not in shown[:i]]
         return Finding(tuple(shown), trace.operations[sites[0]] if sites else None)
 
     def relate(self, now: AssessmentRecord) -> list[dict[str, Any]]:

@@ -113,7 +113,7 @@ def describe_function(value: Any) -> str:
     name = function_name(str(name))
     if name in SYMBOLS:
         return f"`{SYMBOLS[name]}`"
-    if name in EXPRESSIONS:
+    if name in EXPRESSIONS and len(numbers) >= EXPRESSIONS[name].count("{"):
         return f"`{EXPRESSIONS[name].format(*numbers)}`"
     return f"`{format_value([name, *numbers])}`"
 
