@@ -107,6 +107,8 @@ def test_two_runs_may_differ_by_rounding_which_then_counts() -> None:
     assert abs(one.trace.envelope["forward/00000001/act"] - 1e-6) < 1e-9
     assert judge(np.ones(4) + 1e-3) == {"phase": "forward", "name": "act", "type": "Softplus"}
     assert one.find_nondeterminism(["forward/00000001/act"], {}) is not None  # no longer computed
+    # An optimizer that sets its rate in the update has that of the run before until then.
+    assert one.find_nondeterminism(["schedule/00000001/lr"], {"schedule/00000001/lr": 0.5}) is None
 
 
 def test_a_search_that_fails_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

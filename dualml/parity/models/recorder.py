@@ -459,7 +459,8 @@ class Recorder(ModelAccess):
         self, keys: Sequence[str], distances: Mapping[str, float | None]
     ) -> dict[str, str] | None:
         """Return the first array in which two runs of the same step differ by more than rounding;
-        outputs of single operations do not count.
+        outputs of single operations do not count, nor do rates of a schedule: an optimizer that
+        sets them in its update has the last ones of the run before until then.
 
         A kernel may round by memory alignment or thread timing; such differences are added to the
         envelope.
@@ -478,7 +479,7 @@ class Recorder(ModelAccess):
                 continue
             if far <= REPRODUCIBLE_RTOL:
                 widths[name] = far
-            elif not name.startswith("operation/"):
+            elif not name.startswith(("operation/", "schedule/")):
                 phase, _, rest = name.split("/", 2)
                 module = rest.partition("#")[0].partition("[")[0]
                 kind = self.trace.modules.get(module, "")
