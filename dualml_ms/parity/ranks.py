@@ -26,6 +26,9 @@ def join_group(group: Any) -> GroupAccess:
         )
     name = communication.GlobalComm.WORLD_COMM_GROUP if group is True else group
     try:
+        # In some processes the rank is 0 without a group, and a sum then ends the process.
+        if not communication.GlobalComm.INITED:
+            raise RuntimeError("communication is not initialised")
         rank, size = communication.get_rank(name), communication.get_group_size(name)
     except (RuntimeError, ValueError, TypeError) as error:
         raise UserError(
