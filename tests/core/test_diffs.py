@@ -282,6 +282,9 @@ def test_what_a_comparison_names_leads_to_its_entries() -> None:
         "upsample-scale"
     ]
     assert entries_for_error("(net.py:3: x = self.body(x))") == []
+    line = "kernel Embedding unregistered (net.py:3: self.embed(x)) {}nn.Embedding(5, 2)"
+    assert entries_for_error(line.format("mint.")) == ["mint-nn"]
+    assert entries_for_error(line.format("")) == []
 
 
 def test_a_topic_is_all_that_is_shown(absent: None, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from dualml.parity.diffs.entry import TOPICS, DifferenceEntry
 #: Words of up to this many letters match only whole words.
 MAX_WHOLE_WORD_CHARS = 3
 CALL = re.compile(r"\b(\w+)\(")
+PACKAGE = re.compile(r"\bmindspore\.[\w.]+\w")
 
 
 def search_entries(words: Sequence[str]) -> list[DifferenceEntry]:
@@ -106,14 +107,17 @@ def entries_for_types(line: str) -> list[str]:
 
 
 def entries_that_call(line: str, kind: str) -> list[str]:
-    """Return the names of the entries of a kind whose texts and MindSpore probe both mention a
-    function that a line of code calls."""
+    """Return the names of the entries of a kind whose texts mention a function that a line of code
+    calls, and whose MindSpore probe calls it, too, or whose title names the package it is from:
+    ``mint.nn.Embedding(…)`` is of an entry about ``mindspore.mint.nn``."""
     called = set(CALL.findall(line))
     names = []
     for one in load.catalogue().values():
         if one.kind == kind:
             probed = CALL.findall(probe_code(one, package_of("mindspore")).get("plain", ""))
             words = re.findall(r"\w+", f"{one.title.en} {one.torch.en} {one.mindspore.en}")
-            if called & set(probed) & set(words):
+            packages = [name.partition(".")[2] for name in PACKAGE.findall(one.title.en)]
+            of_package = any(f"{package}." in line for package in packages)
+            if called & set(words) & (called if of_package else set(probed)):
                 names.append(one.name)
     return names
