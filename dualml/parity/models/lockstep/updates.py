@@ -67,15 +67,17 @@ class UpdateRunner:
     def measure(
         self, gradients: Mapping[str, NDArray[Any]], base: Mapping[str, NDArray[Any]]
     ) -> dict[str, float]:
-        """Return name → largest distance that moved weights and gradients make, of new weights and
-        states.
+        """Return name → distance that moved weights and gradients make, of new weights and states.
+
+        An update acts on every element alone: the draw that moves them most moves it most, and the
+        others are not made.
 
         Args:
             base: the arrays of the run without moved ones.
         """
         widths: dict[str, float] = {}
-        for draw in range(self.runner.draws):
-            widen(widths, base, self.run(gradients, draw))
+        if self.runner.draws:
+            widen(widths, base, self.run(gradients, self.runner.draws - 1))
         return widths
 
 
