@@ -74,7 +74,7 @@ def mutation(action: str = "set", **given: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def found(tmp_path: Path) -> ModelComparison:
+def explained(tmp_path: Path) -> ModelComparison:
     """Return a difference with one cause and five ties."""
     files = [tmp_path / name for name in ("net.py", "port.py")]
     for file, text in zip(files, (TORCH, PORT), strict=True):
@@ -122,8 +122,8 @@ def fits(comparison: ModelComparison, lang: str, **given: Any) -> list[str]:
     return lines
 
 
-def test_the_parts_stand_in_order(found: ModelComparison) -> None:
-    lines = fits(found, "en")
+def test_the_parts_stand_in_order(explained: ModelComparison) -> None:
+    lines = fits(explained, "en")
     text = "\n".join(lines)
     assert lines[0] == "different: first at step 1, forward, layer norm (LayerNorm), tensor norm."
     parts = [
@@ -147,8 +147,8 @@ def test_the_parts_stand_in_order(found: ModelComparison) -> None:
     assert places == sorted(places), text
 
 
-def test_it_is_in_chinese_as_well(found: ModelComparison) -> None:
-    lines = fits(found, "zh")
+def test_it_is_in_chinese_as_well(explained: ModelComparison) -> None:
+    lines = fits(explained, "zh")
     assert lines[0].startswith("不同：最先出现在第 1 步，前向，层 norm")
     text = "\n".join(lines)
     for part in (
@@ -165,9 +165,9 @@ def test_it_is_in_chinese_as_well(found: ModelComparison) -> None:
 @pytest.mark.parametrize("lang", LANGUAGES)
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_a_patch_stands_between_the_cause_and_what_is_open(
-    found: ModelComparison, lang: str, width: int
+    explained: ModelComparison, lang: str, width: int
 ) -> None:
-    lines = fits(found, lang, patch=PATCH, width=width)
+    lines = fits(explained, lang, patch=PATCH, width=width)
     at = next(n for n, line in enumerate(lines) if line.endswith(PATCH[0]))
     assert [line[:20] for line in lines[at + 1 : at + 6]] == [line[:20] for line in PATCH[1:]]
     before, after = "\n".join(lines[:at]), "\n".join(lines[at:])
@@ -177,11 +177,11 @@ def test_a_patch_stands_between_the_cause_and_what_is_open(
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_a_found_patch_is_on_the_page_and_whole_below_it(
-    found: ModelComparison, lang: str, capsys: pytest.CaptureFixture[str]
+    explained: ModelComparison, lang: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     diff = "\n".join([*PATCH[1:], *(f"+line {n}" for n in range(40)), ""])
     patch = {"verdict": "equal", "diff": diff, "map": "", "tried": 3, "left": None}
-    patched = replace(found, patch={**patch, "reason": "", "file": "net_ms.py"})
+    patched = replace(explained, patch={**patch, "reason": "", "file": "net_ms.py"})
     assert PATCH[1] in patched.page(lang)
     assert len(patched.page(lang).splitlines()) <= PAGE_LINES
     print_page(patched, lang)
@@ -191,11 +191,11 @@ def test_a_found_patch_is_on_the_page_and_whole_below_it(
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_much_is_cut_to_one_page(found: ModelComparison, lang: str) -> None:
-    explanation = dict(found.explanation or {})
+def test_much_is_cut_to_one_page(explained: ModelComparison, lang: str) -> None:
+    explanation = dict(explained.explanation or {})
     notes = tuple(Note("left", {"side": "torch", "names": "buffer, " * 40}) for _ in range(30))
     causes = [*explanation["causes"]] * 3
-    long = replace(found, notes=notes, explanation={**explanation, "causes": causes})
+    long = replace(explained, notes=notes, explanation={**explanation, "causes": causes})
     lines = fits(long, lang, patch=[*PATCH, *(f"+line {n}" for n in range(40))])
     assert lines[0].startswith(("different", "不同"))
     assert any("layer_norm" in line for line in lines)
@@ -203,13 +203,13 @@ def test_much_is_cut_to_one_page(found: ModelComparison, lang: str) -> None:
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
-def test_a_changed_file_gives_the_recorded_code(found: ModelComparison, lang: str) -> None:
-    place = (found.explanation or {})["causes"][0]["place"]["place"]
+def test_a_changed_file_gives_the_recorded_code(explained: ModelComparison, lang: str) -> None:
+    place = (explained.explanation or {})["causes"][0]["place"]["place"]
     Path(place["file"]).write_text("# nothing of it is left\n")
-    text = "\n".join(fits(found, lang))
+    text = "\n".join(fits(explained, lang))
     assert " > 10  self.norm(x)" in text
     Path(place["file"]).unlink()
-    assert "\n".join(fits(found, lang)) == text
+    assert "\n".join(fits(explained, lang)) == text
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
@@ -231,27 +231,27 @@ def test_other_verdicts_have_a_page(other: Any, lang: str) -> None:
     assert "ValueError" in fits(silent, lang)[0]
 
 
-def test_a_notebook_shows_the_same_block(found: ModelComparison) -> None:
-    shown = found._repr_markdown_()
-    assert shown == f"```text\n{found.page()}\n```"
-    assert found.paragraph() not in shown
+def test_a_notebook_shows_the_same_block(explained: ModelComparison) -> None:
+    shown = explained._repr_markdown_()
+    assert shown == f"```text\n{explained.page()}\n```"
+    assert explained.paragraph() not in shown
 
 
 def test_only_a_terminal_gets_styles(
-    found: ModelComparison, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    explained: ModelComparison, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "200")
-    print_page(found, "en")
+    print_page(explained, "en")
     plain = capsys.readouterr().out
     assert "\x1b" not in plain
     assert "--verbose prints everything" in plain
     monkeypatch.setenv("FORCE_COLOR", "1")
-    print_page(found, "en")
+    print_page(explained, "en")
     assert "\x1b[1;31mdifferent" in capsys.readouterr().out
     monkeypatch.setenv("NO_COLOR", "1")
-    print_page(found, "en")
+    print_page(explained, "en")
     assert capsys.readouterr().out == plain
 
 

@@ -1,4 +1,4 @@
-"""What the terminal can show: its width, styles and letters."""
+"""Find out how wide the terminal is, and which styles and letters it shows."""
 
 from __future__ import annotations
 

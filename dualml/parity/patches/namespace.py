@@ -1,4 +1,4 @@
-"""What the names in a port's source mean: signatures of what it calls, members of what it imports.
+"""Resolve the names in a port's source: signatures of what it calls, members of what it imports.
 
 They are read in a process of the port's framework: ``python -m dualml.parity.patches.namespace
 FOLDER SIDE``.

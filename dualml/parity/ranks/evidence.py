@@ -1,4 +1,4 @@
-"""What two traces and the traces of their ranks say, as the hypotheses about them read it."""
+"""Evidence of two traces and of the traces of their ranks, for hypotheses about mistakes."""
 
 from __future__ import annotations
 
