@@ -372,6 +372,7 @@ def judge(
         "raised": raised,
         "mapping": [],
         "alone": [[], []],
+        "lone_states": [["exp_avg"], []],
         "environment": {},
     }
     return judge_blocks(a, b, SIDES, 10.0, ["float32", "float32"])
@@ -419,6 +420,7 @@ def test_an_update_decides_too(role: str, tensor: str) -> None:
     assert (found.first.layer, found.first.type) == ("h.1.fc", "Linear")
     assert [row.get("update") is not None for row in found.blocks] == [role == "update"] * 2
     assert "1 blocks are called several times" in found.paragraph()
+    assert "only torch names were not compared: exp_avg" in found.paragraph()
     page = render_markdown(comparison_page(found, Messages("en"), drawn=False))
     assert (" update |" in page.split("drift by")[0].rpartition("block")[2]) == (role == "update")
 

@@ -113,3 +113,8 @@ class Dropping(Net):
 def make_slower_adam(parameters: Any) -> nn.Optimizer:
     """Make MindSpore's Adam with another first beta, which the first update does not show."""
     return nn.Adam(parameters, learning_rate=1e-3, beta1=0.95)
+
+
+def make_sgd(parameters: Any) -> nn.Optimizer:
+    """Make MindSpore's SGD, which has other states than Adam."""
+    return nn.SGD(parameters, learning_rate=1e-3)

@@ -93,6 +93,14 @@ def test_an_optimizer_with_other_settings_differs_in_its_state() -> None:
     assert (found.first.phase, found.first.tensor.partition("/")[0]) == ("state", "exp_avg")
 
 
+def test_states_of_one_side_are_named() -> None:
+    found = compare_blocks(
+        f"{TORCH}:Net", f"{MS}:Net", optimizer=(f"{TORCH}:make_adam", f"{MS}:make_sgd")
+    )
+    assert found.verdict == "different"
+    assert "only torch names were not compared: exp_avg, exp_avg_sq" in found.paragraph()
+
+
 def test_an_error_ends_both_sides() -> None:
     found = compare_blocks(f"{TORCH}:Net", f"{MS}:Raising")
     assert (found.verdict, found.reason) == ("different", "raised")

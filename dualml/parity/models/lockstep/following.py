@@ -58,6 +58,8 @@ class FollowingPass(ModelPass):
         self.partners, self.modules, self.parameters = partners, modules, parameters
         self.rows = rows
         self.last = ""
+        #: States of the optimizers that only one side names, by side.
+        self.lone_states: tuple[set[str], set[str]] = set(), set()
 
     def make_call(self, block: str, tensors: Sequence[Any], rebuild: Rebuild) -> BlockCall:
         """Return the next call of a block."""
@@ -108,9 +110,10 @@ class FollowingPass(ModelPass):
         arrays = self.updates.run(given)
         widths = self.updates.measure(given, arrays)
         self.add_widths(update_key(key), widths)
-        shared = {kind_prefix(name) for name in theirs.arrays}
-        shared &= {kind_prefix(name) for name in arrays}
-        for prefix in sorted(shared, key=lambda prefix: (prefix != UPDATE, prefix)):
+        kinds = [{kind_prefix(name) for name in side} for side in (theirs.arrays, arrays)]
+        for lone, own, other in zip(self.lone_states, kinds, kinds[::-1], strict=True):
+            lone.update(prefix.split("/")[1] for prefix in own - other)
+        for prefix in sorted(kinds[0] & kinds[1], key=lambda prefix: (prefix != UPDATE, prefix)):
             role = prefix.rstrip("/")
             self.parameters.compare(self.rows, block, update_key(key), theirs, arrays, widths, role)
         self.exchange.delete(update_key(key))

@@ -120,6 +120,9 @@ def make_notes(
         if names:
             few = ", ".join(names[:4])
             notes.append(Note("alone", {"side": side, "n": len(names), "names": few}))
+    for side, names in zip(sides, b["lone_states"], strict=True):
+        if names:
+            notes.append(Note("states_left", {"side": side, "names": ", ".join(names)}))
     if a["left"]:
         notes.append(Note("blocks_left", {"names": ", ".join(a["left"][:4])}))
     if a["updates"] is not None:

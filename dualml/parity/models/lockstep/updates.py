@@ -69,8 +69,8 @@ class UpdateRunner:
     ) -> dict[str, float]:
         """Return name → distance that moved weights and gradients make, of new weights and states.
 
-        An update acts on every element alone: the draw that moves them most moves it most, and the
-        others are not made.
+        Only the draw with the largest moves is made: rules such as Adam's act on every element
+        alone, and one draw costs as much as the update.
 
         Args:
             base: the arrays of the run without moved ones.

@@ -176,6 +176,7 @@ def run_second(worker: SideWorker) -> dict[str, Any]:
         "raised": raised,
         "mapping": [pair.describe() for pair in pairs.pairing.pairs],
         "alone": [list(names) for names in pairs.pairing.unpaired_parameters],
+        "lone_states": [sorted(names) for names in follow.lone_states],
         "environment": worker.recorder.environment(),
     }
 
