@@ -203,6 +203,17 @@ def test_much_is_cut_to_one_page(explained: ModelComparison, lang: str) -> None:
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
+def test_a_long_patch_loses_its_unchanged_lines_first(
+    explained: ModelComparison, lang: str
+) -> None:
+    unchanged = [f"     line {n}" for n in range(20)]
+    lines = fits(explained, lang, patch=[*PATCH[:4], *unchanged, *PATCH[4:]])
+    at = lines.index(PATCH[1])
+    assert lines[at : at + 4] == [*PATCH[1:3], *PATCH[4:]]
+    assert not {*unchanged, PATCH[3]} & {*lines}
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
 def test_a_changed_file_gives_the_recorded_code(explained: ModelComparison, lang: str) -> None:
     place = (explained.explanation or {})["causes"][0]["place"]["place"]
     Path(place["file"]).write_text("# nothing of it is left\n")

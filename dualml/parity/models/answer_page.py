@@ -191,7 +191,10 @@ class PageWriter:
             yield from self.labelled("" if number else label, text, limits.note_lines)
 
     def patch(self, lines: Sequence[str], most: int | None) -> Iterator[PageLine]:
-        """Yield the lines of a patch; those beyond the limit are counted."""
+        """Yield the lines of a patch; beyond the limit, unchanged lines are left out, and the
+        other ones that do not fit are counted."""
+        if most is not None and len(lines) > most:
+            lines = [line for line in lines if not line.startswith((" ", "@@"))]
         shown = list(lines if most is None else lines[:most])
         if left := len(lines) - len(shown):
             shown[-1:] = [format_message(self.lang, "page.more_lines", n=left + 1)]

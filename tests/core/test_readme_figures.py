@@ -1,0 +1,83 @@
+"""The READMEs: short, the same in both languages, and every figure in a committed file."""
+
+from __future__ import annotations
+
+import re
+import struct
+from pathlib import Path
+
+import pytest
+
+from dualml.common.words import LANGUAGES
+from dualml.parity.diffs.load import catalogue
+from dualml.parity.models.judge import MARGIN
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMES = {"en": "README.md", "zh": "README.zh.md"}
+MAX_LINES, MAX_PICTURE_BYTES = 110, 200_000
+by_language = pytest.mark.parametrize("lang", LANGUAGES)
+
+
+def readme(lang: str) -> str:
+    return (ROOT / NAMES[lang]).read_text("utf-8")
+
+
+def prose(lang: str) -> str:
+    """Return the text without code, HTML, link targets and the figures of other tools."""
+    text = re.sub(r"^```.*?^```", "", readme(lang), flags=re.M | re.S)
+    text = re.sub(r"^\| \[.*$|<[^>]*>|\]\([^)]*\)|`[^`]*`", "", text, flags=re.M)
+    return re.sub(r"Apache-2\.0|float64|lab\d", "", text)
+
+
+@by_language
+def test_it_is_a_screen_and_a_half(lang: str) -> None:
+    assert len(readme(lang).splitlines()) <= MAX_LINES
+
+
+@by_language
+def test_its_pictures_are_small_and_of_one_size(lang: str) -> None:
+    pictures = [ROOT / path for path in re.findall(r'(?:src|srcset)="([^"]+)"', readme(lang))]
+    assert len(pictures) == 2
+    sizes = {struct.unpack(">2I", path.read_bytes()[16:24]) for path in pictures}
+    assert len(sizes) == 1
+    assert all(path.stat().st_size <= MAX_PICTURE_BYTES for path in pictures)
+
+
+def ports(page: str, verdict: str) -> list[tuple[str, str]]:
+    """Return the ports with a verdict, and all of their kind, of the held-out half and the other,
+    from a row of the benchmark's table."""
+    (row,) = re.findall(rf"^\| [^|]*`{verdict}` \|(.*)\|$", page, re.M)
+    return re.findall(r"(\d+) (?:of|/) (\d+)", row)
+
+
+def figures(lang: str) -> dict[str, set[str]]:
+    """Return file → the figures of the README that it holds; those of the program under its
+    module."""
+    page = (ROOT / f"docs/benchmarks{'' if lang == 'en' else '.zh'}.md").read_text("utf-8")
+    wrong = ports(page, "different")[0]
+    right = sum(int(total) for _, total in ports(page, "equal"))
+    (size,) = set(re.findall(r"([\d.]+ GB) to download", (ROOT / "Makefile").read_text("utf-8")))
+    return {
+        "docs/benchmarks.md": {*wrong, str(right)},
+        "Makefile": {size.removesuffix(" GB")},
+        "dualml.parity.diffs": {str(len(catalogue()))},
+    }
+
+
+@by_language
+def test_every_figure_is_in_a_committed_file(lang: str) -> None:
+    known = set().union(*figures(lang).values())
+    versions = set(re.findall(r"3\.1\d", (ROOT / "pyproject.toml").read_text("utf-8")))
+    found = set(re.findall(r"\d+(?:\.\d+)?", prose(lang)))
+    assert found <= known | versions, found - known - versions
+    assert known - {*figures(lang)["Makefile"]} <= found
+    assert ("ten envelopes" if lang == "en" else "十倍包络") in prose(lang)
+    assert MARGIN == 10
+
+
+def test_a_wrong_figure_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = readme("en").replace("217 differences", "218 differences")
+    assert wrong != readme("en")
+    monkeypatch.setitem(globals(), "readme", lambda lang: wrong)
+    with pytest.raises(AssertionError, match="218"):
+        test_every_figure_is_in_a_committed_file("en")
