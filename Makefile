@@ -66,7 +66,7 @@ docs: $(VENV)/.docs  ## the documentation site, English and Chinese, into build/
 docs-links: $(VENV)/.docs  ## follow the links of the documentation that lead to the web
 	@$(VENV)/bin/python docs/make.py --links
 
-gallery: $(VENV)/.all  ## run the labs and keep their reports for the site (ARGS="lab1"); needs Chromium
+gallery: $(VENV)/.all  ## run the labs and record them for `dualml demo` and the site (ARGS="lab1"); needs Chromium
 	@$(VENV)/bin/python docs/gallery.py $(ARGS)
 
 bench: $(VENV)/.all  ## ratios against loops written by hand, in one run (ARGS="--quick")

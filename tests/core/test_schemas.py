@@ -69,7 +69,7 @@ ELSEWHERE = {
     "request": "nothing prints it: see test_request.py",
 }
 #: Commands without JSON output, and the reason.
-WITHOUT = dict.fromkeys(("serve", "tensorboard"), "its pages are the answer")
+WITHOUT = dict.fromkeys(("serve", "demo", "tensorboard"), "its pages are the answer")
 
 
 @pytest.fixture(scope="module")

@@ -119,7 +119,7 @@ def test_every_command_at_a_glance_exists() -> None:
     shown = set(re.findall(r"dualml ([a-z]+)", glance))
     for command in (
         *("run", "report", "parity", "list", "show", "data", "doctor"),
-        *("capabilities", "simulate", "plan", "partition"),
+        *("capabilities", "simulate", "plan", "partition", "demo"),
     ):
         assert command in shown
         assert re.search(rf"\b{command}\b", told), command

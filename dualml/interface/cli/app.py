@@ -23,7 +23,7 @@ COMMANDS = (
     *("partition", "split", "generate", "doctor", "capabilities", "diffs", "bench"),
     *("course:new", "course:check", "grade", "jobs", "jobs:status", "jobs:logs", "jobs:stop"),
     *("jobs:resume", "tensorboard", "serve", "top", "export", "runs", "open:open_", "clean"),
-    *("config", "schema", "submit"),
+    *("config", "schema", "submit", "demo"),
 )
 #: Groups of commands: the application ``app`` of the module with that name.
 GROUPS = ("data", "checkpoint")

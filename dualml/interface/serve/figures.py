@@ -61,6 +61,13 @@ def arm_groups(runs: Sequence[RunView], words: Messages) -> dict[str, tuple[str,
     return {arms[0]: (words.join(arms), arms) for arms in cuts}
 
 
+def has_curves(runs: Sequence[RunView], arms: Sequence[str], metric: str) -> bool:
+    """Return whether a trial of one of these arms has recorded a metric."""
+    return any(
+        metric in trial.curves for seen in runs for trial in seen.trials if trial.record.arm in arms
+    )
+
+
 def one_run_figure(
     seen: RunView, arms: Sequence[str], metric: str, axis: str, words: Messages
 ) -> Figure:

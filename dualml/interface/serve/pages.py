@@ -215,6 +215,9 @@ class Pages:
         metric, axis = query_value(query, "metric", metrics), query_value(query, "axis", axes)
         groups = figures.arm_groups(runs, words)
         group = query_value(query, "group", groups)
+        if "group" not in query:  # the first one that has such a curve
+            filled = (g for g in groups if figures.has_curves(runs, groups[g][1], metric))
+            group = next(filled, group)
         arms = groups[group][1] if group else ()
         choice = [
             select_box("metric", words("serve.metric_of"), metrics, metric),
@@ -288,8 +291,11 @@ class Pages:
             raise UserError(f"{name}: there is no such log")
         return read_log(log, int(after) if after.isdecimal() and len(after) < 19 else None)
 
-    def report_file(self, query: Query) -> Path:
+    def report_file(self, query: Query, lang: str = "en") -> Path:
         """Return the path of a run's report.
+
+        Args:
+            lang: language of the page that links to it. A run has one report, in its language.
 
         Raises:
             UserError: there is no report, or it is a link out of the folder.

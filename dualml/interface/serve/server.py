@@ -15,7 +15,7 @@ import socket
 import socketserver
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -47,6 +47,7 @@ class PageServer(socketserver.ThreadingTCPServer):
 
     Args:
         lang: language of pages until the user chooses another.
+        make_pages: makes the pages about the runs in a folder and the jobs.
 
     Raises:
         UserError: the port is in use, or this machine has no such address.
@@ -56,7 +57,15 @@ class PageServer(socketserver.ThreadingTCPServer):
     daemon_threads = True
     request_queue_size = BACKLOG
 
-    def __init__(self, root: Path, jobs: Jobs, host: str, port: int, lang: str) -> None:
+    def __init__(
+        self,
+        root: Path,
+        jobs: Jobs,
+        host: str,
+        port: int,
+        lang: str,
+        make_pages: Callable[[Path, Jobs], Pages] = Pages,
+    ) -> None:
         if ":" in host:
             self.address_family = socket.AF_INET6
         try:
@@ -64,7 +73,7 @@ class PageServer(socketserver.ThreadingTCPServer):
         except OSError as error:
             raise UserError(bind_error_text(host, port, error)) from None
         self.gate = Gate(host, int(self.server_address[1]))
-        self.pages, self.lang = Pages(root, jobs), lang
+        self.pages, self.lang = make_pages(root, jobs), lang
         self.connections = Connections()
 
     def get_request(self) -> Any:
@@ -198,7 +207,7 @@ class PageHandler(BaseHTTPRequestHandler):
                     200, piece.text, {"X-Start": str(piece.start), "X-End": str(piece.end)}
                 )
             case "/report":
-                self.send_file(pages.report_file(query))
+                self.send_file(pages.report_file(query, words.lang))
             case "/style.css":
                 self.send_cacheable(stylesheet(), "text/css")
             case "/page.js":
