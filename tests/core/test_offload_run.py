@@ -223,7 +223,7 @@ def test_the_page_tells_where_the_bytes_are(finished_run: tuple[Path, dict[str, 
     for lang, exact, equal in (
         (
             "en",
-            "What is kept where and what is moved is the closed form to the byte in all 8 rows.",
+            "Bytes in each place and bytes moved equal the closed form exactly in all 8 rows.",
             "Offloaded against kept on the device: 8 of 8 comparisons equal within rounding.",
         ),
         (

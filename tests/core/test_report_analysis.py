@@ -120,8 +120,8 @@ def test_roughness_is_what_its_definition_says(tmp_path: Path) -> None:
 def test_the_cost_of_determinism(tmp_path: Path) -> None:
     said = findings_by_key(fake_run.make_run(tmp_path, failed=None))
     assert said["determinism.gradients"][0] == (
-        "One update of gd takes 1,200 gradients of single samples, "
-        "one of sgd 12 gradients of single samples: 100 times as many."
+        "One update of gd computes 1,200 gradients of single samples, "
+        "100 times as many as one of sgd (12 gradients of single samples)."
     )
     sentence = said["determinism.same_epochs"][0]
     assert sentence.startswith("At the last evaluation within 5 epochs,")

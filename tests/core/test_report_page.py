@@ -189,7 +189,7 @@ def test_a_run_in_which_everything_failed(tmp_path: Path) -> None:
             trial |= {"status": "failed", "reason": "killed", "test_accuracy": None}
 
     path = fake_run.make_run(tmp_path, change=change, parity=False)
-    assert "nothing can be said about convergence" in render([path])[0].read_text("utf-8")
+    assert "convergence cannot be compared" in render([path])[0].read_text("utf-8")
 
 
 def test_the_report_is_the_same_every_time(folder: Path, tmp_path: Path) -> None:
