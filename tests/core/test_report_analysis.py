@@ -143,8 +143,8 @@ def test_the_ratio_of_times_is_a_median_over_seeds(tmp_path: Path) -> None:
         tmp_path, backends=["torch", "mindspore"], seeds=[0, 1, 2], failed=None, change=change
     )
     assert findings_by_key(tmp_path)["speed.ratio"] == [
-        "Training on mindspore took, in multiples of the time on torch: 1.75 (gd), 1.75 (sgd) "
-        "and 3 (adam) (median over seeds of the ratio of training times)."
+        "Training on mindspore took 1.75 (gd), 1.75 (sgd) and 3 (adam) times as long as on torch "
+        "(median over seeds)."
     ]
 
 

@@ -28,7 +28,7 @@ REPORT = "report.{lang}.html"
 
 @dataclass(frozen=True)
 class RecordingFacts:
-    """How a recording was made.
+    """The provenance of a recording.
 
     Attributes:
         command: the command to repeat it.
