@@ -81,3 +81,11 @@ def test_a_wrong_figure_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "readme", lambda lang: wrong)
     with pytest.raises(AssertionError, match="218"):
         test_every_figure_is_in_a_committed_file("en")
+
+
+@by_language
+def test_the_port_of_the_readme_is_that_of_the_tutorial(lang: str) -> None:
+    page = f"docs/tutorials/port-a-model{'' if lang == 'en' else '.zh'}.md"
+    tutorial = (ROOT / page).read_text("utf-8")
+    for path in (ROOT / "docs" / "examples" / "lenet_port").glob("*.py"):
+        assert f"```python\n# {path.name}\n{path.read_text('utf-8')}```" in tutorial
