@@ -89,3 +89,11 @@ def test_the_port_of_the_readme_is_that_of_the_tutorial(lang: str) -> None:
     tutorial = (ROOT / page).read_text("utf-8")
     for path in (ROOT / "docs" / "examples" / "lenet_port").glob("*.py"):
         assert f"```python\n# {path.name}\n{path.read_text('utf-8')}```" in tutorial
+
+
+@by_language
+def test_continuous_integration_runs_the_test_commands_of_the_readme(lang: str) -> None:
+    script = (ROOT / ".ci" / "run").read_text("utf-8")
+    (targets,) = re.findall(r"^for target in (.+); do$", script, re.M)
+    named = re.findall(r"^make (\S+)", readme(lang), re.M)
+    assert [name for name in named if name.startswith("test")] == targets.split()
