@@ -87,14 +87,15 @@ def record_lab(lab: str, base: Path, runs: Path | None) -> None:
     for path in sorted(run.rglob("*")):
         if KEPT.fullmatch(path.name):
             text = path.read_text("utf-8")
-            packed[f"run/{path.relative_to(run).as_posix()}"] = hide_host(text)
+            packed[f"run/{path.relative_to(run).as_posix()}"] = hide_machine(text)
     record = json.loads((run / "run.json").read_text("utf-8"))
     packed["facts.json"] = json.dumps({"command": command, **run_facts(record)}, indent=1)
     pack(RECORDINGS / f"{lab}.zip", packed)
 
 
-def hide_host(text: str) -> str:
-    """Return the records of a run without the name of this machine."""
+def hide_machine(text: str) -> str:
+    """Return a run's records without the name of this machine and the path of this checkout."""
+    text = text.replace(f"{ROOT}/", "")
     return re.sub(rf'(":\s*"){re.escape(platform.node())}"', r'\1localhost"', text)
 
 
