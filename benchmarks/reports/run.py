@@ -147,9 +147,10 @@ def run_case(case: Case) -> dict[str, Any]:
             prepared = first.seconds
             row |= {"prepare_seconds": prepared, "prepare_cpu_seconds": first.cpu_seconds}
             if first.status != 0:
-                tail = first.stderr.strip()[-600:]
-                verdict = "timeout" if first.status is None else "stumbled"
-                return row | {"verdict": verdict, "text": tail} | grade(case, verdict, "", "", "")
+                verdict, text, _ = read_answer(first, "")
+                verdict = verdict if verdict in ("timeout", "refused") else "stumbled"
+                causes = split_causes(verdict, text)
+                return row | {"verdict": verdict, "text": text} | grade(case, verdict, "", *causes)
         outcome = run_command(question, folder, LIMIT - prepared)
     row |= {"seconds": outcome.seconds, "cpu_seconds": outcome.cpu_seconds}
     verdict, text, phase = read_answer(outcome, question)
