@@ -1,7 +1,7 @@
 """Ask dualml about small cases made of public bug reports, and count right verdicts and causes.
 
 python benchmarks/reports/run.py [--half tuned|held-out|both] [--only NAME …] [--jobs N]
-    [--out FILE]
+    [--out FILE] [--limit SECONDS]
 
 Each case runs as its user would run it: in a folder of its own, by its command or script. A hash
 of its name decides which half a case belongs to. Causes were developed with the tuned half; the
@@ -27,6 +27,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -129,8 +130,9 @@ def read_times(file: Path) -> float:
     return sum(60 * int(minutes) + float(seconds) for minutes, seconds in found)
 
 
-def run_case(case: Case) -> dict[str, Any]:
-    """Run a case in a copy of its folder, and return its graded row."""
+def run_case(case: Case, limit: float = LIMIT) -> dict[str, Any]:
+    """Run a case in a copy of its folder for at most ``limit`` seconds, and return its graded
+    row."""
     row: dict[str, Any] = {
         "name": case.name,
         "half": case.half,
@@ -143,7 +145,7 @@ def run_case(case: Case) -> dict[str, Any]:
         shutil.copytree(case.folder, folder)
         prepared = 0.0
         if prepare:
-            first = run_command(prepare, folder, LIMIT)
+            first = run_command(prepare, folder, limit)
             prepared = first.seconds
             row |= {"prepare_seconds": prepared, "prepare_cpu_seconds": first.cpu_seconds}
             if first.status != 0:
@@ -151,7 +153,7 @@ def run_case(case: Case) -> dict[str, Any]:
                 verdict = verdict if verdict in ("timeout", "refused") else "stumbled"
                 causes = split_causes(verdict, text)
                 return row | {"verdict": verdict, "text": text} | grade(case, verdict, "", *causes)
-        outcome = run_command(question, folder, LIMIT - prepared)
+        outcome = run_command(question, folder, limit - prepared)
     row |= {"seconds": outcome.seconds, "cpu_seconds": outcome.cpu_seconds}
     verdict, text, phase = read_answer(outcome, question)
     row |= {"verdict": verdict, "phase": phase, "text": text}
@@ -289,6 +291,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--limit", type=float, default=LIMIT, help="seconds for each case")
     given = parser.parse_args()
     chosen = [
         case
@@ -297,7 +300,7 @@ def main() -> None:
     ]
     rows = []
     with ThreadPoolExecutor(given.jobs) as pool:
-        for row in pool.map(run_case, chosen):
+        for row in pool.map(partial(run_case, limit=given.limit), chosen):
             rows.append(row)
             flags = [key for key in ("right", "phase_right", "cause_right") if row.get(key)]
             flags += [key for key in ("wrong_equal", "wrong_different") if row[key]]

@@ -12,7 +12,7 @@ version, folder = sys.argv[1:]
 class Average:
     def __init__(self, model, decay):
         self.model = copy.deepcopy(model).requires_grad_(False)
-        self.decay, self.step_count = decay, 0
+        self.decay, self.step_count = decay, 20  # after its warm-up
 
     def get_decay(self):
         return min(self.decay, (1 + self.step_count) / (10 + self.step_count))
