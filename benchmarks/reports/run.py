@@ -204,7 +204,7 @@ def split_causes(verdict: str, text: str) -> tuple[str, str]:
         r"|\bThen: |\bthen: |$)",
         text,
     )
-    return " ".join(parts), ties
+    return " ".join(part for part in parts if "No cause was found" not in part), ties
 
 
 def join_page(text: str) -> str:

@@ -100,6 +100,8 @@ def test_causes_are_read_from_a_paragraph_and_from_a_page(bench: Any) -> None:
     assert "decay-filter" not in causes + ties
     assert ties == "mindspore adds weight decay to the gradient."
     assert bench.split_causes("refused", "Too few.") == ("Too few.", "")
+    without = PAGE[: PAGE.index("cause")] + "cause    No cause was found: 9 changes were tried."
+    assert bench.split_causes("different", without) == ("", "")
 
 
 def test_an_answer_is_read_from_text(bench: Any) -> None:
