@@ -1,0 +1,14 @@
+import theirs
+
+
+class Net(theirs.Net):
+    """The same network, which keeps the features of its body for a plot."""
+
+    def __init__(self):
+        super().__init__()
+        self.features = {}
+        self.body.register_forward_hook(self.keep)
+
+    def keep(self, module, inputs, output):
+        self.features["body"] = output = output.detach()
+        return output
