@@ -243,8 +243,11 @@ def grade(case: Case, verdict: str, phase: str, causes: str, ties: str) -> dict[
 
 
 def has_words(text: str, alternatives: list[list[str]]) -> bool:
-    """Return whether all words of one of the alternatives are in a text, in any case."""
-    text = text.lower()
+    """Return whether all words of one of the alternatives are in a text, in any case.
+
+    A minus sign counts as a hyphen.
+    """
+    text = text.lower().replace("\N{MINUS SIGN}", "-")
     return any(all(word in text for word in words) for words in alternatives)
 
 

@@ -104,6 +104,11 @@ def test_causes_are_read_from_a_paragraph_and_from_a_page(bench: Any) -> None:
     assert bench.split_causes("different", without) == ("", "")
 
 
+def test_a_minus_sign_counts_as_a_hyphen(bench: Any) -> None:
+    assert bench.has_words("divided by n \N{MINUS SIGN} 1", [["n - 1"]])
+    assert not bench.has_words("divided by n", [["n - 1"]])
+
+
 def test_an_answer_is_read_from_text(bench: Any) -> None:
     def read(stdout: str, stderr: str, status: int) -> tuple[str, str]:
         outcome = bench.Outcome(stdout, stderr, status, 1.0, 1.0)
