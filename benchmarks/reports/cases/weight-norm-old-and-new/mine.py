@@ -1,0 +1,14 @@
+from torch import nn
+from torch.nn.utils.parametrizations import weight_norm
+
+
+class Net(nn.Module):
+    def __init__(self, width=12):
+        super().__init__()
+        self.conv_pre = weight_norm(nn.Conv1d(4, width, 7, padding=3))
+        self.up = weight_norm(nn.ConvTranspose1d(width, width // 2, 4, 2, padding=1))
+        self.conv_post = weight_norm(nn.Conv1d(width // 2, 1, 7, padding=3))
+        self.act = nn.LeakyReLU(0.1)
+
+    def forward(self, mel):
+        return self.conv_post(self.act(self.up(self.act(self.conv_pre(mel))))).tanh()
