@@ -8,6 +8,13 @@ def windows(x, s):
     return x.reshape(b, h // s, s, w // s, s, c).swapaxes(2, 3).reshape(-1, s * s, c)
 
 
+def roll(x, by):
+    if by:
+        x = ops.cat([x[:, by:], x[:, :by]], 1)
+        x = ops.cat([x[:, :, by:], x[:, :, :by]], 2)
+    return x
+
+
 def shift_mask(size, s, shift):
     region = np.zeros((1, size, size, 1), "float32")
     for i, rows in enumerate((slice(0, -s), slice(-s, -shift), slice(-shift, None))):
@@ -26,12 +33,12 @@ class Layer(nn.Cell):
 
     def construct(self, x):
         b, h, w, c = x.shape
-        moved = ops.roll(self.norm(x), (-self.shift, -self.shift), (1, 2))
+        moved = roll(self.norm(x), self.shift)
         q, k, v = ops.chunk(self.qkv(windows(moved, self.s)), 3, -1)
         score = ops.matmul(q, k.swapaxes(1, 2)) / c**0.5 + ops.tile(self.mask, (b, 1, 1))
         y = self.proj(ops.matmul(ops.softmax(score, -1), v))
         y = y.reshape(b, h // self.s, w // self.s, self.s, self.s, c).swapaxes(2, 3).reshape(b, h, w, c)
-        return x + ops.roll(y, (self.shift, self.shift), (1, 2))
+        return x + roll(y, -self.shift)
 
 
 class Net(nn.Cell):
