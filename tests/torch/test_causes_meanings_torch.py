@@ -311,6 +311,39 @@ class TokensRight(Tokens):
         return each.sum() / (labels != -1).sum()
 
 
+class Normed(Net):
+    """A layer whose weight has a direction and a length."""
+
+    axis = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide = nn.utils.parametrizations.weight_norm(nn.Linear(6, 4), dim=self.axis)
+        self.last = nn.Linear(4, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.wide(self.head(self.inner(x))[:, 0].repeat(1, 2)).sin())
+
+
+class NormedOtherwise(Normed):
+    """The same along the other axis, with lengths of its own."""
+
+    axis = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        with torch.no_grad():
+            self.wide.parametrizations.weight.original0.mul_(1.5)
+
+
+class NormedRight(Normed):
+    def forward(self, x: Any) -> Any:
+        g, v = self.wide.parametrizations.weight.parameters()
+        weight = g * v / v.square().sum(0, keepdim=True).sqrt()
+        y = self.head(self.inner(x))[:, 0].repeat(1, 2) @ weight.T + self.wide.bias
+        return self.last(y.sin())
+
+
 @dataclass
 class Planted:
     """A model, a port with a mistake, what the mistake is called, and a port without."""
@@ -352,6 +385,9 @@ CASES = {
     ),
     "a reset gate before the product": Planted(
         Gate, GateEarly, GateRight, "function", "reset_before"
+    ),
+    "a weight norm along the other axis": Planted(
+        Normed, NormedOtherwise, NormedRight, "attribute", "norm_axis", steps=1
     ),
     "a weight that counts from one": Planted(
         Gain, GainFromOne, GainRight, "constant", "input", ("shift", 1.0)

@@ -16,7 +16,7 @@ from dualml.parity.models.operations import Operation
 from dualml_torch.models import losses, step
 from dualml_torch.parity.causes.call_mutations import call_mutated
 from dualml_torch.parity.causes.explore import Explorer, MutatingRecorder
-from dualml_torch.parity.causes.packed_sequences import with_size_checks
+from dualml_torch.parity.causes.size_checks import with_size_checks
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -394,3 +394,13 @@ def test_lengths_beyond_the_data_are_refused() -> None:
     for lengths in ([6, 3], [5, 3, 1]):
         with pytest.raises(ValueError, match="at most 5"):
             pack(torch.zeros(5, 2, 3), torch.tensor(lengths), False)
+
+
+@pytest.mark.parametrize("shape", [(1,), (1, 1, 8), (24, 1), ()])
+def test_a_length_that_a_weight_norm_would_believe_is_refused(shape: tuple[int, ...]) -> None:
+    v = torch.ones(24, 6, 8)
+    norm = with_size_checks(torch._weight_norm, "_weight_norm")
+    assert norm(v, torch.ones(24, 1, 1), 0).shape == norm(v, torch.ones(1, 1, 8), 2).shape
+    assert norm(v, torch.ones(1), -1).shape == v.shape
+    with pytest.raises(ValueError, match="no length"):
+        norm(v, torch.ones(shape), 0)

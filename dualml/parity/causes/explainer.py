@@ -1,4 +1,4 @@
-"""Process that searches for causes: ``python -m dualml.parity.causes.explainer FOLDER``.
+"""Process that searches for causes: ``python -m dualml.parity.causes.explainer FOLDER SECONDS``.
 
 ``job.json`` and both traces are those of the comparison. The first side's model is rebuilt with the
 initial weights of its trace. The result is ``FOLDER/explanation.json``; what was asked and answered
@@ -26,11 +26,12 @@ from dualml.parity.causes.inquiry import Budget
 from dualml.parity.causes.located import locate_difference
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.search import search
+from dualml.parity.causes.trial_guard import open_guard
 from dualml.parity.models.judge import JudgingSettings
 from dualml.parity.models.mutation_sentences import NAME
 from dualml.parity.models.operations import Operation, call_number
 from dualml.parity.models.side_jobs import has_module
-from dualml.parity.models.side_processes import FATAL, RESULT, TRYING
+from dualml.parity.models.side_processes import RESULT
 from dualml.parity.models.stated import read_settings
 from dualml.parity.models.trace import Trace, read_trace
 from dualml.parity.models.worker import (
@@ -87,7 +88,7 @@ def run_search(emit: Emitter) -> dict[str, Any]:
         start and {name: partial(start.__getitem__, name) for name in start},
     )
     emit(phase="search", done=1, total=2)
-    fatal = folder / FATAL
+    explorer.guard = open_guard(folder)
     settings_of = read_settings(folder, "a"), read_settings(folder, "b")
 
     def search_trace(a: Trace, seconds: float) -> tuple[Explanation, SearchLog]:
@@ -97,15 +98,14 @@ def run_search(emit: Emitter) -> dict[str, Any]:
             b,
             explorer,
             settings,
-            fatal=fatal.read_text().splitlines() if fatal.exists() else (),
-            on_try=(folder / TRYING).write_text,
             settings_of=settings_of,
         )
         return search(host, Budget(seconds, stated=True, joint=True), host.evaluate)
 
     limit_memory()
-    until = time.monotonic() + job["budget"]
-    found, log = search_trace(a, WHOLE_CALL_TIME_SHARE * job["budget"])
+    budget = float(sys.argv[2])
+    until = time.monotonic() + budget
+    found, log = search_trace(a, WHOLE_CALL_TIME_SHARE * budget)
     if found.computed and not (found.causes or found.equal) and time.monotonic() < until:
         parts = expand_fused(explorer, a)
         if parts is not None:

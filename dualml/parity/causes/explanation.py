@@ -12,12 +12,19 @@ from dualml.common.json_types import JsonObject
 from dualml.parity.causes.candidate_filter import Prober
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.prefilter import Stepper
+from dualml.parity.causes.trial_guard import TrialGuard
 from dualml.parity.models.operations import Operation
 from dualml.parity.models.trace import Trace
 
 
 class Explorer(Prober, Stepper, Protocol):
-    """A model that can be run with mutations, see `dualml_torch.parity.causes.explore.Explorer`."""
+    """A model that can be run with mutations, see `dualml_torch.parity.causes.explore.Explorer`.
+
+    Attributes:
+        guard: notes what is tried.
+    """
+
+    guard: TrialGuard
 
     def run(self, changes: Sequence[Mutation], steps: int | None = None) -> Trace:
         """Run all steps, or the first ``steps``, under the mutations from the initial weights and

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,8 +36,6 @@ class GraphHost:
         a: the side that can be run again with ``explorer``.
         b: the other side.
         settings: how the two sides are compared.
-        fatal: mutations that killed the process of an earlier search, as `repr` writes them.
-        on_try: called with the `repr` of each mutation before it is tried in a whole run.
         settings_of: what the modules of either side state.
     """
 
@@ -48,12 +46,9 @@ class GraphHost:
         explorer: Explorer,
         settings: JudgingSettings,
         *,
-        fatal: Collection[str] = (),
-        on_try: Callable[[str], object] = str,
         settings_of: tuple[ModuleSettings, ModuleSettings] = ({}, {}),
     ) -> None:
         self.a, self.b, self.explorer, self.settings = a, b, explorer, settings
-        self.fatal, self.on_try = fatal, on_try
         ours, theirs = align_pieces(a, b)
         self.pairing = match_tensors(
             ours.tensors,
@@ -86,13 +81,8 @@ class GraphHost:
 
         Returns:
             The judged run; None if the mutation cannot be applied, makes the model raise although
-            the other side does not, leaves inputs or parameters that no longer match, or killed an
-            earlier search.
+            the other side does not, or leaves inputs or parameters that no longer match.
         """
-        if changes:
-            if (what := repr(changes[-1])) in self.fatal:
-                return None
-            self.on_try(what)
         try:
             trace = self.explorer.run(changes, steps)
         except Exception:

@@ -32,6 +32,7 @@ from dualml.parity.causes.stated_slices import confirm_nearby
 from dualml.parity.causes.tables import OPTIMIZER_NUMBERS
 from dualml.parity.causes.tensors import training_mutations
 from dualml.parity.causes.updates import update_mutations
+from dualml.parity.causes.weight_norms import norm_axis_mutations
 
 #: Relative distance up to which learning-rate factors count as equal.
 LR_FACTOR_RTOL = 0.01
@@ -63,6 +64,12 @@ def shared_parameters(state: GraphState, source: Source, is_late: Deadline) -> P
     host.explorer.set_initial_values(values | begin)
     neutral = neutral_parameter_mutations(host.a, host.pairing)
     return Proposal((*biases, *neutral, *changes, *sharing_mutations(host.a, host.pairing)))
+
+
+def joint_changes(state: GraphState, source: Source, is_late: Deadline) -> Proposal:
+    """Propose mutations of several calls at once, and those of a weight norm with its length."""
+    axes = () if state.now.changes else norm_axis_mutations(state.host)
+    return Proposal((*axes, *joint_mutations(state.operands[0])))
 
 
 def near_operations(state: GraphState, source: Source, is_late: Deadline) -> Proposal:
@@ -150,7 +157,7 @@ SOURCES: Mapping[SourceName, Callable[[GraphState, Source, Deadline], Proposal]]
     "stated": stated_settings,
     "sharing": shared_parameters,
     "returned": lambda state, *_: Proposal(tuple(output_order_mutations(state.now.trace))),
-    "joint": lambda state, *_: Proposal(tuple(joint_mutations(state.operands[0]))),
+    "joint": joint_changes,
     "near": near_operations,
     "constants": inserted_numbers,
     "precision": inserted_numbers,

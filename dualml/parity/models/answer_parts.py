@@ -28,7 +28,18 @@ from dualml.parity.models.sentences import (
 #: Keys of notes that belong to the verdict, and of those that say what is not settled.
 LEADING = ("raised", "pattern")
 OPEN = (
-    *("by_order", "alone", "left", "wild", "no_search", "kink", "chaotic", "random", "drawn"),
+    *(
+        "by_order",
+        "alone",
+        "left",
+        "wild",
+        "no_search",
+        "killed",
+        "kink",
+        "chaotic",
+        "random",
+        "drawn",
+    ),
     *("statistics", "pickled", "blocks_left"),
 )
 

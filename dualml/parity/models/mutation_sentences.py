@@ -77,6 +77,8 @@ def mutation_text(lang: Language, one: Row, place: CausePlace = UNKNOWN_PLACE) -
         tensor = say("tensor.pair", **dict(zip("xy", pair, strict=True)))
     elif action == "operand":
         value = describe_operand(lang, value)
+    elif action == "norm_axis":
+        value, argument = value[0], value[1]
     elif action == "index":
         value, old, argument = format_slice(value), format_slice(one["old"]), int(argument) + 1
     elif action == "numbers" and argument != "" and one["kind"] != "dtype":

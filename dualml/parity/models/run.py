@@ -19,6 +19,7 @@ from dualml.common.errors import UserError
 from dualml.common.former_members import rename_keywords
 from dualml.experiment.comparison import Note
 from dualml.launch.supervise import last_lines
+from dualml.parity.causes.trial_guard import count_killed
 from dualml.parity.models.comparison import ModelComparison
 from dualml.parity.models.compiler import explain_by_compiler
 from dualml.parity.models.heuristics import find_better_pairing, pair_by_listing, pair_transposed
@@ -349,10 +350,12 @@ def add_explanation(
     # Not by every backend; a pipeline of NumPy leaves none, and its outputs tell enough.
     recorded = a.operations and (b.operations or b.raised or b.framework in RECORDED_FRAMEWORKS)
     if found.verdict == "different" and recorded and not a.raised and searchable:
-        explanation = search_causes(folder, sides[0], job["timeout"])
+        explanation = search_causes(folder, sides[0], job["timeout"], job["budget"])
         if explanation is None:
             said = last_lines(folder / "explainer.log")[-1:] or ["…"]
             found = replace(found, notes=(*found.notes, Note("no_search", {"why": said[0]})))
+        elif killed := count_killed(folder):
+            found = replace(found, notes=(*found.notes, Note("killed", {"n": killed})))
         found = replace(found, explanation=explanation)
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,6 +20,7 @@ from dualml.common.json_types import JsonObject
 from dualml.common.machine import usable_cores
 from dualml.launch.process import Launch, close_other_servers
 from dualml.launch.supervise import GroupResult, describe_exit, last_lines, supervise
+from dualml.parity.causes.trial_guard import GUARD, KILLED, TRIALS, suspect_trials
 from dualml.parity.models.resources import SIZE
 from dualml.parity.models.side_jobs import FRAMEWORK_NOTE, make_launch
 from dualml.parity.models.sides import LETTERS, ResolvedSide
@@ -27,10 +29,8 @@ from dualml.parity.models.trace_files import TEMPORARY
 
 #: File with the result of a search for causes.
 RESULT = "explanation.json"
-#: Files with the mutations that killed a search, and with the current one, as `repr` strings.
-FATAL, TRYING = "fatal.txt", "trying.txt"
-#: How often a search is restarted after a kernel killed it.
-ATTEMPTS = 3
+#: How often a search begins after a kernel killed it, and how many seconds it gets at least.
+ATTEMPTS, LEAST_S = 4, 5.0
 #: Programs of the processes.
 WORKER = "dualml.parity.models.worker"
 COMPILED_MODULES = "dualml.parity.models.compiled_modules"
@@ -81,25 +81,33 @@ def run_workers(
             raise UserError(describe_failure(ended, folder, labels, timeout))
 
 
-def search_causes(folder: Path, side: ResolvedSide, timeout: float) -> dict[str, Any] | None:
+def search_causes(
+    folder: Path, side: ResolvedSide, timeout: float, budget: float
+) -> dict[str, Any] | None:
     """Search for the causes of the difference in a process of its own.
+
+    Args:
+        timeout: seconds after which the process is ended.
+        budget: seconds for the search; one that was killed by a change continues without it in what
+            is left of them.
 
     Returns:
         The explanation; None if the search itself failed, which is no verdict.
     """
-    # Thousands of small calls: a second thread would only spin and disturb other work.
-    launch = make_launch(side, [EXPLAINER, str(folder)], 1, folder / "explainer.log")
-    for left in (FATAL, TRYING, RESULT):  # left by an earlier comparison
+    for left in (TRIALS, GUARD, KILLED, RESULT):  # left by an earlier comparison
         (folder / left).unlink(missing_ok=True)
-    if (folder / SIZE).exists() and read_json(folder / SIZE)["threads"]:  # a large model
-        close_other_servers(launch)
-    for _ in range(ATTEMPTS):
+    large = (folder / SIZE).exists() and read_json(folder / SIZE)["threads"]
+    until = time.monotonic() + budget
+    for attempt in range(ATTEMPTS):
+        seconds = max(until - time.monotonic(), LEAST_S) if attempt else budget
+        # Thousands of small calls: a second thread would only spin and disturb other work.
+        words = [EXPLAINER, str(folder), str(seconds)]
+        launch = make_launch(side, words, 1, folder / "explainer.log")
+        if large and not attempt:
+            close_other_servers(launch)
         ended = run_processes([launch], timeout)
-        if not (ended.code < 0 and (folder / TRYING).exists()):
+        if ended.code >= 0 or ended.reason or not suspect_trials(folder):
             break
-        # A mutation made a kernel crash: search again without it.
-        with (folder / FATAL).open("a") as file:
-            file.write((folder / TRYING).read_text() + "\n")
     for rest in folder.glob(f"{TEMPORARY}*"):  # left by a process that a mutation killed
         shutil.rmtree(rest, ignore_errors=True)
     if ended.code or ended.reason or not (folder / RESULT).exists():

@@ -91,7 +91,7 @@ class Trials:
         """Search for causes of what is still different in the folder of a trial."""
         job = {**self.job, "budget": min(self.job["budget"], seconds)}
         write_json(folder / "job.json", job)
-        return search_causes(folder, self.sides[0], self.job["timeout"])
+        return search_causes(folder, self.sides[0], job["timeout"], job["budget"])
 
     @staticmethod
     def discard(folder: Path) -> None:

@@ -211,6 +211,13 @@ class MutatedCall(MutationTarget):
             return own + (parts[0].reshape(own.shape).to(own.dtype) - own).detach()
         return parts[0].reshape(own.shape).to(own.dtype)
 
+    def set_norm_axis(self) -> Any:
+        """Run a weight norm along the axis ``change.value[0]``, with the length of the other side
+        that is registered in `NUMBERS` as ``change.value[1]``."""
+        axis, name = self.change.value
+        v = self.tensors[0]
+        return self.func(v, NUMBERS[name].to(v), int(axis))
+
     def copy_input(self) -> Any:
         """Return a view of the first tensor in place of the result, connected to the graph; the
         call is not made."""
@@ -252,6 +259,7 @@ ACTIONS: dict[str, Callable[[Any], Any]] = {
     "output": MutatedCall.transform_output,
     "lower": MutatedCall.lower_precision,
     "numbers": MutatedCall.replace_constants,
+    "norm_axis": MutatedCall.set_norm_axis,
     "attach": MutatedCall.copy_input,
     "detach": MutatedCall.detach_tensor,
     **MEANING_ACTIONS,

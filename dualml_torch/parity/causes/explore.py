@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dualml.common.tensor_files import LazyArrays
 from dualml.parity.causes.mutation import Mutation
+from dualml.parity.causes.trial_guard import TrialGuard
 from dualml.parity.models.operations import Operation
 from dualml.parity.models.snapshots import SnapshotFile
 from dualml.parity.models.trace import Trace, array_key
@@ -120,6 +121,8 @@ class Explorer:
         recorded: Mapping[str, Callable[[], NDArray[Any]]] | None = None,
     ) -> None:
         self.recorder, self.make_step, self.inputs, self.steps = recorder, make, inputs, steps
+        #: Notes what is tried, see `TrialGuard`.
+        self.guard = TrialGuard()
         self.folder = folder
         if folder is not None:
             recorder.snapshot_file = SnapshotFile(folder, recorded or {})
@@ -174,7 +177,8 @@ class Explorer:
         inputs = recorder.step_inputs = [one.clone() for one in self.inputs]
         recorder.optimizer = recorder.tape = None
         try:
-            self.make_step(recorder)(*inputs)
+            with self.guard.trial(changes[-1] if changes else None):
+                self.make_step(recorder)(*inputs)
         finally:
             recorder.optimizer = optimizer
         return recorder.gradients()
@@ -240,7 +244,15 @@ class Explorer:
         return their trace.
 
         A mutation that fails in a step ends the run and is reported in ``raised`` of the trace.
+
+        Raises:
+            RefusedTrialError: the last mutation kills the process.
         """
+        with self.guard.trial(changes[-1] if changes else None):
+            return self.run_steps(changes, steps or self.steps)
+
+    def run_steps(self, changes: Sequence[Mutation], steps: int) -> Trace:
+        """Run the first ``steps`` steps as `run` does, without its guard."""
         recorder = self.recorder
         self.reset(changes)
         thawed = self.choose_trained(changes)
@@ -259,7 +271,7 @@ class Explorer:
             more = [p for n, p in recorder.model.named_parameters() if n in thawed]
             stack.enter_context(self.mutate_optimizer(changes, [*more, *fresh]))
             step = self.make_step(recorder)
-            for _ in range(steps or self.steps):
+            for _ in range(steps):
                 # Clones: mutated calls may write where the original ones only read.
                 inputs = recorder.step_inputs = [one.clone() for one in self.inputs]
                 try:
@@ -382,7 +394,17 @@ class Explorer:
         Args:
             calls: largest number of dependent calls to replay.
             visit: called with the name and array of each output that changes; False ends it.
+
+        Raises:
+            RefusedTrialError: the mutation kills the process.
         """
+        with self.guard.trial(change):
+            self.replay_dependents(change, calls, visit)
+
+    def replay_dependents(
+        self, change: Mutation, calls: int, visit: Callable[[str, NDArray[Any]], bool]
+    ) -> None:
+        """Replay a mutated call and those that depend on it as `probe` does, without its guard."""
         replay = self.replay
         assert replay is not None
         overlay: dict[str, Value] = {}

@@ -36,7 +36,7 @@ from dualml_torch.parity.causes.operands import (
     other_operand,
     select_part,
 )
-from dualml_torch.parity.causes.packed_sequences import with_size_checks
+from dualml_torch.parity.causes.size_checks import with_size_checks
 from dualml_torch.parity.operations import ASSIGNS, find_tensors
 
 Value = torch.Tensor

@@ -1,5 +1,5 @@
-"""Size checks for packed sequences: torch trusts their sizes and reads out of bounds if they are
-wrong."""
+"""Size checks for packed sequences and weight norms: torch trusts their sizes, and reads or writes
+out of bounds if they are wrong."""
 
 from __future__ import annotations
 
@@ -11,14 +11,36 @@ import torch
 
 PACKS, UNPACKS = "_pack_padded_sequence", "_pad_packed_sequence"
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+#: Functions of direction v, length g and axis ``dim``.
+WEIGHT_NORMS = ("_weight_norm", "_weight_norm_interface")
 
 
 def with_size_checks(func: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Return the function with a check of the sizes of packed sequences; a function that takes
-    none, or that has the check, as it is."""
-    if name not in (PACKS, UNPACKS, *RECURRENT) or isinstance(func, partial):
+    """Return the function with a check of the sizes of packed sequences or of a weight norm; a
+    function that takes neither, or that has the check, as it is."""
+    if isinstance(func, partial):
         return func
-    return partial(call_checked, func, name)
+    if name in WEIGHT_NORMS:
+        return partial(call_weight_norm, func)
+    return partial(call_checked, func, name) if name in (PACKS, UNPACKS, *RECURRENT) else func
+
+
+def call_weight_norm(
+    func: Callable[..., Any], v: torch.Tensor, g: torch.Tensor, dim: int = 0
+) -> Any:
+    """Call a weight norm and return its result.
+
+    Args:
+        v: direction.
+        g: length, of the shape of ``v`` with 1 in place of all sizes but that of axis ``dim``.
+
+    Raises:
+        ValueError: a length of another shape.
+    """
+    sizes = tuple(size if axis == dim else 1 for axis, size in enumerate(v.shape))
+    if dim != -1 and g.shape != sizes:  # torch computes -1, all axes, by functions that check
+        raise ValueError(f"{tuple(g.shape)} is no length of {tuple(v.shape)} along axis {dim}")
+    return func(v, g, dim)
 
 
 def call_checked(func: Callable[..., Any], name: str, *args: Any, **kwargs: Any) -> Any:
