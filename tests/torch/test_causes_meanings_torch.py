@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from dualml.parity.causes.masked_rows import ADDED
 from dualml.parity.models.judge import judge_traces
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -161,7 +162,8 @@ class MaskedRows(Net):
 
     def forward(self, x: Any) -> Any:
         keep = torch.ones(6, 6).tril(-1).bool()
-        return self.head(self.attend(x, keep)[:, :3].mean(1))
+        y = self.attend(self.other(self.attend(x, keep)), keep)
+        return self.head(y[:, :3].mean(1))
 
     def attend(self, x: Any, keep: Any) -> Any:
         return F.scaled_dot_product_attention(x, x, self.inner(x), keep)
@@ -172,6 +174,20 @@ class MaskedRowsUniform(MaskedRows):
         scores = x @ x.transpose(1, 2) / math.sqrt(6)
         scores = scores.masked_fill(~keep, torch.finfo(x.dtype).min)
         return scores.softmax(-1) @ self.inner(x)
+
+
+class MaskedRowsAdded(MaskedRows):
+    """Whose scores get a gradient through a row that is masked as a whole."""
+
+    added = -1e4
+
+    def attend(self, x: Any, keep: Any) -> Any:
+        scores = x @ x.transpose(1, 2) / math.sqrt(6) + (1 - keep.float()) * self.added
+        return scores.softmax(-1) @ self.inner(x)
+
+
+class MaskedRowsSmallest(MaskedRowsAdded):
+    added = -3.4028234663852886e38
 
 
 class MaskedRowsRight(MaskedRows):
@@ -376,6 +392,12 @@ CASES = {
     ),
     "rows masked as a whole": Planted(
         MaskedRows, MaskedRowsUniform, MaskedRowsRight, "mask", "masked_rows", "uniform"
+    ),
+    "rows masked by adding a number": Planted(
+        MaskedRows, MaskedRowsAdded, MaskedRowsRight, "mask", "masked_rows", -1e4
+    ),
+    "rows masked by adding the smallest number": Planted(
+        MaskedRows, MaskedRowsSmallest, MaskedRowsRight, "mask", "masked_rows", ADDED[0]
     ),
     "label smoothing over other classes": Planted(
         Smoothed, SmoothedOthers, SmoothedRight, "function", "smooth_others"

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from dualml.parity.causes.masked_rows import added_numbers, masked_row_mutations
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.rotary_pairs import rotary_mutations
 from dualml.parity.causes.tables import ALIASES, OPERATOR_FUNCTIONS
@@ -26,12 +27,16 @@ MAX_HANDED_ON = 6
 MAX_OF_A_KIND = 8
 
 
-def joint_mutations(here: TraceOperand) -> list[Mutation]:
-    """Return all mutations of several calls at once, those of few calls first."""
+def joint_mutations(here: TraceOperand, others: Sequence[Operation] = ()) -> list[Mutation]:
+    """Return all mutations of several calls at once, those of few calls first.
+
+    Args:
+        others: calls of the other side.
+    """
     operations = here.operations
     kinds = (
         packed_length_mutations(operations),
-        masked_row_mutations(here),
+        masked_row_mutations(here, added_numbers(others)),
         reversed_constant_mutations(here),
         rotary_mutations(operations),
         alias_mutations(operations),
@@ -44,32 +49,6 @@ def packed_length_mutations(operations: Sequence[Operation]) -> Iterator[Mutatio
     sites = tuple(one.number for one in operations if one.name == "_pack_padded_sequence")
     if sites:
         yield Mutation("mask", "all_lengths", sites, "_pack_padded_sequence")
-
-
-def masked_row_mutations(here: TraceOperand) -> Iterator[Mutation]:
-    """Yield mutations that give the rows of a softmax that are masked as a whole another result:
-    equal weights, zeros, or NaN. What follows and fills such rows, as fused attention does, is left
-    out."""
-    sites: list[int] = []
-    for one in here.operations:
-        if one.name != "softmax" or not has_masked_row(here, one):
-            continue
-        sites.append(one.number)
-        takers = here.consumers.get(one.output_names()[0], ())
-        sites += [n for n in takers if here.operations[n].name == "masked_fill"]
-    for result in ("uniform", "zero", "nan") if sites else ():
-        yield Mutation("mask", "masked_rows", tuple(sites), "", "", result)
-
-
-def has_masked_row(here: TraceOperand, softmax: Operation) -> bool:
-    """Return whether all scores of some row of a softmax are minus infinity."""
-    if not softmax.inputs or softmax.inputs[0] not in here.arrays:
-        return False
-    scores = here.arrays[softmax.inputs[0]]
-    axis = softmax.attributes.get("dim", -1)
-    if not isinstance(axis, int) or scores.dtype.kind != "f" or not -scores.ndim <= axis:
-        return False
-    return bool(np.isneginf(scores).all(axis).any()) if axis < scores.ndim else False
 
 
 def reversed_constant_mutations(here: TraceOperand) -> Iterator[Mutation]:

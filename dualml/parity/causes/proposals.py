@@ -69,7 +69,8 @@ def shared_parameters(state: GraphState, source: Source, is_late: Deadline) -> P
 def joint_changes(state: GraphState, source: Source, is_late: Deadline) -> Proposal:
     """Propose mutations of several calls at once, and those of a weight norm with its length."""
     axes = () if state.now.changes else norm_axis_mutations(state.host)
-    return Proposal((*axes, *joint_mutations(state.operands[0])))
+    here, there = state.operands
+    return Proposal((*axes, *joint_mutations(here, there.operations)))
 
 
 def near_operations(state: GraphState, source: Source, is_late: Deadline) -> Proposal:

@@ -3,7 +3,6 @@ masked rows, reversed constants, pairs of rotary positions, other ways to smooth
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +11,7 @@ import torch
 from dualml_torch.parity.causes.call_forms import MutationTarget
 from dualml_torch.parity.causes.calls import replace_tensor
 from dualml_torch.parity.causes.functions import interleave
+from dualml_torch.parity.causes.masked_rows import fill_masked_rows
 from dualml_torch.parity.causes.recurrent import gru_with_early_reset
 from dualml_torch.parity.operations import BoundCall, find_tensors
 
@@ -39,21 +39,6 @@ def exchange_arguments(call: MutationTarget) -> Any:
     bound.set_argument(a, y)
     bound.set_argument(b, x)
     return call.func(*bound.args, **bound.kwargs)
-
-
-def fill_masked_rows(call: MutationTarget) -> Any:
-    """Run a softmax and give rows whose scores are all −∞ equal weights, zeros or NaN, as
-    ``change.value`` says; a ``masked_fill`` returns its first tensor as it is."""
-    if call.name == "masked_fill":
-        return call.tensors[0]
-    bound = BoundCall(call.func, call.name, call.args, call.kwargs)
-    scores, axis = call.tensors[0], int(bound.values.get("dim", -1))
-    empty = torch.isneginf(scores).all(axis, keepdim=True)
-    if call.change.value == "uniform":
-        moved, named = replace_tensor(call.args, call.kwargs, 0, scores.masked_fill(empty, 0.0))
-        return call.func(*moved, **named)
-    weights = call.func(*call.args, **call.kwargs)
-    return weights.masked_fill(empty, 0.0 if call.change.value == "zero" else math.nan)
 
 
 def use_all_lengths(call: MutationTarget) -> Any:
