@@ -103,11 +103,13 @@ class Table:
 
 @dataclass(frozen=True)
 class Code:
-    """Python source; ``caption`` names the file, ``who`` the framework it belongs to."""
+    """Source in Python, or another ``language`` that Pygments knows; ``caption`` names the file,
+    ``who`` the framework it belongs to."""
 
     text: str
     caption: str = ""
     who: str = ""
+    language: str = "python"
 
 
 @dataclass(frozen=True)

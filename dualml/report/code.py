@@ -203,18 +203,18 @@ def code_sections(
     )
 
 
-def highlight(text: str) -> str:
-    """Return Python source as escaped HTML: a block per line, coloured with the CSS classes of
-    Pygments.
+def highlight(text: str, language: str = "python") -> str:
+    """Return source in a language as escaped HTML: a block per line, coloured with the CSS classes
+    of Pygments.
 
     A line too long for its column wraps with a hanging indent of four characters.
     """
     from pygments import highlight as colour  # type: ignore[import-untyped]
     from pygments.formatters import HtmlFormatter  # type: ignore[import-untyped]
-    from pygments.lexers import PythonLexer  # type: ignore[import-untyped]
+    from pygments.lexers import get_lexer_by_name  # type: ignore[import-untyped]
 
     text = text.replace("\r\n", "\n").replace("\r", "\n").rstrip("\n")
-    lexer, formatter = PythonLexer(stripnl=False), HtmlFormatter(nowrap=True)
+    lexer, formatter = get_lexer_by_name(language, stripnl=False), HtmlFormatter(nowrap=True)
     coloured = str(colour(text, lexer, formatter)).removesuffix("\n")
     pairs = zip(text.split("\n"), coloured.split("\n"), strict=True)
     return "".join(

@@ -18,7 +18,18 @@ from dualml.experiment.store.trial import trial_folder
 from dualml.experiment.verdict import AGREEING
 from dualml.parity.places import FLOOR
 from dualml.report import curves
-from dualml.report.blocks import Block, Bullets, Cell, Item, Page, SectionBlock, Table, VerdictBlock
+from dualml.report.blocks import (
+    Block,
+    Bullets,
+    Cell,
+    Code,
+    Fold,
+    Item,
+    Page,
+    SectionBlock,
+    Table,
+    VerdictBlock,
+)
 from dualml.report.columns import VERDICT_TONES, Columns, make_table, percent, verdict_cell
 from dualml.report.distances import COLUMNS, distance_axis, distance_panel
 from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
@@ -40,6 +51,7 @@ def comparison_page(comparison: Comparison, words: Messages, *, drawn: bool = Tr
         *([replace(table, caption=table.caption or caption)] if table.rows else []),
         *([blocks_table] if (blocks_table := block_table(comparison, words)).rows else []),
     ]
+    blocks += patch_blocks(comparison, words)
     if comparison.pairs and drawn:
         blocks += figures(cast("RunComparison", comparison), words)
     a, b = comparison.sides
@@ -48,6 +60,17 @@ def comparison_page(comparison: Comparison, words: Messages, *, drawn: bool = Tr
     return Page(
         words.lang, words("against.title"), words("against.sides", a=a, b=b), [whole], footer
     )
+
+
+def patch_blocks(comparison: Comparison, words: Messages) -> Iterator[Block]:
+    """Yield the patch of a comparison of models, folded: a unified diff, or pairs of parameters;
+    nothing without one."""
+    patch = getattr(comparison, "patch", None) or {}
+    for name, language in (("diff", "diff"), ("map", "toml")):
+        if text := str(patch.get(name) or ""):
+            proved = "proved" if patch["verdict"] == "equal" else "partial"
+            code = Code(text.rstrip("\n"), words(f"models.patch.text_{name}"), language=language)
+            yield Fold(words(f"models.patch.{proved}"), [code], "patch")
 
 
 def comparison_table(comparison: Comparison, words: Messages) -> Table:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+import subprocess
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from dualml.common.files import write_json
+from dualml.common.words import Messages
 from dualml.experiment.comparison import Note
 from dualml.interface.cli.output import print_patch
 from dualml.parity.models.comparison import ModelComparison
@@ -21,6 +24,7 @@ from dualml.parity.patches.namespace import REQUIRED, Namespace
 from dualml.parity.patches.result import add_patch
 from dualml.parity.patches.rewriting import PatchSite
 from dualml.parity.patches.search import PatchSearch
+from dualml.parity.patches.sentences import describe_patch
 from dualml.parity.patches.source import (
     Edit,
     SourceFile,
@@ -29,6 +33,9 @@ from dualml.parity.patches.source import (
     unified_diff,
 )
 from dualml.parity.patches.trials import Trials
+from dualml.report.comparison_page import comparison_page
+from dualml.report.page.html import render_html
+from dualml.report.page.markdown import render_markdown
 
 #: How many rewritings are tried at most until the right one comes.
 TRIES = 8
@@ -290,8 +297,59 @@ def test_files_keep_their_line_ends_and_their_encoding(tmp_path: Path) -> None:
     assert source.segment(source.tree.body[0]) == "x = '轴'"
     changed = source.apply([source.replace(last.value, "2")])
     assert changed.encode(source.encoding) == data[:-1] + b"2"
-    diff = unified_diff(file, source.text, changed)
+    diff = unified_diff(file, source.text, changed, tmp_path)
     assert diff.count("\\ No newline at end of file") == 2
+
+
+@pytest.mark.parametrize("inside", [True, False], ids=["in the working folder", "elsewhere"])
+def test_a_patch_is_applied_where_it_says(
+    inside: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, package = tmp_path / "here", tmp_path / "here" / "ports" / "net"
+    package.mkdir(parents=True)
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(here if inside else tmp_path / "other")
+    texts = {package / "model.py": "x = 1\ny = 2\n", package.parent / "layers.py": "z = 3"}
+    for path, text in texts.items():
+        path.write_text(text)
+    search = PatchSearch(cast(Trials, ScriptedTrials(here, package / "model.py", {})), 0.0)
+    search.originals = {path: read_source(path) for path in texts}
+    search.current = {
+        path: one.with_text(one.text.replace("x = 1", "x = 4").replace("z = 3", "z = 5"))
+        for path, one in search.originals.items()
+    }
+    found = search.describe()
+    folder = Path(found["folder"] or Path.cwd())
+    assert folder == (here if inside else package.parent)
+    assert str(tmp_path) not in found["diff"]
+    said = " ".join(describe_patch("en", {**found, "verdict": "equal"}, "mindspore"))
+    assert (str(folder) in said) != inside
+    (here / "the.patch").write_text(found["diff"])
+    done = subprocess.run(["git", "apply", str(here / "the.patch")], cwd=folder, check=False)
+    assert done.returncode == 0
+    assert (package / "model.py").read_text() == "x = 4\ny = 2\n"
+    assert (package.parent / "layers.py").read_text() == "z = 5"
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+@pytest.mark.parametrize(("verdict", "key"), [("equal", "proved"), ("different", "partial")])
+def test_pages_of_a_comparison_fold_the_patch(verdict: str, key: str, lang: str) -> None:
+    diff = "--- a/port.py\n+++ b/port.py\n@@ -1 +1 @@\n-x = f(y, 0)\n+x = f(y, -1)\n"
+    row = {"verdict": verdict, "reason": "", "file": "", "diff": diff, "folder": "/ports"}
+    patch = {**row, "map": "", "tried": 2, "left": None}
+    if verdict != "equal":
+        patch["reason"] = "none"
+    words = Messages(lang)
+    page = comparison_page(replace(judged("different"), patch=patch), words, drawn=False)
+    html, text = render_html(page), render_markdown(page)
+    summary = words(f"models.patch.{key}")
+    assert f"<summary>{summary}</summary>" in html
+    assert "f(y, -1)" in re.sub("<[^>]*>", "", html)
+    assert summary in text
+    assert f"```diff\n{diff}```" in text
+    assert "/ports" in text
+    without = comparison_page(judged("different"), words, drawn=False)
+    assert summary not in render_markdown(without)
 
 
 def test_a_printed_patch_keeps_line_ends_and_escapes_all_else(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,6 +36,7 @@ from dualml.interface.cli.output import (
 
 if TYPE_CHECKING:
     from dualml.experiment.comparison import Comparison
+    from dualml.parity.models.activity import Activity
     from dualml.parity.models.weights.map_only import ModelMap
 
 #: Verdict → exit code; what cannot be compared counts as invalid input.
@@ -61,6 +63,7 @@ def compare(
     """
     from dualml.experiment.store.run_operand import are_run_operands
     from dualml.interface.cli.run import parse_seeds
+    from dualml.parity.models.activity import tell_activity
 
     seeds = parse_seeds(matching.seed or [])
     folders = Path(a).is_dir() and Path(b).is_dir()
@@ -73,14 +76,22 @@ def compare(
         schema = "compare-runs"
         comparison: Comparison = compare_folders(a, b, runs, seeds, matching.margin)
     else:
-        refuse_options(runs.option_values(), "runs", a, b, "none")
+        refuse_options(runs.own_values(), "runs", a, b, "none")
         if models.map_only and not folders:
             seed = read_seed(a, b, seeds)
             return show_map(pair_models(a, b, models, sides, matching, seed), output)
-        comparison = compare_traces_or_models(a, b, models, sides, matching, seeds)
+        with tell_activity(partial(print_activity, Messages(output.lang))):
+            comparison = compare_traces_or_models(a, b, models, sides, matching, seeds)
     answer = None if matching.verbose or schema != "compare" else print_page
     show_comparison(comparison, schema, output, runs.html, runs.markdown, answer)
     raise typer.Exit(CODES[comparison.final_verdict])
+
+
+def print_activity(words: Messages, activity: Activity, seconds: float) -> None:
+    """Print on standard error what a comparison is doing."""
+    values = {"seconds": round(seconds), "n": activity.trials}
+    with contextlib.suppress(OSError, ValueError):  # standard error was closed
+        typer.echo(words(f"models.activity.{activity.phase}", **values), err=True)
 
 
 def compare_traces_or_models(

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 
 Option = typer.Option
+#: Options that write a page about any comparison.
+PAGES = ("--html", "--markdown")
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,11 @@ class RunComparisonOptions:
     more_memory: Annotated[float | None, Option(metavar="TIMES")] = None
     html: Annotated[Path | None, Option(metavar="FILE")] = None
     markdown: Annotated[Path | None, Option(metavar="FILE")] = None
+
+    def own_values(self) -> dict[str, Any]:
+        """Return option → value of those that apply to runs alone: every comparison has pages."""
+        values = self.option_values()
+        return {option: value for option, value in values.items() if option not in PAGES}
 
     def option_values(self) -> dict[str, Any]:
         """Return option → value; None or an empty list if it was not given."""

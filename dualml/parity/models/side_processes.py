@@ -21,6 +21,7 @@ from dualml.common.machine import usable_cores
 from dualml.launch.process import Launch, close_other_servers
 from dualml.launch.supervise import GroupResult, describe_exit, last_lines, supervise
 from dualml.parity.causes.trial_guard import GUARD, KILLED, TRIALS, suspect_trials
+from dualml.parity.models.activity import begin_phase
 from dualml.parity.models.resources import SIZE
 from dualml.parity.models.side_jobs import FRAMEWORK_NOTE, make_launch
 from dualml.parity.models.sides import LETTERS, ResolvedSide
@@ -51,6 +52,7 @@ def run_workers(
     Raises:
         UserError: one failed, or they took too long.
     """
+    begin_phase("run")
     for letter in LETTERS:
         (folder / f"{letter}{FRAMEWORK_NOTE}").unlink(missing_ok=True)
     for left in ("weights", ".weights", "a", "b"):  # left by an earlier comparison
@@ -94,6 +96,7 @@ def search_causes(
     Returns:
         The explanation; None if the search itself failed, which is no verdict.
     """
+    begin_phase("search")
     for left in (TRIALS, GUARD, KILLED, RESULT):  # left by an earlier comparison
         (folder / left).unlink(missing_ok=True)
     large = (folder / SIZE).exists() and read_json(folder / SIZE)["threads"]

@@ -44,7 +44,7 @@ def add_patch(
 
 def without_patch(reason: str, verdict: str = "none") -> JsonObject:
     """Return the JSON of a patch that changes no file."""
-    empty = {"file": "", "diff": "", "map": "", "tried": 0, "left": None}
+    empty = {"file": "", "diff": "", "folder": "", "map": "", "tried": 0, "left": None}
     return {"verdict": verdict, "reason": reason, **empty}
 
 

@@ -29,6 +29,7 @@ from dualml.parity.patches.rewriting import PatchSite
 from dualml.parity.patches.source import (
     SourceFile,
     UnreadableSource,
+    common_folder,
     encode_files,
     read_source,
     unified_diff,
@@ -205,8 +206,9 @@ class PatchSearch:
 
     def describe(self) -> JsonObject:
         """Return what was found as JSON, see `find_patch`."""
+        base = common_folder(self.current)
         pieces = [
-            unified_diff(path, self.originals[path].text, source.text)
+            unified_diff(path, self.originals[path].text, source.text, base)
             for path, source in self.current.items()
         ]
         closest = self.closest
@@ -217,6 +219,7 @@ class PatchSearch:
             "reason": "" if verdict == "equal" else self.reason,
             "file": self.file,
             "diff": "".join(pieces),
+            "folder": "" if base == Path.cwd() else str(base),
             "map": "",
             "tried": self.trials.count,
             "left": None
@@ -237,7 +240,8 @@ def find_patch(
     Returns:
         ``verdict``: of the comparison with the patch, ``none`` without any patch; ``reason``: why
         it is not ``equal``; ``file``: that the reason is about; ``diff``: the unified diff;
-        ``tried``: number of trials; ``left``: the first difference that is left.
+        ``folder``: from which it is applied, empty for the working folder; ``tried``: number of
+        trials; ``left``: the first difference that is left.
     """
     with tempfile.TemporaryDirectory(prefix="dualml-patch-") as temporary:
         job = read_json(folder / "job.json")

@@ -11,15 +11,17 @@ from dualml.parity.models.messages import Language, format_message
 
 def describe_patch(lang: Language, patch: Mapping[str, Any], side: str) -> list[str]:
     """Describe a patch of the second side, see `dualml.parity.patches.search.find_patch`: whether
-    it makes both sides equal, what is left otherwise, or why there is none."""
+    it makes both sides equal, where it is applied, what is left otherwise, or why there is none."""
     say, n = partial(format_message, lang), patch["tried"]
     if patch["map"]:
         return [say("patch.map")]
+    where = patch.get("folder")
+    apply = [say("patch.apply", folder=where)] if patch["diff"] and where else []
     if patch["verdict"] == "equal":
-        return [say("patch.equal", side=side, n=n)]
+        return [say("patch.equal", side=side, n=n), *apply]
     sentences = []
     if patch["diff"]:
         left = patch["left"] or {"step": "?", "phase": "forward", "tensor": "?"}
         phase = say(f"phase.{left['phase']}")
-        sentences.append(say("patch.closer", **{**left, "phase": phase, "side": side}))
+        sentences += [say("patch.closer", **{**left, "phase": phase, "side": side}), *apply]
     return [*sentences, say(f"patch.{patch['reason']}", file=patch["file"], n=n)]

@@ -192,11 +192,21 @@ def read_source(path: Path) -> SourceFile:
     return source
 
 
-def unified_diff(path: Path, before: str, after: str) -> str:
-    """Return the unified diff of a file's text, for ``patch`` and ``git apply``; empty if both
-    texts are equal. The file is named from the working folder if it is below it."""
-    shown = os.path.relpath(path) if Path.cwd() in path.parents else str(path)
-    old, new = (f"{letter}/{shown.lstrip('/')}" for letter in "ab")
+def common_folder(paths: Iterable[Path]) -> Path:
+    """Return the folder from which a patch of these files is applied: the working folder if all are
+    below it, else the deepest one that contains them all."""
+    folders = [path.parent for path in paths]
+    here = Path.cwd()
+    if all(here == folder or here in folder.parents for folder in folders):
+        return here
+    return Path(os.path.commonpath(folders))
+
+
+def unified_diff(path: Path, before: str, after: str, folder: Path) -> str:
+    """Return the unified diff of a file's text, for ``patch -p1`` and ``git apply`` in a folder
+    above the file; empty if both texts are equal."""
+    shown = path.relative_to(folder).as_posix()
+    old, new = (f"{letter}/{shown}" for letter in "ab")
     rows, others = (re.findall(r"[^\n]*\n|[^\n]+", text) for text in (before, after))
     pieces = difflib.unified_diff(rows, others, old, new)
     out = []

@@ -13,6 +13,7 @@ from typing import Any
 from dualml.common.errors import UserError
 from dualml.common.files import write_json
 from dualml.common.machine import usable_cores
+from dualml.parity.models.activity import begin_phase
 from dualml.parity.models.comparison import ModelComparison
 from dualml.parity.models.judge import JudgingSettings, judge_traces
 from dualml.parity.models.resources import SIZE
@@ -55,6 +56,7 @@ class Trials:
     def prepare(self, texts: Texts) -> Path:
         """Make the folder of a trial, and return it."""
         self.count += 1
+        begin_phase("patch", self.count)
         folder = self.home / f"trial-{self.count}"
         folder.mkdir(parents=True)
         for entry in self.folder.iterdir():

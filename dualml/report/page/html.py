@@ -113,10 +113,10 @@ def _block(block: Block, level: int) -> Markup:
             legend = tag("figcaption", render_inline(caption))
             width = f"max-width: {block.width}px"
             return _lines("figure", drawn, legend, id=f"figure-{name}", style=width)
-        case blocks.Code(text, caption, who):
+        case blocks.Code(text, caption, who, language):
             framework = tag("strong", who) + " " if who else ""
             head = tag("p", framework, tag("code", caption), class_="small")
-            code = tag("pre", tag("code", Markup(highlight(text))), tabindex="0")
+            code = tag("pre", tag("code", Markup(highlight(text, language))), tabindex="0")
             return tag("div", head, "\n", code, class_="listing")
         case blocks.Formula(latex):
             return tag("div", _formula(latex), class_="formula")

@@ -36,9 +36,9 @@ def _blocks(many: Iterable[Block], level: int) -> Iterator[str]:
                 yield from (f"**{escape(caption)}**", table(block))
             case Figure(name, caption, alt):
                 yield from (f"![{escape(alt)}](figures/{name}.svg)", f"*{escape(caption)}*")
-            case blocks.Code(text, caption, who):
+            case blocks.Code(text, caption, who, language):
                 yield (f"**{escape(who)}**, " if who else "") + f"`{caption}`"
-                yield f"```python\n{text}\n```"
+                yield f"```{language}\n{text}\n```"
             case blocks.Formula(latex):
                 yield f"$$\n{latex}\n$$"
             case blocks.VerdictBlock(text):
