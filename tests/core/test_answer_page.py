@@ -15,8 +15,10 @@ from dualml.common.words import LANGUAGES
 from dualml.experiment.comparison import FirstDivergence, Note
 from dualml.interface.cli.answer_terminal import print_page
 from dualml.parity.models.answer_page import PAGE_COLUMNS, PAGE_LINES, make_page
+from dualml.parity.models.answer_parts import collect_parts
 from dualml.parity.models.comparison import ModelComparison
 from dualml.parity.models.judge import judge_traces
+from dualml.parity.models.messages import format_message
 from dualml.parity.models.mutation_sentences import describe_mutation
 from dualml.parity.models.number_text import format_number, format_order
 from dualml.parity.models.phrases import CausePlace
@@ -160,6 +162,51 @@ def test_it_is_in_chinese_as_well(explained: ModelComparison) -> None:
     ):
         assert part in text
     assert not any(word in text for word in ("cause ", "open ", "Tested"))
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_causes_of_two_traces_are_causes(explained: ModelComparison, lang: str) -> None:
+    scale = {"suspect": "b", "reference": "a", "n": 2, "factor": "2"}
+    notes = (
+        Note("ranks_summed_over_ranks", scale),
+        Note("ranks_tested", {"n": 9, "all": 9, "step": 1}),
+        Note("ranks_copies", {"side": "b", "step": 1, "tensor": "w", "rank": 1, "distance": "1"}),
+        Note("interleaved", {"names": "q", "change": "x"}),
+    )
+    parts = collect_parts(replace(explained, explanation=None, notes=notes).answer(lang), lang)
+    assert [label for label, _ in parts.causes] == ["cause", "", "then"]
+    likely = format_message(lang, "page.likely")
+    whole = format_message(lang, "note.ranks_summed_over_ranks", **scale)
+    assert whole.startswith(likely)
+    assert parts.causes[0][1] == whole.removeprefix(likely)
+    assert len(parts.notes) == 1
+    lines = fits(replace(explained, explanation=None, notes=notes), lang)
+    label = format_message(lang, "page.cause")
+    assert any(line.startswith(label) for line in lines)
+    assert not any(likely in line for line in lines)
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (("rearrange", 1, 0), '"norm.weight" = ["norm.gamma", "transpose"]'),
+        (("chunks", 0, 1, 0), '"norm.weight[0]" = "norm.gamma[1]"'),
+        (("chunks", 1, 1, 0), ""),
+        (("flip", 0), ""),
+    ],
+)
+def test_where_weights_are_at_fault_the_map_is_said(
+    explained: ModelComparison, value: Any, said: str, lang: str
+) -> None:
+    change = mutation("input", kind="layout", operation="linear", argument=1, value=value, old=None)
+    explanation: Any = explained.explanation
+    cause = {**explanation["causes"][0], "alterations": [change]}
+    pair = {"a": "norm.weight", "b": "norm.gamma", "how": "name", "change": ""}
+    found = replace(explained, explanation={**explanation, "causes": [cause]}, mapping=(pair,))
+    open_texts = " ".join(collect_parts(found.answer(lang), lang).open)
+    assert ("--map" in open_texts) == bool(said)
+    assert said in open_texts
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)

@@ -91,6 +91,7 @@ def test_details_are_told() -> None:
     assert finding_of_case("leaky")["causes"][0]["detail"] == {"slope": 0.2}
     assert finding_of_case("gates")["causes"][0]["detail"] == {"order": "igfo"}
     assert finding_of_case("frozen")["causes"][0]["detail"] == {"parameters": ["fc1.weight"]}
+    assert "(fc1.weight)" in paragraph(finding_of_case("frozen"))
     assert finding_of_case("clipped")["causes"][0]["detail"]["norm"] == pytest.approx(0.5, rel=1e-4)
     assert finding_of_case("alone")["causes"][0]["detail"] == {"ranks": [1]}
     lost = finding_of_case("lost")["causes"][0]["detail"]

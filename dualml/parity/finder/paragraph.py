@@ -12,6 +12,9 @@ from dualml.parity.diffs.lookup import entries_about
 from dualml.parity.finder.lines.program import differing_lines
 from dualml.parity.places import FLOOR
 
+#: Number of parameters that are named.
+MAX_NAMES = 4
+
 
 def add_text(finding: JsonObject) -> JsonObject:
     """Return a finding with its paragraph in both languages, as stored in ``findings.json``."""
@@ -132,7 +135,18 @@ def cause_clause(cause: Mapping[str, Any], lang: str) -> str:
         line, instead = differing_lines(detail["line"], detail["instead"])
         detail = {**detail, "line": line, "instead": instead}
     shown = {name: format_value(value) for name, value in detail.items()}
+    shown["parameters"] = format_names(detail.get("parameters", "all"), lang)
     return str(template.format_map(shown))
+
+
+def format_names(names: str | Sequence[str], lang: str) -> str:
+    """Format names of parameters, the first of many; ``all`` in the language."""
+    words = section_messages(lang, "finding")
+    if isinstance(names, str):
+        return str(words["all parameters"]) if names == "all" else names
+    shown = str(words["comma"]).join(names[:MAX_NAMES])
+    left = len(names) - MAX_NAMES
+    return str(words["more parameters"]).format(names=shown, n=left) if left > 0 else shown
 
 
 def format_value(value: Any) -> str:

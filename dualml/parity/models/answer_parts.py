@@ -16,6 +16,7 @@ from dualml.parity.models.messages import (
     describe_elements,
     format_message,
 )
+from dualml.parity.models.remedies import map_remedy
 from dualml.parity.models.sentences import (
     cause_phrases,
     count_calls,
@@ -42,6 +43,11 @@ OPEN = (
     ),
     *("statistics", "pickled", "blocks_left"),
 )
+
+
+#: Beginning of the keys of notes that name a cause of two traces, and of those that say how it was
+#: tested and what it concerns.
+CAUSES, TESTED = "ranks_", ("ranks_tested", "ranks_concerned")
 
 
 @dataclass(frozen=True)
@@ -98,7 +104,12 @@ def collect_parts(source: AnswerSource, lang: Language) -> AnswerParts:
         for keys in (LEADING, OPEN)
     }
     known = {*LEADING, *OPEN, "entry"}
-    remarks = [say(f"note.{n.key}", **n.values) for n in found.notes if n.key not in known]
+    causes = tuple(noted_causes(found, lang))
+    remarks = [
+        say(f"note.{n.key}", **n.values)
+        for n in found.notes
+        if n.key not in known and not n.key.startswith(CAUSES)
+    ]
     explanation = dict(found.explanation or {})
     explained = "causes" in explanation or "compiler" in explanation
     unsettled = list(unsettled_texts(source, explanation, lang))
@@ -118,7 +129,7 @@ def collect_parts(source: AnswerSource, lang: Language) -> AnswerParts:
             for n in range(len(elements))
         ),
         phases=describe_phases(found, lang),
-        causes=tuple(cause_texts(found, explanation, lang)) if explained else (),
+        causes=(*causes, *(cause_texts(found, explanation, lang) if explained else ())),
         ties=tuple(
             tie
             for cause in explanation.get("causes", ())[:1]
@@ -212,6 +223,18 @@ def cause_texts(
     yield "", say(key, a=sides[0], b=sides[1], steps=recorded)
 
 
+def noted_causes(found: Comparison, lang: Language) -> Iterator[tuple[str, str]]:
+    """Yield the label and the sentence of each cause that was found in two traces, with how it was
+    tested."""
+    label = "cause"
+    for note in found.notes:
+        if note.key.startswith(CAUSES):
+            text = format_message(lang, f"note.{note.key}", **note.values)
+            text = text.removeprefix(format_message(lang, "page.likely"))
+            yield ("" if note.key.startswith(TESTED) else label), text
+            label = "then"
+
+
 def unsettled_texts(
     source: AnswerSource, explanation: Mapping[str, Any], lang: Language
 ) -> Iterator[str]:
@@ -219,6 +242,10 @@ def unsettled_texts(
     found = source.found
     if explanation.get("causes") and not explanation["equal"]:
         yield describe_rest(lang, explanation, found.sides, found.steps)
+    mapping = getattr(found, "mapping", ())
+    for cause in explanation.get("causes", ()):
+        if entries := map_remedy(cause, mapping):
+            yield format_message(lang, "page.map_remedy", b=found.sides[1], entries=entries)
     if source.tolerance == "bound" and found.phases and found.steps:
         yield format_message(lang, "tolerance.bound", margin=f"{source.margin:g}")
 
