@@ -23,6 +23,7 @@ from dualml.parity.patches.copies import PatchedCopy, copy_root
 from dualml.parity.patches.namespace import REQUIRED, Namespace
 from dualml.parity.patches.result import add_patch
 from dualml.parity.patches.rewriting import PatchSite
+from dualml.parity.patches.roles import find_port, is_users, reverse_cause
 from dualml.parity.patches.search import PatchSearch
 from dualml.parity.patches.sentences import describe_patch
 from dualml.parity.patches.source import (
@@ -456,7 +457,7 @@ def test_why_there_is_no_patch(verdict: str, explanation: Any, reason: str, tmp_
 class ScriptedTrials:
     """Trials whose comparisons are decided by the patched texts."""
 
-    width = 2
+    width, port = 2, "b"
 
     def __init__(self, folder: Path, port: Path, verdicts: dict[str, ModelComparison]) -> None:
         spec = {"module": "port", "file": str(port), "name": "Net"}
@@ -509,3 +510,50 @@ def test_a_rewriting_is_kept_only_if_it_undoes_the_cause(
     search.undo_causes(before)
     assert search.describe()["verdict"] == "equal"
     assert port.read_text() == site.port.text
+
+
+@pytest.mark.parametrize(
+    ("files", "port"),
+    [
+        (("net.py", "port.py"), "b"),
+        (("port.py", "venv/lib/site-packages/net.py"), "a"),
+        (("venv/lib/site-packages/net.py", "port.py"), "b"),
+        (("venv/lib/site-packages/a.py", "venv/lib/site-packages/b.py"), "b"),
+    ],
+)
+def test_the_port_is_the_side_whose_source_is_the_users(
+    files: tuple[str, str], port: str, tmp_path: Path
+) -> None:
+    sides = {
+        letter: {"model": {"module": "net", "file": str(tmp_path / file), "name": "Net"}}
+        for letter, file in zip("ab", files, strict=True)
+    }
+    assert find_port({"sides": sides}) == port
+
+
+def test_an_installed_module_is_not_the_users() -> None:
+    assert not is_users({"module": "numpy", "file": None, "name": "array"})
+    assert not is_users({"module": "there.is_none", "file": None, "name": "Net"})
+
+
+def test_a_cause_is_reversed_where_the_port_is_the_first_side() -> None:
+    setting = {"action": "set", "value": 1e-3, "old": 1e-5, "operation": "layer_norm"}
+    function = {"action": "function", "value": "gelu", "old": None, "operation": "relu"}
+    cause = {"alterations": [setting, function], "place": {"name": "x"}, "other": None}
+    found = reverse_cause(cause)
+    assert (found["place"], found["other"]) == (None, {"name": "x"})
+    assert (found["alterations"][0]["value"], found["alterations"][0]["old"]) == (1e-5, 1e-3)
+    assert (found["alterations"][1]["value"], found["alterations"][1]["operation"]) == (
+        "relu",
+        "gelu",
+    )
+    assert reverse_cause(found) == cause
+
+
+def test_the_text_names_both_files_where_the_first_side_is_patched() -> None:
+    row = {"verdict": "equal", "reason": "", "file": "", "diff": "x", "folder": "", "map": ""}
+    first = {"side": "torch A", "port": "mine.py", "original": "theirs.py"}
+    said = " ".join(describe_patch("en", {**row, "tried": 1, "left": None, **first}, "torch B"))
+    assert "torch A" in said
+    assert "torch B" not in said
+    assert said.index("mine.py") < said.index("theirs.py")

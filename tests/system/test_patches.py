@@ -112,3 +112,24 @@ def test_a_right_port_needs_no_patch_and_no_field_without_the_option(
     assert "patch" not in plain
     assert asked["patch"]["reason"] == "not_needed"
     assert asked["patch"]["diff"] == ""
+
+
+def test_a_port_that_is_the_first_side_is_patched(tmp_path: Path) -> None:
+    package = tmp_path / "site-packages"
+    package.mkdir()
+    (package / "net.py").write_text(TORCH)
+    port = tmp_path / "mine.py"
+    wrong = TORCH.replace(
+        "torch.softmax(self.last(h), dim=-1)", "torch.softmax(self.last(h), dim=0)"
+    )
+    assert wrong != TORCH
+    port.write_text(wrong)
+    x = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)
+    found = compare(f"{port}:Net", f"{package / 'net.py'}:Net", x, patch=True)
+    assert found.verdict == "different"
+    assert found.patch is not None
+    assert found.patch["verdict"] == "equal", found.paragraph()
+    assert "+++ b/mine.py" in found.patch["diff"]
+    assert "dim=-1" in found.patch["diff"].split("\n+", 2)[-1]
+    assert "mine.py" in found.paragraph()
+    assert port.read_text() == wrong

@@ -57,7 +57,7 @@ class ModelComparison(Comparison):
         blocks: of a comparison block by block, for each its ratios and its drift, see
             `dualml.parity.models.lockstep.judge.describe_blocks`.
         patch: the patch of the second side, if one was asked for, see
-            `dualml.parity.patches.search.find_patch`.
+            `dualml.parity.patches.finding.find_patch`.
     """
 
     #: Empty, because users do not construct it: `dualml.parity.compare` returns it.

@@ -83,13 +83,19 @@ def side_files(job: Mapping[str, Any], letter: str, optimizer: bool) -> list[str
     return [one["file"] for one in specs if isinstance(one, dict) and one.get("file")]
 
 
-def read_original(job: Mapping[str, Any], cause: Mapping[str, Any]) -> SourceFile | None:
+def read_original(
+    job: Mapping[str, Any], cause: Mapping[str, Any], letter: str = "a"
+) -> SourceFile | None:
     """Return the original's file where a cause is, or else that of its model or optimizer; None if
-    it cannot be read."""
+    it cannot be read.
+
+    Args:
+        letter: of the side that is the original.
+    """
     row = cause["place"] or {}
     place = row.get("place") or row.get("built")
     paths = [place["file"]] if place else []
-    for path in [*paths, *side_files(job, "a", is_optimizer(cause))]:
+    for path in [*paths, *side_files(job, letter, is_optimizer(cause))]:
         try:
             return read_source(Path(path).resolve())
         except UnreadableSource:

@@ -53,16 +53,17 @@ class Namespace:
 
 
 def read_namespaces(
-    folder: Path, side: ResolvedSide, files: list[Path], timeout: float
+    folder: Path, letter: str, side: ResolvedSide, files: list[Path], timeout: float
 ) -> dict[Path, Namespace]:
-    """Return for each file of the second side what its names mean; without what cannot be read.
+    """Return for each file of a side what its names mean; without what cannot be read.
 
     Args:
         folder: of the comparison.
+        letter: of the side.
     """
     write_json(folder / REQUEST, {"files": [str(file) for file in files]})
     try:
-        run_side(PROGRAM, folder, "b", side, timeout)
+        run_side(PROGRAM, folder, letter, side, timeout)
         answer: JsonObject = read_json(folder / ANSWER)
     except UserError:
         return {}

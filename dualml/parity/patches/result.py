@@ -12,7 +12,7 @@ from dualml.common.files import read_json
 from dualml.common.json_types import JsonObject
 from dualml.parity.models.comparison import ModelComparison
 from dualml.parity.models.sides import ResolvedSide
-from dualml.parity.patches.search import find_patch
+from dualml.parity.patches.finding import find_patch
 
 #: Notes about a comparison that found other pairs of parameters than it was given.
 MAP_NOTES = ("exchanged", "interleaved")

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dualml.common.files import read_json
 from dualml.common.json_types import JsonObject
 from dualml.parity.models.comparison import ModelComparison
-from dualml.parity.models.sides import ResolvedSide
 from dualml.parity.patches.candidates import ranked_texts
 from dualml.parity.patches.locations import (
     alike_line,
@@ -26,6 +23,7 @@ from dualml.parity.patches.locations import (
 from dualml.parity.patches.namespace import Namespace, read_namespaces
 from dualml.parity.patches.progress import is_closer, measure_reach
 from dualml.parity.patches.rewriting import PatchSite
+from dualml.parity.patches.roles import Letter, reverse_cause
 from dualml.parity.patches.source import (
     SourceFile,
     UnreadableSource,
@@ -36,8 +34,8 @@ from dualml.parity.patches.source import (
 )
 from dualml.parity.patches.trials import Trials
 
-#: Largest number of causes that are undone, of trials for one cause, and of seconds for all.
-MAX_ROUNDS, MAX_TRIES, PATCH_S = 4, 30, 150.0
+#: Largest number of causes that are undone, and of trials for one cause.
+MAX_ROUNDS, MAX_TRIES = 4, 30
 #: Seconds that must be left for another search of causes.
 MIN_SEARCH_S = 10.0
 
@@ -66,6 +64,11 @@ class PatchSearch:
     file: str = ""
 
     @property
+    def original_letter(self) -> Letter:
+        """Letter of the side that is the original."""
+        return "b" if self.trials.port == "a" else "a"
+
+    @property
     def is_late(self) -> bool:
         """Whether the time is over."""
         return time.monotonic() > self.deadline
@@ -77,6 +80,8 @@ class PatchSearch:
         folder, closest = self.trials.folder, found
         for _ in range(MAX_ROUNDS):
             causes = (explanation or {}).get("causes") or []
+            if self.trials.port == "a":
+                causes = [reverse_cause(one) for one in causes]
             if not causes:
                 return
             # Where one cause explains everything, its inverse makes both sides equal.
@@ -130,7 +135,7 @@ class PatchSearch:
 
     def candidates(self, cause: Mapping[str, Any], folder: Path) -> list[SourceFile]:
         """Return patched files that may undo a cause, the likeliest first."""
-        original = read_original(self.trials.job, cause)
+        original = read_original(self.trials.job, cause, self.original_letter)
         rows: list[list[SourceFile]] = []
         for path in self.port_files(cause, folder):
             port = self.read_port(path, folder)
@@ -141,7 +146,9 @@ class PatchSearch:
             lines = operation_lines(other, here, ("place", "built"))
             ours = [] if original is None else original_lines(cause, original)
             if not lines and is_optimizer(cause):
-                lines = optimizer_lines(port, self.trials.job["sides"]["b"]["optimizer"])
+                lines = optimizer_lines(
+                    port, self.trials.job["sides"][self.trials.port]["optimizer"]
+                )
             if not lines and original is not None:
                 lines = alike_line(original, ours, port)
             site = PatchSite(
@@ -181,7 +188,7 @@ class PatchSearch:
         places = [one["file"] for key in ("place", "built") if (one := other.get(key))]
         paths = [self.path_of(folder, Path(one).resolve()) for one in places]
         if not paths or is_optimizer(cause):
-            known = side_files(self.trials.job, "b", is_optimizer(cause))
+            known = side_files(self.trials.job, self.trials.port, is_optimizer(cause))
             paths = [Path(one).resolve() for one in known]
         return list(dict.fromkeys(paths))
 
@@ -202,10 +209,12 @@ class PatchSearch:
     def namespaces(self, files: list[Path]) -> dict[Path, Namespace]:
         """Return what the names in files of the port mean."""
         trials = self.trials
-        return read_namespaces(trials.folder, trials.sides[1], files, trials.job["timeout"])
+        side = trials.sides["ab".index(trials.port)]
+        timeout = trials.job["timeout"]
+        return read_namespaces(trials.folder, trials.port, side, files, timeout)
 
     def describe(self) -> JsonObject:
-        """Return what was found as JSON, see `find_patch`."""
+        """Return what was found as JSON, see `dualml.parity.patches.finding.find_patch`."""
         base = common_folder(self.current)
         pieces = [
             unified_diff(path, self.originals[path].text, source.text, base)
@@ -226,26 +235,3 @@ class PatchSearch:
             if first is None
             else first.describe("step", "phase", "tensor", "distance"),
         }
-
-
-def find_patch(
-    folder: Path, sides: Sequence[ResolvedSide], found: ModelComparison, seconds: float = PATCH_S
-) -> JsonObject:
-    """Search for a patch of the second side that makes a comparison equal.
-
-    Args:
-        folder: of the comparison, with both traces.
-        seconds: time for the search.
-
-    Returns:
-        ``verdict``: of the comparison with the patch, ``none`` without any patch; ``reason``: why
-        it is not ``equal``; ``file``: that the reason is about; ``diff``: the unified diff;
-        ``folder``: from which it is applied, empty for the working folder; ``tried``: number of
-        trials; ``left``: the first difference that is left.
-    """
-    with tempfile.TemporaryDirectory(prefix="dualml-patch-") as temporary:
-        job = read_json(folder / "job.json")
-        trials = Trials(folder, job, sides, Path(temporary).resolve())
-        search = PatchSearch(trials, time.monotonic() + seconds)
-        search.undo_causes(found)
-        return search.describe()

@@ -1,0 +1,49 @@
+"""Which side of a comparison is the port: the side whose source a patch changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from dualml.parity.models.model_ref import find_module_file
+
+Letter = Literal["a", "b"]
+#: Folders of installed packages.
+INSTALLED = ("site-packages", "dist-packages")
+
+
+def find_port(job: Mapping[str, Any]) -> Letter:
+    """Return the letter of the side that is the port: the second one, unless the first alone is in
+    a file of the user's."""
+    own, other = (is_users(job["sides"][letter]["model"]) for letter in "ab")
+    return "a" if own and not other else "b"
+
+
+def is_users(model: Mapping[str, Any]) -> bool:
+    """Return whether the source of a model is the user's, as opposed to an installed package's."""
+    file = model_file(model)
+    return bool(file) and not {*INSTALLED} & {*Path(file).parts}
+
+
+def model_file(model: Mapping[str, Any]) -> str:
+    """Return the file of a model's source; empty if it is unknown."""
+    file = model.get("file")
+    if file is None and (name := model.get("module")):
+        file = find_module_file(str(name))
+    return str(file or "")
+
+
+def reverse_cause(cause: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a cause, as JSON, as if the two sides were exchanged: what the first one does that the
+    second one does not."""
+    alterations = [reverse_alteration(one) for one in cause["alterations"]]
+    return {**cause, "alterations": alterations, "place": cause["other"], "other": cause["place"]}
+
+
+def reverse_alteration(one: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a mutation, as JSON, with its values exchanged: of a setting the new one and the old
+    one, of a function in place of another their names."""
+    if one["action"] in ("function", "instead") and isinstance(one["value"], str):
+        return {**one, "operation": one["value"], "value": one["operation"]}
+    return {**one, "value": one["old"], "old": one["value"]}
