@@ -102,7 +102,7 @@ class Trials:
             run_workers(folder, read_json(folder / "job.json"), self.sides, arrays)
             labels = self.sides[0].label, self.sides[1].label
             settings = JudgingSettings(self.job["margin"], self.job["map"], labels)
-            return judge_traces(*(read_trace(folder / side) for side in "ab"), settings)
+            return judge_traces(read_trace(folder / "a"), read_trace(folder / "b"), settings)
         except UserError:
             return None
 
