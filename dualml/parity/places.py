@@ -45,6 +45,9 @@ class Distance:
 
 D = TypeVar("D", bound=Distance)
 
+#: Beginning of the names of buffers in the phase ``state``.
+BUFFER = "buffer/"
+
 
 def farthest_by_phase(
     places: Sequence[D], phases: Sequence[str]
@@ -60,7 +63,8 @@ def is_lone_kink(strays: Sequence[Distance], output: str) -> bool:
     """Return whether one non-differentiable point explains everything outside the envelope.
 
     This is so if, after step 1, gradients stray at only one traced step or at none, together with
-    the optimizer state that accumulates them from then on, and nothing else leaves the envelope.
+    the optimizer state that accumulates them from then on, and nothing else leaves the envelope:
+    running statistics and averaged weights do not accumulate gradients.
     The output layer is excluded: no ReLU or pooling follows it, so such a point moves its gradient
     no more than a rounding. True also if nothing strays.
 
@@ -74,6 +78,7 @@ def is_lone_kink(strays: Sequence[Distance], output: str) -> bool:
         len(steps) <= 1
         and first > 1
         and all(p.phase in ("gradient", "state") and p.step >= first for p in strays)
+        and not any(p.tensor.startswith(BUFFER) for p in strays)
         and not any(p.tensor.split("/")[-1].startswith(f"{output}.") for p in strays)
     )
 
