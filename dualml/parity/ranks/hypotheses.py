@@ -51,6 +51,14 @@ from dualml.parity.ranks.sharded_mistakes import (
     counted_copies,
     statistics_per_rank,
 )
+from dualml.parity.ranks.state_mistakes import (
+    average_followed_often,
+    buffers_never_change,
+    optimizer_begins_anew,
+    rate_in_momentum,
+    statistics_updated_twice,
+    updated_without_gradient,
+)
 
 #: Names of parameters in a sentence.
 MAX_NAMES = 4
@@ -99,6 +107,12 @@ HYPOTHESES = (
     RankHypothesis("bias_per_rank", bias_per_rank),
     RankHypothesis("statistics_per_rank", statistics_per_rank),
     RankHypothesis("buffers_apart", buffers_apart, cost=1),
+    RankHypothesis("buffers_never_change", buffers_never_change),
+    RankHypothesis("statistics_updated_twice", statistics_updated_twice),
+    RankHypothesis("average_followed_often", average_followed_often),
+    RankHypothesis("optimizer_begins_anew", optimizer_begins_anew),
+    RankHypothesis("updated_without_gradient", updated_without_gradient),
+    RankHypothesis("rate_in_momentum", rate_in_momentum),
     factor_hypothesis("summed_over_ranks", summed_over_ranks, 1),
     factor_hypothesis("divided_by_ranks", divided_by_ranks, 1),
     factor_hypothesis("summed_micro_batches", summed_micro_batches, 1),
