@@ -68,6 +68,22 @@ def test_equal_runs_have_no_cause() -> None:
     assert causes(found) == []
 
 
+def test_a_loss_across_the_batch_is_named_where_outputs_agree() -> None:
+    found = compare(make_trace(MEAN), data_parallel(MEAN, loss=2.0))
+    assert causes(found) == ["loss_across_batch"]
+    assert found.notes[0].values["n"] == 2
+    assert found.notes[1].key == "ranks_untested"
+
+
+def test_a_term_of_the_loss_that_reaches_few_is_named() -> None:
+    more = {**MEAN, "fc.bias": MEAN["fc.bias"] + np.float32(0.3) * WEIGHTS["fc.bias"]}
+    found = compare(make_trace(MEAN), data_parallel(more))
+    assert causes(found) == ["term_of_few"]
+    assert found.notes[0].values["names"] == "fc"
+    assert found.notes[1].key == "ranks_untested"
+    assert causes(compare(make_trace(MEAN), make_trace(more))) == []
+
+
 def test_a_difference_that_no_mistake_explains_has_no_cause() -> None:
     strange = {name: np.flip(g).copy() for name, g in MEAN.items()}
     found = compare(make_trace(strange), data_parallel(MEAN))

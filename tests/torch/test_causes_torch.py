@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.models import trace_files
+from dualml.parity.models.mutation_sentences import describe_mutation
 from dualml_torch.models import step
 from dualml_torch.parity.causes.call_mutations import call_mutated
 from dualml_torch.parity.causes.update import MutatedUpdate
@@ -398,3 +399,24 @@ def test_any_weight_decay_is_found_from_the_first_update(decay: float) -> None:
     found = searched(Net, make_other_decay, ours=make_sgd, steps=3)
     assert found.equal
     assert mutation_keys(found)[0] == ("optimizer", "optimizer", "weight_decay", decay)
+
+
+def grouped(parameters: Any, matrices: float, vectors: float) -> Any:
+    """Return AdamW with one weight decay for matrices and another one for vectors."""
+    listed = list(parameters)
+    groups = [
+        {"params": [p for p in listed if p.dim() > 1], "weight_decay": matrices},
+        {"params": [p for p in listed if p.dim() == 1], "weight_decay": vectors},
+    ]
+    return torch.optim.AdamW(groups, lr=0.01)
+
+
+def test_exchanged_groups_of_an_optimizer_are_one_cause() -> None:
+    found = searched(Net, lambda p: grouped(p, 0.0, 0.1), ours=lambda p: grouped(p, 0.1, 0.0))
+    kind, action, argument, value = mutation_keys(found)[0]
+    assert (kind, action, argument) == ("optimizer", "optimizer", "exchange:weight_decay")
+    assert value == (0.1, 0.0)
+    assert found.equal
+    said = describe_mutation("en", vars(found.causes[0].alterations[0]))
+    assert "`weight_decay`" in said
+    assert "0, 0.1, the first for" in said

@@ -39,7 +39,7 @@ def update_mutations(
 
     Settings of operations that keep a state, such as batch norm, are included if a buffer differs.
     """
-    candidates: list[Mutation] = []
+    candidates = [*exchanged_groups(groups), *other_defaults(groups)]
     first = comparison.first
     step = 1 if first is None else max(first.step, 1)
     if first is not None and first.phase == "state" and first.tensor.startswith("buffer/"):
@@ -77,6 +77,27 @@ def update_mutations(
             for word in ("gradient:centralize", "gradient:sign", "twice")
         ]
     return candidates
+
+
+def exchanged_groups(groups: Sequence[Mapping[str, Any]]) -> list[Mutation]:
+    """Return mutations that exchange a setting of the two groups of an optimizer, as an inverted
+    condition does: of those with and without weight decay, or with two learning rates."""
+    if len(groups) != 2:
+        return []
+    a, b = groups
+    names = [name for name in ("lr", *OPTIMIZER_SETTINGS) if name in a and name in b]
+    return [
+        make_mutation(f"exchange:{name}", (a[name], b[name]), tuple(a["names"]))
+        for name in names
+        if a[name] != b[name]
+    ]
+
+
+def other_defaults(groups: Sequence[Mapping[str, Any]]) -> list[Mutation]:
+    """Return mutations to forms of a rule that are the default elsewhere: Adagrad's accumulator
+    begins with 0.1 in MindSpore and TensorFlow."""
+    form = str(groups[0].get("form")) if groups else ""
+    return [make_mutation("form:from_tenth", True, None)] if form == "adagrad" else []
 
 
 def make_mutation(

@@ -47,7 +47,8 @@ OPEN = (
 
 #: Beginning of the keys of notes that name a cause of two traces, and of those that say how it was
 #: tested and what it concerns.
-CAUSES, TESTED = "ranks_", ("ranks_tested", "ranks_concerned")
+CAUSES = "ranks_"
+TESTED = ("ranks_tested", "ranks_untested", "ranks_concerned")
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,8 @@ def describe_optimizer_change(lang: Language, one: Row, place: CausePlace) -> st
     """Describe a mutation of the optimizer's settings, of its rule, or of the gradients."""
     argument, value, was = str(one["argument"]), one["value"], str(one["operation"])
     word, _, rest = argument.partition(":")
+    if word == "exchange":
+        value = list(value)[::-1]
     keys = [f"cause.optimizer_{word}"]
     if word == "form":
         keys.insert(0, f"rule.{rest}")

@@ -29,12 +29,15 @@ class RankFinding:
         phase: the phase of these arrays.
         values: placeholder → value of its sentence.
         names: the arrays that it is about.
+        is_predicted: whether it was tested by predicting arrays; else it only fits which of them
+            differ.
     """
 
     explained: int
     phase: str
     values: dict[str, Any] = field(default_factory=dict)
     names: tuple[str, ...] = ()
+    is_predicted: bool = True
 
 
 def find_factor(evidence: RankEvidence) -> tuple[float, int] | None:

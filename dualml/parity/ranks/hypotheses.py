@@ -59,6 +59,7 @@ from dualml.parity.ranks.state_mistakes import (
     statistics_updated_twice,
     updated_without_gradient,
 )
+from dualml.parity.ranks.unpredicted import loss_across_batch, term_of_few
 
 #: Names of parameters in a sentence.
 MAX_NAMES = 4
@@ -113,6 +114,8 @@ HYPOTHESES = (
     RankHypothesis("optimizer_begins_anew", optimizer_begins_anew),
     RankHypothesis("updated_without_gradient", updated_without_gradient),
     RankHypothesis("rate_in_momentum", rate_in_momentum),
+    RankHypothesis("loss_across_batch", loss_across_batch, cost=9),
+    RankHypothesis("term_of_few", term_of_few, cost=9),
     factor_hypothesis("summed_over_ranks", summed_over_ranks, 1),
     factor_hypothesis("divided_by_ranks", divided_by_ranks, 1),
     factor_hypothesis("summed_micro_batches", summed_micro_batches, 1),
@@ -186,7 +189,9 @@ def describe_hypotheses(tested: Sequence[TestedHypothesis]) -> list[Note]:
     differing = len(evidence.names_outside(best.finding.phase))
     notes = [best.make_note()]
     counts = {"n": best.finding.explained, "all": differing, "step": evidence.step}
-    if best.finding.phase == "gradient":
+    if not best.finding.is_predicted:
+        notes.append(Note("ranks_untested"))
+    elif best.finding.phase == "gradient":
         notes.append(Note("ranks_tested", counts))
         every, outside = evidence.parameters(), evidence.names_outside("gradient")
         if 0 < len(outside) < len(every):

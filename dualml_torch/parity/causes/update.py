@@ -103,6 +103,8 @@ class MutatedUpdate:
                 groups = [g for group in groups for g in self.split_group(none, group)]
             elif word == "twice":
                 original()
+            elif word.startswith("exchange:"):
+                groups = exchange_setting(groups, word.removeprefix("exchange:"))
             else:
                 groups = [g for group in groups for g in self.split_group(change, group)]
         try:
@@ -264,6 +266,20 @@ def group_setting(group: Mapping[str, Any], name: str, value: Any) -> dict[str, 
     if name == "lr_factor":
         return {"lr": group["lr"] * value}
     return {name: value}
+
+
+def exchange_setting(groups: Sequence[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    """Return two groups with their values of a setting exchanged; other groups as they are."""
+    if len(groups) != 2:
+        return list(groups)
+    values = [
+        group["betas"][int(name[-1]) - 1] if name in ("beta1", "beta2") else group[name]
+        for group in reversed(groups)
+    ]
+    return [
+        {**group, **group_setting(group, name, value)}
+        for group, value in zip(groups, values, strict=True)
+    ]
 
 
 def describe_groups(optimizer: Any, names: Mapping[int, str]) -> list[dict[str, Any]]:
