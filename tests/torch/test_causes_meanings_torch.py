@@ -360,6 +360,34 @@ class NormedRight(Normed):
         return self.last(y.sin())
 
 
+class Quantized(Net):
+    """A codebook whose loss is that of the codes, and a straight-through value behind it."""
+
+    def codes(self, z: Any) -> Any:
+        rows = self.other.weight
+        return rows[torch.cdist(z.detach(), rows.detach()).argmin(-1)]
+
+    def through(self, z: Any, code: Any) -> Any:
+        return code
+
+    def forward(self, x: Any) -> Any:
+        z = self.inner(x)[:, 0]
+        code = self.codes(z)
+        loss = F.mse_loss(self.through(z, code), z.detach())
+        straight = z + (code - z).detach()
+        return self.head(straight) + loss * torch.arange(3)
+
+
+class QuantizedThrough(Quantized):
+    def through(self, z: Any, code: Any) -> Any:
+        return z + (code - z).detach()
+
+
+class QuantizedRight(Quantized):
+    def codes(self, z: Any) -> Any:
+        return F.embedding(torch.cdist(z, self.other.weight).argmin(-1), self.other.weight)
+
+
 @dataclass
 class Planted:
     """A model, a port with a mistake, what the mistake is called, and a port without."""
@@ -407,6 +435,9 @@ CASES = {
     ),
     "a reset gate before the product": Planted(
         Gate, GateEarly, GateRight, "function", "reset_before"
+    ),
+    "a straight-through value in a loss": Planted(
+        Quantized, QuantizedThrough, QuantizedRight, "gradient", "reroute"
     ),
     "a weight norm along the other axis": Planted(
         Normed, NormedOtherwise, NormedRight, "attribute", "norm_axis", steps=1

@@ -19,6 +19,8 @@ from dualml.parity.models.value_matching import TraceOperand
 
 #: Function → setting → the power with which it multiplies the result.
 FACTORS: Mapping[str, Mapping[str, int]] = {"mul": {"other": 1}, "div": {"other": -1}}
+#: Largest number of values to which a gradient is rerouted.
+MAX_REROUTED = 200
 #: Stands for a value instead of a function, wherever some calls take it.
 VALUE = "value"
 
@@ -80,7 +82,55 @@ def gradient_mutations(
         if one.name in ("detach", "detach_")
     ]
     candidates += unseen_scales(here, before, wrong, ratios)
-    return candidates + edge_mutations(here.operations, before, wrong) + clipping_mutations(rows)
+    return [
+        *candidates,
+        *edge_mutations(here.operations, before, wrong),
+        *clipping_mutations(rows),
+        *rerouted_gradients(here.operations, before, wrong),
+    ]
+
+
+def rerouted_gradients(
+    operations: Sequence[Operation], before: Mapping[int | None, set[str]], wrong: set[str]
+) -> list[Mutation]:
+    """Return mutations under which the gradient of a call's tensor flows to another value of its
+    shape, as behind a straight-through estimator x + (y − x).detach(), whose numbers are those of
+    y; of calls of which the wrong gradients depend, the nearest values first.
+
+    Args:
+        before: number of a call → all values it depends on.
+        wrong: names of parameters whose gradients differ.
+    """
+    shapes = {
+        name: shape
+        for one in operations
+        for name, shape in zip(one.output_names(), one.outputs, strict=False)
+    }
+    rows: list[tuple[int, Mutation]] = []
+    for one in operations:
+        if not wrong & parameter_names(before[one.number]):
+            continue
+        for at, given in enumerate(one.inputs):
+            number = call_number(given)
+            if number is None or given not in shapes:
+                continue
+            others = [
+                name
+                for name, shape in shapes.items()
+                if shape == shapes[given]
+                and name != given
+                and (call_number(name) or 0) < one.number
+                and parameter_names(before[call_number(name)])
+            ]
+            rows += [
+                (
+                    abs(number - (call_number(name) or 0)),
+                    Mutation("gradient", "reroute", (one.number,), one.name, at, name, given),
+                )
+                for name in others
+            ]
+    rows.sort(key=lambda row: row[0])
+    return [change for _, change in rows[:MAX_REROUTED]]
 
 
 def unseen_scales(

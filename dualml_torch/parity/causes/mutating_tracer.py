@@ -35,7 +35,7 @@ Value = torch.Tensor
 #: Mutations that do not concern the function of a single call.
 WIDE = ("everywhere", "borrow", "rename", "trade", "cut", "parameters", "optimizer")
 #: Mutations that need values of the step other than the call's own arguments.
-CONTEXT_ACTIONS = ("spans", "swap", "earlier", "operand")
+CONTEXT_ACTIONS = ("spans", "swap", "earlier", "operand", "reroute")
 
 
 class MutatingTracer(OperationTracer):
@@ -127,6 +127,10 @@ class MutatingTracer(OperationTracer):
             elif change.action == "operand":
                 other = select_part(change, self.value_of(other_operand(change, number)))
                 args, kwargs = replace_tensor(args, kwargs, int(change.argument), other)
+            elif change.action == "reroute":
+                at, other = int(change.argument), self.value_of(str(change.value))
+                straight = other + (find_tensors((args, kwargs))[at] - other).detach()
+                args, kwargs = replace_tensor(args, kwargs, at, straight)
         if result is None:
             check_recurrent_sizes(name, args, kwargs)
             result = func(*args, **kwargs)
