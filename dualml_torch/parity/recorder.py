@@ -391,13 +391,15 @@ class Recorder(Base):
     def hook_modules(self, tell: Callable[[str, Any], None]) -> Iterator[None]:
         """Call ``tell(name, output)`` after each module's forward pass inside the block, the
         model's own name being empty, and record the gradients before the optimizer's step. Of a
-        compiled model only its own output is recorded."""
+        compiled model, and of one that torch.jit has compiled, only its own output is recorded."""
 
         def hook(name: str) -> Callable[..., None]:
             return lambda module, given, output: tell(name, output)
 
         modules = [("", self.model)] if self.compiled else list(self.model.named_modules())
-        handles: list[Any] = [module.register_forward_hook(hook(name)) for name, module in modules]
+        # By the class: modules of torch.jit.script refuse the method, but call the hook.
+        add = torch.nn.Module.register_forward_hook
+        handles: list[Any] = [add(module, hook(name)) for name, module in modules]
         if isinstance(self.optimizer, torch.optim.Optimizer):
             handles.append(self.optimizer.register_step_pre_hook(self.before_update))
         if self.member is not None:

@@ -21,7 +21,7 @@ from dualml.parity.models.judge import judge_traces
 from dualml.parity.models.messages import format_message
 from dualml.parity.models.mutation_sentences import describe_mutation
 from dualml.parity.models.number_text import format_number, format_order
-from dualml.parity.models.phrases import CausePlace
+from dualml.parity.models.phrases import CausePlace, describe_order
 
 TORCH = """from torch import nn
 
@@ -386,6 +386,18 @@ DIVISION = {**LINEAR, "name": "div", "inputs": ("op:1",), "attributes": {"other"
             None,
             "mindspore uses `x` in `+` where torch uses another value",
         ),
+        (
+            mutation("rename", kind="missing", operation="mul", argument="", value="op:7",
+                     old="op:8", names={"op:7": "`w`", "op:8": "`w / w.sum()`"}),
+            None,
+            "mindspore leaves out `w / w.sum()`: in `*` it uses `w` instead",
+        ),
+        (
+            mutation("by_value", kind="operand", operation="mul", argument="other", value="op:7",
+                     old=3.0, names={"op:7": "`y`"}),
+            None,
+            "mindspore uses `y` in `*` where torch has the number 3",
+        ),
     ],
 )  # fmt: skip
 def test_a_cause_is_said_as_to_a_colleague(
@@ -421,3 +433,18 @@ def test_orders_are_short() -> None:
     assert format_order([*range(8, 16), *range(8)]) == "8…15, 0…7"
     assert format_order([0, 2, 4, 6, 1, 3, 5, 7]) == "0, 2, …, 6, 1, 3, …, 7"
     assert format_order([2, 0, 1]) == "2, 0, 1"
+
+
+@pytest.mark.parametrize(
+    ("transform", "said"),
+    [
+        (("take", 1, 0, 2, 1, 3), "halves interleaved"),
+        (("arrange", 0, 4, 1, 5, 2, 6, 3, 7), "halves interleaved"),
+        (("arrange", 0, 2, 4, 1, 3, 5), "halves interleaved"),
+        (("arrange", 0, 3, 1, 2), "in another order"),
+        (("regroup", 2, 3, 3), "3, 3 parts along axis 2 grouped the other way round"),
+    ],
+)
+def test_an_order_is_said_by_what_makes_it(transform: Any, said: str) -> None:
+    assert said in describe_order("en", transform)
+    assert describe_order("zh", transform)

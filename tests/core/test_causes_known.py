@@ -15,7 +15,7 @@ from dualml.parity.causes.known_mistakes import (
     put_mistakes_first,
 )
 from dualml.parity.causes.mutation import Mutation
-from dualml.parity.causes.ranking_key import CallCounts, find_prior, ranking_key
+from dualml.parity.causes.ranking_key import CallCounts, find_prior, is_odd_scale, ranking_key
 from dualml.parity.causes.tables import OPERATOR_FUNCTIONS
 from dualml.parity.models.operations import Operation, SourceLocation
 
@@ -83,3 +83,21 @@ def test_settings_are_exchanged_between_neighbours_of_every_block() -> None:
     assert not [one for one in found if one.argument == "padding"]
     own = [one.value for one in exchanged_settings(calls, calls[1]) if one.old is None]
     assert own == [("stride", "dilation")]
+
+
+@pytest.mark.parametrize(
+    ("change", "odd"),
+    [
+        (Mutation("constant", "output", (1,), "mean", "", ("scale", -0.0424173)), True),
+        (Mutation("constant", "output", (1,), "mean", "", ("scale", 1 / 17)), False),
+        (Mutation("constant", "output", (1,), "mean", "", ("scale", 2.0)), False),
+        (Mutation("constant", "input", (1,), "add", 0, ("shift", 0.123456)), False),
+        (Mutation("function", "function", (1,), "relu", "", "tanh"), False),
+    ],
+)
+def test_a_scale_that_nobody_writes_is_odd(change: Mutation, odd: bool) -> None:
+    assert is_odd_scale(change) == odd
+    calls = CallCounts((), ())
+    prior = find_prior(calls, lambda: None, change)
+    other = find_prior(calls, lambda: None, Mutation("dtype", "output", (1,), "mean"))
+    assert (prior.rank > other.rank) == odd

@@ -388,6 +388,35 @@ class QuantizedRight(Quantized):
         return F.embedding(torch.cdist(z, self.other.weight).argmin(-1), self.other.weight)
 
 
+class Capped(Net):
+    """Logits that are capped by a scaled tanh, and focused by a power."""
+
+    def cap(self, y: Any) -> Any:
+        return torch.tanh(y / 3.0) * 3.0
+
+    def focus(self, y: Any) -> Any:
+        return (1 - torch.sigmoid(y)) ** 2.0
+
+    def forward(self, x: Any) -> Any:
+        y = self.head(self.inner(x))[:, 0]
+        return self.cap(y) + self.focus(self.head(self.other(x))[:, 0])
+
+
+class CappedByLogits(Capped):
+    def cap(self, y: Any) -> Any:
+        return torch.tanh(y / 3.0) * y
+
+
+class CappedFactor(Capped):
+    def focus(self, y: Any) -> Any:
+        return (1 - torch.sigmoid(y)) * 2.0
+
+
+class CappedRight(Capped):
+    def focus(self, y: Any) -> Any:
+        return torch.sigmoid(-y).square()
+
+
 @dataclass
 class Planted:
     """A model, a port with a mistake, what the mistake is called, and a port without."""
@@ -435,6 +464,12 @@ CASES = {
     ),
     "a reset gate before the product": Planted(
         Gate, GateEarly, GateRight, "function", "reset_before"
+    ),
+    "a value in the place of a number": Planted(
+        Capped, CappedByLogits, CappedRight, "operand", "by_value"
+    ),
+    "a factor in the place of a power": Planted(
+        Capped, CappedFactor, CappedRight, "function", "function", "mul"
     ),
     "a straight-through value in a loss": Planted(
         Quantized, QuantizedThrough, QuantizedRight, "gradient", "reroute"

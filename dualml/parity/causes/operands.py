@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from dualml.parity.causes.mutation import Mutation, MutationContext, Shape
+from dualml.parity.causes.tables import OPERATOR_FUNCTIONS
 from dualml.parity.models.operations import Operation
 
 #: Number of values with one more axis that are examined.
 LARGER = 12
+#: Functions of a tensor and a number, and number of values that are tried for the number.
+ARITHMETIC, NUMBER_VALUES = ("add", "sub", "mul", "div"), 8
 #: Largest number of consecutive lines that take the other value together.
 LINES = 4
 
@@ -50,6 +53,22 @@ def operand_mutations(
         yield mutate("missing", "input", i, ("neutral",))
         for other in same_shape_parameters(given, shapes[i], around):
             yield mutate("operand", "parameters", i, other, given)
+    for argument, number in number_operands(one):
+        for other in operand_candidates(one.inputs[0], one.outputs[0], around)[:NUMBER_VALUES]:
+            if not other.startswith("parameter:"):
+                yield mutate("operand", "by_value", argument, other, number)
+
+
+def number_operands(one: Operation) -> list[tuple[str, float]]:
+    """Return the number by which a call adds, multiplies or divides its only tensor, with the name
+    of its argument; none for any other call."""
+    if OPERATOR_FUNCTIONS.get(one.name, one.name) not in ARITHMETIC or len(one.inputs) != 1:
+        return []
+    return [
+        (name, float(value))
+        for name, value in one.attributes.items()
+        if name != "alpha" and type(value) in (int, float)
+    ]
 
 
 def call_windows(number: int, lines: Sequence[Sequence[int]]) -> Iterator[list[int]]:

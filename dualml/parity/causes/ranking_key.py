@@ -10,6 +10,7 @@ from dualml.parity.causes.assessment import AssessmentRecord, Prior
 from dualml.parity.causes.context import epsilon_values, numeric_constants
 from dualml.parity.causes.known_mistakes import find_mistake, is_coincidence
 from dualml.parity.causes.mutation import Mutation
+from dualml.parity.causes.ratios import is_plausible_factor
 from dualml.parity.causes.tables import EQUIVALENT_FUNCTIONS, KINDS, LINE_ACTIONS
 from dualml.parity.models.operations import Operation
 
@@ -77,6 +78,8 @@ def find_prior(calls: CallCounts, other: Callable[[], Operation | None], change:
         )
     if change.action == "numbers":  # anything that names the numbers explains more
         rank = len(KINDS)
+    if is_odd_scale(change):  # a number that nobody writes is no meaning
+        rank = len(KINDS)
     if is_coincidence(change):
         rank = KINDS.index("constant")
     known = find_mistake(change) is not None
@@ -84,6 +87,13 @@ def find_prior(calls: CallCounts, other: Callable[[], Operation | None], change:
         rank = min(rank, KINDS.index("missing") + 0.75)
     number = change.action == "set" or change.kind == "constant" or isinstance(change.value, float)
     return Prior(foreign, rank, number and is_in_call(change, other()), rarer, known)
+
+
+def is_odd_scale(change: Mutation) -> bool:
+    """Return whether a mutation multiplies a value by a number that people would not write."""
+    value = change.value
+    scales = change.kind == "constant" and isinstance(value, tuple) and value[:1] == ("scale",)
+    return scales and not is_plausible_factor(float(value[1]))
 
 
 def is_in_call(change: Mutation, other: Operation | None) -> bool:

@@ -75,6 +75,8 @@ def mutation_text(lang: Language, one: Row, place: CausePlace = UNKNOWN_PLACE) -
     elif action == "exchange" and isinstance(value, list | tuple) and len(value) == 2:
         pair = (describe_tensor(lang, one, at, place) for at in value)
         tensor = say("tensor.pair", **dict(zip("xy", pair, strict=True)))
+    elif action in ("operand", "rename") and one["kind"] == "missing":
+        key, value = "cause.skipped", describe_operand(lang, value)
     elif action == "operand":
         value = describe_operand(lang, value)
     elif action == "masked_rows" and argument == "added":

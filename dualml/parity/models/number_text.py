@@ -23,6 +23,14 @@ def has_swapped_halves(order: Sequence[Any]) -> bool:
     return half > 0 and list(order) == [*range(half, 2 * half), *range(half)]
 
 
+def is_zipped(order: Sequence[Any]) -> bool:
+    """Return whether an order of elements takes those of two halves in turn, or undoes that."""
+    half = len(order) // 2
+    zipped = [n for pair in zip(range(half), range(half, 2 * half), strict=True) for n in pair]
+    back = [*range(0, 2 * half, 2), *range(1, 2 * half, 2)]
+    return half > 1 and list(order) in (zipped, back)
+
+
 def format_order(order: Sequence[Any]) -> str:
     """Format an order of elements, with runs in short: ``8…15, 0…7``, ``0, 2, …, 14``."""
     parts, rest = list[str](), list(order)

@@ -10,7 +10,12 @@ from typing import Any
 
 from dualml.parity.causes.tables import OPERATOR_FUNCTIONS
 from dualml.parity.models.messages import Language, find_message, format_message
-from dualml.parity.models.number_text import format_order, format_value, has_swapped_halves
+from dualml.parity.models.number_text import (
+    format_order,
+    format_value,
+    has_swapped_halves,
+    is_zipped,
+)
 
 Row = Mapping[str, Any]
 #: Function → its operator, which people write instead.
@@ -164,6 +169,8 @@ def describe_order(lang: Language, transform: Sequence[Any]) -> str:
     key = str(name)
     if key == "rearrange" and numbers == [1, 0]:
         key = "transposed"
+    elif (key == "take" and is_zipped(rest)) or (key == "arrange" and is_zipped(numbers)):
+        key, rest = "zipped", rest if key == "take" else numbers
     elif (key == "chunks" and rest == [1, 0]) or (key == "take" and has_swapped_halves(rest)):
         key = "halves"
     values = {

@@ -140,7 +140,7 @@ class Explorer:
         self.initial_values: dict[str, torch.Tensor] = {}
         self.trainable_names = [n for n, p in recorder.model.named_parameters() if p.requires_grad]
         # The recorder's own hook comes after it, and sees what it returns.
-        recorder.model.register_forward_hook(self.reorder_outputs)
+        torch.nn.Module.register_forward_hook(recorder.model, self.reorder_outputs)
 
     def reorder_outputs(self, model: Any, given: Any, outputs: Any) -> Any:
         """Return the model's outputs, a tuple or list, reordered where a mutation says so; a

@@ -26,6 +26,7 @@ from dualml_torch.parity.causes.operands import (
     earlier_operand,
     operand_name,
     other_operand,
+    put_value,
     select_part,
 )
 from dualml_torch.parity.causes.size_checks import with_size_checks
@@ -35,7 +36,7 @@ Value = torch.Tensor
 #: Mutations that do not concern the function of a single call.
 WIDE = ("everywhere", "borrow", "rename", "trade", "cut", "parameters", "optimizer")
 #: Mutations that need values of the step other than the call's own arguments.
-CONTEXT_ACTIONS = ("spans", "swap", "earlier", "operand", "reroute")
+CONTEXT_ACTIONS = ("spans", "swap", "earlier", "operand", "by_value", "reroute")
 
 
 class MutatingTracer(OperationTracer):
@@ -127,6 +128,9 @@ class MutatingTracer(OperationTracer):
             elif change.action == "operand":
                 other = select_part(change, self.value_of(other_operand(change, number)))
                 args, kwargs = replace_tensor(args, kwargs, int(change.argument), other)
+            elif change.action == "by_value":
+                other = self.value_of(other_operand(change, number))
+                args, kwargs = put_value(change, func, name, args, kwargs, other)
             elif change.action == "reroute":
                 at, other = int(change.argument), self.value_of(str(change.value))
                 straight = other + (find_tensors((args, kwargs))[at] - other).detach()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.models.operations import Operation, call_number
+from dualml_torch.parity.operations import BoundCall
 
 Value = torch.Tensor
 
@@ -42,6 +44,20 @@ def operand_name(change: Mutation) -> str:
     """Return the name of the value that a mutation uses, or of which it uses a part:
     ``change.value`` or the first entry of that."""
     return change.value if isinstance(change.value, str) else str(change.value[0])
+
+
+def put_value(
+    change: Mutation,
+    func: Any,
+    name: str,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    value: Value,
+) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """Return a call's arguments with a tensor in the place of the number ``change.argument``."""
+    bound = BoundCall(func, name, args, kwargs)
+    bound.set_argument(str(change.argument), value)
+    return bound.args, bound.kwargs
 
 
 def select_part(change: Mutation, value: Value) -> Value:

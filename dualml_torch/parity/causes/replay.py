@@ -34,6 +34,7 @@ from dualml_torch.parity.causes.operands import (
     earlier_operand,
     operand_name,
     other_operand,
+    put_value,
     select_part,
 )
 from dualml_torch.parity.causes.size_checks import with_size_checks
@@ -151,6 +152,9 @@ class Replay:
             elif change.action == "operand":
                 other = select_part(change, input_value(other_operand(change, number)))
                 args, kwargs = replace_tensor(args, kwargs, int(change.argument), other)
+            elif change.action == "by_value":
+                other = input_value(other_operand(change, number))
+                args, kwargs = put_value(change, call.func, call.name, args, kwargs, other)
             elif change.action == "everywhere":
                 args, kwargs = replace_constant(change, args, kwargs)
             elif change.action == "dropout":

@@ -68,7 +68,7 @@ def scaled_gradients(suspect: Observation) -> Iterator[Hypothesis]:
     if micro > 1:
         yield Hypothesis("sum-not-mean", suspect.scale_all(micro), {"factor": "micro-batches"})
     yield Hypothesis("flipped-sign", suspect.scale_all(-1), {"factor": -1})
-    yield Hypothesis("frozen-parameters", suspect.scale_all(0), {"factor": 0})
+    yield Hypothesis("frozen-parameters", suspect.scale_all(0), {"parameters": "all"})
     yield scaled_tensors(suspect, "scaled-gradient")
 
 
