@@ -100,4 +100,4 @@ def test_a_scale_that_nobody_writes_is_odd(change: Mutation, odd: bool) -> None:
     calls = CallCounts((), ())
     prior = find_prior(calls, lambda: None, change)
     other = find_prior(calls, lambda: None, Mutation("dtype", "output", (1,), "mean"))
-    assert (prior.rank > other.rank) == odd
+    assert ((prior.foreign, prior.rank) > (True, other.rank)) == odd

@@ -50,7 +50,8 @@ def find_prior(calls: CallCounts, other: Callable[[], Operation | None], change:
     It is ranked by its kind, from settings to types, a known mistake right behind those of settings
     and of calls that are left out, and a comparison in place of another with constants. A flag of a
     function that the other side calls less often comes right after leaving the call out; a mutation
-    that brings in a function that the other side never calls comes after all others.
+    that brings in a function that the other side never calls comes after all others, and behind
+    these one that multiplies by a number that people would not write.
 
     Args:
         other: returns the operation of the other side at which the two diverge; None if there is
@@ -79,7 +80,7 @@ def find_prior(calls: CallCounts, other: Callable[[], Operation | None], change:
     if change.action == "numbers":  # anything that names the numbers explains more
         rank = len(KINDS)
     if is_odd_scale(change):  # a number that nobody writes is no meaning
-        rank = len(KINDS)
+        foreign, rank = True, len(KINDS)
     if is_coincidence(change):
         rank = KINDS.index("constant")
     known = find_mistake(change) is not None
