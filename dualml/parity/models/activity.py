@@ -14,7 +14,7 @@ LINE_S = 5.0
 
 @dataclass
 class Activity:
-    """What a comparison is doing.
+    """The phase that a comparison is in, and how many patches it has tried.
 
     Attributes:
         phase: ``run``, ``search`` or ``patch``; keys of messages.
@@ -43,11 +43,11 @@ def tell_activity(
     begin_phase("run")
     began, over = time.monotonic(), threading.Event()
 
-    def tell_again() -> None:
+    def tell_regularly() -> None:
         while not over.wait(seconds):
             tell(ACTIVITY, time.monotonic() - began)
 
-    teller = threading.Thread(target=tell_again, daemon=True)
+    teller = threading.Thread(target=tell_regularly, daemon=True)
     teller.start()
     try:
         yield
