@@ -188,18 +188,21 @@ def test_causes_of_two_traces_are_causes(explained: ModelComparison, lang: str) 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("action", "value", "said"),
     [
-        (("rearrange", 1, 0), '"norm.weight" = ["norm.gamma", "transpose"]'),
-        (("chunks", 0, 1, 0), '"norm.weight[0]" = "norm.gamma[1]"'),
-        (("chunks", 1, 1, 0), ""),
-        (("flip", 0), ""),
+        ("input", ("rearrange", 1, 0), '"norm.weight" = ["norm.gamma", "transpose"]'),
+        ("input", ("chunks", 0, 1, 0), '"norm.weight[0]" = "norm.gamma[1]"'),
+        ("input", ("chunks", 1, 1, 0), ""),
+        ("input", ("flip", 0), ""),
+        ("output", ("chunks", 1, 1, 0), '"norm.weight[1]" = "norm.gamma[0]"'),
+        ("output", ("chunks", 0, 1, 0), ""),
     ],
 )
 def test_where_weights_are_at_fault_the_map_is_said(
-    explained: ModelComparison, value: Any, said: str, lang: str
+    explained: ModelComparison, action: str, value: Any, said: str, lang: str
 ) -> None:
-    change = mutation("input", kind="layout", operation="linear", argument=1, value=value, old=None)
+    at = 1 if action == "input" else ""
+    change = mutation(action, kind="layout", operation="linear", argument=at, value=value, old=None)
     explanation: Any = explained.explanation
     cause = {**explanation["causes"][0], "alterations": [change]}
     pair = {"a": "norm.weight", "b": "norm.gamma", "how": "name", "change": ""}

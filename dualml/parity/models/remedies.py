@@ -21,26 +21,37 @@ def map_remedy(cause: Mapping[str, Any], mapping: Sequence[Mapping[str, str]]) -
     Returns:
         The entries as TOML; empty for any other cause.
     """
-    one = cause["alterations"][0]
-    operation, at = cause.get("place") or {}, one["argument"]
-    if (one["kind"], one["action"]) != ("layout", "input") or not isinstance(at, int):
-        return ""
+    one, operation = cause["alterations"][0], cause.get("place") or {}
     names = [str(name) for name in operation.get("inputs", ())]
-    if at >= len(names) or not names[at].startswith("parameter:"):
+    at, value = one["argument"], list(one["value"] or ()) if one["kind"] == "layout" else []
+    if one["action"] == "input" and isinstance(at, int):
+        names = names[at : at + 1]
+    elif one["action"] == "output" and one["operation"] == "linear" and value[:1] == ["chunks"]:
+        names, axes = names[1:], len((operation.get("outputs") or [()])[0])
+        value = ["chunks", 0, *value[2:]] if value[1] in (-1, axes - 1) else []
+    else:
         return ""
-    name = names[at].removeprefix("parameter:")
-    pair = next((pair for pair in mapping if pair["a"] == name), None)
-    if pair is None:
-        return ""
-    value, partner = list(one["value"]), pair["b"]
+    parameters = [name.removeprefix("parameter:") for name in names if is_parameter(name)]
+    pairs = [pair for name in parameters for pair in mapping if pair["a"] == name]
+    return ", ".join(entry for pair in pairs for entry in map_entries(pair, value))
+
+
+def is_parameter(name: str) -> bool:
+    """Return whether a value of a trace is a parameter."""
+    return name.startswith("parameter:")
+
+
+def map_entries(pair: Mapping[str, str], value: Sequence[Any]) -> list[str]:
+    """Return the entries of a pair of parameters under which the second one is transposed, or has
+    its pieces in another order."""
+    name, partner = pair["a"], pair["b"]
     if value == TRANSPOSED and not pair["change"]:
-        return f"{quote(name)} = [{quote(partner)}, {quote('transpose')}]"
+        return [f"{quote(name)} = [{quote(partner)}, {quote('transpose')}]"]
     if value[:2] == ["chunks", 0] and "[" not in name + partner:
-        pieces = (
+        return [
             f"{quote(f'{name}[{i}]')} = {quote(f'{partner}[{j}]')}" for i, j in enumerate(value[2:])
-        )
-        return ", ".join(pieces)
-    return ""
+        ]
+    return []
 
 
 def quote(text: str) -> str:
