@@ -128,6 +128,6 @@ def test_a_search_that_fails_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setattr(run, "search_causes", lambda *given: None)
     (tmp_path / "explainer.log").write_text("Traceback\nTypeError: unhashable\n")
     side = ResolvedSide("a", BackendInfo("torch", "torch", "", "dualml_torch.backend:X"), {})
-    told = run.add_explanation(tmp_path, {"timeout": 1.0}, [side], found)
+    told = run.add_explanation(tmp_path, {"timeout": 1.0, "budget": 1.0}, [side], found)
     for lang in LANGUAGES:
         assert "TypeError: unhashable" in told.paragraph(lang)
