@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from dualml.parity.models.cuts import plan_cuts
+from dualml.parity.models.mapping import match_tensors
 from dualml.parity.models.partners import Tensor
 from dualml.parity.models.pieces import cut_arrays, cut_tensors, find_cuts, join_pieces
 
@@ -59,3 +61,16 @@ def test_what_is_only_stored_the_other_way_round_is_not_cut() -> None:
     a = tensors(inward=(64, 16), rows=(32, 16), more=(32, 16))
     b = tensors(inward=(16, 64), rows=(32, 16), more=(32, 16), own=(24, 16), last=(40, 16))
     assert find_cuts(a, b) == ({}, {})
+
+
+def test_a_map_pairs_pieces_of_both_sides_in_another_order() -> None:
+    sides = [[Tensor("qkv.weight", (12, 4)), Tensor("o.weight", (4, 4))] for _ in "ab"]
+    asked = {"qkv.weight[0]": "qkv.weight[1]", "qkv.weight[1]": "qkv.weight[0]"}
+    assert plan_cuts(*sides, asked) == ({"qkv.weight": (6, 6)}, {"qkv.weight": (6, 6)})
+    cut = [
+        cut_tensors(side, cuts) for side, cuts in zip(sides, plan_cuts(*sides, asked), strict=True)
+    ]
+    pairs = match_tensors(*cut, asked, ("A", "B")).pairs
+    assert {pair.a: pair.b for pair in pairs} == {**asked, "o.weight": "o.weight"}
+    uneven = {f"qkv.weight[{i}]": f"qkv.weight[{4 - i}]" for i in range(5)}
+    assert plan_cuts(*sides, uneven) == ({}, {})

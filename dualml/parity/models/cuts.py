@@ -45,12 +45,36 @@ def cuts_from_map(
     """Return the cuts of both sides that the user's map states."""
     shapes = {one.name: one.shape for one in a}, {one.name: one.shape for one in b}
     flat, counts = flat_map(asked), group_counts(asked)
+    # Where pieces of both sides are paired, all of a tensor have the same length.
+    shapes = (
+        shapes[0] | equal_pieces(shapes[0], list(flat)),
+        shapes[1] | equal_pieces(shapes[1], [partner for partner, *_ in flat.values()]),
+    )
     there, back = [], []
     for name, (partner, *words) in flat.items():
         change = "+".join(words)
         there.append((name, shape_in_layout(shapes[1], partner, invert_change(change))))
         back.append((partner, shape_in_layout(shapes[0], name, change)))
-    return cuts_of_names(there, shapes[0], counts), cuts_of_names(back, shapes[1], counts)
+    wholes = {one.name: one.shape for one in a}, {one.name: one.shape for one in b}
+    return cuts_of_names(there, wholes[0], counts), cuts_of_names(back, wholes[1], counts)
+
+
+def equal_pieces(
+    shapes: dict[str, tuple[int, ...]], names: Sequence[str]
+) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of pieces of a side, named in a map, if all pieces of a tensor are named
+    and its first axis can be cut into as many equal parts."""
+    pieces: dict[str, set[int]] = {}
+    for name in names:
+        match = PIECE.fullmatch(name)
+        if match is not None and name not in shapes and match["whole"] in shapes:
+            pieces.setdefault(match["whole"], set()).add(int(match["number"]))
+    return {
+        f"{whole}[{i}]": (shapes[whole][0] // len(numbers), *shapes[whole][1:])
+        for whole, numbers in pieces.items()
+        if numbers == {*range(len(numbers))} and shapes[whole][0] % len(numbers) == 0
+        for i in numbers
+    }
 
 
 def shape_in_layout(
