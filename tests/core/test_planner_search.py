@@ -10,18 +10,13 @@ import numpy as np
 import pytest
 
 from dualml.common.errors import UserError
-from dualml.planning.planner.layouts import (
-    RECOMPUTED,
-    Layouts,
-    SearchSpace,
-    divisors,
-    enumerate_layouts,
-)
+from dualml.planning.planner.layouts import RECOMPUTED, Layouts
 from dualml.planning.planner.memory import PRECISIONS, estimate_memory
 from dualml.planning.planner.models import find_model
 from dualml.planning.planner.request import default_batch, request_from_options
 from dualml.planning.planner.search import search_layouts
 from dualml.planning.planner.seconds import seconds
+from dualml.planning.planner.space import SearchSpace, divisors, enumerate_layouts
 
 OPTIONS: dict[str, Any] = {
     "devices": 64,
@@ -50,6 +45,10 @@ OPTIONS: dict[str, Any] = {
 }
 
 
+#: Columns that the search varies.
+COLUMNS = ("dp", "pp", "tp", "cp", "sp", "zero", "micro", "batch", "recompute", "chunks")
+
+
 def make_request(model: str, **options: Any) -> Any:
     return request_from_options(model, {**OPTIONS, **options})
 
@@ -59,7 +58,7 @@ def test_the_layouts_are_those_of_plain_loops() -> None:
     shape = find_model("llama3-8b")
     devices, batch, choices = 48, 96, SearchSpace(tensor=16, context=3, chunks=2)
     found = enumerate_layouts(shape, devices, batch, choices)
-    rows = set(zip(*(getattr(found, key).tolist() for key in vars(found)), strict=True))
+    rows = set(zip(*(getattr(found, key).tolist() for key in COLUMNS), strict=True))
     assert len(rows) == len(found)
     expected = set()
     for dp, pp, tp, cp in itertools.product(range(1, devices + 1), repeat=4):

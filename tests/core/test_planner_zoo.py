@@ -17,10 +17,11 @@ from dualml.parallel.memory import estimate_sharded_memory
 from dualml.parallel.zero.units import units_of
 from dualml.planning.planner.arm import arm_from_layout, layout_from_arm
 from dualml.planning.planner.engine import DUALML
-from dualml.planning.planner.layouts import Layouts, SearchSpace, enumerate_layouts
+from dualml.planning.planner.layouts import Layouts
 from dualml.planning.planner.memory import stage_memory
 from dualml.planning.planner.models import find_model
 from dualml.planning.planner.shape import Shape
+from dualml.planning.planner.space import SearchSpace, enumerate_layouts
 from dualml.planning.planner.zoo import shape_by_name, shape_from_spec, spec_from_shape
 
 SIZES = [

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
@@ -11,12 +10,12 @@ from numpy.typing import NDArray
 
 from dualml.common.errors import UserError
 from dualml.common.json_types import JsonObject
-from dualml.planning.planner.shape import Shape
 
 Ints = NDArray[np.int64]
 RECOMPUTED = ("none", "selective", "full")
-#: Maximum number of layouts in one search.
-MAX_LAYOUTS = 1_000_000
+#: Pipeline schedules. With more than one chunk ``1f1b`` is interleaved. ``zb-h1`` and ``zb-h2`` are
+#: the zero-bubble schedules of Qi et al. 2023, ``dualpipe`` is DeepSeek-V3's.
+SCHEDULES = ("1f1b", "zb-h1", "zb-h2", "dualpipe")
 
 
 class LayoutAxes(TypedDict, total=False):
@@ -31,11 +30,27 @@ class LayoutAxes(TypedDict, total=False):
     micro: int
     recompute: str
     chunks: int
+    ep: int
+    etp: int
+    reshard: bool
+    replicate: int
+    schedule: str
+    first_layers: int
+    last_layers: int
 
 
-DEFAULT_AXES = LayoutAxes(
+#: Values of the columns that a table may leave out; 0 is explained in `Layouts`.
+OPTIONAL_AXES = LayoutAxes(
+    ep=1, etp=0, reshard=True, replicate=1, schedule="1f1b", first_layers=0, last_layers=0
+)
+DEFAULT_AXES = OPTIONAL_AXES | LayoutAxes(
     dp=1, pp=1, tp=1, cp=1, sp=False, zero=0, micro=1, recompute="none", chunks=1
 )
+
+
+def _absent() -> Ints:
+    """Return an optional column that a table is made without: it has no rows."""
+    return np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -48,11 +63,21 @@ class Layouts:
         tp: tensor parallelism: devices that share every layer.
         cp: context parallelism: devices that share a sequence.
         sp: sequence parallelism: 1 if the tp devices share the sequence outside of matrices.
-        zero: ZeRO's stage, 0 to 3, over dp · cp devices.
+        zero: ZeRO's stage, 0 to 3, over dp · cp / replicate devices.
         micro: b, sequences per micro-batch.
         batch: B, sequences per update.
         recompute: index in ``RECOMPUTED``.
         chunks: v, stages of the interleaved schedule on each device; 1 is 1F1B.
+        ep: expert parallelism: devices over which the experts of a layer are distributed. With etp
+            devices for each expert, ep · etp divides dp · cp · tp.
+        etp: devices that share every expert; 0 means tp.
+        reshard: 1 if ZeRO-3 frees the weights of a unit after its forward pass and gathers them
+            again for the backward pass; 0 if it keeps them.
+        replicate: groups of devices that each hold one sharded copy of the states (hybrid sharding,
+            HSDP); 1 shards over all dp · cp devices.
+        schedule: index in ``SCHEDULES``.
+        first_layers, last_layers: layers of the first and of the last of all pp · chunks stages; 0
+            means that the layers are distributed evenly (`memory.layers_in_stage`).
     """
 
     dp: Ints
@@ -65,6 +90,19 @@ class Layouts:
     batch: Ints
     recompute: Ints
     chunks: Ints
+    ep: Ints = field(default_factory=_absent)
+    etp: Ints = field(default_factory=_absent)
+    reshard: Ints = field(default_factory=_absent)
+    replicate: Ints = field(default_factory=_absent)
+    schedule: Ints = field(default_factory=_absent)
+    first_layers: Ints = field(default_factory=_absent)
+    last_layers: Ints = field(default_factory=_absent)
+
+    def __post_init__(self) -> None:
+        for name, value in encode_axes(OPTIONAL_AXES).items():
+            if not len(getattr(self, name)):
+                object.__setattr__(self, name, np.full(len(self.dp), value, np.int64))
+        object.__setattr__(self, "etp", np.where(self.etp == 0, self.tp, self.etp))
 
     @classmethod
     def from_axes(cls, batch: int, **axes: Unpack[LayoutAxes]) -> Layouts:
@@ -77,12 +115,7 @@ class Layouts:
         dp, micro = layout["dp"], layout["micro"]
         if batch % (dp * micro):
             raise UserError(f"batch {batch} is no multiple of dp {dp} · micro-batch {micro}")
-        columns = {
-            **layout,
-            "batch": batch,
-            "sp": int(layout["sp"]),
-            "recompute": RECOMPUTED.index(layout["recompute"]),
-        }
+        columns = {**encode_axes(layout), "batch": batch}
         return cls(**{name: np.array([value], np.int64) for name, value in columns.items()})
 
     def __len__(self) -> int:
@@ -100,7 +133,14 @@ class Layouts:
     @property
     def zero_devices(self) -> Ints:
         """Number of devices N over which ZeRO shards."""
-        return self.dp * self.cp
+        return self.dp * self.cp // self.replicate
+
+    @property
+    def expert_devices(self) -> Ints:
+        """Number of devices that hold the same part of the experts, over which ZeRO shards it:
+        dp · cp · tp / (ep · etp · replicate), at least 1."""
+        ranks = self.dp * self.cp * self.tp // (self.ep * self.etp * self.replicate)
+        return np.maximum(ranks, 1)
 
     @property
     def devices(self) -> Ints:
@@ -113,115 +153,16 @@ class Layouts:
         texts = {f.name: int(getattr(self, f.name)[row]) for f in fields(self)}
         given: dict[str, Any] = dict(texts)
         given |= {"sp": bool(texts["sp"]), "recompute": RECOMPUTED[texts["recompute"]]}
+        given |= {"reshard": bool(texts["reshard"]), "schedule": SCHEDULES[texts["schedule"]]}
         return {**given, "micro_batches": int(self.micro_batches[row])}
 
 
-@dataclass(frozen=True)
-class SearchSpace:
-    """The search space of layouts.
-
-    Args:
-        tensor: largest tp.
-        context: largest cp.
-        chunks: largest number of stages on a device.
-        zero, recompute: allowed values.
-        sequence: allowed values of sp where tp > 1.
-    """
-
-    tensor: int = 8
-    context: int = 1
-    chunks: int = 1
-    zero: tuple[int, ...] = (0, 1, 2, 3)
-    recompute: tuple[str, ...] = RECOMPUTED
-    sequence: tuple[int, ...] = (0, 1)
-
-
-def divisors(n: int) -> list[int]:
-    """Return the divisors of n in ascending order; n up to 10¹²."""
-    small = [k for k in range(1, int(n**0.5) + 1) if n % k == 0]
-    return small + [n // k for k in reversed(small) if k * k != n]
-
-
-def enumerate_layouts(shape: Shape, devices: int, batch: int, choices: SearchSpace) -> Layouts:
-    """Return every layout of exactly ``devices`` devices that splits everything but the layers
-    evenly.
-
-    tp divides the numbers of heads and of key-value heads, and the feed-forward width; 2cp divides
-    the sequence; pp is at most the number of layers (stages may differ by one layer); dp ·
-    micro-batch divides the batch; with the interleaved schedule pp divides the micro-batches, and
-    there is a layer for each of its pp · v stages.
-
-    Raises:
-        UserError: there is no layout, with the reason, or there are more than a million.
-    """
-    rows: list[Ints] = []
-    count = 0
-    for meshes in _meshes(shape, devices, batch, choices):
-        block = _micro_batches(meshes, shape, batch, choices)
-        count += len(block) * len(choices.zero) * len(choices.recompute)
-        if count > MAX_LAYOUTS:
-            raise UserError(
-                f"more than {MAX_LAYOUTS:,} layouts of {devices:,} devices and a batch of "
-                f"{batch:,}; "
-                "vary less: --tensor, --zero, --recompute, --interleave"
-            )
-        rows.append(block)
-    table = np.concatenate(rows) if rows else np.empty((0, 7), np.int64)
-    if not len(table):
-        raise UserError(_no_layout_reason(shape, devices, batch))
-    names = ("dp", "pp", "tp", "cp", "sp", "micro", "chunks")
-    recompute = [RECOMPUTED.index(name) for name in choices.recompute]
-    pairs = [(zero, again) for zero in choices.zero for again in recompute]
-    of_pairs = np.array(pairs, np.int64)
-    each = {
-        name: np.repeat(column, len(pairs)) for name, column in zip(names, table.T, strict=True)
+def encode_axes(axes: LayoutAxes) -> dict[str, int]:
+    """Return the choices as integers: the indices of names in ``RECOMPUTED`` and ``SCHEDULES``,
+    and 1 for true."""
+    names: dict[str, tuple[str, ...]] = {"recompute": RECOMPUTED, "schedule": SCHEDULES}
+    values: dict[str, Any] = dict(axes)
+    return {
+        name: names[name].index(value) if name in names else int(value)
+        for name, value in values.items()
     }
-    zero, again = np.tile(of_pairs, (len(table), 1)).T
-    layouts = Layouts(batch=np.full_like(zero, batch), zero=zero, recompute=again, **each)
-    # Over one device there is nothing to shard.
-    return layouts.select_rows((layouts.zero == min(choices.zero)) | (layouts.zero_devices > 1))
-
-
-def _meshes(
-    shape: Shape, devices: int, batch: int, choices: SearchSpace
-) -> Sequence[tuple[int, int, int, int]]:
-    """Return the allowed (dp, pp, tp, cp) whose product is the number of devices: see
-    `enumerate_layouts`."""
-    meshes = []
-    for tp in divisors(devices):
-        cut = any(size % tp for size in (shape.heads, shape.kv_heads, shape.ffn))
-        if tp > choices.tensor or cut:
-            continue
-        for cp in divisors(devices // tp):
-            if cp > choices.context or shape.sequence % (2 * cp if cp > 1 else 1):
-                continue
-            for pp in divisors(devices // (tp * cp)):
-                dp = devices // (tp * cp * pp)
-                if pp <= shape.layers and batch % dp == 0:
-                    meshes.append((dp, pp, tp, cp))
-    return meshes
-
-
-def _micro_batches(
-    mesh: tuple[int, int, int, int], shape: Shape, batch: int, choices: SearchSpace
-) -> Ints:
-    """Return the (dp, pp, tp, cp, sp, b, v) of a mesh, for every micro-batch and interleaving."""
-    dp, pp, tp, _ = mesh
-    rows = []
-    for micro in divisors(batch // dp):
-        m = batch // (dp * micro)
-        for v in range(1, choices.chunks + 1 if pp > 1 else 2):
-            if v > 1 and (m % pp or shape.layers < pp * v):
-                continue
-            rows += [(*mesh, sp, micro, v) for sp in (choices.sequence if tp > 1 else (0,))]
-    return np.array(rows, np.int64)
-
-
-def _no_layout_reason(shape: Shape, devices: int, batch: int) -> str:
-    """Return the error message that no layout exists for these devices and this batch; checks
-    nothing."""
-    return (
-        f"no mesh of {devices:,} devices divides {shape.heads} heads, {shape.kv_heads} of keys and "
-        f"values, {shape.layers} layers and a batch of {batch:,} sequences; choose a batch that is "
-        f"a multiple of {devices:,}, or another number of devices"
-    )

@@ -20,12 +20,13 @@ from dualml.common.parse import from_toml
 from dualml.planning.planner.cluster import Cluster, Efficiency
 from dualml.planning.planner.devices import Device, fitted_efficiency
 from dualml.planning.planner.devices import find_device as find_device
-from dualml.planning.planner.layouts import RECOMPUTED, Layouts, divisors
+from dualml.planning.planner.layouts import RECOMPUTED, Layouts
 from dualml.planning.planner.memory import PRECISIONS, estimate_memory
 from dualml.planning.planner.models import find_model
 from dualml.planning.planner.request import make_cluster
 from dualml.planning.planner.seconds import seconds
 from dualml.planning.planner.shape import Shape
+from dualml.planning.planner.space import divisors
 
 #: Tables with times.
 TIMED = ("narayanan-1", "narayanan-2", "korthikanti-5", "llama3-4")

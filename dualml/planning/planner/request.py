@@ -14,9 +14,10 @@ from dualml.planning.planner.cluster import Cluster, Efficiency
 from dualml.planning.planner.devices import Device, fitted_efficiency
 from dualml.planning.planner.devices import find_device as find_device
 from dualml.planning.planner.engine import DUALML, ENGINES, MEGATRON, PRECISIONS, TrainingEngine
-from dualml.planning.planner.layouts import RECOMPUTED, SearchSpace, divisors
+from dualml.planning.planner.layouts import RECOMPUTED
 from dualml.planning.planner.models import find_model
 from dualml.planning.planner.shape import Shape
+from dualml.planning.planner.space import SearchSpace, divisors
 from dualml.planning.planner.zoo import spec_from_shape
 
 #: Default tokens per update if neither the model nor the user gives them: those of the language

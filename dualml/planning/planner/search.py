@@ -13,10 +13,11 @@ from dualml.common.errors import UserError
 from dualml.common.json_types import JsonObject
 from dualml.planning.planner.arm import arm_from_layout
 from dualml.planning.planner.engine import DUALML, MEGATRON
-from dualml.planning.planner.layouts import RECOMPUTED, Ints, Layouts, enumerate_layouts
+from dualml.planning.planner.layouts import RECOMPUTED, Ints, Layouts
 from dualml.planning.planner.memory import Floats, LayoutMemory, estimate_memory
 from dualml.planning.planner.request import PlanRequest
 from dualml.planning.planner.seconds import UpdateSeconds, seconds
+from dualml.planning.planner.space import enumerate_layouts
 
 #: Bound → parts of the seconds that vanish without it.
 BOUNDS: Mapping[str, tuple[str, ...]] = {

@@ -11,7 +11,7 @@ from dualml.common.json_types import JsonObject
 from dualml.common.words import Messages, numbers
 from dualml.parallel.memory import sharding_ranks
 from dualml.planning.planner.devices import fitted_efficiency
-from dualml.planning.planner.layouts import RECOMPUTED, Layouts, SearchSpace
+from dualml.planning.planner.layouts import RECOMPUTED, Layouts
 from dualml.planning.planner.memory import PRECISIONS, layer_activations
 from dualml.planning.planner.models import find_model
 from dualml.planning.planner.published import (
@@ -25,6 +25,7 @@ from dualml.planning.planner.published import (
 from dualml.planning.planner.published import tables as given
 from dualml.planning.planner.request import PlanRequest
 from dualml.planning.planner.search import search_layouts
+from dualml.planning.planner.space import SearchSpace
 from dualml.report.blocks import Table
 from dualml.report.columns import Columns, make_table
 
