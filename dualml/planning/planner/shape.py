@@ -1,37 +1,16 @@
-"""The shape of a decoder-only transformer, and its number of parameters."""
+"""The shape of a decoder-only transformer: its numbers of parameters and operations."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dualml.common.errors import UserError
-
-#: Largest size in a shape: products of sizes stay within the range of float64.
-MAX_SIZE = 10**9
+from dualml.planning.planner.sizes import ModelSizes
 
 
 @dataclass(frozen=True)
-class Shape:
-    """Sizes of a decoder-only transformer; fields needed only for the exact number of parameters
-    come last.
-
-    Args:
-        name: name of the model.
-        layers: L, transformer layers.
-        hidden: h, model width.
-        heads: a, attention heads.
-        kv_heads: heads of keys and values (Ainslie et al. 2023).
-        ffn: f, width inside the feed-forward part.
-        vocabulary: V.
-        sequence: s, tokens per sample.
-        gated: whether two matrices lead into the feed-forward part (SwiGLU, Shazeer 2020).
-        tied: whether the output layer uses the embedding's matrix.
-        head_width: width of one head; default h / a.
-        biased: whether linear layers and norms have biases.
-        learned_positions: whether there is a learned vector per position, instead of rotary
-            positions.
-        dropout: whether dropout masks are saved for the backward pass.
-        batch: published sequences per update; 0: unknown.
+class Shape(ModelSizes):
+    """A decoder-only transformer that counts its parameters and operations; its fields are those of
+    `ModelSizes`.
 
     Raises:
         UserError: invalid sizes.
@@ -40,105 +19,6 @@ class Shape:
         >>> Shape("gpt2", 12, 768, 12, 12, 3072, 50257, 1024, tied=True).parameters
         124439808
     """
-
-    name: str
-    layers: int
-    hidden: int
-    heads: int
-    kv_heads: int
-    ffn: int
-    vocabulary: int
-    sequence: int
-    gated: bool = False
-    tied: bool = False
-    head_width: int = 0
-    biased: bool = True
-    learned_positions: bool = True
-    dropout: bool = True
-    batch: int = 0
-
-    def __post_init__(self) -> None:
-        sizes = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocabulary", "sequence")
-        for key in sizes:
-            if not 1 <= getattr(self, key) <= MAX_SIZE:
-                raise UserError(
-                    f"model {self.name}: {key} is from 1 to {MAX_SIZE:,}; "
-                    f"received {getattr(self, key)}"
-                )
-        if not 0 <= self.batch <= MAX_SIZE or not 0 <= self.head_width <= MAX_SIZE:
-            raise UserError(f"model {self.name}: batch and head_width are from 0 to {MAX_SIZE:,}")
-        if self.heads % self.kv_heads:
-            raise UserError(
-                f"model {self.name}: {self.kv_heads} heads of keys and values do not divide "
-                f"{self.heads} heads; choose a divisor"
-            )
-        if not self.head_width and self.hidden % self.heads:
-            raise UserError(
-                f"model {self.name}: {self.heads} heads do not divide hidden {self.hidden}; "
-                "say head_width"
-            )
-
-    @property
-    def width(self) -> int:
-        """Width of one attention head, in elements."""
-        return self.head_width or self.hidden // self.heads
-
-    @property
-    def queries(self) -> int:
-        """Total width of the queries: h, unless ``head_width`` says otherwise."""
-        return self.heads * self.width
-
-    @property
-    def keys(self) -> int:
-        """Total width of the keys of all key-value heads, equal to that of the values."""
-        return self.kv_heads * self.width
-
-    @property
-    def matrices(self) -> int:
-        """Elements of all matrices of one transformer layer together, which tensor parallelism
-        splits."""
-        attention = 2 * self.hidden * (self.queries + self.keys)
-        return attention + (3 if self.gated else 2) * self.hidden * self.ffn
-
-    @property
-    def layer_parameters(self) -> int:
-        """Parameters of one layer: 12h² + 13h for GPT."""
-        biases = self.split_biases + 2 * self.hidden if self.biased else 0
-        return self.matrices + biases + 2 * self.norm_parameters
-
-    @property
-    def split_biases(self) -> int:
-        """Bias elements of a layer that tensor parallelism splits: those of matrices whose outputs
-        are split. 0 without biases."""
-        inner = self.queries + 2 * self.keys + (2 if self.gated else 1) * self.ffn
-        return inner if self.biased else 0
-
-    @property
-    def norm_parameters(self) -> int:
-        """Parameters of one norm: LayerNorm has a bias, RMSNorm has none."""
-        return (2 if self.biased else 1) * self.hidden
-
-    @property
-    def embedding_parameters(self) -> int:
-        """Parameters in front of the layers: the embedding, and learned positions."""
-        positions = self.sequence * self.hidden if self.learned_positions else 0
-        return self.vocabulary * self.hidden + positions
-
-    @property
-    def output_parameters(self) -> int:
-        """Parameters behind the layers: the last norm and the output layer, without the output
-        layer if it is tied to the embedding."""
-        return self.norm_parameters + (0 if self.tied else self.vocabulary * self.hidden)
-
-    @property
-    def parameters(self) -> int:
-        """Total number of parameters, Ψ.
-
-        For GPT 12Lh²(1 + 13/(12h) + (V + s)/(12Lh)) and one norm (Narayanan et al. 2021, equation
-        2, omits the last norm, 2h).
-        """
-        ends = self.embedding_parameters + self.output_parameters
-        return self.layers * self.layer_parameters + ends
 
     def flops(self, batch: int, recomputed: str = "none", fused: bool = False) -> float:
         """Return the operations of matrix products in one update on ``batch`` sequences.
@@ -156,6 +36,133 @@ class Shape:
         return tokens * (self.layers * (3 * (products + scores) + again) + 3 * output)
 
     def layer_flops(self, fused: bool = False) -> tuple[float, float]:
-        """Return the forward operations of one layer per token: in its matrices, and in its
-        attention scores, of which ``fused`` counts half."""
-        return 2.0 * self.matrices, (2.0 if fused else 4.0) * self.sequence * self.queries
+        """Return the forward operations of one layer per token: in its matrices, of which a token
+        passes k experts and the shared ones, and in its attention scores, of which ``fused``
+        counts half. With experts in some layers only, the mean over all layers."""
+        scores = (1.0 if fused else 2.0) * self.sequence * (self.queries + self.attended)
+        return 2.0 * self.active_matrices, scores
+
+    @property
+    def matrices(self) -> int:
+        """Elements of all matrices of one dense transformer layer together, which tensor
+        parallelism splits."""
+        return self.attention_matrices + self.ffn_matrices(self.ffn)
+
+    @property
+    def active_matrices(self) -> float:
+        """Elements of the matrices of a layer that process a token, the mean over all layers."""
+        shared = self.attention_matrices + self.replicated_matrices
+        if not self.experts:
+            return float(shared + self.ffn_matrices(self.ffn))
+        passed = self.experts_per_token + self.shared_experts
+        routed = self.experts * self.hidden + passed * self.ffn_matrices(self.expert_width)
+        dense = (self.layers - self.moe_layers) * self.ffn_matrices(self.ffn)
+        return shared + (self.moe_layers * routed + dense) / self.layers
+
+    @property
+    def attention_matrices(self) -> int:
+        """Elements of attention's matrices in one layer that tensor parallelism splits: all, but
+        with latent attention only those that lead out of the compressed vectors."""
+        h, queries, out = self.hidden, self.queries, self.attended * self.hidden
+        if not self.latent:
+            return h * (queries + self.keys + self.values) + out
+        apart = self.heads * (self.width - self.rope_width) + self.attended
+        return (self.q_lora_rank or h) * queries + self.kv_lora_rank * apart + out
+
+    @property
+    def replicated_matrices(self) -> int:
+        """Elements of attention's matrices in one layer that every tensor-parallel device holds:
+        those that compress queries, keys and values; 0 without latent attention."""
+        return self.hidden * (self.q_lora_rank + self.kv_lora_rank + self.latent * self.rope_width)
+
+    def ffn_matrices(self, width: int) -> int:
+        """Return the elements of a feed-forward part with ``width`` elements inside."""
+        return (3 if self.gated else 2) * self.hidden * width
+
+    @property
+    def norm_parameters(self) -> int:
+        """Parameters of one norm: LayerNorm has a bias, RMSNorm has none."""
+        return (2 if self.has_bias("norm") else 1) * self.hidden
+
+    @property
+    def split_biases(self) -> int:
+        """Bias elements of a dense layer that tensor parallelism splits: those of matrices whose
+        outputs are split. 0 without biases."""
+        return self.attention_biases + self.ffn_biases(self.ffn)
+
+    @property
+    def attention_biases(self) -> int:
+        """Bias elements of queries, keys and values of a layer, which tensor parallelism splits."""
+        return self.has_bias("qkv") * (self.queries + self.keys + self.values)
+
+    def ffn_biases(self, width: int) -> int:
+        """Return the bias elements inside a feed-forward part of ``width`` elements."""
+        return self.has_bias("mlp") * (2 if self.gated else 1) * width
+
+    @property
+    def whole_parameters(self) -> int:
+        """Parameters of a layer outside of its feed-forward part that every tensor-parallel device
+        holds: norms, the bias behind attention, matrices that compress."""
+        norms = self.norms * self.norm_parameters + self.qk_norm
+        latent = self.replicated_matrices + self.latent * (self.q_lora_rank + self.kv_lora_rank)
+        return norms + latent + self.has_bias("attention") * self.hidden + self.other_parameters
+
+    @property
+    def expert_parameters(self) -> int:
+        """Parameters of one expert."""
+        inner = self.ffn_matrices(self.expert_width) + self.ffn_biases(self.expert_width)
+        return inner + self.has_bias("mlp") * self.hidden
+
+    @property
+    def router_parameters(self) -> int:
+        """Parameters that choose a token's experts in one layer."""
+        return self.experts * (self.hidden + self.has_bias("router"))
+
+    @property
+    def layer_parameters(self) -> int:
+        """Parameters of one dense layer: 12h² + 13h for GPT."""
+        inner = self.matrices + self.split_biases + self.has_bias("mlp") * self.hidden
+        return inner + self.whole_parameters
+
+    @property
+    def moe_layer_parameters(self) -> int:
+        """Parameters of one layer with experts, all of them; without experts those of a layer."""
+        if not self.experts:
+            return self.layer_parameters
+        attention = self.attention_matrices + self.attention_biases + self.whole_parameters
+        experts = (self.experts + self.shared_experts) * self.expert_parameters
+        return attention + self.router_parameters + experts
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Parameters in front of the layers: the embedding, its norm, and learned positions."""
+        positions = self.positions or self.sequence
+        return (
+            self.vocabulary * self.hidden
+            + self.learned_positions * positions * self.hidden
+            + self.embedding_norm * self.norm_parameters
+        )
+
+    @property
+    def output_parameters(self) -> int:
+        """Parameters behind the layers: the last norm and the output layer, without the output
+        layer if it is tied to the embedding."""
+        words = 0 if self.tied else self.vocabulary * self.hidden
+        return self.norm_parameters + words + self.has_bias("output") * self.vocabulary
+
+    @property
+    def parameters(self) -> int:
+        """Total number of parameters, Ψ.
+
+        For GPT 12Lh²(1 + 13/(12h) + (V + s)/(12Lh)) and one norm (Narayanan et al. 2021, equation
+        2, omits the last norm, 2h).
+        """
+        dense = (self.layers - self.moe_layers) * self.layer_parameters
+        ends = self.embedding_parameters + self.output_parameters
+        return dense + self.moe_layers * self.moe_layer_parameters + ends
+
+    @property
+    def active_parameters(self) -> int:
+        """Parameters that process one token: all, without the experts that it does not pass."""
+        idle = self.experts - self.experts_per_token if self.experts else 0
+        return self.parameters - self.moe_layers * idle * self.expert_parameters
