@@ -7,29 +7,15 @@ from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
 from dualml.common.errors import UserError, did_you_mean, escape_unprintable
-from dualml.common.files import read_json, read_toml
+from dualml.common.files import read_toml
 from dualml.common.parse import from_toml
 from dualml.common.strict_model import StrictModel, describe_validation_error
+from dualml.planning.planner.configs import entry_from_config
 from dualml.planning.planner.shape import Shape
-
-#: Our key → equivalent keys of config.json; the first one present is used.
-NAMES: Mapping[str, tuple[str, ...]] = {
-    "layers": ("num_hidden_layers", "n_layer", "num_layers"),
-    "hidden": ("hidden_size", "n_embd", "d_model"),
-    "heads": ("num_attention_heads", "n_head"),
-    "kv_heads": ("num_key_value_heads",),
-    "ffn": ("intermediate_size", "n_inner", "ffn_dim"),
-    "vocabulary": ("vocab_size",),
-    "sequence": ("max_position_embeddings", "n_positions", "n_ctx"),
-    "head_width": ("head_dim",),
-}
-#: Model types of config.json with the layers of GPT-2 or of Llama.
-GPT, LLAMA = ("gpt2",), ("llama", "mistral")
 
 
 class ModelEntry(StrictModel):
@@ -50,6 +36,24 @@ class ModelEntry(StrictModel):
     learned_positions: bool = True
     dropout: bool = True
     batch: int = 0
+    parallel: bool = False
+    experts: int = 0
+    experts_per_token: int = 0
+    expert_ffn: int = 0
+    shared_experts: int = 0
+    dense_layers: int = 0
+    expert_interval: int = 1
+    capacity: float = 0.0
+    q_lora_rank: int = 0
+    kv_lora_rank: int = 0
+    rope_width: int = 0
+    value_width: int = 0
+    biases: Sequence[str] = ()
+    norms: int = 2
+    embedding_norm: bool = False
+    qk_norm: int = 0
+    positions: int = 0
+    other_parameters: int = 0
 
     def shape(self, name: str) -> Shape:
         """Return the shape of the model under this ``name``, with defaults in place of omitted
@@ -57,6 +61,7 @@ class ModelEntry(StrictModel):
         given = self.model_dump()
         given["kv_heads"] = self.heads if self.kv_heads is None else self.kv_heads
         given["ffn"] = 4 * self.hidden if self.ffn is None else self.ffn
+        given["biases"] = tuple(self.biases)
         return Shape(name, **given)
 
 
@@ -102,7 +107,7 @@ def find_model(text: str, sequence: int | None = None, overrides: Sequence[str] 
     elif text in known_models():
         shape = known_models()[text][0]
     elif "/" in text or text.endswith((".toml", ".json")):
-        shape = _shape_from_file(Path(text))
+        shape = _shape_from_file(Path(text), sequence)
     else:
         raise UserError(
             f"unknown model {text!r}{did_you_mean(text, [*known_models(), *DECODERS])}; or name a "
@@ -124,7 +129,7 @@ def is_experiment(text: str) -> bool:
         return False
 
 
-def _shape_from_file(path: Path) -> Shape:
+def _shape_from_file(path: Path, sequence: int | None) -> Shape:
     """Return the model shape that a TOML file or a Hugging Face ``config.json`` describes. Raise
     `UserError` for a missing or invalid file."""
     if not path.exists():
@@ -132,7 +137,7 @@ def _shape_from_file(path: Path) -> Shape:
             f"{escape_unprintable(str(path))}: no such file; name a model or a TOML or JSON file"
         )
     if path.suffix == ".json":
-        return _shape_from_config(path)
+        return _shape_from_config(path, sequence)
     try:
         return ModelEntry(**read_toml(path)).shape(path.stem)
     except ValidationError as error:
@@ -141,35 +146,14 @@ def _shape_from_file(path: Path) -> Shape:
         raise UserError(f"{path}: keys are {', '.join(ModelEntry.model_fields)}") from None
 
 
-def _shape_from_config(path: Path) -> Shape:
-    """Read a Hugging Face config of GPT-2, Llama or a model with their layers; raise `UserError`
-    for others, which would be miscounted."""
-    config = read_json(path)
-    kind = config.get("model_type") if isinstance(config, dict) else None
-    if kind not in GPT + LLAMA:
-        raise UserError(
-            f"{path}: model_type {kind!r}; of config.json these are read: "
-            f"{', '.join(GPT + LLAMA)}. Describe another model in a TOML file with the keys "
-            f"{', '.join(ModelEntry.model_fields)}"
-        )
-    extra = [key for key in ("attention_bias", "mlp_bias") if config.get(key)]
-    if extra:
-        raise UserError(
-            f"{path}: {' and '.join(extra)}: Llama's biases are not counted; set them to false"
-        )
-    given: dict[str, Any] = {}
-    for key, names in NAMES.items():
-        values = [config[name] for name in names if config.get(name) is not None]
-        if values:
-            given[key] = values[0]
-    llama = kind in LLAMA
-    given |= {"gated": llama, "biased": not llama, "learned_positions": not llama}
-    given["dropout"] = not llama
-    # transformers: by default GPT-2 ties its embedding, Llama does not.
-    given["tied"] = config.get("tie_word_embeddings", not llama)
+def _shape_from_config(path: Path, sequence: int | None) -> Shape:
+    """Read a Hugging Face config; raise `UserError` for one that lacks a key or is no decoder."""
+    given = entry_from_config(path, sequence)
+    assumed = given.pop("assumed", "")
     try:
-        return ModelEntry(**given).shape(
+        shape = ModelEntry(**given).shape(
             path.parent.name if path.name == "config.json" else path.stem
         )
+        return replace(shape, assumed=assumed)
     except ValidationError as error:
         raise UserError(f"{path}: {describe_validation_error(error, ModelEntry)}") from None

@@ -52,6 +52,7 @@ class ModelSizes:
         qk_norm: parameters of the norms of queries and keys of a layer.
         positions: number of learned positions; default ``sequence``.
         other_parameters: parameters of a layer that nothing else here counts.
+        assumed: what was assumed of a model whose layers are not known, as a sentence.
 
     Raises:
         UserError: invalid sizes.
@@ -90,6 +91,7 @@ class ModelSizes:
     qk_norm: int = 0
     positions: int = 0
     other_parameters: int = 0
+    assumed: str = ""
 
     def __post_init__(self) -> None:
         check_sizes(self)
