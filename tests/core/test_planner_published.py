@@ -8,6 +8,7 @@ from docs_scripts import load_script
 
 from dualml.common.words import LANGUAGES, Messages
 from dualml.planning.planner.devices import devices, find_device, fitted_efficiency
+from dualml.planning.planner.engine import DEEPSPEED
 from dualml.planning.planner.layouts import Layouts
 from dualml.planning.planner.memory import PRECISIONS, estimate_memory
 from dualml.planning.planner.models import find_model as find_model
@@ -85,14 +86,13 @@ def test_what_selective_recomputation_wins() -> None:
 
 
 def test_the_meshes_of_llama_3() -> None:
-    """405 B on 8,192 H100s with 8K tokens: the planner finds the published mesh, tp 8 · pp 16 ·
-    dp 64, and nothing 5 % faster than the others (Grattafiori et al. 2024, arXiv:2407.21783v3,
-    table 4)."""
+    """405 B on 8,192 and 16,384 H100s: the planner finds the published meshes, or nothing 3 %
+    faster (Grattafiori et al. 2024, arXiv:2407.21783v3, table 4)."""
     rows = {run.name: (used, best, saved) for run, used, best, saved in compared.layout_choices()}
-    used, best, saved = rows["llama3-4/1"]
-    assert used == best == "dp 64 · pp 16 · tp 8"
-    assert 0 <= saved < 0.001  # by another interleaving
-    assert all(0 <= rows[f"llama3-4/{k}"][2] < 0.05 for k in (2, 3))
+    assert rows["llama3-4/1"][0] == "dp 64 · pp 16 · tp 8"
+    assert rows["llama3-4/2"][0] == rows["llama3-4/2"][1]
+    assert rows["llama3-4/3"][0] == rows["llama3-4/3"][1]
+    assert all(0 <= rows[f"llama3-4/{k}"][2] < 0.03 for k in (1, 2, 3))
     for run in runs():
         if run.table == "llama3-4":
             assert (run.layouts.devices == run.devices).all()
@@ -137,18 +137,22 @@ def test_the_planners_choice_is_never_slower_than_the_authors() -> None:
 
 def test_zero_3_where_it_did_not_fit() -> None:
     """530 B with micro-batches of 4 did not fit on 560 devices of 80 GB by ZeRO-3 (Narayanan et al.
-    2021, table 2). The formulas leave it 8 % of the memory, fragments and buffers not counted."""
+    2021, table 2); on 640 they did, for which 13 % more than the memory is predicted."""
     held = [
         float(
             estimate_memory(
                 find_model("megatron-529.6b"),
                 Layouts.from_axes(batch, dp=n, zero=3, micro=4, recompute="full"),
-                PRECISIONS["mixed"],
+                DEEPSPEED.precisions["fp16"],
+                engine=DEEPSPEED,
             ).total[0]
         )
         for n, batch in ((560, 2240), (640, 2560))
     ]
-    assert held[1] < held[0] < find_device("a100").memory < 1.09 * held[0]
+    memory = find_device("a100").memory
+    assert held[0] > memory
+    assert held[0] > held[1]
+    assert held[1] < 1.13 * memory
 
 
 def test_sources_are_named() -> None:

@@ -40,7 +40,7 @@ def arm_from_layout(shape: Shape, layout: Mapping[str, Any]) -> dict[str, Any]:
             for key in ("dp", "pp", "tp", "cp", "sp", "zero", "micro", "recompute", "chunks")
         },
     )
-    if not DUALML.can_train(x)[0]:
+    if not DUALML.can_train(x, shape)[0]:
         raise UserError(
             "dualml trains no layout with cp, sp or interleaved stages, and ZeRO-2 and 3 only "
             "without pp and tp; choose another one, or --zero 0,1"

@@ -12,7 +12,11 @@ from dualml.common.errors import UserError
 from dualml.common.json_types import JsonObject
 
 Ints = NDArray[np.int64]
+#: What is recomputed: nothing, attention's scores, or whole layers.
 RECOMPUTED = ("none", "selective", "full")
+#: The same, and what PyTorch's selective checkpoints add: all of a layer but every second product
+#: and attention.
+RECOMPUTATIONS = (*RECOMPUTED, "operations")
 #: Pipeline schedules. With more than one chunk ``1f1b`` is interleaved. ``zb-h1`` and ``zb-h2`` are
 #: the zero-bubble schedules of Qi et al. 2023, ``dualpipe`` is DeepSeek-V3's.
 SCHEDULES = ("1f1b", "zb-h1", "zb-h2", "dualpipe")
@@ -66,7 +70,7 @@ class Layouts:
         zero: ZeRO's stage, 0 to 3, over dp · cp / replicate devices.
         micro: b, sequences per micro-batch.
         batch: B, sequences per update.
-        recompute: index in ``RECOMPUTED``.
+        recompute: index in ``RECOMPUTATIONS``.
         chunks: v, stages of the interleaved schedule on each device; 1 is 1F1B.
         ep: expert parallelism: devices over which the experts of a layer are distributed. With etp
             devices for each expert, ep · etp divides dp · cp · tp.
@@ -152,15 +156,15 @@ class Layouts:
         micro-batches."""
         texts = {f.name: int(getattr(self, f.name)[row]) for f in fields(self)}
         given: dict[str, Any] = dict(texts)
-        given |= {"sp": bool(texts["sp"]), "recompute": RECOMPUTED[texts["recompute"]]}
+        given |= {"sp": bool(texts["sp"]), "recompute": RECOMPUTATIONS[texts["recompute"]]}
         given |= {"reshard": bool(texts["reshard"]), "schedule": SCHEDULES[texts["schedule"]]}
         return {**given, "micro_batches": int(self.micro_batches[row])}
 
 
 def encode_axes(axes: LayoutAxes) -> dict[str, int]:
-    """Return the choices as integers: the indices of names in ``RECOMPUTED`` and ``SCHEDULES``,
+    """Return the choices as integers: the indices of names in ``RECOMPUTATIONS`` and ``SCHEDULES``,
     and 1 for true."""
-    names: dict[str, tuple[str, ...]] = {"recompute": RECOMPUTED, "schedule": SCHEDULES}
+    names: dict[str, tuple[str, ...]] = {"recompute": RECOMPUTATIONS, "schedule": SCHEDULES}
     values: dict[str, Any] = dict(axes)
     return {
         name: names[name].index(value) if name in names else int(value)

@@ -1,10 +1,9 @@
-"""Bytes on a device: weights, gradients, optimizer state, activations.
+"""Bytes on a device: weights, gradients, optimizer state, activations, and what is beside them.
 
 Sources: Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter
 Models" (weights, gradients and optimizer state); Korthikanti et al. 2022, "Reducing Activation
-Recomputation in Large Transformer Models" (activations), equations 1 – 6 and section 4.3. Their
-formulas assume f = 4h, h = a·width and as many heads of keys and values; here each term is written
-with the width it comes from.
+Recomputation in Large Transformer Models" (activations, see `activations`). What software adds to
+them is in `training_engine`, with its sources.
 """
 
 from __future__ import annotations
@@ -13,83 +12,27 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dualml.parallel.memory import sharding_ranks
+from dualml.planning.planner.activations import Floats as Floats
+from dualml.planning.planner.activations import backward_bytes
+from dualml.planning.planner.activations import layer_activations as layer_activations
+from dualml.planning.planner.activations import micro_batches_in_flight as micro_batches_in_flight
 from dualml.planning.planner.engine import MEGATRON, PrecisionBytes, TrainingEngine
 from dualml.planning.planner.engine import PRECISIONS as PRECISIONS
-from dualml.planning.planner.layouts import RECOMPUTED, Layouts
+from dualml.planning.planner.layouts import Layouts
 from dualml.planning.planner.shape import Shape
-
-Floats = NDArray[np.float64]
-#: Codes of the recomputation settings, in the order of `RECOMPUTED`.
-RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL = range(len(RECOMPUTED))
-
-
-def layer_activations(
-    shape: Shape,
-    x: Layouts,
-    precision: PrecisionBytes,
-    fused: bool = False,
-    engine: TrainingEngine = MEGATRON,
-) -> tuple[Floats, Floats]:
-    """Return the bytes that one layer saves per micro-batch: without recomputation, and with this
-    layout's.
-
-    For GPT in mixed precision sbh(34 + 5as/h) on one device (equation 1), sbh(10 + 24/t + 5as/(ht))
-    with tensor parallelism (2), all divided by t with sequence parallelism (4), without 5as/h with
-    selective recomputation (6), 2sbh with full recomputation. ``fused``: attention saves no scores.
-    """
-    tokens = x.micro * (shape.sequence / x.cp)
-    e, mask = precision.element, engine.mask_bytes * shape.dropout
-    within = np.where(x.sp == 1, x.tp, 1)
-    gates = 3 if shape.gated else 2
-    # Inputs of the norms and of the first products of both blocks; two masks.
-    norms = 2 * e * engine.norm_elements(shape)
-    whole = tokens * (shape.hidden * (4 * e + 2 * mask) + norms) / within
-    inner = 2 * shape.queries + 2 * shape.keys + gates * shape.ffn + engine.gate_elements(shape)
-    kept = whole + tokens * e * inner / x.tp
-    # Softmax's output, and with dropout a mask and the scores after it.
-    scores = tokens * shape.sequence * shape.heads * (e * (1 + mask) + mask) / x.tp
-    kernel = tokens * e * engine.attention_elements(shape, x.tp) / x.tp
-    everything = kept + kernel + (0 if fused or engine.fused else scores)
-    masks = 2 * mask * engine.keeps_recomputed_masks
-    least = tokens * shape.hidden * (e * engine.recompute_inputs(x.tp) + masks) / within
-    return everything, np.choose(x.recompute, [everything, kept, least])
-
-
-def layers_in_stage(shape: Shape, x: Layouts, stage: Any) -> Floats:
-    """Return the number of layers of stage ``stage``, from 0, in each layout; 0 behind the last
-    stage.
-
-    If pp does not divide the layers, the last stages have one layer less, except that the first
-    stage takes the place of one of them.
-    """
-    most, short = -(-shape.layers // x.pp), (-shape.layers) % x.pp
-    front, back = (short >= 2) & (stage == 0), (short >= 1) & (stage == x.pp - 1)
-    less = front | back | ((stage >= 1) & (stage >= x.pp - short + 1))
-    return np.where(stage < x.pp, most - less, 0).astype(float)
-
-
-def stage_layers(shape: Shape, x: Layouts) -> tuple[Floats, Floats, Floats]:
-    """Return the number of layers of the first stage, of the second one and of the last one in each
-    layout; 0 for a second stage that is the last or missing, and for a last one that is the
-    first."""
-    first, second, last = (layers_in_stage(shape, x, stage) for stage in (0 * x.pp, 1, x.pp - 1))
-    return first, np.where(x.pp > 2, second, 0.0), np.where(x.pp > 1, last, 0.0)
-
-
-def micro_batches_in_flight(x: Layouts, stage: Any) -> Floats:
-    """Return the number of micro-batches whose activations stage ``stage``, from 0, holds at once
-    in each layout.
-
-    It is min(m, p − stage). With v stages on a device it is p·(1 + (p − 1)/(pv)) on the first one
-    (Korthikanti et al. 2022, section 4.2.3) and two chunks less on each one after it, never more
-    than m.
-    """
-    woven = x.pp + (x.pp - 1) / x.chunks - 2 * stage / x.chunks
-    most = np.where(x.chunks > 1, woven, x.pp - stage)
-    return np.minimum(most, x.micro_batches).astype(float)
+from dualml.planning.planner.stages import (
+    StageParameters,
+    device_parameters,
+    stage_parameters,
+)
+from dualml.planning.planner.stages import fullest_parameters as fullest_parameters
+from dualml.planning.planner.stages import layers_in_stage as layers_in_stage
+from dualml.planning.planner.stages import stage_layers as stage_layers
+from dualml.planning.planner.training_engine import RECOMPUTE_FULL as RECOMPUTE_FULL
+from dualml.planning.planner.training_engine import RECOMPUTE_NONE
+from dualml.planning.planner.training_engine import RECOMPUTE_SELECTIVE as RECOMPUTE_SELECTIVE
 
 
 @dataclass(frozen=True)
@@ -98,11 +41,17 @@ class LayoutMemory:
 
     Attributes:
         weights, gradients, optimizer: weights, gradients and optimizer state, sharded by ZeRO.
-        gathered: the largest unit that ZeRO-3 gathers at once: a layer, the embedding or the
-            output.
+        gathered: what ZeRO-3 gathers at once: a layer, the embedding or the output, with some
+            engines also the next one and gradients.
         activations: saved for the backward pass.
-        working: recomputed activations of one layer at a time.
-        logits: logits of one micro-batch, in float32.
+        working: recomputed activations of one layer at a time, and gradients of activations; 0
+            where the loss needs more, which is over by then.
+        logits: logits of one micro-batch, with the copies and gradients that the loss makes; 0
+            where a layer's backward pass needs more.
+        raw_gradients: gradients that the backward pass writes beside those that are summed.
+        buffers: the engine's buckets for messages.
+        communicators: the context of the device and the communicators of its groups.
+        fragments: reserved by the allocator and not used.
     """
 
     weights: Floats
@@ -112,11 +61,25 @@ class LayoutMemory:
     activations: Floats
     working: Floats
     logits: Floats
+    raw_gradients: Floats
+    buffers: Floats
+    communicators: Floats
+    fragments: Floats
 
     @property
     def total(self) -> Floats:
-        """Sum over all parts for each layout, in bytes."""
+        """Sum over all parts for each layout, in bytes: what the system counts for the device."""
         return np.asarray(sum(vars(self).values()))
+
+    @property
+    def reserved(self) -> Floats:
+        """Bytes that the framework's allocator reserves, for each layout."""
+        return np.asarray(self.total - self.communicators)
+
+    @property
+    def allocated(self) -> Floats:
+        """Bytes of tensors at the peak, for each layout."""
+        return np.asarray(self.reserved - self.fragments)
 
     def describe(self, row: int) -> dict[str, float]:
         """Return part → bytes of the layout in ``row``, from 0."""
@@ -144,38 +107,6 @@ def estimate_memory(
     )
 
 
-def fullest_parameters(shape: Shape, x: Layouts, engine: TrainingEngine = MEGATRON) -> Floats:
-    """Return the parameters on a device of the stage with most layers in each layout, before ZeRO
-    shards them. The embedding is counted there, whichever stage has it; the output layer only with
-    a single stage."""
-    first, second, _ = stage_layers(shape, x)
-    front = np.ones(len(x), bool)
-    return stage_parameters(shape, x, np.maximum(first, second), front, x.pp == 1, engine)
-
-
-def stage_parameters(
-    shape: Shape,
-    x: Layouts,
-    layers: Floats,
-    front: Any,
-    back: Any,
-    engine: TrainingEngine = MEGATRON,
-) -> Floats:
-    """Return the parameters on one device of a stage with ``layers`` layers, before ZeRO shards
-    them; ``front`` and ``back`` say whether it is the first and the last stage.
-
-    The last stage has a second copy of a tied embedding. Tensor parallelism splits the bias of a
-    matrix whose outputs are split; other biases and the norms are replicated.
-    """
-    split = shape.matrices + shape.split_biases
-    rest = shape.layer_parameters - split
-    words = shape.vocabulary * shape.hidden
-    table = words / np.where(engine.splits_embedding, x.tp, 1)
-    ends = front * (table + shape.embedding_parameters - words) + back * shape.norm_parameters
-    ends = ends + np.where(back & ~(front & shape.tied), table, 0.0)
-    return np.asarray(layers * (split / x.tp + rest) + ends)
-
-
 def stage_memory(
     shape: Shape,
     x: Layouts,
@@ -188,28 +119,105 @@ def stage_memory(
     no such stage."""
     everything, saved = layer_activations(shape, x, precision, fused, engine)
     layers = layers_in_stage(shape, x, stage)
-    front, back, there = stage == 0, stage == x.pp - 1, layers > 0
+    there = layers > 0
     held = micro_batches_in_flight(x, stage)
-    parameters = there * stage_parameters(shape, x, layers, front, back, engine)
-    kept = precision.on_rank(parameters, sharding_ranks(x.zero, x.zero_devices))
-    unit = np.maximum(shape.layer_parameters, shape.vocabulary * shape.hidden * (front | back))
-    whole = (x.zero == 3) & (x.zero_devices > 1) & there
+    tokens = x.micro * (shape.sequence / x.cp)
+    back = stage == x.pp - 1
+    logits = tokens * shape.vocabulary / np.where(engine.splits_embedding, x.tp, 1)
+    again = np.where(x.recompute == RECOMPUTE_NONE, 0.0, np.maximum(everything - saved, 0.0))
+    activations = held * layers * saved
+    activations = activations + _end_activations(shape, x, precision, stage, held, engine)
+    working = there * (again + backward_bytes(shape, x, precision, fused, engine))
+    logits = there * back * logits * engine.logit_bytes(x.tp)
+    # The loss is over before the first layer's backward pass begins: only the larger one counts.
+    together = 0.0 if engine.counts_gradients else 1.0
+    moving = {
+        "activations": there * activations,
+        "working": np.where(working >= logits, working, together * working),
+        "logits": np.where(logits > working, logits, together * logits),
+    }
+    parameters = stage_parameters(shape, x, stage, engine)
+    states = _states(shape, x, precision, parameters, stage, engine)
+    fragments = engine.overhead.fragments * (sum(moving.values()) + sum(states.values()))
+    return LayoutMemory(
+        **states,
+        **moving,
+        buffers=there * engine.buffer_bytes(x, precision),
+        communicators=there * engine.overhead_bytes(x),
+        fragments=np.asarray(fragments),
+    )
+
+
+def _end_activations(
+    shape: Shape,
+    x: Layouts,
+    precision: PrecisionBytes,
+    stage: Any,
+    held: Floats,
+    engine: TrainingEngine,
+) -> Any:
+    """Return the bytes that a stage saves beside its layers: a mask after the embedding, inputs of
+    the last norm and of the output layer (Korthikanti et al. 2022, section 4.3), and with some
+    engines a stage's output for each micro-batch in flight. With some the first layer saves
+    less."""
+    front, back = stage == 0, stage == x.pp - 1
     tokens = x.micro * (shape.sequence / x.cp)
     within = np.where(x.sp == 1, x.tp, 1)
-    # A mask after the embedding; inputs of the last norm and of the output layer (4.3).
     masks = front * held * shape.dropout * engine.mask_bytes * shape.hidden
     inputs = back * precision.element * (2 * shape.hidden + engine.norm_elements(shape))
     once = front * (x.recompute == RECOMPUTE_FULL) * engine.first_layer_savings(shape, x)
-    logits = back * tokens * 4.0 * shape.vocabulary / np.where(engine.splits_embedding, x.tp, 1)
-    again = np.where(x.recompute == RECOMPUTE_NONE, 0.0, everything - saved)
-    # With some engines the first layer saves less.
-    ends = masks + inputs - held * once * precision.element * shape.hidden
-    return LayoutMemory(
-        kept.weights,
-        kept.gradients,
-        kept.state,
-        gathered=np.where(whole, precision.weights * unit / x.tp, 0.0),
-        activations=there * (held * layers * saved + tokens * ends / within),
-        working=there * again,
-        logits=there * logits,
+    outputs = held * engine.stage_copies * x.chunks * (x.pp > 1)
+    vectors = masks + inputs + (outputs - held * once) * precision.element * shape.hidden
+    return tokens * vectors / within
+
+
+def _states(
+    shape: Shape,
+    x: Layouts,
+    precision: PrecisionBytes,
+    parameters: StageParameters,
+    stage: Any,
+    engine: TrainingEngine,
+) -> dict[str, Any]:
+    """Return the bytes of weights, gradients and state as ZeRO shards them, of what it gathers, and
+    of gradients beside the summed ones."""
+    stored = engine.stored_weights(x, precision)
+    raw = engine.raw_gradients * (precision.element < precision.gradients)
+    sizes = PrecisionBytes(stored, precision.gradients, precision.state, precision.element)
+    dense_ranks, expert_ranks = (
+        sharding_ranks(x.zero, n) for n in (x.zero_devices, x.expert_devices)
     )
+    dense = sizes.on_rank(parameters.dense, dense_ranks)
+    experts = sizes.on_rank(parameters.experts, expert_ranks)
+    own = parameters.dense / dense_ranks.gradients + parameters.experts / expert_ranks.gradients
+    sharded = (x.zero == 3) & (x.zero_devices > 1)
+    return {
+        "weights": dense.weights + experts.weights,
+        "gradients": dense.gradients + experts.gradients,
+        "optimizer": dense.state + experts.state,
+        "gathered": np.where(
+            sharded, _gathered(shape, x, precision, parameters, stage, engine), 0.0
+        ),
+        "raw_gradients": raw * own,
+    }
+
+
+def _gathered(
+    shape: Shape,
+    x: Layouts,
+    precision: PrecisionBytes,
+    parameters: StageParameters,
+    stage: Any,
+    engine: TrainingEngine,
+) -> Any:
+    """Return the bytes that ZeRO-3 gathers: a few units at a time, or all of a stage that keeps
+    them for its backward pass; 0 if there is no such stage."""
+    moe = 1.0 if shape.moe_layers else 0.0
+    layer = device_parameters(shape, x, 1.0, moe, False, False, engine).total
+    ends = (stage == 0) | (stage == x.pp - 1)
+    table = shape.vocabulary * shape.hidden / np.where(engine.splits_embedding, x.tp, 1)
+    unit = np.maximum(layer, table * ends)
+    kept = precision.element + engine.kept_gradient_bytes(x, precision)
+    whole = engine.gathered_bytes(0.0, layer, precision) + kept * parameters.total
+    gathered = np.where(x.reshard == 1, engine.gathered_bytes(unit, layer, precision), whole)
+    return np.where(parameters.total > 0, gathered, 0.0)

@@ -20,19 +20,29 @@ from dualml.common.parse import from_toml
 from dualml.planning.planner.cluster import Cluster, Efficiency
 from dualml.planning.planner.devices import Device, fitted_efficiency
 from dualml.planning.planner.devices import find_device as find_device
+from dualml.planning.planner.engine import PRECISIONS, TrainingEngine
 from dualml.planning.planner.layouts import RECOMPUTED, Layouts
-from dualml.planning.planner.memory import PRECISIONS, estimate_memory
+from dualml.planning.planner.memory import estimate_memory
 from dualml.planning.planner.models import find_model
 from dualml.planning.planner.request import make_cluster
 from dualml.planning.planner.seconds import seconds
 from dualml.planning.planner.shape import Shape
-from dualml.planning.planner.space import divisors
+from dualml.planning.planner.space import can_interleave, divisors
 
 #: Tables with times.
 TIMED = ("narayanan-1", "narayanan-2", "korthikanti-5", "llama3-4")
 FITTED = "a100"
 #: Stages per device to try if their number is not published.
 CHUNKS = (1, 2, 4, 8)
+
+
+class PapersEngine(TrainingEngine):
+    """Megatron-LM as the papers of the tables count: gradients are summed in 16 bits."""
+
+    precisions = PRECISIONS
+
+
+PAPERS = PapersEngine()
 
 
 @cache
@@ -92,9 +102,9 @@ class PublishedRun:
         unpublished choices the fastest that fits in the device's memory is used, or the fastest if
         none fits."""
         cluster = self.make_cluster_for(given or fitted_efficiency())
-        precision = PRECISIONS["mixed"]
-        held = estimate_memory(self.shape, self.layouts, precision, self.fused).total
-        times = seconds(self.shape, self.layouts, cluster, precision, self.fused).total
+        precision, shape, x = PAPERS.precisions["mixed"], self.shape, self.layouts
+        held = estimate_memory(shape, x, precision, self.fused, PAPERS).total
+        times = seconds(shape, x, cluster, precision, self.fused, PAPERS).total
         fits = held <= cluster.memory
         best = int(np.where(fits | ~fits.any(), times, np.inf).argmin())
         return RunPrediction(self, best, float(times[best]), float(held[best]))
@@ -174,6 +184,7 @@ def _layouts(row: Mapping[str, Any]) -> Layouts:
     micros = [row["micro"]] if row["micro"] else divisors(each)
     chunks = row.get("chunks", 1)
     woven = [chunks] if chunks else list(CHUNKS)
+    woven = [v for v in woven if can_interleave(find_model(row["model"]).layers, pp, v)]
     pairs = [(b, v) for b in micros for v in woven if v == 1 or (each // b) % pp == 0]
     again = RECOMPUTED.index(row.get("recompute", "full"))
     fixed = {"dp": dp, "pp": pp, "tp": tp, "cp": cp, "sp": int(row.get("sp", False))}

@@ -13,7 +13,7 @@ from dualml.common.errors import UserError
 from dualml.common.json_types import JsonObject
 from dualml.planning.planner.arm import arm_from_layout
 from dualml.planning.planner.engine import DUALML, MEGATRON
-from dualml.planning.planner.layouts import RECOMPUTED, Ints, Layouts
+from dualml.planning.planner.layouts import RECOMPUTATIONS, Ints, Layouts
 from dualml.planning.planner.memory import Floats, LayoutMemory, estimate_memory
 from dualml.planning.planner.request import PlanRequest
 from dualml.planning.planner.seconds import UpdateSeconds, seconds
@@ -141,8 +141,9 @@ class LayoutPlan:
         return (
             f"no layout of {request.cluster.devices:,} devices holds {request.shape.name} in "
             f"{format_bytes(limit)}: the nearest ({self.mesh(row)}, ZeRO-{self.layouts.zero[row]}, "
-            f"recomputation {RECOMPUTED[self.layouts.recompute[row]]}) needs {format_bytes(held)}, "
-            f"{format_bytes(held - limit)} too much ({parts}); take more devices, more memory, a "
+            f"recomputation {RECOMPUTATIONS[self.layouts.recompute[row]]}) needs "
+            f"{format_bytes(held)}, {format_bytes(held - limit)} too much ({parts}); take more "
+            "devices, more memory, a "
             "shorter sequence, or vary more (--zero, --recompute, --tensor, --context)"
         )
 
@@ -207,7 +208,7 @@ def search_layouts(request: PlanRequest) -> LayoutPlan:
     # Attention that saves no scores has none to recompute.
     if request.fused:
         layouts = layouts.select_rows(layouts.recompute != 1)
-    layouts = layouts.select_rows(engine.can_train(layouts))
+    layouts = layouts.select_rows(engine.can_train(layouts, request.shape))
     if not len(layouts):
         raise UserError(
             f"no layout of {cluster.devices:,} devices that {engine.name} trains: it has no ZeRO-2 "

@@ -8,11 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from dualml.common.errors import UserError
-from dualml.planning.planner.layouts import RECOMPUTED, Ints, Layouts
+from dualml.planning.planner.layouts import RECOMPUTATIONS, RECOMPUTED, Ints, Layouts
 from dualml.planning.planner.shape import Shape
 
 #: Maximum number of layouts in one search.
 MAX_LAYOUTS = 1_000_000
+#: Ends of a model, the embedding and the output layer, that may stand in for a layer of an
+#: interleaved pipeline: the 126 layers of Llama 3 405B fill 128 stages (Megatron-LM:
+#: account_for_embedding_in_pipeline_split and account_for_loss_in_pipeline_split).
+ENDS = 2
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,13 @@ class SearchSpace:
     sequence: tuple[int, ...] = (0, 1)
 
 
+def can_interleave(layers: int, pp: int, chunks: int) -> bool:
+    """Return whether layers can be laid out on ``chunks`` stages of each of ``pp`` devices: every
+    stage has the same number of layers, of which the embedding or the output layer may stand in for
+    one each, so that the first or the last stage has one layer less."""
+    return chunks == 1 or (-layers) % (pp * chunks) <= ENDS
+
+
 def divisors(n: int) -> list[int]:
     """Return the divisors of n in ascending order; n up to 10¹²."""
     small = [k for k in range(1, int(n**0.5) + 1) if n % k == 0]
@@ -45,10 +56,10 @@ def enumerate_layouts(shape: Shape, devices: int, batch: int, choices: SearchSpa
     """Return every layout of exactly ``devices`` devices that splits everything but the layers
     evenly.
 
-    tp divides the numbers of heads and of key-value heads, and the feed-forward width; 2cp divides
-    the sequence; pp is at most the number of layers (stages may differ by one layer); dp ·
-    micro-batch divides the batch; with the interleaved schedule pp divides the micro-batches, and
-    there is a layer for each of its pp · v stages.
+    tp divides the number of heads and the feed-forward width, and divides the number of key-value
+    heads or is a multiple of it, so that devices hold copies of them; 2cp divides the sequence; pp
+    is at most the number of layers (stages may differ by one layer); dp · micro-batch divides the
+    batch; with the interleaved schedule pp divides the micro-batches, and `can_interleave` holds.
 
     Raises:
         UserError: there is no layout, with the reason, or there are more than a million.
@@ -69,7 +80,7 @@ def enumerate_layouts(shape: Shape, devices: int, batch: int, choices: SearchSpa
     if not len(table):
         raise UserError(_no_layout_reason(shape, devices, batch))
     names = ("dp", "pp", "tp", "cp", "sp", "micro", "chunks")
-    recompute = [RECOMPUTED.index(name) for name in choices.recompute]
+    recompute = [RECOMPUTATIONS.index(name) for name in choices.recompute]
     pairs = [(zero, again) for zero in choices.zero for again in recompute]
     of_pairs = np.array(pairs, np.int64)
     each = {
@@ -88,8 +99,8 @@ def _meshes(
     `enumerate_layouts`."""
     meshes = []
     for tp in divisors(devices):
-        cut = any(size % tp for size in (shape.heads, shape.kv_heads, shape.ffn))
-        if tp > choices.tensor or cut:
+        cut = any(size % tp for size in (shape.heads, shape.ffn))
+        if tp > choices.tensor or cut or (shape.kv_heads % tp and tp % shape.kv_heads):
             continue
         for cp in divisors(devices // tp):
             if cp > choices.context or shape.sequence % (2 * cp if cp > 1 else 1):
@@ -110,7 +121,7 @@ def _micro_batches(
     for micro in divisors(batch // dp):
         m = batch // (dp * micro)
         for v in range(1, choices.chunks + 1 if pp > 1 else 2):
-            if v > 1 and (m % pp or shape.layers < pp * v):
+            if v > 1 and (m % pp or not can_interleave(shape.layers, pp, v)):
                 continue
             rows += [(*mesh, sp, micro, v) for sp in (choices.sequence if tp > 1 else (0,))]
     return np.array(rows, np.int64)

@@ -15,6 +15,7 @@ from dualml.planning.planner.layouts import RECOMPUTED, Layouts
 from dualml.planning.planner.memory import PRECISIONS, layer_activations
 from dualml.planning.planner.models import find_model
 from dualml.planning.planner.published import (
+    PAPERS,
     PublishedRun,
     RunPrediction,
     errors_by_half,
@@ -118,6 +119,7 @@ def layout_choices() -> tuple[tuple[PublishedRun, str, str, float], ...]:
             run.fused,
             run.device.name,
             had,
+            PAPERS,
         )
         answer = search_layouts(request)
         best = answer.layouts.describe(answer.best_row)
