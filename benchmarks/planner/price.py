@@ -1,0 +1,168 @@
+"""Prices of published rows by the planner's Python API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from dualml.common.errors import UserError
+from dualml.planning.cost.link import Link
+from dualml.planning.planner.cluster import Cluster
+from dualml.planning.planner.devices import find_device
+from dualml.planning.planner.layouts import RECOMPUTED, Layouts, divisors
+from dualml.planning.planner.memory import PRECISIONS, estimate_memory
+from dualml.planning.planner.models import ModelEntry
+from dualml.planning.planner.request import make_cluster
+from dualml.planning.planner.seconds import seconds
+from dualml.planning.planner.shape import Shape
+from planner.rows import PublishedRow
+
+#: Stages of a device to try where their number is not published.
+CHUNKS = (1, 2, 4, 5, 8, 10)
+#: The planner's word for what a row recomputes.
+SETTINGS = {"none": "none", "operations": "selective", "full": "full"}
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a tool predicts for a row; without a reason both numbers are there.
+
+    Attributes:
+        seconds: of an update.
+        memory: bytes on the fullest device; 0: the tool does not say.
+        limit: bytes of the device.
+        reason: why the row has no price.
+    """
+
+    seconds: float = 0.0
+    memory: float = 0.0
+    limit: float = 0.0
+    reason: str = ""
+
+
+def price_row(row: PublishedRow) -> Price:
+    """Return the planner's price of a row, or why it has none. Of choices that were not published
+    the fastest are taken that fit, or the fastest if none fits."""
+    try:
+        shape, cluster, layouts = make_shape(row), make_row_cluster(row), make_layouts(row)
+        precision, fused = PRECISIONS[_precision(row)], row.attention != "stored"
+        held = estimate_memory(shape, layouts, precision, fused).total
+        times = seconds(shape, layouts, cluster, precision, fused).total
+    except (UserError, ValidationError, Unpriced) as error:
+        return Price(reason=_first_line(error))
+    fits = held <= cluster.memory
+    best = int(np.where(fits | ~fits.any(), times, np.inf).argmin())
+    return Price(float(times[best]), float(held[best]), float(cluster.memory))
+
+
+class Unpriced(Exception):
+    """What the planner cannot express of a row."""
+
+
+def make_shape(row: PublishedRow) -> Shape:
+    """Make the planner's shape of a row's model.
+
+    Raises:
+        Unpriced: the planner has no such sizes.
+        ValidationError, UserError: it refuses them.
+    """
+    known = ModelEntry.model_fields
+    sizes = {key: value for key, value in row.sizes.items() if key in known}
+    if missing := set(row.sizes) - set(sizes):
+        raise Unpriced(f"the planner's models have no {', '.join(sorted(missing))}")
+    return ModelEntry(**sizes).shape(row.model)
+
+
+def make_row_cluster(row: PublishedRow) -> Cluster:
+    """Make the cluster that a row used, with its own rates and memory where they were published.
+
+    Raises:
+        UserError: the planner does not know the device.
+    """
+    made = make_cluster(find_device(row.device), row.devices, _precision(row))
+    given: dict[str, Any] = {"overlap": 1.0 if row.overlap else 0.0}
+    given |= {"memory": row.memory_limit} if row.memory_limit else {}
+    given |= {"bandwidth": row.hbm} if row.hbm else {}
+    for key in ("inside", "between"):
+        if rate := getattr(row, key):
+            given[key] = Link(getattr(made, key).alpha_s, 1 / rate)
+    return replace(made, **given)
+
+
+def make_layouts(row: PublishedRow) -> Layouts:
+    """Make the published layout, or one for each possible value of what was not published.
+
+    Raises:
+        Unpriced: the batch does not divide, or the planner lacks a column that the row needs.
+    """
+    if row.batch % row.dp:
+        raise Unpriced(f"dp {row.dp} does not divide the batch of {row.batch}")
+    micros = [row.micro] if row.micro else divisors(row.batch // row.dp)
+    chunks = [row.chunks] if row.chunks else list(CHUNKS)
+    again = [row.recompute] if row.recompute else list(SETTINGS)
+    cases = [
+        (b, v, SETTINGS[r])
+        for b, v, r in product(micros, chunks, again)
+        if (row.batch // row.dp) % b == 0 and _can_interleave(row, b, v)
+    ]
+    if not cases:
+        raise Unpriced(f"micro-batches of {row.micro} do not divide {row.batch // row.dp}")
+    columns = _fixed_columns(row) | {
+        "micro": [case[0] for case in cases],
+        "chunks": [case[1] for case in cases],
+        "recompute": [RECOMPUTED.index(case[2]) for case in cases],
+    }
+    return Layouts(
+        **{
+            key: np.broadcast_to(np.array(value, np.int64), len(cases)).copy()
+            for key, value in columns.items()
+        }
+    )
+
+
+def _can_interleave(row: PublishedRow, micro: int, chunks: int) -> bool:
+    """Return whether ``chunks`` stages of each device have a layer and whole groups of
+    micro-batches; what was published is not doubted."""
+    if chunks == row.chunks:
+        return True
+    count = row.batch // (row.dp * micro)
+    return chunks == 1 or (
+        row.pp > 1 and count % row.pp == 0 and row.sizes["layers"] % (row.pp * chunks) == 0
+    )
+
+
+def _fixed_columns(row: PublishedRow) -> Mapping[str, Any]:
+    """Return the columns of a row's layout that were published; raise `Unpriced` for those that
+    this planner lacks and that are not at their default."""
+    fixed = {"dp": row.dp, "pp": row.pp, "tp": row.tp, "cp": row.cp}
+    fixed |= {"sp": int(row.sp and row.tp > 1), "zero": row.zero, "batch": row.batch}
+    optional = {
+        "ep": (row.ep, 1),
+        "etp": (row.etp if row.ep > 1 else 0, 0),
+        "replicate": (row.replicate, 1),
+        "reshard": (int(row.reshard), 1),
+    }
+    names = {field.name for field in fields(Layouts)}
+    for key, (value, default) in optional.items():
+        if key in names:
+            fixed[key] = value
+        elif value != default and key == "ep":
+            raise Unpriced(f"the planner's layouts have no {key}")
+    return fixed
+
+
+def _precision(row: PublishedRow) -> str:
+    """Return the planner's name of a row's precision."""
+    return row.precision if row.precision in PRECISIONS else "mixed"
+
+
+def _first_line(error: Exception) -> str:
+    """Return the first line of an error, of which a validation error names its fields."""
+    if isinstance(error, ValidationError):
+        return "; ".join(str(problem["msg"]) for problem in error.errors())
+    return str(error).splitlines()[0]

@@ -1,0 +1,77 @@
+"""Where the layout that a run's authors chose stands among all that the planner proposes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dualml.common.errors import UserError
+from dualml.planning.planner.layouts import enumerate_layouts
+from dualml.planning.planner.memory import PRECISIONS, estimate_memory
+from dualml.planning.planner.seconds import seconds
+from planner.price import make_row_cluster, make_shape, price_row
+from planner.rows import PublishedRow
+
+try:
+    from dualml.planning.planner.space import SearchSpace
+except ImportError:
+    from dualml.planning.planner.layouts import SearchSpace
+
+#: A chosen layout is found if it is among the first ``FIRST`` meshes, or slower than the fastest by
+#: at most ``WITHIN``.
+FIRST, WITHIN = 3, 0.03
+
+
+@dataclass(frozen=True)
+class Rank:
+    """Place of a chosen layout.
+
+    Attributes:
+        place: number of meshes (dp, pp, tp, cp) whose fastest layout that fits is predicted faster,
+            plus 1.
+        meshes: number of meshes.
+        slower: predicted seconds of the published layout relative to the fastest that fits, − 1.
+        fastest: the planner's own layout.
+    """
+
+    place: int
+    meshes: int
+    slower: float
+    fastest: str
+
+    @property
+    def found(self) -> bool:
+        """Whether the planner would have proposed it."""
+        return self.place <= FIRST or self.slower <= WITHIN
+
+
+def rank_row(row: PublishedRow) -> Rank | None:
+    """Return the rank of a row's layout among the layouts of its devices and batch with at most its
+    tp, cp and stages of a device; None if the row has no price or nothing fits."""
+    price = price_row(row)
+    if price.reason:
+        return None
+    shape, cluster = make_shape(row), make_row_cluster(row)
+    space = SearchSpace(tensor=max(row.tp, 8), context=row.cp, chunks=max(row.chunks, 1))
+    precision, fused = PRECISIONS["mixed"], row.attention != "stored"
+    try:
+        x = enumerate_layouts(shape, row.devices, row.batch, space)
+    except UserError:
+        return None
+    fits = estimate_memory(shape, x, precision, fused).total <= cluster.memory
+    times = seconds(shape, x, cluster, precision, fused).total
+    rows = np.flatnonzero(fits)
+    if not len(rows):
+        return None
+    best: dict[tuple[int, ...], int] = {}
+    for i in rows[np.argsort(times[rows])]:
+        best.setdefault((int(x.dp[i]), int(x.pp[i]), int(x.tp[i]), int(x.cp[i])), int(i))
+    mesh = (row.dp, row.pp, row.tp, row.cp)
+    mine = float(times[best[mesh]]) if mesh in best else price.seconds
+    faster = sum(float(times[i]) < mine for key, i in best.items() if key != mesh)
+    first = next(iter(best))
+    text = " · ".join(
+        f"{axis} {n}" for axis, n in zip(("dp", "pp", "tp", "cp"), first, strict=True)
+    )
+    return Rank(faster + 1, len(best), price.seconds / float(times[rows].min()) - 1, text)
