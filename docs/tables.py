@@ -1,5 +1,5 @@
 """Write the tables that pages take from the code: published figures into `docs/install.md`,
-`docs/cost.md` and `docs/plan.md`, names of version 0.1 into `docs/glossary.md`.
+`docs/cost.md` and `docs/plan-model.md`, names of version 0.1 into `docs/glossary.md`.
 
 python docs/tables.py [FOLDER]
 
@@ -189,7 +189,7 @@ PAGES = {
     "glossary": Page("names", render_former_names),
     "install": Page("combinations", render_releases),
     "cost": Page("published", render_collectives),
-    "plan": Page("tables", render_plans),
+    "plan-model": Page("tables", render_plans),
 }
 
 

@@ -13,7 +13,6 @@ from dualml.common.errors import UserError
 from dualml.common.words import LANGUAGES, Messages
 from dualml.planning.cost.published import curves
 from dualml.planning.cost.published import summary as collective_summary
-from dualml.planning.planner.published import errors_by_half, summary
 from dualml.report.draw import standalone
 from dualml.report.published import figure
 
@@ -44,8 +43,6 @@ def test_the_figure_is_the_one_that_is_drawn_now(lang: str) -> None:
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_the_text_names_the_errors_that_the_tables_have(lang: str) -> None:
-    for share in summary([p.error for p in errors_by_half().held_out]):
-        assert f"{100 * share:.1f} %" in text_outside_tables("plan", lang)
     for name in ("fugaku-rabenseifner", "marenostrum-ring"):
         for share in collective_summary([*curves()[name].errors_by_part().ranks.values()]):
             assert f"{math.ceil(100 * share)} %" in text_outside_tables("cost", lang)

@@ -79,7 +79,7 @@ def test_what_selective_recomputation_wins() -> None:
     times = [run.predict().seconds for run in runs() if run.table == "korthikanti-5"]
     won = [full / selective - 1 for full, selective in zip(times[::2], times[1::2], strict=True)]
     assert won == pytest.approx([0.290, 0.318, 0.297, 0.321], abs=0.11)
-    for page in ("plan.md", "plan.zh.md"):  # the page says how far they are off
+    for page in ("plan-model.md", "plan-model.zh.md"):  # the page says how far they are off
         low, high = (round(100 * share) for share in (min(won), max(won)))
         text = (DOCS / page).read_text("utf-8")
         assert f"{low} to {high} %" in text or f"{low} 到 {high} %" in text
