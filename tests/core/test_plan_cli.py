@@ -29,7 +29,7 @@ def test_the_answer_in_words() -> None:
     assert f"{told['considered']:,} layouts; {told['fitting']:,} fit" in done.stdout
     assert "binds it" in done.stdout or "bind it" in done.stdout
     assert "beyond the limit" in done.stdout
-    first = next(line for line in done.stdout.splitlines() if line.startswith("dp "))
+    first = next(line for line in done.stdout.splitlines() if line.split()[:2] == ["dp", "pp"])
     rows = done.stdout.split(first)[1].splitlines()[1:9]
     assert [row.split()[0] for row in rows] == [str(p["dp"]) for p in told["plans"]]
 
@@ -90,6 +90,8 @@ def test_uneven_stages_are_said() -> None:
         "1",
         "--batch",
         "16",
+        "--pin",
+        "pp=16",
     )
     assert done.returncode == 0, done.stderr
     assert "pp 16 does not divide 126 layers: stages have 8 or 7." in done.stdout

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from dualml.common.errors import UserError
-from dualml.common.words import Messages
 from dualml.interface.cli import complete
+from dualml.interface.cli import plan_output as shown
 from dualml.interface.cli.option_groups import flatten_groups, with_option_groups
 from dualml.interface.cli.options import AsJson, Lang
 from dualml.interface.cli.output import check_streams, print_json, print_text, write_page
-from dualml.report.page import terminal
-
-if TYPE_CHECKING:
-    from dualml.planning.planner.devices import Device
-    from dualml.planning.planner.search import LayoutPlan
-    from dualml.report.columns import Columns
 
 Option = typer.Option
 SEARCH, HARDWARE = "search", "devices"
@@ -32,7 +25,7 @@ MAX_TOP = 1000
 class ClusterOptions:
     """The devices that share the model."""
 
-    devices: Annotated[int, Option(metavar="N")] = 8
+    devices: Annotated[int | None, Option(metavar="N")] = None
     device: Annotated[str, Option(metavar="NAME")] = "a100"
     memory: Annotated[str | None, Option(metavar="SIZE")] = None
     link: Annotated[str | None, Option(metavar="RATE")] = None
@@ -46,7 +39,7 @@ class WorkloadOptions:
     sequence: Annotated[int | None, Option(metavar="N")] = None
     overrides: Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE")] = None
     precision: Annotated[str, Option(metavar="mixed|fp32")] = "mixed"
-    attention: Annotated[str, Option(metavar="stored|fused")] = "stored"
+    attention: Annotated[str | None, Option(metavar="stored|fused")] = None
     engine: Annotated[str | None, Option(metavar="megatron|dualml")] = None
 
 
@@ -60,17 +53,22 @@ class DeviceOptions:
     peak: Annotated[str | None, Option(metavar="FLOPS", rich_help_panel=HARDWARE)] = None
     hbm: Annotated[str | None, Option(metavar="RATE", rich_help_panel=HARDWARE)] = None
     efficiency: Annotated[float | None, Option(rich_help_panel=HARDWARE)] = None
-    overlap: Annotated[float, Option(rich_help_panel=HARDWARE)] = 0.0
+    overlap: Annotated[float | None, Option(rich_help_panel=HARDWARE)] = None
     reserve: Annotated[str | None, Option(metavar="SIZE", rich_help_panel=HARDWARE)] = None
+    calibrate: Annotated[
+        list[Path] | None, Option(metavar="FILE|DIR", rich_help_panel=HARDWARE)
+    ] = None
 
 
 @dataclass(frozen=True)
 class SearchOptions:
     """The layouts that are considered."""
 
+    layout: Annotated[str | None, Option(metavar="AXIS=N,…", rich_help_panel=SEARCH)] = None
+    pin: Annotated[str | None, Option(metavar="AXIS=N,…", rich_help_panel=SEARCH)] = None
     tensor: Annotated[int | None, Option(metavar="N", rich_help_panel=SEARCH)] = None
     context: Annotated[int, Option(metavar="N", rich_help_panel=SEARCH)] = 1
-    interleave: Annotated[int, Option(metavar="N", rich_help_panel=SEARCH)] = 1
+    interleave: Annotated[int | None, Option(metavar="N", rich_help_panel=SEARCH)] = None
     zero: Annotated[str | None, Option(metavar="N,N", rich_help_panel=SEARCH)] = None
     recompute: Annotated[str | None, Option(metavar="NAME,NAME", rich_help_panel=SEARCH)] = None
 
@@ -80,6 +78,10 @@ class PlanOutput:
     """The results that are shown, and the page that is written."""
 
     top: Annotated[int, Option(metavar="N")] = 8
+    tokens: Annotated[str | None, Option(metavar="N")] = None
+    price: Annotated[float | None, Option(metavar="PRICE")] = None
+    export: Annotated[str | None, Option(metavar="NAME")] = None
+    export_file: Annotated[Path | None, Option(metavar="FILE")] = None
     page: Annotated[Path | None, Option(metavar="FILE")] = None
     published: Annotated[bool, Option("--published")] = False
     run: Annotated[Path | None, Option("--run", metavar="DIR")] = None
@@ -109,122 +111,65 @@ def plan(
                 "--published is about published runs, --run about one of yours: take one of them, "
                 "and leave out MODEL and --page"
             )
-        show_published(output.json, lang) if run is None else show_run(run, output.json, lang)
+        shown.show_published(output.json, lang) if run is None else shown.show_run(
+            run, output.json, lang
+        )
         return
     if model is None:
         if page is not None:
             raise UserError("name the model that the page is about; dualml plan lists them")
-        list_all(output.json, lang)
+        shown.list_all(output.json, lang)
         return
     if not 1 <= top <= MAX_TOP:
         raise UserError(f"--top is from 1 to {MAX_TOP:,}; received {top}")
-    streamed = check_streams(output.json, page=page)
+    print_answer(model, options, output)
+
+
+def print_answer(model: str, options: dict[str, Any], output: PlanOutput) -> None:
+    """Search the layouts of a model, and print the answer, an export, or their JSON."""
     from dualml.planning.planner import request as requests
+    from dualml.planning.planner.budget import check_price, parse_tokens
     from dualml.planning.planner.search import search_layouts
 
-    answer = search_layouts(requests.request_from_options(model, options))
-    _ = answer.best_row  # where nothing fits, nothing is written
+    page, top, lang = output.page, output.top, output.lang
+    tokens = None if output.tokens is None else parse_tokens(output.tokens)
+    check_price(output.price, output.tokens)
+    if output.export_file is not None and output.export is None:
+        raise UserError("--export-file is where an export is written; name it by --export")
+    printed = output.export is not None and output.export_file is None
+    streamed = check_streams(output.json, page=page, **{"export-file": output.export_file})
+    if printed and (output.json or streamed):
+        raise UserError(
+            "--export prints to standard output, as --json and - do: give it an --export-file"
+        )
+    request = requests.request_from_options(model, options)
+    fitted = None
+    if options["calibrate"]:
+        from dualml.planning.planner.calibration import calibrate
+
+        fitted = calibrate(options["calibrate"], request)
+        request = fitted.apply(request)
+    answer = search_layouts(request)
+    row = answer.answer_row  # where nothing fits, nothing is written
+    extras = shown.PlanExtras(answer, tokens, output.price, fitted)
+    export = None
+    if output.export is not None:
+        from dualml.planning.exports import export_layout
+
+        export = export_layout(output.export, request, answer.layouts.describe(row))
     if page is not None:
-        save_page(answer, top, page, lang)
+        shown.save_page(answer, top, page, lang)
+    if export is not None and output.export_file is not None:
+        write_page(output.export_file, export)
     if output.json:
-        print_json(answer.describe(top), "plan")
+        print_json({**answer.describe(top), **extras.describe()}, "plan")
+        return
+    if printed and export is not None:
+        print_text(export.rstrip("\n"))
         return
     if streamed:
         return
-    show_plan(answer, top, lang)
-    if page is not None:
-        print_text(f"→ {page}")
-
-
-def show_plan(answer: LayoutPlan, top: int, lang: str) -> None:
-    """Print the request, the fastest meshes, an explanation of the best one, and the Pareto
-    front."""
-    from rich.console import Console
-
-    from dualml.report.plan import tables as shown
-
-    words, console = Messages(lang), Console(highlight=False)
-    rows = answer.meshes[:top]
-    print_text("\n".join(shown.request_lines(answer, words)))
-    print_text(f"\n{shown.considered_sentence(answer, len(rows), words)}")
-    terminal.show(shown.layouts_table("plans", answer, rows, words), console)
-    print_text()
-    for sentence in shown.explain_plan(answer, words):
-        print_text(sentence)
-    print_text(f"\n{words('planner.front')}")
-    terminal.show(shown.layouts_table("front", answer, shown.sample_front(answer), words), console)
-
-
-def save_page(answer: LayoutPlan, top: int, path: Path, lang: str) -> None:
-    """Write the plan, with the ``top`` fastest meshes, as an HTML page."""
-    from dualml.report.page.html import render_html
-    from dualml.report.plan.page import make_page
-
-    write_page(path, render_html(make_page(answer, top, Messages(lang))))
-
-
-def list_all(as_json: bool, lang: str) -> None:
-    """Print the models and devices that are known by name."""
-    from dualml.planning.cost.units import format_bytes
-    from dualml.planning.planner.devices import devices
-    from dualml.planning.planner.models import known_models
-    from dualml.report.columns import make_table
-    from dualml.report.plan.tables import format_count, format_rate
-
-    if as_json:
-        shapes = {
-            name: {**vars(shape), "parameters": shape.parameters, "published": n, "source": source}
-            for name, (shape, source, n) in known_models().items()
-        }
-        described = {name: vars(device) for name, device in devices().items()}
-        print_json({"models": shapes, "devices": described}, "plan-names")
-        return
-    words = Messages(lang)
-    sizes = ("layers", "hidden", "heads", "sequence")
-    by_model: Columns[tuple[str, Any]] = {
-        "name": lambda model: model[0],
-        "parameters:": lambda model: format_count(model[1][0].parameters),
-        tuple(f"{key}:" for key in sizes): lambda model: map(str, attrgetter(*sizes)(model[1][0])),
-    }
-    by_device: Columns[Device] = {
-        "name": lambda device: device.name,
-        "memory:": lambda device: format_bytes(device.memory),
-        "peak:": lambda device: f"{device.peaks['mixed'] / 1e12:.4g} TFLOP/s",
-        "inside:": lambda device: format_rate(device.inside),
-        "between:": lambda device: format_rate(device.between),
-    }
-    labels, titles = "planner.column.{}", (words("planner.models"), words("planner.devices"))
-    models = make_table(words, "models", known_models().items(), by_model, titles[0], labels)
-    terminal.show(models)
-    print_text()
-    terminal.show(make_table(words, "devices", devices().values(), by_device, titles[1], labels))
-
-
-def show_published(as_json: bool, lang: str) -> None:
-    """Print published runs and their predictions."""
-    from dualml.report.plan.published import describe, tables
-
-    if as_json:
-        print_json(describe(), "plan-published")
-        return
-    for table in tables(Messages(lang)):
-        terminal.show(table)
-        print_text()
-
-
-def show_run(folder: Path, as_json: bool, lang: str) -> None:
-    """Print the measured memory of a run's ranks, compared with the planner's prediction; raise
-    `UserError` if it has no layout of the planner's."""
-    from dualml.experiment.store.load import load
-    from dualml.report.plan.measured import compare_memory, describe, memory_table
-
-    rows = list(compare_memory(load([folder])))
-    if not rows:
-        raise UserError(
-            f"{folder}: no arm that ended trains gpt or gpt_llama in a layout of the planner's; "
-            "see docs/plan.md for those that it knows"
-        )
-    if as_json:
-        print_json({"ranks": describe(rows)}, "plan-run")
-        return
-    terminal.show(memory_table(rows, Messages(lang)))
+    shown.show_plan(answer, top, lang, extras)
+    for path in (output.export_file, page):
+        if path is not None:
+            print_text(f"→ {path}")

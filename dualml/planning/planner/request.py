@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,12 +12,17 @@ from dualml.common.errors import UserError
 from dualml.common.json_types import JsonMapping, JsonObject
 from dualml.planning.cost import units
 from dualml.planning.cost.link import Link
+from dualml.planning.planner.alternatives import MESH
+from dualml.planning.planner.axes import complete_axes, parse_axes
 from dualml.planning.planner.cluster import Cluster, Efficiency
+from dualml.planning.planner.defaults import SoftwareDefaults, software_defaults
 from dualml.planning.planner.devices import Device, fitted_efficiency
 from dualml.planning.planner.devices import find_device as find_device
 from dualml.planning.planner.engine import DUALML, ENGINES, MEGATRON, PRECISIONS, TrainingEngine
 from dualml.planning.planner.layouts import RECOMPUTED
 from dualml.planning.planner.models import find_model
+from dualml.planning.planner.pins import widen_space
+from dualml.planning.planner.rules import check_layout
 from dualml.planning.planner.shape import Shape
 from dualml.planning.planner.space import SearchSpace, divisors
 from dualml.planning.planner.zoo import spec_from_shape
@@ -27,6 +34,8 @@ TOKENS = 4 * 2**20
 #: that it hardly matters, except for ZeRO-3 on a thousand devices.
 INSIDE_S, BETWEEN_S = 5e-6, 20e-6
 MAX_BATCH = 10**9
+#: Default number of devices.
+DEVICES = 8
 ATTENTION = ("stored", "fused")
 
 
@@ -43,6 +52,9 @@ class PlanRequest:
         device: name of the device.
         choices: search space.
         engine: engine that trains the model.
+        layout: axes of the layout to price (`axes.complete_axes`); None: the fastest one.
+        pins: axis → the only value that a search may choose.
+        reserve: bytes of a device that the user keeps free; they are not in the cluster's memory.
     """
 
     shape: Shape
@@ -54,6 +66,9 @@ class PlanRequest:
     device: str
     choices: SearchSpace = field(default_factory=SearchSpace)
     engine: TrainingEngine = MEGATRON
+    layout: Mapping[str, Any] | None = None
+    pins: Mapping[str, Any] = field(default_factory=dict)
+    reserve: float = 0.0
 
     def describe(self) -> JsonObject:
         """Return model, cluster, precision, batch, attention and engine as JSON-compatible values;
@@ -68,6 +83,18 @@ class PlanRequest:
             "batch": self.batch,
             "attention": ATTENTION[self.fused],
             "engine": self.engine.name,
+            "assumed": self.describe_assumptions(),
+        }
+
+    def describe_assumptions(self) -> JsonObject:
+        """Return what the answer takes for granted, as the options that change it: ``attention``,
+        ``overlap``, ``interleave``, ``reserve`` in bytes, and ``efficiency``."""
+        return {
+            "attention": ATTENTION[self.fused],
+            "overlap": self.cluster.overlap,
+            "interleave": self.choices.chunks,
+            "reserve": self.reserve,
+            "efficiency": self.cluster.reached.products,
         }
 
 
@@ -97,29 +124,71 @@ def request_from_options(model: str, options: JsonMapping) -> PlanRequest:
     """
     shape = find_model(model, options["sequence"], options["overrides"] or ())
     engine = _engine(shape, options["engine"])
+    defaults = software_defaults(engine.name)
     device = find_device(options["device"])
     precision = options["precision"]
     if precision not in PRECISIONS:
         raise UserError(f"--precision is {' or '.join(PRECISIONS)}; received {precision!r}")
-    if options["attention"] not in ATTENTION:
-        raise UserError(
-            f"--attention is {' or '.join(ATTENTION)}; received {options['attention']!r}"
-        )
-    cluster = _cluster(device, precision, options)
+    attention = options["attention"] or ATTENTION[defaults.fused]
+    if attention not in ATTENTION:
+        raise UserError(f"--attention is {' or '.join(ATTENTION)}; received {attention!r}")
+    layout, pins = _layout(options), _pins(options)
+    devices = _devices(options, layout)
+    cluster = _cluster(device, devices, precision, defaults, options)
     batch = options["batch"]
     if batch is not None and not 1 <= batch <= MAX_BATCH:
         raise UserError(f"--batch is from 1 to {MAX_BATCH:,}; received {batch:,}")
+    chosen = _default_batch(shape, devices, layout) if batch is None else batch
+    if layout is not None:
+        check_layout(shape, layout, chosen, engine, "--layout")
     return PlanRequest(
         shape,
         cluster,
         precision,
-        default_batch(shape, cluster.devices) if batch is None else batch,
+        chosen,
         batch is not None,
-        options["attention"] == "fused" or engine.fused,
+        attention == "fused" or engine.fused,
         device.name,
-        _choices(cluster, options),
+        widen_space(_choices(cluster, defaults, options), pins),
         engine,
+        layout,
+        pins,
+        _reserve(options),
     )
+
+
+def _layout(options: JsonMapping) -> dict[str, Any] | None:
+    """Return all axes of the layout of ``--layout``, or None without it. Raise `UserError` if the
+    devices are not the product of its axes, or a pin contradicts it."""
+    text = options.get("layout")
+    if text is None:
+        return None
+    if options.get("pin") is not None:
+        raise UserError("--layout names every axis, --pin some of a search; take one of them")
+    return complete_axes(parse_axes(text, "--layout"), options["devices"])
+
+
+def _pins(options: JsonMapping) -> dict[str, Any]:
+    """Return the axes of ``--pin``; empty without it."""
+    text = options.get("pin")
+    return {} if text is None else parse_axes(text, "--pin")
+
+
+def _devices(options: JsonMapping, layout: Mapping[str, Any] | None) -> int:
+    """Return the number of devices: given, the product of the layout's axes, or `DEVICES`."""
+    if options["devices"] is not None:
+        return int(options["devices"])
+    return DEVICES if layout is None else math.prod(layout[axis] for axis in MESH)
+
+
+def _default_batch(shape: Shape, devices: int, layout: Mapping[str, Any] | None) -> int:
+    """Return `default_batch`, for a layout rounded so that its replicas, micro-batches and
+    interleaved stages divide it."""
+    batch = default_batch(shape, devices)
+    if layout is None:
+        return batch
+    each = layout["dp"] * layout["micro"] * (layout["pp"] if layout["chunks"] > 1 else 1)
+    return max(1, round(batch / each)) * int(each)
 
 
 def _engine(shape: Shape, name: str | None) -> TrainingEngine:
@@ -146,16 +215,27 @@ def default_batch(shape: Shape, devices: int) -> int:
     return min(divisors(devices), key=lambda n: (abs(n - wanted), n))
 
 
-def _cluster(device: Device, precision: str, options: JsonMapping) -> Cluster:
+def _reserve(options: JsonMapping) -> float:
+    """Return the bytes of ``--reserve``; 0 without it."""
+    text = options["reserve"]
+    return 0.0 if text is None else float(units.parse_bytes(text, "--reserve"))
+
+
+def _cluster(
+    device: Device,
+    devices: int,
+    precision: str,
+    defaults: SoftwareDefaults,
+    options: JsonMapping,
+) -> Cluster:
     """Return the cluster of the device with the values that the options replace; ``reserve`` is
     subtracted from its memory. Raise `UserError` for a value that does not fit."""
-    made = make_cluster(device, options["devices"], precision)
+    made = make_cluster(device, devices, precision)
     given: dict[str, Any] = {}
     if options["memory"] is not None:
         given["memory"] = float(units.parse_bytes(options["memory"], "--memory"))
     if options["reserve"] is not None:
-        kept = units.parse_bytes(options["reserve"], "--reserve")
-        given["memory"] = given.get("memory", made.memory) - kept
+        given["memory"] = given.get("memory", made.memory) - _reserve(options)
         if given["memory"] <= 0:
             raise UserError(f"--reserve {options['reserve']} leaves nothing of the device's memory")
     if options["peak"] is not None:
@@ -173,7 +253,8 @@ def _cluster(device: Device, precision: str, options: JsonMapping) -> Cluster:
         given[key] = link
     if options["efficiency"] is not None:
         given["reached"] = replace(made.reached, products=options["efficiency"])
-    return replace(made, overlap=options["overlap"], **given)
+    overlap = options["overlap"]
+    return replace(made, overlap=defaults.overlap if overlap is None else overlap, **given)
 
 
 def _rate(text: str, name: str) -> float:
@@ -181,7 +262,7 @@ def _rate(text: str, name: str) -> float:
     return units.parse_rate(text if text.endswith("/s") else f"{text}/s", name)
 
 
-def _choices(cluster: Cluster, options: JsonMapping) -> SearchSpace:
+def _choices(cluster: Cluster, defaults: SoftwareDefaults, options: JsonMapping) -> SearchSpace:
     """Return the layouts to search as the options restrict them; tensor parallelism stays within a
     node by default. Raise `UserError` for a value out of range."""
     for name in ("tensor", "context", "interleave"):
@@ -192,7 +273,7 @@ def _choices(cluster: Cluster, options: JsonMapping) -> SearchSpace:
     return SearchSpace(
         tensor=cluster.node if options["tensor"] is None else options["tensor"],
         context=options["context"],
-        chunks=options["interleave"],
+        chunks=defaults.chunks if options["interleave"] is None else options["interleave"],
         zero=tuple(map(int, zero)),
         recompute=again,
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from dualml.common.errors import UserError
 from dualml.planning.planner.engine import MEGATRON, TrainingEngine
-from dualml.planning.planner.layouts import Layouts
+from dualml.planning.planner.layouts import DEFAULT_AXES, Layouts
 from dualml.planning.planner.shape import Shape
 
 
@@ -53,8 +53,8 @@ def broken_rules(
 
 
 def _known(axes: Mapping[str, Any]) -> Any:
-    """Return the axes as arguments of `Layouts.from_axes`."""
-    return dict(axes)
+    """Return those of the entries that are axes, as arguments of `Layouts.from_axes`."""
+    return {name: value for name, value in axes.items() if name in DEFAULT_AXES}
 
 
 def _tensor_rules(shape: Shape, axes: Mapping[str, Any]) -> Iterator[str]:
@@ -124,7 +124,7 @@ def _sharding_rules(shape: Shape, axes: Mapping[str, Any]) -> Iterator[str]:
         yield f"replicate {replicate} does not divide dp · cp = {ranks}; choose a divisor"
     elif replicate > 1 and not axes["zero"]:
         yield f"replicate {replicate} makes groups of shards, but zero is 0; give zero=1, 2 or 3"
-    ep, experts = axes.get("ep", 1), getattr(shape, "experts", 0)
+    ep, experts = axes.get("ep", 1), shape.experts
     if ep > 1 and not experts:
         yield f"ep {ep} distributes experts, and {shape.name} has none; leave out ep"
     elif ep > 1 and experts % ep:

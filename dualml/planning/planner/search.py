@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,31 +11,43 @@ import numpy as np
 
 from dualml.common.errors import UserError
 from dualml.common.json_types import JsonObject
+from dualml.planning.planner.alternatives import fastest_overall, nearest_faster
 from dualml.planning.planner.arm import arm_from_layout
+from dualml.planning.planner.bottleneck import (
+    BUBBLE,
+    binding_bound,
+    group_shares,
+    message_parts,
+)
 from dualml.planning.planner.engine import DUALML, MEGATRON
 from dualml.planning.planner.layouts import RECOMPUTATIONS, Ints, Layouts
 from dualml.planning.planner.memory import Floats, LayoutMemory, estimate_memory
+from dualml.planning.planner.pins import select_pinned
 from dualml.planning.planner.request import PlanRequest
 from dualml.planning.planner.seconds import UpdateSeconds, seconds
 from dualml.planning.planner.space import enumerate_layouts
+from dualml.planning.planner.utilisation import hardware_flops, model_flops
 
-#: Bound → parts of the seconds that vanish without it.
-BOUNDS: Mapping[str, tuple[str, ...]] = {
-    "bubble": ("bubble",),
-    "links": ("tensor", "pipeline", "replicas"),
+#: Bound → parts of the seconds that vanish without it, of a layout's parts.
+FREE_PARTS: Mapping[str, Callable[[Mapping[str, float]], Sequence[str]]] = {
+    "bubble": lambda _: (BUBBLE,),
+    "links": message_parts,
 }
-#: A bound that costs less than this share of the time is not reported as the limit.
-MIN_BOUND_SHARE = 0.02
 
 
 @dataclass(frozen=True)
 class LayoutPlan:
-    """The answer to a request: every layout with its bytes and seconds."""
+    """The answer to a request: every layout with its bytes and seconds.
+
+    Attributes:
+        layout_row: row of the layout that the request names; None if it names none.
+    """
 
     request: PlanRequest
     layouts: Layouts
     memory: LayoutMemory
     seconds: UpdateSeconds
+    layout_row: int | None = None
 
     @cached_property
     def update_seconds(self) -> Floats:
@@ -60,14 +72,24 @@ class LayoutPlan:
 
     @cached_property
     def best_row(self) -> int:
-        """Row of the fastest layout that fits.
+        """Row of the fastest layout that fits; if nothing fits, of the layout that the request
+        names.
 
         Raises:
-            UserError: nothing fits; the message names the closest layout and what it lacks.
+            UserError: nothing fits, and the request names no layout; the message names the closest
+                one and what it lacks.
         """
-        if not len(self.ranked_rows):
+        if len(self.ranked_rows):
+            return int(self.ranked_rows[0])
+        if self.layout_row is None:
             raise UserError(self.no_fit_message())
-        return int(self.ranked_rows[0])
+        return self.layout_row
+
+    @property
+    def answer_row(self) -> int:
+        """Row of the layout that the answer is about: the one that the request names, or the best
+        one."""
+        return self.best_row if self.layout_row is None else self.layout_row
 
     @cached_property
     def meshes(self) -> list[int]:
@@ -91,43 +113,64 @@ class LayoutPlan:
         return [int(row) for row in order[first]]
 
     @cached_property
+    def unbound_rows(self) -> dict[str, int]:
+        """Bound → row of the layout that would be fastest without it: with no memory limit, no
+        bubble, or messages that take no time."""
+        rows = {"memory": int(self.update_seconds.argmin())}
+        for name, select in FREE_PARTS.items():
+            parts = [getattr(self.seconds, part) for part in select(vars(self.seconds))]
+            spared = self.update_seconds - sum(parts)
+            rows[name] = int(np.where(self.fits | ~self.fits.any(), spared, np.inf).argmin())
+        return rows
+
+    @cached_property
     def bounds(self) -> dict[str, float]:
         """Bound → share, from 0 to 1, of the fastest fitting layout's time that the best layout
-        would save without this bound: no memory limit, no bubble, or messages that take no time."""
+        would save without this bound; see `unbound_rows`."""
         now = float(self.update_seconds[self.best_row])
-        without = {"memory": float(self.update_seconds.min())}
-        for name, parts in BOUNDS.items():
-            spared = self.update_seconds - sum(getattr(self.seconds, part) for part in parts)
-            without[name] = float(spared[self.fits].min())
-        return {name: 1 - best / now for name, best in without.items()}
+        free = {"memory": (), **{name: of(vars(self.seconds)) for name, of in FREE_PARTS.items()}}
+        without = {
+            name: float(self.update_seconds[row])
+            - sum(float(getattr(self.seconds, part)[row]) for part in free[name])
+            for name, row in self.unbound_rows.items()
+        }
+        return {name: max(0.0, 1 - best / now) for name, best in without.items()}
+
+    @cached_property
+    def shares(self) -> dict[str, float]:
+        """Shares, from 0 to 1, of work, bubble and links in the time of the layout that the answer
+        is about."""
+        return group_shares(self.seconds.describe(self.answer_row))
 
     @cached_property
     def binding(self) -> str:
-        """The bound that costs most. If none costs two percent of the time, the larger part of the
-        device's work: ``products`` or ``traffic``."""
-        name = max(self.bounds, key=lambda bound: self.bounds[bound])
-        if self.bounds[name] >= MIN_BOUND_SHARE:
-            return name
-        return (
-            "products" if self.time_share("products") >= self.time_share("traffic") else "traffic"
-        )
+        """The bound that costs the layout that the answer is about most, by the parts of its own
+        time, or ``memory``; see `bottleneck.binding_bound`."""
+        memory = self.bounds["memory"] if self.layout_row is None else 0.0
+        return binding_bound(self.seconds.describe(self.answer_row), memory)
 
     def time_share(self, part: str) -> float:
-        """Return the share, from 0 to 1, of a part in the time of the fastest layout that fits."""
-        return float(
-            getattr(self.seconds, part)[self.best_row] / self.update_seconds[self.best_row]
-        )
-
-    @property
-    def flops(self) -> float:
-        """Operations per update on all devices together, without recomputation."""
-        return self.request.shape.flops(self.request.batch, "none", self.request.fused)
+        """Return the share, from 0 to 1, of a part in the time of the layout that the answer is
+        about."""
+        row = self.answer_row
+        return float(getattr(self.seconds, part)[row] / self.update_seconds[row])
 
     def utilisation(self, row: int) -> float:
-        """Return the model FLOPs utilisation (MFU) of a row, as a fraction: the share of the
-        devices' peak that the model's own operations use."""
+        """Return the model FLOPs utilisation (MFU) of a row, as a fraction of the devices' peak;
+        see `utilisation.model_flops`."""
+        return self._share_of_peak(model_flops(self.request.shape, self.request.batch), row)
+
+    def hardware_utilisation(self, row: int) -> float:
+        """Return the hardware FLOPs utilisation of a row, as a fraction of the devices' peak; see
+        `utilisation.hardware_flops`."""
+        request, recompute = self.request, RECOMPUTED[self.layouts.recompute[row]]
+        flops = hardware_flops(request.shape, request.batch, recompute, request.fused)
+        return self._share_of_peak(flops, row)
+
+    def _share_of_peak(self, flops: float, row: int) -> float:
+        """Return the share of the devices' peak that ``flops`` operations per update use."""
         cluster = self.request.cluster
-        return self.flops / (float(self.update_seconds[row]) * cluster.devices * cluster.peak)
+        return flops / (float(self.update_seconds[row]) * cluster.devices * cluster.peak)
 
     def no_fit_message(self) -> str:
         """Return the error message that nothing fits, without checking that: the layout with least
@@ -166,35 +209,53 @@ class LayoutPlan:
             "seconds": float(self.update_seconds[row]),
             "parts": self.seconds.describe(row),
             "utilisation": self.utilisation(row),
+            "hardware_utilisation": self.hardware_utilisation(row),
             "teraflops_per_device": self.utilisation(row) * self.request.cluster.peak / 1e12,
         }
 
     def describe(self, top: int) -> JsonObject:
         """Return as JSON-compatible values the request, the numbers of layouts considered and
-        fitting, the best layout, the fastest ones by mesh, at most ``top``, what limits the best
-        one, and the whole Pareto front, also beyond the memory limit.
+        fitting, the best layout, the fastest ones by mesh, at most ``top``, what limits the answer,
+        the layout that the request names with faster ones, and the whole Pareto front, also beyond
+        the memory limit.
 
         Raises:
-            UserError: nothing fits.
+            UserError: nothing fits, and the request names no layout.
         """
         best = self.describe_row(self.best_row)
         if self.request.engine is DUALML:
             best["arm"] = arm_from_layout(self.request.shape, self.layouts.describe(self.best_row))
+        named = {} if self.layout_row is None else {"layout": self._describe_layout()}
         return {
             **self.request.describe(),
             "considered": len(self.layouts),
             "fitting": len(self.ranked_rows),
             "best": best,
+            **named,
             "plans": [self.describe_row(row) for row in self.meshes[:top]],
             "binding": self.binding,
             "bounds": self.bounds,
+            "shares": self.shares,
             "front": [self.describe_row(row) for row in self.front],
+        }
+
+    def _describe_layout(self) -> JsonObject:
+        """Return the layout that the request names as JSON-compatible values, with the nearest
+        faster ones and the fastest of all."""
+        row = self.answer_row
+        near, best = nearest_faster(self, row), fastest_overall(self, row)
+        overall = [] if best is None else [best]
+        return {
+            **self.describe_row(row),
+            "nearest_faster": [vars(each) | self.describe_row(each.row) for each in near],
+            "fastest": [vars(each) | self.describe_row(each.row) for each in overall],
         }
 
 
 def search_layouts(request: PlanRequest) -> LayoutPlan:
-    """Price every layout of a request that its engine can train, also those that do not fit in
-    memory; with attention that saves no scores, those with selective recomputation are left out.
+    """Price every layout of a request that its engine can train and that has the pinned axes, also
+    those that do not fit in memory; with attention that saves no scores, those with selective
+    recomputation are left out. The layout that the request names is always among them.
 
     Raises:
         UserError: no layout divides what must be divided, or the engine trains none, or there are
@@ -202,11 +263,37 @@ def search_layouts(request: PlanRequest) -> LayoutPlan:
 
     Source: the search of Narayanan et al. 2021, section 3, done by enumeration.
     """
-    cluster, engine = request.cluster, request.engine
+    if request.layout is None:
+        return price_layouts(request, _enumerate(request))
+    named = Layouts.from_axes(request.batch, **request.layout)
+    try:
+        layouts = _join(_enumerate(request), named)
+    except UserError:  # the search has none, and the named one is still a layout
+        layouts = named
+    return replace(price_layouts(request, layouts), layout_row=len(layouts) - 1)
+
+
+def price_layouts(request: PlanRequest, layouts: Layouts) -> LayoutPlan:
+    """Price the given layouts with the model, cluster and engine of a request, without checking
+    them; their batch may be another one."""
+    engine = request.engine
     precision = engine.precisions[request.precision]
+    shape, cluster, fused = request.shape, request.cluster, request.fused
+    return LayoutPlan(
+        request,
+        layouts,
+        estimate_memory(shape, layouts, precision, fused, engine),
+        seconds(shape, layouts, cluster, precision, fused, engine),
+    )
+
+
+def _enumerate(request: PlanRequest) -> Layouts:
+    """Return the layouts that the search of a request compares; raise `UserError` if there are
+    none."""
+    cluster, engine = request.cluster, request.engine
     layouts = enumerate_layouts(request.shape, cluster.devices, request.batch, request.choices)
     # Attention that saves no scores has none to recompute.
-    if request.fused:
+    if request.fused and request.pins.get("recompute") != "selective":
         layouts = layouts.select_rows(layouts.recompute != 1)
     layouts = layouts.select_rows(engine.can_train(layouts, request.shape))
     if not len(layouts):
@@ -215,9 +302,11 @@ def search_layouts(request: PlanRequest) -> LayoutPlan:
             "and 3 with pp or tp, and no --context or --interleave; vary more (--zero, --batch), "
             f"or take --engine {MEGATRON.name}"
         )
-    return LayoutPlan(
-        request,
-        layouts,
-        estimate_memory(request.shape, layouts, precision, request.fused, engine),
-        seconds(request.shape, layouts, cluster, precision, request.fused, engine),
-    )
+    return select_pinned(layouts, request)
+
+
+def _join(layouts: Layouts, named: Layouts) -> Layouts:
+    """Return a table with the layout ``named`` as its last row, and nowhere else."""
+    columns = {f.name: (getattr(layouts, f.name), getattr(named, f.name)) for f in fields(Layouts)}
+    differs = np.logical_or.reduce([column != value for column, value in columns.values()])
+    return Layouts(*(np.r_[column[differs], value] for column, value in columns.values()))

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from dualml.common.version import __version__
-from dualml.common.words import Messages, numbers
+from dualml.common.words import Messages
 from dualml.planning.cost.units import format_bytes, format_seconds
-from dualml.planning.planner.published import errors_by_half, summary
 from dualml.planning.planner.search import LayoutPlan
 from dualml.report.blocks import Block, Page, Prose, SectionBlock, VerdictBlock
 from dualml.report.figure import (
@@ -23,6 +22,7 @@ from dualml.report.figure import (
     SeriesId,
 )
 from dualml.report.plan import tables as shown
+from dualml.report.plan.sentences import explain_plan
 from dualml.report.presentation import stacked_bars
 
 #: Colours of the parts of an update, in the order of the bars.
@@ -49,16 +49,14 @@ def make_page(plan: LayoutPlan, top: int, words: Messages) -> Page:
         "device": request.device,
         "memory": format_bytes(request.cluster.memory),
     }
-    answer, *reasons = shown.explain_plan(plan, words)
+    answer, *reasons = explain_plan(plan, words)
     rows = plan.meshes[:top]
-    median, worst = summary([p.error for p in errors_by_half().held_out])
-    assumed = words("planner.assumed", median=numbers.percent(median), worst=numbers.percent(worst))
     first: list[Block] = [
         VerdictBlock(answer, "good"),
         *map(Prose, reasons),
         make_front_figure(plan, words),
         *(Prose(text, small=True) for text in shown.request_lines(plan, words)),
-        Prose(assumed, small=True),
+        Prose(words("planner.assumed"), small=True),
     ]
     tables: list[Block] = [
         shown.layouts_table(
@@ -82,7 +80,7 @@ def make_page(plan: LayoutPlan, top: int, words: Messages) -> Page:
 def make_front_figure(plan: LayoutPlan, words: Messages) -> Figure:
     """Make the figure of peak memory against seconds of an update: the fastest layout of every mesh
     that fits, and the Pareto front, with the memory limit as a line."""
-    rows, meshes = plan.front, plan.meshes
+    rows, meshes = plan.front, plan.meshes or plan.front
     marks: list[Mark] = [
         LineMark(
             *_coordinates(plan, meshes),

@@ -1,4 +1,4 @@
-"""A plan as tables and sentences."""
+"""A plan as tables, and the sentences that state its request."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from dualml.planning.planner.search import LayoutPlan
 from dualml.report.blocks import Table
 from dualml.report.columns import Columns, highlight_best, make_table
 
-#: Parts of the time or of the memory below this share are not reported.
-MIN_REPORTED_SHARE = 0.005
 #: Rows of the front that are shown: leanest, fastest, and evenly between them.
 FRONT = 12
 
@@ -42,10 +40,25 @@ def request_lines(plan: LayoutPlan, words: Messages) -> Iterator[str]:
         precision=request.precision,
         attention=ATTENTION[request.fused],
     )
+    yield assumptions_sentence(plan, words)
     if request.engine is not MEGATRON:
         yield words("planner.engine", engine=request.engine.name)
     if not request.batch_given:
         yield words("planner.chosen")
+
+
+def assumptions_sentence(plan: LayoutPlan, words: Messages) -> str:
+    """Return the sentence with every default that matters for the answer, and the options that
+    change it."""
+    assumed = plan.request.describe_assumptions()
+    return words(
+        "planner.defaults",
+        attention=assumed["attention"],
+        overlap=numbers.whole(100 * assumed["overlap"]),
+        interleave=assumed["interleave"],
+        efficiency=numbers.percent(assumed["efficiency"]),
+        reserve=format_bytes(assumed["reserve"]),
+    )
 
 
 def format_count(n: float) -> str:
@@ -123,62 +136,3 @@ def sample_front(plan: LayoutPlan) -> list[int]:
     kept = {round(k * step) for k in range(FRONT)}
     kept |= {k for k, row in enumerate(rows) if row == plan.best_row}
     return [rows[k] for k in sorted(kept)]
-
-
-def explain_plan(plan: LayoutPlan, words: Messages) -> Iterator[str]:
-    """Yield the sentences that explain the fastest layout that fits: its time, its memory, and what
-    limits it. Raise `UserError` if none fits."""
-    row, request = plan.best_row, plan.request
-    of, shape = plan.layouts.describe(row), plan.request.shape
-    yield words(
-        "planner.answer",
-        layout=describe_layout(plan, row, words),
-        seconds=format_seconds(float(plan.update_seconds[row])),
-        teraflops=numbers.factor(plan.utilisation(row) * request.cluster.peak / 1e12),
-        share=numbers.percent(plan.utilisation(row)),
-    )
-    held, total = plan.memory.describe(row), float(plan.peak_memory[row])
-    parts = [
-        f"{words(f'planner.part.{key}')} {format_bytes(size)}"
-        for key, size in held.items()
-        if size >= MIN_REPORTED_SHARE * total
-    ]
-    yield words(
-        "planner.holds",
-        held=format_bytes(total),
-        limit=format_bytes(request.cluster.memory),
-        parts=words.join(parts),
-    )
-    yield words("planner.takes", parts=words.join(time_shares(plan, row, words)))
-    yield bottleneck_sentence(plan, words)
-    most, short = -(-shape.layers // of["pp"]), -shape.layers % of["pp"]
-    if short:
-        yield words("planner.uneven", pp=of["pp"], layers=shape.layers, most=most, least=most - 1)
-    if of["zero"] >= 2 and of["pp"] > 1:
-        yield words("planner.pipelined", zero=of["zero"])
-
-
-def time_shares(plan: LayoutPlan, row: int, words: Messages) -> list[str]:
-    """Return the parts of a layout's time with their shares as texts, largest first, without those
-    below `MIN_REPORTED_SHARE`."""
-    total = float(plan.update_seconds[row])
-    parts = sorted(plan.seconds.describe(row).items(), key=lambda item: -item[1])
-    return [
-        f"{words(f'planner.part.{key}')} {numbers.percent(part / total)}"
-        for key, part in parts
-        if part >= MIN_REPORTED_SHARE * total
-    ]
-
-
-def bottleneck_sentence(plan: LayoutPlan, words: Messages) -> str:
-    """Return the sentence about what limits the fastest layout that fits: memory, a part of the
-    time, or the device's own work."""
-    name = plan.binding
-    saved = plan.bounds[name] if name in plan.bounds else plan.time_share(name)
-    values: dict[str, Any] = {"share": numbers.percent(saved)}
-    if name == "memory":
-        row = int(plan.update_seconds.argmin())
-        values["layout"] = describe_layout(plan, row, words)
-        values["seconds"] = format_seconds(float(plan.update_seconds[row]))
-        values["bytes"] = format_bytes(float(plan.peak_memory[row]))
-    return words(f"planner.bound.{name}", **values)
