@@ -1,5 +1,6 @@
 """Write the tables that pages take from the code: published figures into `docs/install.md`,
-`docs/cost.md` and `docs/plan-model.md`, names of version 0.1 into `docs/glossary.md`.
+`docs/cost.md`, `docs/plan.md` and `docs/plan-model.md`, names of version 0.1 into
+`docs/glossary.md`; and what the commands print that `docs/plan.md` shows.
 
 python docs/tables.py [FOLDER]
 
@@ -9,10 +10,15 @@ Each page has its tables between two comments; both languages are written.
 from __future__ import annotations
 
 import importlib
+import io
+import json
+import re
 import sys
 import tomllib
+import unittest.mock
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +37,8 @@ from dualml.report.page.markdown import table as markdown
 from dualml.report.plan import published as plan_tables
 
 DOCS = Path(__file__).resolve().parent
+#: Results of `benchmarks/planner/run.py`, the newest first.
+BENCHMARK, RESULTS = DOCS.parent / "benchmarks" / "planner", ("after.json", "before.json")
 #: Module of version 0.1 → its public names.
 PUBLIC_0_1 = DOCS.parent / "tests" / "core" / "public_0_1.toml"
 #: Table of releases → its columns, with the field of a row if its name differs.
@@ -124,6 +132,60 @@ def render_plans(lang: str) -> str:
     return render_tables(plan_tables.tables(Messages(lang)))
 
 
+def render_accuracy(lang: str) -> str:
+    """Render the errors of the planner for published runs that nothing was fitted to, by kind of
+    training, worst first, from the latest result of `benchmarks/planner/run.py`."""
+    texts = read_texts(lang)["accuracy"]
+    result = json.loads(latest_result().read_text("utf-8"))
+    half = result["held_out"]
+    groups = {"all": half["all"], **half["by_family"]}
+    columns = texts["column"]
+    lines = [f"| {' | '.join(columns.values())} |", f"| --- |{' ---: |' * (len(columns) - 1)}"]
+    for name, group in groups.items():
+        ooms = f"{group['called_fitting']} / {group['out_of_memory']}"
+        cells = [
+            texts["family"].get(name, name),
+            *error_cells(group["time"]),
+            *error_cells(group["memory"]),
+            ooms if group["out_of_memory"] else numbers.NO_VALUE,
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([texts["counts"].format(**result["count"]), "", *lines])
+
+
+def latest_result() -> Path:
+    """Return the newest of the results of the benchmark that there are."""
+    return next(path for path in map(BENCHMARK.joinpath, RESULTS) if path.exists())
+
+
+def error_cells(errors: Mapping[str, float] | None) -> list[str]:
+    """Return number, median, 90th percentile and worst of relative errors as texts."""
+    if errors is None:
+        return ["0", *[numbers.NO_VALUE] * 3]
+    shares = [numbers.percent(errors[key]) for key in ("median", "p90")]
+    return [str(errors["rows"]), *shares, plan_tables.format_signed_percent(errors["worst"])]
+
+
+def run_examples(text: str) -> str:
+    """Return a page with what its examples, blocks that begin with ``$ dualml plan``, print now."""
+
+    def replace_block(match: re.Match[str]) -> str:
+        return f"```text\n$ dualml {match[1]}\n{print_plan(match[1])}\n```"
+
+    return re.sub(r"```text\n\$ dualml (plan .*)\n[^`]*```", replace_block, text)
+
+
+def print_plan(arguments: str) -> str:
+    """Return what a command of dualml prints on a terminal of 110 columns, without spaces at the
+    ends of lines."""
+    from dualml.interface.cli.app import app
+
+    printed = io.StringIO()
+    with unittest.mock.patch.dict("os.environ", COLUMNS="110"), redirect_stdout(printed):
+        app(arguments.split(), standalone_mode=False)
+    return "\n".join(line.rstrip() for line in printed.getvalue().rstrip().splitlines())
+
+
 def render_former_names(lang: str) -> str:
     """Render the modules, names, members and keys of version 0.1 beside the present ones."""
     texts = read_texts(lang)["former"]
@@ -189,6 +251,7 @@ PAGES = {
     "glossary": Page("names", render_former_names),
     "install": Page("combinations", render_releases),
     "cost": Page("published", render_collectives),
+    "plan": Page("accuracy", render_accuracy),
     "plan-model": Page("tables", render_plans),
 }
 
@@ -213,7 +276,8 @@ def write_tables(folder: Path) -> None:
     for lang in LANGUAGES:
         for name in PAGES:
             path = page_path(name, lang, folder)
-            write_bytes(path, with_tables(path.read_text("utf-8"), name, lang).encode())
+            text = with_tables(path.read_text("utf-8"), name, lang)
+            write_bytes(path, (run_examples(text) if name == "plan" else text).encode())
         figure = standalone(collective_tables.figure(Messages(lang)))
         write_bytes(folder / figure_name(lang), figure.encode())
 
