@@ -178,7 +178,7 @@ def levels(told: Record) -> Iterator[tuple[Record, Check, float]]:
         between = fits_of(told["predictions"], rate, 2)
         for row in case["rows"]:
             name, nbytes = row["strategy"], row["bytes"]
-            place = Topology("nodes", k, between.link(name))
+            place = Topology("nodes", k, between.link(name), ports=1)
             link: Link = inside.link("ring")
             p = predict(name, n, nbytes, link, topology=place, width=4)
             spread = row["seconds"], row["low"], row["high"]

@@ -328,7 +328,7 @@ def test_a_fit_goes_on_with_its_engine() -> None:
 
 @pytest.mark.parametrize(("n", "k"), [(4, 2), (6, 2), (8, 4), (8, 2)])
 def test_two_levels_leave_less_to_the_link_between_nodes(n: int, k: int) -> None:
-    place, size = Topology("nodes", k, Link(1e-5, 1e-7)), 8_000_000
+    place, size = Topology("nodes", k, Link(1e-5, 1e-7), ports=1), 8_000_000
     ring, two = (
         predict(name, n, size, Link(1e-6, 1e-10), topology=place).seconds
         for name in ("ring", "hierarchical")
@@ -338,3 +338,22 @@ def test_two_levels_leave_less_to_the_link_between_nodes(n: int, k: int) -> None
     assert two == pytest.approx(2 * (nodes - 1) / nodes * size * 1e-7, rel=0.02)
     closed = predict("hierarchical", n, size, Link(1e-6, 1e-10), topology=place, events=0)
     assert closed.seconds == pytest.approx(two, rel=0.02)
+
+
+@pytest.mark.parametrize(("n", "k"), [(8, 4), (16, 8), (64, 8)])
+def test_two_levels_use_the_port_of_every_rank(n: int, k: int) -> None:
+    """A ring crosses each node's border once; two levels send a K-th through each of K ports."""
+    size, inside, between = 8_000_000, Link(0.0, 1e-12), Link(0.0, 1e-7)
+    for ports in range(1, k + 1):
+        if k % ports:
+            continue
+        place = Topology("nodes", k, between, ports)
+        for events in (64, 0):
+            ring, two = (
+                predict(name, n, size, inside, topology=place, events=events).seconds
+                for name in ("ring", "hierarchical")
+            )
+            nodes = n // k
+            assert ring == pytest.approx(2 * (n - 1) / n * size * 1e-7, rel=0.01)
+            left = 2 * (nodes - 1) / nodes * size / ports * 1e-7
+            assert two == pytest.approx(left, rel=0.02)

@@ -24,7 +24,7 @@ from dualml.planning.cost.predict import EVENTS
 LINK = Link(5e-5, 1e-9, 2e-10)
 FAR = Link(2e-4, 8e-9)
 SYNCHRONOUS = [name for name in names() if name not in ("local_sgd", "parameter_server_async")]
-SHARED, NODES = Topology("shared", 2), Topology("nodes", 4, FAR)
+SHARED, NODES = Topology("shared", 2), Topology("nodes", 4, FAR, ports=1)
 
 
 def test_one_message() -> None:
@@ -165,7 +165,9 @@ def test_nodes_share_a_port() -> None:
     assert found.seconds == pytest.approx(LINK.seconds(1, size))
     # One rank alone on the last node: of the eight others, one at a time sends to it.
     events, closed = (
-        predict("all_gather", 9, size, LINK, topology=Topology("nodes", 8, FAR), events=e).seconds
+        predict(
+            "all_gather", 9, size, LINK, topology=Topology("nodes", 8, FAR, ports=1), events=e
+        ).seconds
         for e in (EVENTS, 0)
     )
     assert events == pytest.approx(8 * (away + LINK.gamma_s_per_byte * size), rel=0.01)
@@ -237,9 +239,13 @@ def test_other_input_that_cannot_be() -> None:
         predict("ring", 2, 8, LINK, math.nan)
     with pytest.raises(UserError, match="alpha_s=-1"):
         Link(-1.0, 0.0)
-    for text in ("nodes", "nodes:0", "ring:2", "flat:2", "shared:x"):
+    for text in ("nodes", "nodes:0", "ring:2", "flat:2", "shared:x", "nodes:2:0", "shared:2:1"):
         with pytest.raises(UserError, match="use flat, nodes:K"):
             Topology.parse(text)
+    with pytest.raises(UserError, match="from 1 port to one for each of its ranks"):
+        Topology.parse("nodes:4:5")
+    for text in ("flat", "nodes:8", "nodes:8:2", "shared:2"):
+        assert str(Topology.parse(text)) == text
 
 
 def test_crossovers_are_found_to_the_rank() -> None:

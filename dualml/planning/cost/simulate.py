@@ -110,7 +110,9 @@ class _Run:
     clock: list[float]
     busy: list[float]
     #: Port → time from which it is free again.
-    free: defaultdict[tuple[str, int], float] = field(default_factory=lambda: defaultdict(float))
+    free: defaultdict[tuple[str, int, int], float] = field(
+        default_factory=lambda: defaultdict(float)
+    )
 
     def step(self, step: Sequence[Transfer]) -> None:
         """Advance the clocks, ports and busy seconds, in place, by one step of the schedule."""
@@ -150,11 +152,12 @@ class _Run:
             clock[r] = max(sent[r], got[r]) + added[r]
             self.busy[r] += max(out_s[r], in_s[r]) + added[r]
 
-    def _port(self, way: str, rank: int, peer: int) -> tuple[str, int]:
-        """Return the port that a message uses: the rank's own, or its node's for other nodes."""
+    def _port(self, way: str, rank: int, peer: int) -> tuple[str, int, int]:
+        """Return the port that a message uses: the rank's own, or one of its node for other
+        nodes."""
         if self.topology.crosses_nodes(rank, peer):
-            return f"node {way}", rank // self.topology.count
-        return way, rank
+            return (f"node {way}", *self.topology.port(rank))
+        return way, rank, 0
 
     def _extra(self, rank: int, nbytes: int, link: Link) -> float:
         """Return the extra seconds of a message if ``rank`` is the slow one; 0 for any other."""

@@ -12,7 +12,10 @@ from dualml.parallel.aggregation import StepGroup
 from dualml.planning.cost.link import Link
 
 #: Hint of an error about an invalid topology.
-TOPOLOGY_HINT = "use flat, nodes:K (K ranks on each node) or shared:P (all ranks on P cores)"
+TOPOLOGY_HINT = (
+    "use flat, nodes:K (K ranks on each node, each with a port of its own), nodes:K:P (they share "
+    "P ports) or shared:P (all ranks on P cores)"
+)
 
 
 @keep_former_members
@@ -22,11 +25,13 @@ class Topology:
 
     Args:
         kind: ``flat``: a full-duplex link of its own for each rank. ``nodes``: ranks of one node
-            use the link among themselves, and share the node's one full-duplex port for messages to
-            other nodes. ``shared``: all ranks on one machine, where moving and adding bytes costs
+            use the link among themselves, and the node's full-duplex ports for messages to other
+            nodes. ``shared``: all ranks on one machine, where moving and adding bytes costs
             processor time and there are ``count`` cores for it.
         count: ranks per node, or cores.
         inter: for ``nodes``, the link between nodes; None: the same constants as inside.
+        ports: for ``nodes``, ports of a node; consecutive ranks share one. 0: one for each rank, as
+            in servers of accelerators; 1: one for the whole node.
 
     Raises:
         UserError: an invalid kind or count.
@@ -35,32 +40,49 @@ class Topology:
     kind: Literal["flat", "nodes", "shared"] = "flat"
     count: int = 1
     inter: Link | None = None
+    ports: int = 0
 
     def __post_init__(self) -> None:
         if self.kind not in ("flat", "nodes", "shared") or self.count < 1:
             raise UserError(f"topology {self}: {TOPOLOGY_HINT}, K and P from 1")
+        if not 0 <= self.ports <= self.count or (self.ports and self.kind != "nodes"):
+            raise UserError(
+                f"topology {self.kind}:{self.count} with {self.ports} ports: a node has from 1 "
+                "port to one for each of its ranks"
+            )
 
     @classmethod
     def parse(cls, text: str) -> Topology:
-        """Parse ``flat``, ``nodes:8`` or ``shared:2``.
+        """Parse ``flat``, ``nodes:8``, ``nodes:8:1`` or ``shared:2``.
 
         Raises:
             UserError: anything else.
         """
-        kind, colon, count = text.partition(":")
         if text == "flat":
             return cls()
-        if kind not in ("nodes", "shared") or not colon or not count.isdecimal() or int(count) < 1:
+        kind, *counts = text.split(":")
+        known = {"nodes": (1, 2), "shared": (1,)}
+        numbers = all(each.isdecimal() and int(each) >= 1 for each in counts)
+        if len(counts) not in known.get(kind, ()) or not numbers:
             raise UserError(f"topology {text!r}: {TOPOLOGY_HINT}")
-        return cls("nodes" if kind == "nodes" else "shared", int(count))
+        if kind == "shared":
+            return cls("shared", int(counts[0]))
+        return cls("nodes", int(counts[0]), None, *map(int, counts[1:]))
 
     def __str__(self) -> str:
-        return "flat" if self.kind == "flat" else f"{self.kind}:{self.count}"
+        if self.kind == "flat":
+            return "flat"
+        return f"{self.kind}:{self.count}" + (f":{self.ports}" if self.ports else "")
 
     @property
     def per_node(self) -> int:
         """Number of ranks per node; 0 for a topology other than ``nodes``."""
         return self.count if self.kind == "nodes" else 0
+
+    def port(self, rank: int) -> tuple[int, int]:
+        """Return the port of a rank to other nodes: its node, and the port's number there."""
+        node, place = divmod(rank, self.count)
+        return node, place * (self.ports or self.count) // self.count
 
     def slowdown(self, n: int) -> float:
         """Return the factor on computation and latencies: on a shared machine n ranks take turns on
@@ -105,11 +127,14 @@ class Topology:
         w_in, w_out = (x.alpha_s + x.beta_s_per_byte * b for x in (link, inter))
         if stage.kind == "shift" and stage.distance == 0:  # one step per distance
             s = np.arange(1, n)
-            # Of the K ranks of a node, min(s, n − s, K, n − K) send to another one s ranks on.
+            # Of the K ranks of a node, min(s, n − s, K, n − K) send to another one s ranks on; they
+            # are consecutive, and so share a port.
             leave = np.minimum(np.minimum(s, n - s), max(0, min(self.count, n - self.count)))
             stay = np.where(leave < self.count, w_in, 0.0)
+            leave = np.minimum(leave, -(-self.count // (self.ports or self.count)))
             return float(np.maximum(leave * w_out, stay).sum())
-        inside, between = port_loads(stage.kind, stage.distance, n, self.count)
+        ports = self.ports or self.count
+        inside, between = port_loads(stage.kind, stage.distance, n, self.count, ports)
         return stage.times * max(inside * w_in, between * w_out)
 
 
@@ -118,18 +143,37 @@ FLAT = Topology()
 
 
 @lru_cache(maxsize=4096)
-def port_loads(kind: str, distance: int, n: int, count: int) -> tuple[int, int]:
+def port_loads(kind: str, distance: int, n: int, count: int, ports: int) -> tuple[int, int]:
     """Return the maximum number of messages of one step at a rank's port inside its node, and at a
-    node's port; ``count`` is the number of ranks per node."""
+    port to other nodes; ``count`` is the number of ranks per node, and of ports ``ports``."""
     import numpy as np
 
-    def max_count(ports: Any) -> int:
-        return int(np.bincount(ports).max()) if len(ports) else 0
+    def max_count(used: Any) -> int:
+        return int(np.bincount(used).max()) if len(used) else 0
 
     a, b = transfer_pairs(kind, distance, n)
     leave = a // count != b // count
     inside = max(max_count(a[~leave]), max_count(b[~leave]))
-    return inside, max(max_count(a[leave] // count), max_count(b[leave] // count))
+    sent, received = (
+        each // count * ports + each % count * ports // count for each in (a[leave], b[leave])
+    )
+    return inside, max(max_count(sent), max_count(received))
+
+
+def spans_nodes(node: int, members: Any, stride: Any) -> Any:
+    """Return whether some group of ``members`` ranks that are ``stride`` apart spans two nodes of
+    ``node`` ranks: a bool array."""
+    return (members > 1) & (node % (members * stride) != 0)
+
+
+def ring_ports(node: int, members: Any, stride: Any) -> Any:
+    """Return over how many ports of a node the rings of a group of ``members`` ranks that are
+    ``stride`` apart leave it, if each rank of a node has a port: one for each member there, as a
+    library lays one ring through each of them. `Topology` prices such a group as ``hierarchical``,
+    whose ranks of a node send different parts through their own ports."""
+    import numpy as np
+
+    return np.clip(node // np.asarray(stride), 1, members)
 
 
 def transfer_pairs(kind: str, d: int, n: int) -> tuple[Any, Any]:
