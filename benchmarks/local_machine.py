@@ -121,7 +121,7 @@ class MachineModel:
     def _layout_seconds(self, shape: Shape, x: Layouts, link: Link) -> dict[str, float]:
         """Return part → seconds of one layout with the same link between all ranks."""
         n = int(x.devices[0])
-        reached = Efficiency(products=1.0, traffic=self.moves, links=1.0, gathers=1.0)
+        reached = Efficiency(products=1.0, traffic=self.moves, links=1.0)
         cluster = Cluster(n, n, 1.0, self.flops, self.bandwidth, link, link, reached)
         return seconds(shape, x, cluster, PRECISION, True, DUALML).describe(0)
 

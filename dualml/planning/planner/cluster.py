@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 
 from dualml.common.errors import UserError
 from dualml.planning.cost.link import Link
+from dualml.planning.cost.topology import ring_ports, spans_nodes
+from dualml.planning.planner.kernels import Chip, ProductSpeed
+from dualml.planning.planner.software import PLAIN, TrainingSoftware
 
 #: Largest number of devices of a search, and of a node.
 MAX_DEVICES = 1_000_000
@@ -18,21 +21,43 @@ MAX_DEVICES = 1_000_000
 
 @dataclass(frozen=True)
 class Efficiency:
-    """Fractions of a device's peaks that programs reach, fitted to published runs
+    """Fractions of measured speeds that whole training programs reach, fitted to published runs
     (`docs/efficiency.py`).
 
     Args:
-        products: fraction of the peak that matrix products reach.
-        traffic: bytes that all other operations move in device memory in the forward pass, per byte
-            saved for the backward pass.
-        links: fraction of the links' bandwidth.
-        gathers: further fraction of it that ZeRO-3's messages reach, a layer at a time.
+        products: fraction of the speed of the device's best product that large products reach.
+        traffic: bytes that all operations but products move in device memory in the forward pass,
+            per byte saved for the backward pass.
+        links: fraction of the bandwidth inside a node.
+        ports: fraction of the bandwidth between nodes.
+        stores: fraction of the time of reading and writing a product's result that arithmetic does
+            not hide.
+        exposed: fraction of the messages of tensor parallelism that stays visible where the
+            software sends them beside products.
+        contention: seconds by which a hidden second of messages slows the computation down.
+        launch: seconds in which the host launches a kernel.
     """
 
     products: float
     traffic: float
     links: float
-    gathers: float
+    ports: float = 1.0
+    stores: float = 0.0
+    exposed: float = 1.0
+    contention: float = 0.0
+    launch: float = 0.0
+
+    def check(self) -> None:
+        """Raise `UserError` for a value out of range."""
+        shares = self.links, self.ports
+        parts = self.stores, self.exposed, self.contention
+        if (
+            not all(0 < share <= 1 for share in shares)
+            or not all(0 <= part <= 1 for part in parts)
+            or not 0 <= self.traffic <= 100
+            or not 0 <= self.launch < 1
+        ):
+            raise UserError(f"what links, memory and kernels reach cannot be {self}")
 
 
 @dataclass(frozen=True)
@@ -48,7 +73,11 @@ class Cluster:
         inside: link between devices of one node.
         between: a device's port to other nodes, one per device.
         reached: efficiency of the devices and links.
-        overlap: share of the backward pass that can hide messages between replicas, 0 to 1.
+        overlap: share of the computation beside which messages between replicas run, 0 to 1.
+        chip: how the device's kernels reach its peak; by default all products reach it equally.
+        software: what the training software does beside computing; ``overlap`` replaces its value.
+        switch_sums: bytes per second that the switch of a node adds up for every device; 0: it does
+            not add.
 
     Raises:
         UserError: an invalid number.
@@ -63,6 +92,9 @@ class Cluster:
     between: Link
     reached: Efficiency
     overlap: float = 0.0
+    chip: Chip = field(default_factory=Chip)
+    software: TrainingSoftware = PLAIN
+    switch_sums: float = 0.0
 
     def __post_init__(self) -> None:
         if not 1 <= self.devices <= MAX_DEVICES:
@@ -76,9 +108,7 @@ class Cluster:
         for name, value in (("--efficiency", self.reached.products), ("--overlap", self.overlap)):
             if not 0 <= value <= 1:
                 raise UserError(f"{name} is from 0 to 1; received {value:g}")
-        shares = self.reached.links, self.reached.gathers
-        if not all(0 < share <= 1 for share in shares) or not 0 <= self.reached.traffic <= 100:
-            raise UserError(f"what links and memory reach cannot be {self.reached}")
+        self.reached.check()
 
     def link(
         self, members: Any, stride: Any, ring: bool = True
@@ -91,11 +121,36 @@ class Cluster:
         than inside. A message outside a ring uses its sender's port.
         """
         members, stride = np.asarray(members), np.asarray(stride)
-        # Some group spans two nodes, unless there is only one node.
-        away = (members > 1) & (self.node % (members * stride) != 0) & (self.devices > self.node)
-        ports = np.clip(self.node // stride, 1, members) if ring else 1
-        share = self.reached.links
-        beta = np.maximum(self.inside.beta_s_per_byte, self.between.beta_s_per_byte / ports)
-        beta = np.where(away, beta, self.inside.beta_s_per_byte) / share
-        alpha = np.where(away, self.between.alpha_s, self.inside.alpha_s)
+        away = self.spans_nodes(members, stride)
+        ports = ring_ports(self.node, members, stride) if ring else np.ones_like(members)
+        inside = self.inside.beta_s_per_byte / self.reached.links
+        outside = self.between.beta_s_per_byte / (ports * self.reached.ports)
+        beta = np.where(away, np.maximum(inside, outside), inside)
+        # Of the steps around a ring, one in ``ports`` leaves the node.
+        mean = (self.between.alpha_s + (ports - 1) * self.inside.alpha_s) / ports
+        alpha = np.where(away, mean, self.inside.alpha_s)
         return alpha.astype(float), beta.astype(float)
+
+    def spans_nodes(self, members: Any, stride: Any) -> Any:
+        """Return whether some group of ``members`` devices that are ``stride`` ranks apart spans
+        two nodes: a bool array. False if there is only one node."""
+        members, stride = np.asarray(members), np.asarray(stride)
+        return spans_nodes(self.node, members, stride) & (self.devices > self.node)
+
+    @property
+    def products(self) -> ProductSpeed:
+        """Speeds of the matrix products of a layer."""
+        flops = self.peak * self.chip.product_share * self.reached.products
+        return ProductSpeed(self.chip, flops, self.bandwidth, self.reached.stores)
+
+    @property
+    def wide_products(self) -> ProductSpeed:
+        """Speeds of products that stay in 16 bits where those of a layer are in a smaller type."""
+        flops = self.wide_peak * self.chip.wide_share * self.reached.products
+        return ProductSpeed(self.chip, flops, self.bandwidth, self.reached.stores)
+
+    @property
+    def wide_peak(self) -> float:
+        """Operations per second of the device in 16 bits, or in the precision itself if that is
+        wider."""
+        return self.peak / self.chip.low_precision

@@ -60,6 +60,9 @@ class PublishedRun:
         table: key of its table.
         number: number of its row, from 1.
         layouts: as published; if micro-batch or interleaving are not, all possible ones.
+        software: name of the training software.
+        overlap: share of the computation beside which messages between replicas ran; None: that of
+            the software.
         flops: operations per update and device, counted as in the table.
         measured: seconds of an update.
     """
@@ -72,7 +75,8 @@ class PublishedRun:
     devices: int
     layouts: Layouts
     fused: bool
-    overlap: float
+    software: str
+    overlap: float | None
     flops: float
     measured: float
 
@@ -92,10 +96,10 @@ class PublishedRun:
         return replace(self, layouts=self.layouts.select_rows([row]))
 
     def make_cluster_for(self, given: Efficiency) -> Cluster:
-        """Make the cluster that the run used, with the given efficiency and the share of overlap
-        that the run had."""
-        made = make_cluster(self.device, self.devices, "mixed", given)
-        return replace(made, overlap=self.overlap)
+        """Make the cluster that the run used, with the given efficiency, and the overlap of its
+        software unless another was published."""
+        made = make_cluster(self.device, self.devices, "mixed", given, self.software)
+        return made if self.overlap is None else replace(made, overlap=self.overlap)
 
     def predict(self, given: Efficiency | None = None) -> RunPrediction:
         """Predict seconds and bytes of the run, by default with the fitted efficiency; of
@@ -170,7 +174,8 @@ def _run(key: str, number: int, table: Mapping[str, Any], row: Mapping[str, Any]
         row["devices"],
         _layouts(row),
         fused,
-        row.get("overlap", 0.0),
+        row.get("software", table["software"]),
+        row.get("overlap"),
         flops,
         measured,
     )

@@ -24,6 +24,7 @@ from dualml.planning.planner.models import find_model
 from dualml.planning.planner.pins import widen_space
 from dualml.planning.planner.rules import check_layout
 from dualml.planning.planner.shape import Shape
+from dualml.planning.planner.software import find_software
 from dualml.planning.planner.space import SearchSpace, divisors
 from dualml.planning.planner.zoo import spec_from_shape
 
@@ -75,10 +76,11 @@ class PlanRequest:
         the search space is not included."""
         shape = {**vars(self.shape), "parameters": self.shape.parameters}
         cluster = vars(self.cluster)
-        nested = {key: vars(cluster[key]) for key in ("inside", "between", "reached")}
+        nested = {key: vars(cluster[key]) for key in ("inside", "between", "reached", "software")}
+        chip = {**vars(self.cluster.chip), "attention": list(self.cluster.chip.attention)}
         return {
             "model": shape,
-            "cluster": {"device": self.device, **cluster, **nested},
+            "cluster": {"device": self.device, **cluster, **nested, "chip": chip},
             "precision": self.precision,
             "batch": self.batch,
             "attention": ATTENTION[self.fused],
@@ -99,19 +101,37 @@ class PlanRequest:
 
 
 def make_cluster(
-    device: Device, devices: int, precision: str, given: Efficiency | None = None
+    device: Device,
+    devices: int,
+    precision: str,
+    given: Efficiency | None = None,
+    software: str = MEGATRON.name,
 ) -> Cluster:
-    """Make a cluster of devices with their data-sheet values, default latencies, no overlap, and
-    the fitted efficiency unless another is ``given``."""
+    """Make a cluster of devices with their data-sheet and measured values, default latencies, the
+    overlap of the named ``software``, and the fitted efficiency unless another is ``given``.
+
+    Raises:
+        UserError: the device has no published peak in this precision.
+    """
+    if precision not in device.peaks:
+        raise UserError(
+            f"{device.name} has no published peak for --precision {precision}; choose "
+            f"{' or '.join(device.peaks)}, or another device"
+        )
+    found = find_software(software)
     return Cluster(
         devices,
         device.node,
         float(device.memory),
         device.peaks[precision],
         device.bandwidth,
-        Link(INSIDE_S, 1 / device.inside),
+        Link(INSIDE_S, 1 / device.bus),
         Link(BETWEEN_S, 1 / device.between),
         given or fitted_efficiency(),
+        found.overlap,
+        device.chip(precision),
+        found,
+        device.sums,
     )
 
 
@@ -134,7 +154,7 @@ def request_from_options(model: str, options: JsonMapping) -> PlanRequest:
         raise UserError(f"--attention is {' or '.join(ATTENTION)}; received {attention!r}")
     layout, pins = _layout(options), _pins(options)
     devices = _devices(options, layout)
-    cluster = _cluster(device, devices, precision, defaults, options)
+    cluster = _cluster(device, devices, precision, engine.name, options)
     batch = options["batch"]
     if batch is not None and not 1 <= batch <= MAX_BATCH:
         raise UserError(f"--batch is from 1 to {MAX_BATCH:,}; received {batch:,}")
@@ -225,12 +245,12 @@ def _cluster(
     device: Device,
     devices: int,
     precision: str,
-    defaults: SoftwareDefaults,
+    software: str,
     options: JsonMapping,
 ) -> Cluster:
     """Return the cluster of the device with the values that the options replace; ``reserve`` is
     subtracted from its memory. Raise `UserError` for a value that does not fit."""
-    made = make_cluster(device, devices, precision)
+    made = make_cluster(device, devices, precision, software=software)
     given: dict[str, Any] = {}
     if options["memory"] is not None:
         given["memory"] = float(units.parse_bytes(options["memory"], "--memory"))
@@ -254,7 +274,7 @@ def _cluster(
     if options["efficiency"] is not None:
         given["reached"] = replace(made.reached, products=options["efficiency"])
     overlap = options["overlap"]
-    return replace(made, overlap=defaults.overlap if overlap is None else overlap, **given)
+    return replace(made, overlap=made.overlap if overlap is None else overlap, **given)
 
 
 def _rate(text: str, name: str) -> float:

@@ -1,10 +1,9 @@
 """Seconds of an update, as a sum of parts.
 
 Sources: Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU Clusters Using
-Megatron-LM", sections 2 and 3 (bubble, messages), equation 3 (operations); Rajbhandari et al. 2020,
-section 7 (ZeRO's messages). All messages are priced by α and β as in `dualml.planning.cost`: a ring
-over n devices gathers or scatters S bytes in (n−1)·α + (n−1)/n·S·β, and an all-reduce takes twice
-that.
+Megatron-LM", sections 2 and 3 (bubble, messages), equation 3 (operations); Qi et al. 2023, "Zero
+Bubble Pipeline Parallelism", table 1; DeepSeek-AI 2024, "DeepSeek-V3 Technical Report", table 2
+(DualPipe). A layer is priced in `layer_seconds`, messages between replicas in `replicas`.
 """
 
 from __future__ import annotations
@@ -16,14 +15,10 @@ import numpy as np
 
 from dualml.planning.planner.cluster import Cluster
 from dualml.planning.planner.engine import MEGATRON, PrecisionBytes, TrainingEngine
-from dualml.planning.planner.layouts import Layouts
-from dualml.planning.planner.memory import (
-    RECOMPUTE_FULL,
-    Floats,
-    fullest_parameters,
-    layer_activations,
-    stage_layers,
-)
+from dualml.planning.planner.layer_seconds import LayerSeconds, layer_seconds, output_seconds
+from dualml.planning.planner.layouts import SCHEDULES, Layouts
+from dualml.planning.planner.memory import Floats, fullest_parameters, stage_layers
+from dualml.planning.planner.replicas import replica_seconds
 from dualml.planning.planner.shape import Shape
 
 
@@ -32,10 +27,11 @@ class UpdateSeconds:
     """Seconds of one update; every part is exposed (not overlapped) time.
 
     Attributes:
-        products: matrix products.
+        products: matrix products and attention.
         traffic: all other work of the layers, at the speed of device memory.
         recompute: recomputation of both.
-        tensor: sums and gathers between devices that share layers or sequences.
+        tensor: messages between devices that share layers, sequences or experts.
+        launches: devices that wait for their host to launch kernels.
         pipeline: messages between stages.
         bubble: stages that wait for their first and after their last micro-batch.
         replicas: sums of gradients and gathers of weights between replicas.
@@ -46,6 +42,7 @@ class UpdateSeconds:
     traffic: Floats
     recompute: Floats
     tensor: Floats
+    launches: Floats
     pipeline: Floats
     bubble: Floats
     replicas: Floats
@@ -61,27 +58,6 @@ class UpdateSeconds:
         return {key: float(values[row]) for key, values in vars(self).items()}
 
 
-@dataclass(frozen=True)
-class _Work:
-    """Seconds of one micro-batch in a layer or in the output layer."""
-
-    products: Any
-    traffic: Any
-    recompute: Any
-    tensor: Any
-
-    @property
-    def total(self) -> Any:
-        """Sum over all parts, in seconds."""
-        return self.products + self.traffic + self.recompute + self.tensor
-
-
-def ring_seconds(n: Any, nbytes: Any, alpha: Any, beta: Any) -> Any:
-    """Return the seconds of a ring all-gather or reduce-scatter of ``nbytes`` in total over n
-    devices."""
-    return (n - 1) * alpha + (n - 1) / n * nbytes * beta
-
-
 def seconds(
     shape: Shape,
     x: Layouts,
@@ -91,8 +67,8 @@ def seconds(
     engine: TrainingEngine = MEGATRON,
 ) -> UpdateSeconds:
     """Return the seconds of an update of every layout."""
-    layer = _layer_work(shape, x, cluster, precision, fused, engine)
-    output = _output_work(shape, x, cluster, engine)
+    layer = layer_seconds(shape, x, cluster, precision, fused, engine)
+    output = output_seconds(shape, x, cluster, precision, engine)
     first, second, last = stage_layers(shape, x)
     m = x.micro_batches
     # The longest stage sets the pace; the others are what the first micro-batch waits for.
@@ -103,65 +79,42 @@ def seconds(
     layers = np.where(is_last, last, body)
     outputs = np.where(is_last | (x.pp == 1), 1.0, 0.0)
     once = {
-        key: m * (layers * vars(layer)[key] + outputs * vars(output)[key]) for key in vars(layer)
+        key: m * (layers * value + outputs * output.parts[key])
+        for key, value in layer.parts.items()
     }
     everything = shape.layers * layer.total + output.total
-    bubble = np.maximum(everything - longest, 0.0) / x.chunks
-    passes = _message_seconds(shape, x, cluster, precision)
-    replicas = _replica_seconds(shape, x, cluster, precision, longest, engine)
+    waited = np.maximum(everything - longest, 0.0) * waiting_share(x, layer) / x.chunks
+    message = _message_seconds(shape, x, cluster, precision)
+    hidden = cluster.software.pipeline & (x.chunks > 1)
+    sent = np.where(hidden, 0.0, 2 * m * x.chunks * message)
     return UpdateSeconds(
         **once,
-        bubble=bubble + np.where(x.pp > 1, 2 * (x.pp - 1) * passes, 0.0),
-        pipeline=np.where(x.pp > 1, 2 * m * x.chunks * passes, 0.0),
-        replicas=replicas,
+        bubble=waited + np.where(x.pp > 1, 2 * (x.pp - 1) * message, 0.0),
+        pipeline=np.where(x.pp > 1, sent, 0.0),
+        replicas=replica_seconds(shape, x, cluster, precision, engine, layer, output),
         update=_optimizer_seconds(shape, x, cluster, precision, engine),
     )
 
 
-def _layer_work(
-    shape: Shape,
-    x: Layouts,
-    cluster: Cluster,
-    precision: PrecisionBytes,
-    fused: bool,
-    engine: TrainingEngine,
-) -> _Work:
-    """Return the seconds of one micro-batch in a layer: the forward pass, a backward pass of twice
-    the work, recomputation, and messages inside the layer."""
-    tokens = x.micro * (shape.sequence / x.cp)
-    speed = cluster.peak * cluster.reached.products
-    products, scores = (flops * tokens / x.tp / speed for flops in shape.layer_flops(fused))
-    everything, _ = layer_activations(shape, x, precision, fused, engine)
-    moved = cluster.reached.traffic / cluster.bandwidth
-    bare, _ = layer_activations(shape, x, precision, True, engine)
-    again = np.choose(
-        x.recompute,
-        [
-            np.zeros(len(x)),
-            scores + (everything - bare) * moved,
-            products + scores + everything * moved,
-        ],
-    )
-    # Two sums of the layer's width forward, two backward, two with full recomputation.
-    sums = np.where(x.recompute == RECOMPUTE_FULL, 6, 4)
-    width = tokens * shape.hidden * precision.element
-    messages = sums * 2 * ring_seconds(x.tp, width, *cluster.link(x.tp, 1))
-    # Keys and values of the whole sequence: gathered forward and backward, their gradients
-    # scattered (Grattafiori et al. 2024, section 3.3.2).
-    pairs = x.cp * tokens * 2 * shape.keys * precision.element / x.tp
-    messages = messages + 3 * ring_seconds(x.cp, pairs, *cluster.link(x.cp, x.tp))
-    return _Work(3 * (products + scores), 3 * everything * moved, again, messages)
+def waiting_share(x: Layouts, layer: LayerSeconds) -> Any:
+    """Return the bubble of each layout's schedule as a share of that of 1F1B.
 
-
-def _output_work(shape: Shape, x: Layouts, cluster: Cluster, engine: TrainingEngine) -> _Work:
-    """Return the seconds of one micro-batch in the output layer, forward and backward: products,
-    and the logits in float32."""
-    tokens = x.micro * (shape.sequence / x.cp) / np.where(engine.splits_embedding, x.tp, 1)
-    products = 6.0 * shape.hidden * shape.vocabulary * tokens
-    logits = 3 * 4.0 * shape.vocabulary * tokens
-    zero = np.zeros(len(x))
-    speed = cluster.peak * cluster.reached.products
-    return _Work(products / speed, logits * cluster.reached.traffic / cluster.bandwidth, zero, zero)
+    With F, B and W the seconds of a stage forward, backward without gradients of weights, and of
+    these, p − 1 times F + B + W for 1F1B, F + B − W for ZB-H1, F + B − 2W for ZB-H2, and p/2 − 1
+    times F + 2B − W for DualPipe, where forward and backward of two micro-batches overlap.
+    """
+    forward, weights = layer.forward, layer.weights
+    inputs = layer.backward - weights
+    p = np.maximum(x.pp, 2)
+    half = np.maximum(p / 2 - 1, 0.0) / (p - 1)
+    named = {
+        "1f1b": layer.total,
+        "zb-h1": forward + inputs - weights,
+        "zb-h2": forward + inputs - 2 * weights,
+        "dualpipe": half * (forward + 2 * inputs - weights),
+    }
+    chosen = np.choose(x.schedule, [named[name] + 0 * x.pp for name in SCHEDULES])
+    return np.maximum(chosen, 0.0) / np.maximum(layer.total, np.finfo(float).tiny)
 
 
 def _message_seconds(shape: Shape, x: Layouts, cluster: Cluster, precision: PrecisionBytes) -> Any:
@@ -171,43 +124,6 @@ def _message_seconds(shape: Shape, x: Layouts, cluster: Cluster, precision: Prec
     tokens = x.micro * (shape.sequence / x.cp)
     alpha, beta = cluster.link(x.pp, x.tp * x.cp * x.dp, ring=False)
     return alpha + beta * tokens * shape.hidden * precision.element / x.tp
-
-
-def _replica_seconds(
-    shape: Shape,
-    x: Layouts,
-    cluster: Cluster,
-    precision: PrecisionBytes,
-    longest: Floats,
-    engine: TrainingEngine,
-) -> Floats:
-    """Return the exposed seconds of gradient sums, and with ZeRO of weight gathers, in the fullest
-    stage.
-
-    Without ZeRO one all-reduce of the gradients; with ZeRO-1 a reduce-scatter and an all-gather of
-    the weights; with ZeRO-2 a reduce-scatter after each micro-batch; with ZeRO-3 also two
-    all-gathers of the weights per micro-batch, layer by layer.
-    """
-    n, m = x.zero_devices, x.micro_batches
-    parameters = fullest_parameters(shape, x, engine)
-    alpha, beta = cluster.link(n, x.tp)
-    summed = ring_seconds(n, parameters * precision.gradients, alpha, beta)
-    gathered = ring_seconds(n, parameters * precision.weights, alpha, beta)
-    # ZeRO-3: a message per layer and end, which reaches less of the bandwidth.
-    pieces = ring_seconds(n, parameters * (precision.gradients + 2 * precision.weights), 0.0, beta)
-    units = -(-shape.layers // x.pp) + 1
-    by_layer = 3 * units * (n - 1) * alpha + pieces / cluster.reached.gathers
-    each = np.choose(
-        x.zero,
-        [
-            2 * summed,
-            summed + gathered,
-            m * summed + gathered,
-            m * by_layer,
-        ],
-    )
-    behind = cluster.overlap * longest * 2 / 3 * np.where(x.zero >= 2, m, 1)
-    return np.asarray(each - np.minimum(each, behind))
 
 
 def _optimizer_seconds(
