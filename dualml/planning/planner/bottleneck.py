@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dualml.planning.planner.search import LayoutPlan
 
 #: Parts of the time that are the devices' own work; all others but the bubble are messages.
-WORK = ("products", "traffic", "recompute", "update")
+WORK = ("products", "traffic", "recompute", "launches", "update")
 BUBBLE = "bubble"
 #: Bounds, that is, what a faster device would not help against.
 BOUNDS = ("memory", BUBBLE, "links")

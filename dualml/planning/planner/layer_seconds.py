@@ -21,8 +21,12 @@ from dualml.planning.planner.layouts import Layouts
 from dualml.planning.planner.memory import RECOMPUTE_FULL, layer_activations
 from dualml.planning.planner.shape import Shape
 
-#: Columns of a layout that the seconds of a layer depend on.
+#: Columns of a layout that the seconds of a layer and of the output layer depend on.
 LAYER_COLUMNS = ("micro", "tp", "cp", "sp", "recompute", "ep", "etp", "schedule")
+OUTPUT_COLUMNS = ("micro", "tp", "cp")
+
+#: Odd multiplier of a hash with 64 bits (Knuth 1998, section 6.4: the golden ratio).
+MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True)
@@ -74,20 +78,27 @@ def layer_seconds(
     """
     rows, index = distinct_rows(x, LAYER_COLUMNS)
     work = _layer_seconds(shape, x.select_rows(rows), cluster, precision, fused, engine)
-    return replace(
-        work, **{key: np.broadcast_to(v, len(rows))[index] for key, v in vars(work).items()}
-    )
+    return _repeat_rows(work, len(rows), index)
 
 
 def distinct_rows(x: Layouts, columns: tuple[str, ...]) -> tuple[Any, Any]:
     """Return the indices of the first rows that differ in some of the columns, and for every row
-    which of these it equals."""
-    code = np.zeros(len(x), np.int64)
+    which of these it equals. Rows are sorted by a hash of the columns; if two different ones
+    collide, every row is its own."""
+    code = np.zeros(len(x), np.uint64)
     for name in columns:
-        values, position = np.unique(getattr(x, name), return_inverse=True)
-        code = code * len(values) + position
+        code = code * MULTIPLIER + getattr(x, name).astype(np.uint64)
     _, rows, index = np.unique(code, return_index=True, return_inverse=True)
+    for name in columns:
+        column = getattr(x, name)
+        if not np.array_equal(column[rows][index], column):
+            return np.arange(len(x)), np.arange(len(x))
     return rows, index
+
+
+def _repeat_rows(work: LayerSeconds, count: int, index: Any) -> LayerSeconds:
+    """Return the seconds of every row from those of ``count`` distinct ones."""
+    return replace(work, **{key: np.broadcast_to(v, count)[index] for key, v in vars(work).items()})
 
 
 def _layer_seconds(
@@ -130,6 +141,15 @@ def output_seconds(
 ) -> LayerSeconds:
     """Return the seconds of one micro-batch in the output layer, forward and backward: products in
     16 bits, and the logits in float32."""
+    rows, index = distinct_rows(x, OUTPUT_COLUMNS)
+    work = _output_seconds(shape, x.select_rows(rows), cluster, precision, engine)
+    return _repeat_rows(work, len(rows), index)
+
+
+def _output_seconds(
+    shape: Shape, x: Layouts, cluster: Cluster, precision: PrecisionBytes, engine: TrainingEngine
+) -> LayerSeconds:
+    """Return the seconds of one micro-batch in the output layer, without sharing equal rows."""
     split = np.where(engine.splits_embedding, x.tp, 1)
     tokens = x.micro * (shape.sequence / x.cp)
     products = three_passes(

@@ -14,34 +14,30 @@ import numpy as np
 
 from dualml.planning.planner.cluster import Cluster
 from dualml.planning.planner.collectives import gather_seconds, sum_seconds
-from dualml.planning.planner.engine import PrecisionBytes, TrainingEngine
+from dualml.planning.planner.engine import PrecisionBytes
 from dualml.planning.planner.layer_seconds import LayerSeconds
 from dualml.planning.planner.layouts import Layouts
-from dualml.planning.planner.memory import Floats, fullest_parameters, stage_layers
-from dualml.planning.planner.shape import Shape
+from dualml.planning.planner.memory import Floats
 
 
 def replica_seconds(
-    shape: Shape,
     x: Layouts,
     cluster: Cluster,
     precision: PrecisionBytes,
-    engine: TrainingEngine,
+    parameters: Floats,
+    layers: Floats,
     layer: LayerSeconds,
     output: LayerSeconds,
 ) -> Floats:
-    """Return the exposed seconds of messages between the replicas of the fullest stage in an
-    update.
+    """Return the exposed seconds of messages between the replicas of a stage with ``layers`` layers
+    and ``parameters`` on each device, before ZeRO shards them, in an update.
 
     Without ZeRO one all-reduce of the gradients; with ZeRO-1 a reduce-scatter and an all-gather of
     the weights; with ZeRO-2 a reduce-scatter after each micro-batch; with ZeRO-3 see
     `sharded_seconds`. Between the groups of hybrid sharding, shards of gradients are added up.
     """
-    parameters = fullest_parameters(shape, x, engine)
     gradients, weights = parameters * precision.gradients, parameters * precision.weights
     n, m = x.zero_devices, x.micro_batches
-    first, second, _ = stage_layers(shape, x)
-    layers = np.maximum(np.maximum(first, second), 1)
     forward, backward = layers * layer.forward, layers * layer.backward
     plain = hide(cluster, sum_seconds(cluster, n * x.replicate, x.tp, gradients), backward, layers)
     reduced = hide(cluster, reduce_seconds(cluster, x, gradients), backward, layers)

@@ -70,6 +70,7 @@ def seconds(
     layer = layer_seconds(shape, x, cluster, precision, fused, engine)
     output = output_seconds(shape, x, cluster, precision, engine)
     first, second, last = stage_layers(shape, x)
+    parameters = fullest_parameters(shape, x, engine)
     m = x.micro_batches
     # The longest stage sets the pace; the others are what the first micro-batch waits for.
     ends = np.where(x.pp > 1, last * layer.total + output.total, 0.0)
@@ -91,8 +92,10 @@ def seconds(
         **once,
         bubble=waited + np.where(x.pp > 1, 2 * (x.pp - 1) * message, 0.0),
         pipeline=np.where(x.pp > 1, sent, 0.0),
-        replicas=replica_seconds(shape, x, cluster, precision, engine, layer, output),
-        update=_optimizer_seconds(shape, x, cluster, precision, engine),
+        replicas=replica_seconds(
+            x, cluster, precision, parameters, np.maximum(body, 1), layer, output
+        ),
+        update=_optimizer_seconds(x, cluster, precision, parameters),
     )
 
 
@@ -127,10 +130,10 @@ def _message_seconds(shape: Shape, x: Layouts, cluster: Cluster, precision: Prec
 
 
 def _optimizer_seconds(
-    shape: Shape, x: Layouts, cluster: Cluster, precision: PrecisionBytes, engine: TrainingEngine
+    x: Layouts, cluster: Cluster, precision: PrecisionBytes, parameters: Floats
 ) -> Floats:
-    """Return the seconds of the optimizer on a device of the fullest stage, which reads gradients
-    and state and writes state and weights."""
-    own = fullest_parameters(shape, x, engine) / np.where(x.zero >= 1, x.zero_devices, 1)
+    """Return the seconds of the optimizer on a device with ``parameters`` before ZeRO shards them,
+    which reads gradients and state and writes state and weights."""
+    own = parameters / np.where(x.zero >= 1, x.zero_devices, 1)
     nbytes = precision.gradients + 2 * precision.state + precision.weights
     return np.asarray(own * nbytes / cluster.bandwidth)

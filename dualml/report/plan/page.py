@@ -31,6 +31,7 @@ COLOURS = {
     "traffic": "steel",
     "recompute": "backward",
     "tensor": "plum",
+    "launches": "sand",
     "pipeline": "lilac",
     "replicas": "amber",
     "update": "sage",
