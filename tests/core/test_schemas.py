@@ -45,7 +45,10 @@ ANSWERS = {
     "partition": ["partition dirichlet_labels --data digits --set alpha=0.5"],
     "partitions": ["partition"],
     "pipeline": ["simulate --pipeline 1f1b --ranks 4", "simulate --pipeline gpipe --ranks 2"],
-    "plan": ["plan gpt --devices 4"],
+    "plan": [
+        "plan gpt --devices 4",
+        "plan gpt3-13b --layout dp=4,tp=8,zero=1 --batch 64 --tokens 1B --price 2",
+    ],
     "plan-names": ["plan"],
     "plan-published": ["plan --published"],
     "report": ["report one"],

@@ -16,7 +16,7 @@ from dualml.report.page import terminal
 
 if TYPE_CHECKING:
     from dualml.planning.planner.budget import TrainingBudget
-    from dualml.planning.planner.calibration import Calibration
+    from dualml.planning.planner.calibration import PlanCalibration
     from dualml.planning.planner.devices import Device
     from dualml.planning.planner.search import LayoutPlan
     from dualml.report.columns import Columns
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlanExtras:
-    """What the answer of `dualml plan` says beside the plan: days and cost, and a calibration.
+    """Additions to the answer of `dualml plan`: days and cost, and a calibration.
 
     Attributes:
         tokens: tokens to train on; None: no budget is asked for.
@@ -34,7 +34,7 @@ class PlanExtras:
     plan: LayoutPlan
     tokens: float | None = None
     price: float | None = None
-    calibration: Calibration | None = None
+    calibration: PlanCalibration | None = None
 
     @property
     def budget(self) -> TrainingBudget | None:

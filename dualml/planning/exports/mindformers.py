@@ -120,7 +120,7 @@ def _add_sharding(out: ExportedOptions, layout: JsonMapping) -> None:
 
 
 def _add_recomputation(out: ExportedOptions, layout: JsonMapping) -> None:
-    """Add recomputation."""
+    """Add the options of recomputation."""
     kind, place = layout["recompute"], "recompute_config"
     out.add("recompute", kind == "full", "whole layers", place)
     out.add("select_recompute", kind == "selective", "attention only", place)

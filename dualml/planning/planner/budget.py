@@ -17,7 +17,7 @@ HOUR_S, DAY_S = 3600.0, 86400.0
 
 @dataclass(frozen=True)
 class TrainingBudget:
-    """What training on a number of tokens takes, without failures, evaluation and checkpoints.
+    """Time and money for a number of tokens, without failures, evaluation and checkpoints.
 
     Attributes:
         tokens: tokens to train on.

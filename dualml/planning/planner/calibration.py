@@ -31,7 +31,7 @@ GOLDEN = (5**0.5 - 1) / 2
 
 
 @dataclass(frozen=True)
-class Calibration:
+class PlanCalibration:
     """Constants fitted to measured steps, and how sure they are.
 
     Attributes:
@@ -98,7 +98,7 @@ def with_constants(cluster: Cluster, efficiency: float, overlap: float) -> Clust
     return replace(cluster, reached=replace(cluster.reached, products=efficiency), overlap=overlap)
 
 
-def calibrate(paths: Sequence[Path], request: PlanRequest) -> Calibration:
+def calibrate(paths: Sequence[Path], request: PlanRequest) -> PlanCalibration:
     """Fit the efficiency to measured steps, and from two measurements on the overlap, too.
 
     Raises:
@@ -110,7 +110,7 @@ def calibrate(paths: Sequence[Path], request: PlanRequest) -> Calibration:
         _check_possible(one, cluster)
     efficiency, overlap, fitted = _fit(found, cluster)
     errors = tuple(_error(one, cluster, efficiency, overlap) for one in found)
-    return Calibration(
+    return PlanCalibration(
         found,
         efficiency,
         _efficiency_range(found, cluster, efficiency, overlap),

@@ -10,7 +10,7 @@ from dualml.planning.planner.engine import DUALML, MEGATRON
 
 @dataclass(frozen=True)
 class SoftwareDefaults:
-    """What training software does by default today.
+    """Choices that training software makes by default today.
 
     Attributes:
         fused: whether attention saves no scores (FlashAttention).
@@ -25,13 +25,16 @@ class SoftwareDefaults:
 
 #: FlashAttention through Transformer Engine, sums of gradients beside the backward pass
 #: (``--overlap-grad-reduce``, which Megatron-LM's own recipes set), and a few virtual stages.
-TODAY = SoftwareDefaults(fused=True, overlap=1.0, chunks=4)
+MEGATRON_DEFAULTS = SoftwareDefaults(fused=True, overlap=1.0, chunks=4)
 #: dualml sums gradients after the backward pass unless an arm says otherwise, and interleaves no
 #: stages as the planner lays them out.
-OWN = SoftwareDefaults(fused=True, overlap=0.0, chunks=1)
-DEFAULTS: Mapping[str, SoftwareDefaults] = {MEGATRON.name: TODAY, DUALML.name: OWN}
+DUALML_DEFAULTS = SoftwareDefaults(fused=True, overlap=0.0, chunks=1)
+DEFAULTS: Mapping[str, SoftwareDefaults] = {
+    MEGATRON.name: MEGATRON_DEFAULTS,
+    DUALML.name: DUALML_DEFAULTS,
+}
 
 
 def software_defaults(engine: str) -> SoftwareDefaults:
     """Return the defaults of an engine by name; those of today for an engine without its own."""
-    return DEFAULTS.get(engine, TODAY)
+    return DEFAULTS.get(engine, MEGATRON_DEFAULTS)

@@ -46,13 +46,13 @@ def broken_rules(
     yield from _pipeline_rules(shape, axes, batch)
     yield from _sharding_rules(shape, axes)
     fits_batch = not list(_batch_rules(axes, batch))
-    if fits_batch and not engine.can_train(Layouts.from_axes(batch, **_known(axes)))[0]:
+    if fits_batch and not engine.can_train(Layouts.from_axes(batch, **_select_axes(axes)))[0]:
         yield (
             f"{engine.name} does not train this combination of axes; take --engine {MEGATRON.name}"
         )
 
 
-def _known(axes: Mapping[str, Any]) -> Any:
+def _select_axes(axes: Mapping[str, Any]) -> Any:
     """Return those of the entries that are axes, as arguments of `Layouts.from_axes`."""
     return {name: value for name, value in axes.items() if name in DEFAULT_AXES}
 

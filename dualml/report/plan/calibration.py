@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from dualml.common.words import Messages, numbers
 from dualml.planning.cost.units import format_bytes, format_seconds
-from dualml.planning.planner.calibration import Calibration
+from dualml.planning.planner.calibration import PlanCalibration
 from dualml.report.plan.published import format_signed_percent
 
 
-def calibration_lines(fitted: Calibration, words: Messages) -> Iterator[str]:
+def calibration_lines(fitted: PlanCalibration, words: Messages) -> Iterator[str]:
     """Yield a line with the fitted constants and their ranges, and one for each measurement."""
     low, high = (numbers.percent(share) for share in fitted.efficiency_range)
     yield words(
