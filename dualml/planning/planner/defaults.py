@@ -1,4 +1,5 @@
-"""What a plan assumes of the software unless the user says otherwise."""
+"""Choices of the software that a plan assumes unless the user names them; messages that run beside
+computation are in `software`."""
 
 from __future__ import annotations
 
@@ -14,21 +15,17 @@ class SoftwareDefaults:
 
     Attributes:
         fused: whether attention saves no scores (FlashAttention).
-        overlap: share of the backward pass that may hide messages between replicas, 0 to 1.
         chunks: largest number of stages on a device that a search tries.
     """
 
     fused: bool
-    overlap: float
     chunks: int
 
 
-#: FlashAttention through Transformer Engine, sums of gradients beside the backward pass
-#: (``--overlap-grad-reduce``, which Megatron-LM's own recipes set), and a few virtual stages.
-MEGATRON_DEFAULTS = SoftwareDefaults(fused=True, overlap=1.0, chunks=4)
-#: dualml sums gradients after the backward pass unless an arm says otherwise, and interleaves no
-#: stages as the planner lays them out.
-DUALML_DEFAULTS = SoftwareDefaults(fused=True, overlap=0.0, chunks=1)
+#: FlashAttention through Transformer Engine, and a few virtual stages.
+MEGATRON_DEFAULTS = SoftwareDefaults(fused=True, chunks=4)
+#: dualml interleaves no stages as the planner lays them out.
+DUALML_DEFAULTS = SoftwareDefaults(fused=True, chunks=1)
 DEFAULTS: Mapping[str, SoftwareDefaults] = {
     MEGATRON.name: MEGATRON_DEFAULTS,
     DUALML.name: DUALML_DEFAULTS,

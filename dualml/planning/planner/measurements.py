@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from pydantic import ValidationError
 
 from dualml.common.errors import UserError, escape_unprintable
@@ -134,13 +135,13 @@ def _from_step(step: MeasuredStep, where: str, request: PlanRequest) -> Measurem
             f"{where}: measured on {step.device}, and the plan is for {request.device}; give "
             "--device"
         )
-    listed = step.seconds if isinstance(step.seconds, list) else None
-    steps = len(listed) if listed is not None else step.steps
+    listed = isinstance(step.seconds, list)
+    values = [float(value) for value in np.atleast_1d(step.seconds)]
+    steps = len(values) if listed else step.steps
     if steps is None:
         raise UserError(f"{where}: steps is missing; say how many steps the seconds are of")
     if steps < MIN_STEPS:
         raise UserError(f"{where}: {steps} steps are too few; measure at least {MIN_STEPS}")
-    values = [float(value) for value in (listed or [step.seconds])]  # type: ignore[arg-type]
     if not all(0 < value <= MAX_SECONDS for value in values):
         raise UserError(f"{where}: seconds are above 0 and at most {MAX_SECONDS:,.0f}")
     precision = step.precision or request.precision
@@ -158,7 +159,7 @@ def _from_step(step: MeasuredStep, where: str, request: PlanRequest) -> Measurem
     return Measurement(
         where,
         shape,
-        Layouts.from_axes(step.batch, **axes),  # type: ignore[arg-type]
+        Layouts.from_axes(step.batch, **axes),
         request.engine,
         precision,
         attention == "fused",

@@ -198,7 +198,7 @@ def _devices(options: JsonMapping, layout: Mapping[str, Any] | None) -> int:
     """Return the number of devices: given, the product of the layout's axes, or `DEVICES`."""
     if options["devices"] is not None:
         return int(options["devices"])
-    return DEVICES if layout is None else math.prod(layout[axis] for axis in MESH)
+    return DEVICES if layout is None else int(math.prod(layout[axis] for axis in MESH))
 
 
 def _default_batch(shape: Shape, devices: int, layout: Mapping[str, Any] | None) -> int:

@@ -53,6 +53,7 @@ def assumptions_sentence(plan: LayoutPlan, words: Messages) -> str:
     assumed = plan.request.describe_assumptions()
     return words(
         "planner.defaults",
+        engine=plan.request.engine.name,
         attention=assumed["attention"],
         overlap=numbers.whole(100 * assumed["overlap"]),
         interleave=assumed["interleave"],
