@@ -50,9 +50,9 @@ def largest(
     from dualml.backend import select_backends
     from dualml.experiment.store.largest import LARGEST
     from dualml.planning.cost.units import parse_bytes
+    from dualml.planning.planner.axes import parse_choices
     from dualml.planning.planner.layouts import RECOMPUTED
     from dualml.planning.planner.models import find_model
-    from dualml.planning.planner.request import parse_choices
     from dualml.planning.planner.zoo import shape_from_spec, spec_from_shape
     from dualml.report import largest as shown
     from dualml.runner.largest import search

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dualml.planning.planner.budget import TrainingBudget
     from dualml.planning.planner.calibration import PlanCalibration
     from dualml.planning.planner.devices import Device
-    from dualml.planning.planner.search import LayoutPlan
+    from dualml.planning.planner.layout_plan import LayoutPlan
     from dualml.report.columns import Columns
 
 

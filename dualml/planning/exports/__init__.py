@@ -10,7 +10,7 @@ from dualml.planning.exports.deepspeed import render_deepspeed
 from dualml.planning.exports.megatron import render_megatron
 from dualml.planning.exports.mindformers import render_mindformers
 from dualml.planning.exports.torchtitan import render_torchtitan
-from dualml.planning.planner.request import PlanRequest
+from dualml.planning.planner.plan_request import PlanRequest
 
 EXPORTS: Mapping[str, Callable[[PlanRequest, JsonMapping], str]] = {
     "megatron": render_megatron,

@@ -11,7 +11,7 @@ from typing import Any
 
 from dualml.common.json_types import JsonMapping
 from dualml.planning.exports.options import ExportedOptions, header_lines, sharded_ranks
-from dualml.planning.planner.request import PlanRequest
+from dualml.planning.planner.plan_request import PlanRequest
 
 VERSION = "DeepSpeed 0.19 (docs: config-json)"
 ZERO = "zero_optimization"

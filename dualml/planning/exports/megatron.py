@@ -13,7 +13,7 @@ from dualml.planning.exports.options import (
     sharded_ranks,
     stage_sizes,
 )
-from dualml.planning.planner.request import PlanRequest
+from dualml.planning.planner.plan_request import PlanRequest
 
 VERSION = "Megatron-LM core_v0.19.0"
 STRATEGIES = {2: "optim_grads", 3: "optim_grads_params"}

@@ -17,7 +17,7 @@ from dualml.planning.exports.options import (
     sharded_ranks,
     stage_sizes,
 )
-from dualml.planning.planner.request import PlanRequest
+from dualml.planning.planner.plan_request import PlanRequest
 
 VERSION = "MindSpore Transformers (MindFormers) v1.6"
 PARALLEL, CONFIG, MODEL = "parallel", "parallel_config", "model.model_config"

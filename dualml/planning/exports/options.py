@@ -11,7 +11,7 @@ import numpy as np
 from dualml.common.json_types import JsonMapping
 from dualml.planning.planner.layouts import DEFAULT_AXES, Layouts
 from dualml.planning.planner.memory import layers_in_stage
-from dualml.planning.planner.request import PlanRequest
+from dualml.planning.planner.plan_request import PlanRequest
 
 
 @dataclass(frozen=True)

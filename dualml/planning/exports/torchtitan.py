@@ -10,7 +10,7 @@ import json
 
 from dualml.common.json_types import JsonMapping
 from dualml.planning.exports.options import ExportedOptions, header_lines, sharded_ranks
-from dualml.planning.planner.request import PlanRequest
+from dualml.planning.planner.plan_request import PlanRequest
 
 VERSION = "torchtitan v0.2.2 (torchtitan/config/job_config.py)"
 #: Name of a known model → torchtitan's model and flavor (torchtitan/models/*/__init__.py).

@@ -11,7 +11,7 @@ import numpy as np
 from dualml.planning.planner.layouts import Layouts
 
 if TYPE_CHECKING:
-    from dualml.planning.planner.search import LayoutPlan
+    from dualml.planning.planner.layout_plan import LayoutPlan
 
 #: Axes whose product is the number of devices: when one changes, another one does.
 MESH = ("dp", "pp", "tp", "cp")

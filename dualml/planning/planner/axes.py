@@ -108,3 +108,17 @@ def complete_axes(given: Mapping[str, Any], devices: int | None) -> dict[str, An
             f"{devices:,}; leave out --devices, or dp"
         )
     return axes
+
+
+def parse_choices(text: str | None, known: Any, name: str) -> tuple[str, ...]:
+    """Return the chosen words in the order of ``known``; None means all.
+
+    Raises:
+        UserError: an unknown word.
+    """
+    if text is None:
+        return tuple(known)
+    words = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
+    if not set(words) <= set(known):
+        raise UserError(f"{name} {text!r}: write some of {','.join(known)}")
+    return tuple(word for word in known if word in words)

@@ -12,7 +12,7 @@ from dualml.planning.planner.layouts import Layouts
 from dualml.planning.planner.rules import broken_rules
 
 if TYPE_CHECKING:
-    from dualml.planning.planner.search import LayoutPlan
+    from dualml.planning.planner.layout_plan import LayoutPlan
 
 #: Parts of the time that are the devices' own work; all others but the bubble are messages.
 WORK = ("products", "traffic", "recompute", "launches", "update")

@@ -19,7 +19,7 @@ from dualml.planning.planner.seconds import seconds
 
 if TYPE_CHECKING:
     from dualml.planning.planner.cluster import Cluster
-    from dualml.planning.planner.request import PlanRequest
+    from dualml.planning.planner.plan_request import PlanRequest
 
 #: Range in which the efficiency is sought.
 LOWEST, HIGHEST = 0.01, 1.0

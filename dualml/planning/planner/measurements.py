@@ -25,7 +25,7 @@ from dualml.planning.planner.shape import Shape
 from dualml.planning.planner.zoo import shape_from_spec
 
 if TYPE_CHECKING:
-    from dualml.planning.planner.request import PlanRequest
+    from dualml.planning.planner.plan_request import PlanRequest
 
 #: Least number of steps of a measurement: the first ones compile, and fill caches.
 MIN_STEPS = 5

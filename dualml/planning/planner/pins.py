@@ -14,7 +14,7 @@ from dualml.planning.planner.shape import Shape
 from dualml.planning.planner.space import SearchSpace
 
 if TYPE_CHECKING:
-    from dualml.planning.planner.request import PlanRequest
+    from dualml.planning.planner.plan_request import PlanRequest
 
 #: Axis → field of the search space with its largest value.
 LARGEST: Mapping[str, str] = {"tp": "tensor", "cp": "context", "chunks": "chunks"}

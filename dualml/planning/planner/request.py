@@ -1,19 +1,19 @@
-"""A request of `dualml plan`."""
+"""The request of `dualml plan`, read from its options."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from dualml.algorithms.model.gpt import DECODERS
 from dualml.common.errors import UserError
-from dualml.common.json_types import JsonMapping, JsonObject
+from dualml.common.json_types import JsonMapping
 from dualml.planning.cost import units
 from dualml.planning.cost.link import Link
 from dualml.planning.planner.alternatives import MESH
-from dualml.planning.planner.axes import complete_axes, parse_axes
+from dualml.planning.planner.axes import complete_axes, parse_axes, parse_choices
 from dualml.planning.planner.cluster import Cluster, Efficiency
 from dualml.planning.planner.defaults import SoftwareDefaults, software_defaults
 from dualml.planning.planner.devices import Device, fitted_efficiency
@@ -22,6 +22,7 @@ from dualml.planning.planner.engine import DUALML, ENGINES, MEGATRON, PRECISIONS
 from dualml.planning.planner.layouts import RECOMPUTED
 from dualml.planning.planner.models import find_model
 from dualml.planning.planner.pins import widen_space
+from dualml.planning.planner.plan_request import ATTENTION, PlanRequest
 from dualml.planning.planner.rules import check_layout
 from dualml.planning.planner.shape import Shape
 from dualml.planning.planner.software import find_software
@@ -37,67 +38,6 @@ INSIDE_S, BETWEEN_S = 5e-6, 20e-6
 MAX_BATCH = 10**9
 #: Default number of devices.
 DEVICES = 8
-ATTENTION = ("stored", "fused")
-
-
-@dataclass(frozen=True)
-class PlanRequest:
-    """One question to the planner.
-
-    Attributes:
-        shape, cluster: model and devices.
-        precision: a key of ``PRECISIONS``.
-        batch: sequences per update.
-        batch_given: whether the user gave the batch.
-        fused: attention saves no scores (FlashAttention, Dao et al. 2022).
-        device: name of the device.
-        choices: search space.
-        engine: engine that trains the model.
-        layout: axes of the layout to price (`axes.complete_axes`); None: the fastest one.
-        pins: axis → the only value that a search may choose.
-        reserve: bytes of a device that the user keeps free; they are not in the cluster's memory.
-    """
-
-    shape: Shape
-    cluster: Cluster
-    precision: str
-    batch: int
-    batch_given: bool
-    fused: bool
-    device: str
-    choices: SearchSpace = field(default_factory=SearchSpace)
-    engine: TrainingEngine = MEGATRON
-    layout: Mapping[str, Any] | None = None
-    pins: Mapping[str, Any] = field(default_factory=dict)
-    reserve: float = 0.0
-
-    def describe(self) -> JsonObject:
-        """Return model, cluster, precision, batch, attention and engine as JSON-compatible values;
-        the search space is not included."""
-        shape = {**vars(self.shape), "parameters": self.shape.parameters}
-        cluster = vars(self.cluster)
-        nested = {key: vars(cluster[key]) for key in ("inside", "between", "reached", "software")}
-        chip = {**vars(self.cluster.chip), "attention": list(self.cluster.chip.attention)}
-        return {
-            "model": shape,
-            "cluster": {"device": self.device, **cluster, **nested, "chip": chip},
-            "precision": self.precision,
-            "batch": self.batch,
-            "attention": ATTENTION[self.fused],
-            "engine": self.engine.name,
-            "assumed": self.describe_assumptions(),
-        }
-
-    def describe_assumptions(self) -> JsonObject:
-        """Return what the answer takes for granted, as the options that change it: ``attention``,
-        ``overlap``, ``interleave``, ``reserve`` in bytes, and ``efficiency``."""
-        return {
-            "attention": ATTENTION[self.fused],
-            "overlap": self.cluster.overlap,
-            "interleave": self.choices.chunks,
-            "reserve": self.reserve,
-            "efficiency": self.cluster.reached.products,
-        }
 
 
 def make_cluster(
@@ -297,17 +237,3 @@ def _choices(cluster: Cluster, defaults: SoftwareDefaults, options: JsonMapping)
         zero=tuple(map(int, zero)),
         recompute=again,
     )
-
-
-def parse_choices(text: str | None, known: Any, name: str) -> tuple[str, ...]:
-    """Return the chosen words in the order of ``known``; None means all.
-
-    Raises:
-        UserError: an unknown word.
-    """
-    if text is None:
-        return tuple(known)
-    words = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
-    if not set(words) <= set(known):
-        raise UserError(f"{name} {text!r}: write some of {','.join(known)}")
-    return tuple(word for word in known if word in words)

@@ -8,7 +8,7 @@ from typing import Any
 from dualml.common.version import __version__
 from dualml.common.words import Messages
 from dualml.planning.cost.units import format_bytes, format_seconds
-from dualml.planning.planner.search import LayoutPlan
+from dualml.planning.planner.layout_plan import LayoutPlan
 from dualml.report.blocks import Block, Page, Prose, SectionBlock, VerdictBlock
 from dualml.report.figure import (
     Axis,

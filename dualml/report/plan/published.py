@@ -14,6 +14,7 @@ from dualml.planning.planner.devices import fitted_efficiency
 from dualml.planning.planner.layouts import RECOMPUTED, Layouts
 from dualml.planning.planner.memory import PRECISIONS, layer_activations
 from dualml.planning.planner.models import find_model
+from dualml.planning.planner.plan_request import PlanRequest
 from dualml.planning.planner.published import (
     PAPERS,
     PublishedRun,
@@ -24,7 +25,6 @@ from dualml.planning.planner.published import (
     summary,
 )
 from dualml.planning.planner.published import tables as given
-from dualml.planning.planner.request import PlanRequest
 from dualml.planning.planner.search import search_layouts
 from dualml.planning.planner.space import SearchSpace
 from dualml.report.blocks import Table

@@ -17,7 +17,7 @@ from dualml.planning.planner.bottleneck import (
     message_parts,
 )
 from dualml.planning.planner.budget import TrainingBudget
-from dualml.planning.planner.search import LayoutPlan
+from dualml.planning.planner.layout_plan import LayoutPlan
 from dualml.report.plan.tables import describe_layout, format_count
 
 #: Parts of the time or of the memory below this share are not reported.

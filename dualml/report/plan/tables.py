@@ -8,8 +8,8 @@ from typing import Any
 from dualml.common.words import Messages, numbers
 from dualml.planning.cost.units import format_bytes, format_seconds
 from dualml.planning.planner.engine import MEGATRON
-from dualml.planning.planner.request import ATTENTION
-from dualml.planning.planner.search import LayoutPlan
+from dualml.planning.planner.layout_plan import LayoutPlan
+from dualml.planning.planner.plan_request import ATTENTION
 from dualml.report.blocks import Table
 from dualml.report.columns import Columns, highlight_best, make_table
 
