@@ -21,6 +21,8 @@ from dualml.planning.planner.bottleneck import (
 )
 from dualml.planning.planner.layouts import Layouts
 from dualml.planning.planner.search import price_layouts, search_layouts
+from dualml.planning.planner.shape import Shape
+from dualml.planning.planner.utilisation import model_flops
 
 TODAY: dict[str, Any] = {
     "devices": None, "attention": None, "overlap": None, "interleave": None,
@@ -274,3 +276,28 @@ def test_a_large_bubble_has_remedies() -> None:
         assert 0 < remedy.saved < 1
     small = make_plan("gpt3-175b", layout="dp=4,pp=2,tp=8,zero=1,recompute=full", batch=1024)
     assert find_bubble_remedies(small, small.answer_row) == []
+
+
+def test_mfu_is_that_of_the_palm_paper() -> None:
+    """PaLM 540 B trained 238.3 K tokens/s on 6,144 TPU v4 of 275 teraFLOP/s: 45.7 % without
+    attention, 46.2 % with it (Chowdhery et al. 2022, appendix B)."""
+    shape = Shape(
+        "palm", 118, 18432, 48, 1, 4 * 18432, 256_000, 2048,
+        gated=True, tied=True, head_width=256, biased=False, learned_positions=False, dropout=False,
+    )  # fmt: skip
+    assert shape.parameters == pytest.approx(540.35e9, rel=1e-3)
+    peak = 6144 * 275e12 / 238.3e3  # operations of the devices for each token
+    assert 6 * shape.parameters / peak == pytest.approx(0.457, abs=5e-4)
+    assert model_flops(shape, 3) / (3 * 2048) / peak == pytest.approx(0.462, abs=5e-4)
+
+
+def test_what_the_hardware_executes() -> None:
+    """Full recomputation adds to the hardware's utilisation and not to the model's; fused causal
+    attention executes half of the scores."""
+    found = make_plan("gpt3-13b", layout="tp=8,recompute=full", batch=8, attention="stored")
+    row, plain = found.answer_row, make_plan("gpt3-13b", layout="tp=8", batch=8)
+    assert found.hardware_utilisation(row) > 1.25 * found.utilisation(row)
+    assert plain.hardware_utilisation(plain.answer_row) < plain.utilisation(plain.answer_row)
+    told = found.describe_row(row)
+    assert told["utilisation"] == found.utilisation(row)
+    assert told["hardware_utilisation"] == found.hardware_utilisation(row)
