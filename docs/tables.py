@@ -142,12 +142,15 @@ def render_accuracy(lang: str) -> str:
     columns = texts["column"]
     lines = [f"| {' | '.join(columns.values())} |", f"| --- |{' ---: |' * (len(columns) - 1)}"]
     for name, group in groups.items():
+        if group["time"] is None and group["memory"] is None and not group["unpriced"]:
+            continue
         ooms = f"{group['called_fitting']} / {group['out_of_memory']}"
         cells = [
             texts["family"].get(name, name),
             *error_cells(group["time"]),
             *error_cells(group["memory"]),
             ooms if group["out_of_memory"] else numbers.NO_VALUE,
+            str(group["unpriced"]),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([texts["counts"].format(**result["count"]), "", *lines])

@@ -226,6 +226,8 @@ def test_what_binds_is_the_largest_part_of_its_own_time() -> None:
     assert message_parts(PARTS) == ("tensor", "pipeline", "replicas")
     assert binding_bound(PARTS, 0.0) == "bubble"
     assert binding_bound(PARTS, 0.3) == "memory"
+    assert binding_bound({**PARTS, "recompute": 30.0}, 0.0) == "bubble"
+    assert binding_bound({**PARTS, "recompute": 30.0}, None) == "recompute"
     calm = {**PARTS, "bubble": 0.0}
     assert binding_bound(calm, 0.0) == "products"
     assert binding_bound({**calm, "traffic": 90.0}, 0.0) == "traffic"

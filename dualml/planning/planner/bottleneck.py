@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 #: Parts of the time that are the devices' own work; all others but the bubble are messages.
 WORK = ("products", "traffic", "recompute", "launches", "update")
 BUBBLE = "bubble"
-#: Bounds, that is, what a faster device would not help against.
-BOUNDS = ("memory", BUBBLE, "links")
 #: A bound that costs less than this share of the time is not reported as the limit.
 MIN_BOUND_SHARE = 0.02
 #: Share of the time from which a bubble is worth a remedy.
@@ -48,21 +46,27 @@ def message_parts(parts: Mapping[str, float]) -> tuple[str, ...]:
     return tuple(part for part in parts if part not in (*WORK, BUBBLE))
 
 
-def binding_bound(parts: Mapping[str, float], memory: float) -> str:
+def binding_bound(parts: Mapping[str, float], memory: float | None) -> str:
     """Return the bound that costs a layout most: ``bubble`` or ``links`` by their parts of its own
     time, or ``memory``.
 
     Args:
         parts: part → seconds of an update.
-        memory: share of its time that the fastest layout of all would save without a memory limit.
+        memory: share of its time that the fastest layout of all would save without a memory limit;
+            None if that is not asked, and ``recompute``, the price of memory within the layout,
+            takes its place.
 
     Returns:
         If no bound costs two percent, the larger part of the device's work: ``products`` or
         ``traffic``.
     """
     shares = group_shares(parts)
-    costs = {"memory": memory, BUBBLE: shares[BUBBLE], "links": shares["links"]}
-    name = max(BOUNDS, key=lambda bound: costs[bound])
+    costs = {BUBBLE: shares[BUBBLE], "links": shares["links"]}
+    if memory is None:
+        costs["recompute"] = parts["recompute"] / sum(parts.values())
+    else:
+        costs["memory"] = memory
+    name = max(costs, key=lambda bound: costs[bound])
     if costs[name] >= MIN_BOUND_SHARE:
         return name
     return "products" if parts["products"] >= parts["traffic"] else "traffic"

@@ -143,8 +143,9 @@ class LayoutPlan:
     @cached_property
     def binding(self) -> str:
         """The bound that costs the layout that the answer is about most, by the parts of its own
-        time, or ``memory``; see `bottleneck.binding_bound`."""
-        memory = self.bounds["memory"] if self.layout_row is None else 0.0
+        time, or ``memory``, for a layout that the request names ``recompute``; see
+        `bottleneck.binding_bound`."""
+        memory = self.bounds["memory"] if self.layout_row is None else None
         return binding_bound(self.seconds.describe(self.answer_row), memory)
 
     def time_share(self, part: str) -> float:
