@@ -186,3 +186,68 @@ def test_the_examples_are_what_is_printed(
         app(words.split(), standalone_mode=False)
         printed = capsys.readouterr().out.rstrip().splitlines()
         assert [line.rstrip() for line in printed] == shown.splitlines()
+
+
+STEP = (
+    '{"model": "gpt3-13b", "layout": "dp=4,tp=8,zero=1,micro=2", "batch": 64, '
+    '"seconds": [2.6, 2.5, 2.7, 2.6, 2.6], "memory": "60GB"}'
+)
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_a_layout_of_ones_own_in_words(tmp_path: Path, lang: str) -> None:
+    """The answer is about the named layout: what it takes, what is faster, days and cost, what it
+    was calibrated with; the export is written."""
+    steps, script = tmp_path / "steps.json", tmp_path / "layout.sh"
+    steps.write_text(STEP)
+    done = dualml(
+        *("plan", "gpt3-13b", "--layout", "dp=4,tp=8,zero=1,micro=2", "--batch", "64"),
+        *("--calibrate", steps, "--tokens", "300B", "--price", "2.5"),
+        *("--export", "megatron", "--export-file", script, "--lang", lang),
+    )
+    assert done.returncode == 0, done.stderr
+    expected = {
+        "en": ("Your layout: dp 4", "calibrated: efficiency", "device-hours", "binds it|bind it"),
+        "zh": ("给定的布局：dp 4", "校准：效率", "设备小时", "瓶颈是"),
+    }[lang]
+    for text in expected:
+        assert re.search(text, done.stdout), text
+    assert f"→ {script}" in done.stdout
+    assert "--tensor-model-parallel-size 8" in script.read_text("utf-8")
+
+
+def test_a_layout_of_ones_own_as_json() -> None:
+    asked = ("plan", "gpt3-13b", "--layout", "dp=4,tp=8,zero=1,micro=2", "--batch", "64")
+    told = strict(dualml(*asked, "--json", "--tokens", "1B").stdout)
+    assert told["layout"]["dp"] == 4
+    assert told["layout"]["nearest_faster"]
+    assert told["budget"]["updates"] == -(-(10**9) // (64 * 2048))
+    assert told["assumed"]["attention"] == "fused"
+    assert sum(told["shares"].values()) == pytest.approx(1)
+    printed = dualml(*asked, "--export", "deepspeed").stdout
+    assert strict(printed)["train_batch_size"] == 64
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--layout", "tp=7"), "tp 7 does not divide"),
+        (("--layout", "dp=2", "--devices", "3"), "but --devices is 3"),
+        (("--layout", "dp=2", "--pin", "tp=1"), "take one of them"),
+        (("--pin", "tp=7"), "tp may be 1"),
+        (("--calibrate", "nothing.json"), "no such file or folder"),
+        (("--tokens", "many"), "--tokens 'many'"),
+        (("--price", "2"), "give --tokens"),
+        (("--tokens", "1T", "--price", "-1"), "--price is from 0"),
+        (("--export", "nemo"), "--export is megatron"),
+        (("--export-file", "x.sh"), "name it by --export"),
+        (("--export", "megatron", "--json"), "--export-file"),
+    ],
+)
+def test_new_options_in_one_line(words: tuple[str, ...], reason: str, capsys: Any) -> None:
+    with pytest.raises(Exception) as error:  # noqa: PT011
+        get_command(app).main(args=["plan", "gpt2", *words], standalone_mode=False)
+    assert report_error(error.value) == 2
+    said = capsys.readouterr().err
+    assert reason in said
+    assert said.count("\n") == 1

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 WORK = ("products", "traffic", "recompute", "launches", "update")
 BUBBLE = "bubble"
 #: A bound that costs less than this share of the time is not reported as the limit.
-MIN_BOUND_SHARE = 0.02
+MIN_BOUND_SHARE = 0.05
 #: Share of the time from which a bubble is worth a remedy.
 LARGE_BUBBLE = 0.15
 #: Largest number of stages on a device that is tried against a bubble.
@@ -57,7 +57,7 @@ def binding_bound(parts: Mapping[str, float], memory: float | None) -> str:
             takes its place.
 
     Returns:
-        If no bound costs two percent, the larger part of the device's work: ``products`` or
+        If no bound costs five percent, the larger part of the device's work: ``products`` or
         ``traffic``.
     """
     shares = group_shares(parts)

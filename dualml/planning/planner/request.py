@@ -147,8 +147,9 @@ def _default_batch(shape: Shape, devices: int, layout: Mapping[str, Any] | None)
     batch = default_batch(shape, devices)
     if layout is None:
         return batch
-    each = layout["dp"] * layout["micro"] * (layout["pp"] if layout["chunks"] > 1 else 1)
-    return max(1, round(batch / each)) * int(each)
+    woven = layout["pp"] if layout["chunks"] > 1 else 1
+    each = int(layout["dp"] * layout["micro"] * woven)
+    return max(1, round(batch / each)) * each
 
 
 def _engine(shape: Shape, name: str | None) -> TrainingEngine:

@@ -11,7 +11,6 @@ from dualml.planning.planner.alternatives import Alternative, fastest_overall, n
 from dualml.planning.planner.bottleneck import (
     BUBBLE,
     LARGE_BUBBLE,
-    MIN_BOUND_SHARE,
     find_bubble_remedies,
     group_shares,
     message_parts,
@@ -22,6 +21,8 @@ from dualml.report.plan.tables import describe_layout, format_count
 
 #: Parts of the time or of the memory below this share are not reported.
 MIN_REPORTED_SHARE = 0.005
+#: Share of the time that another layout would gain without a bound from which it is reported.
+MIN_GAIN = 0.02
 
 
 def explain_plan(plan: LayoutPlan, words: Messages) -> Iterator[str]:
@@ -112,7 +113,7 @@ def unbound_sentences(plan: LayoutPlan, words: Messages) -> Iterator[str]:
         if plan.unbound_rows[name] != row and (name, plan.binding) != ("memory", "memory")
     }
     name = max(others, key=lambda bound: others[bound], default="")
-    if name and others[name] >= MIN_BOUND_SHARE:
+    if name and others[name] >= MIN_GAIN:
         yield words(f"planner.free.{name}", **_unbound_values(plan, name, words))
 
 
