@@ -17,6 +17,8 @@ MAX_LAYOUTS = 1_000_000
 #: interleaved pipeline: the 126 layers of Llama 3 405B fill 128 stages (Megatron-LM:
 #: account_for_embedding_in_pipeline_split and account_for_loss_in_pipeline_split).
 ENDS = 2
+#: Columns of a search that neither ZeRO nor recomputation change.
+COLUMNS = ("dp", "pp", "tp", "cp", "sp", "micro", "chunks", "ep", "etp")
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class SearchSpace:
         chunks: largest number of stages on a device.
         zero, recompute: allowed values.
         sequence: allowed values of sp where tp > 1.
+        experts: largest ep of a model with experts.
     """
 
     tensor: int = 8
@@ -37,6 +40,7 @@ class SearchSpace:
     zero: tuple[int, ...] = (0, 1, 2, 3)
     recompute: tuple[str, ...] = RECOMPUTED
     sequence: tuple[int, ...] = (0, 1)
+    experts: int = 64
 
 
 def can_interleave(layers: int, pp: int, chunks: int) -> bool:
@@ -60,6 +64,8 @@ def enumerate_layouts(shape: Shape, devices: int, batch: int, choices: SearchSpa
     heads or is a multiple of it, so that devices hold copies of them; 2cp divides the sequence; pp
     is at most the number of layers (stages may differ by one layer); dp · micro-batch divides the
     batch; with the interleaved schedule pp divides the micro-batches, and `can_interleave` holds.
+    Whole experts are distributed over ep devices, which divide their number and dp · cp · tp, or
+    stay where they are, and tp devices share each.
 
     Raises:
         UserError: there is no layout, with the reason, or there are more than a million.
@@ -76,15 +82,14 @@ def enumerate_layouts(shape: Shape, devices: int, batch: int, choices: SearchSpa
                 "vary less: --tensor, --zero, --recompute, --interleave"
             )
         rows.append(block)
-    table = np.concatenate(rows) if rows else np.empty((0, 7), np.int64)
+    table = np.concatenate(rows) if rows else np.empty((0, len(COLUMNS)), np.int64)
     if not len(table):
         raise UserError(_no_layout_reason(shape, devices, batch))
-    names = ("dp", "pp", "tp", "cp", "sp", "micro", "chunks")
     recompute = [RECOMPUTATIONS.index(name) for name in choices.recompute]
     pairs = [(zero, again) for zero in choices.zero for again in recompute]
     of_pairs = np.array(pairs, np.int64)
     each = {
-        name: np.repeat(column, len(pairs)) for name, column in zip(names, table.T, strict=True)
+        name: np.repeat(column, len(pairs)) for name, column in zip(COLUMNS, table.T, strict=True)
     }
     zero, again = np.tile(of_pairs, (len(table), 1)).T
     layouts = Layouts(batch=np.full_like(zero, batch), zero=zero, recompute=again, **each)
@@ -115,15 +120,21 @@ def _meshes(
 def _micro_batches(
     mesh: tuple[int, int, int, int], shape: Shape, batch: int, choices: SearchSpace
 ) -> Ints:
-    """Return the (dp, pp, tp, cp, sp, b, v) of a mesh, for every micro-batch and interleaving."""
-    dp, pp, tp, _ = mesh
+    """Return the `COLUMNS` of a mesh, for every micro-batch, interleaving and ep."""
+    dp, pp, tp, cp = mesh
     rows = []
+    experts = [(1, tp)]
+    if shape.experts:
+        most = min(choices.experts, shape.experts)
+        groups = [ep for ep in divisors(shape.experts) if 1 < ep <= most]
+        experts += [(ep, 1) for ep in groups if dp * cp * tp % ep == 0]
     for micro in divisors(batch // dp):
         m = batch // (dp * micro)
         for v in range(1, choices.chunks + 1 if pp > 1 else 2):
             if v > 1 and (m % pp or not can_interleave(shape.layers, pp, v)):
                 continue
-            rows += [(*mesh, sp, micro, v) for sp in (choices.sequence if tp > 1 else (0,))]
+            sequence = choices.sequence if tp > 1 else (0,)
+            rows += [(*mesh, sp, micro, v, *of) for sp in sequence for of in experts]
     return np.array(rows, np.int64)
 
 
