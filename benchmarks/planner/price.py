@@ -14,18 +14,23 @@ from dualml.common.errors import UserError
 from dualml.planning.cost.link import Link
 from dualml.planning.planner.cluster import Cluster
 from dualml.planning.planner.devices import find_device
-from dualml.planning.planner.layouts import RECOMPUTED, Layouts, divisors
-from dualml.planning.planner.memory import PRECISIONS, estimate_memory
+from dualml.planning.planner.engine import TORCH, find_engine
+from dualml.planning.planner.layouts import RECOMPUTED, Layouts
+from dualml.planning.planner.memory import PRECISIONS, LayoutMemory, estimate_memory
 from dualml.planning.planner.models import ModelEntry
 from dualml.planning.planner.request import make_cluster
 from dualml.planning.planner.seconds import seconds
 from dualml.planning.planner.shape import Shape
+from dualml.planning.planner.space import divisors
+from dualml.planning.planner.training_engine import RECOMPUTE_OPERATIONS
 from planner.rows import PublishedRow
 
 #: Stages of a device to try where their number is not published.
 CHUNKS = (1, 2, 4, 5, 8, 10)
 #: The planner's word for what a row recomputes.
 SETTINGS = {"none": "none", "operations": "selective", "full": "full"}
+#: What counted a published memory → the property of the planner's that it is compared with.
+COUNTED = {"allocated": "allocated", "reserved": "reserved", "unstated": "reserved"}
 
 
 @dataclass(frozen=True)
@@ -51,13 +56,25 @@ def price_row(row: PublishedRow) -> Price:
     try:
         shape, cluster, layouts = make_shape(row), make_row_cluster(row), make_layouts(row)
         precision, fused = PRECISIONS[_precision(row)], row.attention != "stored"
-        held = estimate_memory(shape, layouts, precision, fused).total
+        memory = price_memory(row, shape, layouts)
         times = seconds(shape, layouts, cluster, precision, fused).total
     except (UserError, ValidationError, Unpriced) as error:
         return Price(reason=_first_line(error))
-    fits = held <= cluster.memory
+    fits = memory.total <= cluster.memory
     best = int(np.where(fits | ~fits.any(), times, np.inf).argmin())
+    kind = "total" if row.oom else COUNTED.get(row.memory_kind, "total")
+    held = getattr(memory, kind)
     return Price(float(times[best]), float(held[best]), float(cluster.memory))
+
+
+def price_memory(row: PublishedRow, shape: Shape, layouts: Layouts) -> LayoutMemory:
+    """Return the memory of a row's layouts as the engine takes it that trained the row."""
+    engine = find_engine(row.software)
+    if row.recompute == "operations" and engine is TORCH:
+        layouts = replace(layouts, recompute=np.full_like(layouts.recompute, RECOMPUTE_OPERATIONS))
+    name = row.precision if row.precision in engine.precisions else "mixed"
+    fused = row.attention != "stored"
+    return estimate_memory(shape, layouts, engine.precisions[name], fused, engine)
 
 
 class Unpriced(Exception):

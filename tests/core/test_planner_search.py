@@ -142,7 +142,7 @@ def test_the_front_is_what_nothing_beats() -> None:
             },
             "links",
         ),
-        ({"model": "gpt2", "devices": 1, "batch": 64}, "traffic"),
+        ({"model": "gpt2", "devices": 1, "batch": 64, "peak": "10PFLOP/s"}, "traffic"),
         ({"model": "gpt2", "devices": 1, "batch": 64, "peak": "1GFLOP/s"}, "products"),
     ],
 )

@@ -15,3 +15,17 @@ DEEPSPEED, TORCH, NANOTRON = DeepSpeedEngine(), TorchEngine(), NanotronEngine()
 ENGINES: Mapping[str, TrainingEngine] = {
     engine.name: engine for engine in (MEGATRON, DEEPSPEED, TORCH, DUALML)
 }
+#: Published software → the engine whose memory it shares, where their names differ.
+RELATED_ENGINES: Mapping[str, TrainingEngine] = {
+    "megatron-deepspeed": DEEPSPEED,
+    "colossalai": DEEPSPEED,
+    "fsdp1": TORCH,
+    "fsdp2": TORCH,
+    "nanotron": NANOTRON,
+}
+
+
+def find_engine(software: str) -> TrainingEngine:
+    """Return the engine that keeps in memory what a training software does: by its name, or the
+    one that it is related to; of others Megatron-LM."""
+    return ENGINES.get(software) or RELATED_ENGINES.get(software, MEGATRON)

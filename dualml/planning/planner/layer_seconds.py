@@ -122,6 +122,8 @@ def _layer_seconds(
             np.zeros(len(x)),
             scores.forward + (everything - bare) * moved,
             matrices.forward + scores.forward + everything * moved,
+            # Every second product of PyTorch's selective checkpoints, and all that lies between.
+            matrices.forward / 2 + everything * moved,
         ],
     )
     traffic = 3 * everything * moved + cast_seconds(shape, x, tokens, cluster)

@@ -96,7 +96,8 @@ def estimate_memory(
     """Return the memory of the fullest device of each layout, which is in the first, the second or
     the last stage."""
     some = (0 * x.pp, np.where(x.pp > 2, 1, x.pp), x.pp - 1)
-    stages = [stage_memory(shape, x, precision, stage, fused, engine) for stage in some]
+    layer = _layer_bytes(shape, x, precision, fused, engine)
+    stages = [_stage_memory(shape, x, precision, stage, layer, engine) for stage in some]
     fullest = np.stack([each.total for each in stages]).argmax(axis=0)
     rows = np.arange(len(x))
     return LayoutMemory(
@@ -117,17 +118,41 @@ def stage_memory(
 ) -> LayoutMemory:
     """Return the memory of a device of stage ``stage``, from 0, of each layout; 0 if the layout has
     no such stage."""
+    layer = _layer_bytes(shape, x, precision, fused, engine)
+    return _stage_memory(shape, x, precision, stage, layer, engine)
+
+
+def _layer_bytes(
+    shape: Shape, x: Layouts, precision: PrecisionBytes, fused: bool, engine: TrainingEngine
+) -> tuple[Floats, Floats, Floats]:
+    """Return the bytes that a layer saves per micro-batch, those that it needs in its backward
+    pass, and those of the context and the communicators, all the same in every stage."""
     everything, saved = layer_activations(shape, x, precision, fused, engine)
+    again = np.where(x.recompute == RECOMPUTE_NONE, 0.0, np.maximum(everything - saved, 0.0))
+    working = again + backward_bytes(shape, x, precision, fused, engine)
+    return saved, working, engine.overhead_bytes(x)
+
+
+def _stage_memory(
+    shape: Shape,
+    x: Layouts,
+    precision: PrecisionBytes,
+    stage: Any,
+    layer: tuple[Floats, Floats, Floats],
+    engine: TrainingEngine,
+) -> LayoutMemory:
+    """Return the memory of a device of a stage from the bytes of its layers, see
+    `_layer_bytes`."""
+    saved, working, overhead = layer
     layers = layers_in_stage(shape, x, stage)
     there = layers > 0
     held = micro_batches_in_flight(x, stage)
     tokens = x.micro * (shape.sequence / x.cp)
     back = stage == x.pp - 1
     logits = tokens * shape.vocabulary / np.where(engine.splits_embedding, x.tp, 1)
-    again = np.where(x.recompute == RECOMPUTE_NONE, 0.0, np.maximum(everything - saved, 0.0))
     activations = held * layers * saved
     activations = activations + _end_activations(shape, x, precision, stage, held, engine)
-    working = there * (again + backward_bytes(shape, x, precision, fused, engine))
+    working = there * working
     logits = there * back * logits * engine.logit_bytes(x.tp)
     # The loss is over before the first layer's backward pass begins: only the larger one counts.
     together = 0.0 if engine.counts_gradients else 1.0
@@ -143,7 +168,7 @@ def stage_memory(
         **states,
         **moving,
         buffers=there * engine.buffer_bytes(x, precision),
-        communicators=there * engine.overhead_bytes(x),
+        communicators=there * overhead,
         fragments=np.asarray(fragments),
     )
 
