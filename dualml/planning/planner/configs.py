@@ -147,11 +147,12 @@ def _refuse(path: Path, kind: Any, config: Mapping[str, Any]) -> None:
 def _traits(kind: Any, config: Mapping[str, Any]) -> JsonMapping:
     """Return what the type says of its layers; of an unknown type that of Llama if it has RMSNorm,
     else that of GPT-2, with a sentence that says so."""
-    if kind in model_types():
-        return model_types()[kind]
+    known: dict[str, JsonMapping] = dict(model_types())
+    if kind in known:
+        return known[kind]
     like = "llama" if any(key in config for key in LLAMA_KEYS) else "gpt2"
     assumed = f"model_type {kind!r} is not known; its layers are counted like those of {like}"
-    return {**model_types()[like], "assumed": assumed}
+    return {**known[like], "assumed": assumed}
 
 
 def _apply_common_keys(given: dict[str, Any], config: Mapping[str, Any]) -> None:
