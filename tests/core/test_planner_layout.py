@@ -59,13 +59,13 @@ def test_axes_are_read() -> None:
         (f"tp={'9' * 5000}", {}, "tp is a number from 1"),
         ("zero=4", {}, "zero is a number from 0 to 3"),
         ("sp=2,tp=2", {}, "sp is 0 or 1"),
-        ("recompute=half", {}, "recompute is none, selective, full"),
+        ("recompute=half", {}, "recompute is none, selective, full, operations"),
         ("dp=8,pp=12,tp=4", {"devices": 1024}, "dp 8 · pp 12 · tp 4 · cp 1 = 384"),
         ("pp=12,tp=4", {"devices": 1024}, "48 does not divide 1,024 devices"),
         ("tp=5", {}, "tp 5 does not divide 96 attention heads; tp may be 1, 2, 3"),
         ("cp=3", {}, "2 · 3 = 6 does not divide the sequence of 2,048 tokens"),
         ("pp=97", {}, "pp 97 stages need as many layers, and the model has 96"),
-        ("pp=5,v=2", {}, "pp 5 · chunks 2 = 10 does not divide 96 layers"),
+        ("pp=5,v=2", {}, "pp 5 · chunks 2 = 10 does not divide 96 layers, nor"),
         ("dp=2,v=2", {}, "chunks 2 needs a pipeline, but pp is 1"),
         ("pp=8,v=2", {"batch": 12}, "multiples of pp 8, and there are 12"),
         ("dp=7,micro=3", {"batch": 100}, "dp 7 · micro 3 = 21 does not divide a batch of 100"),
@@ -97,9 +97,7 @@ def test_every_broken_rule_is_said() -> None:
 def test_what_the_search_finds_breaks_no_rule() -> None:
     """The rules of one layout are those of the search: the layouts of a search can be named."""
     found = make_plan("llama3-8b", devices=48, batch=96, tensor=16, context=2)
-    x = found.layouts
-    whole = np.flatnonzero((x.chunks == 1) | (32 % (x.pp * x.chunks) == 0))
-    for row in whole[:: len(whole) // 12]:
+    for row in np.linspace(0, len(found.layouts) - 1, 12).astype(int):
         of = found.layouts.describe(int(row))
         text = ",".join(
             f"{key}={int(value) if isinstance(value, bool) else value}"

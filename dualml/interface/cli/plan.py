@@ -40,7 +40,7 @@ class WorkloadOptions:
     overrides: Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE")] = None
     precision: Annotated[str, Option(metavar="mixed|fp32")] = "mixed"
     attention: Annotated[str | None, Option(metavar="stored|fused")] = None
-    engine: Annotated[str | None, Option(metavar="megatron|dualml")] = None
+    engine: Annotated[str | None, Option(metavar="megatron|torch|…")] = None
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ def _add_rest(out: ExportedOptions, request: PlanRequest, layout: JsonMapping) -
         out.leave_out("interleaved and zero-bubble stages: DeepSpeed's pipeline is 1F1B")
     if request.shape.experts:
         out.leave_out(f"ep {layout['ep']}: an argument of deepspeed.moe.layer.MoE in the program")
-    if layout["recompute"] == "selective":
+    if layout["recompute"] in ("selective", "operations"):
         out.leave_out("selective recomputation: a choice of the model's program")
     elif layout["recompute"] == "full":
         out.add(

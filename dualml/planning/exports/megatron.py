@@ -11,6 +11,7 @@ from dualml.planning.exports.options import (
     ExportedOptions,
     header_lines,
     sharded_ranks,
+    shorter_ends,
     stage_sizes,
 )
 from dualml.planning.planner.plan_request import PlanRequest
@@ -77,7 +78,13 @@ def _add_pipeline(out: ExportedOptions, request: PlanRequest, layout: JsonMappin
     if len(set(sizes)) == 1 and not layout["first_layers"] and not layout["last_layers"]:
         return
     if chunks > 1:
-        out.leave_out("interleaved stages of different sizes; see --pipeline-model-parallel-layout")
+        for name, less in zip(("embedding", "loss"), shorter_ends(request, layout), strict=True):
+            if less:
+                out.add(
+                    f"account-for-{name}-in-pipeline-split",
+                    None,
+                    f"the {name} stands in for a layer of its stage",
+                )
     elif len(set(sizes[1:-1])) <= 1 and len(sizes) > 2:
         for name, size in (("first", sizes[0]), ("last", sizes[-1])):
             if size != sizes[1]:
@@ -124,7 +131,9 @@ def _add_replicas(out: ExportedOptions, request: PlanRequest, layout: JsonMappin
 def _add_memory(out: ExportedOptions, request: PlanRequest, layout: JsonMapping) -> None:
     """Add recomputation, attention and precision."""
     recompute = layout["recompute"]
-    if recompute != "none":
+    if recompute == "operations":
+        out.leave_out("recomputation by operations, which is PyTorch's")
+    elif recompute != "none":
         out.add("recompute-granularity", recompute, "what is recomputed for the backward pass")
     if recompute == "full":
         out.add("recompute-method", "uniform", "every layer is recomputed")

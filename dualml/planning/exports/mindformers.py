@@ -122,6 +122,8 @@ def _add_sharding(out: ExportedOptions, layout: JsonMapping) -> None:
 def _add_recomputation(out: ExportedOptions, layout: JsonMapping) -> None:
     """Add the options of recomputation."""
     kind, place = layout["recompute"], "recompute_config"
+    if kind == "operations":
+        out.leave_out("recomputation by operations, which is PyTorch's")
     out.add("recompute", kind == "full", "whole layers", place)
     out.add("select_recompute", kind == "selective", "attention only", place)
     out.add(

@@ -76,6 +76,20 @@ def stage_sizes(request: PlanRequest, layout: JsonMapping) -> list[int]:
     ]
 
 
+def shorter_ends(request: PlanRequest, layout: JsonMapping) -> tuple[int, int]:
+    """Return by how many layers the first and the last of all pp · chunks stages are shorter than
+    the longest ones: 0 or 1, unless the layout says how many layers they have; (0, 0) where other
+    stages are shorter, too."""
+    layers, stages = request.shape.layers, layout["pp"] * layout["chunks"]
+    most = -(-layers // stages)
+    if layout["first_layers"] or layout["last_layers"]:
+        ends = (layout["first_layers"] or most, layout["last_layers"] or most)
+        most = max(most, -(-(layers - sum(ends)) // max(stages - 2, 1)))
+        return max(0, most - ends[0]), max(0, most - ends[1])
+    short = -layers % stages
+    return (int(short == 2), int(short >= 1)) if short <= 2 else (0, 0)
+
+
 def sharded_ranks(layout: JsonMapping) -> int:
     """Return the number of devices over which ZeRO shards."""
     return int(layout["dp"] * layout["cp"] // layout["replicate"])

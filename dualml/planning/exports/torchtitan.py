@@ -9,7 +9,12 @@ from __future__ import annotations
 import json
 
 from dualml.common.json_types import JsonMapping
-from dualml.planning.exports.options import ExportedOptions, header_lines, sharded_ranks
+from dualml.planning.exports.options import (
+    ExportedOptions,
+    header_lines,
+    sharded_ranks,
+    shorter_ends,
+)
 from dualml.planning.planner.plan_request import PlanRequest
 
 VERSION = "torchtitan v0.2.2 (torchtitan/config/job_config.py)"
@@ -125,18 +130,17 @@ def _add_mesh(out: ExportedOptions, request: PlanRequest, layout: JsonMapping) -
             "sequences of a micro-batch",
             PARALLELISM,
         )
-        out.add(
-            "pipeline_parallel_layers_per_stage",
-            -(-request.shape.layers // (pp * chunks)),
-            f"layers of a stage, {chunks} on a device",
-            PARALLELISM,
-        )
-        for name in ("first", "last"):
-            less = layout[f"{name}_layers"]
-            most = -(-request.shape.layers // (pp * chunks))
+        if chunks > 1:
+            out.add(
+                "pipeline_parallel_layers_per_stage",
+                -(-request.shape.layers // (pp * chunks)),
+                f"layers of a stage, {chunks} on a device",
+                PARALLELISM,
+            )
+        for name, less in zip(("first", "last"), shorter_ends(request, layout), strict=True):
             out.add(
                 f"pipeline_parallel_{name}_stage_less_layers",
-                max(0, most - less) if less else 0,
+                less,
                 f"layers that the {name} stage has less",
                 PARALLELISM,
             )
@@ -153,9 +157,12 @@ def _add_mesh(out: ExportedOptions, request: PlanRequest, layout: JsonMapping) -
 def _add_memory(out: ExportedOptions, request: PlanRequest, layout: JsonMapping) -> None:
     """Add recomputation, and say which kernels are not chosen here."""
     recompute = layout["recompute"]
-    out.add("mode", recompute, "what is recomputed", "activation_checkpoint")
-    if recompute == "selective":
+    selective = recompute in ("selective", "operations")
+    mode = "selective" if selective else recompute
+    out.add("mode", mode, "what is recomputed", "activation_checkpoint")
+    if selective:
         out.add("selective_ac_option", "op", "by operations", "activation_checkpoint")
+    if recompute == "selective":
         out.leave_out("recomputation of attention alone: by operations is its nearest")
     if request.precision == "fp8":
         out.add("recipe_name", "tensorwise", "products in FP8", "quantize.linear.float8")

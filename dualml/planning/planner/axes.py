@@ -7,12 +7,12 @@ from typing import Any
 
 from dualml.common.errors import UserError, did_you_mean
 from dualml.common.strict_model import clip_text
-from dualml.planning.planner.layouts import DEFAULT_AXES, RECOMPUTED, SCHEDULES
+from dualml.planning.planner.layouts import DEFAULT_AXES, RECOMPUTATIONS, SCHEDULES
 
 #: Axes with a number from 1; ``zero`` and the numbers of layers begin at 0.
 COUNTS = ("dp", "pp", "tp", "cp", "ep", "etp", "micro", "chunks", "replicate")
 SWITCHES = ("sp", "reshard")
-WORDS: Mapping[str, tuple[str, ...]] = {"recompute": RECOMPUTED, "schedule": SCHEDULES}
+WORDS: Mapping[str, tuple[str, ...]] = {"recompute": RECOMPUTATIONS, "schedule": SCHEDULES}
 LAYERS = ("first_layers", "last_layers")
 AXES = (*COUNTS[:6], "sp", "zero", *COUNTS[6:], "reshard", *WORDS, *LAYERS)
 #: Other names of axes, as engines and papers have them.

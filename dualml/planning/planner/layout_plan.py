@@ -183,9 +183,10 @@ class LayoutPlan:
         return (
             f"no layout of {request.cluster.devices:,} devices holds {request.shape.name} in "
             f"{format_bytes(limit)}: the nearest ({self.mesh(row)}, ZeRO-{self.layouts.zero[row]}, "
-            f"recomputation {RECOMPUTATIONS[self.layouts.recompute[row]]}) needs {format_bytes(held)}, "
-            f"{format_bytes(held - limit)} too much ({parts}); take more devices, more memory, a "
-            "shorter sequence, or vary more (--zero, --recompute, --tensor, --context)"
+            f"recomputation {RECOMPUTATIONS[self.layouts.recompute[row]]}) needs "
+            f"{format_bytes(held)}, {format_bytes(held - limit)} too much ({parts}); take more "
+            "devices, more memory, a shorter sequence, or vary more (--zero, --recompute, "
+            "--tensor, --context)"
         )
 
     def mesh(self, row: int) -> str:

@@ -9,6 +9,7 @@ from dualml.common.errors import UserError
 from dualml.planning.planner.engine import MEGATRON, TrainingEngine
 from dualml.planning.planner.layouts import DEFAULT_AXES, Layouts
 from dualml.planning.planner.shape import Shape
+from dualml.planning.planner.space import can_interleave
 
 
 def check_layout(
@@ -45,8 +46,9 @@ def broken_rules(
     yield from _batch_rules(axes, batch)
     yield from _pipeline_rules(shape, axes, batch)
     yield from _sharding_rules(shape, axes)
-    fits_batch = not list(_batch_rules(axes, batch))
-    if fits_batch and not engine.can_train(Layouts.from_axes(batch, **_select_axes(axes)))[0]:
+    if any(_batch_rules(axes, batch)):
+        return
+    if not engine.can_train(Layouts.from_axes(batch, **_select_axes(axes)), shape)[0]:
         yield (
             f"{engine.name} does not train this combination of axes; take --engine {MEGATRON.name}"
         )
@@ -97,10 +99,11 @@ def _pipeline_rules(shape: Shape, axes: Mapping[str, Any], batch: int) -> Iterat
     if pp * chunks > layers:
         each = f"pp {pp}" if chunks == 1 else f"pp {pp} · chunks {chunks} = {pp * chunks}"
         yield f"{each} stages need as many layers, and the model has {layers}; choose fewer stages"
-    elif chunks > 1 and layers % (pp * chunks) and not uneven:
+    elif not uneven and not can_interleave(layers, pp, chunks):
         yield (
-            f"pp {pp} · chunks {chunks} = {pp * chunks} does not divide {layers} layers; choose "
-            "chunks so that it does, or give first_layers and last_layers"
+            f"pp {pp} · chunks {chunks} = {pp * chunks} does not divide {layers} layers, nor the "
+            "layers with one or two for the embedding and the output; choose other chunks, or give "
+            "first_layers and last_layers"
         )
     if chunks > 1 and pp == 1:
         yield f"chunks {chunks} needs a pipeline, but pp is 1; leave out chunks"

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 import numpy as np
 
 from dualml.common.errors import UserError
-from dualml.planning.planner.engine import MEGATRON
+from dualml.planning.planner.engine import DUALML, MEGATRON
 from dualml.planning.planner.layout_plan import LayoutPlan
 from dualml.planning.planner.layouts import Layouts
 from dualml.planning.planner.memory import estimate_memory
@@ -62,10 +62,11 @@ def _enumerate(request: PlanRequest) -> Layouts:
         layouts = layouts.select_rows(layouts.recompute != 1)
     layouts = layouts.select_rows(engine.can_train(layouts, request.shape))
     if not len(layouts):
+        lacks = " it has no ZeRO-2 and 3 with pp or tp, and no --context or --interleave;"
         raise UserError(
-            f"no layout of {cluster.devices:,} devices that {engine.name} trains: it has no ZeRO-2 "
-            "and 3 with pp or tp, and no --context or --interleave; vary more (--zero, --batch), "
-            f"or take --engine {MEGATRON.name}"
+            f"no layout of {cluster.devices:,} devices that {engine.name} trains:"
+            f"{lacks if engine is DUALML else ''} vary more (--zero, --recompute, --batch), or "
+            f"take --engine {MEGATRON.name}"
         )
     return select_pinned(layouts, request)
 

@@ -21,4 +21,8 @@ def model_flops(shape: Shape, batch: int) -> float:
 def hardware_flops(shape: Shape, batch: int, recompute: str, fused: bool) -> float:
     """Return the operations of matrix products that the devices execute in one update: with
     recomputation, and with ``fused`` attention without the scores that a causal mask discards."""
-    return shape.flops(batch, recompute, fused)
+    if recompute != "operations":
+        return shape.flops(batch, recompute, fused)
+    # Every second product is computed again.
+    products = 0.5 * shape.layer_flops(fused)[0] * shape.layers
+    return shape.flops(batch, "none", fused) + float(batch) * shape.sequence * products
