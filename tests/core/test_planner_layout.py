@@ -28,7 +28,8 @@ TODAY: dict[str, Any] = {
     "devices": None, "attention": None, "overlap": None, "interleave": None,
 }  # fmt: skip
 PARTS = {
-    "products": 60.0, "traffic": 20.0, "recompute": 0.0, "tensor": 0.05, "pipeline": 0.05,
+    "products": 60.0, "traffic": 20.0, "recompute": 0.0, "launches": 0.0, "tensor": 0.05,
+    "pipeline": 0.05,
     "bubble": 19.0, "replicas": 0.0, "update": 0.9,
 }  # fmt: skip
 
@@ -226,6 +227,7 @@ def test_what_binds_is_the_largest_part_of_its_own_time() -> None:
     assert binding_bound(PARTS, 0.3) == "memory"
     assert binding_bound({**PARTS, "recompute": 30.0}, 0.0) == "bubble"
     assert binding_bound({**PARTS, "recompute": 30.0}, None) == "recompute"
+    assert binding_bound({**PARTS, "launches": 30.0}, 0.0) == "launches"
     calm = {**PARTS, "bubble": 0.0}
     assert binding_bound(calm, 0.0) == "products"
     assert binding_bound({**calm, "traffic": 90.0}, 0.0) == "traffic"
@@ -301,3 +303,17 @@ def test_what_the_hardware_executes() -> None:
     told = found.describe_row(row)
     assert told["utilisation"] == found.utilisation(row)
     assert told["hardware_utilisation"] == found.hardware_utilisation(row)
+
+
+def test_experts_are_distributed() -> None:
+    """A search tries every ep that divides the experts and the replicas; a dense model has none."""
+    found = make_plan("mixtral-8x7b", devices=32, batch=64)
+    x = found.layouts
+    assert set(x.ep.tolist()) == {1, 2, 4, 8}
+    assert not (x.dp * x.cp % x.ep).any()
+    rows = {tuple(int(getattr(x, f.name)[row]) for f in fields(x)) for row in range(len(x))}
+    assert len(rows) == len(x)
+    assert set(make_plan("gpt3-13b", devices=32).layouts.ep.tolist()) == {1}
+    pinned = make_plan("mixtral-8x7b", devices=32, batch=64, pin="ep=8")
+    assert set(pinned.layouts.ep.tolist()) == {8}
+    assert pinned.update_seconds.min() >= found.update_seconds.min()

@@ -47,8 +47,8 @@ def message_parts(parts: Mapping[str, float]) -> tuple[str, ...]:
 
 
 def binding_bound(parts: Mapping[str, float], memory: float | None) -> str:
-    """Return the bound that costs a layout most: ``bubble`` or ``links`` by their parts of its own
-    time, or ``memory``.
+    """Return the bound that costs a layout most: ``bubble``, ``links`` or ``launches`` by their
+    parts of its own time, or ``memory``.
 
     Args:
         parts: part → seconds of an update.
@@ -61,9 +61,11 @@ def binding_bound(parts: Mapping[str, float], memory: float | None) -> str:
         ``traffic``.
     """
     shares = group_shares(parts)
+    total = sum(parts.values())
     costs = {BUBBLE: shares[BUBBLE], "links": shares["links"]}
+    costs["launches"] = parts["launches"] / total
     if memory is None:
-        costs["recompute"] = parts["recompute"] / sum(parts.values())
+        costs["recompute"] = parts["recompute"] / total
     else:
         costs["memory"] = memory
     name = max(costs, key=lambda bound: costs[bound])

@@ -190,10 +190,10 @@ class LayoutPlan:
         )
 
     def mesh(self, row: int) -> str:
-        """Format the mesh of a row as ``dp 8 · pp 4 · tp 8``; cp is named only above 1."""
+        """Format the mesh of a row as ``dp 8 · pp 4 · tp 8``; cp and ep are named only above 1."""
         x = self.layouts.describe(row)
-        axes = ("dp", "pp", "tp", "cp")[: 4 if x["cp"] > 1 else 3]
-        return " · ".join(f"{axis} {x[axis]}" for axis in axes)
+        more = [axis for axis in ("cp", "ep") if x[axis] > 1]
+        return " · ".join(f"{axis} {x[axis]}" for axis in ("dp", "pp", "tp", *more))
 
     def describe_row(self, row: int) -> dict[str, Any]:
         """Return the layout in ``row``, which need not fit, with its bytes and seconds as

@@ -93,7 +93,8 @@ def layouts_table(
     """Return a table with a row per layout; a column ``limit`` marks layouts that do not fit, if
     there are any among ``rows``. Raise `UserError` if no layout of the plan fits."""
     x = plan.layouts
-    axes = ("dp", "pp", "tp", *["cp"] * bool((x.cp > 1).any()), "zero", "micro")
+    more = [axis for axis in ("cp", "ep") if (getattr(x, axis) > 1).any()]
+    axes = ("dp", "pp", "tp", *more, "zero", "micro")
     read: Columns[int] = {
         tuple(f"{axis}:" for axis in axes): lambda row: (str(x.describe(row)[a]) for a in axes),
         "recompute": lambda row: format_recompute(x.describe(row)),
