@@ -38,7 +38,7 @@ class WorkloadOptions:
     batch: Annotated[int | None, Option(metavar="N")] = None
     sequence: Annotated[int | None, Option(metavar="N")] = None
     overrides: Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE")] = None
-    precision: Annotated[str, Option(metavar="mixed|fp32")] = "mixed"
+    precision: Annotated[str, Option(metavar="mixed|fp8|…")] = "mixed"
     attention: Annotated[str | None, Option(metavar="stored|fused")] = None
     engine: Annotated[str | None, Option(metavar="megatron|torch|…")] = None
 

@@ -96,8 +96,9 @@ def _add_rest(out: ExportedOptions, request: PlanRequest, layout: JsonMapping) -
             "activation_checkpointing",
         )
         out.leave_out("which layers are recomputed: the program calls checkpoint for each")
-    if request.precision != "fp32":
-        out.add("enabled", True, "mixed precision with float32 master weights", "bf16")
+    if request.precision not in ("fp32", "tf32"):
+        half = "fp16" if request.precision == "fp16" else "bf16"
+        out.add("enabled", True, "mixed precision with float32 master weights", half)
     if request.precision == "fp8":
         out.leave_out("products in FP8: a choice of the model's program")
     kind = "fused" if request.fused else "stored"

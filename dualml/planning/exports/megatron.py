@@ -142,6 +142,8 @@ def _add_memory(out: ExportedOptions, request: PlanRequest, layout: JsonMapping)
     out.add("attention-backend", backend, "whether attention keeps its scores")
     if request.precision == "mixed":
         out.add("bf16", None, "mixed precision: bfloat16 with float32 master weights")
+    elif request.precision == "fp16":
+        out.add("fp16", None, "mixed precision: float16 with float32 master weights")
     elif request.precision == "fp8":
         out.add("bf16", None, "what is not computed in FP8")
         out.add("fp8-format", "hybrid", "products in FP8")

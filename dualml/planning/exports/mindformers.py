@@ -147,7 +147,8 @@ def _add_model(out: ExportedOptions, request: PlanRequest, layout: JsonMapping) 
     out.add("vocab_size", shape.vocabulary, "model", MODEL)
     out.add("tie_word_embeddings", shape.tied, "whether the output layer is the embedding", MODEL)
     out.add("use_flash_attention", request.fused, "whether attention keeps its scores", MODEL)
-    low = "float32" if request.precision == "fp32" else "bfloat16"
+    kinds = {"fp32": "float32", "tf32": "float32", "fp16": "float16"}
+    low = kinds.get(request.precision, "bfloat16")
     out.add("compute_dtype", low, "type of products", MODEL)
     if request.precision == "fp8":
         out.leave_out("products in FP8")

@@ -72,7 +72,9 @@ def _add_training(out: ExportedOptions, request: PlanRequest, layout: JsonMappin
     )
     out.add("global_batch_size", layout["batch"], "sequences of an update", TRAINING)
     out.add("seq_len", request.shape.sequence, "tokens of a sequence", TRAINING)
-    low = "float32" if request.precision == "fp32" else "bfloat16"
+    low = "float32" if request.precision in ("fp32", "tf32") else "bfloat16"
+    if request.precision == "fp16":
+        out.leave_out("float16: torchtitan mixes bfloat16")
     out.add("mixed_precision_param", low, "type of products", TRAINING)
     out.add("mixed_precision_reduce", "float32", "type in which gradients are summed", TRAINING)
 

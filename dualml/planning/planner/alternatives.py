@@ -48,8 +48,8 @@ def nearest_faster(plan: LayoutPlan, row: int, most: int = 3) -> list[Alternativ
     x = plan.layouts
     names = [f.name for f in fields(Layouts) if f.name != "batch"]
     differs = {name: getattr(x, name) != getattr(x, name)[row] for name in names}
-    # Devices that share an expert follow tp unless a model has experts.
-    differs["etp"] = differs["etp"] & ~differs["tp"]
+    # Devices that share an expert follow tp and ep.
+    differs["etp"] = differs["etp"] & ~differs["tp"] & ~differs["ep"]
     mesh = sum(differs[name].astype(int) for name in MESH)
     others = [name for name in names if name not in MESH]
     # Where tp becomes 1 there is no sequence to share, and one device has nothing to shard.

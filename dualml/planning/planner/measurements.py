@@ -17,7 +17,7 @@ from dualml.common.strict_model import StrictModel, describe_validation_error
 from dualml.planning.cost import units
 from dualml.planning.planner.arm import layout_from_arm
 from dualml.planning.planner.axes import complete_axes, parse_axes
-from dualml.planning.planner.engine import DUALML, PRECISIONS, TrainingEngine
+from dualml.planning.planner.engine import DUALML, TrainingEngine
 from dualml.planning.planner.layouts import Layouts
 from dualml.planning.planner.models import find_model
 from dualml.planning.planner.rules import check_layout
@@ -146,10 +146,9 @@ def _from_step(step: MeasuredStep, where: str, request: PlanRequest) -> Measurem
         raise UserError(f"{where}: seconds are above 0 and at most {MAX_SECONDS:,.0f}")
     precision = step.precision or request.precision
     attention = step.attention or ("fused" if request.fused else "stored")
-    if precision not in PRECISIONS or attention not in ("stored", "fused"):
-        raise UserError(
-            f"{where}: precision is {' or '.join(PRECISIONS)}, attention stored or fused"
-        )
+    known = request.engine.precisions
+    if precision not in known or attention not in ("stored", "fused"):
+        raise UserError(f"{where}: precision is {' or '.join(known)}, attention stored or fused")
     shape = find_model(step.model, step.sequence)
     axes = complete_axes(parse_axes(step.layout, where), None)
     if step.batch < 1:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dualml.planning.planner.plan_request import PlanRequest
 
 #: Axis → field of the search space with its largest value.
-LARGEST: Mapping[str, str] = {"tp": "tensor", "cp": "context", "chunks": "chunks"}
+LARGEST: Mapping[str, str] = {"tp": "tensor", "cp": "context", "chunks": "chunks", "ep": "experts"}
 #: Axis → field of the search space with its allowed values.
 ALLOWED: Mapping[str, str] = {"zero": "zero", "recompute": "recompute", "sp": "sequence"}
 

@@ -18,7 +18,7 @@ from dualml.planning.planner.cluster import Cluster, Efficiency
 from dualml.planning.planner.defaults import SoftwareDefaults, software_defaults
 from dualml.planning.planner.devices import Device, fitted_efficiency
 from dualml.planning.planner.devices import find_device as find_device
-from dualml.planning.planner.engine import DUALML, ENGINES, MEGATRON, PRECISIONS, TrainingEngine
+from dualml.planning.planner.engine import DUALML, ENGINES, MEGATRON, TrainingEngine
 from dualml.planning.planner.layouts import RECOMPUTED
 from dualml.planning.planner.models import find_model
 from dualml.planning.planner.pins import widen_space
@@ -87,8 +87,11 @@ def request_from_options(model: str, options: JsonMapping) -> PlanRequest:
     defaults = software_defaults(engine.name)
     device = find_device(options["device"])
     precision = options["precision"]
-    if precision not in PRECISIONS:
-        raise UserError(f"--precision is {' or '.join(PRECISIONS)}; received {precision!r}")
+    if precision not in engine.precisions:
+        raise UserError(
+            f"--precision of {engine.name} is {' or '.join(engine.precisions)}; received "
+            f"{precision!r}"
+        )
     attention = options["attention"] or ATTENTION[defaults.fused]
     if attention not in ATTENTION:
         raise UserError(f"--attention is {' or '.join(ATTENTION)}; received {attention!r}")

@@ -14,12 +14,7 @@ from dualml.planning.planner.memory import estimate_memory
 from dualml.planning.planner.pins import select_pinned
 from dualml.planning.planner.plan_request import PlanRequest
 from dualml.planning.planner.seconds import seconds
-from dualml.planning.planner.shape import Shape
-from dualml.planning.planner.space import divisors, enumerate_layouts
-
-#: Largest number of devices over which a search distributes the experts of a layer, unless ep is
-#: pinned.
-MAX_EXPERT_DEVICES = 64
+from dualml.planning.planner.space import enumerate_layouts
 
 
 def search_layouts(request: PlanRequest) -> LayoutPlan:
@@ -62,7 +57,6 @@ def _enumerate(request: PlanRequest) -> Layouts:
     none."""
     cluster, engine = request.cluster, request.engine
     layouts = enumerate_layouts(request.shape, cluster.devices, request.batch, request.choices)
-    layouts = _distribute_experts(layouts, request.shape)
     # Attention that saves no scores has none to recompute.
     if request.fused and request.pins.get("recompute") != "selective":
         layouts = layouts.select_rows(layouts.recompute != 1)
@@ -75,21 +69,6 @@ def _enumerate(request: PlanRequest) -> Layouts:
             f"take --engine {MEGATRON.name}"
         )
     return select_pinned(layouts, request)
-
-
-def _distribute_experts(layouts: Layouts, shape: Shape) -> Layouts:
-    """Return the layouts with every ep up to `MAX_EXPERT_DEVICES` that divides the experts and the
-    replicas, with tp devices for each expert; the layouts themselves for a model without
-    experts."""
-    if not shape.experts:
-        return layouts
-    ranks, found = layouts.dp * layouts.cp, []
-    for ep in divisors(shape.experts):
-        if ep <= MAX_EXPERT_DEVICES:
-            kept = layouts.select_rows(ranks % ep == 0)
-            found.append(replace(kept, ep=np.full(len(kept), ep, np.int64)))
-    columns = [[getattr(table, f.name) for table in found] for f in fields(Layouts)]
-    return Layouts(*map(np.concatenate, columns))
 
 
 def _join(layouts: Layouts, named: Layouts) -> Layouts:
