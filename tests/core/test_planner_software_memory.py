@@ -17,7 +17,7 @@ from dualml.planning.planner.engine import (
     TORCH,
     TrainingEngine,
 )
-from dualml.planning.planner.layouts import Layouts
+from dualml.planning.planner.layouts import RECOMPUTATIONS, Layouts
 from dualml.planning.planner.memory import LayoutMemory, estimate_memory, stage_memory
 from dualml.planning.planner.models import find_model
 from dualml.planning.planner.shape import Shape
@@ -247,3 +247,11 @@ def test_stages_that_are_missing_hold_nothing() -> None:
     x = Layouts.from_axes(8, pp=2)
     held = stage_memory(TINY, x, MEGATRON.precisions["mixed"], np.array([5]))
     assert held.total[0] == 0
+
+
+def test_every_engine_has_its_settings_of_recomputation() -> None:
+    for engine, missing in ((MEGATRON, "operations"), (TORCH, "selective")):
+        assert missing not in engine.recomputed
+        for again in RECOMPUTATIONS:
+            x = Layouts.from_axes(1, recompute=again)
+            assert bool(engine.can_train(x, TINY)[0]) is (again != missing)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -116,13 +116,7 @@ def list_all(as_json: bool, lang: str) -> None:
             name: {**vars(shape), "parameters": shape.parameters, "published": n, "source": source}
             for name, (shape, source, n) in known_models().items()
         }
-        described = {
-            name: {
-                **vars(device),
-                "attention": {key: vars(kernel) for key, kernel in device.attention.items()},
-            }
-            for name, device in devices().items()
-        }
+        described = {name: asdict(device) for name, device in devices().items()}
         print_json({"models": shapes, "devices": described}, "plan-names")
         return
     words = Messages(lang)

@@ -12,7 +12,6 @@ from dualml.planning.planner.layouts import Layouts
 from dualml.planning.planner.shape import Shape
 from dualml.planning.planner.training_engine import (
     PRECISIONS,
-    RECOMPUTE_OPERATIONS,
     Overhead,
     PrecisionBytes,
     TrainingEngine,
@@ -46,7 +45,7 @@ class DualmlEngine(TrainingEngine):
         planner does, and splits heads of keys and values without copying them.
         """
         plain = (x.cp == 1) & (x.sp == 0) & (x.chunks == 1) & (x.ep == 1)
-        plain &= x.recompute != RECOMPUTE_OPERATIONS
+        plain &= self.can_recompute(x)
         plain &= (shape.kv_heads if shape else x.tp) % x.tp == 0
         return plain & ((x.zero < 2) | (x.pp * x.tp == 1))
 

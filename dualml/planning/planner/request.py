@@ -19,7 +19,6 @@ from dualml.planning.planner.defaults import SoftwareDefaults, software_defaults
 from dualml.planning.planner.devices import Device, fitted_efficiency
 from dualml.planning.planner.devices import find_device as find_device
 from dualml.planning.planner.engine import DUALML, ENGINES, MEGATRON, TrainingEngine
-from dualml.planning.planner.layouts import RECOMPUTED
 from dualml.planning.planner.models import find_model
 from dualml.planning.planner.pins import widen_space
 from dualml.planning.planner.plan_request import ATTENTION, PlanRequest
@@ -112,7 +111,7 @@ def request_from_options(model: str, options: JsonMapping) -> PlanRequest:
         batch is not None,
         attention == "fused" or engine.fused,
         device.name,
-        widen_space(_choices(cluster, defaults, options), pins),
+        widen_space(_choices(cluster, defaults, engine, options), pins),
         engine,
         layout,
         pins,
@@ -226,14 +225,16 @@ def _rate(text: str, name: str) -> float:
     return units.parse_rate(text if text.endswith("/s") else f"{text}/s", name)
 
 
-def _choices(cluster: Cluster, defaults: SoftwareDefaults, options: JsonMapping) -> SearchSpace:
+def _choices(
+    cluster: Cluster, defaults: SoftwareDefaults, engine: TrainingEngine, options: JsonMapping
+) -> SearchSpace:
     """Return the layouts to search as the options restrict them; tensor parallelism stays within a
     node by default. Raise `UserError` for a value out of range."""
     for name in ("tensor", "context", "interleave"):
         if options[name] is not None and not 1 <= options[name] <= 10**6:
             raise UserError(f"--{name} is from 1 to 1,000,000; received {options[name]}")
     zero = parse_choices(options["zero"], [str(stage) for stage in range(4)], "--zero")
-    again = parse_choices(options["recompute"], RECOMPUTED, "--recompute")
+    again = parse_choices(options["recompute"], engine.recomputed, "--recompute")
     return SearchSpace(
         tensor=cluster.node if options["tensor"] is None else options["tensor"],
         context=options["context"],

@@ -46,6 +46,13 @@ def broken_rules(
     yield from _batch_rules(axes, batch)
     yield from _pipeline_rules(shape, axes, batch)
     yield from _sharding_rules(shape, axes)
+    again = axes["recompute"]
+    if again not in engine.recomputed:
+        yield (
+            f"{engine.name} recomputes {', '.join(engine.recomputed)}, not {again}; choose one of "
+            "them, or another --engine"
+        )
+        return
     if any(_batch_rules(axes, batch)):
         return
     if not engine.can_train(Layouts.from_axes(batch, **_select_axes(axes)), shape)[0]:

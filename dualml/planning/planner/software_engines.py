@@ -12,7 +12,6 @@ from dualml.planning.planner.layouts import Layouts
 from dualml.planning.planner.shape import Shape
 from dualml.planning.planner.training_engine import (
     FIXED_SEGMENTS,
-    RECOMPUTE_SELECTIVE,
     PrecisionBytes,
     TrainingEngine,
 )
@@ -79,12 +78,9 @@ class TorchEngine(TrainingEngine):
         }
     )
     fused = True
+    #: Attention alone is not recomputed, as its scores are never stored.
+    recomputed = ("none", "full", "operations")
     stage_copies = 1
-
-    def can_train(self, x: Layouts, shape: Shape | None = None) -> Any:
-        """Return a bool array, for each layout whether PyTorch can train it: attention alone is
-        not recomputed, as its scores are never stored."""
-        return x.recompute != RECOMPUTE_SELECTIVE
 
     def logit_bytes(self, tp: Any) -> Any:
         """Return the bytes per logit where the loss's memory peaks, for each entry of the array

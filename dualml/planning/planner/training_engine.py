@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dualml.parallel.memory import StateMemory
-from dualml.planning.planner.layouts import Layouts
+from dualml.planning.planner.layouts import RECOMPUTATIONS, RECOMPUTED, Layouts
 from dualml.planning.planner.shape import Shape
 
 #: Codes of the recomputation settings, in the order of `layouts.RECOMPUTATIONS`.
@@ -69,6 +69,7 @@ class TrainingEngine:
         precisions: name → bytes, with gradients in the type in which they are summed.
         raw_gradients: bytes per parameter of gradients that the backward pass writes beside those
             that are summed, in 16-bit precisions.
+        recomputed: settings of recomputation that it has.
         fused: whether attention never saves its scores.
         splits_embedding: whether tensor-parallel devices split the embedding table.
         mask_bytes: bytes per element of a dropout mask.
@@ -91,6 +92,7 @@ class TrainingEngine:
         }
     )
     raw_gradients = 0
+    recomputed: tuple[str, ...] = RECOMPUTED
     fused = False
     splits_embedding = True
     mask_bytes = 1
@@ -101,8 +103,13 @@ class TrainingEngine:
 
     def can_train(self, x: Layouts, shape: Shape | None = None) -> Any:
         """Return a bool array, for each layout whether the engine can train it, or a model of this
-        shape: Megatron-LM all that recompute whole layers or attention."""
-        return x.recompute != RECOMPUTE_OPERATIONS
+        shape: Megatron-LM all, with its settings of recomputation."""
+        return self.can_recompute(x)
+
+    def can_recompute(self, x: Layouts) -> Any:
+        """Return a bool array, for each layout whether the engine has its setting of
+        recomputation."""
+        return np.isin(x.recompute, [RECOMPUTATIONS.index(name) for name in self.recomputed])
 
     def recompute_inputs(self, tp: Any) -> Any:
         """Return how many vectors of the model's width are saved of a fully recomputed layer: 1,
