@@ -15,7 +15,7 @@ def _adjust_bigcode(given: dict[str, Any], config: Mapping[str, Any]) -> None:
 
 
 def _adjust_falcon(given: dict[str, Any], config: Mapping[str, Any]) -> None:
-    """Of Falcon's two architectures the older one has one head of keys for all of its heads."""
+    """Falcon's older architecture has one head of keys for all heads, the later one several."""
     later = config.get("new_decoder_architecture", False)
     if not later:
         given["kv_heads"] = 1 if config.get("multi_query", True) else given["heads"]

@@ -221,13 +221,13 @@ def _states(
         "gradients": dense.gradients + experts.gradients,
         "optimizer": dense.state + experts.state,
         "gathered": np.where(
-            sharded, _gathered(shape, x, precision, parameters, stage, engine), 0.0
+            sharded, _gathered_bytes(shape, x, precision, parameters, stage, engine), 0.0
         ),
         "raw_gradients": raw * own,
     }
 
 
-def _gathered(
+def _gathered_bytes(
     shape: Shape,
     x: Layouts,
     precision: PrecisionBytes,

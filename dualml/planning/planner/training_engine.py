@@ -22,9 +22,10 @@ RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_OPERATIONS = rang
 class PrecisionBytes(StateMemory):
     """Bytes per parameter, and per ``element`` of an activation. The state is Adam's two moments,
     and in mixed precision a third copy, the float32 weights (Rajbhandari et al. 2020, section
-    3.1)."""
+    3.1). ``copies`` are bytes of weights kept in the smaller type of the products."""
 
     element: int
+    copies: int = 0
 
 
 #: Bytes as Rajbhandari et al. 2020 count them, whichever engine trains.
@@ -81,12 +82,13 @@ class TrainingEngine:
 
     name = "megatron"
     #: Megatron Core, distributed optimizer: 18 bytes with float32 gradients, 6 + 12/d if d devices
-    #: shard the state; 20 and 4 + 16/d with fp16 gradients. FP8 keeps two copies of the weights.
+    #: shard the state; 20 and 4 + 16/d with fp16 gradients. FP8 keeps the weights and their
+    #: transpose in 8 bits.
     precisions: Mapping[str, PrecisionBytes] = MappingProxyType(
         {
             "mixed": PrecisionBytes(2, 4, 12, 2),
             "fp16": PrecisionBytes(2, 2, 16, 2),
-            "fp8": PrecisionBytes(4, 4, 12, 2),
+            "fp8": PrecisionBytes(2, 4, 12, 2, copies=2),
             "tf32": PrecisionBytes(4, 4, 8, 4),
             "fp32": PrecisionBytes(4, 4, 8, 4),
         }
@@ -153,7 +155,7 @@ class TrainingEngine:
     def stored_weights(self, x: Layouts, precision: PrecisionBytes) -> Any:
         """Return the bytes per parameter of the weights that forward and backward pass read, as
         far as they are not part of the state, for each layout."""
-        return np.full(len(x), float(precision.weights))
+        return np.full(len(x), float(precision.weights + precision.copies))
 
     def gathered_bytes(self, unit: Any, layer: Any, precision: PrecisionBytes) -> Any:
         """Return the bytes that ZeRO-3 gathers at once: one unit.
