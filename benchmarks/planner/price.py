@@ -32,6 +32,21 @@ SETTINGS = {"none": "none", "operations": "selective", "full": "full"}
 #: What counted a published memory → the property of the planner's that it is compared with.
 COUNTED = {"allocated": "allocated", "reserved": "reserved", "unstated": "reserved"}
 
+#: What trained a model → the planner's software that sends messages as it does.
+SOFTWARE = {
+    "aleph-alpha": "megatron-2021",
+    "colossalai": "deepspeed",
+    "fsdp1": "torch",
+    "fsdp2": "torch",
+    "internevo": "megatron",
+    "maxtext": "megatron",
+    "megatron-deepspeed": "megatron-2021",
+    "mindformers": "megatron",
+    "nanotron": "megatron-2021",
+}
+#: Software that chooses its attention kernel by the device, whatever the source assumes.
+OWN_ATTENTION = ("megatron",)
+
 
 @dataclass(frozen=True)
 class Price:
@@ -101,7 +116,15 @@ def make_row_cluster(row: PublishedRow) -> Cluster:
     Raises:
         UserError: the planner does not know the device.
     """
-    made = make_cluster(find_device(row.device), row.devices, _precision(row))
+    name = SOFTWARE.get(row.software, row.software)
+    if name == "torch" and "compile" in row.system:
+        name = "torch-compile"
+    precision = row.precision if row.precision in find_device(row.device).peaks else "mixed"
+    made = make_cluster(find_device(row.device), row.devices, precision, software=name)
+    software = replace(made.software, tensor=made.software.tensor or row.async_tp)
+    if software.name not in OWN_ATTENTION:
+        software = replace(software, attention=row.attention)
+    made = replace(made, software=software)
     given: dict[str, Any] = {"overlap": 1.0 if row.overlap else 0.0}
     given |= {"memory": row.memory_limit} if row.memory_limit else {}
     given |= {"bandwidth": row.hbm} if row.hbm else {}

@@ -35,7 +35,9 @@ class Efficiency:
         exposed: fraction of the messages of tensor parallelism that stays visible where the
             software sends them beside products.
         contention: seconds by which a hidden second of messages slows the computation down.
-        launch: seconds in which the host launches a kernel.
+        imbalance: work by which the busiest of many devices exceeds the mean, where experts are
+            distributed.
+        launch: seconds in which the host launches a kernel; measured, not fitted.
     """
 
     products: float
@@ -45,12 +47,13 @@ class Efficiency:
     stores: float = 0.0
     exposed: float = 1.0
     contention: float = 0.0
+    imbalance: float = 0.0
     launch: float = 0.0
 
     def check(self) -> None:
         """Raise `UserError` for a value out of range."""
         shares = self.links, self.ports
-        parts = self.stores, self.exposed, self.contention
+        parts = self.stores, self.exposed, self.contention, self.imbalance
         if (
             not all(0 < share <= 1 for share in shares)
             or not all(0 <= part <= 1 for part in parts)

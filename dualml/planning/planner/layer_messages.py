@@ -37,7 +37,9 @@ def message_seconds(
     width = tokens * shape.hidden * precision.element
     whole = sum_seconds(cluster, x.tp, 1, width)
     split = 2 * gather_seconds(cluster, x.tp, 1, width)
-    tensor = sums * np.where(x.sp == 1, split, whole)
+    # The experts' tokens are gathered by `expert_seconds` instead.
+    routed_share = 0.0 if shape.shared_experts else shape.moe_layers / shape.layers / 2
+    tensor = sums * (1 - routed_share) * np.where(x.sp == 1, split, whole)
     if software.tensor:
         tensor = np.maximum(reached.exposed * tensor, tensor - matrices)
     pairs = (
@@ -64,7 +66,8 @@ def expert_seconds(
     matrices: Any,
 ) -> Any:
     """Return the exposed seconds in which a layer's tokens are sent to their experts and back, the
-    mean over all layers: two exchanges forward, two backward, two with full recomputation.
+    mean over all layers: two exchanges forward, two backward, two with full recomputation, and as
+    many gathers and scatters among the devices that share an expert.
 
     DualPipe sends them beside the ``matrices`` of another micro-batch (DeepSeek-AI 2024, section
     3.2.1), as long as these take.
@@ -73,7 +76,8 @@ def expert_seconds(
         return np.zeros(len(x))
     sent = tokens / x.tp * shape.experts_per_token * shape.hidden * precision.element
     exchanges = np.where(x.recompute == RECOMPUTE_FULL, 6, 4)
-    routed = exchanges * exchange_seconds(cluster, x.ep, x.etp, sent)
-    routed = routed * shape.moe_layers / shape.layers
+    routed = exchange_seconds(cluster, x.ep, x.etp, sent)
+    routed = routed + gather_seconds(cluster, x.etp, 1, sent * x.etp)
+    routed = exchanges * routed * shape.moe_layers / shape.layers
     hidden = np.where(x.schedule == SCHEDULES.index("dualpipe"), np.minimum(routed, matrices), 0.0)
     return routed - hidden * (1 - cluster.reached.contention)

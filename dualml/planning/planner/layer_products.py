@@ -51,9 +51,11 @@ class LayerProduct(NamedTuple):
     count: Any = 1
 
 
-def layer_products(shape: Shape, x: Layouts, tokens: Any) -> Iterator[LayerProduct]:
-    """Yield the forward products of a layer on one device, for ``tokens`` of each sequence's
-    share."""
+def layer_products(
+    shape: Shape, x: Layouts, tokens: Any, imbalance: float = 0.0
+) -> Iterator[LayerProduct]:
+    """Yield the forward products of a layer on one device, for ``tokens`` of each sequence's share.
+    With experts on many devices, the busiest one has ``imbalance`` more tokens than the mean."""
     h, gates = shape.hidden, 2 if shape.gated else 1
     yield from _attention_products(shape, x, tokens)
     dense = 1 - shape.moe_layers / shape.layers if shape.experts else 1.0
@@ -67,9 +69,11 @@ def layer_products(shape: Shape, x: Layouts, tokens: Any) -> Iterator[LayerProdu
     if shape.shared_experts:
         yield LayerProduct(tokens, gates * shape.shared_experts * width / x.tp, h, moe)
         yield LayerProduct(tokens, h, shape.shared_experts * width / x.tp, moe)
-    # Every device computes as many tokens as it sends, if the experts are equally popular.
+    # Every device computes as many tokens as it sends, if the experts are equally popular; those of
+    # fewer devices even out.
     here, capacity = shape.experts / x.ep, shape.capacity or 1.0
-    each = capacity * tokens * shape.experts_per_token * x.etp / x.tp / here
+    busiest = 1 + imbalance * (1 - 1 / x.ep)
+    each = capacity * busiest * tokens * shape.experts_per_token * x.etp / x.tp / here
     yield LayerProduct(each, gates * width / x.etp, h, moe, here)
     yield LayerProduct(each, h, width / x.etp, moe, here)
 
@@ -97,7 +101,7 @@ def product_seconds(
     """Return the seconds of the products with a layer's matrices, forward and backward."""
     element = precision.element / cluster.chip.low_precision
     total = PassSeconds()
-    for product in layer_products(shape, x, tokens):
+    for product in layer_products(shape, x, tokens, cluster.reached.imbalance):
         total += three_passes(cluster.products, product, element, precision)
     return total
 

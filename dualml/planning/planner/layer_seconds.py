@@ -113,7 +113,7 @@ def _layer_seconds(
     tokens = x.micro * (shape.sequence / x.cp)
     matrices = product_seconds(shape, x, tokens, cluster, precision)
     scores = attention_seconds(shape, x, tokens, cluster, precision, fused)
-    moved = cluster.reached.traffic / cluster.bandwidth
+    moved = cluster.reached.traffic * cluster.software.moves / cluster.bandwidth
     everything, _ = layer_activations(shape, x, precision, fused, engine)
     bare, _ = layer_activations(shape, x, precision, True, engine)
     again = np.choose(

@@ -24,6 +24,7 @@ class TrainingSoftware:
         attention: attention kernel, if attention is fused.
         kernels: kernels that the forward pass of a layer launches.
         pieces: messages for each layer that ZeRO-3 gathers or reduces.
+        moves: bytes that operations other than products move, over those of fused kernels.
         rings: whether collectives between replicas leave a node through the ports of all its
             devices; else each device receives everything through its own.
     """
@@ -37,6 +38,7 @@ class TrainingSoftware:
     attention: str = "flash2"
     kernels: int = 0
     pieces: int = 1
+    moves: float = 1.0
     rings: bool = True
 
 
