@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from dualml.planning.planner.devices import find_device
-from planner.price import make_row_cluster, make_shape
+from planner.price import make_shape
 from planner.rows import PublishedRow
+from planner.setting import make_setting
 from planner.summary import Judged, relative_error
 
 FOLDER = Path(__file__).parent
@@ -105,7 +106,7 @@ def describe_case(row: PublishedRow) -> dict[str, Any] | None:
     if not row.seconds:
         return None
     try:
-        cluster = make_row_cluster(row)
+        cluster = make_setting(row).cluster
         device = find_device(row.device)
         shape = make_shape(row)
     except Exception:  # what the planner cannot express is not compared
@@ -130,7 +131,7 @@ def describe_case(row: PublishedRow) -> dict[str, Any] | None:
         "peak": device.peaks["mixed"],
         "memory": cluster.memory,
         "bandwidth": cluster.bandwidth,
-        "inside": 1 / cluster.inside.beta_s_per_byte,
+        "inside": row.inside or device.inside,
         "between": 1 / cluster.between.beta_s_per_byte,
         "node": cluster.node,
     }

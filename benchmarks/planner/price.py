@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from itertools import product
 from typing import Any
 
@@ -11,41 +11,21 @@ import numpy as np
 from pydantic import ValidationError
 
 from dualml.common.errors import UserError
-from dualml.planning.cost.link import Link
-from dualml.planning.planner.cluster import Cluster
-from dualml.planning.planner.devices import find_device
 from dualml.planning.planner.engine import TORCH, find_engine
 from dualml.planning.planner.layouts import RECOMPUTED, Layouts
-from dualml.planning.planner.memory import PRECISIONS, LayoutMemory, estimate_memory
+from dualml.planning.planner.memory import LayoutMemory, estimate_memory
 from dualml.planning.planner.models import ModelEntry
-from dualml.planning.planner.request import make_cluster
 from dualml.planning.planner.seconds import seconds
 from dualml.planning.planner.shape import Shape
 from dualml.planning.planner.space import divisors
 from dualml.planning.planner.training_engine import RECOMPUTE_OPERATIONS
 from planner.rows import PublishedRow
+from planner.setting import Setting, make_setting
 
 #: Stages of a device to try where their number is not published.
 CHUNKS = (1, 2, 4, 5, 8, 10)
-#: The planner's word for what a row recomputes.
-SETTINGS = {"none": "none", "operations": "selective", "full": "full"}
-#: What counted a published memory → the property of the planner's that it is compared with.
+#: What counted a published memory → the part of the planner's that it is compared with.
 COUNTED = {"allocated": "allocated", "reserved": "reserved", "unstated": "reserved"}
-
-#: What trained a model → the planner's software that sends messages as it does.
-SOFTWARE = {
-    "aleph-alpha": "megatron-2021",
-    "colossalai": "deepspeed",
-    "fsdp1": "torch",
-    "fsdp2": "torch",
-    "internevo": "megatron",
-    "maxtext": "megatron",
-    "megatron-deepspeed": "megatron-2021",
-    "mindformers": "megatron",
-    "nanotron": "megatron-2021",
-}
-#: Software that chooses its attention kernel by the device, whatever the source assumes.
-OWN_ATTENTION = ("megatron",)
 
 
 @dataclass(frozen=True)
@@ -69,27 +49,22 @@ def price_row(row: PublishedRow) -> Price:
     """Return the planner's price of a row, or why it has none. Of choices that were not published
     the fastest are taken that fit, or the fastest if none fits."""
     try:
-        shape, cluster, layouts = make_shape(row), make_row_cluster(row), make_layouts(row)
-        precision, fused = PRECISIONS[_precision(row)], row.attention != "stored"
-        memory = price_memory(row, shape, layouts)
-        times = seconds(shape, layouts, cluster, precision, fused).total
+        shape, setting, layouts = make_shape(row), make_setting(row), make_layouts(row)
+        memory, times = price_layouts(shape, layouts, setting)
     except (UserError, ValidationError, Unpriced) as error:
         return Price(reason=_first_line(error))
-    fits = memory.total <= cluster.memory
+    limit = float(setting.cluster.memory)
+    fits = memory.total <= limit
     best = int(np.where(fits | ~fits.any(), times, np.inf).argmin())
     kind = "total" if row.oom else COUNTED.get(row.memory_kind, "total")
-    held = getattr(memory, kind)
-    return Price(float(times[best]), float(held[best]), float(cluster.memory))
+    return Price(float(times[best]), float(getattr(memory, kind)[best]), limit)
 
 
-def price_memory(row: PublishedRow, shape: Shape, layouts: Layouts) -> LayoutMemory:
-    """Return the memory of a row's layouts as the engine takes it that trained the row."""
-    engine = find_engine(row.software)
-    if row.recompute == "operations" and engine is TORCH:
-        layouts = replace(layouts, recompute=np.full_like(layouts.recompute, RECOMPUTE_OPERATIONS))
-    name = row.precision if row.precision in engine.precisions else "mixed"
-    fused = row.attention != "stored"
-    return estimate_memory(shape, layouts, engine.precisions[name], fused, engine)
+def price_layouts(shape: Shape, layouts: Layouts, setting: Setting) -> tuple[LayoutMemory, Any]:
+    """Return the memory of the fullest device and the seconds of an update of each layout."""
+    given = (setting.precision, setting.fused, setting.engine)
+    memory = estimate_memory(shape, layouts, *given)
+    return memory, seconds(shape, layouts, setting.cluster, *given).total
 
 
 class Unpriced(Exception):
@@ -110,30 +85,6 @@ def make_shape(row: PublishedRow) -> Shape:
     return ModelEntry(**sizes).shape(row.model)
 
 
-def make_row_cluster(row: PublishedRow) -> Cluster:
-    """Make the cluster that a row used, with its own rates and memory where they were published.
-
-    Raises:
-        UserError: the planner does not know the device.
-    """
-    name = SOFTWARE.get(row.software, row.software)
-    if name == "torch" and "compile" in row.system:
-        name = "torch-compile"
-    precision = row.precision if row.precision in find_device(row.device).peaks else "mixed"
-    made = make_cluster(find_device(row.device), row.devices, precision, software=name)
-    software = replace(made.software, tensor=made.software.tensor or row.async_tp)
-    if software.name not in OWN_ATTENTION:
-        software = replace(software, attention=row.attention)
-    made = replace(made, software=software)
-    given: dict[str, Any] = {"overlap": 1.0 if row.overlap else 0.0}
-    given |= {"memory": row.memory_limit} if row.memory_limit else {}
-    given |= {"bandwidth": row.hbm} if row.hbm else {}
-    for key in ("inside", "between"):
-        if rate := getattr(row, key):
-            given[key] = Link(getattr(made, key).alpha_s, 1 / rate)
-    return replace(made, **given)
-
-
 def make_layouts(row: PublishedRow) -> Layouts:
     """Make the published layout, or one for each possible value of what was not published.
 
@@ -144,9 +95,9 @@ def make_layouts(row: PublishedRow) -> Layouts:
         raise Unpriced(f"dp {row.dp} does not divide the batch of {row.batch}")
     micros = [row.micro] if row.micro else divisors(row.batch // row.dp)
     chunks = [row.chunks] if row.chunks else list(CHUNKS)
-    again = [row.recompute] if row.recompute else list(SETTINGS)
+    again = [row.recompute] if row.recompute else ["none", "operations", "full"]
     cases = [
-        (b, v, SETTINGS[r])
+        (b, v, recompute_code(row, r))
         for b, v, r in product(micros, chunks, again)
         if (row.batch // row.dp) % b == 0 and _can_interleave(row, b, v)
     ]
@@ -155,7 +106,7 @@ def make_layouts(row: PublishedRow) -> Layouts:
     columns = _fixed_columns(row) | {
         "micro": [case[0] for case in cases],
         "chunks": [case[1] for case in cases],
-        "recompute": [RECOMPUTED.index(case[2]) for case in cases],
+        "recompute": [case[2] for case in cases],
     }
     return Layouts(
         **{
@@ -163,6 +114,15 @@ def make_layouts(row: PublishedRow) -> Layouts:
             for key, value in columns.items()
         }
     )
+
+
+def recompute_code(row: PublishedRow, recompute: str) -> int:
+    """Return the planner's code of what is recomputed: of everything but the products only where
+    its engine knows it, else selective recomputation."""
+    if recompute != "operations":
+        return RECOMPUTED.index(recompute)
+    known = find_engine(row.software) is TORCH
+    return RECOMPUTE_OPERATIONS if known else RECOMPUTED.index("selective")
 
 
 def _can_interleave(row: PublishedRow, micro: int, chunks: int) -> bool:
@@ -194,11 +154,6 @@ def _fixed_columns(row: PublishedRow) -> Mapping[str, Any]:
         elif value != default and key == "ep":
             raise Unpriced(f"the planner's layouts have no {key}")
     return fixed
-
-
-def _precision(row: PublishedRow) -> str:
-    """Return the planner's name of a row's precision."""
-    return row.precision if row.precision in PRECISIONS else "mixed"
 
 
 def _first_line(error: Exception) -> str:

@@ -7,16 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from dualml.common.errors import UserError
-from dualml.planning.planner.layouts import enumerate_layouts
-from dualml.planning.planner.memory import PRECISIONS, estimate_memory
-from dualml.planning.planner.seconds import seconds
-from planner.price import make_row_cluster, make_shape, price_row
+from dualml.planning.planner.space import SearchSpace, enumerate_layouts
+from planner.price import make_shape, price_layouts, price_row
 from planner.rows import PublishedRow
-
-try:
-    from dualml.planning.planner.space import SearchSpace
-except ImportError:
-    from dualml.planning.planner.layouts import SearchSpace
+from planner.setting import make_setting
 
 #: A chosen layout is found if it is among the first ``FIRST`` meshes, or slower than the fastest by
 #: at most ``WITHIN``.
@@ -52,16 +46,14 @@ def rank_row(row: PublishedRow) -> Rank | None:
     price = price_row(row)
     if price.reason:
         return None
-    shape, cluster = make_shape(row), make_row_cluster(row)
+    shape, setting = make_shape(row), make_setting(row)
     space = SearchSpace(tensor=max(row.tp, 8), context=row.cp, chunks=max(row.chunks, 1))
-    precision, fused = PRECISIONS["mixed"], row.attention != "stored"
     try:
         x = enumerate_layouts(shape, row.devices, row.batch, space)
     except UserError:
         return None
-    fits = estimate_memory(shape, x, precision, fused).total <= cluster.memory
-    times = seconds(shape, x, cluster, precision, fused).total
-    rows = np.flatnonzero(fits)
+    memory, times = price_layouts(shape, x, setting)
+    rows = np.flatnonzero(memory.total <= setting.cluster.memory)
     if not len(rows):
         return None
     best: dict[tuple[int, ...], int] = {}

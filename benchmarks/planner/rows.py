@@ -43,7 +43,7 @@ class PublishedRow:
         batch: sequences of an update.
         pp, tp, cp, ep, etp, replicate, zero, reshard, micro, chunks, sp, recompute: the layout;
             see `dualml.planning.planner.layouts.Layouts`.
-        attention: ``stored``, ``flash``, ``flash2`` or ``flash3``.
+        attention: ``stored``, or ``flash2``, or ``fused`` where the kernel is not stated.
         precision: type of the products.
         gradients: type in which gradients are summed, where it is not that of the products.
         overlap: whether the source says that messages between replicas hide behind computation.

@@ -1,0 +1,78 @@
+"""What the planner calls the software and the types of a published row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dualml.common.errors import UserError
+from dualml.planning.cost.link import Link
+from dualml.planning.planner.cluster import Cluster
+from dualml.planning.planner.devices import find_device
+from dualml.planning.planner.engine import TrainingEngine, find_engine
+from dualml.planning.planner.request import make_cluster
+from planner.rows import LOW_PRECISION, PublishedRow
+
+#: Software of a source → the planner's software whose messages overlap as its do, where their names
+#: differ. Software that the planner does not know has the nearest of its kind; which one was
+#: written down before any of its rows was priced.
+KINDS = {
+    "megatron-deepspeed": "deepspeed",
+    "fsdp1": "torch",
+    "fsdp2": "torch",
+    "nanotron": "torch",
+    "maxtext": "torch",
+    "colossalai": "deepspeed",
+    "mindformers": "megatron",
+    "aleph-alpha": "megatron-2021",
+    "internevo": "deepspeed",
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a row is priced with.
+
+    Attributes:
+        cluster: devices, links, and what the software hides.
+        engine: what counts memory.
+        precision: bytes of weights, gradients and states.
+        fused: whether attention saves no scores.
+    """
+
+    cluster: Cluster
+    engine: TrainingEngine
+    precision: Any
+    fused: bool
+
+
+def make_setting(row: PublishedRow) -> Setting:
+    """Return what a row is priced with: its own rates and memory where they were published.
+
+    Raises:
+        UserError: the planner does not know the device, or has no peak of the type on it.
+    """
+    engine = find_engine(row.software)
+    device = find_device(row.device)
+    kind = "fp8" if row.precision in LOW_PRECISION else "mixed"
+    if kind not in device.peaks:
+        raise UserError(f"{device.name} has no peak in {kind}")
+    made = make_cluster(device, row.devices, kind, software=KINDS.get(row.software, row.software))
+    given: dict[str, Any] = {}
+    if row.overlap:
+        given["overlap"] = 1.0
+    if row.async_tp:
+        given["software"] = replace(made.software, tensor=True)
+    if row.memory_limit:
+        given["memory"] = row.memory_limit
+    if row.hbm:
+        given["bandwidth"] = row.hbm
+    if row.inside:
+        # A device whose links were cut reaches the same share of what is left.
+        reached = 1 / made.inside.beta_s_per_byte / device.inside
+        given["inside"] = Link(made.inside.alpha_s, 1 / (row.inside * reached))
+    if row.between:
+        given["between"] = Link(made.between.alpha_s, 1 / row.between)
+    names = (row.precision, kind, "mixed")
+    precision = next(engine.precisions[name] for name in names if name in engine.precisions)
+    return Setting(replace(made, **given), engine, precision, row.attention != "stored")
