@@ -40,14 +40,28 @@ class Rank:
         return self.place <= FIRST or self.slower <= WITHIN
 
 
+def make_space(row: PublishedRow) -> SearchSpace:
+    """Return the search space that the authors of a row had, as far as the row says."""
+    known = {"recompute": (row.recompute,)} if row.recompute in ("none", "full") else {}
+    return SearchSpace(
+        tensor=max(row.tp, 8),
+        context=row.cp,
+        chunks=max(row.chunks, 1),
+        zero=(0, 1) if row.zero <= 1 else (row.zero,),
+        sequence=(int(row.sp),),
+        **known,
+    )
+
+
 def rank_row(row: PublishedRow) -> Rank | None:
-    """Return the rank of a row's layout among the layouts of its devices and batch with at most its
-    tp, cp and stages of a device; None if the row has no price or nothing fits."""
+    """Return the rank of a row's layout among those that its authors had: of its devices and batch,
+    with its recomputation and sequence parallelism, ZeRO of its kind, tp up to a node or its own,
+    and at most its cp and stages of a device; None if the row has no price or nothing fits."""
     price = price_row(row)
     if price.reason:
         return None
     shape, setting = make_shape(row), make_setting(row)
-    space = SearchSpace(tensor=max(row.tp, 8), context=row.cp, chunks=max(row.chunks, 1))
+    space = make_space(row)
     try:
         x = enumerate_layouts(shape, row.devices, row.batch, space)
     except UserError:

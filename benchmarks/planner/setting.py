@@ -17,7 +17,9 @@ from planner.rows import LOW_PRECISION, PublishedRow
 #: differ. Software that the planner does not know has the nearest of its kind; which one was
 #: written down before any of its rows was priced.
 KINDS = {
-    "megatron-deepspeed": "deepspeed",
+    # Megatron's layers; DeepSpeed's pipeline engine reduces gradients after the last backward pass
+    # (deepspeed/runtime/pipe/engine.py, _exec_reduce_grads).
+    "megatron-deepspeed": "megatron-2021",
     "fsdp1": "torch",
     "fsdp2": "torch",
     "nanotron": "torch",
