@@ -203,7 +203,7 @@ def _make_row(values: dict[str, Any], path: Path) -> PublishedRow:
     ):
         if key in values:
             values[key] = float(parse(values[key]))
-    for unit, factor in (("memory_gib", 2**30), ("memory_mib", 2**20)):
+    for unit, factor in (("memory_gib", 2**30), ("memory_mib", 2**20), ("memory_gb", 1e9)):
         values["memory"] = values.pop(unit, 0) * factor or values.get("memory", 0.0)
     values["seconds"] = _seconds(values, sizes)
     unknown = set(values) - {field.name for field in fields(PublishedRow)}

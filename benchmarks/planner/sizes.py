@@ -48,17 +48,18 @@ def count_operations(sizes: Mapping[str, Any], counted: str) -> float:
     """Return the operations of a token in an update, as a source counts them.
 
     ``matrices``: six for each element of the layers' matrices and of the output layer, and all
-    scores, 12·L·s·(width of the queries), as if no mask threw half of them away.
+    scores, 12·L·s·(width of the queries), as if no mask threw half of them away; ``causal``: the
+    half of the scores.
 
     Raises:
         ValueError: another way of counting, or a mixture of experts.
     """
-    if counted != "matrices" or sizes.get("experts"):
+    if counted not in ("matrices", "causal") or sizes.get("experts"):
         raise ValueError(f"operations counted as {counted!r} are not known for this model")
     hidden, layers = sizes["hidden"], sizes["layers"]
     width = sizes.get("head_width") or hidden // sizes["heads"]
     queries, keys = sizes["heads"] * width, sizes.get("kv_heads", sizes["heads"]) * width
     ffn = sizes.get("ffn", 4 * hidden)
     matrices = 2 * hidden * (queries + keys) + (3 if sizes.get("gated") else 2) * hidden * ffn
-    scores = 12.0 * layers * sizes["sequence"] * queries
+    scores = (12.0 if counted == "matrices" else 6.0) * layers * sizes["sequence"] * queries
     return 6.0 * (layers * matrices + sizes["vocabulary"] * hidden) + scores

@@ -24,6 +24,7 @@ FITTED = {
     "nanotron",
     "nemo-summary",
     "tinyllama",
+    "torchao",
     "torchtitan",
 }
 HELD_OUT = {
@@ -103,6 +104,9 @@ def test_operations_are_counted_as_nemo_counts_them() -> None:
     # 16,847 tokens a second are 776 teraFLOP/s of LLAMA2-7B on its page.
     found = sizes.count_operations(sizes.find_sizes("llama2-7b", {}), "matrices")
     assert found * 16847 / 1e12 == pytest.approx(776, rel=0.001)
+    # 1,638 tokens a second are 710 teraFLOP/s of LLAMA3_70B where Megatron Bridge finetunes it.
+    found = sizes.count_operations(sizes.find_sizes("llama3-70b", {"sequence": 4096}), "causal")
+    assert found * 1638 / 1e12 == pytest.approx(710, rel=0.005)
     with pytest.raises(ValueError, match="not known"):
         sizes.count_operations(sizes.find_sizes("grok-1", {}), "matrices")
 
