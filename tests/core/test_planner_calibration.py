@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command import dualml
 from test_planner_search import make_request
 
 from dualml.common.errors import UserError
@@ -186,3 +187,37 @@ def test_a_price_needs_tokens() -> None:
     for price in (-1.0, float("nan"), float("inf")):
         with pytest.raises(UserError, match="--price is from 0"):
             check_price(price, "1T")
+
+
+RUN = """
+name = "timed"
+title = { en = "x", zh = "x" }
+model = "gpt_llama"
+sizes = { width = 16, heads = 2 }
+data = { name = "sentences", words = 60, length = 8, train = 32, test = 8 }
+parity = { draws = 1, horizon = 1 }
+evaluation = { early = [], train_samples = 8 }
+arms.plain = { updates = 6, batch_size = 8, optimizer = { name = "adam", lr = 0.001 } }
+arms.short = { updates = 3, batch_size = 8, optimizer = { name = "adam", lr = 0.001 } }
+"""
+
+
+def test_a_run_folder_calibrates(tmp_path: Path) -> None:
+    """Arms with enough updates are measurements, with the layout and the model that they had."""
+    path, out = tmp_path / "timed.toml", tmp_path / "out"
+    path.write_text(RUN)
+    done = dualml("run", path, "--backend", "numpy", "--out", out, "--no-report")
+    assert done.returncode == 0, done.stderr
+    request = make_request("gpt_llama", devices=1, precision="fp32", hbm="2TB/s")
+    [one] = read_measurements([out], request)
+    assert one.source.endswith("plain on numpy")
+    assert (one.shape.hidden, one.devices, one.steps) == (16, 1, 6)
+    assert 0 < one.low <= one.seconds <= one.high
+    told = dualml("plan", "--run", out)
+    assert "plain" in told.stdout
+    short = tmp_path / "short.toml"
+    short.write_text(RUN.replace("updates = 6", "updates = 4"))
+    done = dualml("run", short, "--backend", "numpy", "--out", tmp_path / "few", "--no-report")
+    assert done.returncode == 0, done.stderr
+    with pytest.raises(UserError, match="2 have less than 5 updates"):
+        read_measurements([tmp_path / "few"], request)

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import ValidationError
@@ -25,6 +25,9 @@ from dualml.planning.planner.shape import Shape
 from dualml.planning.planner.zoo import shape_from_spec
 
 if TYPE_CHECKING:
+    from dualml.algorithms.model.spec import ModelSpec
+    from dualml.experiment.arm import Arm
+    from dualml.experiment.store.run import RunData
     from dualml.planning.planner.plan_request import PlanRequest
 
 #: Least number of steps of a measurement: the first ones compile, and fill caches.
@@ -218,13 +221,22 @@ def _read_run(folder: Path) -> Iterator[Measurement]:
         )
 
 
-def _layout_of_arm(run: Any, settings: Any) -> tuple[Shape, Layouts] | None:
-    """Return the model and the layout that an arm trains; None if the planner has no such."""
-    from dualml.algorithms.model.spec import ModelSpec
+def find_spec(run: RunData, arm: Arm) -> ModelSpec:
+    """Return the model that an arm of a run trained, from the run's plan.
 
-    name = settings.variant or str(run.experiment["model"])
+    Raises:
+        UserError: the plan cannot be read.
+    """
+    from dualml.experiment.store.plan import PLAN
+
+    record = PLAN.read(run.folders[0] / "plan")
+    return record.models.get(arm.variant, record.model)
+
+
+def _layout_of_arm(run: RunData, settings: Arm) -> tuple[Shape, Layouts] | None:
+    """Return the model and the layout that an arm trains; None if the planner has no such."""
     try:
-        shape = shape_from_spec(ModelSpec.restore(dict(run.models[name])), settings.batch_size)
+        shape = shape_from_spec(find_spec(run, settings), settings.batch_size)
         return shape, layout_from_arm(shape, settings)
     except UserError:
         return None

@@ -8,7 +8,6 @@ from operator import attrgetter
 
 import numpy as np
 
-from dualml.algorithms.model.spec import ModelSpec
 from dualml.common.errors import UserError
 from dualml.common.json_types import JsonObject
 from dualml.common.words import Messages
@@ -18,6 +17,7 @@ from dualml.parallel.split.mesh import Mesh
 from dualml.planning.planner.arm import layout_from_arm
 from dualml.planning.planner.engine import DUALML, PrecisionBytes
 from dualml.planning.planner.layouts import RECOMPUTED, Layouts
+from dualml.planning.planner.measurements import find_spec
 from dualml.planning.planner.memory import stage_memory
 from dualml.planning.planner.zoo import shape_from_spec
 from dualml.report.blocks import Table
@@ -60,10 +60,8 @@ def compare_memory(run: RunData) -> Iterator[MemoryCheck]:
         if not trials:
             continue
         settings = run.settings[arm]
-        name = settings.variant or str(run.experiment["model"])
-        spec = ModelSpec.restore(dict(run.models[name]))
         try:
-            shape = shape_from_spec(spec, settings.batch_size)
+            shape = shape_from_spec(find_spec(run, settings), settings.batch_size)
             x = layout_from_arm(shape, settings)
         except UserError:
             continue

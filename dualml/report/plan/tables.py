@@ -7,7 +7,7 @@ from typing import Any
 
 from dualml.common.words import Messages, numbers
 from dualml.planning.cost.units import format_bytes, format_seconds
-from dualml.planning.planner.engine import MEGATRON
+from dualml.planning.planner.engine import DUALML
 from dualml.planning.planner.layout_plan import LayoutPlan
 from dualml.planning.planner.plan_request import ATTENTION
 from dualml.report.blocks import Table
@@ -41,7 +41,7 @@ def request_lines(plan: LayoutPlan, words: Messages) -> Iterator[str]:
         attention=ATTENTION[request.fused],
     )
     yield assumptions_sentence(plan, words)
-    if request.engine is not MEGATRON:
+    if request.engine is DUALML:
         yield words("planner.engine", engine=request.engine.name)
     if not request.batch_given:
         yield words("planner.chosen")
