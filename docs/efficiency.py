@@ -14,16 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from dualml.planning.planner.cluster import Cluster, Efficiency
-from dualml.planning.planner.engine import PRECISIONS
-from dualml.planning.planner.layouts import Layouts
-from dualml.planning.planner.memory import estimate_memory
-from dualml.planning.planner.seconds import seconds
-from dualml.planning.planner.shape import Shape
+from dualml.planning.planner.cluster import Efficiency
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
-from planner.price import Unpriced, make_layouts, make_row_cluster, make_shape
+from planner.price import TOLERANCE, PricedCase, Unpriced, make_case, price_memory
 from planner.rows import PublishedRow, fitted_rows
 
 #: Lower bound, initial value and upper bound of each constant.
@@ -37,12 +32,13 @@ BOUNDS = {
     "contention": (0.0, 0.1, 0.6),
     "imbalance": (0.0, 0.2, 1.0),
 }
-#: Seconds of an operation that PyTorch issues from Python, not fitted: 4.2 microseconds (measured on
-#: an H100 by a script that also measures products, as stas00/ml-engineering does).
+#: Seconds in which PyTorch issues an operation from Python, not fitted: 4.2 microseconds, as
+#: measured on an H100.
 LAUNCH = 4.2e-6
 #: Weight of a constant's distance from its initial value, in units of its range.
 PRIOR = 0.05
-#: Error from which a run counts less than quadratically, so that odd ones do not decide (Cauchy loss).
+#: Error from which a run counts less than quadratically (Cauchy loss), so that odd ones do not
+#: decide.
 ODD_ERROR = 0.08
 MAX_EVALUATIONS = 12
 #: Most rows of one family in one source that are used.
@@ -54,7 +50,8 @@ class TimedRun:
     """A published run, ready to be priced with any efficiency.
 
     Attributes:
-        layouts: those that may have been used; of these the fastest that fits is.
+        case: what the planner prices: the layouts that may have been used, of which the fastest
+            is.
         measured: seconds of an update.
         weight: weight of the run in the fit.
         own_device, own_nodes: whether the device or its nodes differed from the maker's, for
@@ -62,10 +59,7 @@ class TimedRun:
             links in all such nodes, by one more number each, which no prediction uses.
     """
 
-    shape: Shape
-    cluster: Cluster
-    layouts: Layouts
-    fused: bool
+    case: PricedCase
     measured: float
     weight: float = 1.0
     own_device: bool = False
@@ -73,8 +67,7 @@ class TimedRun:
 
     def error(self, reached: Efficiency) -> float:
         """Return log(predicted / measured seconds) with an efficiency."""
-        cluster = replace(self.cluster, reached=reached)
-        times = seconds(self.shape, self.layouts, cluster, PRECISIONS["mixed"], self.fused).total
+        times = self.case.price(replace(self.case.cluster, reached=reached)).total
         return float(np.log(times.min() / self.measured))
 
 
@@ -98,23 +91,14 @@ def timed_runs(rows: Iterable[PublishedRow]) -> list[TimedRun]:
 def timed_run(row: PublishedRow) -> TimedRun | None:
     """Return a row ready to be priced, or None if the planner cannot express it."""
     try:
-        shape, cluster, layouts = make_shape(row), make_row_cluster(row), make_layouts(row)
+        case = make_case(row)
+        held = price_memory(row, case.shape, case.layouts).total
     except (Unpriced, ValueError):  # UserError and ValidationError are ValueErrors
         return None
-    fused = row.attention != "stored"
-    held = estimate_memory(shape, layouts, PRECISIONS["mixed"], fused).total
-    fits = held <= cluster.memory
+    fits = held <= TOLERANCE * case.cluster.memory
     if fits.any():
-        layouts = layouts.select_rows(fits)
-    return TimedRun(
-        shape,
-        cluster,
-        layouts,
-        fused,
-        row.seconds,
-        own_device=row.hbm > 0,
-        own_nodes=row.between > 0,
-    )
+        case = replace(case, layouts=case.layouts.select_rows(fits))
+    return TimedRun(case, row.seconds, own_device=row.hbm > 0, own_nodes=row.between > 0)
 
 
 def fit_efficiency(
@@ -136,8 +120,7 @@ def fit_efficiency(
         reached, slower = make_efficiency(x[:-2]), x[-2]
         other = replace(reached, links=reached.links * x[-1])
         errors = [
-            run.weight
-            * (run.error(other if run.own_nodes else reached) + slower * run.own_device)
+            run.weight * (run.error(other if run.own_nodes else reached) + slower * run.own_device)
             for run in used
         ]
         return errors + list(PRIOR * (x[:-2] - prior))

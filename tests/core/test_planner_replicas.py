@@ -159,7 +159,7 @@ def test_uneven_stages_set_the_pace() -> None:
     even = seconds(shape, Layouts.from_axes(64, pp=8), place, MIXED, True).total[0]
     short = Layouts.from_axes(64, pp=8, last_layers=2)
     assert seconds(shape, short, place, MIXED, True).total[0] < even
-    long = Layouts.from_axes(64, pp=8, first_layers=11)
+    long = Layouts.from_axes(64, pp=8, first_layers=25)
     assert seconds(shape, long, place, MIXED, True).total[0] > even
 
 

@@ -12,47 +12,65 @@ from typing import Any
 
 import numpy as np
 
+from dualml.planning.planner.activations import Floats
 from dualml.planning.planner.cluster import Cluster
 from dualml.planning.planner.collectives import gather_seconds, sum_seconds
 from dualml.planning.planner.engine import PrecisionBytes
 from dualml.planning.planner.layer_seconds import LayerSeconds
 from dualml.planning.planner.layouts import Layouts
-from dualml.planning.planner.memory import Floats
+from dualml.planning.planner.stages import StageParameters
 
 
 def replica_seconds(
     x: Layouts,
     cluster: Cluster,
     precision: PrecisionBytes,
-    parameters: Floats,
+    parameters: StageParameters,
     layers: Floats,
     layer: LayerSeconds,
     output: LayerSeconds,
 ) -> Floats:
     """Return the exposed seconds of messages between the replicas of a stage with ``layers`` layers
-    and ``parameters`` on each device, before ZeRO shards them, in an update.
+    and ``parameters`` on each device, before ZeRO shards them, in an update. Experts are summed and
+    gathered among the devices that hold the same ones.
 
     Without ZeRO one all-reduce of the gradients; with ZeRO-1 a reduce-scatter and an all-gather of
     the weights; with ZeRO-2 a reduce-scatter after each micro-batch; with ZeRO-3 see
     `sharded_seconds`. Between the groups of hybrid sharding, shards of gradients are added up.
     """
-    gradients, weights = parameters * precision.gradients, parameters * precision.weights
-    n, m = x.zero_devices, x.micro_batches
+    m, pieces = x.micro_batches, cluster.software.pieces
     forward, backward = layers * layer.forward, layers * layer.backward
-    plain = hide(cluster, sum_seconds(cluster, n * x.replicate, x.tp, gradients), backward, layers)
-    reduced = hide(cluster, reduce_seconds(cluster, x, gradients), backward, layers)
-    gathered = hide(cluster, gather_seconds(cluster, n, x.tp, weights), forward, layers)
-    sharded = m * sharded_seconds(cluster, x, gradients, weights, layers, layer, output)
-    each = [plain, reduced + gathered, m * reduced + gathered, sharded]
+    # ZeRO-3 sends a unit in pieces, the others everything at once.
+    parts = np.where(x.zero == 3, (layers + 1) * pieces, 1)
+    dense = _message_seconds(x, cluster, precision, parameters.dense / parts, x.zero_devices, x.tp)
+    experts = _message_seconds(
+        x, cluster, precision, parameters.experts / parts, x.expert_devices, x.ep * x.etp
+    )
+    summed, scattered, gathered = (a + b for a, b in zip(dense, experts, strict=True))
+    plain = hide(cluster, summed, backward, layers)
+    reduced = hide(cluster, scattered, backward, layers)
+    collected = hide(cluster, gathered, forward, layers)
+    sharded = m * sharded_seconds(
+        cluster, x, pieces * scattered, pieces * gathered, layers, layer, output
+    )
+    each = [plain, reduced + collected, m * reduced + collected, sharded]
     return np.asarray(np.choose(x.zero, each))
 
 
-def reduce_seconds(cluster: Cluster, x: Layouts, nbytes: Any) -> Any:
-    """Return the seconds of reducing and scattering ``nbytes`` of gradients over the devices that
-    ZeRO shards over, and of adding up the shards of all groups of hybrid sharding."""
-    n = x.zero_devices
-    between = sum_seconds(cluster, x.replicate, x.tp * n, nbytes / n)
-    return gather_seconds(cluster, n, x.tp, nbytes, cluster.software.rings) + between
+def _message_seconds(
+    x: Layouts, cluster: Cluster, precision: PrecisionBytes, parameters: Floats, n: Any, stride: Any
+) -> tuple[Any, Any, Any]:
+    """Return the seconds, while nothing is computed, of adding up the gradients of ``parameters``
+    among n devices that are ``stride`` ranks apart and all groups of hybrid sharding, of reducing
+    and scattering them, and of gathering the weights."""
+    rings = cluster.software.rings
+    gradients, weights = parameters * precision.gradients, parameters * precision.weights
+    summed = sum_seconds(cluster, n * x.replicate, stride, gradients)
+    between = sum_seconds(cluster, x.replicate, stride * n, gradients / n)
+    reduced = gather_seconds(cluster, n, stride, gradients, rings) + between
+    gathered = gather_seconds(cluster, n, stride, weights, rings)
+    some = parameters > 0
+    return summed * some, reduced * some, gathered * some
 
 
 def hide(cluster: Cluster, messages: Any, computing: Any, pieces: Any) -> Any:
@@ -66,8 +84,8 @@ def hide(cluster: Cluster, messages: Any, computing: Any, pieces: Any) -> Any:
 def sharded_seconds(
     cluster: Cluster,
     x: Layouts,
-    gradients: Any,
-    weights: Any,
+    reduce: Any,
+    gather: Any,
     layers: Any,
     layer: LayerSeconds,
     output: LayerSeconds,
@@ -81,15 +99,10 @@ def sharded_seconds(
     backward.
 
     Args:
-        gradients, weights: bytes of all units together.
+        reduce, gather: seconds of the messages of one unit.
         layers: units that are layers.
         layer, output: seconds of a layer and of the output layer.
     """
-    n, pieces = x.zero_devices, cluster.software.pieces
-    units = layers + 1
-    unit = weights / units / pieces
-    gather = pieces * gather_seconds(cluster, n, x.tp, unit, cluster.software.rings)
-    reduce = pieces * reduce_seconds(cluster, x, gradients / units / pieces)
     gather_back = np.where(x.reshard == 1, gather, 0.0)
     slowed = 1 - cluster.reached.contention
 

@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from dualml.planning.planner.activations import Floats
 from dualml.planning.planner.cluster import Cluster
 from dualml.planning.planner.engine import MEGATRON, PrecisionBytes, TrainingEngine
 from dualml.planning.planner.layer_seconds import LayerSeconds, layer_seconds, output_seconds
 from dualml.planning.planner.layouts import SCHEDULES, Layouts
-from dualml.planning.planner.memory import Floats, fullest_parameters, stage_layers
 from dualml.planning.planner.replicas import replica_seconds
 from dualml.planning.planner.shape import Shape
+from dualml.planning.planner.stages import fullest_stage, stage_layers
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def seconds(
     layer = layer_seconds(shape, x, cluster, precision, fused, engine)
     output = output_seconds(shape, x, cluster, precision, engine)
     first, second, last = stage_layers(shape, x)
-    parameters = fullest_parameters(shape, x, engine)
+    parameters = fullest_stage(shape, x, engine)
     m = x.micro_batches
     # The longest stage sets the pace; the others are what the first micro-batch waits for.
     ends = np.where(x.pp > 1, last * layer.total + output.total, 0.0)
@@ -95,7 +96,7 @@ def seconds(
         replicas=replica_seconds(
             x, cluster, precision, parameters, np.maximum(body, 1), layer, output
         ),
-        update=_optimizer_seconds(x, cluster, precision, parameters),
+        update=_optimizer_seconds(x, cluster, precision, parameters.total),
     )
 
 
