@@ -15,7 +15,13 @@ from pathlib import Path
 from typing import Any
 
 FILES = {"a100": "a100_80g.json", "h100": "h100_80g_nvl8.json"}
-SETTINGS = {"none": "none", "operations": "attn_only", "full": "full", "": "none"}
+SETTINGS = {
+    "": "none",
+    "none": "none",
+    "selective": "attn_only",
+    "operations": "attn_only",
+    "full": "full",
+}
 
 
 def price(case: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -20,8 +20,9 @@ from planner.sizes import count_operations, find_sizes
 FOLDER = Path(__file__).parent / "published"
 #: Tokens of a sequence from which a run belongs to the family "long context".
 LONG_SEQUENCE = 16384
-#: Recomputation as published; ``operations`` recomputes everything but the products.
-RECOMPUTED = ("", "none", "operations", "full")
+#: Recomputation as published: ``selective`` recomputes attention, ``operations`` everything but
+#: the products.
+RECOMPUTED = ("", "none", "selective", "operations", "full")
 LOW_PRECISION = ("fp8", "mxfp8")
 
 
