@@ -15,11 +15,15 @@ from typing import Any
 import numpy as np
 
 from dualml.planning.planner.cluster import Efficiency
+from dualml.planning.planner.layouts import Layouts
+from dualml.planning.planner.seconds import seconds
+from dualml.planning.planner.shape import Shape
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
-from planner.price import TOLERANCE, PricedCase, Unpriced, make_case, price_memory
+from planner.price import Unpriced, make_layouts, make_shape
 from planner.rows import PublishedRow, fitted_rows
+from planner.setting import Setting, make_setting
 
 #: Lower bound, initial value and upper bound of each constant.
 BOUNDS = {
@@ -50,8 +54,8 @@ class TimedRun:
     """A published run, ready to be priced with any efficiency.
 
     Attributes:
-        case: what the planner prices: the layouts that may have been used, of which the fastest
-            is.
+        layouts: those that may have been used, of which the fastest was.
+        setting: devices, types and engine that were used.
         measured: seconds of an update.
         weight: weight of the run in the fit.
         own_device, own_nodes: whether the device or its nodes differed from the maker's, for
@@ -59,7 +63,9 @@ class TimedRun:
             links in all such nodes, by one more number each, which no prediction uses.
     """
 
-    case: PricedCase
+    shape: Shape
+    layouts: Layouts
+    setting: Setting
     measured: float
     weight: float = 1.0
     own_device: bool = False
@@ -67,7 +73,10 @@ class TimedRun:
 
     def error(self, reached: Efficiency) -> float:
         """Return log(predicted / measured seconds) with an efficiency."""
-        times = self.case.price(replace(self.case.cluster, reached=reached)).total
+        setting, cluster = self.setting, replace(self.setting.cluster, reached=reached)
+        times = seconds(
+            self.shape, self.layouts, cluster, setting.precision, setting.fused, setting.engine
+        ).total
         return float(np.log(times.min() / self.measured))
 
 
@@ -91,14 +100,10 @@ def timed_runs(rows: Iterable[PublishedRow]) -> list[TimedRun]:
 def timed_run(row: PublishedRow) -> TimedRun | None:
     """Return a row ready to be priced, or None if the planner cannot express it."""
     try:
-        case = make_case(row)
-        held = price_memory(row, case.shape, case.layouts).total
+        given = make_shape(row), make_layouts(row), make_setting(row)
     except (Unpriced, ValueError):  # UserError and ValidationError are ValueErrors
         return None
-    fits = held <= TOLERANCE * case.cluster.memory
-    if fits.any():
-        case = replace(case, layouts=case.layouts.select_rows(fits))
-    return TimedRun(case, row.seconds, own_device=row.hbm > 0, own_nodes=row.between > 0)
+    return TimedRun(*given, row.seconds, own_device=row.hbm > 0, own_nodes=row.between > 0)
 
 
 def fit_efficiency(
