@@ -11,11 +11,12 @@ import numpy as np
 from pydantic import ValidationError
 
 from dualml.common.errors import UserError
+from dualml.planning.planner.cluster import Cluster
 from dualml.planning.planner.engine import TORCH, find_engine
 from dualml.planning.planner.layouts import RECOMPUTED, Layouts
 from dualml.planning.planner.memory import LayoutMemory, estimate_memory
 from dualml.planning.planner.models import ModelEntry
-from dualml.planning.planner.seconds import seconds
+from dualml.planning.planner.seconds import UpdateSeconds, seconds
 from dualml.planning.planner.shape import Shape
 from dualml.planning.planner.space import divisors
 from dualml.planning.planner.training_engine import RECOMPUTE_OPERATIONS
@@ -24,6 +25,9 @@ from planner.setting import Setting, make_setting
 
 #: Stages of a device to try where their number is not published.
 CHUNKS = (1, 2, 4, 5, 8, 10)
+#: Predicted memory over the device's up to which a choice that was not published may have been the
+#: one: what ran fitted, and predicted memory errs by as much.
+TOLERANCE = 1.15
 #: What counted a published memory → the part of the planner's that it is compared with.
 COUNTED = {"allocated": "allocated", "reserved": "reserved", "unstated": "reserved"}
 
@@ -35,12 +39,14 @@ class Price:
     Attributes:
         seconds: of an update.
         memory: bytes on the fullest device; 0: the tool does not say.
+        needed: least bytes of the fullest device, everything included, of what may have been used.
         limit: bytes of the device.
         reason: why the row has no price.
     """
 
     seconds: float = 0.0
     memory: float = 0.0
+    needed: float = 0.0
     limit: float = 0.0
     reason: str = ""
 
@@ -49,22 +55,58 @@ def price_row(row: PublishedRow) -> Price:
     """Return the planner's price of a row, or why it has none. Of choices that were not published
     the fastest are taken that fit, or the fastest if none fits."""
     try:
-        shape, setting, layouts = make_shape(row), make_setting(row), make_layouts(row)
-        memory, times = price_layouts(shape, layouts, setting)
+        case = make_case(row)
+        memory, times = case.memory(), case.price(case.cluster).total
     except (UserError, ValidationError, Unpriced) as error:
         return Price(reason=_first_line(error))
-    limit = float(setting.cluster.memory)
-    fits = memory.total <= limit
+    needed, limit = memory.total, float(case.cluster.memory)
+    fits = needed <= TOLERANCE * limit
     best = int(np.where(fits | ~fits.any(), times, np.inf).argmin())
-    kind = "total" if row.oom else COUNTED.get(row.memory_kind, "total")
-    return Price(float(times[best]), float(getattr(memory, kind)[best]), limit)
+    kind = COUNTED.get(row.memory_kind, "total")
+    held = float(getattr(memory, kind)[best])
+    return Price(float(times[best]), held, float(needed.min()), limit)
 
 
-def price_layouts(shape: Shape, layouts: Layouts, setting: Setting) -> tuple[LayoutMemory, Any]:
-    """Return the memory of the fullest device and the seconds of an update of each layout."""
-    given = (setting.precision, setting.fused, setting.engine)
-    memory = estimate_memory(shape, layouts, *given)
-    return memory, seconds(shape, layouts, setting.cluster, *given).total
+@dataclass(frozen=True)
+class PricedCase:
+    """What the planner prices of a row.
+
+    Attributes:
+        shape: its model.
+        layouts: those that may have been used.
+        setting: what they are priced with.
+    """
+
+    shape: Shape
+    layouts: Layouts
+    setting: Setting
+
+    @property
+    def cluster(self) -> Cluster:
+        """Return the cluster that the row used."""
+        return self.setting.cluster
+
+    def memory(self) -> LayoutMemory:
+        """Return the memory of the fullest device of every layout."""
+        return estimate_memory(self.shape, self.layouts, *self.setting.counts)
+
+    def price(self, cluster: Cluster) -> UpdateSeconds:
+        """Return the seconds of an update of every layout on a cluster."""
+        return seconds(self.shape, self.layouts, cluster, *self.setting.counts)
+
+
+def make_case(row: PublishedRow) -> PricedCase:
+    """Make what the planner prices of a row.
+
+    Raises:
+        Unpriced, ValidationError, UserError: the planner cannot express the row.
+    """
+    return PricedCase(make_shape(row), make_layouts(row), make_setting(row))
+
+
+def price_memory(row: PublishedRow, shape: Shape, layouts: Layouts) -> LayoutMemory:
+    """Return the memory of a row's layouts as its software takes it."""
+    return PricedCase(shape, layouts, make_setting(row)).memory()
 
 
 class Unpriced(Exception):

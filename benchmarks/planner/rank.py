@@ -8,7 +8,7 @@ import numpy as np
 
 from dualml.common.errors import UserError
 from dualml.planning.planner.space import SearchSpace, enumerate_layouts
-from planner.price import make_shape, price_layouts, price_row
+from planner.price import PricedCase, make_shape, price_row
 from planner.rows import PublishedRow
 from planner.setting import make_setting
 
@@ -66,8 +66,9 @@ def rank_row(row: PublishedRow) -> Rank | None:
         x = enumerate_layouts(shape, row.devices, row.batch, space)
     except UserError:
         return None
-    memory, times = price_layouts(shape, x, setting)
-    rows = np.flatnonzero(memory.total <= setting.cluster.memory)
+    case = PricedCase(shape, x, setting)
+    times = case.price(case.cluster).total
+    rows = np.flatnonzero(case.memory().total <= case.cluster.memory)
     if not len(rows):
         return None
     best: dict[tuple[int, ...], int] = {}

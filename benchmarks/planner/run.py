@@ -42,6 +42,7 @@ def judge(row: PublishedRow, price: Price) -> Judged:
         0.0 if price.reason else price.seconds,
         row.memory,
         0.0 if price.reason else price.memory,
+        price.needed,
         price.limit,
         row.oom,
         float(row.batch * row.sequence),
@@ -127,7 +128,7 @@ def _short(row: Judged) -> dict[str, Any]:
     if row.memory_error is not None:
         values |= {"memory": round(row.memory), "memory_error": round(row.memory_error, 4)}
     if row.oom:
-        values["oom"] = row.predicted_memory > row.limit
+        values["oom"] = row.needed > row.limit
     if row.reason:
         values["reason"] = row.reason
     return values

@@ -9,8 +9,10 @@ from dualml.common.errors import UserError
 from dualml.planning.cost.link import Link
 from dualml.planning.planner.cluster import Cluster
 from dualml.planning.planner.devices import find_device
-from dualml.planning.planner.engine import TrainingEngine, find_engine
+from dualml.planning.planner.engine import find_engine
 from dualml.planning.planner.request import make_cluster
+from dualml.planning.planner.software import training_software
+from dualml.planning.planner.training_engine import PrecisionBytes, TrainingEngine
 from planner.rows import LOW_PRECISION, PublishedRow
 
 #: Software of a source → the planner's software whose messages overlap as its do, where their names
@@ -44,8 +46,13 @@ class Setting:
 
     cluster: Cluster
     engine: TrainingEngine
-    precision: Any
+    precision: PrecisionBytes
     fused: bool
+
+    @property
+    def counts(self) -> tuple[PrecisionBytes, bool, TrainingEngine]:
+        """Return what counts memory."""
+        return self.precision, self.fused, self.engine
 
 
 def make_setting(row: PublishedRow) -> Setting:
@@ -59,12 +66,13 @@ def make_setting(row: PublishedRow) -> Setting:
     kind = "fp8" if row.precision in LOW_PRECISION else "mixed"
     if kind not in device.peaks:
         raise UserError(f"{device.name} has no peak in {kind}")
-    made = make_cluster(device, row.devices, kind, software=KINDS.get(row.software, row.software))
+    made = make_cluster(device, row.devices, kind, software=software_name(row))
     given: dict[str, Any] = {}
     if row.overlap:
         given["overlap"] = 1.0
-    if row.async_tp:
-        given["software"] = replace(made.software, tensor=True)
+    attention = row.attention if row.attention.startswith("flash") else made.software.attention
+    hides = row.async_tp or made.software.tensor
+    given["software"] = replace(made.software, tensor=hides, attention=attention)
     if row.memory_limit:
         given["memory"] = row.memory_limit
     if row.hbm:
@@ -78,3 +86,12 @@ def make_setting(row: PublishedRow) -> Setting:
     names = (row.precision, kind, "mixed")
     precision = next(engine.precisions[name] for name in names if name in engine.precisions)
     return Setting(replace(made, **given), engine, precision, row.attention != "stored")
+
+
+def software_name(row: PublishedRow) -> str:
+    """Return the planner's name of what trained a row: its own, or that of its kind, compiled where
+    the source says so and the planner tells them apart."""
+    known = training_software()
+    name = row.software if row.software in known else KINDS.get(row.software, row.software)
+    compiled = f"{name}-compile"
+    return compiled if "compile" in row.system and compiled in known else name

@@ -24,6 +24,7 @@ class Judged:
         name, source, family, device, model, layout: what was run.
         measured, predicted: seconds of an update; 0: not published, no price.
         memory, predicted_memory: bytes of the fullest device; 0: not published, no price.
+        needed: bytes of which the planner says whether they fit.
         limit: bytes of the device.
         oom: whether the run was out of memory.
         work: tokens of an update, by which seconds of a sweep are divided.
@@ -42,6 +43,7 @@ class Judged:
     predicted: float
     memory: float
     predicted_memory: float
+    needed: float
     limit: float
     oom: bool
     work: float
@@ -124,9 +126,9 @@ def _summarise(rows: Sequence[Judged]) -> dict[str, Any]:
         "time": error_statistics(row.error for row in rows),
         "memory": error_statistics(row.memory_error for row in rows),
         "out_of_memory": sum(row.oom for row in priced),
-        "called_fitting": sum(row.oom and row.predicted_memory <= row.limit for row in priced),
+        "called_fitting": sum(row.oom and row.needed <= row.limit for row in priced),
         "ran": len(ran),
-        "called_out_of_memory": sum(row.predicted_memory > row.limit for row in ran),
+        "called_out_of_memory": sum(row.needed > row.limit for row in ran),
     }
 
 

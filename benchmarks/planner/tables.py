@@ -38,7 +38,7 @@ def row_lines(rows: Iterable[Judged]) -> list[str]:
     for row in ordered:
         error = "" if row.error is None else f"{row.error:+.1%}"
         memory = "" if row.memory_error is None else f"memory {row.memory_error:+.1%}"
-        oom = row.oom and ("out of memory" if row.predicted_memory > row.limit else "FITS")
+        oom = row.oom and ("out of memory" if row.needed > row.limit else "FITS")
         parts = (row.name, row.model, row.device, row.layout, error, memory, oom or "", row.reason)
         lines.append("  ".join(part for part in parts if part))
     return lines

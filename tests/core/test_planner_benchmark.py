@@ -53,6 +53,7 @@ def make_judged(name: str, **given: Any) -> summary.Judged:
         "predicted": 10.8,
         "memory": 40.0,
         "predicted_memory": 30.0,
+        "needed": 35.0,
         "limit": 80.0,
         "oom": False,
         "work": 1.0,
@@ -160,7 +161,7 @@ def test_three_rows_are_summarised() -> None:
     judged = [
         make_judged("a/1"),
         make_judged("a/2", predicted=8.0, predicted_memory=50.0, source="other"),
-        make_judged("a/3", oom=True, measured=0.0, memory=0.0, predicted_memory=79.0),
+        make_judged("a/3", oom=True, measured=0.0, memory=0.0, needed=79.0),
     ]
     found = summary.summarise(judged)
     whole = found["held_out"]["all"]
