@@ -25,7 +25,7 @@ KINDS = {
     "fsdp1": "torch",
     "fsdp2": "torch",
     "nanotron": "torch",
-    "maxtext": "torch",
+    "maxtext": "torch-compile",
     "colossalai": "deepspeed",
     "mindformers": "megatron",
     "aleph-alpha": "megatron-2021",
