@@ -53,7 +53,7 @@ def make_page(plan: LayoutPlan, top: int, words: Messages) -> Page:
     answer, *reasons = explain_plan(plan, words)
     rows = plan.meshes[:top]
     first: list[Block] = [
-        VerdictBlock(answer, "good"),
+        VerdictBlock(answer, "good" if plan.fits[plan.answer_row] else "bad"),
         *map(Prose, reasons),
         make_front_figure(plan, words),
         *(Prose(text, small=True) for text in shown.request_lines(plan, words)),
