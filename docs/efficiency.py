@@ -33,7 +33,7 @@ BOUNDS = {
     "ports": (0.3, 0.85, 1.0),
     "stores": (0.0, 0.5, 1.0),
     "exposed": (0.05, 0.4, 1.0),
-    "contention": (0.0, 0.1, 0.6),
+    "contention": (0.0, 0.1, 0.3),
     "imbalance": (0.0, 0.2, 1.0),
 }
 #: Seconds in which PyTorch issues an operation from Python, not fitted: 4.2 microseconds, as
@@ -44,7 +44,8 @@ PRIOR = 0.05
 #: Error from which a run counts less than quadratically (Cauchy loss), so that odd ones do not
 #: decide.
 ODD_ERROR = 0.08
-MAX_EVALUATIONS = 12
+#: Most steps of the fit.
+ROUNDS = 12
 #: Most rows of one family in one source that are used.
 MOST_ROWS = 12
 
@@ -106,50 +107,94 @@ def timed_run(row: PublishedRow) -> TimedRun | None:
     return TimedRun(*given, row.seconds, own_device=row.hbm > 0, own_nodes=row.between > 0)
 
 
+@dataclass(frozen=True)
+class Fit:
+    """Fitted constants.
+
+    Attributes:
+        reached: the efficiency that predictions use.
+        slower: log of the factor by which devices that differ from their data sheet are slower.
+        links: factor on links inside nodes that differ from the maker's.
+    """
+
+    reached: Efficiency
+    slower: float = 0.0
+    links: float = 1.0
+
+    @classmethod
+    def from_vector(cls, x: Any) -> Fit:
+        """Make the constants of their places between the bounds, 0 to 1, and of the two numbers of
+        devices and nodes of their own."""
+        values = {
+            key: low + (high - low) * float(place)
+            for (key, (low, _, high)), place in zip(BOUNDS.items(), x, strict=False)
+        }
+        return cls(Efficiency(**values, launch=LAUNCH), float(x[-2]), float(x[-1]))
+
+    def to_vector(self) -> Any:
+        """Return the constants as `from_vector` takes them."""
+        places = [
+            (getattr(self.reached, key) - low) / (high - low)
+            for key, (low, _, high) in BOUNDS.items()
+        ]
+        return np.array([*np.clip(places, 0.0, 1.0), self.slower, self.links])
+
+    def errors(self, runs: Iterable[TimedRun]) -> list[float]:
+        """Return log(predicted / measured seconds) of each run, times its weight."""
+        own = replace(self.reached, links=self.reached.links * self.links)
+        return [
+            run.weight
+            * (run.error(own if run.own_nodes else self.reached) + self.slower * run.own_device)
+            for run in runs
+        ]
+
+    def cost(self, runs: Iterable[TimedRun]) -> float:
+        """Return what the fit minimises: the Cauchy loss of the runs' errors, and of the distances
+        of the constants from their initial values."""
+        x = self.to_vector()[:-2] - typical_fit().to_vector()[:-2]
+        residuals = np.array([*self.errors(runs), *(PRIOR * x)])
+        return float(np.log1p((residuals / ODD_ERROR) ** 2).sum())
+
+
+def typical_fit() -> Fit:
+    """Return the initial constants."""
+    typical = {key: start for key, (_, start, _) in BOUNDS.items()}
+    return Fit(Efficiency(**typical, launch=LAUNCH), 0.1, 0.7)
+
+
 def fit_efficiency(
-    runs: Sequence[TimedRun] | None = None, start: Efficiency | None = None
-) -> Efficiency:
-    """Fit the efficiency by least squares of log(predicted / measured) over the given runs, by
-    default the fitted half of the published ones, beginning with ``start``."""
+    runs: Sequence[TimedRun] | None = None, start: Fit | None = None, rounds: int = ROUNDS
+) -> Fit:
+    """Fit the efficiency to the given runs, by default the fitted half of the published ones,
+    beginning with ``start``, in at most ``rounds`` steps."""
     from scipy.optimize import least_squares
 
     used = timed_runs(fitted_rows()) if runs is None else runs
-    low, typical, high = (np.array(values) for values in zip(*BOUNDS.values(), strict=True))
-    prior = (typical - low) / (high - low)
-
-    def make_efficiency(x: Any) -> Efficiency:
-        values = low + (high - low) * x
-        return Efficiency(**dict(zip(BOUNDS, map(float, values), strict=True)), launch=LAUNCH)
+    typical = typical_fit().to_vector()
 
     def residuals(x: Any) -> list[float]:
-        reached, slower = make_efficiency(x[:-2]), x[-2]
-        other = replace(reached, links=reached.links * x[-1])
-        errors = [
-            run.weight * (run.error(other if run.own_nodes else reached) + slower * run.own_device)
-            for run in used
-        ]
-        return errors + list(PRIOR * (x[:-2] - prior))
+        return [*Fit.from_vector(x).errors(used), *(PRIOR * (x - typical)[:-2])]
 
-    first = prior
-    if start is not None:
-        first = (np.array([vars(start)[key] for key in BOUNDS]) - low) / (high - low)
+    count = len(BOUNDS)
     found = least_squares(
         residuals,
-        np.append(np.clip(first, 0.0, 1.0), [0.1, 0.7]),
-        bounds=(np.append(0.0 * low, [-1.0, 0.1]), np.append(0.0 * low + 1.0, [1.0, 1.0])),
+        (start or typical_fit()).to_vector(),
+        bounds=([0.0] * count + [-1.0, 0.1], [1.0] * count + [1.0, 1.0]),
         diff_step=1e-3,
         loss="cauchy",
         f_scale=ODD_ERROR,
-        max_nfev=MAX_EVALUATIONS,
+        max_nfev=rounds,
     )
-    print("nuisance", found.x[-2:], found.cost, file=sys.stderr)
-    return make_efficiency(found.x[:-2])
+    return Fit.from_vector(found.x)
 
 
 def main() -> None:
     """Print the fitted efficiency as TOML."""
+    fit = fit_efficiency()
     print("# Printed by `python docs/efficiency.py`.\n[reached]")
-    print("\n".join(f"{key} = {value:.4g}" for key, value in vars(fit_efficiency()).items()))
+    print("\n".join(f"{key} = {value:.4g}" for key, value in vars(fit.reached).items()))
+    print("\n# Of sources whose devices or nodes differ from the maker's; no prediction uses them.")
+    print(f"[own]\nslower = {fit.slower:.4g}\nlinks = {fit.links:.4g}")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
 """Published runs, and the planner's predictions for them.
 
-The efficiencies are fitted (`docs/efficiency.py`) on half of the runs of each table on the device
-`FITTED`, those whose names have the smallest hashes; the others are held out.
+The efficiency is fitted to other sources (`docs/efficiency.py`). Only the software `CALIBRATED` is
+calibrated to the runs that it trained; all others are held out.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -32,6 +31,8 @@ from dualml.planning.planner.space import can_interleave, divisors
 #: Tables with times.
 TIMED = ("narayanan-1", "narayanan-2", "korthikanti-5", "llama3-4")
 FITTED = "a100"
+#: Software whose messages are described by the runs of these tables alone.
+CALIBRATED = "deepspeed-2021"
 #: Stages per device to try if their number is not published.
 CHUNKS = (1, 2, 4, 8)
 
@@ -84,12 +85,6 @@ class PublishedRun:
     def name(self) -> str:
         """Name of the run, ``TABLE/ROW``."""
         return f"{self.table}/{self.number}"
-
-    @property
-    def digest(self) -> bytes:
-        """SHA-256 hash of the run's name; runs with the smallest ones are fitted, the others held
-        out."""
-        return hashlib.sha256(self.name.encode()).digest()
 
     def with_layout(self, row: int) -> PublishedRun:
         """Return a copy of the run with only the layout in ``row``, from 0."""
@@ -149,13 +144,8 @@ def runs() -> tuple[PublishedRun, ...]:
 
 @cache
 def fitted_names() -> frozenset[str]:
-    """Return the names, ``TABLE/ROW``, of the runs that the fit may use: those on the device
-    `FITTED` in the first half of each table, by hash."""
-    names: set[str] = set()
-    for key in TIMED:
-        table = sorted((run for run in runs() if run.table == key), key=lambda run: run.digest)
-        names |= {run.name for run in table[: len(table) // 2] if run.device.name == FITTED}
-    return frozenset(names)
+    """Return the names, ``TABLE/ROW``, of the runs to which their software is calibrated."""
+    return frozenset(run.name for run in runs() if run.software == CALIBRATED)
 
 
 def _run(key: str, number: int, table: Mapping[str, Any], row: Mapping[str, Any]) -> PublishedRun:
@@ -207,8 +197,8 @@ def summary(errors: Sequence[float]) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class ErrorsByHalf:
-    """Predictions of the fitted runs, of the held-out runs on the same device, and of runs on other
-    devices."""
+    """Predictions of the runs that calibrate their software, of the held-out runs on the same device,
+    and of runs on other devices."""
 
     fitted: tuple[RunPrediction, ...]
     held_out: tuple[RunPrediction, ...]
@@ -219,8 +209,8 @@ def errors_by_half(given: Efficiency | None = None) -> ErrorsByHalf:
     """Predict every published run with an efficiency, by default the fitted one.
 
     Returns:
-        The predictions in three groups: runs that the fit uses, runs held out on the same device,
-        and runs on other devices.
+        The predictions in three groups: runs that calibrate their software, runs held out on the
+        same device, and runs on other devices.
     """
     predicted = [run.predict(given) for run in runs()]
     here = [p for p in predicted if p.run.device.name == FITTED]
