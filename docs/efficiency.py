@@ -33,14 +33,14 @@ BOUNDS = {
     "ports": (0.3, 0.85, 1.0),
     "stores": (0.0, 0.5, 1.0),
     "exposed": (0.05, 0.4, 1.0),
-    "contention": (0.0, 0.1, 0.3),
+    "contention": (0.0, 0.1, 0.2),
     "imbalance": (0.0, 0.2, 1.0),
 }
 #: Seconds in which PyTorch issues an operation from Python, not fitted: 4.2 microseconds, as
 #: measured on an H100.
 LAUNCH = 4.2e-6
 #: Weight of a constant's distance from its initial value, in units of its range.
-PRIOR = 0.05
+PRIOR = 0.15
 #: Error from which a run counts less than quadratically (Cauchy loss), so that odd ones do not
 #: decide.
 ODD_ERROR = 0.08

@@ -29,7 +29,7 @@ class Efficiency:
         traffic: bytes that all operations but products move in device memory in the forward pass,
             per byte saved for the backward pass.
         links: fraction of the bandwidth inside a node.
-        ports: fraction of the bandwidth between nodes.
+        ports: fraction of the bandwidth between nodes that collectives reach.
         stores: fraction of the time of reading and writing a product's result that arithmetic does
             not hide.
         exposed: fraction of the messages of tensor parallelism that stays visible where the
@@ -127,7 +127,7 @@ class Cluster:
         away = self.spans_nodes(members, stride)
         ports = ring_ports(self.node, members, stride) if ring else np.ones_like(members)
         inside = self.inside.beta_s_per_byte / self.reached.links
-        outside = self.between.beta_s_per_byte / (ports * self.reached.ports)
+        outside = self.between.beta_s_per_byte / (ports * (self.reached.ports if ring else 1))
         beta = np.where(away, np.maximum(inside, outside), inside)
         # Of the steps around a ring, one in ``ports`` leaves the node.
         mean = (self.between.alpha_s + (ports - 1) * self.inside.alpha_s) / ports
