@@ -46,7 +46,8 @@ class PublishedRow:
             see `dualml.planning.planner.layouts.Layouts`.
         attention: ``stored``, or ``flash2``, or ``fused`` where the kernel is not stated.
         precision: type of the products.
-        gradients: type in which gradients are summed, where it is not that of the products.
+        weights, gradients, states: types in which they are kept, where it is not what the software
+            does by itself; gradients are summed in theirs.
         overlap: whether the source says that messages between replicas hide behind computation.
         async_tp: whether tensor-parallel messages do.
         drops: whether experts drop tokens.
@@ -83,7 +84,9 @@ class PublishedRow:
     reshard: bool = True
     chunks: int = 1
     sp: bool = False
+    weights: str = ""
     gradients: str = ""
+    states: str = ""
     overlap: bool = False
     async_tp: bool = False
     drops: bool = False

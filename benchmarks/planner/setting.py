@@ -32,6 +32,9 @@ KINDS = {
     "internevo": "deepspeed",
 }
 
+#: Bytes of types.
+BYTES = {"fp8": 1, "bf16": 2, "fp16": 2, "fp32": 4}
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -85,7 +88,21 @@ def make_setting(row: PublishedRow) -> Setting:
         given["between"] = Link(made.between.alpha_s, 1 / row.between)
     names = (row.precision, kind, "mixed")
     precision = next(engine.precisions[name] for name in names if name in engine.precisions)
-    return Setting(replace(made, **given), engine, precision, row.attention != "stored")
+    fused = row.attention != "stored"
+    return Setting(replace(made, **given), engine, keep_types(row, precision), fused)
+
+
+def keep_types(row: PublishedRow, precision: PrecisionBytes) -> PrecisionBytes:
+    """Return bytes of a parameter with the types of a row. Weights kept in 8 bits have only their
+    transposes beside them, and states of 16 bits no weights of 32."""
+    given: dict[str, Any] = {}
+    if row.weights == "fp8":
+        given |= {"weights": 1, "copies": 1}
+    if row.gradients:
+        given["gradients"] = BYTES[row.gradients]
+    if row.states == "bf16":
+        given["state"] = 2 * BYTES[row.states]
+    return replace(precision, **given)
 
 
 def software_name(row: PublishedRow) -> str:
