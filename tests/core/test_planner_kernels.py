@@ -22,7 +22,7 @@ from dualml.planning.planner.shape import Shape
 MIXED = PRECISIONS["mixed"]
 CHIP = Chip(processors=100, product_share=0.8)
 SPEED = ProductSpeed(CHIP, 250e12, 2e12, stores=0.5)
-TYPICAL = Efficiency(0.9, 1.3, 0.95, 0.9, 0.5, 0.5, 0.1, 5e-6)
+TYPICAL = Efficiency(0.9, 1.3, 0.95, 0.9, 0.5, 0.5, 0.1, launch=5e-6)
 
 
 def device_cluster(name: str, devices: int = 8, software: str = "megatron") -> Cluster:
@@ -189,3 +189,16 @@ def test_equal_rows_are_computed_once() -> None:
     first, index = distinct_rows(Layouts(**both), ("micro", "tp"))
     assert first.tolist() == [0, 1]
     assert index.tolist() == [0, 1, 0]
+
+
+def test_the_busiest_device_has_more_than_its_share_of_tokens() -> None:
+    """With experts on one device nothing is uneven; on many the excess approaches the imbalance."""
+    place = device_cluster("h100", 16)
+    uneven = replace(place, reached=replace(TYPICAL, imbalance=0.5))
+    longer = []
+    for ep in (1, 2, 16):
+        x = Layouts.from_axes(16, dp=16, ep=ep)
+        even, more = (seconds(MOE, x, each, MIXED, True).products[0] for each in (place, uneven))
+        longer.append(more / even - 1)
+    assert longer[0] == 0
+    assert 0 < longer[1] < longer[2] < 0.5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from operator import itemgetter
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ from dualml.planning.planner.models import find_model
 from dualml.planning.planner.plan_request import PlanRequest
 from dualml.planning.planner.published import (
     PAPERS,
+    TOLERANCE,
     PublishedRun,
     RunPrediction,
     errors_by_half,
@@ -110,9 +112,11 @@ def layout_choices() -> tuple[tuple[PublishedRun, str, str, float], ...]:
             recompute=(of["recompute"],),
             sequence=(int(of["sp"]),),
         )
+        # As for the prediction of the run, what just does not fit may have been used.
+        cluster = run.make_cluster_for(fitted_efficiency())
         request = PlanRequest(
             run.shape,
-            run.make_cluster_for(fitted_efficiency()),
+            replace(cluster, memory=TOLERANCE * cluster.memory),
             "mixed",
             of["batch"],
             True,
