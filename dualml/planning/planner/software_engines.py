@@ -58,6 +58,13 @@ class DeepSpeedEngine(TrainingEngine):
         return np.where(several, BUCKET * (precision.gradients + precision.weights), 0.0)
 
 
+class EarlierMegatronEngine(TrainingEngine):
+    """Megatron-LM and its relatives on PyTorch before 2.1 (October 2023), whose allocator could not
+    extend its segments."""
+
+    overhead = FIXED_SEGMENTS
+
+
 class TorchEngine(TrainingEngine):
     """PyTorch's fully sharded data parallelism (FSDP2, as torchtitan uses it) with its tensor and
     pipeline parallelism.
