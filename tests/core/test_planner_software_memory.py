@@ -16,6 +16,7 @@ from dualml.planning.planner.engine import (
     NANOTRON,
     TORCH,
     TrainingEngine,
+    find_engine,
 )
 from dualml.planning.planner.layouts import RECOMPUTATIONS, Layouts
 from dualml.planning.planner.memory import LayoutMemory, estimate_memory, stage_memory
@@ -255,3 +256,32 @@ def test_every_engine_has_its_settings_of_recomputation() -> None:
         for again in RECOMPUTATIONS:
             x = Layouts.from_axes(1, recompute=again)
             assert bool(engine.can_train(x, TINY)[0]) is (again != missing)
+
+
+def test_fp8_keeps_the_weights_twice_more() -> None:
+    """FP8 adds a copy of the weights and of their transpose, of a byte each."""
+    plain, small = (memory(TINY, MEGATRON, precision) for precision in ("mixed", "fp8"))
+    assert small.weights[0] - plain.weights[0] == pytest.approx(2 * TINY.parameters)
+
+
+@pytest.mark.parametrize(
+    ("software", "engine"),
+    [
+        ("torch", TORCH),
+        ("fsdp1", TORCH),
+        ("megatron-deepspeed", DEEPSPEED),
+        ("nanotron", NANOTRON),
+        ("megatron", MEGATRON),
+        ("something else", MEGATRON),
+    ],
+)
+def test_software_has_the_engine_whose_memory_it_shares(
+    software: str, engine: TrainingEngine
+) -> None:
+    assert find_engine(software) is engine
+
+
+def test_earlier_allocators_leave_more_unused() -> None:
+    earlier = find_engine("aleph-alpha")
+    assert earlier.name == MEGATRON.name
+    assert earlier.overhead.fragments > MEGATRON.overhead.fragments
