@@ -468,7 +468,8 @@ OPTIONS = {
     "slow-compute slow-latency slow-bandwidth jitter seed topology inter-alpha inter-bandwidth "
     "pipeline micro-batches chunks owners forward backward update grid fit",
     "plan gpt2": "devices device memory link batch sequence precision attention node inside alpha "
-    "peak hbm efficiency overlap reserve tensor context interleave zero recompute top",
+    "peak hbm efficiency overlap reserve tensor context interleave zero recompute top layout pin "
+    "tokens price export calibrate engine",
     "split lenet": "ranks stages cut balance backend tensor data schedule micro-batches batch",
     "partition random": "set world-size seed epoch data",
     "partition dirichlet_labels --data digits": "set world-size seed epoch",
@@ -481,6 +482,8 @@ OPTIONS = {
     "find nowhere": "arm seed",
     "bench --no-run": "device backend only limit",
 }
+#: Axes of ``--layout`` and ``--pin`` of `plan`.
+AXES = ("dp", "pp", "tp", "cp", "ep", "sp", "zero", "micro", "v", "recompute", "replicate", "x", "")
 #: The last option of `run`, which makes it run nothing.
 LAST = {"run": ("--arm", "no such arm"), "capabilities": ("--backend", "no such backend")}
 
@@ -499,6 +502,9 @@ def options(draw: Any) -> None:
         words.append(draw(st.sampled_from(WORDS)))
         if words[-2] == "--set":
             words[-1] = f"alpha={words[-1]}"
+        if words[-2] in ("--layout", "--pin"):
+            axes = draw(st.lists(st.sampled_from(AXES), min_size=1, max_size=4))
+            words[-1] = ",".join(f"{axis}={draw(st.sampled_from(WORDS))}" for axis in axes)
     words += LAST.get(words[0], ())
     out = io.TextIOWrapper(io.BytesIO(), "utf-8", errors="replace")
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):

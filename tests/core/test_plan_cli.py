@@ -235,6 +235,8 @@ def test_a_layout_of_ones_own_as_json() -> None:
     [
         (("--layout", "tp=7"), "tp 7 does not divide"),
         (("--layout", "dp=2", "--devices", "3"), "but --devices is 3"),
+        (("--layout", "dp=999999999"), "--devices is from 1 to 1,000,000"),
+        (("--layout", "dp=9,micro=999999999"), "--batch is from 1 to 1,000,000,000"),
         (("--layout", "dp=2", "--pin", "tp=1"), "take one of them"),
         (("--pin", "tp=7"), "tp may be 1"),
         (("--calibrate", "nothing.json"), "no such file or folder"),

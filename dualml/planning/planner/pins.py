@@ -22,16 +22,18 @@ LARGEST: Mapping[str, str] = {"tp": "tensor", "cp": "context", "chunks": "chunks
 ALLOWED: Mapping[str, str] = {"zero": "zero", "recompute": "recompute", "sp": "sequence"}
 
 
-def widen_space(space: SearchSpace, pins: Mapping[str, Any]) -> SearchSpace:
-    """Return a search space that has the pinned values: bounds are raised to them, and of zero,
-    recomputation and sequence parallelism only they are left."""
+def widen_space(space: SearchSpace, pins: Mapping[str, Any], shape: Shape) -> SearchSpace:
+    """Return a search space that has the pinned values: bounds are raised to them, though no more
+    stages stand on a device than the model has layers, and of zero, recomputation and sequence
+    parallelism only they are left."""
     changes: dict[str, Any] = {}
     for axis, value in pins.items():
         if axis in LARGEST:
             changes[LARGEST[axis]] = max(value, getattr(space, LARGEST[axis]))
         elif axis in ALLOWED:
             changes[ALLOWED[axis]] = (int(value) if axis == "sp" else value,)
-    return replace(space, **changes)
+    widened = replace(space, **changes)
+    return replace(widened, chunks=min(widened.chunks, shape.layers))
 
 
 def select_pinned(layouts: Layouts, request: PlanRequest) -> Layouts:

@@ -98,9 +98,9 @@ def request_from_options(model: str, options: JsonMapping) -> PlanRequest:
     devices = _devices(options, layout)
     cluster = _cluster(device, devices, precision, engine.name, options)
     batch = options["batch"]
-    if batch is not None and not 1 <= batch <= MAX_BATCH:
-        raise UserError(f"--batch is from 1 to {MAX_BATCH:,}; received {batch:,}")
     chosen = _default_batch(shape, devices, layout) if batch is None else batch
+    if not 1 <= chosen <= MAX_BATCH:
+        raise UserError(f"--batch is from 1 to {MAX_BATCH:,}; received {chosen:,}")
     if layout is not None:
         check_layout(shape, layout, chosen, engine, "--layout")
     return PlanRequest(
@@ -111,7 +111,7 @@ def request_from_options(model: str, options: JsonMapping) -> PlanRequest:
         batch is not None,
         attention == "fused" or engine.fused,
         device.name,
-        widen_space(_choices(cluster, defaults, engine, options), pins),
+        widen_space(_choices(cluster, defaults, engine, options), pins, shape),
         engine,
         layout,
         pins,
