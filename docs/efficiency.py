@@ -59,9 +59,8 @@ class TimedRun:
         setting: devices, types and engine that were used.
         measured: seconds of an update.
         weight: weight of the run in the fit.
-        own_device, own_nodes: whether the device or its nodes differed from the maker's, for
-            example in power or in cables. The fit may take all such devices to be slower, and
-            links in all such nodes, by one more number each, which no prediction uses.
+        own_device: whether the device differed from its data sheet, for example in power. The fit
+            may take all such devices to be slower by one more number, which no prediction uses.
     """
 
     shape: Shape
@@ -70,7 +69,6 @@ class TimedRun:
     measured: float
     weight: float = 1.0
     own_device: bool = False
-    own_nodes: bool = False
 
     def error(self, reached: Efficiency) -> float:
         """Return log(predicted / measured seconds) with an efficiency."""
@@ -104,7 +102,7 @@ def timed_run(row: PublishedRow) -> TimedRun | None:
         given = make_shape(row), make_layouts(row), make_setting(row)
     except (Unpriced, ValueError):  # UserError and ValidationError are ValueErrors
         return None
-    return TimedRun(*given, row.seconds, own_device=row.hbm > 0, own_nodes=row.between > 0)
+    return TimedRun(*given, row.seconds, own_device=row.hbm > 0)
 
 
 @dataclass(frozen=True)
@@ -114,22 +112,19 @@ class Fit:
     Attributes:
         reached: the efficiency that predictions use.
         slower: log of the factor by which devices that differ from their data sheet are slower.
-        links: factor on links inside nodes that differ from the maker's.
     """
 
     reached: Efficiency
     slower: float = 0.0
-    links: float = 1.0
 
     @classmethod
     def from_vector(cls, x: Any) -> Fit:
-        """Make the constants of their places between the bounds, 0 to 1, and of the two numbers of
-        devices and nodes of their own."""
+        """Make the constants of their places between the bounds, 0 to 1, and of ``slower``."""
         values = {
             key: low + (high - low) * float(place)
             for (key, (low, _, high)), place in zip(BOUNDS.items(), x, strict=False)
         }
-        return cls(Efficiency(**values, launch=LAUNCH), float(x[-2]), float(x[-1]))
+        return cls(Efficiency(**values, launch=LAUNCH), float(x[-1]))
 
     def to_vector(self) -> Any:
         """Return the constants as `from_vector` takes them."""
@@ -137,21 +132,18 @@ class Fit:
             (getattr(self.reached, key) - low) / (high - low)
             for key, (low, _, high) in BOUNDS.items()
         ]
-        return np.array([*np.clip(places, 0.0, 1.0), self.slower, self.links])
+        return np.array([*np.clip(places, 0.0, 1.0), self.slower])
 
     def errors(self, runs: Iterable[TimedRun]) -> list[float]:
         """Return log(predicted / measured seconds) of each run, times its weight."""
-        own = replace(self.reached, links=self.reached.links * self.links)
         return [
-            run.weight
-            * (run.error(own if run.own_nodes else self.reached) + self.slower * run.own_device)
-            for run in runs
+            run.weight * (run.error(self.reached) + self.slower * run.own_device) for run in runs
         ]
 
     def cost(self, runs: Iterable[TimedRun]) -> float:
         """Return what the fit minimises: the Cauchy loss of the runs' errors, and of the distances
         of the constants from their initial values."""
-        x = self.to_vector()[:-2] - typical_fit().to_vector()[:-2]
+        x = self.to_vector()[:-1] - typical_fit().to_vector()[:-1]
         residuals = np.array([*self.errors(runs), *(PRIOR * x)])
         return float(np.log1p((residuals / ODD_ERROR) ** 2).sum())
 
@@ -159,7 +151,7 @@ class Fit:
 def typical_fit() -> Fit:
     """Return the initial constants."""
     typical = {key: start for key, (_, start, _) in BOUNDS.items()}
-    return Fit(Efficiency(**typical, launch=LAUNCH), 0.1, 0.7)
+    return Fit(Efficiency(**typical, launch=LAUNCH), 0.1)
 
 
 def fit_efficiency(
@@ -173,13 +165,13 @@ def fit_efficiency(
     typical = typical_fit().to_vector()
 
     def residuals(x: Any) -> list[float]:
-        return [*Fit.from_vector(x).errors(used), *(PRIOR * (x - typical)[:-2])]
+        return [*Fit.from_vector(x).errors(used), *(PRIOR * (x - typical)[:-1])]
 
     count = len(BOUNDS)
     found = least_squares(
         residuals,
         (start or typical_fit()).to_vector(),
-        bounds=([0.0] * count + [-1.0, 0.1], [1.0] * count + [1.0, 1.0]),
+        bounds=([0.0] * count + [-1.0], [1.0] * count + [1.0]),
         diff_step=1e-3,
         loss="cauchy",
         f_scale=ODD_ERROR,
@@ -193,8 +185,8 @@ def main() -> None:
     fit = fit_efficiency()
     print("# Printed by `python docs/efficiency.py`.\n[reached]")
     print("\n".join(f"{key} = {value:.4g}" for key, value in vars(fit.reached).items()))
-    print("\n# Of sources whose devices or nodes differ from the maker's; no prediction uses them.")
-    print(f"[own]\nslower = {fit.slower:.4g}\nlinks = {fit.links:.4g}")
+    print("\n# Of sources whose devices differ from their data sheet; no prediction uses it.")
+    print(f"[own]\nslower = {fit.slower:.4g}")
 
 
 if __name__ == "__main__":

@@ -83,6 +83,15 @@ def test_an_exchange_leaves_by_the_senders_port() -> None:
     )
 
 
+def test_a_node_receives_a_token_once() -> None:
+    """Of 4 nodes, 2 copies of a token reach 4(1 − (3/4)²) = 1.75, and very many all 4."""
+    place, nbytes = cluster(32, inside=Link(0.0, 0.0)), 3.2e9
+    port = nbytes * 24 / 32 / 25e9
+    for copies, nodes in ((1, 1.0), (2, 1.75), (64, 4.0)):
+        took = float(exchange_seconds(place, 32, 1, nbytes, copies))
+        assert took == pytest.approx(BETWEEN.alpha_s + port * nodes / copies, rel=1e-6)
+
+
 def test_a_ring_waits_for_ports_only_where_it_leaves_a_node() -> None:
     alpha, _ = cluster(64).link(64, 1)
     assert float(alpha) == pytest.approx((BETWEEN.alpha_s + 7 * INSIDE.alpha_s) / 8)

@@ -56,13 +56,22 @@ def sum_seconds(cluster: Cluster, n: Any, stride: Any, nbytes: Any) -> Any:
     return np.where(alone, fastest, np.minimum(fastest, switched))
 
 
-def exchange_seconds(cluster: Cluster, n: Any, stride: Any, nbytes: Any) -> Any:
+def exchange_seconds(cluster: Cluster, n: Any, stride: Any, nbytes: Any, copies: int = 1) -> Any:
     """Return the seconds in which each of n devices sends ``nbytes`` in equal parts to all of them
-    (all-to-all). What leaves the node uses the sender's own port."""
+    (all-to-all). What leaves the node uses the sender's own port.
+
+    If the bytes are ``copies`` of tokens for different devices, a node receives a token once and
+    forwards it inside (DeepSeek-AI 2024, section 3.2.2): of N nodes, N(1 − (1 − 1/N)^copies)
+    receive it, if all are equally likely.
+    """
     n = np.asarray(n)
     away = cluster.spans_nodes(n, stride)
     near = np.where(away, ring_ports(cluster.node, n, stride), n)
     inside = (near - 1) / n * nbytes * cluster.inside.beta_s_per_byte / cluster.reached.links
-    outside = (n - near) / n * nbytes * cluster.between.beta_s_per_byte / cluster.reached.ports
+    nodes = n / near
+    reached = nodes * (1 - (1 - 1 / nodes) ** copies) / copies
+    outside = (
+        reached * (n - near) / n * nbytes * cluster.between.beta_s_per_byte / cluster.reached.ports
+    )
     alpha = np.where(away, cluster.between.alpha_s, cluster.inside.alpha_s)
     return np.where(n > 1, alpha + np.maximum(inside, outside), 0.0)

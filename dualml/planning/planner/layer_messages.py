@@ -76,7 +76,7 @@ def expert_seconds(
         return np.zeros(len(x))
     sent = tokens / x.tp * shape.experts_per_token * shape.hidden * precision.element
     exchanges = np.where(x.recompute == RECOMPUTE_FULL, 6, 4)
-    routed = exchange_seconds(cluster, x.ep, x.etp, sent)
+    routed = exchange_seconds(cluster, x.ep, x.etp, sent, shape.experts_per_token)
     routed = routed + gather_seconds(cluster, x.etp, 1, sent * x.etp)
     routed = exchanges * routed * shape.moe_layers / shape.layers
     hidden = np.where(x.schedule == SCHEDULES.index("dualpipe"), np.minimum(routed, matrices), 0.0)

@@ -200,8 +200,8 @@ def summary(errors: Sequence[float]) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class ErrorsByHalf:
-    """Predictions of the runs that calibrate their software, of the held-out runs on the same device,
-    and of runs on other devices."""
+    """Predictions of the runs that calibrate their software, of the held-out runs on the same
+    device, and of runs on other devices."""
 
     fitted: tuple[RunPrediction, ...]
     held_out: tuple[RunPrediction, ...]
