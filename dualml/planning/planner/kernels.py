@@ -50,7 +50,7 @@ class AttentionKernel:
 
 @dataclass(frozen=True)
 class Chip:
-    """How the kernels of a device reach its peaks.
+    """Description of how the kernels of a device reach its peaks.
 
     Args:
         processors: number of multiprocessors, each of which computes a tile at a time; 0: not

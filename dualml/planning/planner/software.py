@@ -13,7 +13,7 @@ from dualml.common.parse import from_toml
 
 @dataclass(frozen=True)
 class TrainingSoftware:
-    """What a training software does beside computing.
+    """Description of what a training software does beside computing.
 
     Args:
         name: name, as of an engine.
