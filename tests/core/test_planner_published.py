@@ -102,8 +102,8 @@ def test_what_selective_recomputation_wins() -> None:
 
 
 def test_the_meshes_of_llama_3() -> None:
-    """405 B on 8,192 and 16,384 H100s: the planner finds the published meshes, or nothing 6 % faster
-    (Grattafiori et al. 2024, arXiv:2407.21783v3, table 4), and takes as many stages."""
+    """405 B on 8,192 and 16,384 H100s: the planner finds the published meshes, or nothing 6 %
+    faster (Grattafiori et al. 2024, arXiv:2407.21783v3, table 4), and takes as many stages."""
     rows = {run.name: (used, best, saved) for run, used, best, saved in compared.layout_choices()}
     assert rows["llama3-4/1"][0] == "dp 64 · pp 16 · tp 8"
     assert all("pp 16" in rows[f"llama3-4/{k}"][1] for k in (1, 2))
