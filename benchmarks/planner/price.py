@@ -145,7 +145,8 @@ def make_layouts(row: PublishedRow) -> Layouts:
     ]
     if not cases:
         raise Unpriced(f"micro-batches of {row.micro} do not divide {row.batch // row.dp}")
-    columns = _fixed_columns(row) | {
+    columns = {
+        **_fixed_columns(row),
         "micro": [case[0] for case in cases],
         "chunks": [case[1] for case in cases],
         "recompute": [case[2] for case in cases],
