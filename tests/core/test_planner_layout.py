@@ -20,7 +20,8 @@ from dualml.planning.planner.bottleneck import (
     message_parts,
 )
 from dualml.planning.planner.layouts import Layouts
-from dualml.planning.planner.search import price_layouts, search_layouts
+from dualml.planning.planner.priced_layouts import price_layouts
+from dualml.planning.planner.search import search_layouts
 from dualml.planning.planner.shape import Shape
 from dualml.planning.planner.utilisation import model_flops
 

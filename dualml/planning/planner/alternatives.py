@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from dualml.planning.planner.layouts import Layouts
-
-if TYPE_CHECKING:
-    from dualml.planning.planner.layout_plan import LayoutPlan
+from dualml.planning.planner.priced_layouts import PricedLayouts
 
 #: Axes whose product is the number of devices: when one changes, another one does.
 MESH = ("dp", "pp", "tp", "cp")
@@ -38,7 +36,7 @@ class Alternative:
     part_saved: float
 
 
-def nearest_faster(plan: LayoutPlan, row: int, most: int = 3) -> list[Alternative]:
+def nearest_faster(plan: PricedLayouts, row: int, most: int = 3) -> list[Alternative]:
     """Return the layouts that fit, differ from the one in ``row`` in a single choice and are
     faster, or fit where it does not: the fastest for each choice, by ascending time, at most
     ``most``.
@@ -68,7 +66,7 @@ def nearest_faster(plan: LayoutPlan, row: int, most: int = 3) -> list[Alternativ
     return [describe_alternative(plan, row, found) for found in rows[:most]]
 
 
-def fastest_overall(plan: LayoutPlan, row: int) -> Alternative | None:
+def fastest_overall(plan: PricedLayouts, row: int) -> Alternative | None:
     """Return the fastest layout that fits if it is faster than the one in ``row``, else None."""
     if not len(plan.ranked_rows):
         return None
@@ -78,13 +76,13 @@ def fastest_overall(plan: LayoutPlan, row: int) -> Alternative | None:
     return describe_alternative(plan, row, best)
 
 
-def _fastest(plan: LayoutPlan, mask: Any) -> int:
+def _fastest(plan: PricedLayouts, mask: Any) -> int:
     """Return the fastest of the rows that a mask selects, of which there is at least one."""
     rows = np.flatnonzero(mask)
     return int(rows[plan.update_seconds[rows].argmin()])
 
 
-def describe_alternative(plan: LayoutPlan, row: int, other: int) -> Alternative:
+def describe_alternative(plan: PricedLayouts, row: int, other: int) -> Alternative:
     """Compare the layout in row ``other`` with the one in ``row``."""
     before, after = plan.seconds.describe(row), plan.seconds.describe(other)
     total = sum(before.values())

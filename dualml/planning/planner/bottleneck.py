@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dualml.planning.planner.layouts import Layouts
+from dualml.planning.planner.priced_layouts import PricedLayouts, price_layouts
 from dualml.planning.planner.rules import broken_rules
-
-if TYPE_CHECKING:
-    from dualml.planning.planner.layout_plan import LayoutPlan
 
 #: Parts of the time that are the devices' own work; all others but the bubble are messages.
 WORK = ("products", "traffic", "recompute", "launches", "update")
@@ -91,7 +88,7 @@ class BubbleRemedy:
     saved: float
 
 
-def find_bubble_remedies(plan: LayoutPlan, row: int) -> list[BubbleRemedy]:
+def find_bubble_remedies(plan: PricedLayouts, row: int) -> list[BubbleRemedy]:
     """Price the two remedies of a large bubble, interleaved stages (the best number of them that
     fits) and twice the batch; empty if the bubble is small, and without remedies that do not
     help."""
@@ -114,11 +111,9 @@ def find_bubble_remedies(plan: LayoutPlan, row: int) -> list[BubbleRemedy]:
     return found + _remedies(plan, row, "batch", [2 * axes["batch"]])
 
 
-def _remedies(plan: LayoutPlan, row: int, axis: str, values: list[int]) -> list[BubbleRemedy]:
+def _remedies(plan: PricedLayouts, row: int, axis: str, values: list[int]) -> list[BubbleRemedy]:
     """Price a layout with other values of one axis; return the best that fits and helps, if there
     is one."""
-    from dualml.planning.planner.search import price_layouts
-
     one = plan.layouts.select_rows(np.full(len(values), row))
     changed: Layouts = replace(one, **{axis: np.array(values, np.int64)})
     priced = price_layouts(plan.request, changed)

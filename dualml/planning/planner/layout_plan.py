@@ -20,10 +20,8 @@ from dualml.planning.planner.bottleneck import (
     message_parts,
 )
 from dualml.planning.planner.engine import DUALML
-from dualml.planning.planner.layouts import RECOMPUTATIONS, Ints, Layouts
-from dualml.planning.planner.memory import Floats, LayoutMemory
-from dualml.planning.planner.plan_request import PlanRequest
-from dualml.planning.planner.seconds import UpdateSeconds
+from dualml.planning.planner.layouts import RECOMPUTATIONS
+from dualml.planning.planner.priced_layouts import PricedLayouts
 from dualml.planning.planner.utilisation import hardware_flops, model_flops
 
 #: Bound → parts of the seconds that vanish without it, of a layout's parts.
@@ -34,39 +32,14 @@ FREE_PARTS: Mapping[str, Callable[[Mapping[str, float]], Sequence[str]]] = {
 
 
 @dataclass(frozen=True)
-class LayoutPlan:
+class LayoutPlan(PricedLayouts):
     """The answer to a request: every layout with its bytes and seconds.
 
     Attributes:
         layout_row: row of the layout that the request names; None if it names none.
     """
 
-    request: PlanRequest
-    layouts: Layouts
-    memory: LayoutMemory
-    seconds: UpdateSeconds
     layout_row: int | None = None
-
-    @cached_property
-    def update_seconds(self) -> Floats:
-        """Seconds of an update, per layout."""
-        return self.seconds.total
-
-    @cached_property
-    def peak_memory(self) -> Floats:
-        """Peak bytes per device (the fullest one), per layout."""
-        return self.memory.total
-
-    @cached_property
-    def fits(self) -> Any:
-        """Whether each layout fits in a device's memory: a bool array, (layouts,)."""
-        return self.peak_memory <= self.request.cluster.memory
-
-    @cached_property
-    def ranked_rows(self) -> Ints:
-        """Rows of the layouts that fit, sorted by time, then by memory."""
-        rows = np.flatnonzero(self.fits)
-        return np.asarray(rows[np.lexsort((self.peak_memory[rows], self.update_seconds[rows]))])
 
     @cached_property
     def best_row(self) -> int:

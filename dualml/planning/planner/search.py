@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 
 import numpy as np
 
@@ -10,10 +10,9 @@ from dualml.common.errors import UserError
 from dualml.planning.planner.engine import DUALML, MEGATRON
 from dualml.planning.planner.layout_plan import LayoutPlan
 from dualml.planning.planner.layouts import Layouts
-from dualml.planning.planner.memory import estimate_memory
 from dualml.planning.planner.pins import select_pinned
 from dualml.planning.planner.plan_request import PlanRequest
-from dualml.planning.planner.seconds import seconds
+from dualml.planning.planner.priced_layouts import price_layouts
 from dualml.planning.planner.space import enumerate_layouts
 
 
@@ -29,27 +28,19 @@ def search_layouts(request: PlanRequest) -> LayoutPlan:
     Source: the search of Narayanan et al. 2021, section 3, done by enumeration.
     """
     if request.layout is None:
-        return price_layouts(request, _enumerate(request))
+        return _plan(request, _enumerate(request))
     named = Layouts.from_axes(request.batch, **request.layout)
     try:
         layouts = _join(_enumerate(request), named)
     except UserError:  # the search has none, and the named one is still a layout
         layouts = named
-    return replace(price_layouts(request, layouts), layout_row=len(layouts) - 1)
+    return _plan(request, layouts, len(layouts) - 1)
 
 
-def price_layouts(request: PlanRequest, layouts: Layouts) -> LayoutPlan:
-    """Price the given layouts with the model, cluster and engine of a request, without checking
-    them; their batch may be another one."""
-    engine = request.engine
-    precision = engine.precisions[request.precision]
-    shape, cluster, fused = request.shape, request.cluster, request.fused
-    return LayoutPlan(
-        request,
-        layouts,
-        estimate_memory(shape, layouts, precision, fused, engine),
-        seconds(shape, layouts, cluster, precision, fused, engine),
-    )
+def _plan(request: PlanRequest, layouts: Layouts, row: int | None = None) -> LayoutPlan:
+    """Price layouts, of which ``row`` is the one that the request names."""
+    priced = price_layouts(request, layouts)
+    return LayoutPlan(request, layouts, priced.memory, priced.seconds, row)
 
 
 def _enumerate(request: PlanRequest) -> Layouts:
