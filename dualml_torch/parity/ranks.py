@@ -129,20 +129,19 @@ def place_like(part: torch.Tensor, tensor: Any) -> torch.Tensor:
 
 
 class LocalGradients:
-    """Hooks that report a rank's gradients of each backward pass, before ranks exchange theirs.
+    """Hooks that report the gradients of each backward pass, before they are added up, clipped, or
+    exchanged between ranks.
 
     `fully_shard` gives a module whole parameters while it computes; these get hooks when the module
     is called. Gradients of shards (tensor parallel) are not reported.
 
     Args:
         model: whose parameters are hooked, until `remove`.
-        note: called with the name of a parameter, with a number from its second pass on, and its
-            gradient.
+        note: called with the name of a parameter and its gradient, in every pass.
     """
 
     def __init__(self, model: torch.nn.Module, note: Callable[[str, torch.Tensor], None]) -> None:
         self.note = note
-        self.passes: dict[str, int] = {}
         self.handles: dict[int, Any] = {}
         for prefix, module in model.named_modules():
             self.hook_parameters(prefix, module)
@@ -165,8 +164,7 @@ class LocalGradients:
 
     def report(self, name: str, gradient: torch.Tensor) -> None:
         """Report the gradient of a parameter."""
-        self.passes[name] = count = self.passes.get(name, 0) + 1
-        self.note(name + (f"#{count}" if count > 1 else ""), gradient)
+        self.note(name, gradient)
 
     def remove(self) -> None:
         """Remove all hooks."""

@@ -402,18 +402,13 @@ class Recorder(Base):
         handles: list[Any] = [add(module, hook(name)) for name, module in modules]
         if isinstance(self.optimizer, torch.optim.Optimizer):
             handles.append(self.optimizer.register_step_pre_hook(self.before_update))
-        if self.member is not None:
-            handles.append(LocalGradients(self.model, self.note_local_gradient))
+        if self.passes.watches and not self.compiled:
+            handles.append(LocalGradients(self.model, self.note_pass))
         try:
             yield
         finally:
             for handle in handles:
                 handle.remove()
-
-    def note_local_gradient(self, name: str, gradient: torch.Tensor) -> None:
-        """Record this rank's ``gradient`` of one backward pass, before ranks exchange theirs, for
-        the parameter ``name``, which may end with the number of the pass."""
-        self.note(f"local/{name}", gradient)
 
     def before_update(self, optimizer: Any, given: Sequence[Any], named: Any) -> None:
         """Record the gradients, unless this step's are recorded already; a hook that PyTorch calls

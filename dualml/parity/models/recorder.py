@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ from dualml.parity.models.trace import (
     join_hashes,
 )
 from dualml.parity.models.trace_files import TraceArrays
+from dualml.parity.ranks.backward_passes import BackwardPasses
 from dualml.parity.ranks.member import WAIT_S, RankMember
 
 #: Draws: weights moved by 1, 2 and 4 units in the last place.
@@ -112,6 +114,7 @@ class Recorder(ModelAccess):
         self.skips_draws = False
         #: Losses and their weights that this step has shown so far.
         self.losses: list[tuple[float, float]] = []
+        self.passes = BackwardPasses(self.note, {}, keeps_all=False)
         self.trace = Trace(self.framework, self.environment(), self.tensors(), self.modules())
         self.files = TraceArrays(self.folder) if self.folder else None
         if self.files is not None:
@@ -193,17 +196,17 @@ class Recorder(ModelAccess):
             weight: of this loss in the mean of the whole batch, such as its number of tokens.
                 Losses with weights of several micro-batches, and of several ranks, are averaged;
                 without a weight the last loss counts, and all ranks count the same.
-            local_gradients: with ``group``, this rank's gradients before ranks exchange them;
-                PyTorch's hooks see them.
+            local_gradients: those of one backward pass, before micro-batches are added up or ranks
+                exchange theirs; PyTorch's hooks see them.
         """
         if self.step_arrays is None:
             return  # after the last recorded step
         if loss is not None:
             value = self.array(loss) if self.is_tensor(loss) else np.asarray(loss)
             self.note_loss(value.astype(np.float64).reshape(()), weight)
-        if local_gradients is not None and self.member is not None:
+        if local_gradients is not None:
             for name, value in self.gradients_by_name(local_gradients).items():
-                self.note(f"local/{name}", value)
+                self.note_pass(name, value)
         if gradients is not None:
             self.note_gradients(self.gradients_by_name(gradients))
 
@@ -369,6 +372,8 @@ class Recorder(ModelAccess):
         """
         calls: dict[str, int] = {}
         self.step_arrays, self.output_seen, self.losses = noted, False, []
+        sizes = {one.name: prod(one.shape) for one in self.trace.tensors if one.trained}
+        self.passes = BackwardPasses(self.note, sizes, keeps_all=self.member is not None)
         # Operations of the first step: later ones are the same calls with other numbers. Those of a
         # rank are no part of the whole model's.
         alone = self.member is None
@@ -425,6 +430,18 @@ class Recorder(ModelAccess):
             self.note("schedule/lr", np.asarray(rates, np.float64))
         for name, value in gradients.items():
             self.note(f"gradient/{name}", value)
+            self.passes.finish(name, partial(self.as_view, value))
+
+    def note_pass(self, name: str, gradient: Any) -> None:
+        """Record the gradient of one backward pass for the parameter ``name``, before micro-batches
+        are added up, clipped or exchanged, see `dualml.parity.ranks.backward_passes`."""
+        if self.step_arrays is not None:
+            copy = partial(self.array, gradient) if self.is_tensor(gradient) else gradient.copy
+            self.passes.add(name, gradient, copy)
+
+    def as_view(self, value: Any) -> NDArray[Any]:
+        """Return a tensor or array as an array, which may share its memory."""
+        return self.view(value) if self.is_tensor(value) else np.asarray(value)
 
     def store_step(self, noted: StoredStep) -> None:
         """Complete the trace after a step, and write it at once if the step raised."""

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.parity.models.gap import gap
-from dualml.parity.ranks.evidence import RankEvidence, TraceSide, total_norm
+from dualml.parity.models.trace import OUTPUT
+from dualml.parity.ranks.evidence import RankEvidence, TraceSide, is_near, total_norm
 from dualml.parity.ranks.factors import RankFinding
 from dualml.parity.ranks.shards import average, find_other_copies
 
@@ -18,6 +19,8 @@ Wide = NDArray[np.float64]
 Origin = tuple[int, int]
 #: Largest distance, relative, of a fitted combination of contributions from a gradient.
 MAX_MISFIT = 1e-4
+#: Relative tolerance of weights that are fitted.
+WEIGHT_RTOL = 5e-3
 #: Elements of the contributions that are read at once.
 MAX_ELEMENTS = 1 << 25
 #: Added to the norm that clipping divides by.
@@ -36,7 +39,7 @@ def find_contributions(
         size += sum(array.size for _, _, array in passes)
         if size > MAX_ELEMENTS and found:
             break
-        found[name] = {(one.facts.rank, n): array.astype(np.float64) for one, n, array in passes}
+        found[name] = {(rank, n): array.astype(np.float64) for rank, n, array in passes}
     origins = {origin for parts in found.values() for origin in parts}
     return {name: parts for name, parts in found.items() if parts and set(parts) == origins}
 
@@ -84,31 +87,116 @@ def mean_of_means(evidence: RankEvidence) -> RankFinding | None:
     if len(origins) < 2:
         return None
     stated = evidence.suspect.weights_of_losses(step)
+    rows = count_rows(evidence.suspect, step, origins)
     weights = stated if set(stated) == set(origins) else None
-    for given in (weights, fit_weights(contributions, {n: x for n, (x, _) in pairs.items()})):
+    fitted = fit_weights(contributions, {n: x for n, (x, _) in pairs.items()})
+    for given in (weights, rows, fitted):
         if given is None or not 0 < sum(given.values()) < math.inf:
             continue
         total = sum(given.values())
         shares = {origin: weight / total for origin, weight in given.items()}
-        if min(shares.values()) < 0 or max(shares.values()) < (1 + 1e-3) / len(origins):
-            continue  # all weights are the same
-        # The contributions of micro-batches may be divided by their number already.
-        scale = find_scale(contributions, {n: y for n, (_, y) in pairs.items()})
-        if scale is None:
-            continue
-        weighted = predict_mean(contributions, shares)
-        right = {name: scale * len(origins) * value for name, value in weighted.items()}
-        agreeing = [
-            name
-            for name, value in right.items()
-            if evidence.agrees("gradient", name, value, pairs[name][0])
-        ]
+        if min(shares.values()) <= 0 or max(shares.values()) < (1 + 1e-3) / len(origins):
+            continue  # all weights are the same, or some have none
+        if given is fitted and (
+            is_inverse(shares, rows) or find_part(evidence.suspect, shares) is not None
+        ):
+            continue  # the other side averages equally, or a part of the loss counts otherwise
+        agreeing = weigh_contributions(evidence, contributions, shares)
         if 2 * len(agreeing) > len(pairs):
-            shown = stated if given is stated else shares
+            shown = stated if given is stated else rows if given is rows else shares
             counts = ", ".join(f"{shown[origin]:.4g}" for origin in origins)
             values = {"weights": counts, "n": len(origins)}
             return RankFinding(len(agreeing), "gradient", values, tuple(pairs))
     return None
+
+
+def weigh_contributions(
+    evidence: RankEvidence,
+    contributions: Mapping[str, Mapping[Origin, Wide]],
+    shares: Mapping[Origin, float],
+) -> list[str]:
+    """Return the names of the reference's gradients that the suspect's contributions give with
+    these weights of sum 1, where the suspect's own have one weight for all."""
+    pairs = evidence.pairs("gradient", list(contributions))
+    # The contributions of micro-batches may be divided by their number already.
+    scale = find_scale(contributions, {n: y for n, (_, y) in pairs.items()})
+    if scale is None:
+        return []
+    weighted = predict_mean(contributions, shares)
+    right = {name: scale * len(shares) * value for name, value in weighted.items()}
+    return [
+        name
+        for name, value in right.items()
+        if evidence.agrees("gradient", name, value, pairs[name][0])
+    ]
+
+
+def count_rows(side: TraceSide, step: int, origins: Sequence[Origin]) -> dict[Origin, float] | None:
+    """Return origin → length of the model's output along its first axis; None if it was not
+    recorded for each of them."""
+    found: dict[Origin, float] = {}
+    traces = dict(side.traces_of_ranks())
+    for rank, number in origins:
+        name = OUTPUT + (f"#{number}" if number > 1 else "")
+        output = traces[rank].find_array("forward", step, name)
+        if output is None or not output.ndim:
+            return None
+        found[rank, number] = float(len(output))
+    return found
+
+
+def is_inverse(shares: Mapping[Origin, float], rows: Mapping[Origin, float] | None) -> bool:
+    """Return whether weights are one divided by numbers of samples that are not all the same."""
+    if rows is None or len(set(rows.values())) < 2 or not min(rows.values()):
+        return False
+    total = sum(1 / n for n in rows.values())
+    return all(is_near(shares[at], 1 / n / total, WEIGHT_RTOL) for at, n in rows.items())
+
+
+def find_part(side: TraceSide, shares: Mapping[Origin, float]) -> tuple[int, int] | None:
+    """Return which of a micro-batch's backward passes has a share that is smaller by the number of
+    micro-batches, and how many passes each has; None if that is not what the shares are."""
+    micro = side.micro_batches
+    passes = max(number for _, number in shares)
+    if micro < 2 or passes % micro or passes == micro or len(shares) != passes * side.ranks:
+        return None
+    each = passes // micro
+    columns = [
+        [share for (_, number), share in shares.items() if (number - 1) % each == at]
+        for at in range(each)
+    ]
+    if any(not is_near(min(one), max(one), WEIGHT_RTOL) for one in columns):
+        return None
+    means = [sum(one) / len(one) for one in columns]
+    low = min(range(each), key=lambda at: means[at])
+    rest = [mean for at, mean in enumerate(means) if at != low]
+    fits = all(is_near(mean, micro * means[low], WEIGHT_RTOL) for mean in rest)
+    return (low + 1, each) if fits else None
+
+
+def part_undivided(evidence: RankEvidence) -> RankFinding | None:
+    """Return what is explained if one part of the suspect's loss, which has a backward pass of its
+    own, is not divided by the number of micro-batches, and the others are."""
+    pairs = evidence.pairs("gradient")
+    contributions = find_contributions(evidence.suspect, evidence.step, list(pairs))
+    fitted = fit_weights(contributions, {n: pairs[n][0] for n in contributions})
+    if fitted is None or min(fitted.values()) <= 0:
+        return None
+    total = sum(fitted.values())
+    shares = {origin: weight / total for origin, weight in fitted.items()}
+    part = find_part(evidence.suspect, shares)
+    scale = find_scale(contributions, {n: pairs[n][1] for n in contributions})
+    if part is None or scale is None or not is_near(scale, max(fitted.values()), WEIGHT_RTOL):
+        return None
+    agreeing = [
+        name
+        for name, parts in contributions.items()
+        if evidence.agrees(
+            "gradient", name, np.sum([fitted[at] * g for at, g in parts.items()], 0), pairs[name][0]
+        )
+    ]
+    values = {"part": part[0], "each": part[1], "n": evidence.suspect.micro_batches}
+    return RankFinding(len(agreeing), "gradient", values, tuple(agreeing)) if agreeing else None
 
 
 def find_scale(
@@ -143,27 +231,6 @@ def not_reduced(evidence: RankEvidence) -> RankFinding | None:
     operation = max(how, key=lambda key: how[key])
     values = {"operation": operation, "count": explained, "names": ", ".join(names[:4])}
     return RankFinding(explained, "gradient", values, tuple(names))
-
-
-def last_micro_batch(evidence: RankEvidence) -> RankFinding | None:
-    """Return what is explained if the suspect's gradients are those of its last micro-batch alone,
-    up to one factor."""
-    pairs = evidence.pairs("gradient")
-    contributions = find_contributions(evidence.suspect, evidence.step, list(pairs))
-    pairs = {name: pairs[name] for name in contributions}
-    count = max((n for parts in contributions.values() for _, n in parts), default=0)
-    if count < 2:
-        return None
-    last = {
-        name: {origin: value for origin, value in parts.items() if origin[1] == count}
-        for name, parts in contributions.items()
-    }
-    scale = find_scale(last, {name: y for name, (_, y) in pairs.items()})
-    if scale is None:
-        return None
-    predicted = {name: scale * np.sum(list(parts.values()), axis=0) for name, parts in last.items()}
-    explained = evidence.count_agreeing("gradient", predicted)
-    return RankFinding(explained, "gradient", {"n": count}, tuple(pairs)) if explained else None
 
 
 def clipped_before_reduction(evidence: RankEvidence) -> RankFinding | None:

@@ -88,28 +88,33 @@ class TraceSide:
             return []
         return find_parts(self.recordings, phase, step, self.own_name(name))
 
-    def find_passes(self, step: int, name: str) -> list[tuple[RankRecording, int, Array]]:
-        """Return the gradients of a parameter before ranks exchanged theirs: rank, number of the
-        backward pass, array; empty for shards."""
+    def find_passes(self, step: int, name: str) -> list[tuple[int, int, Array]]:
+        """Return the gradients of a parameter before micro-batches were added up, clipped, or
+        exchanged: rank, number of the backward pass, array; empty for shards, and for one process
+        whose only pass gave the gradient of the update."""
         own, found = self.own_name(name), []
         key = array_key("gradient", step, own)
         if self.changes.get(name) or key not in self.trace.arrays:
             return []
         shape = array_shape(self.trace.arrays, key)
-        for one in self.recordings:
-            for local in one.trace.names("local", step):
-                plain, number = split_number(local)
-                array = one.trace.find_array("local", step, local)
-                if plain == own and array is not None and array.shape == shape:
-                    found.append((one, number, array))
+        for rank, trace in self.traces_of_ranks():
+            for local in trace.names("local", step):
+                if split_number(local)[0] != own:
+                    continue
+                array = trace.find_array("local", step, local)
+                if array is not None and array.shape == shape:
+                    found.append((rank, split_number(local)[1], array))
         return found
+
+    def traces_of_ranks(self) -> list[tuple[int, Trace]]:
+        """Return each rank with its trace; 0 and the trace itself of one process."""
+        return [(one.facts.rank, one.trace) for one in self.recordings] or [(0, self.trace)]
 
     def weights_of_losses(self, step: int) -> dict[tuple[int, int], float]:
         """Return (rank, number of the micro-batch) → weight that the script gave its loss; empty
         if it gave none."""
         key = ("weight", step, "losses")
-        traces = [(one.facts.rank, one.trace) for one in self.recordings] or [(0, self.trace)]
-        rows = [(rank, trace.find_array(*key)) for rank, trace in traces]
+        rows = [(rank, trace.find_array(*key)) for rank, trace in self.traces_of_ranks()]
         return {
             (rank, number): float(weight)
             for rank, losses in rows

@@ -92,13 +92,16 @@ def divided_by_ranks(evidence: RankEvidence, factor: float) -> dict[str, Any] | 
 def summed_micro_batches(evidence: RankEvidence, factor: float) -> dict[str, Any] | None:
     """Return the number of micro-batches if the factor is that."""
     own, other = evidence.suspect.micro_batches, evidence.reference.micro_batches
-    return {"n": own} if own != other and is_near(factor, own / other) else None
+    # With as many on both sides, only one may not divide.
+    expected = own / other if own != other else own
+    return {"n": own} if expected != 1 and is_near(factor, expected) else None
 
 
 def divided_micro_batches(evidence: RankEvidence, factor: float) -> dict[str, Any] | None:
     """Return the number of micro-batches if the factor is one divided by it."""
     own, other = evidence.suspect.micro_batches, evidence.reference.micro_batches
-    return {"n": own} if own != other and is_near(factor, other / own) else None
+    expected = other / own if own != other else 1 / own
+    return {"n": own} if expected != 1 and is_near(factor, expected) else None
 
 
 def summed_over_batch(evidence: RankEvidence, factor: float) -> dict[str, Any] | None:

@@ -16,9 +16,9 @@ from typing import Any
 from dualml.experiment.comparison import Note
 from dualml.parity.ranks.contributions import (
     clipped_before_reduction,
-    last_micro_batch,
     mean_of_means,
     not_reduced,
+    part_undivided,
 )
 from dualml.parity.ranks.evidence import RankEvidence
 from dualml.parity.ranks.factors import (
@@ -33,6 +33,12 @@ from dualml.parity.ranks.factors import (
     summed_over_batch,
     summed_over_ranks,
     unknown_factor,
+)
+from dualml.parity.ranks.pass_mistakes import (
+    last_micro_batch,
+    never_cleared,
+    other_pass_kept,
+    some_micro_batches,
 )
 from dualml.parity.ranks.schedules import (
     explain_rates,
@@ -101,7 +107,11 @@ def rate_hypothesis(
 HYPOTHESES = (
     RankHypothesis("not_reduced", not_reduced),
     RankHypothesis("mean_of_means", mean_of_means),
+    RankHypothesis("part_undivided", part_undivided),
     RankHypothesis("last_micro_batch", last_micro_batch),
+    RankHypothesis("some_micro_batches", some_micro_batches),
+    RankHypothesis("never_cleared", never_cleared),
+    RankHypothesis("other_pass_kept", other_pass_kept),
     RankHypothesis("clipped_before_reduction", clipped_before_reduction),
     RankHypothesis("clipped_by_own_norm", clipped_by_own_norm),
     RankHypothesis("counted_copies", counted_copies),

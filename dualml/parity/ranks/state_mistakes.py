@@ -130,12 +130,12 @@ def optimizer_begins_anew(evidence: RankEvidence) -> RankFinding | None:
     found: dict[str, list[tuple[str, float]]] = {}
     for name, (x, y) in evidence.pairs("state").items():
         head, _, parameter = name.rpartition("/")
-        gradient = evidence.suspect.find_array("gradient", 1, parameter)
-        if not head or head + "/" == BUFFER or gradient is None or gradient.shape != x.shape:
+        sides = (evidence.reference, evidence.suspect)
+        h, g = (side.find_array("gradient", 1, parameter) for side in sides)
+        if not head or head + "/" == BUFFER or g is None or h is None or g.shape != x.shape:
             continue
-        g = gradient.astype(np.float64)
-        factor = fit_factor(g, y.astype(np.float64))
-        if factor and fit_factor(g, x.astype(np.float64)) is None:
+        factor = fit_factor(g.astype(np.float64), y.astype(np.float64))
+        if factor and fit_factor(h.astype(np.float64), x.astype(np.float64)) is None:
             found.setdefault(head, []).append((parameter, factor))
     for head, rows in found.items():
         names = [name for name, _ in rows]
