@@ -21,6 +21,7 @@ from dualml.parity.models.attributes import (
     restore_attributes,
 )
 from dualml.parity.models.operations import Tape
+from dualml.parity.models.optimizer_facts import ParameterGroup, join_groups, plain_settings
 from dualml.parity.models.partners import Tensor
 from dualml.parity.models.recorder import Recorder as Base
 from dualml.parity.models.rng import SharedRng
@@ -68,6 +69,20 @@ SLOTS = {
 }
 #: Optimizer classes → the meaning of their attribute ``accum``.
 ACCUM = {"SGD": "momentum_buffer", "Adagrad": "sum"}
+
+
+#: Attributes of MindSpore's optimizers that are settings of all parameters.
+SETTINGS = (
+    *("beta1", "beta2", "eps", "epsilon", "momentum", "dampening", "nesterov", "use_nesterov"),
+    *("use_amsgrad", "decay", "centered"),
+)
+
+
+def plain_number(value: Any) -> Any:
+    """Return a tensor of one element as a number; any other value itself."""
+    if isinstance(value, ms.Tensor) and value.size == 1:
+        return float(value.asnumpy().reshape(()))
+    return value
 
 
 def assign_values(parameter: ms.Parameter, value: NDArray[Any]) -> None:
@@ -228,6 +243,35 @@ class Recorder(Base):
             return []
         values = [rate.asnumpy() if isinstance(rate, ms.Tensor) else rate for rate in rates]
         return [float(value) for value in values if np.ndim(value) == 0]
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """Return the optimizer's groups of parameters with their settings; empty if it has none."""
+        own, names = self.optimizer, {id(p): name for name, p in self.named_tensors().items()}
+        groups = getattr(own, "param_groups", None)
+        if groups is not None:
+            plain = [{k: plain_number(v) for k, v in group.items()} for group in groups]
+            pairs = zip(groups, map(plain_settings, plain), strict=True)
+            rows = [(p, settings) for group, settings in pairs for p in group["params"]]
+        else:
+            parameters = updated_parameters(self.model, own)
+            common = {key: plain_number(getattr(own, key, None)) for key in SETTINGS}
+            each = {"weight_decay": getattr(own, "weight_decay", None)}
+            each["lr"] = getattr(own, "learning_rate", None)
+            rows = []
+            for at, p in enumerate(parameters):
+                mine = {
+                    key: plain_number(
+                        v[at] if isinstance(v, list | tuple | ms.ParameterTuple) else v
+                    )
+                    for key, v in each.items()
+                }
+                rows.append((p, plain_settings({**common, **mine})))
+        return join_groups([(names[id(p)], s) for p, s in rows if id(p) in names])
+
+    def count_updates(self) -> int:
+        """Return the optimizer's ``global_step``; 0 if it has none."""
+        count = plain_number(getattr(self.optimizer, "global_step", None))
+        return int(count) if isinstance(count, float | int) else 0
 
     def join_group(self, group: Any) -> GroupAccess:
         """Return access to a communication group by its name, or with True to all ranks; raise

@@ -21,6 +21,7 @@ from dualml.parity.models.attributes import (
     restore_attributes,
 )
 from dualml.parity.models.operations import Tape
+from dualml.parity.models.optimizer_facts import ParameterGroup, join_groups, plain_settings
 from dualml.parity.models.partners import Tensor
 from dualml.parity.models.recorder import Recorder as Base
 from dualml.parity.models.rng import SharedRng
@@ -55,6 +56,11 @@ def copy_tensor(value: Any) -> torch.Tensor | None:
 def is_trained(tensor: torch.Tensor) -> bool:
     """Return whether a tensor is a parameter that gets a gradient."""
     return isinstance(tensor, torch.nn.Parameter) and tensor.requires_grad
+
+
+def is_scalar(value: Any) -> bool:
+    """Return whether a value is a tensor of one element."""
+    return torch.is_tensor(value) and value.numel() == 1
 
 
 def make_zeros(parameter: torch.Tensor) -> torch.Tensor | NDArray[np.float32]:
@@ -202,6 +208,25 @@ class Recorder(Base):
         groups = getattr(self.optimizer, "param_groups", ())
         with torch._C.DisableTorchFunction():  # a rate may be a tensor
             return [float(group["lr"]) for group in groups if "lr" in group]
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """Return the optimizer's groups of parameters with their settings; empty if it has none."""
+        names = {id(p): name for name, p in self.model.named_parameters()}
+        rows = []
+        with torch._C.DisableTorchFunction():  # a rate may be a tensor
+            for group in getattr(self.optimizer, "param_groups", ()):
+                plain = {k: float(v) if is_scalar(v) else v for k, v in group.items()}
+                own = [names[id(p)] for p in group["params"] if id(p) in names]
+                rows += [(name, plain_settings(plain)) for name in own]
+        return join_groups(rows)
+
+    def count_updates(self) -> int:
+        """Return the largest ``step`` in the optimizer's state; 0 if it has none."""
+        state = getattr(unwrap_optimizer(self.optimizer), "state", None)
+        entries = state.values() if isinstance(state, Mapping) else ()
+        with torch._C.DisableTorchFunction():
+            counts = [one["step"] for one in entries if isinstance(one, dict) and "step" in one]
+            return int(max(map(float, counts), default=0))
 
     def unwrap_model(self, model: Any) -> Any:
         """Return the module inside of `DistributedDataParallel`; any other module itself."""

@@ -124,3 +124,26 @@ def test_momentum_in_a_list_of_the_script_is_put_back(tmp_path: Path) -> None:
     for x in X:
         recorder.run(step, ms.Tensor(x))
     assert max((recorder.trace.envelope or {"": 1.0}).values()) < 1e-4
+
+
+def test_settings_start_and_micro_batches_are_recorded(tmp_path: Path) -> None:
+    model = nn.Dense(6, 3, weight_init=ms.Tensor(W), bias_init="zeros")
+    weight, bias = model.trainable_params()
+    groups = [{"params": [weight], "weight_decay": 0.1}, {"params": [bias], "lr": 0.5}]
+    optimizer = nn.Adagrad(groups, accum=0.2, learning_rate=0.1)
+    gradient = ms.value_and_grad(lambda x: model(x).square().mean(), None, optimizer.parameters)
+    recorder = Recorder(model, tmp_path, optimizer, steps=1)
+    with recorder.step(ms.Tensor(X[0])):
+        parts = [gradient(ms.Tensor(x))[1] for x in np.split(X[0], 2)]
+        for one in parts:
+            recorder.saw(local_gradients=one)
+        total = [(a + b) / 2 for a, b in zip(*parts, strict=True)]
+        recorder.saw(gradients=total)
+        optimizer(tuple(total))
+    names = {"weight", "bias", "weight#2", "bias#2"}
+    assert set(recorder.trace.names("local", 1)) == names
+    settings = {one.names[0]: one.settings for one in recorder.trace.groups}
+    assert settings["weight"]["weight_decay"] == pytest.approx(0.1)
+    assert (settings["bias"]["weight_decay"], settings["bias"]["lr"]) == (0.0, 0.5)
+    assert recorder.trace.start is not None
+    assert recorder.trace.start.slots == {"sum": pytest.approx(0.2)}

@@ -85,3 +85,45 @@ def test_parameters_can_be_saved_in_a_step(tmp_path: Path) -> None:
             model(X[0]).sum().backward()
             torch.save(list(model.parameters()), tmp_path / "list.pt")
     assert not any(one._backward_hooks for one in model.parameters())
+
+
+def train_again(folder: Path, *, inverted: bool = False, earlier: int = 0) -> Trace:
+    """Record two steps with decay for matrices alone, or inverted, after some earlier steps."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
+    start = {name: value.clone() for name, value in model.state_dict().items()}
+    groups = [
+        {"params": [p for p in model.parameters() if (p.ndim > 1) == matrices], "weight_decay": w}
+        for matrices, w in ((not inverted, 0.1), (inverted, 0.0))
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=1e-2, eps=1e-6)
+
+    def update(x: torch.Tensor, y: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+    for _ in range(earlier):
+        update(X[0], Y[0])
+    model.load_state_dict(start)
+    recorder = Recorder(model, folder, optimizer, steps=2)
+    for x, y in zip(X, Y, strict=True):
+        recorder.run(update, x, y)
+    return recorder.trace
+
+
+def test_settings_and_start_of_an_optimizer_are_recorded_and_said(tmp_path: Path) -> None:
+    right = train_again(tmp_path / "right")
+    assert [one.names for one in right.groups] == [NAMES[::2], NAMES[1::2]]
+    assert right.groups[0].settings["weight_decay"] == 0.1
+    assert right.groups[1].settings["eps"] == 1e-6
+    assert right.start is not None
+    assert (right.start.updates, right.start.slots) == (0, {})
+    train_again(tmp_path / "inverted", inverted=True)
+    found = compare_traces(tmp_path / "right", tmp_path / "inverted")
+    assert found.notes[0].key == "ranks_exchanged_settings"
+    resumed = train_again(tmp_path / "resumed", earlier=3)
+    assert resumed.start is not None
+    assert (resumed.start.updates, list(resumed.start.slots)) == (3, ["exp_avg", "exp_avg_sq"])
+    found = compare_traces(tmp_path / "right", tmp_path / "resumed")
+    assert found.notes[0].key == "ranks_starts_apart"

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dualml.common.errors import UserError
 from dualml.parity.models.operations import Tape
+from dualml.parity.models.optimizer_facts import ParameterGroup
 from dualml.parity.models.partners import Tensor
 from dualml.parity.models.trace import Arrays
 from dualml.parity.ranks.member import GroupAccess
@@ -90,6 +91,15 @@ class ModelAccess:
         """Return the optimizer's learning rate of each group of parameters; empty if it does not
         say."""
         return []
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """Return the optimizer's groups of parameters with their settings; empty if it does not
+        say."""
+        return []
+
+    def count_updates(self) -> int:
+        """Return how many updates the optimizer has made; 0 if it does not count them."""
+        return 0
 
     def unwrap_model(self, model: Any) -> Any:
         """Return the model inside of a wrapper that trains it on several ranks; any other model

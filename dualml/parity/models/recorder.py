@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from dualml.parity.models.gap import LARGE
 from dualml.parity.models.model_access import ModelAccess
 from dualml.parity.models.model_ref import error_reason, user_line
 from dualml.parity.models.operations import Operation, Tape
+from dualml.parity.models.optimizer_facts import OptimizerStart
 from dualml.parity.models.recorder_checks import check_claim, check_unchanged, claim_folder
 from dualml.parity.models.snapshots import ShelvedTensor, SnapshotFile
 from dualml.parity.models.step_arrays import (
@@ -55,6 +57,8 @@ REPRODUCIBLE_RTOL = 1e-5
 #: Size of the random offsets that make weights distinguishable, and how many elements of a weight
 #: get one.
 UNLIKE, UNLIKE_ELEMENTS = 1e-3, 1 << 16
+#: Arrays of each kind of an optimizer's state that are read to see whether it begins with zeros.
+START_ARRAYS = 16
 
 
 @keep_former_members
@@ -338,6 +342,19 @@ class Recorder(ModelAccess):
             if self.files is not None:
                 hashes[name] = hash_array(value)
         self.trace.weights_digest = join_hashes(hashes) if hashes else ""
+        if self.optimizer is not None and self.member is None:
+            self.trace.groups, self.trace.start = self.parameter_groups(), self.find_start()
+
+    def find_start(self) -> OptimizerStart:
+        """Return the optimizer's state before the first step: which kinds are not zero."""
+        slots: dict[str, float | None] = {}
+        for slot, values in self.optimizer_state().items():
+            some = islice(values.values(), START_ARRAYS)
+            first = next((v for v in map(self.as_view, some) if v.any()), None)
+            if first is not None and np.isfinite(first).all():
+                low, high = float(first.min()), float(first.max())
+                slots[slot] = low if low == high else None
+        return OptimizerStart(updates=self.count_updates(), slots=slots)
 
     def begin_step(self, inputs: Sequence[Any]) -> None:
         """Record the initial weights before the first step, and the digests of a step's inputs."""

@@ -36,6 +36,7 @@ from dualml.common.tensor_shards import open_arrays
 from dualml.experiment.store.jsonfile import Count, Number, Record
 from dualml.parity.models import trace_files
 from dualml.parity.models.operations import Operation, SourceLocation
+from dualml.parity.models.optimizer_facts import OptimizerStart, ParameterGroup
 from dualml.parity.models.partners import Tensor
 from dualml.parity.models.trace_files import ARRAYS as ARRAYS
 from dualml.parity.models.trace_files import write_arrays
@@ -106,6 +107,9 @@ class Trace:
             length of sums.
         moved_modules: modules whose calls a mutation moves; their outputs in the original place do
             not count.
+        groups: the optimizer's groups of parameters, as before the first step; empty if there is
+            none, or if its settings are unknown.
+        start: the optimizer's state before the first step; None if it was not recorded.
         weights_digest: SHA-256 of the initial parameters; empty until it is needed.
         arrays: ``PHASE/STEP/NAME`` → array, read from a file when it is looked up if the trace is
             large, see `dualml.parity.models.trace_files`.
@@ -131,6 +135,8 @@ class Trace:
     cuts: list[dict[str, list[int]]] = field(default_factory=list)
     longest_axis: int = 1
     moved_modules: frozenset[str] = frozenset()
+    groups: list[ParameterGroup] = field(default_factory=list)
+    start: OptimizerStart | None = None
     weights_digest: str = ""
     arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
@@ -179,6 +185,8 @@ class Trace:
             "envelope": draws,
             "operations": [one.describe() for one in self.operations],
             "built": {name: asdict(place) for name, place in self.built.items()},
+            "groups": [one.model_dump() for one in self.groups],
+            "start": None if self.start is None else self.start.model_dump(),
         }
         head = {
             name: derived[name] if name in derived else getattr(self, name)
@@ -241,6 +249,8 @@ class TraceHeader(Record):
     guesses: dict[str, str] = Field(default_factory=dict)
     listed: dict[str, str] = Field(default_factory=dict)
     cuts: list[dict[str, list[int]]] = Field(default_factory=list)
+    groups: list[ParameterGroup] = Field(default_factory=list)  # absent in older traces
+    start: OptimizerStart | None = None
 
 
 def validate_header(value: Any) -> TraceHeader:

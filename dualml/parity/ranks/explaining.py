@@ -15,6 +15,7 @@ from dualml.parity.ranks.hypotheses import describe_hypotheses, run_hypotheses
 from dualml.parity.ranks.micro_batches import join_calls
 from dualml.parity.ranks.rank_files import RankRecording, find_parts, has_ranks, read_ranks
 from dualml.parity.ranks.refusals import find_other_inputs
+from dualml.parity.ranks.settings import describe_starts
 from dualml.parity.ranks.shards import find_other_copies
 
 
@@ -76,6 +77,11 @@ def explain_comparison(
         return replace(
             found, verdict="different", reason="ranks_apart", notes=(*notes, *found.notes)
         )
+    starts = describe_starts((first, second))
+    if found.verdict == "equal" and starts:
+        return replace(
+            found, verdict="different", reason="starts_apart", notes=(*starts, *found.notes)
+        )
     if found.verdict != "different" or found.reason == "raised":
         return found
     steps = [step for step, phase, _ in found.outside if phase != "parameters"]
@@ -84,7 +90,7 @@ def explain_comparison(
     orders = [(first, second), (second, first)]
     evidences = [RankEvidence(x, y, outside, step, found.margin) for x, y in orders]
     said = describe_hypotheses(run_hypotheses(evidences))
-    return replace(found, notes=(*said, *notes, *found.notes))
+    return replace(found, notes=(*starts, *said, *notes, *found.notes))
 
 
 def describe_copies(sides: Sequence[TraceSide]) -> list[Note]:

@@ -50,6 +50,7 @@ from dualml.parity.ranks.schedules import (
     stepped_per_process,
     stepped_too_often,
 )
+from dualml.parity.ranks.settings import exchanged_settings, other_settings
 from dualml.parity.ranks.sharded_mistakes import (
     bias_per_rank,
     buffers_apart,
@@ -124,6 +125,8 @@ HYPOTHESES = (
     RankHypothesis("optimizer_begins_anew", optimizer_begins_anew),
     RankHypothesis("updated_without_gradient", updated_without_gradient),
     RankHypothesis("rate_in_momentum", rate_in_momentum),
+    RankHypothesis("exchanged_settings", exchanged_settings),
+    RankHypothesis("other_settings", other_settings, cost=1),
     RankHypothesis("loss_across_batch", loss_across_batch, cost=9),
     RankHypothesis("term_of_few", term_of_few, cost=9),
     factor_hypothesis("summed_over_ranks", summed_over_ranks, 1),
