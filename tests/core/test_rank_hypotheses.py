@@ -81,7 +81,10 @@ def test_a_term_of_the_loss_that_reaches_few_is_named() -> None:
     assert causes(found) == ["term_of_few"]
     assert found.notes[0].values["names"] == "fc"
     assert found.notes[1].key == "ranks_untested"
-    assert causes(compare(make_trace(MEAN), make_trace(more))) == []
+    alone = compare(make_trace(MEAN), make_trace(more))
+    assert causes(alone) == []
+    assert alone.notes[0].key == "only_gradients"
+    assert "only 1 of the 2 gradients differ (fc.bias)" in alone.paragraph("en")
 
 
 def test_a_difference_that_no_mistake_explains_has_no_cause() -> None:

@@ -58,12 +58,14 @@ def test_another_setting_of_one_group() -> None:
 
 
 def test_settings_that_explain_nothing_are_not_said() -> None:
-    assert compare(train(), train(eps=1e-6)).notes == ()
-    moved, other = train(), train((0.1, 0.2))
+    assert compare(train(), train(eps=1e-6)).equal
+    one, other = train(), train((0.1, 0.2))
     arrays: Any = other.arrays
-    arrays[array_key("update", 1, "fc.bias")] = moved.arrays[array_key("update", 1, "fc.bias")]
+    arrays[array_key("update", 1, "fc.bias")] = one.arrays[array_key("update", 1, "fc.bias")]
     arrays[array_key("update", 1, "fc.weight")] = 2 * arrays[array_key("update", 1, "fc.weight")]
-    assert compare(moved, other).notes == ()
+    found = compare(one, other)
+    assert [note.key for note in found.notes] == ["only_updates"]
+    assert "only 1 of the 2 updates differ (fc.weight)" in found.paragraph("en")
 
 
 def test_optimizers_that_begin_in_other_states_are_different() -> None:

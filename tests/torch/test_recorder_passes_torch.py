@@ -127,3 +127,36 @@ def test_settings_and_start_of_an_optimizer_are_recorded_and_said(tmp_path: Path
     assert (resumed.start.updates, list(resumed.start.slots)) == (3, ["exp_avg", "exp_avg_sq"])
     found = compare_traces(tmp_path / "right", tmp_path / "resumed")
     assert found.notes[0].key == "ranks_starts_apart"
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_clipping_while_the_loss_is_scaled(tmp_path: Path, early: bool) -> None:
+    def scaled(folder: Path, unscales: bool) -> None:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**14)
+        recorder = Recorder(model, folder, optimizer, steps=2)
+
+        def update(x: torch.Tensor, y: torch.Tensor) -> None:
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(x), y)
+            scaler.scale(loss).backward()
+            recorder.saw(loss=loss)
+            if unscales:
+                scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+            scaler.step(optimizer)
+            scaler.update()
+
+        for x, y in zip(X, Y, strict=True):
+            recorder.run(update, x, y)
+
+    scaled(tmp_path / "early", unscales=False)
+    if early:
+        train(tmp_path / "right", norm=0.05)
+    else:
+        scaled(tmp_path / "right", unscales=True)
+    found = compare_traces(tmp_path / "right", tmp_path / "early")
+    assert found.notes[0].key == "ranks_clipped_while_scaled"
+    assert found.notes[0].values["scale"] == "16384"

@@ -17,6 +17,7 @@ from dualml.parity.ranks.rank_files import RankRecording, find_parts, has_ranks,
 from dualml.parity.ranks.refusals import find_other_inputs
 from dualml.parity.ranks.settings import describe_starts
 from dualml.parity.ranks.shards import find_other_copies
+from dualml.parity.ranks.unpredicted import describe_places
 
 
 def read_whole_trace(folder: Path) -> Trace:
@@ -90,7 +91,8 @@ def explain_comparison(
     orders = [(first, second), (second, first)]
     evidences = [RankEvidence(x, y, outside, step, found.margin) for x, y in orders]
     said = describe_hypotheses(run_hypotheses(evidences))
-    return replace(found, notes=(*starts, *said, *notes, *found.notes))
+    places = [] if said or starts else describe_places(evidences[0])
+    return replace(found, notes=(*starts, *said, *notes, *places, *found.notes))
 
 
 def describe_copies(sides: Sequence[TraceSide]) -> list[Note]:

@@ -14,6 +14,16 @@ from functools import partial
 from typing import Any
 
 from dualml.experiment.comparison import Note
+from dualml.parity.ranks.clipping import (
+    clipped_by_group,
+    clipped_by_value,
+    clipped_to_other_norm,
+    clipped_while_scaled,
+    clipped_with_other_term,
+    raised_to_norm,
+    unscaled_otherwise,
+    unscaled_twice,
+)
 from dualml.parity.ranks.contributions import (
     clipped_before_reduction,
     mean_of_means,
@@ -114,6 +124,14 @@ HYPOTHESES = (
     RankHypothesis("never_cleared", never_cleared),
     RankHypothesis("other_pass_kept", other_pass_kept),
     RankHypothesis("clipped_before_reduction", clipped_before_reduction),
+    RankHypothesis("unscaled_twice", unscaled_twice),
+    RankHypothesis("unscaled_otherwise", unscaled_otherwise),
+    RankHypothesis("clipped_while_scaled", clipped_while_scaled),
+    RankHypothesis("clipped_by_group", clipped_by_group),
+    RankHypothesis("clipped_by_value", clipped_by_value),
+    RankHypothesis("clipped_with_other_term", clipped_with_other_term),
+    RankHypothesis("clipped_to_other_norm", clipped_to_other_norm, cost=2),
+    RankHypothesis("raised_to_norm", raised_to_norm, cost=1),
     RankHypothesis("clipped_by_own_norm", clipped_by_own_norm),
     RankHypothesis("counted_copies", counted_copies),
     RankHypothesis("bias_per_rank", bias_per_rank),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dualml.experiment.comparison import Note
 from dualml.parity.models.layers import module_name
 from dualml.parity.ranks.evidence import RankEvidence
 from dualml.parity.ranks.factors import RankFinding
@@ -36,3 +37,17 @@ def term_of_few(evidence: RankEvidence) -> RankFinding | None:
     modules = list(dict.fromkeys(module_name(name.rpartition(".")[0]) for name in outside))
     values = {"n": parts, "names": list_names(modules)}
     return RankFinding(0, "gradient", values, tuple(outside), is_predicted=False)
+
+
+def describe_places(evidence: RankEvidence) -> list[Note]:
+    """Return a sentence about which parameters differ, where only the gradients of some do, or only
+    the updates, and what comes before agrees; none otherwise."""
+    for phase, earlier in (("gradient", ("forward", "loss")), ("update", ("forward", "gradient"))):
+        every, outside = evidence.parameters(), evidence.names_outside(phase)
+        agree = not any(evidence.names_outside(one) for one in earlier)
+        if agree and 0 < len(outside) < len(every):
+            values = {"n": len(outside), "all": len(every), "names": list_names(outside)}
+            return [Note(f"only_{phase}s", {**values, "step": evidence.step})]
+        if outside:
+            break
+    return []
