@@ -327,6 +327,32 @@ class TokensRight(Tokens):
         return each.sum() / (labels != -1).sum()
 
 
+class TokensOfAll(Tokens):
+    def second(self, y: Any, labels: Any) -> Any:
+        labels = self.padded(labels)
+        return F.cross_entropy(y, labels, ignore_index=-1, reduction="sum") / len(labels)
+
+
+class Weighted(Smoothed):
+    """A second loss with class weights."""
+
+    def second(self, y: Any, labels: Any) -> Any:
+        return F.cross_entropy(y, labels**2 % 3, torch.tensor([1.0, 2.0, 5.0]))
+
+
+class WeightedOverCount(Weighted):
+    def second(self, y: Any, labels: Any) -> Any:
+        weights = torch.tensor([1.0, 2.0, 5.0])
+        return F.cross_entropy(y, labels**2 % 3, weights, reduction="none").mean()
+
+
+class WeightedRight(Weighted):
+    def second(self, y: Any, labels: Any) -> Any:
+        weights, labels = torch.tensor([1.0, 2.0, 5.0]), labels**2 % 3
+        total = F.cross_entropy(y, labels, weights, reduction="sum")
+        return total / weights[labels].sum()
+
+
 class Normed(Net):
     """A layer whose weight has a direction and a length."""
 
@@ -428,6 +454,7 @@ class Planted:
     action: str
     value: Any = None
     steps: int = 2
+    argument: Any = None
 
 
 CASES = {
@@ -462,6 +489,12 @@ CASES = {
     "a mean of means of parts": Planted(
         Tokens, TokensOfRows, TokensRight, "function", "mean_of_parts", 4
     ),
+    "ignored targets in the mean": Planted(
+        Tokens, TokensOfAll, TokensRight, "attribute", "form", argument="over_all"
+    ),
+    "class weights left out of the mean": Planted(
+        Weighted, WeightedOverCount, WeightedRight, "attribute", "form", argument="over_count"
+    ),
     "a reset gate before the product": Planted(
         Gate, GateEarly, GateRight, "function", "reset_before"
     ),
@@ -490,8 +523,9 @@ CASES = {
 def test_a_mistake_with_a_name_is_found(name: str) -> None:
     case = CASES[name]
     found = searched(case.wrong, base=case.base, steps=case.steps)
-    kind, action, _, value = mutation_keys(found)[0]
+    kind, action, argument, value = mutation_keys(found)[0]
     assert (kind, action) == (case.kind, case.action)
+    assert case.argument is None or argument == case.argument
     assert case.value is None or value == case.value
     assert found.equal
 

@@ -27,6 +27,7 @@ FORM_KINDS = {
     "tiled": "layout",
     "halves": "layout",
     "over_all": "attribute",
+    "over_count": "attribute",
 }
 
 

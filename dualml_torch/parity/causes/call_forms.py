@@ -13,7 +13,7 @@ from dualml.parity.causes.mutation import Mutation
 from dualml_torch.parity.causes.functions import diagonal_softmax
 from dualml_torch.parity.causes.layers import (
     glu_variant,
-    mean_over_all_targets,
+    mean_over_targets,
     norm_variant,
     remember_biased_variance,
     tile_heads,
@@ -53,8 +53,9 @@ def call_form(call: MutationTarget) -> Any:
         return root if call.name == "sqrt" else root.reciprocal()
     if call.change.argument == "tiled":
         return tile_heads(call.func, call.name, call.args, call.kwargs)
-    if call.change.argument == "over_all":
-        return mean_over_all_targets(call.func, call.name, call.args, call.kwargs)
+    if call.change.argument in ("over_all", "over_count"):
+        bound = BoundCall(call.func, call.name, call.args, call.kwargs)
+        return mean_over_targets(call.func, bound, call.change.argument == "over_all")
     if call.name == "glu":
         return glu_variant(str(call.change.argument), given_values)
     if isinstance(call.change.value, float):

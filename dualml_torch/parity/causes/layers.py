@@ -88,22 +88,27 @@ def tile_heads(func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, A
     return x.repeat([times if i == axis % x.dim() else 1 for i in range(x.dim())])
 
 
-def mean_over_all_targets(
-    func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Value:
-    """Return the sum of a loss divided by the number of all targets, those included that it
-    ignores.
+def mean_over_targets(func: Any, bound: BoundCall, with_ignored: bool) -> Value:
+    """Return the sum of a loss divided by a number of targets, where its mean is over the sum of
+    the class weights of the targets that it does not ignore.
+
+    Args:
+        with_ignored: whether the targets that the loss ignores count, too.
 
     Raises:
-        ValueError: the reduction is not a mean.
+        ValueError: the reduction is not a mean, the targets are no indices, or the number would not
+            mean anything else: no target is ignored, or there are no class weights.
     """
-    bound = BoundCall(func, name, args, kwargs)
     given = bound.values
-    if given.get("reduction", "mean") != "mean":
-        raise ValueError("no mean")
+    target = given["target"]
+    if given.get("reduction", "mean") != "mean" or target.is_floating_point():
+        raise ValueError("no mean over indices")
+    ignored = int((target == given.get("ignore_index", -100)).sum())
+    if (with_ignored and not ignored) or (not with_ignored and given.get("weight") is None):
+        raise ValueError("the divisor is the same")
     bound.set_argument("reduction", "sum")
     total: Value = func(*bound.args, **bound.kwargs)
-    return total / given["target"].numel()
+    return total / (target.numel() - (0 if with_ignored else ignored))
 
 
 def glu_variant(form: str, given: Mapping[str, Any]) -> Value:
