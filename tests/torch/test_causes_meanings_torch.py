@@ -353,6 +353,40 @@ class WeightedRight(Weighted):
         return total / weights[labels].sum()
 
 
+class Enlarged(Net):
+    """A map of 4 × 6 pixels that is enlarged, each half in a way of its own."""
+
+    def enlarge(self, y: Any) -> Any:
+        return F.interpolate(y, scale_factor=2, mode="bilinear")
+
+    def forward(self, x: Any) -> Any:
+        y = self.enlarge(self.inner(x)[:, None])
+        return self.head(y.square()[:, 0, 1::2, ::2].mean(1))
+
+
+def lie_at(y: Any, half: float) -> Any:
+    """Enlarge both axes of a map twice: output pixel i lies at (i + half) / 2 − half."""
+    for axis in (2, 3):
+        length = y.shape[axis]
+        place = ((torch.arange(2 * length) + half) / 2 - half).clamp(0)
+        low = place.floor().long()
+        high, rest = (low + 1).clamp(max=length - 1), place - low
+        view = [-1 if n == axis else 1 for n in range(4)]
+        low, high = y.index_select(axis, low), y.index_select(axis, high)
+        y = low + (high - low) * rest.view(view)
+    return y
+
+
+class EnlargedFromCorners(Enlarged):
+    def enlarge(self, y: Any) -> Any:
+        return lie_at(y, 0.0)
+
+
+class EnlargedRight(Enlarged):
+    def enlarge(self, y: Any) -> Any:
+        return lie_at(y, 0.5)
+
+
 class Normed(Net):
     """A layer whose weight has a direction and a length."""
 
@@ -494,6 +528,9 @@ CASES = {
     ),
     "class weights left out of the mean": Planted(
         Weighted, WeightedOverCount, WeightedRight, "attribute", "form", argument="over_count"
+    ),
+    "interpolation without half pixels": Planted(
+        Enlarged, EnlargedFromCorners, EnlargedRight, "attribute", "resample", "corners"
     ),
     "a reset gate before the product": Planted(
         Gate, GateEarly, GateRight, "function", "reset_before"

@@ -21,6 +21,9 @@ from dualml.parity.causes.tables import (
     UNARY,
 )
 
+#: Other ways to interpolate: without half-pixel centres, to the nearest pixel, with other cubic
+#: weights.
+RESAMPLING = ("corners", "rounded", "keys")
 #: Form of a function → kind of the mutation, if the kind is not ``function``.
 FORM_KINDS = {
     "unbiased": "attribute",
@@ -104,6 +107,8 @@ def other_functions(site: MutationSite) -> Iterator[Mutation]:
         yield site.mutate("function", "smooth_others")
     if site.name == "embedding" and not site.operation.inputs[0].startswith("input:"):
         yield site.mutate("mask", "plain_positions")
+    if site.name == "interpolate":
+        yield from (site.mutate("attribute", "resample", "", way) for way in RESAMPLING)
     if site.name in ("gru", "gru_cell"):
         yield site.mutate("function", "reset_before")
     if site.name in ("cross_entropy", "nll_loss"):

@@ -81,6 +81,8 @@ def mutation_text(lang: Language, one: Row, place: CausePlace = UNKNOWN_PLACE) -
         value = describe_operand(lang, value)
     elif action == "masked_rows" and argument == "added":
         key = "cause.masked_rows_added"
+    elif action == "resample":
+        key = f"cause.resample_{value}"
     elif action == "norm_axis":
         value, argument = value[0], value[1]
     elif action == "index":

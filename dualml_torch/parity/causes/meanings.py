@@ -1,5 +1,6 @@
 """Actions of mutations that stand for a mistake with a name: exchanged settings, ignored lengths,
-masked rows, reversed constants, pairs of rotary positions, other ways to smooth or to average."""
+masked rows, reversed constants, pairs of rotary positions, other ways to smooth, to average or to
+interpolate."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from dualml_torch.parity.causes.calls import replace_tensor
 from dualml_torch.parity.causes.functions import interleave
 from dualml_torch.parity.causes.masked_rows import fill_masked_rows
 from dualml_torch.parity.causes.recurrent import gru_with_early_reset
+from dualml_torch.parity.causes.resampling import resample
 from dualml_torch.parity.operations import BoundCall, find_tensors
 
 Value = torch.Tensor
@@ -160,4 +162,5 @@ MEANING_ACTIONS: dict[str, Callable[[MutationTarget], Any]] = {
     "smooth_others": smooth_other_classes,
     "mean_of_parts": average_parts,
     "reset_before": reset_before_product,
+    "resample": resample,
 }
