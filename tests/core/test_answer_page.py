@@ -399,7 +399,28 @@ DIVISION = {**LINEAR, "name": "div", "inputs": ("op:1",), "attributes": {"other"
             mutation("by_value", kind="operand", operation="mul", argument="other", value="op:7",
                      old=3.0, names={"op:7": "`y`"}),
             None,
-            "mindspore uses `y` in `*` where torch has the number 3",
+            "mindspore multiplies by `y` where torch multiplies by the number 3",
+        ),
+        (
+            mutation("lower_span", kind="dtype", operation="", argument="`cos`, `sin`",
+                     value="float16", old=None),
+            None,
+            "mindspore computes all of `cos`, `sin` in float16, torch in higher precision",
+        ),
+        (
+            mutation("addend", kind="extra", operation="softmax", argument=0,
+                     value="parameter:bias.weight", old=("op:3", (2, 0, 1)),
+                     names={"parameter:bias.weight": "`bias.weight`"}),
+            None,
+            "mindspore also adds a bias from `bias.weight`, looked up by position or index, to "
+            "input 1 of `softmax`; torch does not",
+        ),
+        (
+            mutation("resample", kind="attribute", operation="interpolate", argument="",
+                     value="rounded", old=None),
+            None,
+            "mindspore rounds to the nearest input pixel in `interpolate`, torch takes the one "
+            "below (`mode=\"nearest\"`)",
         ),
     ],
 )  # fmt: skip

@@ -387,6 +387,62 @@ class EnlargedRight(Enlarged):
         return lie_at(y, 0.5)
 
 
+class Angles(Net):
+    """Tables of sines and cosines of positions."""
+
+    def rounded(self, rates: Any) -> Any:
+        return rates
+
+    def forward(self, x: Any) -> Any:
+        rates = self.rounded(1 / 7 ** (torch.arange(0, 6, 2).float() / 6))
+        angles = torch.einsum("i,j->ij", 40 + torch.arange(6).type_as(rates), rates)
+        angles = torch.cat((angles, angles), -1)
+        cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+        y = self.inner(x)
+        return self.head((y * cos + y.flip(-1) * sin).sum(1))
+
+
+class AnglesInHalf(Angles):
+    def rounded(self, rates: Any) -> Any:
+        return rates.half()
+
+
+class AnglesRight(Angles):
+    def rounded(self, rates: Any) -> Any:
+        return rates.double().float()
+
+
+class Scores(Net):
+    """Two attentions of which the first has a bias for each distance."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(4, 1)
+
+    def bias(self, queries: int, keys: int) -> Any:
+        back = (torch.arange(queries)[:, None] - torch.arange(keys)).clamp(0, 3)
+        return self.table(back).permute(2, 0, 1)
+
+    def more(self, scores: Any) -> Any:
+        return scores
+
+    def forward(self, x: Any) -> Any:
+        y = self.inner(x)
+        y = (y @ y.mT + self.bias(6, 6)).softmax(-1) @ y
+        short = self.other(x[:, :4])
+        return self.head((self.more(y @ short.mT).softmax(-1) @ short)[:, -1])
+
+
+class ScoresBiased(Scores):
+    def more(self, scores: Any) -> Any:
+        return scores + self.bias(6, 4)
+
+
+class ScoresRight(Scores):
+    def more(self, scores: Any) -> Any:
+        return scores + 0 * self.bias(6, 4)
+
+
 class Normed(Net):
     """A layer whose weight has a direction and a length."""
 
@@ -531,6 +587,12 @@ CASES = {
     ),
     "interpolation without half pixels": Planted(
         Enlarged, EnlargedFromCorners, EnlargedRight, "attribute", "resample", "corners"
+    ),
+    "a table of angles in half precision": Planted(
+        Angles, AnglesInHalf, AnglesRight, "dtype", "lower_span", "float16"
+    ),
+    "a bias of positions in other scores": Planted(
+        Scores, ScoresBiased, ScoresRight, "extra", "addend", "parameter:table.weight"
     ),
     "a reset gate before the product": Planted(
         Gate, GateEarly, GateRight, "function", "reset_before"

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from dualml.parity.causes.addends import added_value_mutations
+from dualml.parity.causes.lower_spans import lower_span_mutations
 from dualml.parity.causes.masked_rows import added_numbers, masked_row_mutations
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.rotary_pairs import rotary_mutations
@@ -27,19 +29,24 @@ MAX_HANDED_ON = 6
 MAX_OF_A_KIND = 8
 
 
-def joint_mutations(here: TraceOperand, others: Sequence[Operation] = ()) -> list[Mutation]:
+def joint_mutations(
+    here: TraceOperand, there: TraceOperand, names: Mapping[str, str]
+) -> list[Mutation]:
     """Return all mutations of several calls at once, those of few calls first.
 
     Args:
-        others: calls of the other side.
+        there: the calls of the other side.
+        names: the other side's parameters → this side's, as values.
     """
     operations = here.operations
     kinds = (
         packed_length_mutations(operations),
-        masked_row_mutations(here, added_numbers(others)),
+        masked_row_mutations(here, added_numbers(there.operations)),
         reversed_constant_mutations(here),
         rotary_mutations(operations),
         alias_mutations(operations),
+        added_value_mutations(here, there, names),
+        lower_span_mutations(here, there),
     )
     return [change for kind in kinds for change in list(kind)[:MAX_OF_A_KIND]]
 

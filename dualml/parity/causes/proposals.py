@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from dualml.parity.causes.assessment import GROUPS
 from dualml.parity.causes.candidate_filter import STAGES, CandidateFilter
 from dualml.parity.causes.constants import constant_mutations, precision_mutations
@@ -70,7 +72,11 @@ def joint_changes(state: GraphState, source: Source, is_late: Deadline) -> Propo
     """Propose mutations of several calls at once, and those of a weight norm with its length."""
     axes = () if state.now.changes else norm_axis_mutations(state.host)
     here, there = state.operands
-    return Proposal((*axes, *joint_mutations(here, there.operations)))
+    changes = joint_mutations(here, there, state.host.names)
+    indices = [one.old[0] for one in changes if one.action == "addend" and one.old is not None]
+    known = {name: there.arrays.get(name, there.values.arrays.get(name)) for name in indices}
+    state.host.explorer.set_constants({n: np.asarray(x) for n, x in known.items() if x is not None})
+    return Proposal((*axes, *changes))
 
 
 def near_operations(state: GraphState, source: Source, is_late: Deadline) -> Proposal:

@@ -19,6 +19,7 @@ from dualml.parity.models.phrases import (
     describe_function,
     describe_order,
     describe_tensor,
+    function_name,
 )
 from dualml.parity.models.setting_sentences import (
     describe_optimizer_change,
@@ -81,6 +82,10 @@ def mutation_text(lang: Language, one: Row, place: CausePlace = UNKNOWN_PLACE) -
         value = describe_operand(lang, value)
     elif action == "masked_rows" and argument == "added":
         key = "cause.masked_rows_added"
+    elif action == "by_value":
+        key = f"cause.by_value_{function_name(str(one['operation']))}"
+    elif action == "addend" and one["old"] is not None:
+        key = "cause.addend_rows"
     elif action == "resample":
         key = f"cause.resample_{value}"
     elif action == "norm_axis":

@@ -258,6 +258,7 @@ ACTIONS: dict[str, Callable[[Any], Any]] = {
     "twice": MutatedCall.call_twice,
     "output": MutatedCall.transform_output,
     "lower": MutatedCall.lower_precision,
+    "lower_span": MutatedCall.lower_precision,
     "numbers": MutatedCall.replace_constants,
     "norm_axis": MutatedCall.set_norm_axis,
     "attach": MutatedCall.copy_input,

@@ -28,6 +28,7 @@ from dualml_torch.parity.causes.operands import (
     other_operand,
     put_value,
     select_part,
+    select_rows,
 )
 from dualml_torch.parity.causes.size_checks import with_size_checks
 from dualml_torch.parity.operations import ASSIGNS, OperationTracer, find_tensors
@@ -36,7 +37,7 @@ Value = torch.Tensor
 #: Mutations that do not concern the function of a single call.
 WIDE = ("everywhere", "borrow", "rename", "trade", "cut", "parameters", "optimizer")
 #: Mutations that need values of the step other than the call's own arguments.
-CONTEXT_ACTIONS = ("spans", "swap", "earlier", "operand", "by_value", "reroute")
+CONTEXT_ACTIONS = ("spans", "swap", "earlier", "operand", "by_value", "reroute", "addend")
 
 
 class MutatingTracer(OperationTracer):
@@ -131,6 +132,10 @@ class MutatingTracer(OperationTracer):
             elif change.action == "by_value":
                 other = self.value_of(other_operand(change, number))
                 args, kwargs = put_value(change, func, name, args, kwargs, other)
+            elif change.action == "addend":
+                at, other = int(change.argument), self.value_of(str(change.value))
+                given = find_tensors((args, kwargs))[at]
+                args, kwargs = replace_tensor(args, kwargs, at, given + select_rows(change, other))
             elif change.action == "reroute":
                 at, other = int(change.argument), self.value_of(str(change.value))
                 straight = other + (find_tensors((args, kwargs))[at] - other).detach()

@@ -9,6 +9,7 @@ import torch
 
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.models.operations import Operation, call_number
+from dualml_torch.parity.causes.call_actions import NUMBERS
 from dualml_torch.parity.operations import BoundCall
 
 Value = torch.Tensor
@@ -58,6 +59,15 @@ def put_value(
     bound = BoundCall(func, name, args, kwargs)
     bound.set_argument(str(change.argument), value)
     return bound.args, bound.kwargs
+
+
+def select_rows(change: Mutation, value: Value) -> Value:
+    """Return a value as it is; if ``change.old`` names indices of the other side and an order of
+    axes, the rows of the value at these indices, with their axes in that order."""
+    if change.old is None:
+        return value
+    name, order = change.old
+    return torch.nn.functional.embedding(NUMBERS[name].long(), value).permute(tuple(order))
 
 
 def select_part(change: Mutation, value: Value) -> Value:
