@@ -20,7 +20,7 @@ from dualml.parity.ranks.factors import MIN_LOSS_SCALE, NORM_RTOL, ONE_FACTOR, R
 from dualml.parity.ranks.state_mistakes import list_names
 
 Wide = NDArray[np.float64]
-Named = Mapping[str, Wide]
+NamedGradients = Mapping[str, Wide]
 #: Terms that are added to the norm that clipping divides by.
 TERMS = (1e-6, 0.0, 1e-8, 1e-5, 1e-12, 1e-4, 1e-3)
 #: By how much a term must predict better than the other side's own gradients.
@@ -39,11 +39,11 @@ class Clipping:
     """
 
     evidence: RankEvidence
-    raw: Named
-    right: Named
-    own: Named
+    raw: NamedGradients
+    right: NamedGradients
+    own: NamedGradients
 
-    def norm(self, gradients: Named) -> float:
+    def norm(self, gradients: NamedGradients) -> float:
         """Return the norm of all gradients together."""
         return total_norm(iter(gradients.values()))
 
@@ -81,7 +81,7 @@ def find_clipping(evidence: RankEvidence) -> Clipping | None:
     return Clipping(evidence, raw, right, own)
 
 
-def sum_passes(side: TraceSide, step: int, gradients: Named) -> dict[str, Wide] | None:
+def sum_passes(side: TraceSide, step: int, gradients: NamedGradients) -> dict[str, Wide] | None:
     """Return the gradients of all passes together, those of the update where none was recorded;
     None if none was recorded at all."""
     found = {name: side.find_passes(step, name) for name in gradients}
@@ -95,7 +95,7 @@ def sum_passes(side: TraceSide, step: int, gradients: Named) -> dict[str, Wide] 
     }
 
 
-def common_factor(x: Named, y: Named) -> float | None:
+def common_factor(x: NamedGradients, y: NamedGradients) -> float | None:
     """Return the number by which all of one side's gradients give the other's; None if there is
     none."""
     a, b = (np.concatenate([one[name].ravel() for name in x]) for one in (x, y))

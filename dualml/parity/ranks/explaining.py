@@ -78,7 +78,8 @@ def explain_comparison(
         return replace(
             found, verdict="different", reason="ranks_apart", notes=(*notes, *found.notes)
         )
-    starts = describe_starts((first, second))
+    recorded = first.trace.start is not None and second.trace.start is not None
+    starts = describe_starts((first, second)) if recorded else []
     if found.verdict == "equal" and starts:
         return replace(
             found, verdict="different", reason="starts_apart", notes=(*starts, *found.notes)

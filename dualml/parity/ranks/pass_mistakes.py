@@ -22,7 +22,7 @@ Wide = NDArray[np.float64]
 Contributions = Mapping[str, Mapping[Origin, Wide]]
 
 
-def give_all(contributions: Contributions, targets: Mapping[str, Wide]) -> bool:
+def all_add_up(contributions: Contributions, targets: Mapping[str, Wide]) -> bool:
     """Return whether all contributions together, each with a weight above 0, give gradients."""
     if find_scale(contributions, targets) is not None:
         return True
@@ -45,7 +45,7 @@ def last_micro_batch(evidence: RankEvidence) -> RankFinding | None:
         for name, parts in contributions.items()
     }
     scale = find_scale(last, {name: y for name, (_, y) in pairs.items()})
-    if scale is None or not give_all(contributions, {name: x for name, (x, _) in pairs.items()}):
+    if scale is None or not all_add_up(contributions, {name: x for name, (x, _) in pairs.items()}):
         return None
     predicted = {name: scale * np.sum(list(parts.values()), axis=0) for name, parts in last.items()}
     explained = evidence.count_agreeing("gradient", predicted)
@@ -67,7 +67,7 @@ def some_micro_batches(evidence: RankEvidence) -> RankFinding | None:
     numbers = sorted(number for _, number in used)
     if not alike or len(used) == len(fitted) or numbers == [len(fitted)]:
         return None
-    if not give_all(contributions, targets[0]):
+    if not all_add_up(contributions, targets[0]):
         return None
     predicted = {
         name: np.sum([largest * parts[at] for at in used], axis=0)
