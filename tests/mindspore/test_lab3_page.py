@@ -33,7 +33,7 @@ def lacking() -> set[str]:
 
 @pytest.mark.parametrize(
     ("language", "sentence"),
-    [("en", r"^(.*) run on PyTorch alone"), ("zh", r"^(.*)只能在 PyTorch 上运行")],
+    [("en", r"^(.*) run on PyTorch only"), ("zh", r"^(.*)只能在 PyTorch 上运行")],
 )
 def test_the_page_names_exactly_those_arms(language: str, sentence: str) -> None:
     text = (ROOT / f"experiments/lab3.{language}.md").read_text("utf-8")
