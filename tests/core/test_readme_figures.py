@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import struct
 from pathlib import Path
@@ -50,6 +51,15 @@ def ports(page: str, verdict: str) -> list[tuple[str, str]]:
     return re.findall(r"(\d+) (?:of|/) (\d+)", row)
 
 
+def report_figures() -> set[str]:
+    """Return of the held-out public reports with two differing sides: how many there are, how many
+    were found, and of how many the right cause was named."""
+    results = json.loads((ROOT / "benchmarks/reports/results.json").read_text("utf-8"))
+    rows = [row for row in results if row["half"] == "held-out" and row["expected"] == "different"]
+    found = [row for row in rows if row["verdict"] == "different"]
+    return {str(n) for n in (len(rows), len(found), sum(row["cause_right"] for row in found))}
+
+
 def figures(lang: str) -> dict[str, set[str]]:
     """Return file → the figures of the README that it holds; those of the program under its
     module."""
@@ -59,6 +69,7 @@ def figures(lang: str) -> dict[str, set[str]]:
     (size,) = set(re.findall(r"([\d.]+ GB) to download", (ROOT / "Makefile").read_text("utf-8")))
     return {
         "docs/benchmarks.md": {*wrong, str(right)},
+        "benchmarks/reports/results.json": report_figures(),
         "Makefile": {size.removesuffix(" GB")},
         "dualml.parity.diffs": {str(len(catalogue()))},
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -125,3 +126,29 @@ def test_an_answer_is_read_from_text(bench: Any) -> None:
     assert read("", "dualml: no such folder", 2) == ("refused", "")
     text = "Traceback (most recent call last):\ndualml.common.errors.UserError: no trace"
     assert read("", text, 1) == ("refused", "")
+
+
+@pytest.mark.parametrize("page", ["benchmarks.md", "benchmarks.zh.md"])
+def test_the_published_figures_are_those_of_the_results(bench: Any, page: str) -> None:
+    results = json.loads((FOLDER / "results.json").read_text("utf-8"))
+    assert [row["name"] for row in results] == [case.name for case in bench.read_cases()]
+    text = (FOLDER.parents[1] / "docs" / page).read_text("utf-8")
+    table = text.partition("<!-- reports -->")[2].partition("<!-- /reports -->")[0]
+    published = [
+        [[int(n) for n in re.findall(r"\d+", cell)] for cell in line.split("|")[2:4]]
+        for line in table.strip().splitlines()[2:]
+    ]
+    halves = [[row for row in results if row["half"] == half] for half in ("held-out", "tuned")]
+    for column, rows in enumerate(halves):
+        wrong = [row for row in rows if row["expected"] == "different"]
+        found = [row for row in wrong if row["verdict"] == "different"]
+        others = [row for row in rows if row["expected"] != "different"]
+        named, true = (sum(row[key] for row in found) for key in ("named", "cause_right"))
+        assert [line[column] for line in published[:-1]] == [
+            [len(found), len(wrong)],
+            [named],
+            [true, int(100 * true / named)],
+            [true, int(100 * true / len(wrong))],
+            [sum(row["right"] for row in others), len(others)],
+            [sum(row[f"wrong_{verdict}"] for row in rows) for verdict in ("equal", "different")],
+        ]
