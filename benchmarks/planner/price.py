@@ -34,7 +34,7 @@ COUNTED = {"allocated": "allocated", "reserved": "reserved", "unstated": "reserv
 
 @dataclass(frozen=True)
 class Price:
-    """What a tool predicts for a row; without a reason both numbers are there.
+    """Predictions of a tool for a row; without a reason both numbers are there.
 
     Attributes:
         seconds: of an update.
@@ -69,7 +69,7 @@ def price_row(row: PublishedRow) -> Price:
 
 @dataclass(frozen=True)
 class PricedCase:
-    """What the planner prices of a row.
+    """Inputs of the planner that express a row.
 
     Attributes:
         shape: its model.
@@ -110,7 +110,7 @@ def price_memory(row: PublishedRow, shape: Shape, layouts: Layouts) -> LayoutMem
 
 
 class Unpriced(Exception):
-    """What the planner cannot express of a row."""
+    """A row has something that the planner cannot express."""
 
 
 def make_shape(row: PublishedRow) -> Shape:

@@ -35,7 +35,7 @@ class Rank:
     fastest: str
 
     @property
-    def found(self) -> bool:
+    def is_proposed(self) -> bool:
         """Whether the planner would have proposed it."""
         return self.place <= FIRST or self.slower <= WITHIN
 

@@ -63,7 +63,7 @@ def rank_chosen(rows: Sequence[PublishedRow]) -> dict[str, dict[str, Any]]:
                 ranked.append((row, rank))
         found[half] = {
             "layouts": len(ranked),
-            "found": sum(rank.found for _, rank in ranked),
+            "found": sum(rank.is_proposed for _, rank in ranked),
             "rows": {
                 row.name: {
                     "model": row.model,

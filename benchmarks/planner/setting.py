@@ -1,4 +1,4 @@
-"""What the planner calls the software and the types of a published row."""
+"""Map software and number types of a published row to the planner's names."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BYTES = {"fp8": 1, "bf16": 2, "fp16": 2, "fp32": 4}
 
 @dataclass(frozen=True)
 class Setting:
-    """What a row is priced with.
+    """Settings with which a row is priced.
 
     Attributes:
         cluster: devices, links, and what the software hides.

@@ -100,9 +100,9 @@ def summarise_half(rows: Sequence[Judged]) -> dict[str, Any]:
     return {
         "all": _summarise(rows),
         "sources": _median_of_sources(rows),
-        "by_family": _by(rows, lambda row: row.family),
-        "by_device": _by(rows, lambda row: row.device),
-        "by_source": _by(rows, lambda row: row.source),
+        "by_family": _group_by(rows, lambda row: row.family),
+        "by_device": _group_by(rows, lambda row: row.device),
+        "by_source": _group_by(rows, lambda row: row.source),
         "sweeps": _sweeps(rows),
         "unpriced": _count(row.reason for row in rows if row.reason),
     }
@@ -132,7 +132,7 @@ def _summarise(rows: Sequence[Judged]) -> dict[str, Any]:
     }
 
 
-def _by(rows: Sequence[Judged], key: Callable[[Judged], str]) -> dict[str, Any]:
+def _group_by(rows: Sequence[Judged], key: Callable[[Judged], str]) -> dict[str, Any]:
     """Return group → summary, those with the largest median error of the time first."""
     groups: dict[str, list[Judged]] = {}
     for row in rows:
@@ -145,7 +145,7 @@ def _by(rows: Sequence[Judged], key: Callable[[Judged], str]) -> dict[str, Any]:
 def _median_of_sources(rows: Sequence[Judged]) -> dict[str, float] | None:
     """Return the median over sources of each source's median errors, so that a long table counts
     no more than a short one."""
-    by_source = _by(rows, lambda row: row.source).values()
+    by_source = _group_by(rows, lambda row: row.source).values()
     found = {}
     for kind in ("time", "memory"):
         medians = [group[kind]["median"] for group in by_source if group[kind]]
