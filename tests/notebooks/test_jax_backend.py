@@ -163,4 +163,6 @@ def test_what_is_no_jax_model_is_said(installed: dict[str, str], tmp_path: Path)
     done = python(installed, "dualml", "compare", *models, "--shape", "4,8")
     assert done.returncode == 2
     assert "no model of this framework" in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    # A slow machine also says every few seconds what it is doing.
+    lines = [line for line in done.stderr.strip().splitlines() if not line.startswith("… ")]
+    assert len(lines) == 1

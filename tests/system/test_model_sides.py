@@ -194,7 +194,9 @@ def test_bad_input_is_one_line(a: str, b: str, words: list[str], said: str) -> N
     done = subprocess.run(command, text=True, capture_output=True, timeout=120, check=False)
     assert done.returncode == 2, done.stdout
     assert said in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    # A slow machine also says every few seconds what it is doing.
+    lines = [line for line in done.stderr.strip().splitlines() if not line.startswith("… ")]
+    assert len(lines) == 1
 
 
 def test_the_command_line_takes_sides_and_writes_json() -> None:
