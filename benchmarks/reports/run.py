@@ -75,7 +75,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a shell command printed, its exit status (None: ended at the limit), and its times."""
+    """Output of a shell command, its exit status (None: ended at the limit), and its times."""
 
     stdout: str
     stderr: str

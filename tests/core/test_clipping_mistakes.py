@@ -1,4 +1,4 @@
-"""What is done to gradients between the backward pass and the update is recognised."""
+"""Recognise how gradients are clipped and unscaled between backward pass and update."""
 
 from __future__ import annotations
 

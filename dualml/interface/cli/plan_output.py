@@ -1,4 +1,4 @@
-"""What `dualml plan` prints: answers, known models and devices, published runs, measured ranks."""
+"""Print answers, known models and devices, published runs and measured ranks of `dualml plan`."""
 
 from __future__ import annotations
 

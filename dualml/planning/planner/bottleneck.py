@@ -1,4 +1,4 @@
-"""What limits a layout: its own parts of the time first, then what other layouts would save."""
+"""Find the limit of a layout by the parts of its own time, and price remedies of its bubble."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What single model types of Hugging Face's do with their config.json."""
+"""Adjust model sizes to the keys that single model types use in a Hugging Face config.json."""
 
 from __future__ import annotations
 

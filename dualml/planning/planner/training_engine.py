@@ -1,4 +1,4 @@
-"""What a training engine keeps in memory, and Megatron-LM as the engine that others are relative
+"""Memory that a training engine keeps, and Megatron-LM as the engine that others are relative
 to."""
 
 from __future__ import annotations

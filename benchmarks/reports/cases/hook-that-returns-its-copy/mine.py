@@ -2,7 +2,7 @@ import theirs
 
 
 class Net(theirs.Net):
-    """The same network, which keeps the features of its body for a plot."""
+    """Keep the features of the network's body for a plot."""
 
     def __init__(self):
         super().__init__()
