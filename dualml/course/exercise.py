@@ -91,6 +91,7 @@ class Requirement:
             ``words/LANG/course.toml``.
         target: class or function that it concerns.
         flags: typical mistakes that this requirement can reveal.
+        places: places at which each of them may act alone (`dualml.course.places`).
         errors: (pattern, mistake) of errors that a mistake causes, matched with ``KIND: MESSAGE``.
         points: default number of points.
         otherwise: mistake to report if no numbers identify one and the class meets everything else.
@@ -102,6 +103,7 @@ class Requirement:
     name: str
     target: str
     flags: Sequence[str] = ()
+    places: Sequence[str] = ()
     errors: Sequence[tuple[str, str]] = ()
     points: float = 1.0
     otherwise: str = ""

@@ -19,6 +19,7 @@ from dualml.course.exercise import (
     Requirement,
     Trouble,
 )
+from dualml.course.places import place_flags, split_flag
 
 Status = Literal["met", "not met", "unwritten", "not judged"]
 #: Errors raised by an answer whose arrays no driver sends, so that the student's process forged
@@ -38,6 +39,7 @@ class Judgement:
     Attributes:
         mistakes: names of the typical mistakes that reproduce the student's numbers.
         flags: the mistakes in the exact form that was found.
+        places: mistake → where alone it acts, if not everywhere (`dualml.course.places`).
         difference, call: the first number that differs, and the call that produced it.
     """
 
@@ -49,6 +51,7 @@ class Judgement:
     mistakes: tuple[str, ...] = ()
     inputs: Mapping[str, Any] = field(default_factory=dict)
     flags: Flags = RIGHT
+    places: Mapping[str, str] = field(default_factory=dict)
 
 
 def judge(
@@ -83,15 +86,21 @@ def judge(
             flags = frozenset(mistakes)
             if not mistakes:
                 flags = identify_mistakes(requirement, calls, answers, likely, other)
-                order = [*requirement.flags, *other, *sorted(likely)]
+                order = [*requirement.flags, *other, *map(without_place, sorted(likely))]
+                flags_in_order = sorted(flags, key=lambda flag: order.index(without_place(flag)))
                 # ``aliased#2``: another form of `aliased`
-                forms = (flag.partition("#")[0] for flag in sorted(flags, key=order.index))
-                mistakes = tuple(dict.fromkeys(forms))
+                mistakes = tuple(dict.fromkeys(split_flag(flag)[0] for flag in flags_in_order))
             inputs = requirement.inputs(call, difference)
+            places = {name: place for name, place in map(split_flag, flags) if place}
             return Judgement(
-                requirement, "not met", None, call, difference, mistakes, inputs, flags
+                requirement, "not met", None, call, difference, mistakes, inputs, flags, places
             )
     return Judgement(requirement, "met")
+
+
+def without_place(flag: str) -> str:
+    """Return a flag without the place at which it acts."""
+    return flag.partition("@")[0]
 
 
 def agrees(arrays: Sequence[Arrays], expected: Sequence[Arrays], most: Sequence[Arrays]) -> bool:
@@ -119,7 +128,8 @@ def candidate_mistakes(
     requirement: Requirement, likely: Flags, other: Sequence[str]
 ) -> Iterator[Flags]:
     """Yield sets of mistakes: single ones (of ``likely``, the requirement's own, ``other``), all of
-    ``likely`` together, these with one of its own, and pairs of its own."""
+    ``likely`` together, these with one of its own, its own at each of its places, and pairs of its
+    own."""
     own = requirement.flags
     yield from (frozenset({flag}) for flag in sorted(likely))
     yield from (frozenset({flag}) for flag in own)
@@ -128,6 +138,7 @@ def candidate_mistakes(
         yield likely
     if likely:
         yield from (likely | {flag} for flag in own)
+    yield from (frozenset({flag}) for flag in place_flags(own, requirement.places))
     for count in range(2, MAX_COMBINED_MISTAKES + 1):
         yield from map(frozenset, combinations(own, count))
 

@@ -15,6 +15,7 @@ from dualml.common.words import Messages
 from dualml.course.check import CheckResult
 from dualml.course.exercise import Difference, ExerciseCall, Trouble
 from dualml.course.judge import Judgement
+from dualml.course.places import Condition, parse_place
 from dualml.course.source import Problem
 from dualml.launch.child import SECONDARY
 from dualml.parity.hypothesis import DEPTHS, Hypothesis
@@ -27,6 +28,8 @@ MARKS = {
 }
 #: Number of output lines of a student's code that are shown.
 PRINTED = 5
+#: Places of mistakes that act everywhere.
+NO_PLACES: Mapping[str, str] = {}
 
 
 def result_lines(
@@ -97,16 +100,22 @@ def detail_lines(
     if old:
         yield words("course.also", names=old)
     if new or not judgement.trouble:
-        yield from mistake_lines(new, hints, words)
+        yield from mistake_lines(new, hints, words, judgement.places)
 
 
-def mistake_lines(mistakes: Sequence[str], hints: int, words: Messages) -> Iterator[str]:
+def mistake_lines(
+    mistakes: Sequence[str], hints: int, words: Messages, places: Mapping[str, str] = NO_PLACES
+) -> Iterator[str]:
     """Yield each typical mistake with its first ``hints`` + 1 parts of `DEPTHS`, or one line that
-    says that the mistake is unknown."""
+    says that the mistake is unknown.
+
+    Args:
+        places: mistake → where alone it acts.
+    """
     if not mistakes:
         yield words("course.unknown")
     for mistake in mistakes:
-        for depth, text in explain_mistake(mistake, hints, words).items():
+        for depth, text in explain_mistake(mistake, hints, words, places).items():
             yield f"{typer.style(words(f'course.depth.{depth}'), fg='cyan')} {text}"
 
 
@@ -239,20 +248,42 @@ def requirement_as_json(judgement: Judgement, hints: int, words: Messages) -> di
         "trouble": None if trouble is None else asdict(trouble),
         "difference": None if difference is None else asdict(difference),
         "inputs": dict(judgement.inputs),
-        "mistakes": [mistake_as_json(m, hints, words) for m in judgement.mistakes],
+        "mistakes": [
+            mistake_as_json(m, hints, words, judgement.places) for m in judgement.mistakes
+        ],
     }
 
 
-def explain_mistake(name: str, hints: int, words: Messages) -> dict[str, str]:
+def explain_mistake(
+    name: str, hints: int, words: Messages, places: Mapping[str, str] = NO_PLACES
+) -> dict[str, str]:
     """Return the first ``hints`` + 1 parts of a mistake's explanation, by `DEPTHS`; its name stands
-    for a missing one."""
+    for a missing one.
+
+    Args:
+        places: mistake → where alone it acts; its symptom is then that the rest is right.
+    """
     mistake = Hypothesis(name, section="mistake")
-    return {d: mistake.words(words.lang, d) or name for d in DEPTHS[: hints + 1]}
+    parts: dict[str, str] = {d: mistake.words(words.lang, d) or name for d in DEPTHS[: hints + 1]}
+    if place := places.get(name, ""):
+        where = [condition_text(condition, words) for condition in parse_place(place)]
+        parts["symptom"] = words("course.acts_at", places=where)
+    return parts
 
 
-def mistake_as_json(name: str, hints: int, words: Messages) -> Mapping[str, str]:
+def condition_text(condition: Condition, words: Messages) -> str:
+    """Describe a condition of a place, as "on rank 0"; updates and calls count from 1."""
+    last = "last_" if condition.index == -1 else ""
+    index = condition.index + (condition.axis in ("step", "call"))
+    kind = "all_but" if condition.elsewhere else "only"
+    return words(f"course.{kind}.{last}{condition.axis}", index=index)
+
+
+def mistake_as_json(
+    name: str, hints: int, words: Messages, places: Mapping[str, str] = NO_PLACES
+) -> Mapping[str, str]:
     """Return the first ``hints`` + 1 parts of a mistake's explanation, by `DEPTHS`; its ``name``
     only with all of them, since it reveals the cause."""
-    shown = explain_mistake(name, hints, words)
+    shown = explain_mistake(name, hints, words, places)
     # The name itself reveals the cause, so that it is shown only with all hints.
     return {"name": name, **shown} if hints == len(DEPTHS) - 1 else shown

@@ -62,6 +62,7 @@ class CollectiveRequirement(ComputedRequirement):
     ranks: Sequence[int]
     flags: Sequence[str] = ()
     options: Any = None
+    places: Sequence[str] = ("rank=0", "rank=!0", "rank=-1", "tensor=0", "tensor=!0", "tensor=-1")
     result_keys: Sequence[str] = ()
     slack: float = 0.0
     errors: Sequence[tuple[str, str]] = RANK_MISMATCH

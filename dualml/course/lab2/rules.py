@@ -9,6 +9,7 @@ import numpy as np
 
 from dualml.course.exercise import RIGHT, Arrays, Flags
 from dualml.course.mistakes import compute_mistaken
+from dualml.course.places import flags_at
 
 Number = type[np.floating[Any]]
 
@@ -20,18 +21,28 @@ def average_gradients(
     ranks' numbers of samples, with the mistakes ``flags``, in the dtype ``number``."""
     counts = [number(a["samples"]) for a in ranks]
     return combine_tensors(
-        ranks, number, lambda r, i, own: combine_gradient(r, i, own, counts, flags)
+        ranks, number, flags, lambda r, i, own, f: combine_gradient(r, i, own, counts, f)
     )
 
 
 def combine_tensors(
-    ranks: Sequence[Arrays], number: Number, combine: Callable[[int, int, list[Any]], Any]
+    ranks: Sequence[Arrays],
+    number: Number,
+    flags: Flags,
+    combine: Callable[[int, int, list[Any], Flags], Any],
 ) -> list[dict[str, Any]]:
     """Return for each rank ``0``, ``1``, …: what ``combine`` makes of the numbers of the rank and
-    of a tensor ``t/NAME``, and of every rank's tensor in the dtype ``number``."""
+    of a tensor ``t/NAME``, of every rank's tensor in the dtype ``number``, and of the mistakes that
+    act there."""
     names = [key for key in ranks[0] if key[0] == "t"]
     every = [[a[name].astype(number) for a in ranks] for name in names]
-    return [{str(i): combine(r, i, own) for i, own in enumerate(every)} for r in range(len(ranks))]
+
+    def result(r: int, i: int) -> Any:
+        """Return one tensor of one rank."""
+        here = flags_at(flags, rank=(r, len(ranks)), tensor=(i, len(names)))
+        return combine(r, i, every[i], here)
+
+    return [{str(i): result(r, i) for i in range(len(names))} for r in range(len(ranks))]
 
 
 def combine_gradient(
@@ -70,7 +81,7 @@ def average_parameters(
 ) -> list[dict[str, Any]]:
     """Compute on each rank the unweighted mean of every tensor ``t/NAME``, as ``0``, ``1``, …, with
     the mistakes ``flags``, in the dtype ``number``."""
-    return combine_tensors(ranks, number, lambda r, i, own: average_tensor(r, i, own, flags))
+    return combine_tensors(ranks, number, flags, average_tensor)
 
 
 def average_tensor(rank: int, tensor: int, own: Sequence[Any], f: Flags) -> Any:
