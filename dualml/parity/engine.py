@@ -31,14 +31,24 @@ C = TypeVar("C")
 E = TypeVar("E")
 R = TypeVar("R")
 B = TypeVar("B", bound=SearchBudget)
+#: Times longer that a search may take on the wall where the machine is busy.
+MAX_STRETCH = 2.0
 #: Kind of the first exchange of a search, whose answer is its budget.
 BUDGET = "budget"
 
 
 def make_clock() -> Callable[[], float]:
-    """Return a clock that counts the seconds from now."""
-    began = time.monotonic()
-    return lambda: time.monotonic() - began
+    """Return a clock of this process's work, in seconds from now: its processor time, so that other
+    programs on the machine take nothing from a search; at most the time on the wall, which several
+    threads would exceed, and at least a `MAX_STRETCH`-th of it."""
+    wall, work = time.monotonic(), time.process_time()
+
+    def count_seconds() -> float:
+        """Return the seconds of work since the clock was made."""
+        passed = time.monotonic() - wall
+        return max(min(time.process_time() - work, passed), passed / MAX_STRETCH)
+
+    return count_seconds
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from dualml.parity.causes.inquiry import Budget, Finding, Proposal, Source, Surv
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.replay import read_search, replay
 from dualml.parity.causes.search import search
+from dualml.parity.engine import MAX_STRETCH, make_clock
 from dualml.parity.search_log import SearchLog
 
 NEAR = tuple(Mutation("attribute", "set", (n,), "norm", "eps", 0.1 * n, 0.0) for n in range(1, 5))
@@ -127,3 +129,16 @@ def test_a_log_of_another_search_is_refused(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(UserError, match="not the log"):
             read_search(path)
+
+
+def test_a_search_counts_its_own_work() -> None:
+    """A process that waits for the processor is charged for a part of that time."""
+    wall, work, clock = time.monotonic(), time.process_time(), make_clock()
+    time.sleep(0.4)
+    waited = clock()
+    passed = time.monotonic() - wall
+    assert 0.4 / MAX_STRETCH <= waited <= max(passed / MAX_STRETCH, time.process_time() - work)
+    before, work = clock(), time.process_time()
+    while time.process_time() < work + 0.5:
+        pass
+    assert clock() >= 0.5 > before

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
-import time
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -27,6 +26,7 @@ from dualml.parity.causes.located import locate_difference
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.search import search
 from dualml.parity.causes.trial_guard import open_guard
+from dualml.parity.engine import make_clock
 from dualml.parity.models.judge import JudgingSettings
 from dualml.parity.models.mutation_sentences import NAME
 from dualml.parity.models.operations import Operation, call_number
@@ -104,12 +104,12 @@ def run_search(emit: Emitter) -> dict[str, Any]:
 
     limit_memory()
     budget = float(sys.argv[2])
-    until = time.monotonic() + budget
+    clock = make_clock()
     found, log = search_trace(a, WHOLE_CALL_TIME_SHARE * budget)
-    if found.computed and not (found.causes or found.equal) and time.monotonic() < until:
+    if found.computed and not (found.causes or found.equal) and clock() < budget:
         parts = expand_fused(explorer, a)
         if parts is not None:
-            again, more = search_trace(parts, until - time.monotonic())
+            again, more = search_trace(parts, budget - clock())
             if again.causes:
                 found, log, a = again, more, parts
     write_json(folder / RESULT, describe_explanation(found, a, b))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -21,6 +20,7 @@ from dualml.parity.causes.runs import MutatedRun, assess_run, ends_in_same_nans,
 from dualml.parity.causes.scopes import widen_scopes
 from dualml.parity.causes.spans import relocated_modules
 from dualml.parity.causes.stated import StatedSettings
+from dualml.parity.engine import make_clock
 from dualml.parity.models.judge import JudgingSettings, judge_traces
 from dualml.parity.models.layers import pair_modules
 from dualml.parity.models.mapping import match_tensors
@@ -152,8 +152,8 @@ class GraphHost:
 
     def propose(self, now: AssessmentRecord, source: Source) -> Proposal:
         """Return mutations from a source, see `dualml.parity.causes.proposals`."""
-        until = time.monotonic() + source.seconds
-        return SOURCES[source.name](self.state_of(now), source, lambda: time.monotonic() > until)
+        clock = make_clock()
+        return SOURCES[source.name](self.state_of(now), source, lambda: clock() > source.seconds)
 
     def widen(self, now: AssessmentRecord, change: Mutation, wide: bool) -> tuple[Mutation, ...]:
         """Return a mutation in every scope, see `widen_scopes`, or only as it is."""

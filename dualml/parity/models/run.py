@@ -20,6 +20,7 @@ from dualml.common.former_members import rename_keywords
 from dualml.experiment.comparison import Note
 from dualml.launch.supervise import last_lines
 from dualml.parity.causes.trial_guard import count_killed
+from dualml.parity.engine import MAX_STRETCH
 from dualml.parity.models.comparison import ModelComparison
 from dualml.parity.models.compiler import explain_by_compiler
 from dualml.parity.models.heuristics import find_better_pairing, pair_by_listing, pair_transposed
@@ -187,7 +188,7 @@ def compare(
         "draws": draws,
         "timeout": timeout,
         "margin": margin,
-        "budget": min(BUDGET_S, timeout),
+        "budget": min(BUDGET_S, timeout / MAX_STRETCH),
         "path": [str(Path(place or ".").resolve()) for place in sys.path],
         **in_blocks,
     }
