@@ -28,6 +28,7 @@ from dualml.parity.causes.search import search
 from dualml.parity.causes.trial_guard import open_guard
 from dualml.parity.engine import make_clock
 from dualml.parity.models.judge import JudgingSettings
+from dualml.parity.models.known_distances import read_distances
 from dualml.parity.models.mutation_sentences import NAME
 from dualml.parity.models.operations import Operation, call_number
 from dualml.parity.models.side_jobs import has_module
@@ -90,6 +91,7 @@ def run_search(emit: Emitter) -> dict[str, Any]:
     emit(phase="search", done=1, total=2)
     explorer.guard = open_guard(folder)
     settings_of = read_settings(folder, "a"), read_settings(folder, "b")
+    recorded, known = a, read_distances(folder)
 
     def search_trace(a: Trace, seconds: float) -> tuple[Explanation, SearchLog]:
         """Search on trace ``a`` for at most ``seconds``."""
@@ -99,6 +101,7 @@ def run_search(emit: Emitter) -> dict[str, Any]:
             explorer,
             settings,
             settings_of=settings_of,
+            known=known if a is recorded else None,
         )
         return search(host, Budget(seconds, stated=True, joint=True), host.evaluate)
 

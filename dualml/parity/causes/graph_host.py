@@ -27,6 +27,7 @@ from dualml.parity.models.mapping import match_tensors
 from dualml.parity.models.pieces import align_pieces
 from dualml.parity.models.stated import ModuleSettings
 from dualml.parity.models.trace import Trace
+from dualml.parity.models.trace_comparison import KnownDistances
 
 
 class GraphHost:
@@ -37,6 +38,7 @@ class GraphHost:
         b: the other side.
         settings: how the two sides are compared.
         settings_of: what the modules of either side state.
+        known: distances of the two traces that were measured when they were judged.
     """
 
     def __init__(
@@ -47,8 +49,10 @@ class GraphHost:
         settings: JudgingSettings,
         *,
         settings_of: tuple[ModuleSettings, ModuleSettings] = ({}, {}),
+        known: KnownDistances | None = None,
     ) -> None:
         self.a, self.b, self.explorer, self.settings = a, b, explorer, settings
+        self.known = known
         ours, theirs = align_pieces(a, b)
         self.pairing = match_tensors(
             ours.tensors,
@@ -100,7 +104,9 @@ class GraphHost:
     def judge_recorded(self) -> MutatedRun | None:
         """Compare this side's trace with the other side; None if they cannot be compared."""
         try:
-            comparison = judge_traces(self.a, self.b, self.settings, structure=False)
+            comparison = judge_traces(
+                self.a, self.b, self.settings, structure=False, known=self.known
+            )
         except UserError:
             return None
         return MutatedRun((), self.a, comparison)

@@ -30,7 +30,7 @@ from dualml.parity.models.partners import Pairing, apply_change
 from dualml.parity.models.pattern import judge_pattern
 from dualml.parity.models.pieces import align_pieces
 from dualml.parity.models.trace import Trace
-from dualml.parity.models.trace_comparison import TraceComparison
+from dualml.parity.models.trace_comparison import KnownDistances, TraceComparison
 from dualml.parity.places import farthest_by_phase, is_lone_kink
 
 #: In the order of execution.
@@ -57,13 +57,20 @@ DEFAULT_JUDGING = JudgingSettings()
 
 
 def judge_traces(
-    a: Trace, b: Trace, settings: JudgingSettings = DEFAULT_JUDGING, *, structure: bool = True
+    a: Trace,
+    b: Trace,
+    settings: JudgingSettings = DEFAULT_JUDGING,
+    *,
+    structure: bool = True,
+    known: KnownDistances | None = None,
 ) -> ModelComparison:
     """Judge two traces of one plan.
 
     Args:
         structure: whether a trained parameter that only one side has counts as a difference, if
             its gradient in step 1 was recorded and is not zero; others are only noted.
+        known: finite distances from an earlier judgement of these two traces, which are not
+            measured again, as little as whether both are of one plan.
 
     Raises:
         UserError: too many parameters without a partner, other inputs, other initial weights.
@@ -71,9 +78,10 @@ def judge_traces(
     margin, sides = settings.margin, settings.sides
     a, b = align_pieces(a, b)
     pairing = match_tensors(a.tensors, b.tensors, settings.user_map, sides, b.roles, b.guesses)
-    check_same_plan(a, b, pairing, sides)
+    if known is None:
+        check_same_plan(a, b, pairing, sides)
     steps = min(a.steps, b.steps)
-    pair = TraceComparison(a, b, pairing, sides, margin)
+    pair = TraceComparison(a, b, pairing, sides, margin, known or {})
     spots = [
         *pair.training_differences(),
         *(pair.one_sided_parameters(pairing) if structure else ()),

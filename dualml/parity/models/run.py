@@ -351,7 +351,9 @@ def add_explanation(
     # Not by every backend; a pipeline of NumPy leaves none, and its outputs tell enough.
     recorded = a.operations and (b.operations or b.raised or b.framework in RECORDED_FRAMEWORKS)
     if found.verdict == "different" and recorded and not a.raised and searchable:
-        explanation = search_causes(folder, sides[0], job["timeout"], job["budget"])
+        explanation = search_causes(
+            folder, sides[0], job["timeout"], job["budget"], found.distances
+        )
         if explanation is None:
             said = last_lines(folder / "explainer.log")[-1:] or ["…"]
             found = replace(found, notes=(*found.notes, Note("no_search", {"why": said[0]})))

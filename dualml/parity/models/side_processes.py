@@ -22,10 +22,12 @@ from dualml.launch.process import Launch, close_other_servers
 from dualml.launch.supervise import GroupResult, describe_exit, last_lines, supervise
 from dualml.parity.causes.trial_guard import GUARD, KILLED, TRIALS, suspect_trials
 from dualml.parity.models.activity import begin_phase
+from dualml.parity.models.known_distances import DISTANCES, write_distances
 from dualml.parity.models.resources import SIZE
 from dualml.parity.models.side_jobs import FRAMEWORK_NOTE, make_launch
 from dualml.parity.models.sides import LETTERS, ResolvedSide
 from dualml.parity.models.trace import HEAD
+from dualml.parity.models.trace_comparison import KnownDistances
 from dualml.parity.models.trace_files import TEMPORARY
 
 #: File with the result of a search for causes.
@@ -84,7 +86,11 @@ def run_workers(
 
 
 def search_causes(
-    folder: Path, side: ResolvedSide, timeout: float, budget: float
+    folder: Path,
+    side: ResolvedSide,
+    timeout: float,
+    budget: float,
+    known: KnownDistances | None = None,
 ) -> dict[str, Any] | None:
     """Search for the causes of the difference in a process of its own.
 
@@ -92,13 +98,16 @@ def search_causes(
         timeout: seconds after which the process is ended.
         budget: seconds for the search; one that was killed by a change continues without it in what
             is left of them.
+        known: distances of the two traces, if they have been judged.
 
     Returns:
         The explanation; None if the search itself failed, which is no verdict.
     """
     begin_phase("search")
-    for left in (TRIALS, GUARD, KILLED, RESULT):  # left by an earlier comparison
+    for left in (TRIALS, GUARD, KILLED, RESULT, DISTANCES):  # left by an earlier comparison
         (folder / left).unlink(missing_ok=True)
+    if known is not None:
+        write_distances(folder, known)
     large = (folder / SIZE).exists() and read_json(folder / SIZE)["threads"]
     until = time.monotonic() + budget
     for attempt in range(ATTEMPTS):
