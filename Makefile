@@ -22,13 +22,13 @@ WHOLE_MATRIX = DUALML_TEST_PROCESSES=1 $(TOX) run-parallel -p 2 --parallel-live 
 help:  ## this list
 	@sed -n 's/^\([a-z0-9_-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 
-lab1: $(VENV)/.all  ## run Lab 1 on PyTorch and MindSpore and write its report (ARGS="--quick")
-lab2: $(VENV)/.all  ## the same for Lab 2, collectives and several ranks; half an hour without --quick
-lab3: $(VENV)/.all  ## the same for Lab 3, data parallel training and partitions
-lab4: $(VENV)/.all  ## the same for Lab 4, models split by layer, inside layers and as pipelines
-rnn_ps: $(VENV)/.all  ## a language model whose tables of words live on a parameter server
-methods: $(VENV)/.all  ## the table of methods: one task, many training methods, on both frameworks
-memory: $(VENV)/.all  ## what training holds of a rank's memory, and what it costs to hold less
+lab1: $(VENV)/.labs  ## run Lab 1 on PyTorch and MindSpore and write its report (ARGS="--quick")
+lab2: $(VENV)/.labs  ## the same for Lab 2, collectives and several ranks; half an hour without --quick
+lab3: $(VENV)/.labs  ## the same for Lab 3, data parallel training and partitions
+lab4: $(VENV)/.labs  ## the same for Lab 4, models split by layer, inside layers and as pipelines
+rnn_ps: $(VENV)/.labs  ## a language model whose tables of words live on a parameter server
+methods: $(VENV)/.labs  ## the table of methods: one task, many training methods, on both frameworks
+memory: $(VENV)/.labs  ## what training holds of a rank's memory, and what it costs to hold less
 lab1 lab2 lab3 lab4 rnn_ps methods memory:
 	@$(VENV)/bin/dualml run $@ --backend both --out '$(OUT)' $(ARGS); code=$$?; \
 	if [ -f '$(OUT)/report.html' ]; then echo "report: $(OUT)/report.html"; fi; exit $$code
@@ -105,11 +105,15 @@ $(VENV)/bin/python:
 	@'$(PYTHON)' -m venv '$(VENV)' || { rm -rf '$(VENV)'; echo "cannot make a virtual environment:" \
 		"on Debian and Ubuntu install python3-venv" >&2; exit 2; }
 
-# A stamp per set of packages, so that nothing is installed twice.
-$(VENV)/.all: pyproject.toml | $(VENV)/bin/python
+# A stamp per set of packages, so that nothing is installed twice. What only tests need comes with `make test`.
+$(VENV)/.labs: pyproject.toml | $(VENV)/bin/python
 	@echo "installing dualml with PyTorch and MindSpore into $(VENV): 1.2 GB to download, 4 GB on" \
 		"disk, two to five minutes with a fast network"
 	@$(PIP) uv 2>/dev/null || true
+	@$(VENV)/bin/python .ci/install.py --editable '.[all]'
+	@touch '$@'
+
+$(VENV)/.all: pyproject.toml | $(VENV)/.labs
 	@$(VENV)/bin/python .ci/install.py --editable '.[all,test]'
 	@touch '$@'
 
