@@ -134,7 +134,7 @@ def render_plans(lang: str) -> str:
 
 def render_accuracy(lang: str) -> str:
     """Render the errors of the planner for published runs that nothing was fitted to, by kind of
-    training, worst first, from the latest result of `benchmarks/planner/run.py`."""
+    training and by device, worst first, from the latest result of `benchmarks/planner/run.py`."""
     texts = read_texts(lang)["accuracy"]
     result = json.loads(latest_result().read_text("utf-8"))
     half = result["held_out"]
@@ -153,7 +153,14 @@ def render_accuracy(lang: str) -> str:
             str(group["unpriced"]),
         ]
         lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([texts["counts"].format(**result["count"]), "", *lines])
+    devices = texts["device"]
+    by_device = [f"| {' | '.join(devices.values())} |", f"| --- |{' ---: |' * (len(devices) - 1)}"]
+    for name, group in half["by_device"].items():
+        if (errors := group["time"]) is not None:
+            signs = [plan_tables.format_signed_percent(errors[key]) for key in ("bias", "worst")]
+            cells = [name, *error_cells(errors)[:2], *signs]
+            by_device.append(f"| {' | '.join(cells)} |")
+    return "\n".join([texts["counts"].format(**result["count"]), "", *lines, "", *by_device])
 
 
 def latest_result() -> Path:
