@@ -197,10 +197,12 @@ def split_causes(verdict: str, text: str) -> tuple[str, str]:
         return "", ""
     text = join_page(text)
     ties = " ".join(re.findall(r"[Ee]xplains? it equally well: (.*?\.)(?= [A-Z]|$)", text))
-    text = re.sub(r"(These explain|Explains) it equally well: .*?\.(?= [A-Z]|$)", "", text)
+    text = re.sub(
+        r"(These explain|This explains|Explains) it equally well: .*?\.(?= [A-Z]|$)", "", text
+    )
     parts = re.findall(
         r"(?:Cause, tested: |Likely cause: |\bcause: |\bThen: |\bthen: ).*?"
-        r"(?=With that |That is not all|Tested: changed|Apart from that|Cause, tested|Likely cause"
+        r"(?=With th|That is not all|Tested: with |Apart from that|Cause, tested|Likely cause"
         r"|\bThen: |\bthen: |$)",
         text,
     )

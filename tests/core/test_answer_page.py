@@ -138,7 +138,7 @@ def test_the_parts_stand_in_order(explained: ModelComparison) -> None:
         "for example [0, 0] torch 1.5, mindspore 2.5",
         "phases   forward 29.2, loss 2.3e+04 × rounding",
         "cause    `eps` of `norm` (layer_norm) is 1e-07 in mindspore, 1e-05 in torch.",
-        "Tested: changed so, the two sides are equal in all 3 recorded steps.",
+        "Tested: with this change, the two sides are equal in all 3 recorded steps.",
         "open     Explains it equally well: mindspore multiplies",
         "and 2 more.",
         "Buffers that only torch has were not compared: mask.",
@@ -155,7 +155,7 @@ def test_it_is_in_chinese_as_well(explained: ModelComparison) -> None:
     text = "\n".join(lines)
     for part in (
         "原因  `norm` (layer_norm) 的 `eps` 在 mindspore 中为 1e-07，在 torch 中为 1e-05。",
-        "经检验：这样改后两侧在全部 3 个记录步中相等。",
+        "经检验：这样改后，两侧在全部 3 个记录步中相等。",
         "未定  同样能解释：",
         "另有 2 种。",
         "详见  `dualml diffs layernorm-eps`",

@@ -84,7 +84,7 @@ numbers  5.0e-03 apart (relative)
 
 cause    `weight_decay` of the optimizer is 0.05 in mindspore for a.bias,
          0.0 in torch.
-         Tested: changed so, the two sides are equal in all 3 recorded steps.
+         Tested: with this change, the two sides are equal in all 3 recorded steps.
 
 open     Explains it equally well: mindspore adds weight decay to the gradient.
 more     `dualml diffs decay-filter`"""

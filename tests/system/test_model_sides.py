@@ -43,7 +43,7 @@ def test_two_pytorch_implementations_and_their_epsilon() -> None:
     assert found.first.layer == "blocks.0.norm"
     said = found.paragraph()
     assert "(layer_norm) is 0.01 in torch B, 1e-05 in torch A" in said
-    assert "changed so, torch A computes there what torch B does" in said
+    assert "with this change made to torch A, it computes there what torch B computes" in said
     assert "torch A" in found.first.elements[0]
     assert found.describe()["sides"] == ["torch A", "torch B"]
 

@@ -20,9 +20,9 @@ from dualml.parity.models.remedies import map_remedy
 from dualml.parity.models.sentences import (
     cause_phrases,
     count_calls,
+    count_changes,
     describe_causes,
     describe_rest,
-    format_count,
     make_hypothesis,
 )
 
@@ -220,8 +220,7 @@ def cause_texts(
     key = "page.tested"
     if explanation["equal"]:
         key = "page.tested_equal" if found.steps else "page.tested_raised"
-    recorded = format_count(lang, "recorded", found.steps)
-    yield "", say(key, a=sides[0], b=sides[1], steps=recorded)
+    yield "", say(key, a=sides[0], **count_changes(lang, explanation, found.steps))
 
 
 def noted_causes(found: Comparison, lang: Language) -> Iterator[tuple[str, str]]:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from dualml.parity.hypothesis import Depth, Hypothesis
-from dualml.parity.models.messages import Language, format_message
+from dualml.parity.models.messages import Language, find_message, format_message
 from dualml.parity.models.mutation_sentences import describe_mutation, is_bias_removed
 from dualml.parity.models.number_text import format_value
 from dualml.parity.models.phrases import UNKNOWN_PLACE, CausePlace, Row
@@ -52,12 +52,16 @@ def describe_causes(
         key = "cause.first" if number == 0 else "cause.next"
         values = {"cause": ways[0], "calls": count_calls(lang, cause)}
         sentences.append(format_message(lang, key, a=sides[0], b=sides[1], **values))
+        if len(causes) == 1:
+            sentences.append(describe_rest(lang, explanation, sides, steps))
         if len(ways) > 1:
             others = format_message(lang, "semicolon").join(ways[1:])
-            sentences.append(format_message(lang, "cause.ties", others=others))
-    if causes:
+            sentences.append(format_count(lang, "cause.ties", len(ways) - 1, others=others))
+    if len(causes) > 1:
         sentences.append(describe_rest(lang, explanation, sides, steps))
-    elif "unsearched" in explanation:
+    if causes:
+        return sentences
+    if "unsearched" in explanation:
         framework = explanation["unsearched"]
         sentences += [describe_relation(lang, one) for one in explanation.get("evidence", ())]
         sentences.append(format_message(lang, "cause.unsearched", framework=framework))
@@ -90,8 +94,15 @@ def describe_rest(lang: Language, explanation: Row, sides: Sequence[str], steps:
     key = "cause.equal" if steps else "cause.raised"
     if not explanation["equal"]:
         key = "cause.enough" if explanation["enough"] else "cause.partly"
-    recorded = format_count(lang, "recorded", steps)
-    return format_message(lang, key, a=sides[0], b=sides[1], steps=recorded)
+    return format_message(lang, key, **count_changes(lang, explanation, steps))
+
+
+def count_changes(lang: Language, explanation: Row, steps: int) -> dict[str, str]:
+    """Return ``changed``, the changes of all causes in words, and ``steps``, the recorded steps."""
+    return {
+        "changed": format_count(lang, "changed", len(explanation["causes"])),
+        "steps": format_count(lang, "recorded", steps),
+    }
 
 
 def describe_compiler(lang: Language, row: Row) -> list[str]:
@@ -124,9 +135,10 @@ def describe_compiler(lang: Language, row: Row) -> list[str]:
     return [*sentences, say("compiler.module", **values)]
 
 
-def format_count(lang: Language, key: str, n: int) -> str:
-    """Return a number with its noun, in singular or plural."""
-    return format_message(lang, f"{key}.one" if n == 1 else f"{key}.other", n=n)
+def format_count(lang: Language, key: str, n: int, **values: Any) -> str:
+    """Return a number with its noun, in singular or plural, or in a form of its own for two."""
+    forms = {1: [f"{key}.one"], 2: [f"{key}.two", f"{key}.other"]}
+    return find_message(lang, *forms.get(n, [f"{key}.other"]), n=n, **values)
 
 
 def describe_relation(lang: Language, one: Row) -> str:

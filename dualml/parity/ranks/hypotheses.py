@@ -232,9 +232,7 @@ def describe_hypotheses(tested: Sequence[TestedHypothesis]) -> list[Note]:
     elif best.finding.phase == "update":
         notes.append(Note("ranks_tested_updates", counts))
     else:
-        notes.append(
-            Note("ranks_tested_arrays", {"n": best.finding.explained, "step": evidence.step})
-        )
+        notes.append(Note("ranks_tested_arrays", counts))
     others = [
         one
         for one in tested[1:]
