@@ -81,14 +81,16 @@ def describe_elements(
     key: str = "first.elements",
     most: int | None = None,
 ) -> str:
-    """Describe the elements that differ most, or the first ``most`` of them.
+    """Describe the elements that differ most, or the first ``most`` of them; that of a single
+    number has no index.
 
     Args:
         key: key of the sentence.
     """
     say, (a, b) = partial(format_message, lang), sides
     listed = (
-        say("first.element", index=e["index"], a=a, b=b, left=f"{e[a]:.7g}", right=f"{e[b]:.7g}")
+        say("first.element", index=index, a=a, b=b, left=f"{e[a]:.7g}", right=f"{e[b]:.7g}")
         for e in first.elements[:most]
+        for index in [f"{e['index']} " if e["index"] else ""]
     )
     return say(key, elements=say("semicolon").join(listed))
