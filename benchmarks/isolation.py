@@ -166,7 +166,7 @@ def main() -> None:
     print(tables(found, "en"))
     if arguments.json:
         arguments.json.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
-    for lang, name in (("en", "benchmarks.md"), ("zh", "benchmarks.zh.md")):
+    for lang, name in (("en", "benchmarks-robustness.md"), ("zh", "benchmarks-robustness.zh.md")):
         if arguments.docs:
             page = arguments.docs / name
             head, _, rest = page.read_text("utf-8").partition(f"{BEGIN}\n")

@@ -1,14 +1,18 @@
-"""The table of kills on docs/benchmarks, in both languages."""
+"""The table of kills on docs/benchmarks-robustness, in both languages."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from pages import PAGES, replace_between_marks, table
+from pages import replace_between_marks, table
 from tables import words
 
 Row = dict[str, Any]
+PAGES = [
+    Path(__file__).parents[1] / "docs" / f"benchmarks-robustness{end}.md" for end in ("", ".zh")
+]
 ALIGN = ["--:", "---", "---", "---", "---", "--:", "--:", "---", "---"]
 
 

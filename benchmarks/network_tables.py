@@ -27,7 +27,7 @@ ECHO = ("mccl",)
 LIMIT = 0.10
 #: Mbit/s in the table of bytes; the line above it counts all.
 BYTES_AT = 100
-COST = [Path(__file__).parents[1] / "docs" / f"cost{end}.md" for end in ("", ".zh")]
+COST = [Path(__file__).parents[1] / "docs" / f"cost-measured{end}.md" for end in ("", ".zh")]
 
 
 def message_schedule(case: Record, name: str) -> CollectiveSchedule:

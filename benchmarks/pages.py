@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 Record = Mapping[str, Any]
-PAGES = [Path(__file__).parents[1] / "docs" / f"benchmarks{end}.md" for end in ("", ".zh")]
+PAGES = [
+    Path(__file__).parents[1] / "docs" / f"benchmarks-communication{end}.md" for end in ("", ".zh")
+]
 #: Sizes and strategies with rows of their own; the summary counts all.
 SIZES = (2**10, 2**20, 2**24, 2**26)
 STRATEGIES = ("all_reduce", "ring", "tree", "parameter_server")

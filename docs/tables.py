@@ -1,5 +1,5 @@
 """Write the tables that pages take from the code: published figures into `docs/install.md`,
-`docs/cost.md`, `docs/plan.md` and `docs/plan-model.md`, names of version 0.1 into
+`docs/cost-measured.md`, `docs/plan.md` and `docs/plan-model.md`, names of version 0.1 into
 `docs/glossary.md`; and what the commands print that `docs/plan.md` shows.
 
 python docs/tables.py [FOLDER]
@@ -260,7 +260,7 @@ def former_keys() -> Iterator[list[str]]:
 PAGES = {
     "glossary": Page("names", render_former_names),
     "install": Page("combinations", render_releases),
-    "cost": Page("published", render_collectives),
+    "cost-measured": Page("published", render_collectives),
     "plan": Page("accuracy", render_accuracy),
     "plan-model": Page("tables", render_plans),
 }
@@ -282,7 +282,7 @@ def with_tables(text: str, name: str, lang: str) -> str:
 
 
 def write_tables(folder: Path) -> None:
-    """Write every page's tables, and the figure of `docs/cost.md`, in both languages."""
+    """Write every page's tables, and the figure of `docs/cost-measured.md`, in both languages."""
     for lang in LANGUAGES:
         for name in PAGES:
             path = page_path(name, lang, folder)

@@ -45,7 +45,7 @@ def test_the_figure_is_the_one_that_is_drawn_now(lang: str) -> None:
 def test_the_text_names_the_errors_that_the_tables_have(lang: str) -> None:
     for name in ("fugaku-rabenseifner", "marenostrum-ring"):
         for share in collective_summary([*curves()[name].errors_by_part().ranks.values()]):
-            assert f"{math.ceil(100 * share)} %" in text_outside_tables("cost", lang)
+            assert f"{math.ceil(100 * share)} %" in text_outside_tables("cost-measured", lang)
 
 
 def test_a_folder_is_written(tmp_path: Path) -> None:

@@ -63,12 +63,13 @@ def report_figures() -> set[str]:
 def figures(lang: str) -> dict[str, set[str]]:
     """Return file → the figures of the README that it holds; those of the program under its
     module."""
-    page = (ROOT / f"docs/benchmarks{'' if lang == 'en' else '.zh'}.md").read_text("utf-8")
+    name = f"docs/benchmarks-comparisons{'' if lang == 'en' else '.zh'}.md"
+    page = (ROOT / name).read_text("utf-8")
     wrong = ports(page, "different")[0]
     right = sum(int(total) for _, total in ports(page, "equal"))
     (size,) = set(re.findall(r"([\d.]+ GB) to download", (ROOT / "Makefile").read_text("utf-8")))
     return {
-        "docs/benchmarks.md": {*wrong, str(right)},
+        "docs/benchmarks-comparisons.md": {*wrong, str(right)},
         "benchmarks/reports/results.json": report_figures(),
         "Makefile": {size.removesuffix(" GB")},
         "dualml.parity.diffs": {str(len(catalogue()))},

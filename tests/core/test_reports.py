@@ -128,7 +128,7 @@ def test_an_answer_is_read_from_text(bench: Any) -> None:
     assert read("", text, 1) == ("refused", "")
 
 
-@pytest.mark.parametrize("page", ["benchmarks.md", "benchmarks.zh.md"])
+@pytest.mark.parametrize("page", ["benchmarks-comparisons.md", "benchmarks-comparisons.zh.md"])
 def test_the_published_figures_are_those_of_the_results(bench: Any, page: str) -> None:
     results = json.loads((FOLDER / "results.json").read_text("utf-8"))
     assert [row["name"] for row in results] == [case.name for case in bench.read_cases()]

@@ -11,7 +11,7 @@ from dualml.interface.cli.output import print_json, print_text
 
 
 def print_published(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
-    """Print the tables of docs/cost.md, or all points as JSON.
+    """Print the tables of docs/cost-measured.md, or all points as JSON.
 
     Raises:
         UserError: options other than ``--json`` and ``--lang`` were given.
