@@ -14,7 +14,7 @@ from skeleton_parts import fill_skeleton, solution_bodies
 
 from dualml.common.errors import UserError
 from dualml.course.catalogue import load_plants
-from dualml.course.differences import distances, first_difference
+from dualml.course.differences import distances, first_difference, time_order
 from dualml.course.exercise import (
     RIGHT,
     Answer,
@@ -279,3 +279,22 @@ def test_arrays_that_are_missing_misshaped_or_not_finite() -> None:
     for wrong in ({}, {"y": np.array([1.0])}, {"y": np.array([1.0, 2.0])}):
         assert first_difference([wrong], right, close) is not None
     assert distances(np.array(np.inf), np.array(0.0)) == np.inf
+
+
+def test_the_first_difference_is_the_first_in_time_and_not_the_first_rank_s() -> None:
+    """Rank 1 goes wrong in update 1, and rank 0 only because of it in update 2."""
+    right = [{f"{step}/w": np.zeros(2) for step in (1, 2)} for _ in range(2)]
+    close = [dict.fromkeys(own, np.float64(0.1)) for own in right]
+    seen = [{**right[0], "2/w": np.ones(2)}, {key: np.ones(2) for key in right[1]}]
+    found = first_difference(seen, right, close)
+    assert found is not None
+    assert (found.rank, found.key) == (1, "1/w")
+    late = first_difference([seen[0], right[1]], right, close)
+    assert late is not None
+    assert (late.rank, late.key) == (0, "2/w")
+
+
+def test_results_without_an_update_come_after_those_before_them() -> None:
+    order = time_order(["loss", "1/w", "2/w", "m"])
+    assert sorted(order, key=lambda key: order[key]) == ["loss", "1/w", "2/w", "m"]
+    assert order["m"] > order["2/w"]
