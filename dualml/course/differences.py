@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 #: Name → array, in the order of computation.
 Arrays = Mapping[str, Array]
+#: Factor by which the tolerance is larger for an answer that a mistake or a relation explains.
+WIDER = 4.0
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, Literal
 
+from dualml.course.differences import WIDER as WIDER
 from dualml.course.differences import exceeds
 from dualml.course.exercise import (
     RIGHT,
@@ -20,6 +21,7 @@ from dualml.course.exercise import (
     Trouble,
 )
 from dualml.course.places import place_flags, split_flag
+from dualml.course.relations import Relation, find_relations
 
 Status = Literal["met", "not met", "unwritten", "not judged"]
 #: Errors raised by an answer whose arrays no driver sends, so that the student's process forged
@@ -28,8 +30,6 @@ UNREADABLE = (KeyError, ValueError, TypeError, IndexError, OverflowError, Memory
 MAX_ERROR_CHARS = 200  # maximum characters of an error
 #: Maximum number of mistakes that are combined.
 MAX_COMBINED_MISTAKES = 2
-#: Factor by which the tolerance is larger for an answer that a mistake explains.
-WIDER = 4.0
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ class Judgement:
         mistakes: names of the typical mistakes that reproduce the student's numbers.
         flags: the mistakes in the exact form that was found.
         places: mistake → where alone it acts, if not everywhere (`dualml.course.places`).
+        relations: what can be seen of numbers that no typical mistake explains.
         difference, call: the first number that differs, and the call that produced it.
     """
 
@@ -52,6 +53,7 @@ class Judgement:
     inputs: Mapping[str, Any] = field(default_factory=dict)
     flags: Flags = RIGHT
     places: Mapping[str, str] = field(default_factory=dict)
+    relations: tuple[Relation, ...] = ()
 
 
 def judge(
@@ -92,9 +94,9 @@ def judge(
                 mistakes = tuple(dict.fromkeys(split_flag(flag)[0] for flag in flags_in_order))
             inputs = requirement.inputs(call, difference)
             places = {name: place for name, place in map(split_flag, flags) if place}
-            return Judgement(
-                requirement, "not met", None, call, difference, mistakes, inputs, flags, places
-            )
+            more = () if mistakes else find_relations(requirement, calls, answers, call, difference)
+            found_as = (mistakes, inputs, flags, places, more)
+            return Judgement(requirement, "not met", None, call, difference, *found_as)
     return Judgement(requirement, "met")
 
 

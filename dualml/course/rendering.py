@@ -16,6 +16,13 @@ from dualml.course.check import CheckResult
 from dualml.course.exercise import Difference, ExerciseCall, Trouble
 from dualml.course.judge import Judgement
 from dualml.course.places import Condition, parse_place
+from dualml.course.relation_text import (
+    is_about_shape,
+    relation_key,
+    relation_texts,
+    shape_text,
+    unknown_key,
+)
 from dualml.course.source import Problem
 from dualml.launch.child import SECONDARY
 from dualml.parity.hypothesis import DEPTHS, Hypothesis
@@ -57,7 +64,7 @@ def result_lines(
             yield f"{mark}{name:<{width}} {words.get(f'requirement.{name}', name)}"
             if status == "not met":
                 yield from (f"      {line}" for line in detail_lines(judgement, hints, words, told))
-                for known in (*judgement.mistakes, error_key(judgement)):
+                for known in (*judgement.mistakes, error_key(judgement), unnamed_key(judgement)):
                     told.setdefault(known, name)
     if printed := checked.printed.strip():
         yield f"  {words('course.printed')}"
@@ -72,6 +79,15 @@ def error_key(judgement: Judgement) -> str:
         return ""
     where = trouble.line or judgement.requirement.target
     return f"{where} {trouble.kind}: {trouble.message}"
+
+
+def unnamed_key(judgement: Judgement) -> str:
+    """Return a key that identifies a difference that no typical mistake explains, equal for those
+    of a class or function that look alike; empty for other judgements."""
+    if judgement.difference is None or judgement.mistakes:
+        return ""
+    shape = "shape" if is_about_shape(judgement.difference) else ""
+    return shape + relation_key(judgement.relations, judgement.requirement.target)
 
 
 def detail_lines(
@@ -90,6 +106,11 @@ def detail_lines(
     if judgement.trouble is not None and not judgement.mistakes and error_key(judgement) in told:
         yield words("course.same_error", names=[told[error_key(judgement)]])
         return
+    unnamed = unnamed_key(judgement)
+    if unnamed and unnamed in told and judgement.difference is not None:
+        yield numbers_text(judgement.difference, rank_count(judgement), words)
+        yield words("course.unknown_again", names=[told[unnamed]])
+        return
     if judgement.call is not None:
         yield format_call(judgement.call, words)
     if judgement.trouble is not None:
@@ -99,21 +120,27 @@ def detail_lines(
         yield from number_lines(judgement, judgement.difference, words)
     if old:
         yield words("course.also", names=old)
-    if new or not judgement.trouble:
-        yield from mistake_lines(new, hints, words, judgement.places)
+    if not new and not judgement.trouble:
+        yield from unknown_lines(judgement, words)
+    yield from mistake_lines(new, hints, words, judgement.places)
+
+
+def unknown_lines(judgement: Judgement, words: Messages) -> Iterator[str]:
+    """Yield what can be seen of wrong numbers, and that no typical mistake gives them."""
+    if judgement.relations:
+        text = words.join_sentences(relation_texts(judgement.relations, words))
+        yield f"{typer.style(words('course.observed'), fg='cyan')} {text}"
+    yield words(unknown_key(judgement.difference, bool(judgement.inputs)))
 
 
 def mistake_lines(
     mistakes: Sequence[str], hints: int, words: Messages, places: Mapping[str, str] = NO_PLACES
 ) -> Iterator[str]:
-    """Yield each typical mistake with its first ``hints`` + 1 parts of `DEPTHS`, or one line that
-    says that the mistake is unknown.
+    """Yield each typical mistake with its first ``hints`` + 1 parts of `DEPTHS`.
 
     Args:
         places: mistake → where alone it acts.
     """
-    if not mistakes:
-        yield words("course.unknown")
     for mistake in mistakes:
         for depth, text in explain_mistake(mistake, hints, words, places).items():
             yield f"{typer.style(words(f'course.depth.{depth}'), fg='cyan')} {text}"
@@ -157,6 +184,8 @@ def numbers_text(difference: Difference, ranks: int, words: Messages) -> str:
     """Return where a number is off, and by how much."""
     where = format_position(difference.key, difference.index, words)
     where += words("course.of_rank", rank=difference.rank) if ranks > 1 else ""
+    if is_about_shape(difference):
+        return shape_text(difference, where, words)
     return words(
         "course.numbers",
         where=where,
@@ -172,10 +201,13 @@ def number_lines(judgement: Judgement, difference: Difference, words: Messages) 
     hyper = judgement.call.options.get("hyper", {}) if judgement.call else {}
     made_of = {k: v for k, v in judgement.inputs.items() if k not in hyper}
     if made_of:
-        yield words(
-            "course.made_of",
-            values=", ".join(f"{k} = {format_number(v, words)}" for k, v in made_of.items()),
-        )
+        yield inputs_text(made_of, words)
+
+
+def inputs_text(inputs: Mapping[str, Any], words: Messages) -> str:
+    """Return the numbers from which a wrong one is computed, as ``computed from g = 1, n = 2``."""
+    values = ", ".join(f"{k} = {format_number(v, words)}" for k, v in inputs.items())
+    return words("course.made_of", values=values)
 
 
 def format_number(value: Any, words: Messages) -> str:
@@ -251,6 +283,7 @@ def requirement_as_json(judgement: Judgement, hints: int, words: Messages) -> di
         "mistakes": [
             mistake_as_json(m, hints, words, judgement.places) for m in judgement.mistakes
         ],
+        "relations": relation_texts(judgement.relations, words),
     }
 
 

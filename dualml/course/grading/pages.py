@@ -15,6 +15,7 @@ from dualml.course.grading.similarity import SimilarPair
 from dualml.course.grading.tables import (
     CELL,
     Results,
+    findings_of,
     notes,
     numbers_of,
     partial_credit_text,
@@ -108,14 +109,13 @@ def explanation_blocks(
         yield Prose(trouble_of(entry, words))
     if entry["difference"]:
         yield Prose(numbers_of(entry, words))
+        yield from (Prose(text, small=True) for text in findings_of(entry, words))
     for mistake in entry["mistakes"]:
         if mistake["name"] in told:
             yield Prose(words("course.same", names=[told[mistake["name"]]]), small=True)
             continue
         told[mistake["name"]] = entry["title"]
         yield Bullets([Item(f"{words(f'course.depth.{d}')} {mistake[d]}") for d in DEPTHS])
-    if not entry["mistakes"] and entry["difference"]:
-        yield Prose(words("course.unknown"), small=True)
     if said := partial_credit_text(entry, words):
         yield Prose(said, small=True)
 

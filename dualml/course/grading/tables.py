@@ -12,7 +12,8 @@ from dualml.common.files import write_json, write_text
 from dualml.common.words import Messages
 from dualml.course.exercise import Difference, Trouble
 from dualml.course.grading.results import SubmissionResult, iter_entries
-from dualml.course.rendering import numbers_text, trouble_text
+from dualml.course.relation_text import unknown_key
+from dualml.course.rendering import inputs_text, numbers_text, trouble_text
 from dualml.parity.hypothesis import DEPTHS
 
 Results = Mapping[str, SubmissionResult]
@@ -64,7 +65,7 @@ def explanation_text(entry: Mapping[str, Any], words: Messages) -> str:
     if entry["trouble"]:
         lines.append(trouble_of(entry, words))
     if entry["difference"]:
-        lines.append(numbers_of(entry, words))
+        lines += [numbers_of(entry, words), *findings_of(entry, words)]
     for mistake in entry["mistakes"]:
         lines += [f"{words(f'course.depth.{d}')} {mistake[d]}" for d in DEPTHS if d in mistake]
     lines.append(partial_credit_text(entry, words))
@@ -74,6 +75,18 @@ def explanation_text(entry: Mapping[str, Any], words: Messages) -> str:
 def numbers_of(entry: Mapping[str, Any], words: Messages) -> str:
     """Return the description of the number that differs."""
     return numbers_text(Difference(**entry["difference"]), entry["ranks"], words)
+
+
+def findings_of(entry: Mapping[str, Any], words: Messages) -> list[str]:
+    """Return from which numbers the one that differs is computed; if no typical mistake is known,
+    also what can be seen of it, and that none is known."""
+    inputs = entry.get("inputs") or {}
+    found = [inputs_text(inputs, words)] if inputs else []
+    if not entry["mistakes"]:
+        if relations := entry.get("relations"):
+            found.append(f"{words('course.observed')} {words.join_sentences(relations)}")
+        found.append(words(unknown_key(entry["difference"], bool(inputs))))
+    return found
 
 
 def trouble_of(entry: Mapping[str, Any], words: Messages) -> str:
