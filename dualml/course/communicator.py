@@ -8,6 +8,7 @@ from typing import Any
 
 from dualml.common.errors import CommunicationError
 from dualml.course.frames import receive, send
+from dualml.course.returned import describe_value
 
 #: Time limit in seconds of an answer. It comes as soon as the other ranks have asked, or never; the
 #: call's own time limit ends the wait.
@@ -119,7 +120,12 @@ class StudentCommunicator:
         send(self._door, {"event": "mark", "call": self.number})
 
     def _describe_tensor(self, x: Tensor) -> tuple[str, list[int]]:
-        """Return the name of a tensor's dtype, as ``float32``, and its shape."""
+        """Return the name of a tensor's dtype, as ``float32``, and its shape; raise `TypeError` for
+        what is no tensor."""
+        if not hasattr(x, "dtype") or not hasattr(x, "shape"):
+            raise TypeError(
+                f"comm takes tensors; received {describe_value(x)}, which has to be made into one"
+            )
         dtype = str(x.dtype).lower().rpartition(".")[2]
         return dtype, [int(n) for n in x.shape]
 

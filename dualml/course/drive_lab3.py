@@ -9,20 +9,18 @@ import numpy as np
 
 from dualml.common.json_types import JsonMapping, JsonObject
 from dualml.course.exercise import Arrays
+from dualml.course.returned import read_items, read_tensor
 
 
-def pack_lists(results: Sequence[Any]) -> dict[str, Any]:
-    """Pack lists of sample numbers into a few arrays. Raise `TypeError` for a list that is no array
-    of booleans or numbers.
+def pack_lists(results: Sequence[Any], function: str = "") -> dict[str, Any]:
+    """Pack lists of sample numbers, which ``function`` returned, into a few arrays. Raise
+    `WrongReturn` for a list that is no array of booleans or numbers.
 
     Returns:
         ``values`` of all lists, concatenated, float64; ``sizes``, ``dims`` and ``kinds`` (letter of
         the dtype) of each list.
     """
-    arrays = [np.asarray(result) for result in results]
-    for result, a in zip(results, arrays, strict=True):
-        if a.dtype.kind not in "biuf":
-            raise TypeError(f"expected an array of integers, received {type(result).__name__}")
+    arrays = [read_tensor(r, np.asarray, function, expected="array of integers") for r in results]
     return {
         "values": np.concatenate([a.ravel().astype(np.float64) for a in arrays] or [np.zeros(0)]),
         "sizes": np.array([a.size for a in arrays], np.int64),
@@ -46,7 +44,7 @@ def sample_lists(
     function = getattr(module, target)
     before = advance_global_rng()
     results = [function(hyper["n"], hyper["ranks"], *ask) for ask in asks]
-    return {**pack_lists(results), "touched": np.array(global_rng_state() != before)}
+    return {**pack_lists(results, target), "touched": np.array(global_rng_state() != before)}
 
 
 def label_parts(
@@ -59,11 +57,12 @@ def label_parts(
     results: list[Any] = []
     counts = []
     for alpha, seed in [*options["asks"], *options["asks"]]:
-        made = list(function(arrays["labels"].copy(), ranks, alpha, seed))
+        returned = function(arrays["labels"].copy(), ranks, alpha, seed)
+        made = read_items(returned, "list of arrays", target)
         results += made
         counts.append(len(made))
     more = {"touched": np.array(global_rng_state() != before), "counts": np.array(counts, np.int64)}
-    return {**pack_lists(results), **more}
+    return {**pack_lists(results, target), **more}
 
 
 def run_samplers(make: Any, load: Any, options: JsonMapping) -> JsonObject:

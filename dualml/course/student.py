@@ -27,6 +27,7 @@ from dualml.common.json_types import JsonObject
 from dualml.course.communicator import StudentCommunicator
 from dualml.course.frames import plain_text, receive, send
 from dualml.course.guards import Forbidden, Guard
+from dualml.course.returned import WrongReturn, find_return_line
 from dualml.launch.child import SECONDARY
 
 #: Time limit in seconds of a call with several ranks.
@@ -186,6 +187,9 @@ class Student:
         first = next((text for text in message.splitlines() if text.strip("- ")), "").strip()
         if isinstance(error, Forbidden):
             kind = "forbidden"
+        if isinstance(error, WrongReturn):
+            kind = "returned"
+            own = own or [find_return_line(Path(self.file).read_text("utf-8"), error.function)]
         number = line or (own[-1] if own else 0)
         return {"kind": plain_text(kind, 200), "message": plain_text(first), "line": number}
 

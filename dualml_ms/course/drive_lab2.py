@@ -9,7 +9,9 @@ import mindspore as ms
 import numpy as np
 
 from dualml.course.restricted import RestrictedCommunicator
+from dualml.course.returned import read_numbers, read_tensor, read_tensors
 from dualml.course.tally import ALLOWED
+from dualml_ms.course.convert import copy_to_array
 
 Arrays = Mapping[str, Any]
 
@@ -23,7 +25,7 @@ def aggregate(
     watched = RestrictedCommunicator(comm, options["collectives"])
     more = [int(arrays["samples"])] if "samples" in arrays else []
     out = getattr(module, target)(watched, tensors, *more, **options.get("how", {}))
-    return {str(i): t.asnumpy().copy() for i, t in enumerate(out)}
+    return read_tensors(out, copy_to_array, target)
 
 
 def ring(
@@ -34,7 +36,7 @@ def ring(
     ms.set_context(mode=ms.PYNATIVE_MODE)
     tensor = ms.Tensor(arrays["t"])
     made = getattr(module, target)(RestrictedCommunicator(comm, ALLOWED["ring"]), tensor)
-    return {k: t.asnumpy().copy() for k, t in (("sum", made), ("before", tensor))}
+    return {"sum": read_tensor(made, copy_to_array, target), "before": copy_to_array(tensor)}
 
 
 def measured(
@@ -44,4 +46,5 @@ def measured(
     measured on a communicator with known times or on a real one."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
     watched = RestrictedCommunicator(comm, ALLOWED["measured"])
-    return {"seconds": np.asarray(getattr(module, target)(watched, list(options["sizes"])))}
+    made = getattr(module, target)(watched, list(options["sizes"]))
+    return {"seconds": np.asarray(read_numbers(made, target))}

@@ -10,7 +10,9 @@ import numpy as np
 from mindspore import nn, ops
 
 from dualml.course.restricted import RestrictedCommunicator
+from dualml.course.returned import read_attribute, read_number, read_tensor
 from dualml.course.tally import ALLOWED
+from dualml_ms.course.convert import copy_to_array
 
 Arrays = Mapping[str, Any]
 
@@ -67,7 +69,7 @@ def stages(
             given, stage, mean_squares, optimizer, x, y, options["micro_batches"], options["width"]
         )
         if comm.rank == 1:
-            out[f"{step}/loss"] = np.asarray(float(loss))
+            out[f"{step}/loss"] = np.asarray(read_number(loss, target))
         out |= {f"{step}/{n}": t.asnumpy().copy() for n, t in parameters(stage)}
     return out
 
@@ -83,5 +85,10 @@ def layer(
     made = getattr(module, target)(watched, w, b)
     y = made.forward(x)
     comm.mark()
-    found = {"y": y, "x": made.backward(g), "weight": made.weight_grad, "bias": made.bias_grad}
-    return {n: t.asnumpy().copy() for n, t in found.items()}
+    back, backward = made.backward(g), f"{target}.backward"
+    return {
+        "y": read_tensor(y, copy_to_array, f"{target}.forward"),
+        "x": read_tensor(back, copy_to_array, backward),
+        "weight": read_attribute(made, "weight_grad", copy_to_array, backward),
+        "bias": read_attribute(made, "bias_grad", copy_to_array, backward),
+    }

@@ -8,7 +8,9 @@ from typing import Any
 import mindspore as ms
 
 from dualml.course.restricted import RestrictedCommunicator
+from dualml.course.returned import read_attribute
 from dualml.course.tally import ALLOWED
+from dualml_ms.course.convert import copy_to_array
 
 Arrays = Mapping[str, Any]
 
@@ -28,4 +30,5 @@ def zero(
         comm.mark()
         opt.step(ms.Tensor(arrays[f"g/{step}"]))
         out[f"{step}/parameters"] = parameters.asnumpy().copy()
-    return out | {n: getattr(opt, n).asnumpy().copy() for n in ("m", "v") if hasattr(opt, n)}
+    own = [n for n in ("m", "v") if hasattr(opt, n)]
+    return out | {n: read_attribute(opt, n, copy_to_array, target) for n in own}

@@ -8,6 +8,8 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 
+from dualml.course.returned import read_number
+
 Arrays = Mapping[str, Any]
 
 
@@ -21,11 +23,11 @@ def scaler(
     weights = {n: ms.Parameter(ms.Tensor(arrays[f"p/{n}"]), name=n) for n in names}
     scaling = getattr(module, target)(**options["hyper"])
     loss = scaling.scaled(ms.Tensor(arrays["loss"]))
-    out = {"loss": np.asarray(float(loss.asnumpy()), np.float64)}
+    out = {"loss": np.asarray(read_number(loss, f"{target}.scaled"), np.float64)}
     for step in range(1, options["steps"] + 1):
         gradients = [ms.Tensor(arrays[f"g/{step}/{n}"]) for n in names]
         done = scaling.step(list(weights.values()), gradients, options["lr"])
         out |= {f"{step}/{n}": w.asnumpy().copy() for n, w in weights.items()}
-        out |= {f"{step}/scale": np.asarray(float(scaling.scale))}
+        out |= {f"{step}/scale": np.asarray(read_number(scaling.scale, f"{target}.step"))}
         out |= {f"{step}/done": np.asarray(float(bool(done)))}
     return out

@@ -9,7 +9,9 @@ import numpy as np
 import torch
 
 from dualml.course.restricted import RestrictedCommunicator
+from dualml.course.returned import read_numbers, read_tensor, read_tensors
 from dualml.course.tally import ALLOWED
+from dualml_torch.course.convert import copy_to_array
 
 Arrays = Mapping[str, Any]
 
@@ -22,7 +24,7 @@ def aggregate(
     watched = RestrictedCommunicator(comm, options["collectives"])
     more = [int(arrays["samples"])] if "samples" in arrays else []
     out = getattr(module, target)(watched, tensors, *more, **options.get("how", {}))
-    return {str(i): t.detach().numpy().copy() for i, t in enumerate(out)}
+    return read_tensors(out, copy_to_array, target)
 
 
 def ring(
@@ -32,7 +34,7 @@ def ring(
     after the call, which must not change it."""
     tensor = torch.from_numpy(arrays["t"].copy())
     made = getattr(module, target)(RestrictedCommunicator(comm, ALLOWED["ring"]), tensor)
-    return {k: t.detach().numpy().copy() for k, t in (("sum", made), ("before", tensor))}
+    return {"sum": read_tensor(made, copy_to_array, target), "before": copy_to_array(tensor)}
 
 
 def measured(
@@ -41,4 +43,5 @@ def measured(
     """Run a student's timing of collectives; ``seconds`` is what it returned, one number per size,
     on a communicator with known times or on a real one."""
     watched = RestrictedCommunicator(comm, ALLOWED["measured"])
-    return {"seconds": np.asarray(getattr(module, target)(watched, list(options["sizes"])))}
+    made = getattr(module, target)(watched, list(options["sizes"]))
+    return {"seconds": np.asarray(read_numbers(made, target))}

@@ -10,6 +10,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from dualml.course.drive_lab3 import run_samplers
+from dualml.course.returned import read_number
 
 Arrays = Mapping[str, Any]
 WEIGHTS = ("w1", "b1", "w2", "b2")
@@ -100,6 +101,6 @@ def train_steps(
         x, y = torch.from_numpy(arrays[f"x/{step}"]), torch.from_numpy(arrays[f"y/{step}"])
         loss = getattr(module, target)(comm, net, loss_fn, optimizer, x, y)
         if options["loss"]:
-            out[f"{step}/loss"] = np.asarray(float(loss))
+            out[f"{step}/loss"] = np.asarray(read_number(loss, target))
         out |= {k: v for k, v in net.values(f"{step}/").items() if not k.endswith("shift")}
     return out

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from dualml.course.restricted import RestrictedCommunicator
+from dualml.course.returned import read_attribute
 from dualml.course.tally import ALLOWED
 
 Arrays = Mapping[str, Any]
@@ -28,4 +29,5 @@ def zero(
         comm.mark()
         opt.step(torch.from_numpy(arrays[f"g/{step}"].copy()))
         out[f"{step}/parameters"] = parameters.detach().numpy().copy()
-    return out | {n: np.array(getattr(opt, n)) for n in ("m", "v") if hasattr(opt, n)}
+    own = [n for n in ("m", "v") if hasattr(opt, n)]
+    return out | {n: read_attribute(opt, n, np.array, target) for n in own}

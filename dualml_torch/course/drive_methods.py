@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from dualml.course.returned import read_number
+
 Arrays = Mapping[str, Any]
 
 
@@ -20,11 +22,11 @@ def scaler(
     weights = {n: torch.from_numpy(arrays[f"p/{n}"].copy()) for n in names}
     scaling = getattr(module, target)(**options["hyper"])
     loss = scaling.scaled(torch.from_numpy(arrays["loss"].copy()))
-    out = {"loss": np.asarray(float(loss), np.float64)}
+    out = {"loss": np.asarray(read_number(loss, f"{target}.scaled"), np.float64)}
     for step in range(1, options["steps"] + 1):
         gradients = [torch.from_numpy(arrays[f"g/{step}/{n}"].copy()) for n in names]
         done = scaling.step(list(weights.values()), gradients, options["lr"])
         out |= {f"{step}/{n}": w.detach().numpy().copy() for n, w in weights.items()}
-        out |= {f"{step}/scale": np.asarray(float(scaling.scale))}
+        out |= {f"{step}/scale": np.asarray(read_number(scaling.scale, f"{target}.step"))}
         out |= {f"{step}/done": np.asarray(float(bool(done)))}
     return out

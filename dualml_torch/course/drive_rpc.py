@@ -11,6 +11,7 @@ import numpy as np
 import torch
 import torch.distributed.rpc as rpc
 
+from dualml.course.returned import read_number
 from dualml_torch.course.drive_lab3 import Descent
 from dualml_torch.course.drive_lab4 import parameters
 
@@ -91,7 +92,7 @@ def remote(
         for step in range(1, options["steps"] + 1):
             x, y = (torch.from_numpy(arrays[f"{n}/{step}"].copy()) for n in "xy")
             loss = pipeline.step(torch.nn.functional.mse_loss, x, y)
-            out[f"{step}/loss"] = np.asarray(float(loss))
+            out[f"{step}/loss"] = np.asarray(read_number(loss, f"{target}.step"))
             for i, reference in enumerate(made):
                 now = rpc.rpc_sync(reference.owner(), stage_values, args=(reference,))
                 out |= {f"{step}/{i}/{n}": a for n, a in now.items()}

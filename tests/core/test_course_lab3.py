@@ -224,7 +224,7 @@ def test_what_is_no_list_of_parts_is_refused() -> None:
 
 
 def test_something_that_is_no_array_of_numbers_has_its_type_told() -> None:
-    with pytest.raises(TypeError, match="received str"):
+    with pytest.raises(TypeError, match="str → array of integers"):
         drive_lab3.pack_lists(["abc"])
 
 
