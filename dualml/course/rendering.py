@@ -14,6 +14,7 @@ from dualml.common.json_types import JsonObject
 from dualml.common.words import Messages
 from dualml.course.check import CheckResult
 from dualml.course.exercise import Difference, ExerciseCall, Trouble
+from dualml.course.explained_errors import find_explanation
 from dualml.course.judge import Judgement
 from dualml.course.places import Condition, parse_place
 from dualml.course.relation_text import (
@@ -235,6 +236,8 @@ def trouble_text(trouble: Trouble, target: str, ranks: int, words: Messages) -> 
         text += words("course.line", line=trouble.line, text=trouble.text, file=trouble.file)
     if ranks > 1 and trouble.kind not in (SECONDARY, "missing"):  # the first says so itself
         text += words("course.of_rank", rank=trouble.rank)
+    if name := find_explanation(trouble):
+        text = words("course.explained_as", error=text, why=words(f"course.explained.{name}"))
     return text
 
 
