@@ -52,7 +52,9 @@ class Trouble:
     """An exception in a student's code, or the abnormal end of its process.
 
     Attributes:
-        kind: name of the exception; ``timeout``, ``died``, ``forbidden`` or ``unwritten``.
+        kind: name of the exception; ``timeout``, ``died``, ``forbidden``, ``unwritten``,
+            ``unfinished`` (code above a `NotImplementedError` left over), or ``returned`` (a value
+            of another type).
         message: text of the exception.
         line: line number in the student's file, 0 if unknown; ``text`` is that line.
         rank: rank on which it happened.

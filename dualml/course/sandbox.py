@@ -21,6 +21,7 @@ from dualml.course.grading.unpacking import SubmissionRefused, walk
 from dualml.course.isolation.client import drive_module, open_cell
 from dualml.course.isolation.detect import WALLS, Isolation
 from dualml.course.source import read_legible, read_program
+from dualml.course.unfinished import is_below_code
 from dualml.launch.child import SECONDARY
 
 #: Time limit of one call in seconds.
@@ -180,12 +181,16 @@ class Sandbox:
         return Answer(whole, seconds=float(header["seconds"]))
 
     def with_source_line(self, trouble: Trouble) -> Trouble:
-        """Return a copy of an error with the name of the student's file and the text of the
-        line."""
+        """Return a copy of an error with the name of the student's file and the text of the line;
+        ``unwritten`` becomes ``unfinished`` in a function that has code of the student's."""
         lines: list[str] = []
         with contextlib.suppress(OSError):  # an editor may be writing it anew
             lines = read_legible(self.source).splitlines()
         text = lines[trouble.line - 1].strip() if 0 < trouble.line <= len(lines) else ""
+        if trouble.kind == "unwritten" and text.startswith("raise"):
+            program = "\n".join(lines)
+            if is_below_code(program, trouble.line, self.exercise.solution):
+                trouble = replace(trouble, kind="unfinished")
         return replace(trouble, file=self.source.name, text=text)
 
 
