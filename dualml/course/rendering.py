@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from typing import Any
@@ -51,6 +51,7 @@ def result_lines(
     for problem in checked.problems:
         yield f"  {typer.style('!', fg='yellow')} {visible(problem_text(problem, words))}"
     told: dict[str, str] = {}
+    mixed = find_mixed((j.requirement.target, mistake_names(j)) for j in checked.judgements)
     width = max(18, *(len(j.requirement.name) for j in checked.judgements), 0)
     together = {"unwritten", "not judged", *(("met",) if brief else ())}
     for status, several in groupby(checked.judgements, lambda j: j.status):
@@ -64,12 +65,33 @@ def result_lines(
             name = judgement.requirement.name
             yield f"{mark}{name:<{width}} {words.get(f'requirement.{name}', name)}"
             if status == "not met":
-                yield from (f"      {line}" for line in detail_lines(judgement, hints, words, told))
+                is_mixed = judgement.requirement.target in mixed
+                lines = detail_lines(judgement, hints, words, told, is_mixed)
+                yield from (f"      {line}" for line in lines)
                 for known in (*judgement.mistakes, error_key(judgement), unnamed_key(judgement)):
                     told.setdefault(known, name)
     if printed := checked.printed.strip():
         yield f"  {words('course.printed')}"
         yield from (f"      {visible(line)}" for line in printed.splitlines()[-PRINTED:])
+
+
+def mistake_names(judgement: Judgement) -> list[str]:
+    """Return what is wrong with a requirement, equal for equal reasons: typical mistakes, an error
+    or an unnamed mistake; empty for one that is met or was not judged."""
+    if judgement.status != "not met":
+        return []
+    unnamed = "unnamed" if judgement.difference is not None else ""
+    return list(judgement.mistakes) or [error_key(judgement) or unnamed]
+
+
+def find_mixed(wrong: Iterable[tuple[str, Sequence[str]]]) -> set[str]:
+    """Return the classes and functions in which more than one thing is wrong, so that what is said
+    of one mistake need not hold for all their numbers; ``wrong`` has pairs of a class and what is
+    wrong in one of its requirements."""
+    reasons: dict[str, set[str]] = {}
+    for target, names in wrong:
+        reasons.setdefault(target, set()).update(names)
+    return {target for target, names in reasons.items() if len(names) > 1}
 
 
 def error_key(judgement: Judgement) -> str:
@@ -92,12 +114,17 @@ def unnamed_key(judgement: Judgement) -> str:
 
 
 def detail_lines(
-    judgement: Judgement, hints: int, words: Messages, told: Mapping[str, str]
+    judgement: Judgement,
+    hints: int,
+    words: Messages,
+    told: Mapping[str, str],
+    is_mixed: bool = False,
 ) -> Iterator[str]:
     """Yield the difference or error, where it is, and hints about it.
 
     Args:
         told: mistake or error → the requirement at which it was already explained.
+        is_mixed: whether more than one thing is wrong in this class or function.
     """
     new = [mistake for mistake in judgement.mistakes if mistake not in told]
     old = list(dict.fromkeys(told[m] for m in judgement.mistakes if m in told))
@@ -123,7 +150,8 @@ def detail_lines(
         yield words("course.also", names=old)
     if not new and not judgement.trouble:
         yield from unknown_lines(judgement, words)
-    yield from mistake_lines(new, hints, words, judgement.places)
+    for mistake in new:
+        yield from mistake_lines(mistake, hints, words, judgement.places, is_mixed)
 
 
 def unknown_lines(judgement: Judgement, words: Messages) -> Iterator[str]:
@@ -135,16 +163,23 @@ def unknown_lines(judgement: Judgement, words: Messages) -> Iterator[str]:
 
 
 def mistake_lines(
-    mistakes: Sequence[str], hints: int, words: Messages, places: Mapping[str, str] = NO_PLACES
+    mistake: str, hints: int, words: Messages, places: Mapping[str, str], is_mixed: bool
 ) -> Iterator[str]:
-    """Yield each typical mistake with its first ``hints`` + 1 parts of `DEPTHS`.
+    """Yield the first ``hints`` + 1 parts of `DEPTHS` of a typical mistake.
 
     Args:
         places: mistake → where alone it acts.
+        is_mixed: whether it is not all that is wrong, so that its symptom is that of it alone.
     """
-    for mistake in mistakes:
-        for depth, text in explain_mistake(mistake, hints, words, places).items():
-            yield f"{typer.style(words(f'course.depth.{depth}'), fg='cyan')} {text}"
+    for depth, text in explain_mistake(mistake, hints, words, places).items():
+        yield f"{typer.style(depth_label(depth, is_mixed, words), fg='cyan')} {text}"
+
+
+def depth_label(depth: str, is_mixed: bool, words: Messages) -> str:
+    """Return the label of a part of an explanation; a symptom beside another mistake is what the
+    one would show by itself."""
+    is_alone = is_mixed and depth == "symptom"
+    return words("course.symptom_alone" if is_alone else f"course.depth.{depth}")
 
 
 def format_call(call: ExerciseCall, words: Messages) -> str:

@@ -10,10 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.common.words import LANGUAGES, Messages
+from dualml.common.words import LANGUAGES, Messages, load_messages
 from dualml.course.check import CheckResult
 from dualml.course.computed import draw_array
-from dualml.course.exercise import RIGHT, Answer, Arrays, ExerciseCall, Flags, Requirement
+from dualml.course.exercise import (
+    RIGHT,
+    Answer,
+    Arrays,
+    Difference,
+    ExerciseCall,
+    Flags,
+    Requirement,
+)
+from dualml.course.grading.pages import explanation_blocks
 from dualml.course.grading.tables import explanation_text
 from dualml.course.judge import Judgement, judge
 from dualml.course.labs import find_exercise
@@ -199,3 +208,47 @@ def test_what_is_handed_out_says_the_same(lang: str) -> None:
     assert words("course.made_of", values="g = 0.5") in text
     assert words("course.relation.twice", subject=words("course.subject.change")) in text
     assert words("course.unknown") in text
+
+
+def found(name: str, *mistakes: str) -> Judgement:
+    """Return the judgement of a requirement in which these mistakes were found."""
+    (requirement,) = (r for r in EXERCISE.requirements if r.name == name)
+    call = requirement.calls(np.random.default_rng(1))[0]
+    difference = Difference(0, "1/weight", (0, 0), 1.0, 2.0)
+    return Judgement(requirement, "not met", None, call, difference, mistakes)
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_a_symptom_beside_another_mistake_is_said_to_be_of_it_alone(lang: str) -> None:
+    """What one mistake leaves right, another one need not."""
+    words = Messages(lang)
+    label, alone = words("course.depth.symptom"), words("course.symptom_alone")
+    one = [found("sgd.momentum", "aliased"), found("sgd.nesterov", "aliased")]
+    assert (shown(one, lang).count(label), shown(one, lang).count(alone)) == (1, 0)
+    other_class = [found("gd.update", "sign"), found("sgd.momentum", "aliased")]
+    assert shown(other_class, lang).count(label) == 2
+    for several in (
+        [found("sgd.momentum", "aliased", "dampened")],
+        [found("sgd.momentum", "aliased"), found("sgd.decay", "decay_sign")],
+        [found("sgd.momentum", "aliased"), found("sgd.decay")],
+    ):
+        text = shown(several, lang)
+        assert text.count(alone) == text.count(words("course.depth.place")) > 0
+
+
+def test_no_symptom_says_that_all_numbers_are_right() -> None:
+    """It would be printed beside a wrong one."""
+    for key, text in load_messages("en").items():
+        if key.startswith("mistake.") and key.endswith(".symptom"):
+            assert "All numbers are right" not in text, key
+
+
+def test_a_page_describes_an_unnamed_mistake_once() -> None:
+    words = Messages("en")
+    judgement = judged(update(lambda right, before: before + 2 * (right - before)))
+    checked = CheckResult(EXERCISE, Path("f.py"), [], [judgement, judgement], 1)
+    entries = [{**e, "spared": ""} for e in result_as_json(checked, 3, words)["requirements"]]
+    told: dict[str, str] = {}
+    texts = [str(list(explanation_blocks(entry, words, told))) for entry in entries]
+    assert ["twice the right one" in text for text in texts] == [True, False]
+    assert "see walk" in texts[1]

@@ -21,7 +21,9 @@ from dualml.course.grading.tables import (
     partial_credit_text,
     state_of,
     trouble_of,
+    unnamed_key,
 )
+from dualml.course.rendering import depth_label, find_mixed
 from dualml.parity.hypothesis import DEPTHS
 from dualml.report.blocks import (
     Block,
@@ -92,30 +94,50 @@ def file_blocks(file: Mapping[str, Any], words: Messages) -> Iterator[Block]:
     }
     yield make_table(words, file["task"], file["requirements"], read, labels=LABELS)
     told: dict[str, str] = {}
-    for entry in file["requirements"]:
-        if entry["status"] == "not met":
-            yield Card(entry["title"], list(explanation_blocks(entry, words, told)))
+    wrong = [entry for entry in file["requirements"] if entry["status"] == "not met"]
+    mixed = find_mixed((entry["target"], reasons_of(entry)) for entry in wrong)
+    for entry in wrong:
+        blocks = explanation_blocks(entry, words, told, entry["target"] in mixed)
+        yield Card(entry["title"], list(blocks))
+
+
+def reasons_of(entry: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with an unmet requirement: typical mistakes, or one text for its error
+    or for an unnamed mistake."""
+    names = [mistake["name"] for mistake in entry["mistakes"]]
+    return names or [str(entry["trouble"] and entry["trouble"]["message"])]
 
 
 def explanation_blocks(
-    entry: Mapping[str, Any], words: Messages, told: dict[str, str]
+    entry: Mapping[str, Any], words: Messages, told: dict[str, str], is_mixed: bool = False
 ) -> Iterator[Block]:
     """Yield the blocks of an unmet requirement: the call, its error or the differing numbers, and
-    the mistakes. ``told``, mistake → title of the requirement with its explanation, is extended in
-    place; a mistake in it is not explained again, but refers to that title."""
+    the mistakes.
+
+    Args:
+        told: mistake → title of the requirement with its explanation, extended in place; a mistake
+            in it is not explained again, but refers to that title.
+        is_mixed: whether more than one thing is wrong in the class or function.
+    """
     if entry["call"]:
         yield Prose(f"`{entry['call']}`", small=True)
     if entry["trouble"]:
         yield Prose(trouble_of(entry, words))
     if entry["difference"]:
         yield Prose(numbers_of(entry, words))
-        yield from (Prose(text, small=True) for text in findings_of(entry, words))
+        unnamed = unnamed_key(entry)
+        if unnamed and unnamed in told:
+            yield Prose(words("course.unknown_again", names=[told[unnamed]]), small=True)
+        else:
+            yield from (Prose(text, small=True) for text in findings_of(entry, words))
+        told.setdefault(unnamed, entry["title"])
     for mistake in entry["mistakes"]:
         if mistake["name"] in told:
             yield Prose(words("course.same", names=[told[mistake["name"]]]), small=True)
             continue
         told[mistake["name"]] = entry["title"]
-        yield Bullets([Item(f"{words(f'course.depth.{d}')} {mistake[d]}") for d in DEPTHS])
+        labels = {d: depth_label(d, is_mixed, words) for d in DEPTHS}
+        yield Bullets([Item(f"{labels[d]} {mistake[d]}") for d in DEPTHS])
     if said := partial_credit_text(entry, words):
         yield Prose(said, small=True)
 

@@ -89,6 +89,14 @@ def findings_of(entry: Mapping[str, Any], words: Messages) -> list[str]:
     return found
 
 
+def unnamed_key(entry: Mapping[str, Any]) -> str:
+    """Return a key that is equal for unnamed mistakes of a class or function that look alike; empty
+    if a mistake is named."""
+    if entry["mistakes"]:
+        return ""
+    return f"{entry['target']} unknown {(entry.get('relations') or [''])[0]}"
+
+
 def trouble_of(entry: Mapping[str, Any], words: Messages) -> str:
     """Return the description of the error."""
     return trouble_text(Trouble(**entry["trouble"]), entry["target"], entry["ranks"], words)
