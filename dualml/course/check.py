@@ -20,6 +20,7 @@ from dualml.course.isolation.client import find_isolation
 from dualml.course.isolation.detect import Isolation
 from dualml.course.judge import Judgement, judge
 from dualml.course.sandbox import CALL_S, Sandbox
+from dualml.course.search_work import SearchWork
 from dualml.course.source import Problem, examine
 
 
@@ -167,6 +168,7 @@ def judge_requirements(
     differing requirement gets its ``otherwise`` as the mistake if none of its own is found and the
     target meets all others."""
     likely: dict[str, Flags] = {}
+    work: dict[str, SearchWork] = {}
     met: set[str] = set()
     for requirement in wanted:
         own = [(call, answer) for (r, call), answer in answered if r is requirement]
@@ -177,7 +179,9 @@ def judge_requirements(
         answers = [answer for _, answer in own]
         before = likely.get(requirement.target, RIGHT)
         other = [f for r in file.requirements if r.target == requirement.target for f in r.flags]
-        judgement = judge(requirement, calls, answers, before, list(dict.fromkeys(other)))
+        searched = work.setdefault(requirement.target, SearchWork())
+        others = list(dict.fromkeys(other))
+        judgement = judge(requirement, calls, answers, before, others, searched)
         likely[requirement.target] = before | judgement.flags
         if judgement.status == "met":
             met.add(requirement.name)

@@ -21,7 +21,8 @@ from dualml.course.exercise import (
     Trouble,
 )
 from dualml.course.places import place_flags, split_flag
-from dualml.course.relations import Relation, find_relations
+from dualml.course.relations import UNCOMPUTED, Relation, find_relations
+from dualml.course.search_work import SearchWork, find_coarse_limit, is_far_off
 
 Status = Literal["met", "not met", "unwritten", "not judged"]
 #: Errors raised by an answer whose arrays no driver sends, so that the student's process forged
@@ -41,6 +42,7 @@ class Judgement:
         flags: the mistakes in the exact form that was found.
         places: mistake → where alone it acts, if not everywhere (`dualml.course.places`).
         relations: what can be seen of numbers that no typical mistake explains.
+        is_bounded: whether no mistake was found before the search reached its limit.
         difference, call: the first number that differs, and the call that produced it.
     """
 
@@ -54,6 +56,7 @@ class Judgement:
     flags: Flags = RIGHT
     places: Mapping[str, str] = field(default_factory=dict)
     relations: tuple[Relation, ...] = ()
+    is_bounded: bool = False
 
 
 def judge(
@@ -62,6 +65,7 @@ def judge(
     answers: Sequence[Answer],
     likely: Flags = RIGHT,
     other: Sequence[str] = (),
+    work: SearchWork | None = None,
 ) -> Judgement:
     """Judge the answers to the calls of a requirement: by the first that ended in an error, else by
     the first with a difference or with arrays that cannot be read.
@@ -69,7 +73,9 @@ def judge(
     Args:
         likely: mistakes found in earlier requirements of the same class.
         other: mistakes that other requirements of the same class can reveal.
+        work: work of the search for mistakes in the same class so far.
     """
+    work = work or SearchWork()
     for call, answer in zip(calls, answers, strict=True):
         if answer.trouble is not None:
             status: Status = "unwritten" if answer.trouble.kind == "unwritten" else "not met"
@@ -87,7 +93,7 @@ def judge(
                 mistakes = tuple(sorted(likely))
             flags = frozenset(mistakes)
             if not mistakes:
-                flags = identify_mistakes(requirement, calls, answers, likely, other)
+                flags = identify_mistakes(requirement, calls, answers, likely, other, work)
                 order = [*requirement.flags, *other, *map(without_place, sorted(likely))]
                 flags_in_order = sorted(flags, key=lambda flag: order.index(without_place(flag)))
                 # ``aliased#2``: another form of `aliased`
@@ -95,7 +101,8 @@ def judge(
             inputs = requirement.inputs(call, difference)
             places = {name: place for name, place in map(split_flag, flags) if place}
             more = () if mistakes else find_relations(requirement, calls, answers, call, difference)
-            found_as = (mistakes, inputs, flags, places, more)
+            is_bounded = work.is_bounded and not mistakes
+            found_as = (mistakes, inputs, flags, places, more, is_bounded)
             return Judgement(requirement, "not met", None, call, difference, *found_as)
     return Judgement(requirement, "met")
 
@@ -121,13 +128,29 @@ def identify_mistakes(
     answers: Sequence[Answer],
     likely: Flags,
     other: Sequence[str],
+    work: SearchWork | None = None,
 ) -> Flags:
     """Return the first set of typical mistakes, in the order of `candidate_mistakes`, that
-    reproduces the student's numbers in all calls; an empty set if none does."""
+    reproduces the student's numbers in all calls; an empty set if none does before ``work`` has
+    reached its limit."""
+    work = work or SearchWork()
+    limits = [coarse_limit_of(requirement, call) for call in calls]
+    pairs = list(zip(calls, answers, limits, strict=True))
     for flags in candidate_mistakes(requirement, likely, other):
-        if all(explains(requirement, c, a, flags) for c, a in zip(calls, answers, strict=True)):
+        if not work.admit(len(flags)):
+            continue
+        if all(explains(requirement, call, answer, flags, far) for call, answer, far in pairs):
             return flags
     return RIGHT
+
+
+def coarse_limit_of(requirement: Requirement, call: ExerciseCall) -> float:
+    """Return the distance that no rounding explains (`find_coarse_limit`); infinity if the
+    requirement has no one right answer."""
+    try:
+        return find_coarse_limit(requirement.tolerance(call))
+    except UNCOMPUTED:
+        return float("inf")
 
 
 def candidate_mistakes(
@@ -149,13 +172,18 @@ def candidate_mistakes(
         yield from map(frozenset, combinations(own, count))
 
 
-def explains(requirement: Requirement, call: ExerciseCall, answer: Answer, flags: Flags) -> bool:
+def explains(
+    requirement: Requirement, call: ExerciseCall, answer: Answer, flags: Flags, far: float
+) -> bool:
     """Return whether a rule with these mistakes reproduces an answer within `WIDER` times the
-    tolerance; False if the mistakes lead to an error."""
+    tolerance; False if the mistakes lead to an error. Numbers that are ``far`` off by
+    `is_far_off` are not reproduced, whatever the tolerance."""
     try:
         if requirement.rules_out(call, answer, flags):
             return False
         predicted = requirement.expected(call, flags)
+        if is_far_off(answer.arrays, predicted, far):
+            return False
         tolerance = requirement.tolerance(call, flags)
     except (ValueError, IndexError, KeyError, ZeroDivisionError, OverflowError):
         return False  # with this mistake such an input ends in an error

@@ -26,6 +26,8 @@ from dualml.course.exercise import Answer, ExerciseCall, Requirement
 PRECISE = 1e-3
 #: Number of elements from which a ratio that fits all of them is no coincidence.
 MIN_RATIO_ELEMENTS = 3
+#: Errors of a requirement that has no one right answer.
+UNCOMPUTED = (NotImplementedError, ValueError)
 #: Largest number of calls in which a relation is looked for.
 MAX_CALLS = 4
 
@@ -65,7 +67,7 @@ def find_relations(
     for each, answer in pairs[:MAX_CALLS]:
         try:
             expected, tolerance = requirement.expected(each), requirement.tolerance(each)
-        except NotImplementedError:
+        except UNCOMPUTED:
             return ()
         where = difference if each is call else first_difference(answer.arrays, expected, tolerance)
         if where is None:

@@ -24,6 +24,7 @@ from dualml.course.relation_text import (
     shape_text,
     unknown_key,
 )
+from dualml.course.search_work import MAX_COMBINATIONS
 from dualml.course.source import Problem
 from dualml.launch.child import SECONDARY
 from dualml.parity.hypothesis import DEPTHS, Hypothesis
@@ -160,6 +161,8 @@ def unknown_lines(judgement: Judgement, words: Messages) -> Iterator[str]:
         text = words.join_sentences(relation_texts(judgement.relations, words))
         yield f"{typer.style(words('course.observed'), fg='cyan')} {text}"
     yield words(unknown_key(judgement.difference, bool(judgement.inputs)))
+    if judgement.is_bounded:
+        yield words("course.bounded", n=MAX_COMBINATIONS)
 
 
 def mistake_lines(
@@ -322,6 +325,7 @@ def requirement_as_json(judgement: Judgement, hints: int, words: Messages) -> di
             mistake_as_json(m, hints, words, judgement.places) for m in judgement.mistakes
         ],
         "relations": relation_texts(judgement.relations, words),
+        "bounded": judgement.is_bounded,
     }
 
 

@@ -13,6 +13,7 @@ import pytest
 from skeleton_parts import fill_skeleton, solution_bodies
 
 from dualml.common.errors import UserError
+from dualml.course import search_work
 from dualml.course.catalogue import load_plants
 from dualml.course.differences import distances, first_difference, time_order
 from dualml.course.exercise import (
@@ -28,6 +29,7 @@ from dualml.course.exercise import (
 from dualml.course.judge import judge
 from dualml.course.labs import LABS, find_exercise, load_lab
 from dualml.course.paper import split_report
+from dualml.course.search_work import SearchWork, find_coarse_limit, is_far_off
 from dualml.course.skeletons import make_skeleton
 from dualml.course.source import examine
 from dualml.course.workspace import (
@@ -298,3 +300,33 @@ def test_results_without_an_update_come_after_those_before_them() -> None:
     order = time_order(["loss", "1/w", "2/w", "m"])
     assert sorted(order, key=lambda key: order[key]) == ["loss", "1/w", "2/w", "m"]
     assert order["m"] > order["2/w"]
+
+
+def test_the_search_for_combined_mistakes_is_bounded_and_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Single mistakes are always tried; of the combinations a number, on every machine the same."""
+    sums = Sum()
+    calls = sums.calls(np.random.default_rng(3))
+    two = [Answer(sums.expected(calls[0], frozenset({"doubled", "late"})))]
+    one = [Answer(sums.expected(calls[0], frozenset({"late"})))]
+    work = SearchWork()
+    assert set(judge(sums, calls, two, work=work).mistakes) == {"doubled", "late"}
+    assert (work.combinations, work.is_bounded) == (3, False)
+    monkeypatch.setattr(search_work, "MAX_COMBINATIONS", 2)
+    found = judge(sums, calls, two)
+    assert (found.mistakes, found.is_bounded) == ((), True)
+    found = judge(sums, calls, one)
+    assert (found.mistakes, found.is_bounded) == (("late",), False)
+
+
+def test_a_far_prediction_needs_no_tolerance_and_a_near_one_does() -> None:
+    close = [{"y": np.float64(1e-6)}]
+    far = find_coarse_limit(close)
+    seen = [{"y": np.array([1.0, 2.0])}]
+    assert not is_far_off(seen, [{"y": np.array([1.0, 2.001])}], far)
+    for other in ([1.0, 2.1], [1.0], [1.0, np.nan]):
+        assert is_far_off(seen, [{"y": np.array(other)}], far)
+    assert is_far_off(seen, [{"z": np.zeros(2)}], far)
+    counted = find_coarse_limit([{"elements": np.asarray(4.0)}])
+    assert not is_far_off([{"elements": np.array(80)}], [{"elements": np.array(84)}], counted)

@@ -14,6 +14,7 @@ from dualml.course.exercise import Difference, Trouble
 from dualml.course.grading.results import SubmissionResult, iter_entries
 from dualml.course.relation_text import unknown_key
 from dualml.course.rendering import inputs_text, numbers_text, trouble_text
+from dualml.course.search_work import MAX_COMBINATIONS
 from dualml.parity.hypothesis import DEPTHS
 
 Results = Mapping[str, SubmissionResult]
@@ -86,6 +87,8 @@ def findings_of(entry: Mapping[str, Any], words: Messages) -> list[str]:
         if relations := entry.get("relations"):
             found.append(f"{words('course.observed')} {words.join_sentences(relations)}")
         found.append(words(unknown_key(entry["difference"], bool(inputs))))
+        if entry.get("bounded"):
+            found.append(words("course.bounded", n=MAX_COMBINATIONS))
     return found
 
 
