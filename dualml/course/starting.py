@@ -32,6 +32,23 @@ class GroupError(RuntimeError):
     """Error: a rank started with a wrong number, or in a group of a wrong size."""
 
 
+class WorkError(RuntimeError):
+    """Error of a work that fails on purpose; its ``result`` is what the work had computed."""
+
+    def __init__(self, result: float) -> None:
+        super().__init__("the work fails on purpose; the group has to be left in spite of it")
+        self.result = result
+
+
+def call_work(run: Callable[[], Any]) -> float:
+    """Return the number that a student's function returns, or that is in the `WorkError` which it
+    passes on."""
+    try:
+        return as_number(run())
+    except WorkError as error:
+        return error.result
+
+
 def check_rank(rank: int, size: int, told_rank: int, told_size: int) -> None:
     """Raise `GroupError` if a process that is ``rank`` of ``size`` starts as ``told_rank`` of
     ``told_size``."""

@@ -19,7 +19,8 @@ from mindspore.communication import management
 
 from dualml.course.starting import (
     LOOPBACK,
-    as_number,
+    WorkError,
+    call_work,
     check_rank,
     hide_variables,
     replace_functions,
@@ -98,13 +99,16 @@ def cluster(
     def work() -> float:
         joined.check()
         total = comm.all_reduce(ms.Tensor([float(arrays["value"])], ms.float32))
-        return float(total.asnumpy()[0])
+        result = float(total.asnumpy()[0])
+        if options.get("fails"):
+            raise WorkError(result)
+        return result
 
     names = ("init", "release", "get_rank", "get_group_size")
     functions = {name: getattr(joined, name) for name in names}
     with hide_variables(), replace_functions(module, (communication, management), functions):
         run = getattr(module, target)
-        found = as_number(run(comm.rank, comm.size, LOOPBACK, port, work))
+        found = call_work(lambda: run(comm.rank, comm.size, LOOPBACK, port, work))
     return {"sum": np.asarray(found), "left": np.asarray(float(joined.formed))}
 
 

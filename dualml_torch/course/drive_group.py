@@ -17,7 +17,8 @@ import torch.distributed.rpc as rpc
 
 from dualml.course.starting import (
     LOOPBACK,
-    as_number,
+    WorkError,
+    call_work,
     check_rank,
     find_port,
     hide_variables,
@@ -90,6 +91,8 @@ def group(
     def add() -> float:
         total = torch.tensor([value])
         dist.all_reduce(total)
+        if options.get("fails"):
+            raise WorkError(total.item())
         return total.item()
 
     def call_next_rank() -> float:
@@ -100,7 +103,8 @@ def group(
     with hide_variables(), check_starts(module, rank, size):
         os.environ.update(GLOO_SOCKET_IFNAME="lo", TP_SOCKET_IFNAME="lo")
         try:
-            found = as_number(getattr(module, target)(rank, size, LOOPBACK, port, work))
+            run = getattr(module, target)
+            found = call_work(lambda: run(rank, size, LOOPBACK, port, work))
             comm.barrier()  # an agent that stops early would not answer the others
             left = dist.is_initialized() or rpc._is_current_rpc_agent_set()
         finally:

@@ -18,8 +18,9 @@ Arrays = Mapping[str, Any]
 def zero(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's ZeRO optimizer; ``3/parameters`` are all parameters after update 3, ``m``,
-    ``v`` this rank's state at the end, if it has attributes of these names."""
+    """Run a student's ZeRO optimizer; ``3/parameters`` are all parameters after update 3,
+    ``3/gradient`` the gradient of that update once it is over, ``m``, ``v`` this rank's state at
+    the end, if it has attributes of these names."""
     parameters = torch.from_numpy(arrays["p"].copy())
     hyper = {n: tuple(v) if isinstance(v, list) else v for n, v in options["hyper"].items()}
     watched = RestrictedCommunicator(comm, ALLOWED["zero"])
@@ -27,7 +28,9 @@ def zero(
     out: dict[str, Any] = {}
     for step in range(1, options["steps"] + 1):
         comm.mark()
-        opt.step(torch.from_numpy(arrays[f"g/{step}"].copy()))
+        gradient = torch.from_numpy(arrays[f"g/{step}"].copy())
+        opt.step(gradient)
+        out[f"{step}/gradient"] = gradient.numpy().copy()
         out[f"{step}/parameters"] = parameters.detach().numpy().copy()
     own = [n for n in ("m", "v") if hasattr(opt, n)]
     return out | {n: read_attribute(opt, n, np.array, target) for n in own}

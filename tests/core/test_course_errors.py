@@ -20,7 +20,7 @@ RPC = find_exercise("rpc_torch")[1]
 MESSAGES = {
     "rate_list": 'Failed calling Mul with "Mul()(input=Tensor, '
     "other=<class 'mindspore.nn.optim.optimizer._IteratorLearningRate'>)\".",
-    "local_backward": 'graphTask_ INTERNAL ASSERT FAILED at "context.cpp":113, please report a bug to PyTorch.',
+    "local_backward": 'graphTask_ INTERNAL ASSERT FAILED at "context.cpp":113, please report a bug',
     "context_ended": "Could not find autograd context with id: 0",
     "context_nested": "Already have an autograd context id for this thread.",
     "graph_freed": "Error on Node 0: Trying to backward through the graph a second time",

@@ -15,7 +15,7 @@ from dualml.course.labs import LABS, load_lab
 #: Requirements that compare counts with the rule, which are not computed from numbers.
 COUNTS = {"column.sums", "row.sums", "ring.traffic", "zero.sent"}
 #: Requirements that compare the argument after the call with what it was before.
-KEPT = {"ring.kept"}
+KEPT = {"ring.kept", "zero.kept"}
 
 
 def places(requirement: Requirement, call: ExerciseCall) -> Iterator[Difference]:

@@ -17,9 +17,9 @@ from dualml.course.labs import find_exercise, load_lab
 from dualml.course.memory.requirements import REQUIREMENTS
 from dualml.course.workspace import read_page, read_solution, read_translations
 
-#: Mistakes that change numbers; the other one shows in the length of the state.
+#: Mistakes that change numbers; the others show in the length of the state and in the gradient.
 FLAGS = list(dict.fromkeys(flag for r in REQUIREMENTS for flag in r.flags))
-MISTAKES = [*FLAGS, "whole_state"]
+MISTAKES = [*FLAGS, "whole_state", "gradient_changed"]
 CALLS = [(r, call) for r in REQUIREMENTS for call in r.calls(np.random.default_rng(5))]
 
 
@@ -84,6 +84,17 @@ def test_a_whole_state_is_seen_by_its_length() -> None:
     found = requirement.problem(call, Answer(short))
     assert found is not None
     assert found[1] == ()
+
+
+def test_a_changed_gradient_is_seen_and_a_kept_one_is_not() -> None:
+    requirement, call = next((r, c) for r, c in CALLS if r.name == "zero.kept")
+    kept = requirement.expected(call)
+    assert requirement.problem(call, Answer(kept)) is None
+    changed = [dict(own) for own in kept]
+    changed[1]["2/gradient"] = changed[1]["2/gradient"] / 2
+    found = requirement.problem(call, Answer(changed))
+    assert found is not None
+    assert (found[0].rank, found[0].key, found[1]) == (1, "2/gradient", ("gradient_changed",))
 
 
 def test_every_mistake_is_planted_in_both_frameworks() -> None:

@@ -40,9 +40,9 @@ def test_what_is_right_is_accepted(plant: Plant | None, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("plant", [p for p in PLANTS if not p.right], ids=lambda p: p.name)
 def test_a_mistake_is_named(plant: Plant, tmp_path: Path) -> None:
-    (judgement,) = judged(plant, tmp_path).judgements
-    assert judgement.status == "not met"
-    assert judgement.mistakes == (plant.name,)
+    failed = [j for j in judged(plant, tmp_path).judgements if j.status != "met"]
+    assert failed
+    assert {j.mistakes for j in failed} == {(plant.name,)}
 
 
 def test_our_solution_joins_the_real_scheduler(tmp_path: Path) -> None:

@@ -31,9 +31,9 @@ def test_what_is_right_is_accepted(plant: Plant | None, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("plant", [p for p in PLANTS if not p.right], ids=lambda p: p.title)
 def test_a_mistake_is_named(plant: Plant, tmp_path: Path) -> None:
-    (judgement,) = judged(plant, tmp_path).judgements
-    assert judgement.status == "not met"
-    assert judgement.mistakes == (plant.name,)
+    failed = [j for j in judged(plant, tmp_path).judgements if j.status != "met"]
+    assert failed
+    assert {j.mistakes for j in failed} == {(plant.name,)}
 
 
 def test_the_framework_s_communication_is_for_this_exercise_alone(tmp_path: Path) -> None:

@@ -12,7 +12,14 @@ from dualml.course.labs import find_exercise
 from dualml.course.workspace import read_solution
 
 EXERCISE = find_exercise("zero_torch")[1]
-MISTAKES = ("summed", "gathered_backwards", "all_reduced", "not_gathered", "whole_state")
+MISTAKES = (
+    "summed",
+    "gathered_backwards",
+    "all_reduced",
+    "not_gathered",
+    "whole_state",
+    "gradient_changed",
+)
 VARIANTS = ("mean of the gradients first", "parts copied one by one")
 PLANTS = {p.name: p for p in load_plants("memory") if p.file == EXERCISE.name}
 

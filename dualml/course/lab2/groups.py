@@ -31,6 +31,7 @@ class GroupStartRequirement(Requirement):
         kind: kind of the call: ``group``, on ranks that reach one another; ``cluster``, on ranks
             without a scheduler, with a stand-in for it.
         remote: whether the work is a remote call to the next rank instead of a sum over all ranks.
+        fails: whether the work raises an error once it has added up.
     """
 
     name: str
@@ -40,6 +41,7 @@ class GroupStartRequirement(Requirement):
     errors: Sequence[tuple[str, str]]
     kind: str = "group"
     remote: bool = False
+    fails: bool = False
 
     def calls(self, draw: np.random.Generator) -> list[ExerciseCall]:
         """Make a call for each number of ranks in ``sizes``, with a random integer on every
@@ -48,7 +50,7 @@ class GroupStartRequirement(Requirement):
             ExerciseCall(
                 self.kind,
                 self.target,
-                {"comm": True, "hyper": {}},
+                {"comm": True, "hyper": {}, "fails": self.fails},
                 [{"value": np.asarray(float(draw.integers(1, 50)))} for _ in range(size)],
             )
             for size in self.sizes
@@ -56,13 +58,15 @@ class GroupStartRequirement(Requirement):
 
     def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
         """Return for each rank ``sum``, the sum of all ranks' values (its own value + 1 if
-        ``remote``), and ``left``, 1 if the group is left open, with the mistakes ``flags``."""
+        ``remote``; if the work ``fails``, what its error carries), and ``left``, 1 if the group is
+        left open, with the mistakes ``flags``."""
         values = [float(own["value"]) for own in call.arrays]
-        left = 1.0 if flags & {"group_left", "rpc_left"} else 0.0
+        leaving = {"group_left", "rpc_left", *(["group_left_by_error"] if self.fails else [])}
+        left = 1.0 if flags & leaving else 0.0
 
         def expected_sum(value: float) -> float:
             """Return a rank's result."""
-            if "group_unreturned" in flags:
+            if "group_unreturned" in flags and not self.fails:
                 return -1.0
             return value + 1.0 if self.remote else sum(values)
 
@@ -80,11 +84,21 @@ def group_requirements(rpc: bool) -> list[Requirement]:
     group = GroupStartRequirement(
         "group.sum", "run_group", (2, 3), flags, (*STARTS, BEFORE_GROUP), kind
     )
+    failed = GroupStartRequirement(
+        "group.failed",
+        "run_group",
+        (2,),
+        ("group_left_by_error",),
+        (*STARTS, BEFORE_GROUP),
+        kind,
+        fails=True,
+    )
     if not rpc:
-        return [group]
+        return [group, failed]
     flags = ("rpc_left", "group_unreturned")
     errors = (*STARTS, BEFORE_RPC)
     return [
         group,
+        failed,
         GroupStartRequirement("agents.call", "run_rpc", (3,), flags, errors, remote=True),
     ]

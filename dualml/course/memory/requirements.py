@@ -38,7 +38,7 @@ class ZeroRequirement(ComputedRequirement):
 
     name: str
     ranks: Sequence[int]
-    aspect: str
+    aspect: str = "parameters"
     flags: Sequence[str] = ()
     target: str = "ZeroAdam"
 
@@ -108,6 +108,30 @@ class ZeroRequirement(ComputedRequirement):
         return shown
 
 
+@dataclass
+class KeptGradientRequirement(ZeroRequirement):
+    """Requirement on the gradient that is handed to an update, which must stay as it is."""
+
+    aspect: str = "gradient"
+
+    def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
+        """Return every rank's gradients as they were given, ``3/gradient``."""
+        steps = range(1, call.options["steps"] + 1)
+        return [{f"{step}/gradient": own[f"g/{step}"] for step in steps} for own in call.arrays]
+
+    def tolerance(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
+        """Return 0 for all gradients."""
+        return [dict.fromkeys(own, np.zeros(())) for own in self.expected(call)]
+
+    def problem(
+        self, call: ExerciseCall, answer: Answer
+    ) -> tuple[Difference, tuple[str, ...]] | None:
+        """Return the first changed number with the mistake ``gradient_changed``; None if there is
+        none."""
+        wrong = first_difference(answer.arrays, self.expected(call), self.tolerance(call))
+        return None if wrong is None else (wrong, ("gradient_changed",))
+
+
 REQUIREMENTS: Sequence[Requirement] = (
     ZeroRequirement(
         "zero.alone",
@@ -117,5 +141,6 @@ REQUIREMENTS: Sequence[Requirement] = (
     ),
     ZeroRequirement("zero.update", (2, 3, 4), "parameters", FLAGS),
     ZeroRequirement("zero.state", (2, 4), "state", FLAGS[:3]),
+    KeptGradientRequirement("zero.kept", (2,)),
     ZeroRequirement("zero.sent", (2, 4), "sent", ("all_reduced", "not_gathered")),
 )
