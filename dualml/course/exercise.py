@@ -160,12 +160,14 @@ class ExerciseFile:
         backend: backend of its framework; empty if it needs none.
         requirements: requirements in the order in which a student works on them.
         starts_groups: whether the exercise is about the framework's own communication.
+        uses_files: whether the exercise is about files, so that ``open`` belongs into it.
     """
 
     name: str
     backend: str
     requirements: Sequence[Requirement]
     starts_groups: bool = False
+    uses_files: bool = False
 
     @property
     def solution(self) -> str:

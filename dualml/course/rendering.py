@@ -262,7 +262,8 @@ def format_position(key: str, index: Sequence[int] | None, words: Messages) -> s
         return words("course.after", name=name + at, step=step)
     if key.isdigit():
         return words("course.tensor", n=key, at=at)
-    return words("course.argument", at=at) if key == "before" else key + at
+    known = words.get(f"course.fact.{key}", key)
+    return words("course.argument", at=at) if key == "before" else known + at
 
 
 def trouble_text(trouble: Trouble, target: str, ranks: int, words: Messages) -> str:

@@ -172,6 +172,7 @@ def find_forbidden(tree: ast.AST, file: ExerciseFile) -> Iterator[Problem]:
     aliases: dict[str, str] = {}
     ready = frozenset(READY_MADE.get(file.backend, ()))
     group = frozenset(() if file.starts_groups else COMMUNICATION.get(file.backend, ()))
+    calls = frozenset(CALLS) - ({"open"} if file.uses_files else set())
     for name, local, line in find_imports(tree):
         top = name.partition(".")[0]
         aliases[local] = name if local != top else top
@@ -192,7 +193,7 @@ def find_forbidden(tree: ast.AST, file: ExerciseFile) -> Iterator[Problem]:
                 yield Problem("communication", dotted, node.lineno)
             elif dotted == "sys.modules":
                 yield Problem("roundabout", dotted, node.lineno)
-        elif isinstance(node, ast.Name) and node.id in CALLS and isinstance(node.ctx, ast.Load):
+        elif isinstance(node, ast.Name) and node.id in calls and isinstance(node.ctx, ast.Load):
             yield Problem("roundabout", node.id, node.lineno)
 
 

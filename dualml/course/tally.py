@@ -16,6 +16,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "layer": ("all_reduce", "all_gather", "broadcast"),
     "zero": ("reduce_scatter", "all_gather", "all_reduce", "broadcast"),
     "measured": ("all_reduce", "barrier"),
+    "checkpoint": ("barrier", "broadcast", "gather", "all_gather", "all_reduce"),
 }
 #: Bytes per element of the exercises' tensors.
 WIDTH = 4

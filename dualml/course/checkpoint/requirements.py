@@ -1,0 +1,129 @@
+"""Requirements on checkpoints of a data parallel training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dualml.course.checkpoint.folder import (
+    ERRORS,
+    MORE,
+    RANKS,
+    UPDATES,
+    FolderRequirement,
+    make_call,
+)
+from dualml.course.checkpoint.rules import train_and_resume
+from dualml.course.computed import ComputedRequirement, Draw, rounding_tolerance
+from dualml.course.differences import first_difference
+from dualml.course.exercise import (
+    RIGHT,
+    Answer,
+    Arrays,
+    Difference,
+    ExerciseCall,
+    Flags,
+    Requirement,
+)
+from dualml.course.mistakes import mistake_groups
+
+MODEL, OPTIMIZER, RANDOM, PROGRESS, RESUMED = mistake_groups(
+    "checkpoint", "model", "optimizer", "random", "progress", "resumed"
+)
+#: Requirement's aspect → beginnings of the results that count.
+ASPECTS: dict[str, tuple[str, ...]] = {
+    "model": ("loaded/weight", "loaded/bias", "loaded/shift"),
+    "optimizer": ("loaded/momentum", "loaded/rate"),
+    "random": ("loaded/draws",),
+    "progress": ("progress/",),
+    "resume": tuple(f"{UPDATES + n}/" for n in range(1, MORE + 1)),
+    "undisturbed": ("saved/", "whole/"),
+}
+
+
+@dataclass
+class CheckpointRequirement(ComputedRequirement):
+    """Requirement on what a load restores.
+
+    Attributes:
+        aspect: results that count, a key of `ASPECTS`.
+    """
+
+    name: str
+    aspect: str
+    flags: Sequence[str] = ()
+    target: str = "Checkpoint"
+    errors: Sequence[tuple[str, str]] = ERRORS
+
+    def calls(self, draw: Draw) -> list[ExerciseCall]:
+        """Make a call on `RANKS` ranks."""
+        return [make_call(draw, self.target, RANKS)]
+
+    def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
+        """Compute the results that count in the dtype ``number``, with the mistakes ``flags``."""
+        return [
+            {key: a for key, a in own.items() if key.startswith(ASPECTS[self.aspect])}
+            for own in train_and_resume(call.options, call.arrays, flags, number)
+        ]
+
+    def tolerance(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
+        """Return the float32 rule's own error, with a margin; nothing for whole numbers."""
+        exact, single = (self.compute(call, flags, n) for n in (np.float64, np.float32))
+        most = rounding_tolerance(exact, single, lambda key: "draws" not in key)
+        nothing = np.asarray(0.0)
+        return [
+            {key: nothing if a.dtype.kind == "i" else most for key, a in own.items()}
+            for own in exact
+        ]
+
+    def problem(
+        self, call: ExerciseCall, answer: Answer
+    ) -> tuple[Difference, tuple[str, ...]] | None:
+        """Return the first difference from the rule, else the first bit by which the loaded state
+        differs from the saved one, or the resumed training from the one that went on."""
+        wrong = first_difference(answer.arrays, self.expected(call), self.tolerance(call))
+        if wrong is not None:
+            return wrong, ()
+        for rank, arrays in enumerate(answer.arrays):
+            for key in arrays:
+                twin = twin_of(key)
+                if twin and key.startswith(ASPECTS[self.aspect]):
+                    pair = [{key: np.asarray(arrays[key])}], [{key: np.asarray(arrays[twin])}]
+                    off = first_difference(*pair, [{key: np.asarray(0.0)}])
+                    if off is not None:
+                        lost = Difference(rank, key, off.index, off.value, off.expected)
+                        return lost, ("values_rounded",)
+        return None
+
+    def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
+        """Return the state before the load that a differing value of the load was expected to
+        replace, and how many updates were done; empty for other results."""
+        kind, _, name = difference.key.partition("/")
+        if kind != "loaded" or difference.index is None:
+            return {}
+        own = call.arrays[difference.rank].get(f"fresh/{name}")
+        before = {} if own is None else {f"{name} (fresh)": float(own[difference.index])}
+        return {**before, "step": call.options["updates"]}
+
+
+def twin_of(key: str) -> str:
+    """Return the key of the value that has to be equal bit for bit; empty if there is none."""
+    kind, _, name = key.partition("/")
+    if kind == "loaded":
+        return f"saved/{name}"
+    return f"whole/{key}" if kind.isdigit() else ""
+
+
+REQUIREMENTS: Sequence[Requirement] = (
+    FolderRequirement("checkpoint.writer", False),
+    CheckpointRequirement("checkpoint.model", "model", MODEL),
+    CheckpointRequirement("checkpoint.optimizer", "optimizer", OPTIMIZER),
+    CheckpointRequirement("checkpoint.random", "random", RANDOM),
+    CheckpointRequirement("checkpoint.progress", "progress", PROGRESS),
+    CheckpointRequirement("checkpoint.resume", "resume", RESUMED),
+    CheckpointRequirement("checkpoint.undisturbed", "undisturbed"),
+    FolderRequirement("checkpoint.atomic", True),
+)
