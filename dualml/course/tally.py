@@ -13,6 +13,7 @@ from dualml.course.collectives import EXCHANGE, Ask
 ALLOWED: dict[str, tuple[str, ...]] = {
     "ring": (EXCHANGE,),
     "stages": (EXCHANGE,),
+    "rows": (EXCHANGE,),
     "layer": ("all_reduce", "all_gather", "broadcast"),
     "zero": ("reduce_scatter", "all_gather", "all_reduce", "broadcast"),
     "measured": ("all_reduce", "barrier"),
@@ -68,13 +69,15 @@ class Tally:
 
         For ``aggregate`` these are ``sent/NAME``, the elements of each call of a collective; for
         ``zero`` those of the update with the most elements; for ``ring`` ``messages`` and
-        ``elements``; for ``layer`` ``forward`` and ``backward``, the elements of the all-reduces of
-        either part; for other kinds nothing.
+        ``elements``; for ``rows`` ``bytes``; for ``layer`` ``forward`` and ``backward``, the
+        elements of the all-reduces of either part; for other kinds nothing.
         """
         parts = self.parts.get(rank, [{}])
         if self.kind == "ring":
             sent = self.messages.get(rank, [])
             return {"messages": np.array(len(sent)), "elements": np.array(sum(sent) // WIDTH)}
+        if self.kind == "rows":
+            return {"bytes": np.array(sum(self.messages.get(rank, [])))}
         if self.kind == "layer":
             backward = parts[1] if len(parts) > 1 else {}
             named = {"forward": parts[0], "backward": backward}

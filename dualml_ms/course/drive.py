@@ -21,6 +21,7 @@ from dualml_ms.course.drive_lab4 import layer as layer
 from dualml_ms.course.drive_lab4 import stages as stages
 from dualml_ms.course.drive_memory import zero as zero
 from dualml_ms.course.drive_methods import scaler as scaler
+from dualml_ms.course.drive_server import rows as rows
 from dualml_ms.course.sealed import seal as seal
 
 Arrays = Mapping[str, Any]

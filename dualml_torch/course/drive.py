@@ -19,6 +19,7 @@ from dualml_torch.course.drive_lab4 import layer as layer
 from dualml_torch.course.drive_lab4 import stages as stages
 from dualml_torch.course.drive_memory import zero as zero
 from dualml_torch.course.drive_methods import scaler as scaler
+from dualml_torch.course.drive_server import rows as rows
 from dualml_torch.course.sealed import seal as seal
 
 Arrays = Mapping[str, Any]
@@ -106,6 +107,15 @@ def remote(
     from dualml_torch.course import drive_rpc
 
     return drive_rpc.remote(module, target, options, arrays, comm)
+
+
+def served(
+    module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
+) -> Arrays:
+    """Run a student's model with a parameter server, see `dualml_torch.course.drive_remote`."""
+    from dualml_torch.course import drive_remote
+
+    return drive_remote.served(module, target, options, arrays, comm)
 
 
 def group(

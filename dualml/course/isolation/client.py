@@ -79,7 +79,9 @@ class IsolationServer:
             module = python_argv("-m", "dualml.course.isolation.server")
             preload = info.preload[1:] if backend else ()  # not the backend itself: a solution
             if network:
-                drives = (f"{info.package}.course.drive_{name}" for name in ("rpc", "group"))
+                drives = (
+                    f"{info.package}.course.drive_{name}" for name in ("rpc", "group", "remote")
+                )
                 preload = (*preload, *drives)
             modules = [drive_module(backend), *preload]
             around = bubblewrap.command(modules, environ) if kind == "bubblewrap" else []

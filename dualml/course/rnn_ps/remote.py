@@ -1,0 +1,122 @@
+"""Requirements on a language model with remote tables: it must train as one process does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dualml.course.computed import (
+    ComputedRequirement,
+    Draw,
+    draw_array,
+    round_for_display,
+    rounding_tolerance,
+)
+from dualml.course.exercise import (
+    RIGHT,
+    Arrays,
+    Difference,
+    ExerciseCall,
+    Flags,
+    Requirement,
+)
+from dualml.course.language_model import WEIGHTS, weight_shapes
+from dualml.course.mistakes import mistake_groups
+from dualml.course.rnn_ps.remote_rules import train_remote
+
+#: As many sequences as words of each, so that the two axes can be mistaken for one another.
+BATCH, LENGTH, WORDS, WIDTH, HIDDEN, STEPS = 3, 3, 6, 3, 2, 3
+LOSS, STATE, TABLES, RECURRENT = mistake_groups("rnn_ps", "loss", "state", "tables", "recurrent")
+#: Aspect → names of the results that count.
+ASPECTS: dict[str, tuple[str, ...]] = {
+    "first_loss": ("1/loss",),
+    "state": ("state",),
+    "tables": ("table", "decoder", "decoder_bias", "state"),
+    "recurrent": ("input", "hidden", "bias"),
+    "loss": ("loss",),
+}
+ERRORS = (
+    (r"step\(\) missing 1 required positional argument", "context_missing"),
+    (r"backward\(\): incompatible function arguments", "context_missing"),
+    (r"[Cc]ould not find autograd context|No autograd context", "context_ended"),
+    (r"Already have an autograd context|Error on Node \d+: .*set timeout", "context_kept_open"),
+    (r"[Cc]an't call .*local_?[vV]alue", "reference_not_local"),
+    (r"backward through the graph a second time", "state_not_detached"),
+)
+
+
+@dataclass
+class RemoteModelRequirement(ComputedRequirement):
+    """Requirement on some updates, driven by the trainer, rank 1.
+
+    Attributes:
+        aspect: results that count, a key of `ASPECTS`.
+    """
+
+    name: str
+    aspect: str
+    flags: Sequence[str] = ()
+    target: str = "RemoteModel"
+    errors: Sequence[tuple[str, str]] = ERRORS
+
+    def calls(self, draw: Draw) -> list[ExerciseCall]:
+        """Make one call on two ranks, with all numbers on rank 1."""
+        options = {
+            "comm": True,
+            "hyper": {},
+            "lr": round_for_display(draw.uniform(0.3, 0.6)),
+            "steps": STEPS,
+        }
+        shapes = {"table": (WORDS, WIDTH), **weight_shapes(WORDS, WIDTH, HIDDEN)}
+        arrays: dict[str, Any] = {name: draw_array(draw, *shape) for name, shape in shapes.items()}
+        arrays["state"] = np.asarray(draw.uniform(-0.9, 0.9, (BATCH, HIDDEN)).round(2), np.float32)
+        for step in range(1, STEPS + 1):
+            for name in ("words", "y"):
+                arrays[f"{name}/{step}"] = draw.integers(0, WORDS, (BATCH, LENGTH))
+        return [ExerciseCall("served", self.target, options, [{}, arrays])]
+
+    def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
+        """Compute the results that count on rank 1 in the dtype ``number``, with the mistakes
+        ``flags``; rank 0 returns nothing."""
+        wanted = ASPECTS[self.aspect]
+        whole = train_remote(call.options, call.arrays[1], flags, number)
+        return [
+            {},
+            {k: a for k, a in whole.items() if k in wanted or k.partition("/")[2] in wanted},
+        ]
+
+    def tolerance(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
+        """Return one number for all results, from the float32 rule's own error in all of them."""
+        exact, single = (
+            [train_remote(call.options, call.arrays[1], flags, n)] for n in (np.float64, np.float32)
+        )
+        most = rounding_tolerance(exact, single)
+        return [dict.fromkeys(own, most) for own in self.compute(call, flags, np.float64)]
+
+    def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
+        """Return the words of the window and the number before the update that is wrong; the
+        words of a whole window do not fit, so that of a table's row only how often it was read."""
+        step, _, name = difference.key.partition("/")
+        if name not in ("table", *WEIGHTS) or not difference.index:
+            return {}
+        own = call.arrays[1]
+        before = own[name]
+        if int(step) > 1:
+            before = train_remote(call.options, own)[f"{int(step) - 1}/{name}"]
+        shown: dict[str, Any] = {f"{name} before": float(before[difference.index])}
+        if name == "table":
+            read = int((own[f"words/{step}"] == difference.index[0]).sum())
+            shown[f"word {difference.index[0]} in the window, times"] = read
+        return {**shown, "lr": call.options["lr"]}
+
+
+REMOTE: Sequence[Requirement] = (
+    RemoteModelRequirement("remote.loss", "first_loss", LOSS),
+    RemoteModelRequirement("remote.state", "state", STATE),
+    RemoteModelRequirement("remote.tables", "tables", (*LOSS, *STATE, *TABLES)),
+    RemoteModelRequirement("remote.recurrent", "recurrent", (*LOSS, *STATE, *RECURRENT)),
+    RemoteModelRequirement("remote.losses", "loss", ()),
+)

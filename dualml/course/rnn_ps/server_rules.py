@@ -1,0 +1,117 @@
+"""Training with a parameter server and several trainers, with typical mistakes as options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dualml.course.exercise import RIGHT, Arrays, Flags
+from dualml.course.language_model import WEIGHTS, join_weights, language_model
+from dualml.course.mistakes import compute_mistaken
+
+
+def train_with_server(
+    options: Mapping[str, Any],
+    arrays: Sequence[Arrays],
+    flags: Flags = RIGHT,
+    number: type[np.floating[Any]] = np.float64,
+) -> list[Arrays]:
+    """Compute ``3/table`` and ``3/weights`` after update 3 on rank 0, and ``3/loss`` of the update
+    on every trainer."""
+    now = {name: arrays[0][name].astype(number) for name in ("table", *WEIGHTS)}
+    begin, trainers = dict(now), range(1, len(arrays))
+    out: list[dict[str, Any]] = [{} for _ in arrays]
+    for step in range(1, options["steps"] + 1):
+        words = {r: arrays[r][f"words/{step}"] for r in trainers}
+        asked = dict.fromkeys(words, words[trainers[-1]]) if "words_of_last" in flags else words
+        gradients: dict[int, Any] = {}
+        for r in trainers:
+            seen = now
+            if "table_fetched_once" in flags:
+                seen = {**seen, "table": begin["table"]}
+            if "weights_fetched_once" in flags:
+                seen = {**begin, "table": seen["table"]}
+            loss, gradients[r] = differentiate(seen, asked[r], arrays[r][f"y/{step}"], options)
+            out[r][f"{step}/loss"] = np.asarray(loss)
+            if "updated_between" in flags:
+                move(now, {r: asked[r]}, {r: gradients[r]}, options, len(trainers), flags, number)
+        if "updated_between" not in flags:
+            used = (
+                dict.fromkeys(words, words[trainers[-1]]) if "words_of_last#2" in flags else asked
+            )
+            move(now, used, gradients, options, len(trainers), flags, number)
+        out[0] |= {f"{step}/table": now["table"], f"{step}/weights": join_weights(now)}
+    return list(out)
+
+
+def differentiate(
+    seen: Mapping[str, Any], words: Any, targets: Any, options: Mapping[str, Any]
+) -> tuple[Any, dict[str, Any]]:
+    """Compute a trainer's loss, and its gradients of rows (n, D), as ``table``, and of weights."""
+    rows = seen["table"][words].reshape(*targets.shape, options["width"])
+    weights = {name: seen[name] for name in WEIGHTS}
+    state = np.zeros((targets.shape[1], options["hidden"]), rows.dtype)
+    loss, of_rows, of_weights, _ = language_model(rows, weights, targets, state)
+    return loss, {"table": of_rows.reshape(-1, options["width"]), **of_weights}
+
+
+def move(
+    now: dict[str, Any],
+    words: Mapping[int, Any],
+    gradients: Mapping[int, Any],
+    options: Mapping[str, Any],
+    trainers: int,
+    flags: Flags,
+    number: Any,
+) -> None:
+    """Change the parameters by the gradients of some trainers, with the mistakes ``flags``."""
+    if "gradients_of_last" in flags:
+        gradients = dict.fromkeys(gradients, gradients[max(gradients)])
+    if "first_trainer_alone" in flags:
+        words, gradients = ({1: each[1]} if 1 in each else {} for each in (words, gradients))
+    if "last_trainer_alone" in flags:
+        last = max(gradients)
+        words, gradients = {last: words[last]}, {last: gradients[last]}
+    rate = number(1 if "server_rate_missing" in flags else options["lr"])
+    rate = -rate if "server_uphill" in flags else rate
+    most = compute_mistaken(
+        flags,
+        {
+            "server_summed": lambda: 1,
+            "server_divided_twice": lambda: trainers**2,
+            "divided_by_ranks": lambda: trainers + 1,
+        },
+        lambda: trainers,
+    )
+    frozen = "server_frozen" in flags
+    if not (frozen or "server_table_frozen" in flags):
+        g = add_rows(now["table"], words, gradients, flags)
+        now["table"] = now["table"] - rate * g / number(1 if "rows_summed" in flags else most)
+    for name in () if frozen or "server_weights_frozen" in flags else WEIGHTS:
+        g = np.sum([of[name] for of in gradients.values()], axis=0)
+        now[name] = now[name] - rate * g / number(1 if "weights_summed" in flags else most)
+
+
+def add_rows(
+    table: Any, words: Mapping[int, Any], gradients: Mapping[int, Any], flags: Flags
+) -> Any:
+    """Return the gradient of the table: the sum over trainers and positions of the rows', with the
+    mistakes ``flags``."""
+    total = np.zeros_like(table)
+    for r, own in words.items():
+        rows = gradients[r]["table"]
+        at = np.arange(len(own)) if "rows_by_position" in flags else own
+        mine = np.zeros_like(table)
+        if flags & {"rows_overwritten", "rows_overwritten#2"}:
+            mine[at] = rows
+        else:
+            np.add.at(mine, at, rows)
+        if "duplicates_averaged" in flags:
+            mine /= np.maximum(1, np.bincount(own, minlength=len(table)))[:, None]
+        if flags & {"trainers_overwritten", "rows_overwritten#2"}:
+            total[at] = mine[at]
+        else:
+            total += mine
+    return total

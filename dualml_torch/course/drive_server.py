@@ -1,0 +1,29 @@
+"""Run a student's parameter server in PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from dualml.course.drive_server import run_server
+
+Arrays = Mapping[str, Any]
+
+
+def rows(
+    module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
+) -> Arrays:
+    """Run a student's parameter server, see `dualml.course.drive_server.run_server`."""
+
+    def to_array(x: torch.Tensor) -> Any:
+        return x.detach().numpy().copy()
+
+    def to_tensor(a: Any) -> torch.Tensor:
+        return torch.from_numpy(a.copy())
+
+    make = getattr(module, target)
+    return run_server(
+        make, arrays, options, comm, to_array, to_tensor, lambda a, name: to_tensor(a)
+    )
