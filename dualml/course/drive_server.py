@@ -74,5 +74,7 @@ def run_server(
         else:
             model = make_model(arrays, options, step, to_array, to_tensor)
             loss = own.train(model, to_tensor(arrays[f"words/{step}"]))
+            if loss is None:
+                raise TypeError("train has to return the loss; it returned None")
             out[f"{step}/loss"] = np.asarray(float(loss))
     return out

@@ -262,7 +262,7 @@ def format_position(key: str, index: Sequence[int] | None, words: Messages) -> s
         return words("course.after", name=name + at, step=step)
     if key.isdigit():
         return words("course.tensor", n=key, at=at)
-    known = words.get(f"course.fact.{key}", key)
+    known = words.get(f"course.fact.{key.replace('/', '_')}", key)
     return words("course.argument", at=at) if key == "before" else known + at
 
 

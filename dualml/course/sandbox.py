@@ -37,7 +37,7 @@ MAX_RESTARTS = 8
 #: characters of a path.
 MAX_FILE_BYTES, MAX_TOTAL_BYTES, MAX_FILES, MAX_PATH_CHARS = 200_000, 8 << 20, 200, 150
 #: Kinds of calls whose ranks communicate by the framework's own means.
-NETWORKED = frozenset({"remote", "served", "group"})
+NETWORKED = frozenset({"remote", "remote_tables", "group"})
 
 
 @dataclass

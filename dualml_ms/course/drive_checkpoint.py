@@ -113,7 +113,7 @@ def checkpoint(
     """Run a student's checkpoints, see `dualml.course.drive_checkpoint.run_checkpoint`."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
 
-    def make(given: Any, path: str, training: Training) -> Any:
+    def make_checkpoint(given: Any, path: str, training: Training) -> Any:
         parts = training.net, training.optimizer, training.generator
         return getattr(module, target)(given, path, *parts)
 
@@ -121,5 +121,9 @@ def checkpoint(
         return [x.asnumpy() for x in comm.all_gather(ms.Tensor(a))]
 
     return run_checkpoint(
-        lambda prefix, seed: Training(arrays, options, prefix, seed), make, options, comm, gather
+        lambda prefix, seed: Training(arrays, options, prefix, seed),
+        make_checkpoint,
+        options,
+        comm,
+        gather,
     )

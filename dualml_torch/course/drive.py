@@ -109,13 +109,13 @@ def remote(
     return drive_rpc.remote(module, target, options, arrays, comm)
 
 
-def served(
+def remote_tables(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
     """Run a student's model with a parameter server, see `dualml_torch.course.drive_remote`."""
     from dualml_torch.course import drive_remote
 
-    return drive_remote.served(module, target, options, arrays, comm)
+    return drive_remote.remote_tables(module, target, options, arrays, comm)
 
 
 def group(

@@ -112,7 +112,7 @@ def checkpoint(
 ) -> Arrays:
     """Run a student's checkpoints, see `dualml.course.drive_checkpoint.run_checkpoint`."""
 
-    def make(given: Any, path: str, training: Training) -> Any:
+    def make_checkpoint(given: Any, path: str, training: Training) -> Any:
         parts = training.model, training.optimizer, training.generator
         return getattr(module, target)(given, path, *parts)
 
@@ -120,5 +120,9 @@ def checkpoint(
         return [x.numpy() for x in comm.all_gather(torch.from_numpy(a))]
 
     return run_checkpoint(
-        lambda prefix, seed: Training(arrays, options, prefix, seed), make, options, comm, gather
+        lambda prefix, seed: Training(arrays, options, prefix, seed),
+        make_checkpoint,
+        options,
+        comm,
+        gather,
     )

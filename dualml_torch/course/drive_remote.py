@@ -76,7 +76,7 @@ def values_of(reference: Any) -> list[Any]:
     return [p.detach().numpy().copy() for p in reference.local_value().parameters()]
 
 
-def served(
+def remote_tables(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
     """Run a student's model on rank 1, while rank 0 serves; ``3/table`` is the table after update
@@ -99,7 +99,11 @@ def served(
         hidden = torch.from_numpy(arrays["state"].copy())
         for step in range(1, options["steps"] + 1):
             words, y = (torch.from_numpy(arrays[f"{n}/{step}"]) for n in ("words", "y"))
-            loss, hidden = model.step(torch.nn.functional.cross_entropy, words, y, hidden)
+            made = model.step(torch.nn.functional.cross_entropy, words, y, hidden)
+            if not isinstance(made, tuple | list) or len(made) != 2:
+                what = type(made).__name__
+                raise TypeError(f"step has to return the loss and the state; it returned {what}")
+            loss, hidden = made
             out[f"{step}/loss"] = np.asarray(float(loss))
             out[f"{step}/state"] = hidden.detach().numpy().copy()
             (table,) = rpc.rpc_sync(server, values_of, args=(embedding,))

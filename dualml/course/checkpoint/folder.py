@@ -22,7 +22,7 @@ from dualml.course.exercise import (
 
 RANKS, FEATURES, OUTPUTS, SAMPLES, BATCH = 3, 3, 2, 7, 4
 #: Updates before the first save and before the second, after it, and in an epoch.
-FIRST, UPDATES, MORE, EPOCH = 2, 5, 4, 3
+EARLY_UPDATES, UPDATES, LATE_UPDATES, EPOCH = 2, 5, 4, 3
 #: Errors of collectives that only some ranks call, or that ranks call in another order; the judge's
 #: own collective, which follows a save, is an all-gather of three dimensions.
 ERRORS = (
@@ -47,9 +47,9 @@ def checkpoint_options(draw: Draw, ranks: int, full: bool) -> dict[str, Any]:
         },
         "seeds": seeds[:ranks],
         "fresh_seeds": seeds[ranks:],
-        "early": FIRST,
+        "early": EARLY_UPDATES,
         "updates": UPDATES,
-        "more": MORE,
+        "more": LATE_UPDATES,
         "epoch": EPOCH,
         "batch": BATCH,
         "full": full,

@@ -10,7 +10,7 @@ import numpy as np
 
 from dualml.course.checkpoint.folder import (
     ERRORS,
-    MORE,
+    LATE_UPDATES,
     RANKS,
     UPDATES,
     FolderRequirement,
@@ -39,7 +39,7 @@ ASPECTS: dict[str, tuple[str, ...]] = {
     "optimizer": ("loaded/momentum", "loaded/rate"),
     "random": ("loaded/draws",),
     "progress": ("progress/",),
-    "resume": tuple(f"{UPDATES + n}/" for n in range(1, MORE + 1)),
+    "resume": tuple(f"{UPDATES + n}/" for n in range(1, LATE_UPDATES + 1)),
     "undisturbed": ("saved/", "whole/"),
 }
 
@@ -99,14 +99,13 @@ class CheckpointRequirement(ComputedRequirement):
         return None
 
     def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
-        """Return the state before the load that a differing value of the load was expected to
-        replace, and how many updates were done; empty for other results."""
+        """Return the value with which the new training began, which a load has to replace; empty
+        unless a loaded parameter or buffer is wrong."""
         kind, _, name = difference.key.partition("/")
-        if kind != "loaded" or difference.index is None:
-            return {}
         own = call.arrays[difference.rank].get(f"fresh/{name}")
-        before = {} if own is None else {f"{name} (fresh)": float(own[difference.index])}
-        return {**before, "step": call.options["updates"]}
+        if kind != "loaded" or difference.index is None or own is None:
+            return {}
+        return {f"{name}_0": float(own[difference.index])}
 
 
 def twin_of(key: str) -> str:

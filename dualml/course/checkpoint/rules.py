@@ -16,7 +16,7 @@ WEIGHTS = ("weight", "bias")
 #: Share of a batch's mean in the buffer after an update.
 SHARE = 0.25
 #: Mistake → values that a load leaves as they are.
-LOST: Mapping[str, tuple[str, ...]] = {
+LOST_VALUES: Mapping[str, tuple[str, ...]] = {
     "model_lost": ("weight", "bias", "shift"),
     "weights_lost": ("weight", "bias"),
     "buffer_lost": ("shift",),
@@ -152,12 +152,12 @@ def restore(own: RankTraining, kept: Sequence[RankTraining], rank: int, flags: F
         if "root_only#2" in flags:
             own.epoch = own.step = 0
         return
-    lost = {name for flag, names in LOST.items() if flag in flags for name in names}
+    lost = {name for flag, names in LOST_VALUES.items() if flag in flags for name in names}
     if "others_optimizer_lost" in flags and rank:
-        lost |= set(LOST["optimizer_lost"])
+        lost |= set(LOST_VALUES["optimizer_lost"])
     for name in own.values.keys() - lost:
         value = source.values[name]
-        if "values_rounded" in flags and name in LOST["model_lost"]:
+        if "values_rounded" in flags and name in LOST_VALUES["model_lost"]:
             value = value.astype(np.float16).astype(value.dtype)
         own.values[name] = value
     restore_generator(own, kept, rank, flags)

@@ -28,7 +28,7 @@ from dualml.course.mistakes import mistake_groups
 from dualml.course.rnn_ps.remote_rules import train_remote
 
 #: As many sequences as words of each, so that the two axes can be mistaken for one another.
-BATCH, LENGTH, WORDS, WIDTH, HIDDEN, STEPS = 3, 3, 6, 3, 2, 3
+BATCH, LENGTH, WORDS, WIDTH, HIDDEN_SIZE, STEPS = 3, 3, 6, 3, 2, 3
 LOSS, STATE, TABLES, RECURRENT = mistake_groups("rnn_ps", "loss", "state", "tables", "recurrent")
 #: Aspect → names of the results that count.
 ASPECTS: dict[str, tuple[str, ...]] = {
@@ -64,19 +64,17 @@ class RemoteModelRequirement(ComputedRequirement):
 
     def calls(self, draw: Draw) -> list[ExerciseCall]:
         """Make one call on two ranks, with all numbers on rank 1."""
-        options = {
-            "comm": True,
-            "hyper": {},
-            "lr": round_for_display(draw.uniform(0.3, 0.6)),
-            "steps": STEPS,
-        }
-        shapes = {"table": (WORDS, WIDTH), **weight_shapes(WORDS, WIDTH, HIDDEN)}
+        lr = round_for_display(draw.uniform(0.3, 0.6))
+        options = {"comm": True, "hyper": {"lr": lr}, "lr": lr, "steps": STEPS}
+        shapes = {"table": (WORDS, WIDTH), **weight_shapes(WORDS, WIDTH, HIDDEN_SIZE)}
         arrays: dict[str, Any] = {name: draw_array(draw, *shape) for name, shape in shapes.items()}
-        arrays["state"] = np.asarray(draw.uniform(-0.9, 0.9, (BATCH, HIDDEN)).round(2), np.float32)
+        arrays["state"] = np.asarray(
+            draw.uniform(-0.9, 0.9, (BATCH, HIDDEN_SIZE)).round(2), np.float32
+        )
         for step in range(1, STEPS + 1):
             for name in ("words", "y"):
                 arrays[f"{name}/{step}"] = draw.integers(0, WORDS, (BATCH, LENGTH))
-        return [ExerciseCall("served", self.target, options, [{}, arrays])]
+        return [ExerciseCall("remote_tables", self.target, options, [{}, arrays])]
 
     def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
         """Compute the results that count on rank 1 in the dtype ``number``, with the mistakes
@@ -97,20 +95,17 @@ class RemoteModelRequirement(ComputedRequirement):
         return [dict.fromkeys(own, most) for own in self.compute(call, flags, np.float64)]
 
     def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
-        """Return the words of the window and the number before the update that is wrong; the
-        words of a whole window do not fit, so that of a table's row only how often it was read."""
+        """Return θ and momentum v before the update that is wrong, and its gradient g; empty
+        unless a parameter is wrong."""
         step, _, name = difference.key.partition("/")
-        if name not in ("table", *WEIGHTS) or not difference.index:
+        if name not in ("table", *WEIGHTS) or difference.index is None:
             return {}
-        own = call.arrays[1]
-        before = own[name]
-        if int(step) > 1:
-            before = train_remote(call.options, own)[f"{int(step) - 1}/{name}"]
-        shown: dict[str, Any] = {f"{name} before": float(before[difference.index])}
-        if name == "table":
-            read = int((own[f"words/{step}"] == difference.index[0]).sum())
-            shown[f"word {difference.index[0]} in the window, times"] = read
-        return {**shown, "lr": call.options["lr"]}
+        made = train_remote(call.options, call.arrays[1])
+        last = int(step) - 1
+        before = made[f"{last}/{name}"] if last else call.arrays[1][name]
+        parts = {f"θ_{last}": before, f"v_{last}": made[f"v/{step}/{name}"]}
+        parts[f"g_{step}"] = made[f"g/{step}/{name}"]
+        return {n: float(a[difference.index]) for n, a in parts.items()}
 
 
 REMOTE: Sequence[Requirement] = (

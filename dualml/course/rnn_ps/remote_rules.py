@@ -35,7 +35,8 @@ def train_remote(
     number: type[np.floating[Any]] = np.float64,
 ) -> dict[str, Any]:
     """Compute ``3/loss``, ``3/state`` and ``3/NAME`` of the parameters after update 3, as
-    ``3/table``."""
+    ``3/table``, and ``g/3/NAME`` and ``v/3/NAME``, the gradients of this update and the momentum
+    before it."""
     now = {name: arrays[name].astype(number) for name in ("table", *WEIGHTS)}
     begin, moments = dict(now), {name: np.zeros_like(a) for name, a in now.items()}
     state = arrays["state"].astype(number)
@@ -48,6 +49,7 @@ def train_remote(
         if "first_update_unseen" in flags and step == 1:
             frozen |= {"table"}
         for name, g in gradients.items():
+            out |= {f"g/{step}/{name}": g, f"v/{step}/{name}": moments[name]}
             if name in frozen:
                 continue
             for _ in range(2 if "stepped_twice" in flags else 1):

@@ -29,10 +29,12 @@ from dualml.course.language_model import weight_shapes
 from dualml.course.mistakes import mistake_groups
 from dualml.course.rnn_ps.server_rules import train_with_server
 
-BATCH, LENGTH, WORDS, WIDTH, HIDDEN, STEPS = 3, 4, 24, 4, 2, 3
+BATCH, LENGTH, WORDS, WIDTH, HIDDEN_SIZE, STEPS = 3, 4, 24, 4, 2, 3
 #: Bytes of a message to or from a trainer that are not numbers of the rule.
 SLACK = 64
-ALONE, SEVERAL, FETCHED = mistake_groups("rnn_ps", "server_alone", "server_several", "fetched")
+ONE_TRAINER, SEVERAL_TRAINERS, STALE_PARAMETERS = mistake_groups(
+    "rnn_ps", "server_alone", "server_several", "fetched"
+)
 ERRORS = (*RANK_MISMATCH, (r"rank \d+ receives .* and expects", "message_mismatch"))
 #: Aspect → names of the results that count.
 ASPECTS = {"parameters": ("table", "weights"), "loss": ("loss",)}
@@ -41,18 +43,19 @@ ASPECTS = {"parameters": ("table", "weights"), "loss": ("loss",)}
 def make_call(draw: Draw, target: str, ranks: int) -> ExerciseCall:
     """Make a call of `STEPS` updates on one server and ``ranks`` − 1 trainers, whose words often
     occur twice."""
+    lr = round_for_display(draw.uniform(0.3, 0.6))
     options = {
         "comm": True,
-        "hyper": {},
-        "lr": round_for_display(draw.uniform(0.3, 0.6)),
+        "hyper": {"lr": lr},
+        "lr": lr,
         "steps": STEPS,
         "words": WORDS,
         "width": WIDTH,
-        "hidden": HIDDEN,
+        "hidden": HIDDEN_SIZE,
         "length": LENGTH,
         "batch": BATCH,
     }
-    shapes = {"table": (WORDS, WIDTH), **weight_shapes(WORDS, WIDTH, HIDDEN)}
+    shapes = {"table": (WORDS, WIDTH), **weight_shapes(WORDS, WIDTH, HIDDEN_SIZE)}
     server = {name: draw_array(draw, *shape) for name, shape in shapes.items()}
     arrays: list[dict[str, Any]] = [server, *({} for _ in range(ranks - 1))]
     for step in range(1, STEPS + 1):
@@ -100,21 +103,17 @@ class ServerRequirement(ComputedRequirement):
         return [dict.fromkeys(own, most) for own in self.compute(call, flags, np.float64)]
 
     def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
-        """Return what a wrong number of the table is computed from: the number before, η, and how
-        often each trainer asked for its word; empty for other results."""
+        """Return what a wrong number of the table is computed from: the number before, and each
+        trainer's gradient for it; empty for other results."""
         step, _, name = difference.key.partition("/")
-        if name != "table" or not difference.index:
+        if name != "table" or difference.index is None:
             return {}
-        before = call.arrays[0]["table"]
-        if int(step) > 1:
-            before = train_with_server(call.options, call.arrays)[0][f"{int(step) - 1}/table"]
-        word = difference.index[0]
-        shown: dict[str, Any] = {
-            f"table{list(difference.index)} before": float(before[difference.index])
-        }
-        for rank, own in enumerate(call.arrays[1:], 1):
-            shown[f"word {word}, times (rank {rank})"] = int((own[f"words/{step}"] == word).sum())
-        return {**shown, "η": call.options["lr"]}
+        made, last = train_with_server(call.options, call.arrays), int(step) - 1
+        before = made[0][f"{last}/table"] if last else call.arrays[0]["table"]
+        shown = {f"E_{last}": float(before[difference.index])}
+        for rank, own in enumerate(made[1:], 1):
+            shown[f"g_{step} (rank {rank})"] = float(own[f"{step}/gradient"][difference.index])
+        return shown
 
 
 @dataclass
@@ -158,8 +157,12 @@ class TrafficRequirement(Requirement):
 
 
 SERVER: Sequence[Requirement] = (
-    ServerRequirement("server.alone", (2,), "parameters", (*ALONE, *FETCHED)),
-    ServerRequirement("server.update", (3, 4), "parameters", (*ALONE, *SEVERAL, *FETCHED)),
-    ServerRequirement("server.loss", (3,), "loss", (*ALONE, *SEVERAL, *FETCHED)),
+    ServerRequirement("server.alone", (2,), "parameters", (*ONE_TRAINER, *STALE_PARAMETERS)),
+    ServerRequirement(
+        "server.update", (3, 4), "parameters", (*ONE_TRAINER, *SEVERAL_TRAINERS, *STALE_PARAMETERS)
+    ),
+    ServerRequirement(
+        "server.loss", (3,), "loss", (*ONE_TRAINER, *SEVERAL_TRAINERS, *STALE_PARAMETERS)
+    ),
     TrafficRequirement(),
 )

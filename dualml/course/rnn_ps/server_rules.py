@@ -18,8 +18,8 @@ def train_with_server(
     flags: Flags = RIGHT,
     number: type[np.floating[Any]] = np.float64,
 ) -> list[Arrays]:
-    """Compute ``3/table`` and ``3/weights`` after update 3 on rank 0, and ``3/loss`` of the update
-    on every trainer."""
+    """Compute ``3/table`` and ``3/weights`` after update 3 on rank 0, and on every trainer
+    ``3/loss`` and ``3/gradient``, of the update and for the table."""
     now = {name: arrays[0][name].astype(number) for name in ("table", *WEIGHTS)}
     begin, trainers = dict(now), range(1, len(arrays))
     out: list[dict[str, Any]] = [{} for _ in arrays]
@@ -35,6 +35,7 @@ def train_with_server(
                 seen = {**begin, "table": seen["table"]}
             loss, gradients[r] = differentiate(seen, asked[r], arrays[r][f"y/{step}"], options)
             out[r][f"{step}/loss"] = np.asarray(loss)
+            out[r][f"{step}/gradient"] = add_rows(now["table"], asked, {r: gradients[r]}, RIGHT)
             if "updated_between" in flags:
                 move(now, {r: asked[r]}, {r: gradients[r]}, options, len(trainers), flags, number)
         if "updated_between" not in flags:
@@ -100,8 +101,8 @@ def add_rows(
     """Return the gradient of the table: the sum over trainers and positions of the rows', with the
     mistakes ``flags``."""
     total = np.zeros_like(table)
-    for r, own in words.items():
-        rows = gradients[r]["table"]
+    for r in gradients:
+        own, rows = words[r], gradients[r]["table"]
         at = np.arange(len(own)) if "rows_by_position" in flags else own
         mine = np.zeros_like(table)
         if flags & {"rows_overwritten", "rows_overwritten#2"}:
