@@ -13,7 +13,7 @@ from dualml.parity.diffs.lookup import entries_about
 from dualml.parity.hypothesis import DEPTHS, Hypothesis, Patch
 from dualml.parity.models.sentences import make_hypothesis
 
-LABS = ("lab1", "lab2", "lab3", "lab4", "memory", "methods")
+LABS = ("lab1", "lab2", "lab3", "lab4", "memory", "methods", "checkpoint", "rnn_ps")
 SOURCE = "def f(x):\n    return x + 1\n\n\ndef g(x):\n    return x + 1\n"
 
 
