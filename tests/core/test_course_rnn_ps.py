@@ -28,7 +28,7 @@ from dualml.course.workspace import read_page, read_solution, read_translations
 #: Mistakes that an error or the traffic shows.
 REMOTE_ERRORS = {
     "context_missing", "context_ended", "context_kept_open", "reference_not_local",
-    "state_not_detached",
+    "state_not_detached", "backward_local",
 }  # fmt: skip
 SERVER_ERRORS = {"one_sided", "message_mismatch", "whole_table_sent", "whole_gradient_sent"}
 
@@ -148,6 +148,8 @@ def test_the_bytes_of_messages_are_counted_for_rows() -> None:
          "context_kept_open"),
         ("RuntimeError", "Trying to backward through the graph a second time",
          "state_not_detached"),
+        ("RuntimeError", 'graphTask_ INTERNAL ASSERT FAILED at "context.cpp":113, please report a '
+         "bug to PyTorch.", "backward_local"),
         ("RuntimeError", "something else", ""),
     ],
 )  # fmt: skip

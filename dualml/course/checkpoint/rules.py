@@ -172,7 +172,7 @@ def restore_generator(
     own: RankTraining, kept: Sequence[RankTraining], rank: int, flags: Flags
 ) -> None:
     """Restore a rank's generator from a checkpoint, with the mistakes ``flags``."""
-    if "random_lost" in flags:
+    if "random_lost" in flags or ("random_lost#others" in flags and rank):
         return
     source = kept[0 if "random_of_root" in flags else rank]
     own.generator = deepcopy(source.generator)

@@ -45,6 +45,7 @@ ERRORS = (
     (r"Already have an autograd context|Error on Node \d+: .*set timeout", "context_kept_open"),
     (r"[Cc]an't call .*local_?[vV]alue", "reference_not_local"),
     (r"backward through the graph a second time", "state_not_detached"),
+    (r"graphTask_ INTERNAL ASSERT FAILED", "backward_local"),
 )
 
 

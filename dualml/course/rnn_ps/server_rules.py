@@ -67,32 +67,48 @@ def move(
     flags: Flags,
     number: Any,
 ) -> None:
-    """Change the parameters by the gradients of some trainers, with the mistakes ``flags``."""
+    """Change the parameters by the gradients of some trainers, with the mistakes ``flags``; a
+    mistake ``NAME#table`` or ``NAME#weights`` acts on that part alone."""
     if "gradients_of_last" in flags:
         gradients = dict.fromkeys(gradients, gradients[max(gradients)])
+    for part in ("table", "weights"):
+        own = frozenset(f.removesuffix(f"#{part}") for f in flags)
+        if own & {"server_frozen", f"server_{part}_frozen"}:
+            continue
+        chosen = choose_trainers(gradients, own)
+        factor = update_factor(options, trainers, part, own)
+        if part == "table":
+            g = add_rows(now["table"], words, chosen, flags)
+            now["table"] = now["table"] - number(factor) * g
+        else:
+            for name in WEIGHTS:
+                g = np.sum([of[name] for of in chosen.values()], axis=0)
+                now[name] = now[name] - number(factor) * g
+
+
+def choose_trainers(gradients: Mapping[int, Any], flags: Flags) -> Mapping[int, Any]:
+    """Return the trainers whose gradients count, all of them unless a mistake leaves some out."""
     if "first_trainer_alone" in flags:
-        words, gradients = ({1: each[1]} if 1 in each else {} for each in (words, gradients))
+        return {r: g for r, g in gradients.items() if r == 1}
     if "last_trainer_alone" in flags:
-        last = max(gradients)
-        words, gradients = {last: words[last]}, {last: gradients[last]}
-    rate = number(1 if "server_rate_missing" in flags else options["lr"])
-    rate = -rate if "server_uphill" in flags else rate
+        return {max(gradients): gradients[max(gradients)]}
+    return gradients
+
+
+def update_factor(options: Mapping[str, Any], trainers: int, part: str, flags: Flags) -> float:
+    """Return the factor of the sum of gradients in the update of a part, η/m by the rule."""
+    rate = 1.0 if "server_rate_missing" in flags else float(options["lr"])
+    summed = {"server_summed", "rows_summed" if part == "table" else "weights_summed"}
     most = compute_mistaken(
         flags,
         {
-            "server_summed": lambda: 1,
+            **dict.fromkeys(summed, lambda: 1),
             "server_divided_twice": lambda: trainers**2,
             "divided_by_ranks": lambda: trainers + 1,
         },
         lambda: trainers,
     )
-    frozen = "server_frozen" in flags
-    if not (frozen or "server_table_frozen" in flags):
-        g = add_rows(now["table"], words, gradients, flags)
-        now["table"] = now["table"] - rate * g / number(1 if "rows_summed" in flags else most)
-    for name in () if frozen or "server_weights_frozen" in flags else WEIGHTS:
-        g = np.sum([of[name] for of in gradients.values()], axis=0)
-        now[name] = now[name] - rate * g / number(1 if "weights_summed" in flags else most)
+    return (-rate if "server_uphill" in flags else rate) / most
 
 
 def add_rows(
