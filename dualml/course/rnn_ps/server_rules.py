@@ -108,7 +108,7 @@ def update_factor(options: Mapping[str, Any], trainers: int, part: str, flags: F
         },
         lambda: trainers,
     )
-    return (-rate if "server_uphill" in flags else rate) / most
+    return (-rate if "server_uphill" in flags else rate) / float(most)
 
 
 def add_rows(
