@@ -7,12 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from dualml.course.differences import first_difference
 from dualml.course.exercise import RIGHT, Array, Arrays, ExerciseCall, Flags, Requirement
 
 Draw = np.random.Generator
 #: Tolerance of a right answer: this multiple of the float32 rule's own error, and this many units
 #: in the last place of the largest number.
 MARGIN, PLACES = 16, 8
+#: Difference, relative to the largest number, that no rounding in a few updates makes.
+FAR = 1e-3
 #: Patterns of errors if ranks make different requests or one makes none, and the mistakes that they
 #: show.
 RANK_MISMATCH = (
@@ -73,6 +76,13 @@ def rounding_tolerance(
 def select_keys(arrays: Arrays, keys: Sequence[str]) -> Arrays:
     """Return the arrays under ``keys``; all of them if there are no keys."""
     return {key: a for key, a in arrays.items() if not keys or key in keys}
+
+
+def is_far(arrays: Sequence[Arrays], predicted: Sequence[Arrays]) -> bool:
+    """Return whether an answer is farther from a prediction than rounding in a few updates can
+    be: by `FAR` of the largest number and of 1, or in a shape."""
+    most = [{key: FAR * (1 + max_finite(a)) for key, a in own.items()} for own in predicted]
+    return first_difference(arrays, predicted, most) is not None
 
 
 class ComputedRequirement(Requirement):

@@ -17,7 +17,7 @@ from dualml.course.checkpoint.folder import (
     make_call,
 )
 from dualml.course.checkpoint.rules import train_and_resume
-from dualml.course.computed import ComputedRequirement, Draw, rounding_tolerance
+from dualml.course.computed import ComputedRequirement, Draw, is_far, rounding_tolerance
 from dualml.course.differences import first_difference
 from dualml.course.exercise import (
     RIGHT,
@@ -55,6 +55,7 @@ class CheckpointRequirement(ComputedRequirement):
     name: str
     aspect: str
     flags: Sequence[str] = ()
+    places: Sequence[str] = ("rank=!0", "rank=0", "rank=-1")
     target: str = "Checkpoint"
     errors: Sequence[tuple[str, str]] = ERRORS
 
@@ -78,6 +79,11 @@ class CheckpointRequirement(ComputedRequirement):
             {key: nothing if a.dtype.kind == "i" else most for key, a in own.items()}
             for own in exact
         ]
+
+    def rules_out(self, call: ExerciseCall, answer: Answer, flags: Flags) -> bool:
+        """Return whether an answer is far from what these mistakes give, which saves the
+        computation of the tolerance for most of them."""
+        return is_far(answer.arrays, self.expected(call, flags))
 
     def problem(
         self, call: ExerciseCall, answer: Answer

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dualml.course.exercise import RIGHT, Arrays, Flags
+from dualml.course.places import flags_at
 
 WEIGHTS = ("weight", "bias")
 #: Share of a batch's mean in the buffer after an update.
@@ -118,7 +119,7 @@ def train_and_resume(
         for a, seed in zip(arrays, options["fresh_seeds"], strict=True)
     ]
     for rank, own in enumerate(again):
-        restore(own, kept, rank, flags)
+        restore(own, kept, rank, flags_at(flags, rank=(rank, len(again))))
         out[rank] |= {
             f"loaded/{n}": a for n, a in describe(own, options, arrays[rank]["x"]).items()
         }
@@ -161,7 +162,7 @@ def restore(own: RankTraining, kept: Sequence[RankTraining], rank: int, flags: F
             value = value.astype(np.float16).astype(value.dtype)
         own.values[name] = value
     restore_generator(own, kept, rank, flags)
-    if "progress_lost" in flags:
+    if "progress_lost" in flags or ("progress_lost#others" in flags and rank):
         own.epoch = own.step = 0
     if "epoch_lost" in flags:
         own.epoch = 0
@@ -172,7 +173,7 @@ def restore_generator(
     own: RankTraining, kept: Sequence[RankTraining], rank: int, flags: Flags
 ) -> None:
     """Restore a rank's generator from a checkpoint, with the mistakes ``flags``."""
-    if "random_lost" in flags or ("random_lost#others" in flags and rank):
+    if "random_lost" in flags or ("others_random_lost" in flags and rank):
         return
     source = kept[0 if "random_of_root" in flags else rank]
     own.generator = deepcopy(source.generator)

@@ -12,11 +12,13 @@ from dualml.course.computed import (
     ComputedRequirement,
     Draw,
     draw_array,
+    is_far,
     round_for_display,
     rounding_tolerance,
 )
 from dualml.course.exercise import (
     RIGHT,
+    Answer,
     Arrays,
     Difference,
     ExerciseCall,
@@ -60,6 +62,7 @@ class RemoteModelRequirement(ComputedRequirement):
     name: str
     aspect: str
     flags: Sequence[str] = ()
+    places: Sequence[str] = ("step=0", "step=!0")
     target: str = "RemoteModel"
     errors: Sequence[tuple[str, str]] = ERRORS
 
@@ -94,6 +97,11 @@ class RemoteModelRequirement(ComputedRequirement):
         )
         most = rounding_tolerance(exact, single)
         return [dict.fromkeys(own, most) for own in self.compute(call, flags, np.float64)]
+
+    def rules_out(self, call: ExerciseCall, answer: Answer, flags: Flags) -> bool:
+        """Return whether an answer is far from what these mistakes give, which saves the
+        computation of the tolerance for most of them."""
+        return is_far(answer.arrays, self.expected(call, flags))
 
     def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
         """Return θ and momentum v before the update that is wrong, and its gradient g; empty

@@ -9,6 +9,7 @@ import numpy as np
 
 from dualml.course.exercise import RIGHT, Arrays, Flags
 from dualml.course.language_model import WEIGHTS, language_model
+from dualml.course.places import flags_at
 
 #: Momentum of the optimizer that the student is given.
 MOMENTUM = 0.5
@@ -42,23 +43,24 @@ def train_remote(
     state = arrays["state"].astype(number)
     out: dict[str, Any] = {}
     for step in range(1, options["steps"] + 1):
+        here = flags_at(flags, step=(step - 1, options["steps"]))
         window = arrays[f"words/{step}"], arrays[f"y/{step}"]
-        before = np.zeros_like(state) if "state_zeroed" in flags else state
-        loss, gradients, after = differentiate(now, *window, before, flags)
-        frozen = {name for flag, names in FROZEN.items() if flag in flags for name in names}
-        if "first_update_unseen" in flags and step == 1:
+        before = np.zeros_like(state) if "state_zeroed" in here else state
+        loss, gradients, after = differentiate(now, *window, before, here)
+        frozen = {name for flag, names in FROZEN.items() if flag in here for name in names}
+        if "first_update_unseen" in here and step == 1:
             frozen |= {"table"}
         for name, g in gradients.items():
             out |= {f"g/{step}/{name}": g, f"v/{step}/{name}": moments[name]}
             if name in frozen:
                 continue
-            for _ in range(2 if "stepped_twice" in flags else 1):
-                v = number(0 if "momentum_forgotten" in flags else MOMENTUM) * moments[name] + g
+            for _ in range(2 if "stepped_twice" in here else 1):
+                v = number(0 if "momentum_forgotten" in here else MOMENTUM) * moments[name] + g
                 moments[name] = v
                 now[name] = now[name] - number(options["lr"]) * v
-        if "loss_after_update" in flags:
-            loss = differentiate(now, *window, before, flags)[0]
-        state = state if "state_not_returned" in flags else after
+        if "loss_after_update" in here:
+            loss = differentiate(now, *window, before, here)[0]
+        state = state if "state_not_returned" in here else after
         copied = {name for flag, names in COPIED.items() if flag in flags for name in names}
         shown = {name: begin[name] if name in copied else a for name, a in now.items()}
         out |= {f"{step}/loss": np.asarray(loss), f"{step}/state": state}

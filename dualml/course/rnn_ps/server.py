@@ -13,6 +13,7 @@ from dualml.course.computed import (
     ComputedRequirement,
     Draw,
     draw_array,
+    is_far,
     round_for_display,
     rounding_tolerance,
 )
@@ -80,6 +81,7 @@ class ServerRequirement(ComputedRequirement):
     ranks: Sequence[int]
     aspect: str
     flags: Sequence[str] = ()
+    places: Sequence[str] = ("tensor=0", "tensor=1", "step=0", "step=!0")
     target: str = "ParameterServer"
     errors: Sequence[tuple[str, str]] = ERRORS
 
@@ -101,6 +103,11 @@ class ServerRequirement(ComputedRequirement):
         )
         most = rounding_tolerance(exact, single)
         return [dict.fromkeys(own, most) for own in self.compute(call, flags, np.float64)]
+
+    def rules_out(self, call: ExerciseCall, answer: Answer, flags: Flags) -> bool:
+        """Return whether an answer is far from what these mistakes give, which saves the
+        computation of the tolerance for most of them."""
+        return is_far(answer.arrays, self.expected(call, flags))
 
     def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
         """Return what a wrong number of the table is computed from: the number before, and each

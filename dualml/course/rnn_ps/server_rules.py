@@ -10,6 +10,7 @@ import numpy as np
 from dualml.course.exercise import RIGHT, Arrays, Flags
 from dualml.course.language_model import WEIGHTS, join_weights, language_model
 from dualml.course.mistakes import compute_mistaken
+from dualml.course.places import flags_at
 
 
 def train_with_server(
@@ -24,25 +25,24 @@ def train_with_server(
     begin, trainers = dict(now), range(1, len(arrays))
     out: list[dict[str, Any]] = [{} for _ in arrays]
     for step in range(1, options["steps"] + 1):
+        here = flags_at(flags, step=(step - 1, options["steps"]))
         words = {r: arrays[r][f"words/{step}"] for r in trainers}
-        asked = dict.fromkeys(words, words[trainers[-1]]) if "words_of_last" in flags else words
+        asked = dict.fromkeys(words, words[trainers[-1]]) if "words_of_last" in here else words
         gradients: dict[int, Any] = {}
         for r in trainers:
             seen = now
-            if "table_fetched_once" in flags:
+            if "table_fetched_once" in here:
                 seen = {**seen, "table": begin["table"]}
-            if "weights_fetched_once" in flags:
+            if "weights_fetched_once" in here:
                 seen = {**begin, "table": seen["table"]}
             loss, gradients[r] = differentiate(seen, asked[r], arrays[r][f"y/{step}"], options)
             out[r][f"{step}/loss"] = np.asarray(loss)
             out[r][f"{step}/gradient"] = add_rows(now["table"], asked, {r: gradients[r]}, RIGHT)
-            if "updated_between" in flags:
-                move(now, {r: asked[r]}, {r: gradients[r]}, options, len(trainers), flags, number)
-        if "updated_between" not in flags:
-            used = (
-                dict.fromkeys(words, words[trainers[-1]]) if "words_of_last#2" in flags else asked
-            )
-            move(now, used, gradients, options, len(trainers), flags, number)
+            if "updated_between" in here:
+                move(now, {r: asked[r]}, {r: gradients[r]}, options, len(trainers), here, number)
+        if "updated_between" not in here:
+            used = dict.fromkeys(words, words[trainers[-1]]) if "words_of_last#2" in here else asked
+            move(now, used, gradients, options, len(trainers), here, number)
         out[0] |= {f"{step}/table": now["table"], f"{step}/weights": join_weights(now)}
     return list(out)
 
@@ -67,18 +67,18 @@ def move(
     flags: Flags,
     number: Any,
 ) -> None:
-    """Change the parameters by the gradients of some trainers, with the mistakes ``flags``; a
-    mistake ``NAME#table`` or ``NAME#weights`` acts on that part alone."""
+    """Change the parameters by the gradients of some trainers, with the mistakes ``flags``; tensor
+    0 is the table, tensor 1 the weights."""
     if "gradients_of_last" in flags:
         gradients = dict.fromkeys(gradients, gradients[max(gradients)])
-    for part in ("table", "weights"):
-        own = frozenset(f.removesuffix(f"#{part}") for f in flags)
+    for i, part in enumerate(("table", "weights")):
+        own = flags_at(flags, tensor=(i, 2))
         if own & {"server_frozen", f"server_{part}_frozen"}:
             continue
         chosen = choose_trainers(gradients, own)
         factor = update_factor(options, trainers, part, own)
         if part == "table":
-            g = add_rows(now["table"], words, chosen, flags)
+            g = add_rows(now["table"], words, chosen, own)
             now["table"] = now["table"] - number(factor) * g
         else:
             for name in WEIGHTS:
