@@ -81,7 +81,9 @@ def select_keys(arrays: Arrays, keys: Sequence[str]) -> Arrays:
 def is_far(arrays: Sequence[Arrays], predicted: Sequence[Arrays]) -> bool:
     """Return whether an answer is farther from a prediction than rounding in a few updates can
     be: by `FAR` of the largest number and of 1, or in a shape."""
-    most = [{key: FAR * (1 + max_finite(a)) for key, a in own.items()} for own in predicted]
+    most = [
+        {key: np.asarray(FAR * (1 + max_finite(a))) for key, a in own.items()} for own in predicted
+    ]
     return first_difference(arrays, predicted, most) is not None
 
 
