@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,11 +131,18 @@ class Requirement:
         holds for most candidates; False unless a class has such a test."""
         return False
 
+    def further_candidates(
+        self, calls: Sequence[ExerciseCall], answers: Sequence[Answer]
+    ) -> Iterator[Flags]:
+        """Yield sets of mistakes that are tried last, as pairs at different places that the answers
+        do not rule out; none unless a class has some."""
+        yield from ()
+
     def problem(
         self, call: ExerciseCall, answer: Answer
     ) -> tuple[Difference, tuple[str, ...]] | None:
-        """Return the first difference in an answer, and the mistakes that it shows by itself; None
-        if the answer is right."""
+        """Return the first difference in an answer, and the mistakes that it shows by itself, if
+        need be with their places; None if the answer is right."""
         wrong = first_difference(answer.arrays, self.expected(call), self.tolerance(call))
         return None if wrong is None else (wrong, ())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Any, Literal
 
 from dualml.course.differences import WIDER as WIDER
@@ -95,9 +95,9 @@ def judge(
             if not mistakes:
                 flags = identify_mistakes(requirement, calls, answers, likely, other, work)
                 order = [*requirement.flags, *other, *map(without_place, sorted(likely))]
-                flags_in_order = sorted(flags, key=lambda flag: order.index(without_place(flag)))
-                # ``aliased#2``: another form of `aliased`
-                mistakes = tuple(dict.fromkeys(split_flag(flag)[0] for flag in flags_in_order))
+                mistakes = tuple(sorted(flags, key=lambda flag: order.index(without_place(flag))))
+            # ``aliased#2``: another form of `aliased`
+            mistakes = tuple(dict.fromkeys(split_flag(flag)[0] for flag in mistakes))
             inputs = requirement.inputs(call, difference)
             places = {name: place for name, place in map(split_flag, flags) if place}
             more = () if mistakes else find_relations(requirement, calls, answers, call, difference)
@@ -130,13 +130,14 @@ def identify_mistakes(
     other: Sequence[str],
     work: SearchWork | None = None,
 ) -> Flags:
-    """Return the first set of typical mistakes, in the order of `candidate_mistakes`, that
-    reproduces the student's numbers in all calls; an empty set if none does before ``work`` has
-    reached its limit."""
+    """Return the first set of typical mistakes, in the order of `candidate_mistakes` and then of
+    the requirement's further ones, that reproduces the student's numbers in all calls; an empty set
+    if none does before ``work`` has reached its limit."""
     work = work or SearchWork()
     limits = [coarse_limit_of(requirement, call) for call in calls]
     pairs = list(zip(calls, answers, limits, strict=True))
-    for flags in candidate_mistakes(requirement, likely, other):
+    further = requirement.further_candidates(calls, answers)
+    for flags in chain(candidate_mistakes(requirement, likely, other), further):
         if not work.admit(len(flags)):
             continue
         if all(explains(requirement, call, answer, flags, far) for call, answer, far in pairs):
