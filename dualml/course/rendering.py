@@ -258,6 +258,8 @@ def format_position(key: str, index: Sequence[int] | None, words: Messages) -> s
     """Format a position: ``3/weight`` → ``weight[0, 1] after update 3``."""
     at = str(list(index)) if index else ""
     step, slash, name = key.partition("/")
+    if slash and step == "before":
+        return words("course.argument_of", name=name, at=at)
     if slash and step.isdigit():
         return words("course.after", name=name + at, step=step)
     if key.isdigit():
@@ -352,7 +354,8 @@ def condition_text(condition: Condition, words: Messages) -> str:
     last = "last_" if condition.index == -1 else ""
     index = condition.index + (condition.axis in ("step", "call"))
     kind = "all_but" if condition.elsewhere else "only"
-    return words(f"course.{kind}.{last}{condition.axis}", index=index)
+    named = words.get(f"course.{kind}.{condition.axis}_{condition.index}", "")
+    return named or words(f"course.{kind}.{last}{condition.axis}", index=index)
 
 
 def mistake_as_json(
