@@ -184,7 +184,9 @@ class Student:
         message = message[:100_000]
         pattern = rf"In file {re.escape(self.file)}:(\d+)"
         own = own or [int(n) for n in re.findall(pattern, message)]
-        first = next((text for text in message.splitlines() if text.strip("- ")), "").strip()
+        lines = [text.strip() for text in message.splitlines() if text.strip("- ")]
+        # The first line of a remote call's error says only where it happened.
+        first = " ".join(lines[: 2 if lines and "On WorkerInfo(" in lines[0] else 1])
         if isinstance(error, Forbidden):
             kind = "forbidden"
         if isinstance(error, WrongReturn):
