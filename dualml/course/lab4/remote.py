@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from dualml.course.computed import ComputedRequirement, Draw, draw_array, round_for_display
-from dualml.course.exercise import (
-    RIGHT,
-    Arrays,
-    Difference,
-    ExerciseCall,
-    Flags,
-    Requirement,
-)
+from dualml.course.exercise import RIGHT, Arrays, ExerciseCall, Flags, Requirement
 from dualml.course.lab4 import rules
-from dualml.course.lab4.inputs import stage_inputs
 from dualml.course.lab4.requirements import FEATURES, OUTPUTS, STEPS, WIDTH
 
 SAMPLES, RANKS = 6, 3
@@ -56,33 +48,20 @@ class RpcPipelineRequirement(ComputedRequirement):
     def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
         """Compute the losses and weights of every update on rank 0 in the dtype ``number``, with
         the mistakes ``flags``; the other ranks return nothing."""
+        own = call.arrays[0]
         if "stage_both_frozen" in flags:
             flags = flags | {"stage_first_frozen", "stage_second_frozen"}
-        ranks, options = split_stages(call.arrays[0]), {**call.options, "micro_batches": 1}
+        ranks = [
+            {"weight": own[f"w{i}"], "bias": own[f"b{i}"]}
+            | {key: a for key, a in own.items() if key.startswith(data)}
+            for i, data in enumerate(("x/", "y/"))
+        ]
+        options = {**call.options, "micro_batches": 1}
         if "rpc_first_unseen" in flags:
             out = train_without_first_update(options, ranks, number)
         else:
             out = join_stages(rules.train_stages(options, ranks, flags, number), STEPS)
         return [out, *({} for _ in range(RANKS - 1))]
-
-    def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
-        """Return the numbers from which the wrong one is computed (`stage_inputs`)."""
-        step, _, name = difference.key.partition("/")
-        stage, _, name = name.rpartition("/")
-        options, ranks = {**call.options, "micro_batches": 1}, split_stages(call.arrays[0])
-        right = rules.train_stages(options, ranks)
-        place = replace(difference, rank=int(stage or 1), key=f"{step}/{name}")
-        return stage_inputs(options, ranks, right, place)
-
-
-def split_stages(arrays: Arrays) -> list[dict[str, Any]]:
-    """Return the arrays of both stages: weights with the samples on stage 0, with the targets on
-    stage 1."""
-    return [
-        {"weight": arrays[f"w{i}"], "bias": arrays[f"b{i}"]}
-        | {key: a for key, a in arrays.items() if key.startswith(data)}
-        for i, data in enumerate(("x/", "y/"))
-    ]
 
 
 def join_stages(made: Sequence[Arrays], steps: int, first: int = 1) -> dict[str, Any]:

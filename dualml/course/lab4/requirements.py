@@ -18,7 +18,6 @@ from dualml.course.computed import (
 )
 from dualml.course.exercise import Answer, Arrays, Difference, ExerciseCall, Flags, Requirement
 from dualml.course.lab4 import rules
-from dualml.course.lab4.inputs import layer_inputs, stage_inputs
 from dualml.course.mistakes import mistake_groups
 
 FEATURES, WIDTH, OUTPUTS, STEPS = 4, 3, 2, 3
@@ -93,12 +92,6 @@ class ModelParallelRequirement(ComputedRequirement):
         ``flags``."""
         made = self.rule(call.options, call.arrays, flags, number)
         return [select_keys(own, self.result_keys) for own in made]
-
-    def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
-        """Return the numbers from which the wrong one is computed (`lab4.inputs`)."""
-        if self.rule is rules.train_stages:
-            return stage_inputs(call.options, call.arrays, self.expected(call), difference)
-        return layer_inputs(self.rule is rules.row_layer, call.arrays, difference)
 
 
 @dataclass
