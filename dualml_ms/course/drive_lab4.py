@@ -32,14 +32,23 @@ class Linear(nn.Cell):
         return z / (1 + ops.abs(z)) if self.bent else z
 
 
-def make_stage(arrays: Arrays, lr: float, rank: int) -> tuple[Any, Any]:
+def make_stage(arrays: Arrays, options: Mapping[str, Any], rank: int) -> tuple[Any, Any]:
     """Return a rank's stage, with softsign on rank 0, and a function that takes its gradients and
-    makes one step of gradient descent."""
+    makes one step of gradient descent with momentum: v ← μ·v + g, θ ← θ − η·v."""
     stage = Linear(arrays, rank == 0)
+    own = stage.trainable_params()
+    buffers = [ops.zeros_like(p) for p in own]
 
     def optimizer(gradients: Any) -> None:
-        for p, g in zip(stage.trainable_params(), gradients, strict=True):
-            ops.assign_sub(p, lr * g)
+        gradients = list(gradients)
+        if len(gradients) != len(own):
+            raise ValueError(
+                f"the optimizer takes {len(own)} gradients, of {[p.name for p in own]}; "
+                f"{len(gradients)} were given"
+            )
+        for i, (p, g) in enumerate(zip(own, gradients, strict=True)):
+            buffers[i] = options.get("momentum", 0.0) * buffers[i] + g
+            ops.assign_sub(p, options["lr"] * buffers[i])
 
     return stage, optimizer
 
@@ -54,23 +63,52 @@ def mean_squares(outputs: Any, y: Any) -> Any:
     return ((outputs - y) ** 2).mean()
 
 
+def changed(arrays: Arrays, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return as ``changed/NAME`` the tensors that a student's function got and that now differ from
+    the input ``arrays``."""
+    after = {name: t.asnumpy().copy() for name, t in given.items()}
+    return {
+        f"changed/{name}": a for name, a in after.items() if not np.array_equal(a, arrays[name])
+    }
+
+
+def as_array(value: Any, what: str) -> Any:
+    """Return a student's tensor as an array; raise `TypeError` if ``what`` is none."""
+    if not isinstance(value, ms.Tensor):
+        shown = "None" if value is None else f"a {type(value).__name__}"
+        raise TypeError(f"{what} is {shown}, not a tensor")
+    return value.asnumpy().copy()
+
+
 def stages(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's pipeline; ``3/weight``, ``3/bias`` of this rank's stage after update 3,
-    ``3/loss`` on the last rank."""
-    ms.set_context(mode=ms.PYNATIVE_MODE)
-    stage, optimizer = make_stage(arrays, options["lr"], comm.rank)
+    """Run a student's pipeline; return ``3/weight``, ``3/bias`` of this rank's stage after update
+    3, and ``3/loss``, what the student's step returned, unless it is None: on rank 1 ``3/none``
+    says so."""
+    # Synchronous: an error is then raised on the line that caused it.
+    ms.set_context(mode=ms.PYNATIVE_MODE, pynative_synchronize=True)
+    stage, optimizer = make_stage(arrays, options, comm.rank)
     out: dict[str, Any] = {}
     for step in range(1, options["steps"] + 1):
-        x, y = (ms.Tensor(arrays[f"{n}/{step}"]) if f"{n}/{step}" in arrays else None for n in "xy")
-        given = RestrictedCommunicator(comm, ALLOWED["stages"])
+        names = [f"{n}/{step}" for n in "xy" if f"{n}/{step}" in arrays]
+        given = {name: ms.Tensor(arrays[name].copy()) for name in names}
         loss = getattr(module, target)(
-            given, stage, mean_squares, optimizer, x, y, options["micro_batches"], options["width"]
+            RestrictedCommunicator(comm, ALLOWED["stages"]),
+            stage,
+            mean_squares,
+            optimizer,
+            given.get(f"x/{step}"),
+            given.get(f"y/{step}"),
+            options["micro_batches"],
+            options["width"],
         )
-        if comm.rank == 1:
+        if loss is not None:
             out[f"{step}/loss"] = np.asarray(read_number(loss, target))
+        elif comm.rank == 1:
+            out[f"{step}/none"] = np.ones(())
         out |= {f"{step}/{n}": t.asnumpy().copy() for n, t in parameters(stage)}
+        out |= changed(arrays, given)
     return out
 
 
@@ -78,17 +116,18 @@ def layer(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
     """Run a student's layer forward and backward; return ``y`` and the gradients ``x``, ``weight``,
-    ``bias``."""
-    ms.set_context(mode=ms.PYNATIVE_MODE)
+    ``bias``, and arguments that were changed as ``changed/NAME``."""
+    ms.set_context(mode=ms.PYNATIVE_MODE, pynative_synchronize=True)
     watched = RestrictedCommunicator(comm, ALLOWED["layer"])
-    w, b, x, g = (ms.Tensor(arrays[n]) for n in ("w", "b", "x", "g"))
-    made = getattr(module, target)(watched, w, b)
-    y = made.forward(x)
+    given = {n: ms.Tensor(arrays[n].copy()) for n in ("w", "b", "x", "g")}
+    made = getattr(module, target)(watched, given["w"], given["b"])
+    y = made.forward(given["x"])
     comm.mark()
-    back, backward = made.backward(g), f"{target}.backward"
+    back, backward = made.backward(given["g"]), f"{target}.backward"
     return {
         "y": read_tensor(y, copy_to_array, f"{target}.forward"),
         "x": read_tensor(back, copy_to_array, backward),
         "weight": read_attribute(made, "weight_grad", copy_to_array, backward),
         "bias": read_attribute(made, "bias_grad", copy_to_array, backward),
+        **changed(arrays, given),
     }

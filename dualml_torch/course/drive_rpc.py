@@ -12,8 +12,7 @@ import torch
 import torch.distributed.rpc as rpc
 
 from dualml.course.returned import read_number
-from dualml_torch.course.drive_lab3 import Descent
-from dualml_torch.course.drive_lab4 import parameters
+from dualml_torch.course.drive_lab4 import MomentumDescent, parameters
 
 with warnings.catch_warnings():
     # Every functional optimizer is compiled at the import, from source that is hidden afterwards.
@@ -49,21 +48,23 @@ def start_agent(comm: Any) -> None:
         rpc.init_rpc(worker_name(comm.rank), None, comm.rank, comm.size, options)
 
 
-class PlainDescent(Descent):
-    """Gradient descent that takes only a learning rate."""
+class Stage(torch.nn.Module):
+    """One half of the model: x·Wᵀ + b, followed by softsign if ``bent``.
 
-    def __init__(self, params: Any, lr: float) -> None:
-        super().__init__(params, lr, adaptive=False, eps=0.0)
+    Attributes:
+        calls: number of its forward passes.
+    """
 
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor, bent: bool) -> None:
+        super().__init__()
+        self.weight, self.bias = torch.nn.Parameter(weight), torch.nn.Parameter(bias)
+        self.bent, self.calls = bent, 0
 
-def make_stage(weight: torch.Tensor, bias: torch.Tensor, bent: bool) -> Any:
-    """Make one half of the model on the rank where this runs: x·Wᵀ + b, followed by softsign if
-    ``bent``."""
-    linear = torch.nn.Linear(weight.shape[1], weight.shape[0])
-    with torch.no_grad():
-        linear.weight.copy_(weight)
-        linear.bias.copy_(bias)
-    return torch.nn.Sequential(linear, torch.nn.Softsign()) if bent else linear
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the outputs of this half for samples ``x``, one per row."""
+        self.calls += 1
+        z = torch.nn.functional.linear(x, self.weight, self.bias)
+        return torch.nn.functional.softsign(z) if self.bent else z
 
 
 def stage_values(reference: Any) -> dict[str, Any]:
@@ -71,11 +72,18 @@ def stage_values(reference: Any) -> dict[str, Any]:
     return {name: p.detach().numpy().copy() for name, p in parameters(reference.local_value())}
 
 
+def call_count(reference: Any) -> int:
+    """Return how often the referenced stage has gone forward on the rank that holds it."""
+    return int(reference.local_value().calls)
+
+
 def remote(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
     """Run a student's pipeline on rank 0, while the others serve; ``3/0/weight`` is the weight of
-    stage 0 after update 3, ``3/loss`` the loss before it. On other ranks the result is empty."""
+    stage 0 after update 3, ``3/loss`` the loss before it, unless the step returns None, which
+    ``3/none`` says, and ``calls/0`` the number of forward passes of stage 0 where it lives. On
+    other ranks the result is empty."""
     start_agent(comm)
     comm.barrier()
     out: dict[str, Any] = {}
@@ -83,18 +91,24 @@ def remote(
         made = [
             rpc.remote(
                 worker_name(rank),
-                make_stage,
+                Stage,
                 args=(*(torch.from_numpy(arrays[f"{n}{i}"].copy()) for n in ("w", "b")), i == 0),
             )
             for i, rank in enumerate(STAGES)
         ]
-        pipeline = getattr(module, target)(made, PlainDescent, options["lr"])
+        pipeline = getattr(module, target)(made, MomentumDescent, options["lr"])
         for step in range(1, options["steps"] + 1):
             x, y = (torch.from_numpy(arrays[f"{n}/{step}"].copy()) for n in "xy")
             loss = pipeline.step(torch.nn.functional.mse_loss, x, y)
-            out[f"{step}/loss"] = np.asarray(read_number(loss, f"{target}.step"))
+            if loss is None:
+                out[f"{step}/none"] = np.ones(())
+            else:
+                out[f"{step}/loss"] = np.asarray(read_number(loss, f"{target}.step"))
             for i, reference in enumerate(made):
                 now = rpc.rpc_sync(reference.owner(), stage_values, args=(reference,))
                 out |= {f"{step}/{i}/{n}": a for n, a in now.items()}
+        for i, reference in enumerate(made):
+            calls = rpc.rpc_sync(reference.owner(), call_count, args=(reference,))
+            out[f"calls/{i}"] = np.array(calls)
     comm.barrier()
     return out

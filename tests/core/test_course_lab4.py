@@ -11,16 +11,15 @@ import pytest
 from dualml.common.words import LANGUAGES, load_messages
 from dualml.course import drive_lab4
 from dualml.course.catalogue import Plant, load_plants
-from dualml.course.exercise import RIGHT, Answer, ExerciseCall, Requirement
+from dualml.course.exercise import RIGHT, Answer, ExerciseCall, Requirement, Trouble
 from dualml.course.judge import Judgement, agrees, judge
-from dualml.course.lab4 import orders, rules
+from dualml.course.lab4 import orders
+from dualml.course.lab4.layer_requirements import AllReduceCountRequirement, LayerRequirement
+from dualml.course.lab4.layers import row_layer
 from dualml.course.lab4.orders import Order
-from dualml.course.lab4.requirements import (
-    RANK_MISMATCH,
-    AllReduceCountRequirement,
-    ModelParallelRequirement,
-)
+from dualml.course.lab4.requirements import StageRequirement
 from dualml.course.labs import find_exercise, load_lab
+from dualml.course.places import split_flag
 from dualml.course.workspace import read_page, read_solution, read_translations
 from dualml.parallel.split.schedules import bubble, build, live_bound
 
@@ -38,11 +37,12 @@ GENERAL = (
     "order_slow",
 )
 #: Mistakes that the communicator exercises of other labs share.
-SHARED = {name for _, name in RANK_MISMATCH}
+SHARED = {"crossed"}
 NUMBERS = [
     r
     for r in SPLIT.requirements
-    if isinstance(r, ModelParallelRequirement) and not isinstance(r, AllReduceCountRequirement)
+    if isinstance(r, StageRequirement | LayerRequirement)
+    and not isinstance(r, AllReduceCountRequirement)
 ]
 
 
@@ -82,8 +82,15 @@ def answered(text: str, requirement: Requirement) -> Judgement:
     exec(compile(text, SCHEDULE.name, "exec"), names)
     module = type("Module", (), {"schedule": staticmethod(names["schedule"])})
     calls = drawn(requirement)
-    answers = [Answer([drive_lab4.orders(module, c.target, c.options, {})]) for c in calls]
+    answers = [answer_of(module, call) for call in calls]
     return judge(requirement, calls, answers)
+
+
+def answer_of(module: Any, call: ExerciseCall) -> Answer:
+    try:
+        return Answer([drive_lab4.orders(module, call.target, call.options, {})])
+    except TypeError as error:
+        return Answer(trouble=Trouble("TypeError", str(error)))
 
 
 def first_failed(text: str) -> Judgement | None:
@@ -172,24 +179,27 @@ def slopes(weights: list[Any], x: Any, y: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("requirement", NUMBERS[:2], ids=lambda r: r.name)
-def test_two_stages_are_the_whole_model(requirement: ModelParallelRequirement) -> None:
+def test_two_stages_are_the_whole_model(requirement: StageRequirement) -> None:
     (call,) = drawn(requirement)
     first, second = call.arrays
     weights = [a[n].astype(np.float64) for a in (first, second) for n in ("weight", "bias")]
     made = requirement.expected(call)
+    lr, momentum = call.options["lr"], call.options.get("momentum", 0.0)
+    buffers = [0 * w for w in weights]
     for step in range(1, call.options["steps"] + 1):
         x, y = first[f"x/{step}"].astype(np.float64), second[f"y/{step}"].astype(np.float64)
         assert made[1][f"{step}/loss"] == pytest.approx(loss(weights, x, y))
         gradients = slopes(weights, x, y)
-        weights = [w - call.options["lr"] * g for w, g in zip(weights, gradients, strict=True)]
+        buffers = [momentum * v + g for v, g in zip(buffers, gradients, strict=True)]
+        weights = [w - lr * v for w, v in zip(weights, buffers, strict=True)]
         seen = [own[f"{step}/{n}"] for own in made for n in ("weight", "bias")]
         for right, rule in zip(weights, seen, strict=True):
             np.testing.assert_allclose(rule, right, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("requirement", NUMBERS[2:], ids=lambda r: r.name)
-def test_the_parts_of_a_layer_are_the_whole_layer(requirement: ModelParallelRequirement) -> None:
-    rows = requirement.rule is rules.row_layer
+def test_the_parts_of_a_layer_are_the_whole_layer(requirement: LayerRequirement) -> None:
+    rows = requirement.rule is row_layer
     for call in drawn(requirement):
         parts = [{k: a.astype(np.float64) for k, a in own.items()} for own in call.arrays]
         w, b = parts[0]["w"], parts[0]["b"]
@@ -248,8 +258,9 @@ def test_sums_are_counted(name: str, forward: int, backward: int, met: bool) -> 
 
 
 def mistakes() -> set[str]:
-    named = {flag for one in FILES for r in one.requirements for flag in r.flags}
-    return (named | set(GENERAL) | {p.name for p in PLANTS if not p.right}) - SHARED
+    named = {split_flag(f)[0] for one in FILES for r in one.requirements for f in r.flags}
+    by_error = {name for one in FILES for r in one.requirements for _, name in r.errors}
+    return (named | by_error | set(GENERAL) | {p.name for p in PLANTS if not p.right}) - SHARED
 
 
 def test_mistakes_of_both_frameworks_are_planted_in_both() -> None:
@@ -257,9 +268,13 @@ def test_mistakes_of_both_frameworks_are_planted_in_both() -> None:
         one.name: {p.name for p in PLANTS if p.file == one.name and not p.right} for one in FILES
     }
     torch, mindspore = (planted_in[f"split_{name}.py"] for name in ("torch", "ms"))
-    layers = {f for r in NUMBERS if r.target != "train_step" for f in r.flags}
-    assert layers | {"one_sided", "stage_undivided"} <= torch & mindspore
-    assert planted_in[SCHEDULE.name] <= set(orders.FLAGS) | set(GENERAL)
+    layers = {split_flag(f)[0] for r in NUMBERS if r.target != "train_step" for f in r.flags}
+    assert layers | {"stage_waits", "stage_undivided"} <= torch & mindspore
+    assert planted_in[SCHEDULE.name] <= {
+        *(split_flag(flag)[0] for flag in orders.FLAGS),
+        *GENERAL,
+        "order_no_pairs",
+    }
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)

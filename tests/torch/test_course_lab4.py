@@ -16,7 +16,7 @@ from dualml.course.workspace import read_solution
 EXERCISE = find_exercise("split_torch")[1]
 MISTAKES = (
     ("stage_order_crossed", "train_step"),
-    ("one_sided", "train_step"),
+    ("stage_waits", "train_step"),
     ("column_gradient_local", "ColumnLinear"),
     ("too_many_sums", "ColumnLinear"),
     ("row_bias_every_rank", "RowLinear"),

@@ -10,37 +10,82 @@ import numpy as np
 
 from dualml.course.exercise import Answer, Difference, ExerciseCall, Requirement
 from dualml.course.mistakes import mistake_groups
+from dualml.course.places import flags_at, place_flags
 
 #: Time units of a forward and of a backward pass.
 FORWARD, BACKWARD = 1, 2
 Order = list[tuple[int, int]]
 (FLAGS,) = mistake_groups("lab4", "orders")
+#: Stages in which a mistake may act alone.
+PLACES = ("stage=0", "stage=-1", "stage=!0", "stage=!-1", "stage=1")
+#: Patterns of errors, and the mistakes that they show.
+ERRORS = (("is not a list of orders|is not a list of pairs|is not a pair", "order_no_pairs"),)
 
 
 def make_schedule(stages: int, count: int, kind: str, flag: str = "") -> list[Order]:
     """Return the passes of every stage, (0 forward or 1 backward, micro-batch), for ``count``
     micro-batches, with the mistake ``flag`` or none; a flag that makes no such schedule changes
     nothing."""
+    return [make_order(stages, stage, count, kind, flag) for stage in range(stages)]
+
+
+def make_order(stages: int, stage: int, count: int, kind: str, flag: str) -> Order:
+    """Return the passes of one stage, as `make_schedule` does for all of them."""
     kind = {"order_gpipe_for_1f1b": "gpipe", "order_1f1b_for_gpipe": "1f1b"}.get(flag, kind)
+    own = range(count)
     if flag == "order_naive":
-        return [[(way, m) for m in range(count) for way in (0, 1)] for _ in range(stages)]
-    orders = []
-    for stage in range(stages):
-        ahead = stages - stage - 1
-        ahead = {
-            "warm_up_long": ahead + 1,
-            "warm_up_short": max(0, ahead - 1),
-            "warm_up_reversed": stage,
-        }.get(flag, ahead)
-        ahead = count if kind == "gpipe" else min(ahead, count)
-        order = [(0, m) for m in range(ahead)]
-        back = range(count)[::-1] if flag == "order_backward_reversed" else range(count)
-        for m, b in zip(range(count), back, strict=True):
-            if ahead + m < count:
-                order.append((0, ahead + m))
-            order.append((1, b))
-        orders.append(order[:-1] if flag == "order_last_missing" else order)
-    return orders
+        return [(way, m) for m in own for way in (0, 1)]
+    if flag == "order_backward_first":
+        return [(way, m) for way in (1, 0) for m in own]
+    if flag in SINGLE_DIRECTION:
+        return [(SINGLE_DIRECTION[flag], m) for m in own]
+    ahead = count if kind == "gpipe" else warm_up(stages, stage, count, flag)
+    forward, back = [(0, m) for m in own], [(1, m) for m in own]
+    first, steady = forward[:ahead], forward[ahead:]
+    if flag == "warm_up_unlimited":
+        first = [(0, m) for m in range(ahead)]
+    if flag == "order_forward_restarts":
+        steady = [(0, m) for m in range(len(steady))]
+    rest = back[len(steady) :]
+    if flag == "order_backward_reversed":
+        back = back[::-1]
+        rest = back[len(steady) :]
+    if flag == "order_backward_newest" and kind != "gpipe":
+        back = [(1, m) for _, m in steady]
+        rest = [(1, m) for m in range(len(first))]
+    if flag == "order_cool_down_reversed" and kind != "gpipe":
+        rest = rest[::-1]
+    turns = list(zip(steady, back, strict=False))
+    if flag == "order_steady_reversed":
+        turns = [(b, f) for f, b in turns]
+    order = [*first, *(one for turn in turns for one in turn), *rest]
+    if flag == "order_cool_down_missing":
+        return order[: len(order) - len(rest)]
+    if flag == "order_from_one":
+        return [(way, m + 1) for way, m in order]
+    return order[:-1] if flag == "order_last_missing" else order
+
+
+#: Mistake → the only way that a stage goes: 0 forward, 1 backward.
+SINGLE_DIRECTION = {"order_backward_missing": 0, "order_forward_missing": 1}
+
+
+def warm_up(stages: int, stage: int, count: int, flag: str) -> int:
+    """Return the number of forward passes with which a stage of 1F1B begins, with the mistake
+    ``flag`` or none."""
+    right = stages - stage - 1
+    ahead = {
+        "warm_up_long": right + 1,
+        "warm_up_long#2": right + 2,
+        "warm_up_short": max(0, right - 1),
+        "warm_up_reversed": stage,
+        "warm_up_same": stages - 1,
+        "warm_up_same#2": stages,
+        "warm_up_same#3": 1,
+        "warm_up_double": 2 * right,
+        "warm_up_double#2": 2 * right + 1,
+    }.get(flag, right)
+    return ahead if flag == "warm_up_unlimited" else min(ahead, count)
 
 
 def makespan(orders: Sequence[Order]) -> int | None:
@@ -103,12 +148,14 @@ class ScheduleRequirement(Requirement):
     aspect: str
     target: str = "schedule"
     flags: Sequence[str] = FLAGS
+    errors: Sequence[tuple[str, str]] = ERRORS
 
     def calls(self, draw: np.random.Generator) -> list[ExerciseCall]:
-        """Make three calls with more micro-batches than stages, one with fewer, and one with a
-        single stage."""
-        sizes = []
-        for _ in range(3):
+        """Make three calls with more micro-batches than stages, the first with so many stages that
+        mistakes differ in it, one with fewer micro-batches, and one with a single stage."""
+        many = int(draw.integers(4, 6))
+        sizes = [(many, many + int(draw.integers(2, 5)))]
+        for _ in range(2):
             stages = int(draw.integers(2, 6))
             sizes.append((stages, stages + int(draw.integers(1, 5))))
         sizes += [(4, 2), (1, int(draw.integers(1, 5)))]
@@ -133,11 +180,22 @@ class ScheduleRequirement(Requirement):
         if found is None:
             return None
         difference, general = found
-        # What it is named by must tell it apart: with one stage all orders are alike.
-        for flag in self.flags if p > 1 else ():
-            if make_schedule(p, count, self.kind, flag) == orders:
-                return difference, (flag,)
-        return difference, (general,)
+        return difference, self.name_mistake(orders, p, count) or (general,)
+
+    def name_mistake(self, orders: list[Order], p: int, count: int) -> tuple[str, ...]:
+        """Return the mistake whose schedule this is, or one that acts in the first or the last
+        stage alone or in all but it; empty if there is none, and for one or two stages, in
+        which many mistakes are alike."""
+        right = make_schedule(p, count, self.kind)
+        if p < 3 or orders == right:
+            return ()
+        for name in (*self.flags, *place_flags(self.flags, PLACES)):
+            wrong = make_schedule(p, count, self.kind, name.partition("@")[0])
+            acts = [bool(flags_at(frozenset({name}), stage=(s, p))) for s in range(p)]
+            made = [w if bad else r for bad, w, r in zip(acts, wrong, right, strict=True)]
+            if made == orders:
+                return (name,)
+        return ()
 
     def find_violation(
         self, orders: list[Order], p: int, count: int

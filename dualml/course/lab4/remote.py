@@ -7,12 +7,33 @@ from dataclasses import dataclass
 from typing import Any
 
 from dualml.course.computed import ComputedRequirement, Draw, draw_array, round_for_display
-from dualml.course.exercise import RIGHT, Arrays, ExerciseCall, Flags, Requirement
-from dualml.course.lab4 import rules
+from dualml.course.exercise import Answer, Arrays, Difference, ExerciseCall, Flags, Requirement
+from dualml.course.lab4.explained import explain_update
 from dualml.course.lab4.requirements import FEATURES, OUTPUTS, STEPS, WIDTH
+from dualml.course.lab4.stages import train_stages
+from dualml.course.mistakes import mistake_groups
 
 SAMPLES, RANKS = 6, 3
-FLAGS = ("stage_first_frozen", "stage_second_frozen", "stage_both_frozen", "rpc_first_unseen")
+(FLAGS,) = mistake_groups("lab4", "rpc")
+#: Mistake → those of the stages that it consists of.
+COMPOSITE_MISTAKES: dict[str, Flags] = {
+    "stage_both_frozen": frozenset({"stage_first_frozen", "stage_second_frozen"}),
+    "rpc_first_unseen": frozenset({"stage_first_frozen@step=0", "stage_second_frozen@step=0"}),
+}
+PLACES = ("stage=0", "stage=1", "step=0", "step=!0", "step=-1")
+#: Patterns of errors, and the mistakes that they show.
+ERRORS = (
+    ("'Future' object", "rpc_not_awaited"),
+    ("PyRRef", "rpc_reference_passed"),
+    (r"can't call localValue\(\)", "rpc_wrong_worker"),
+    ("graphTask_ INTERNAL ASSERT", "rpc_plain_backward"),
+    ("Could not find autograd context", "rpc_context_gone"),
+    ("'context_id'", "rpc_context_missing"),
+    (r"backward\(\): incompatible function arguments", "rpc_backward_arguments"),
+    ("object has no attribute 'owner'", "rpc_references_nested"),
+    ("cannot be multiplied", "rpc_stages_swapped"),
+    ("RPC ran for more than set timeout", "rpc_no_answer"),
+)
 
 
 @dataclass
@@ -22,16 +43,14 @@ class RpcPipelineRequirement(ComputedRequirement):
     name: str = "rpc.updates"
     target: str = "RpcPipeline"
     flags: Sequence[str] = FLAGS
+    places: Sequence[str] = PLACES
+    errors: Sequence[tuple[str, str]] = ERRORS
 
     def calls(self, draw: Draw) -> list[ExerciseCall]:
         """Make one call on `RANKS` ranks, with both layers and the samples of `STEPS` updates on
         rank 0."""
-        options = {
-            "comm": True,
-            "hyper": {},
-            "lr": round_for_display(draw.uniform(0.1, 0.4)),
-            "steps": STEPS,
-        }
+        lr = round_for_display(draw.uniform(0.1, 0.4))
+        options = {"comm": True, "hyper": {"lr": lr}, "lr": lr, "steps": STEPS}
         arrays: dict[str, Any] = {
             "w0": draw_array(draw, WIDTH, FEATURES),
             "b0": draw_array(draw, WIDTH),
@@ -48,52 +67,58 @@ class RpcPipelineRequirement(ComputedRequirement):
     def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
         """Compute the losses and weights of every update on rank 0 in the dtype ``number``, with
         the mistakes ``flags``; the other ranks return nothing."""
-        own = call.arrays[0]
-        if "stage_both_frozen" in flags:
-            flags = flags | {"stage_first_frozen", "stage_second_frozen"}
-        ranks = [
-            {"weight": own[f"w{i}"], "bias": own[f"b{i}"]}
-            | {key: a for key, a in own.items() if key.startswith(data)}
-            for i, data in enumerate(("x/", "y/"))
-        ]
-        options = {**call.options, "micro_batches": 1}
-        if "rpc_first_unseen" in flags:
-            out = train_without_first_update(options, ranks, number)
-        else:
-            out = join_stages(rules.train_stages(options, ranks, flags, number), STEPS)
+        for name, parts in COMPOSITE_MISTAKES.items():
+            if name in flags:
+                flags = flags | parts
+        options, ranks = stages_of(call)
+        out = join_stages(train_stages(options, ranks, flags, number))
         return [out, *({} for _ in range(RANKS - 1))]
 
+    def problem(
+        self, call: ExerciseCall, answer: Answer
+    ) -> tuple[Difference, tuple[str, ...]] | None:
+        """Return a missing loss, or the first difference, with the mistake that a stage was never
+        called where it lives; None if there is neither."""
+        arrays = answer.arrays[0]
+        if "1/none" in arrays:
+            return Difference(0, "1/loss", None, "None", "float"), ("stage_loss_missing",)
+        wrong = super().problem(call, answer)
+        if wrong is not None and any(int(arrays.get(f"calls/{i}", 1)) == 0 for i in (0, 1)):
+            return wrong[0], ("rpc_stage_copied",)
+        return wrong
 
-def join_stages(made: Sequence[Arrays], steps: int, first: int = 1) -> dict[str, Any]:
-    """Return the results of both stages as those of one process: ``3/loss``, and ``3/0/weight`` of
-    stage 0 after update 3, for ``steps`` updates, the first with the number ``first``."""
-    out: dict[str, Any] = {}
-    for step in range(1, steps + 1):
-        at = step + first - 1
-        out[f"{at}/loss"] = made[1][f"{step}/loss"]
-        for i in (0, 1):
-            out |= {f"{at}/{i}/{n}": made[i][f"{step}/{n}"] for n in ("weight", "bias")}
-    return out
+    def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
+        """Return the parameter's element before the wrong update and its gradient, or the loss;
+        empty if the difference has no element."""
+        step, _, rest = difference.key.partition("/")
+        if difference.index is None or not step.isdigit():
+            return {}
+        stage, _, name = rest.rpartition("/")
+        update = explain_update(*stages_of(call), int(step))
+        return update.numbers(int(stage or 0), name, difference.index)
 
 
-def train_without_first_update(
-    options: dict[str, Any], ranks: Sequence[Arrays], number: Any
-) -> Arrays:
-    """Compute a training whose first update changes nothing, while the others are right."""
-    first = rules.train_stages({**options, "steps": 1}, ranks, RIGHT, number)
-    late = [
-        {
-            k if "/" not in k else f"{k[:2]}{int(k[2:]) - 1}": a
-            for k, a in own.items()
-            if "/" not in k or k[2:] != "1"
-        }
-        for own in ranks
+def stages_of(call: ExerciseCall) -> tuple[dict[str, Any], list[Arrays]]:
+    """Return the options of a call, and the parameters and samples of each stage, as two ranks of a
+    pipeline with one micro-batch would have them."""
+    own = call.arrays[0]
+    ranks: list[Arrays] = [
+        {"weight": own[f"w{i}"], "bias": own[f"b{i}"]}
+        | {key: a for key, a in own.items() if key.startswith(data)}
+        for i, data in enumerate(("x/", "y/"))
     ]
-    made = rules.train_stages({**options, "steps": STEPS - 1}, late, RIGHT, number)
-    out: dict[str, Any] = {"1/loss": first[1]["1/loss"]}
-    for i in (0, 1):
-        out |= {f"1/{i}/{n}": ranks[i][n].astype(number) for n in ("weight", "bias")}
-    return out | join_stages(made, STEPS - 1, first=2)
+    return {**call.options, "micro_batches": 1}, ranks
+
+
+def join_stages(made: Sequence[Arrays]) -> dict[str, Any]:
+    """Return the results of both stages as those of one process: ``3/loss``, and ``3/0/weight`` of
+    stage 0 after update 3."""
+    out: dict[str, Any] = {}
+    for step in range(1, STEPS + 1):
+        out[f"{step}/loss"] = made[1][f"{step}/loss"]
+        for i in (0, 1):
+            out |= {f"{step}/{i}/{n}": made[i][f"{step}/{n}"] for n in ("weight", "bias")}
+    return out
 
 
 def rpc_requirements() -> list[Requirement]:

@@ -1,68 +1,96 @@
-"""Requirements on pipeline stages and tensor parallel layers."""
+"""Requirements on pipeline stages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
-import numpy as np
-
 from dualml.course.computed import (
-    RANK_MISMATCH,
     ComputedRequirement,
     Draw,
     draw_array,
     round_for_display,
-    select_keys,
 )
-from dualml.course.exercise import Answer, Arrays, Difference, ExerciseCall, Flags, Requirement
-from dualml.course.lab4 import rules
+from dualml.course.differences import first_difference
+from dualml.course.exercise import (
+    Answer,
+    Arrays,
+    Difference,
+    ExerciseCall,
+    Flags,
+    Requirement,
+)
+from dualml.course.judge import agrees
+from dualml.course.lab4.explained import explain_update
+from dualml.course.lab4.layer_requirements import changed_argument, layer_requirements
+from dualml.course.lab4.stage_search import combine_sides, first_update, rough_tolerance
+from dualml.course.lab4.stages import train_stages
 from dualml.course.mistakes import mistake_groups
 
 FEATURES, WIDTH, OUTPUTS, STEPS = 4, 3, 2, 3
-#: Numbers of features divisible by 1, 2, 3 and 4 ranks.
-WIDE, NARROW, SAMPLES = 12, 5, 4
-STAGES, COLUMN, ROW = mistake_groups("lab4", "stages", "column", "row")
-Rule = Callable[..., list[dict[str, Any]]]
+#: Samples of a micro-batch; no other number of the exercise is the same as it.
+SAMPLES = 5
+STAGES, LOSSES = mistake_groups("lab4", "stages", "losses")
+#: Patterns of errors, and the mistakes that they show.
+ERRORS = (
+    (r"receives (\d+ elements|\w+) from rank \d+ and expects", "stage_message_shape"),
+    (r"send/\d+ is object|One of the differentiated Tensors", "stage_cut_no_gradient"),
+    ("element 0 of tensors does not require grad", "stage_detached"),
+    ("implicitly created only for scalar", "stage_backward_plain"),
+    ("backward through the graph a second time", "stage_backward_again"),
+    ("modified by an inplace operation.*is output 0 of", "stage_step_each"),
+    ("modified by an inplace operation", "stage_one_buffer"),
+    ("Can not find top cell|top cell for backward", "stage_vjp"),
+    (r"optimizer takes \d+ gradients", "stage_gradients_left"),
+    ("ranks disagree", "stage_waits"),
+    ("CommunicationError: .*(waited|missing|no answer|failed on rank|is gone)", "stage_waits"),
+)
+SIDES = ("rank=0", "rank=1")
+ENDS = ("micro_batch=0", "micro_batch=-1", "micro_batch=!0", "micro_batch=!-1")
+PLACES = (*SIDES, "step=0", "step=!0")
 
 
 @dataclass
-class ModelParallelRequirement(ComputedRequirement):
-    """Requirement on a split model with one right answer for every rank.
+class StageRequirement(ComputedRequirement):
+    """Requirement on a pipeline of two stages with one right answer for each of them.
 
     Attributes:
-        rule: function of options, all ranks' arrays, mistakes and dtype that returns each rank's
-            results.
-        result_keys: keys of the results that count; empty: all.
+        micro_batches: number of micro-batches.
+        momentum: momentum of the optimizer: with one, the number of its calls shows.
     """
 
     name: str
-    target: str
-    rule: Rule
-    flags: Sequence[str] = ()
-    ranks: Sequence[int] = (2,)
-    result_keys: Sequence[str] = ()
     micro_batches: int = 1
-    errors: Sequence[tuple[str, str]] = RANK_MISMATCH
+    momentum: bool = False
+    target: str = "train_step"
+    flags: Sequence[str] = (*STAGES, *LOSSES)
+    errors: Sequence[tuple[str, str]] = ERRORS
+
+    @property
+    def places(self) -> Sequence[str]:  # type: ignore[override]
+        """Places at which a mistake may act alone; with several micro-batches also in the first or
+        the last of them."""
+        if self.micro_batches == 1:
+            return PLACES
+        return (*PLACES, *ENDS, *(f"{side}&{end}" for side, end in product(SIDES, ENDS)))
+
+    def further_candidates(
+        self, calls: Sequence[ExerciseCall], answers: Sequence[Answer]
+    ) -> Iterator[Flags]:
+        """Yield pairs of mistakes of which each acts on one rank, or one is about the loss."""
+        yield from combine_sides(calls[0], answers[0].arrays, STAGES, LOSSES)
 
     def calls(self, draw: Draw) -> list[ExerciseCall]:
-        """Make a call for each number of ranks in ``ranks``, of pipeline stages or of a layer."""
-        make = self.make_stage_call if self.rule is rules.train_stages else self.make_layer_call
-        return [make(draw, n) for n in self.ranks]
-
-    def make_stage_call(self, draw: Draw, ranks: int) -> ExerciseCall:
         """Make a call of two pipeline stages, each with its own layer, over `STEPS` updates with
-        random samples; ``ranks`` does not matter."""
-        options = {
-            "comm": True,
-            "hyper": {},
-            "lr": round_for_display(draw.uniform(0.1, 0.4)),
-            "steps": STEPS,
-            "micro_batches": self.micro_batches,
-            "width": WIDTH,
-        }
-        samples = 2 * self.micro_batches
+        random samples."""
+        hyper: dict[str, Any] = {"lr": round_for_display(draw.uniform(0.1, 0.4))}
+        if self.momentum:
+            hyper["momentum"] = round_for_display(draw.uniform(0.4, 0.7))
+        hyper["micro_batches"] = self.micro_batches
+        options = {"comm": True, "hyper": hyper, **hyper, "steps": STEPS, "width": WIDTH}
+        samples = SAMPLES * self.micro_batches
         arrays: list[dict[str, Any]] = [
             {"weight": draw_array(draw, WIDTH, FEATURES), "bias": draw_array(draw, WIDTH)},
             {"weight": draw_array(draw, OUTPUTS, WIDTH), "bias": draw_array(draw, OUTPUTS)},
@@ -70,80 +98,65 @@ class ModelParallelRequirement(ComputedRequirement):
         for step in range(1, STEPS + 1):
             arrays[0][f"x/{step}"] = draw_array(draw, samples, FEATURES)
             arrays[1][f"y/{step}"] = draw_array(draw, samples, OUTPUTS)
-        return ExerciseCall("stages", self.target, options, arrays)
-
-    def make_layer_call(self, draw: Draw, ranks: int) -> ExerciseCall:
-        """Make a call of one tensor parallel layer: each rank has the whole weights, and its part
-        of the inputs (row) or of the output gradients (column)."""
-        rows = self.rule is rules.row_layer
-        out, wide = (NARROW, WIDE) if rows else (WIDE, NARROW)
-        w, b = draw_array(draw, out, wide), draw_array(draw, out)
-        x, g = draw_array(draw, SAMPLES, wide), draw_array(draw, SAMPLES, out)
-        each = WIDE // ranks
-        arrays = []
-        for r in range(ranks):
-            part = slice(r * each, (r + 1) * each)
-            own = {"x": x[:, part], "g": g} if rows else {"x": x, "g": g[:, part]}
-            arrays.append({"w": w, "b": b, **{k: np.ascontiguousarray(a) for k, a in own.items()}})
-        return ExerciseCall("layer", self.target, {"comm": True, "hyper": {}}, arrays)
+        return [ExerciseCall("stages", self.target, options, arrays)]
 
     def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
-        """Compute each rank's results that count in the dtype ``number``, with the mistakes
-        ``flags``."""
-        made = self.rule(call.options, call.arrays, flags, number)
-        return [select_keys(own, self.result_keys) for own in made]
+        """Compute each rank's results in the dtype ``number``, with the mistakes ``flags``."""
+        return list(train_stages(call.options, call.arrays, flags, number))
 
-
-@dataclass
-class AllReduceCountRequirement(ModelParallelRequirement):
-    """Requirement on the number of all-reduces of a layer, forward and backward.
-
-    Attributes:
-        forward, backward: number of all-reduces that it needs.
-    """
-
-    forward: int = 0
-    backward: int = 0
+    def rules_out(self, call: ExerciseCall, answer: Answer, flags: Flags) -> bool:
+        """Return whether the first update is clearly another one with these mistakes."""
+        made = first_update(call, flags)
+        return not agrees(answer.arrays, made, rough_tolerance(made))
 
     def problem(
         self, call: ExerciseCall, answer: Answer
     ) -> tuple[Difference, tuple[str, ...]] | None:
-        """Return the first rank and pass with more all-reduces than it needs; None if there is
-        none."""
+        """Return an argument that was changed, a missing loss, the first difference in time, or a
+        loss that the wrong rank returns; None if there is none of these."""
         for rank, arrays in enumerate(answer.arrays):
-            for key, most in (("forward", self.forward), ("backward", self.backward)):
-                made = len(arrays[key])
-                if made > most:
-                    return Difference(rank, key, None, made, most), ("too_many_sums",)
+            found = changed_argument(call, rank, arrays)
+            if found is not None:
+                return found, ("argument_changed",)
+        for step in range(1, STEPS + 1):
+            if f"{step}/none" in answer.arrays[1]:
+                return Difference(1, f"{step}/loss", None, "None", "float"), ("stage_loss_missing",)
+        wrong = first_in_time(answer.arrays, self.expected(call), self.tolerance(call))
+        if wrong is not None:
+            return wrong, ()
+        if "1/loss" in answer.arrays[0]:
+            value = float(answer.arrays[0]["1/loss"])
+            return Difference(0, "1/loss", None, value, "None"), ("stage_loss_everywhere",)
         return None
+
+    def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
+        """Return the parameter's element before the wrong update and its gradients of the
+        micro-batches' mean losses, or these losses; empty if the difference has no element."""
+        step, _, name = difference.key.partition("/")
+        if difference.index is None or not step.isdigit():
+            return {}
+        update = explain_update(call.options, call.arrays, int(step))
+        return update.numbers(difference.rank, name, difference.index)
+
+
+def first_in_time(
+    arrays: Sequence[Arrays], expected: Sequence[Arrays], tolerance: Sequence[Arrays]
+) -> Difference | None:
+    """Return the first difference of the earliest update, the loss before the weights; None if
+    there is none. Keys are ``UPDATE/NAME``."""
+    found = []
+    for rank, own in enumerate(expected):
+        wrong = first_difference([arrays[rank]], [own], [tolerance[rank]])
+        if wrong is not None:
+            step, _, name = wrong.key.partition("/")
+            found.append(((int(step), name != "loss", rank), replace(wrong, rank=rank)))
+    return min(found, key=lambda each: each[0])[1] if found else None
 
 
 def requirements() -> list[Requirement]:
     """Return the requirements on stages and layers."""
     return [
-        ModelParallelRequirement("stages.whole", "train_step", rules.train_stages, STAGES),
-        ModelParallelRequirement(
-            "stages.micro", "train_step", rules.train_stages, STAGES, micro_batches=4
-        ),
-        ModelParallelRequirement(
-            "column.forward",
-            "ColumnLinear",
-            rules.column_layer,
-            COLUMN,
-            (2, 3, 1),
-            result_keys=("y",),
-        ),
-        ModelParallelRequirement(
-            "column.backward", "ColumnLinear", rules.column_layer, COLUMN, (2, 4)
-        ),
-        AllReduceCountRequirement(
-            "column.sums", "ColumnLinear", rules.column_layer, ("too_many_sums",), (2,), backward=1
-        ),
-        ModelParallelRequirement(
-            "row.forward", "RowLinear", rules.row_layer, ROW, (2, 3, 1), result_keys=("y",)
-        ),
-        ModelParallelRequirement("row.backward", "RowLinear", rules.row_layer, ROW, (2, 4)),
-        AllReduceCountRequirement(
-            "row.sums", "RowLinear", rules.row_layer, ("too_many_sums",), (2,), forward=1
-        ),
+        StageRequirement("stages.whole"),
+        StageRequirement("stages.micro", micro_batches=4, momentum=True),
+        *layer_requirements(),
     ]
