@@ -39,7 +39,7 @@ class ExplainedUpdate:
         at, before = ("weight", "bias").index(name), self.step - 1
         shown = {f"θ_{before}": float(self.states[stage].values[at][index])}
         buffer = float(self.states[stage].buffers[at][index])
-        shown |= {f"v_{before}": buffer} if before and several else {}
+        shown |= {f"v_{before}": buffer} if buffer else {}
         slopes = [float(each[stage][at][index]) for each in self.gradients]
         return shown | {f"∂{x}/∂θ": g for x, g in zip(labels, slopes, strict=True)}
 

@@ -18,7 +18,7 @@ from dualml.course.mistakes import mistake_groups
 WIDE, NARROW, SAMPLES = 12, 5, 4
 COLUMN, ROW, SLOPES = mistake_groups("lab4", "column", "row", "slopes")
 Rule = Callable[..., list[dict[str, Any]]]
-ENDS = ("rank=0", "rank=!0", "rank=-1", "rank=!-1")
+ENDS = ("rank=0", "rank=-1", "rank=!0", "rank=!-1")
 PARAMETERS = ("parameter=0", "parameter=1")
 PLACES = (*ENDS, *PARAMETERS, *(f"{end}&{which}" for end, which in product(ENDS, PARAMETERS)))
 #: Patterns of errors of any layer, and the mistakes that they show.
@@ -46,6 +46,7 @@ COLUMN_ERRORS = (
 ROW_ERRORS = (
     (rf"\({SAMPLES}x\d+ and {WIDE}x|but got \d+ and {WIDE}\b", "row_weight_uncut"),
     (rf"\({SAMPLES}x0 and|but got 0 and", "row_input_sliced"),
+    (rf"\({SAMPLES}x{WIDE} and|but got {WIDE} and", "row_input_gathered"),
     (
         rf"tensor a \({NARROW}\) must match the size of tensor b \([0-{NARROW - 1}]\)"
         rf"|shape = \[{SAMPLES}, {NARROW}\] and other.shape = \[[0-{NARROW - 1}]\]",
@@ -113,7 +114,7 @@ class LayerRequirement(ComputedRequirement):
     def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
         """Return the numbers whose sum, or whose products' sum, is the differing number; empty if
         it has no element."""
-        if difference.index is None:
+        if difference.index is None or difference.key.startswith("before/"):
             return {}
         n, r, rows = call.ranks, difference.rank, self.rule is row_layer
         arrays = [{k: a.astype(np.float64) for k, a in own.items()} for own in call.arrays]

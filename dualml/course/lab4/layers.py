@@ -84,6 +84,28 @@ def narrow_by_rank(flags: Flags, n: int) -> list[Flags]:
     return [flags_at(flags, rank=(r, n)) for r in range(n)]
 
 
+def incoming(
+    ranks: Sequence[Arrays], flags: Sequence[Flags], number: Number
+) -> tuple[Tensors, Tensors]:
+    """Return every rank's input and output gradient as it uses them, in the dtype ``number``."""
+    xs, gs = ([a[name].astype(number) for a in ranks] for name in ("x", "g"))
+    return (
+        combine_incoming("incoming_input_reduced", xs, flags),
+        combine_incoming("incoming_gradient_reduced", gs, flags),
+    )
+
+
+def combine_incoming(name: str, every: Tensors, flags: Sequence[Flags]) -> Tensors:
+    """Return on each rank its own array, or with the mistake ``name`` the sum of all, and with its
+    second form the mean."""
+    total = sum(every)
+    mean = total / len(every)
+    return [
+        total if name in f else mean if f"{name}#2" in f else own
+        for own, f in zip(every, flags, strict=True)
+    ]
+
+
 def column_layer(
     options: Mapping[str, Any],
     ranks: Sequence[Arrays],
@@ -92,17 +114,17 @@ def column_layer(
 ) -> list[dict[str, Any]]:
     """Compute output, input gradient and parameter gradients on every rank of a layer whose output
     features are split over the ranks."""
-    n, flags = len(ranks), narrow_by_rank(f, len(ranks))
+    flags = narrow_by_rank(f, len(ranks))
     w, b = ranks[0]["w"].astype(number), ranks[0]["b"].astype(number)
-    x, gs = ranks[0]["x"].astype(number), [a["g"].astype(number) for a in ranks]
+    xs, gs = incoming(ranks, flags, number)
     rows = parts_of(len(w), flags, "column_", 0)
     own = parts_of(len(w), flags, "column_", 1)
     terms = [g @ w[s] for g, s in zip(gs, rows, strict=True)]
     ys = []
     for r, here in enumerate(flags):
         bias = 0 if "column_bias_missing" in here else b[own[r]]
-        ys.append(x @ w[rows[r]].T + (2 * bias if "column_bias_twice" in here else bias))
-    slopes = parameter_gradients(gs, [x] * n, flags)
+        ys.append(xs[r] @ w[rows[r]].T + (2 * bias if "column_bias_twice" in here else bias))
+    slopes = parameter_gradients(gs, xs, flags)
     return [
         {
             "y": choose(MERGED_PARTS, "column_output_", ys, r, here, ys[r]),
@@ -123,7 +145,7 @@ def row_layer(
     features are split over the ranks."""
     n, flags = len(ranks), narrow_by_rank(f, len(ranks))
     w, b = ranks[0]["w"].astype(number), ranks[0]["b"].astype(number)
-    xs, gs = ([a[name].astype(number) for a in ranks] for name in ("x", "g"))
+    xs, gs = incoming(ranks, flags, number)
     columns = parts_of(w.shape[1], flags, "row_", 0)
     within = [b if "row_bias_every_rank" in here else b * 0 for here in flags]
     terms = [x @ w[:, s].T + i for x, s, i in zip(xs, columns, within, strict=True)]
@@ -170,6 +192,7 @@ def weight_gradient(every: Tensors, samples: int, rank: int, f: Flags) -> Any:
         "weight_gradient_reduced": lambda: sum(every),
         "weight_gradient_reduced#2": lambda: sum(every) / len(every),
         "weight_gradient_divided": lambda: own / len(every),
+        "weight_gradient_multiplied": lambda: own * len(every),
         "weight_gradient_transposed": lambda: own.T,
         "weight_gradient_zero": lambda: own * 0,
     }

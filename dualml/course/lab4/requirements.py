@@ -58,12 +58,10 @@ class StageRequirement(ComputedRequirement):
 
     Attributes:
         micro_batches: number of micro-batches.
-        momentum: momentum of the optimizer: with one, the number of its calls shows.
     """
 
     name: str
     micro_batches: int = 1
-    momentum: bool = False
     target: str = "train_step"
     flags: Sequence[str] = (*STAGES, *LOSSES)
     errors: Sequence[tuple[str, str]] = ERRORS
@@ -85,10 +83,11 @@ class StageRequirement(ComputedRequirement):
     def calls(self, draw: Draw) -> list[ExerciseCall]:
         """Make a call of two pipeline stages, each with its own layer, over `STEPS` updates with
         random samples."""
-        hyper: dict[str, Any] = {"lr": round_for_display(draw.uniform(0.1, 0.4))}
-        if self.momentum:
-            hyper["momentum"] = round_for_display(draw.uniform(0.4, 0.7))
-        hyper["micro_batches"] = self.micro_batches
+        hyper = {
+            "lr": round_for_display(draw.uniform(0.1, 0.4)),
+            "momentum": round_for_display(draw.uniform(0.4, 0.7)),
+            "micro_batches": self.micro_batches,
+        }
         options = {"comm": True, "hyper": hyper, **hyper, "steps": STEPS, "width": WIDTH}
         samples = SAMPLES * self.micro_batches
         arrays: list[dict[str, Any]] = [
@@ -157,6 +156,6 @@ def requirements() -> list[Requirement]:
     """Return the requirements on stages and layers."""
     return [
         StageRequirement("stages.whole"),
-        StageRequirement("stages.micro", micro_batches=4, momentum=True),
+        StageRequirement("stages.micro", micro_batches=4),
         *layer_requirements(),
     ]

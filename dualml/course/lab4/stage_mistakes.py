@@ -64,6 +64,11 @@ CUT_GRADIENTS: Mapping[str, Callable[[Tensors, Tensors], Tensors]] = {
     "stage_activation_sent": lambda gs, hs: hs,
     "stage_product_mean": lambda gs, hs: [g / g.dtype.type(g.size) for g in gs],
 }
+#: Mistake → the micro-batch of m whose activation goes backward on rank 0, for all of them.
+BACKWARD_MICRO_BATCHES: Mapping[str, Callable[[int], int]] = {
+    "stage_wrong_activation": lambda m: m - 1,
+    "stage_wrong_activation#2": lambda m: 0,
+}
 #: Mistake → the activations that rank 1 uses.
 RECEIVED_ACTIVATIONS: Mapping[str, Callable[[Tensors], Tensors]] = {
     "stage_one_buffer": lambda hs: hs[-1:] * len(hs),

@@ -15,6 +15,7 @@ import numpy as np
 
 from dualml.course.exercise import RIGHT, Arrays, Flags
 from dualml.course.lab4.stage_mistakes import (
+    BACKWARD_MICRO_BATCHES,
     CUMULATIVE_STEPS,
     CUT_GRADIENTS,
     DIVISORS,
@@ -175,6 +176,10 @@ class PipelineUpdate:
         for name, make in CUT_GRADIENTS.items():
             if name in self.flags[0]:
                 cuts = make(cuts, hs)
+        for name, index in BACKWARD_MICRO_BATCHES.items():
+            if name in self.flags[0]:
+                at = index(len(micro_batches))
+                xs, zs = [xs[at]] * len(xs), [zs[at]] * len(zs)
         for k, part, z, cut in zip(micro_batches, xs, zs, cuts, strict=True):
             if self.flags[0] & RECOMPUTED_STEPS:
                 z = part @ self.states[0].values[0].T + self.states[0].values[1]
