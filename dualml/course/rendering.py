@@ -174,7 +174,7 @@ def mistake_lines(
         places: mistake → where alone it acts.
         is_mixed: whether it is not all that is wrong, so that its symptom is that of it alone.
     """
-    for depth, text in explain_mistake(mistake, hints, words, places).items():
+    for depth, text in explain_mistake(mistake, hints, words, places, is_mixed).items():
         yield f"{typer.style(depth_label(depth, is_mixed, words), fg='cyan')} {text}"
 
 
@@ -325,7 +325,8 @@ def requirement_as_json(judgement: Judgement, hints: int, words: Messages) -> di
         "difference": None if difference is None else asdict(difference),
         "inputs": dict(judgement.inputs),
         "mistakes": [
-            mistake_as_json(m, hints, words, judgement.places) for m in judgement.mistakes
+            mistake_as_json(m, hints, words, judgement.places, len(judgement.mistakes) > 1)
+            for m in judgement.mistakes
         ],
         "relations": relation_texts(judgement.relations, words),
         "bounded": judgement.is_bounded,
@@ -333,19 +334,25 @@ def requirement_as_json(judgement: Judgement, hints: int, words: Messages) -> di
 
 
 def explain_mistake(
-    name: str, hints: int, words: Messages, places: Mapping[str, str] = NO_PLACES
+    name: str,
+    hints: int,
+    words: Messages,
+    places: Mapping[str, str] = NO_PLACES,
+    several: bool = False,
 ) -> dict[str, str]:
     """Return the first ``hints`` + 1 parts of a mistake's explanation, by `DEPTHS`; its name stands
     for a missing one.
 
     Args:
         places: mistake → where alone it acts; its symptom is then that the rest is right.
+        several: whether there is another mistake, so that the rest is not right.
     """
     mistake = Hypothesis(name, section="mistake")
     parts: dict[str, str] = {d: mistake.words(words.lang, d) or name for d in DEPTHS[: hints + 1]}
     if place := places.get(name, ""):
         where = [condition_text(condition, words) for condition in parse_place(place)]
-        parts["symptom"] = words("course.acts_at", places=where)
+        key = "course.one_acts_at" if several else "course.acts_at"
+        parts["symptom"] = words(key, places=where)
     return parts
 
 
@@ -359,10 +366,14 @@ def condition_text(condition: Condition, words: Messages) -> str:
 
 
 def mistake_as_json(
-    name: str, hints: int, words: Messages, places: Mapping[str, str] = NO_PLACES
+    name: str,
+    hints: int,
+    words: Messages,
+    places: Mapping[str, str] = NO_PLACES,
+    several: bool = False,
 ) -> Mapping[str, str]:
     """Return the first ``hints`` + 1 parts of a mistake's explanation, by `DEPTHS`; its ``name``
     only with all of them, since it reveals the cause."""
-    shown = explain_mistake(name, hints, words, places)
+    shown = explain_mistake(name, hints, words, places, several)
     # The name itself reveals the cause, so that it is shown only with all hints.
     return {"name": name, **shown} if hints == len(DEPTHS) - 1 else shown

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import islice, product
 from typing import Any
 
 import numpy as np
 
-from dualml.course.computed import ComputedRequirement, Draw, draw_array, select_keys
+from dualml.course.computed import (
+    ComputedRequirement,
+    Draw,
+    draw_array,
+    max_finite,
+    select_keys,
+)
 from dualml.course.exercise import Answer, Arrays, Difference, ExerciseCall, Flags, Requirement
+from dualml.course.judge import agrees
+from dualml.course.lab4.explained import element_inputs
 from dualml.course.lab4.layers import column_layer, row_layer
 from dualml.course.mistakes import mistake_groups
+from dualml.course.places import place_flags
 
 #: Numbers of features divisible by 1, 2, 3 and 4 ranks, and others.
 WIDE, NARROW, SAMPLES = 12, 5, 4
@@ -21,6 +30,10 @@ Rule = Callable[..., list[dict[str, Any]]]
 ENDS = ("rank=0", "rank=-1", "rank=!0", "rank=!-1")
 PARAMETERS = ("parameter=0", "parameter=1")
 PLACES = (*ENDS, *PARAMETERS, *(f"{end}&{which}" for end, which in product(ENDS, PARAMETERS)))
+#: Largest difference, as a part of the largest number, at which a mistake is not ruled out.
+ROUGH = 1e-3
+#: Largest number of mistakes that explain one result, and of their combinations.
+MAX_EXPLANATIONS, MAX_COMBINATIONS = 6, 300
 #: Patterns of errors of any layer, and the mistakes that they show.
 LAYER_ERRORS = (
     (r"has no attribute '(weight|bias)_grad'", "layer_gradient_missing"),
@@ -111,6 +124,24 @@ class LayerRequirement(ComputedRequirement):
                 return found, ("argument_changed",)
         return super().problem(call, answer)
 
+    def further_candidates(
+        self, calls: Sequence[ExerciseCall], answers: Sequence[Answer]
+    ) -> Iterator[Flags]:
+        """Yield sets of mistakes of which each explains one wrong result: of y, of x, of the weight
+        or of the bias."""
+        call, arrays = calls[0], answers[0].arrays
+        right = self.expected(call)
+        wrong = [k for k in right[0] if not is_near(arrays, select_each(right, (k,)))]
+        found: dict[str, list[str]] = {key: [] for key in wrong}
+        for flag in (*self.flags, *place_flags(self.flags, self.places)) if len(wrong) > 1 else ():
+            made = self.expected(call, frozenset({flag}))
+            for key in wrong:
+                if len(found[key]) < MAX_EXPLANATIONS and is_near(
+                    arrays, select_each(made, (key,))
+                ):
+                    found[key].append(flag)
+        yield from islice(map(frozenset, product(*found.values())), MAX_COMBINATIONS)
+
     def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
         """Return the numbers whose sum, or whose products' sum, is the differing number; empty if
         it has no element."""
@@ -122,36 +153,17 @@ class LayerRequirement(ComputedRequirement):
         return element_inputs(arrays, parts, r, difference.key, difference.index, rows)
 
 
-def element_inputs(
-    arrays: Sequence[Arrays],
-    parts: Sequence[slice],
-    rank: int,
-    key: str,
-    index: tuple[int, ...],
-    rows: bool,
-) -> dict[str, Any]:
-    """Return from what the element ``index`` of a rank's result ``key`` is computed, by label.
+def select_each(arrays: Sequence[Arrays], keys: Sequence[str]) -> list[Arrays]:
+    """Return each rank's arrays under ``keys``."""
+    return [select_keys(own, keys) for own in arrays]
 
-    Args:
-        arrays: inputs of each rank.
-        parts: each rank's part of the split features.
-        rows: whether the input features are split, not the output features.
-    """
-    w, b, own = arrays[0]["w"], arrays[0]["b"], arrays[rank]
-    if key in ("weight", "bias"):
-        shown = {"g": tuple(own["g"][:, index[0]])}
-        return shown | ({"x": tuple(own["x"][:, index[1]])} if key == "weight" else {})
-    i, j = index
-    if key == "x":
-        if rows:
-            return {"g": tuple(own["g"][i]), "W": tuple(w[:, parts[rank]][:, j])}
-        terms = [float(a["g"][i] @ w[s][:, j]) for a, s in zip(arrays, parts, strict=True)]
-        return {f"g_{r}·W_{r}": term for r, term in enumerate(terms)}
-    if rows:
-        terms = [float(a["x"][i] @ w[j, s]) for a, s in zip(arrays, parts, strict=True)]
-        return {**{f"x_{r}·W_{r}ᵀ": term for r, term in enumerate(terms)}, "b": float(b[j])}
-    row, bias = w[parts[rank]][j], b[parts[rank]][j]
-    return {"x": tuple(own["x"][i]), "W": tuple(row), "b": float(bias)}
+
+def is_near(arrays: Sequence[Arrays], made: Sequence[Arrays]) -> bool:
+    """Return whether each rank has the arrays ``made``, with differences of at most `ROUGH` times
+    the largest number of all."""
+    largest = max((max_finite(a) for own in made for a in own.values()), default=0.0)
+    most = np.asarray(ROUGH * max(largest, ROUGH))
+    return agrees(arrays, made, [dict.fromkeys(own, most) for own in made])
 
 
 def changed_argument(call: ExerciseCall, rank: int, arrays: Arrays) -> Difference | None:

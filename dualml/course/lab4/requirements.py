@@ -22,10 +22,9 @@ from dualml.course.exercise import (
     Flags,
     Requirement,
 )
-from dualml.course.judge import agrees
 from dualml.course.lab4.explained import explain_update
-from dualml.course.lab4.layer_requirements import changed_argument, layer_requirements
-from dualml.course.lab4.stage_search import combine_sides, first_update, rough_tolerance
+from dualml.course.lab4.layer_requirements import changed_argument, is_near, layer_requirements
+from dualml.course.lab4.stage_search import combine_sides, first_update
 from dualml.course.lab4.stages import train_stages
 from dualml.course.mistakes import mistake_groups
 
@@ -105,8 +104,7 @@ class StageRequirement(ComputedRequirement):
 
     def rules_out(self, call: ExerciseCall, answer: Answer, flags: Flags) -> bool:
         """Return whether the first update is clearly another one with these mistakes."""
-        made = first_update(call, flags)
-        return not agrees(answer.arrays, made, rough_tolerance(made))
+        return not is_near(answer.arrays, first_update(call, flags))
 
     def problem(
         self, call: ExerciseCall, answer: Answer

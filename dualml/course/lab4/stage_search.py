@@ -10,15 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-import numpy as np
-
-from dualml.course.computed import max_finite
 from dualml.course.exercise import RIGHT, Arrays, ExerciseCall, Flags
-from dualml.course.judge import agrees
+from dualml.course.lab4.layer_requirements import is_near
 from dualml.course.lab4.stages import train_stages
 
-#: Largest difference, as a part of the largest number, at which a mistake is not ruled out.
-ROUGH = 1e-3
 WEIGHTS, LOSS = ("1/weight", "1/bias"), ("1/loss",)
 #: Largest number of combinations that are looked at in full.
 MAX_COMBINATIONS = 300
@@ -27,12 +22,6 @@ MAX_COMBINATIONS = 300
 def first_update(call: ExerciseCall, flags: Flags) -> list[Arrays]:
     """Compute each rank's results of the first update, with the mistakes ``flags``."""
     return list(train_stages({**call.options, "steps": 1}, call.arrays, flags))
-
-
-def rough_tolerance(made: Sequence[Arrays]) -> list[Arrays]:
-    """Return for each array `ROUGH` times the largest number of all."""
-    largest = max((max_finite(a) for own in made for a in own.values()), default=0.0)
-    return [dict.fromkeys(own, np.asarray(ROUGH * max(largest, ROUGH))) for own in made]
 
 
 def combine_sides(
@@ -48,10 +37,8 @@ def combine_sides(
 
     def fits(flags: Flags, rank: int, keys: Sequence[str]) -> bool:
         """Return whether mistakes explain these results of a rank."""
-        made = first_update(call, flags)
-        most = rough_tolerance(made)
-        wanted, allowed = ({k: own[rank][k] for k in keys} for own in (made, most))
-        return agrees([arrays[rank]], [wanted], [allowed])
+        made = first_update(call, flags)[rank]
+        return is_near([arrays[rank]], [{key: made[key] for key in keys}])
 
     def sides(rank: int) -> list[Flags]:
         """Return the mistakes of one rank, among them none."""

@@ -155,10 +155,14 @@ class PipelineUpdate:
             taken.append(next((mistaken[s](k, self.count, n) for s in mistaken if s in f), right))
         return taken
 
+    def residual_of(self, h: Any, y: Any) -> Any:
+        """Return output less target of one micro-batch, of its activation and targets."""
+        w, b = self.states[1].values
+        return h @ w.T + b - y
+
     def loss_of(self, h: Any, y: Any) -> Any:
         """Return the mean loss of one micro-batch, of its activation and targets."""
-        w, b = self.states[1].values
-        return ((h @ w.T + b - y) ** 2).mean()
+        return (self.residual_of(h, y) ** 2).mean()
 
     def pass_batch(self, x: Any, y: Any, micro_batches: Sequence[int]) -> None:
         """Go forward and backward with these micro-batches on both stages, and add up their
