@@ -11,7 +11,8 @@ import numpy as np
 import torch
 import torch.distributed.rpc as rpc
 
-from dualml.course.returned import read_number
+from dualml.course.returned import read_number, read_tensor
+from dualml_torch.course.convert import copy_to_array
 from dualml_torch.course.drive_lab4 import MomentumDescent, parameters
 
 with warnings.catch_warnings():
@@ -82,8 +83,8 @@ def remote(
 ) -> Arrays:
     """Run a student's pipeline on rank 0, while the others serve; ``3/0/weight`` is the weight of
     stage 0 after update 3, ``3/loss`` the loss before it, unless the step returns None, which
-    ``3/none`` says, and ``calls/0`` the number of forward passes of stage 0 where it lives. On
-    other ranks the result is empty."""
+    ``3/none`` says, ``outputs`` those of the trained model, and ``calls/0`` the number of forward
+    passes of stage 0 where it lives. On other ranks the result is empty."""
     start_agent(comm)
     comm.barrier()
     out: dict[str, Any] = {}
@@ -107,6 +108,8 @@ def remote(
             for i, reference in enumerate(made):
                 now = rpc.rpc_sync(reference.owner(), stage_values, args=(reference,))
                 out |= {f"{step}/{i}/{n}": a for n, a in now.items()}
+        outputs = pipeline.forward(torch.from_numpy(arrays[f"x/{options['steps']}"].copy()))
+        out["outputs"] = read_tensor(outputs, copy_to_array, f"{target}.forward")
         for i, reference in enumerate(made):
             calls = rpc.rpc_sync(reference.owner(), call_count, args=(reference,))
             out[f"calls/{i}"] = np.array(calls)

@@ -270,6 +270,6 @@ def test_a_stage_that_is_never_called_where_it_lives_is_named() -> None:
 def test_there_are_words_for_mistakes_of_remote_calls(lang: str) -> None:
     known = load_messages(lang, "course_rpc").keys() | load_messages(lang, "course_lab4").keys()
     names = {split_flag(flag)[0] for flag in RPC.flags} | {name for _, name in RPC.errors}
-    for name in names | {"rpc_stage_copied", "stage_loss_missing"}:
+    for name in names | {"rpc_stage_copied", "rpc_outputs", "stage_loss_missing"}:
         for depth in ("symptom", "place", "principle", "cause"):
             assert f"mistake.{name}.{depth}" in known

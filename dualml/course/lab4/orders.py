@@ -46,7 +46,11 @@ def make_order(stages: int, stage: int, count: int, kind: str, flag: str) -> Ord
         first = [(0, m) for m in range(ahead)]
     if flag == "order_forward_restarts":
         steady = [(0, m) for m in range(len(steady))]
+    if flag == "order_forward_too_many":
+        steady = [(0, ahead + m) for m in own]
     rest = back[len(steady) :]
+    if flag == "order_backward_restarts":
+        rest = [(1, m) for m in range(len(rest))]
     if flag == "order_backward_reversed":
         back = back[::-1]
         rest = back[len(steady) :]

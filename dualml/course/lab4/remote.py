@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from dualml.course.computed import ComputedRequirement, Draw, draw_array, round_for_display
 from dualml.course.exercise import Answer, Arrays, Difference, ExerciseCall, Flags, Requirement
 from dualml.course.lab4.explained import explain_update
@@ -23,7 +25,7 @@ COMPOSITE_MISTAKES: dict[str, Flags] = {
 PLACES = ("stage=0", "stage=1", "step=0", "step=!0", "step=-1")
 #: Patterns of errors, and the mistakes that they show.
 ERRORS = (
-    ("'Future' object", "rpc_not_awaited"),
+    ("'Future' object|is a Future", "rpc_not_awaited"),
     ("PyRRef", "rpc_reference_passed"),
     (r"can't call localValue\(\)", "rpc_wrong_worker"),
     ("graphTask_ INTERNAL ASSERT", "rpc_plain_backward"),
@@ -32,6 +34,7 @@ ERRORS = (
     (r"backward\(\): incompatible function arguments", "rpc_backward_arguments"),
     ("object has no attribute 'owner'", "rpc_references_nested"),
     ("cannot be multiplied", "rpc_stages_swapped"),
+    ("what forward returns is", "rpc_outputs"),
     ("RPC ran for more than set timeout", "rpc_no_answer"),
 )
 
@@ -72,19 +75,22 @@ class RpcPipelineRequirement(ComputedRequirement):
                 flags = flags | parts
         options, ranks = stages_of(call)
         out = join_stages(train_stages(options, ranks, flags, number))
+        out["outputs"] = outputs_of(out, ranks[0][f"x/{STEPS}"].astype(number))
         return [out, *({} for _ in range(RANKS - 1))]
 
     def problem(
         self, call: ExerciseCall, answer: Answer
     ) -> tuple[Difference, tuple[str, ...]] | None:
         """Return a missing loss, or the first difference, with the mistake that a stage was never
-        called where it lives; None if there is neither."""
+        called where it lives, or that only the outputs are wrong; None if there is neither."""
         arrays = answer.arrays[0]
         if "1/none" in arrays:
             return Difference(0, "1/loss", None, "None", "float"), ("stage_loss_missing",)
         wrong = super().problem(call, answer)
         if wrong is not None and any(int(arrays.get(f"calls/{i}", 1)) == 0 for i in (0, 1)):
             return wrong[0], ("rpc_stage_copied",)
+        if wrong is not None and wrong[0].key == "outputs":
+            return wrong[0], ("rpc_outputs",)
         return wrong
 
     def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
@@ -119,6 +125,13 @@ def join_stages(made: Sequence[Arrays]) -> dict[str, Any]:
         for i in (0, 1):
             out |= {f"{step}/{i}/{n}": made[i][f"{step}/{n}"] for n in ("weight", "bias")}
     return out
+
+
+def outputs_of(trained: Arrays, x: Any) -> Any:
+    """Return the outputs of the trained model for samples ``x``, one per row."""
+    w0, b0, w1, b1 = (trained[f"{STEPS}/{i}/{n}"] for i in (0, 1) for n in ("weight", "bias"))
+    z = x @ w0.T + b0
+    return z / (1 + np.abs(z)) @ w1.T + b1
 
 
 def rpc_requirements() -> list[Requirement]:
