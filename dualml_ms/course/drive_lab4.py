@@ -80,6 +80,15 @@ def as_array(value: Any, what: str) -> Any:
     return value.asnumpy().copy()
 
 
+def as_number(value: Any, what: str) -> Any:
+    """Return a student's number, or tensor of one element, as an array of shape (); raise
+    `TypeError` if ``what`` is none."""
+    try:
+        return np.asarray(float(value))
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"{what} is a {type(value).__name__}, not a number") from None
+
+
 def stages(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:

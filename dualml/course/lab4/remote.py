@@ -35,6 +35,7 @@ ERRORS = (
     ("object has no attribute 'owner'", "rpc_references_nested"),
     ("cannot be multiplied", "rpc_stages_swapped"),
     ("what forward returns is", "rpc_outputs"),
+    ("what step returns is", "stage_loss_missing"),
     ("RPC ran for more than set timeout", "rpc_no_answer"),
 )
 
