@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.common.words import LANGUAGES, load_messages
+from dualml.common.words import LANGUAGES, Messages, load_messages
 from dualml.course.exercise import RIGHT, Answer, ExerciseCall, Requirement, Trouble
 from dualml.course.judge import Judgement, agrees, judge
 from dualml.course.lab4.orders import ScheduleRequirement, make_schedule
 from dualml.course.lab4.remote import RpcPipelineRequirement
 from dualml.course.labs import find_exercise
 from dualml.course.places import split_flag
+from dualml.course.rendering import explain_mistake, format_position
 
 SPLIT = {r.name: r for r in find_exercise("split_torch")[1].requirements}
 RPC = RpcPipelineRequirement()
@@ -177,6 +178,18 @@ def test_a_wrong_number_of_a_layer_can_be_computed_by_hand(name: str, key: str) 
     terms = [v for v in numbers.values() if not isinstance(v, tuple)]
     total = sum(terms) if terms else float(np.prod(vectors, axis=0).sum())
     assert total + bias == pytest.approx(found.difference.expected)
+
+
+@pytest.mark.parametrize(("lang", "bias"), [("en", "bias"), ("zh", "偏置")])
+def test_a_place_is_said_in_words(lang: str, bias: str) -> None:
+    words, place = Messages(lang), {"column_shifted": "parameter=1"}
+    alone, several = (
+        explain_mistake("column_shifted", 3, words, place, several) for several in (False, True)
+    )
+    assert bias in alone["symptom"]
+    assert bias in several["symptom"]
+    assert alone["symptom"] != several["symptom"]
+    assert "gradient" in format_position("before/gradient", (1, 2), words)
 
 
 # --- errors ------------------------------------------------------------------------------------
