@@ -127,13 +127,13 @@ def test_the_first_difference_is_the_first_in_time() -> None:
     first["2/weight"] = first["2/weight"] + 1
     second["1/bias"] = second["1/bias"] + 1
     second["1/loss"] = second["1/loss"] + 1
-    found = judge(requirement, [call], [Answer([first, second])])
-    assert found.difference is not None
-    assert (found.difference.rank, found.difference.key) == (1, "1/loss")
+    found = requirement.problem(call, Answer([first, second]))
+    assert found is not None
+    assert (found[0].rank, found[0].key) == (1, "1/loss")
     second["1/loss"] = second["1/loss"] - 1
-    found = judge(requirement, [call], [Answer([first, second])])
-    assert found.difference is not None
-    assert (found.difference.rank, found.difference.key) == (1, "1/bias")
+    found = requirement.problem(call, Answer([first, second]))
+    assert found is not None
+    assert (found[0].rank, found[0].key) == (1, "1/bias")
 
 
 # --- from what a number is computed ------------------------------------------------------------
@@ -146,9 +146,9 @@ def test_a_wrong_update_can_be_computed_by_hand(name: str, rank: int, key: str) 
     call = drawn(requirement)[0]
     made = [dict(own) for own in requirement.expected(call)]
     made[rank][key] = made[rank][key] + 1
-    found = judge(requirement, [call], [Answer(made)])
-    assert found.difference is not None
-    numbers, hyper = found.inputs, call.options["hyper"]
+    found = requirement.problem(call, Answer(made))
+    assert found is not None
+    numbers, hyper = requirement.inputs(call, found[0]), call.options["hyper"]
     slopes = [v for k, v in numbers.items() if k.startswith("∂")]
     if key.endswith("loss"):
         each = [np.mean(np.square(v)) if k.startswith("ŷ") else v for k, v in numbers.items()]
@@ -158,26 +158,25 @@ def test_a_wrong_update_can_be_computed_by_hand(name: str, rank: int, key: str) 
         buffer = next(v for k, v in numbers.items() if k.startswith("v"))
         assert len(slopes) == hyper["micro_batches"]
         result = theta - hyper["lr"] * (hyper["momentum"] * buffer + float(np.mean(slopes)))
-    assert result == pytest.approx(found.difference.expected)
+    assert result == pytest.approx(found[0].expected)
 
 
 @pytest.mark.parametrize("name", ["column.backward", "row.backward"])
 @pytest.mark.parametrize("key", ["y", "x", "weight", "bias"])
 def test_a_wrong_number_of_a_layer_can_be_computed_by_hand(name: str, key: str) -> None:
     requirement = SPLIT[name]
-    calls = drawn(requirement)
-    answers = [Answer([dict(own) for own in requirement.expected(call)]) for call in calls]
-    wrong: Any = answers[0].arrays[1]
-    wrong[key] = wrong[key].copy()
-    wrong[key].reshape(-1)[1] += 1
-    found = judge(requirement, calls, answers)
-    assert found.difference is not None
-    numbers = dict(found.inputs)
+    call = drawn(requirement)[0]
+    made: list[Any] = [dict(own) for own in requirement.expected(call)]
+    made[1][key] = made[1][key].copy()
+    made[1][key].reshape(-1)[1] += 1
+    found = requirement.problem(call, Answer(made))
+    assert found is not None
+    numbers = dict(requirement.inputs(call, found[0]))
     bias = numbers.pop("b", 0.0)
     vectors = [np.array(v) for v in numbers.values() if isinstance(v, tuple)]
     terms = [v for v in numbers.values() if not isinstance(v, tuple)]
     total = sum(terms) if terms else float(np.prod(vectors, axis=0).sum())
-    assert total + bias == pytest.approx(found.difference.expected)
+    assert total + bias == pytest.approx(found[0].expected)
 
 
 @pytest.mark.parametrize(("lang", "bias"), [("en", "bias"), ("zh", "偏置")])

@@ -104,8 +104,11 @@ class StageRequirement(ComputedRequirement):
         return list(train_stages(call.options, call.arrays, flags, number))
 
     def rules_out(self, call: ExerciseCall, answer: Answer, flags: Flags) -> bool:
-        """Return whether the first update is clearly another one with these mistakes."""
-        return not is_near(answer.arrays, first_update(call, flags))
+        """Return whether the first update, or a later one, is clearly another with these
+        mistakes."""
+        if not is_near(answer.arrays, first_update(call, flags)):
+            return True
+        return not is_near(answer.arrays, self.expected(call, flags))
 
     def problem(
         self, call: ExerciseCall, answer: Answer
