@@ -62,23 +62,6 @@ def changed(arrays: Arrays, given: Mapping[str, torch.Tensor]) -> dict[str, Any]
     }
 
 
-def as_array(value: Any, what: str) -> Any:
-    """Return a student's tensor as an array; raise `TypeError` if ``what`` is none."""
-    if not isinstance(value, torch.Tensor):
-        shown = "None" if value is None else f"a {type(value).__name__}"
-        raise TypeError(f"{what} is {shown}, not a tensor")
-    return value.detach().numpy().copy()
-
-
-def as_number(value: Any, what: str) -> Any:
-    """Return a student's number, or tensor of one element, as an array of shape (); raise
-    `TypeError` if ``what`` is none."""
-    try:
-        return np.asarray(float(value))
-    except (TypeError, ValueError, RuntimeError):
-        raise TypeError(f"{what} is a {type(value).__name__}, not a number") from None
-
-
 def stages(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:

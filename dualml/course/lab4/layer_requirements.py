@@ -36,8 +36,8 @@ ROUGH = 1e-3
 MAX_EXPLANATIONS, MAX_COMBINATIONS = 6, 300
 #: Patterns of errors of any layer, and the mistakes that they show.
 LAYER_ERRORS = (
-    (r"has no attribute '(weight|bias)_grad'", "layer_gradient_missing"),
-    (r"is None, not a tensor", "layer_no_result"),
+    (r"(weight|bias)_grad: no attribute", "layer_gradient_missing"),
+    (r": None → Tensor", "layer_no_result"),
     ("ranks disagree", "crossed"),
     ("CommunicationError: .*(waited|missing|no answer|failed on rank|is gone)", "layer_one_sided"),
     ("cannot be multiplied|must match|broadcast|must be equal|shape", "layer_shape"),

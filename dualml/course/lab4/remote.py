@@ -34,8 +34,8 @@ ERRORS = (
     (r"backward\(\): incompatible function arguments", "rpc_backward_arguments"),
     ("object has no attribute 'owner'", "rpc_references_nested"),
     ("cannot be multiplied", "rpc_stages_swapped"),
-    ("what forward returns is", "rpc_outputs"),
-    ("what step returns is", "stage_loss_missing"),
+    (r"forward\(…\): ", "rpc_outputs"),
+    (r"step\(…\): ", "stage_loss_missing"),
     ("RPC ran for more than set timeout", "rpc_no_answer"),
 )
 

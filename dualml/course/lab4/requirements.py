@@ -43,7 +43,7 @@ ERRORS = (
     ("modified by an inplace operation", "stage_one_buffer"),
     ("Can not find top cell|top cell for backward", "stage_vjp"),
     (r"optimizer takes \d+ gradients", "stage_gradients_left"),
-    ("what train_step returns is", "stage_loss_missing"),
+    (r"train_step\(…\): ", "stage_loss_missing"),
     ("ranks disagree", "stage_waits"),
     ("CommunicationError: .*(waited|missing|no answer|failed on rank|is gone)", "stage_waits"),
 )
