@@ -84,7 +84,7 @@ class Mediator:
         self.clock, self.sequence, self.scheduled = Clock(options, len(self.members)), 0, []
         for member, own in zip(self.members, arrays, strict=True):
             member.ask = member.arrays = member.trouble = None
-            member.number, member.asks = number, 0
+            member.number, member.asks, member.is_behind = number, 0, False
             if header:
                 shown = {k: v for k, v in options.items() if k not in CLOCK_OPTIONS}
                 told = {**header, "options": shown, "silent": self.clock.runs}
@@ -104,10 +104,12 @@ class Mediator:
 
     def end_call(self, seconds: float, failed: bool) -> None:
         """Set the trouble of every rank that has not finished: waiting in vain for a collective, or
-        for the others if the call has ``failed``; else a timeout of ``seconds``."""
+        for the others if the call has ``failed``; else a timeout of ``seconds``. Such a rank is
+        behind, so that its group cannot make another call."""
         for member in self.members:
             if member.has_finished:
                 continue
+            member.is_behind = True
             if member.ask is not None or failed:
                 what = member.ask.name if member.ask else "the others"
                 text = f"rank {member.rank} waited for {what}"

@@ -19,6 +19,8 @@ class Member:
         arrays, trouble: result of the call, or its error.
         is_gone: whether its process has ended or sends invalid messages.
         is_confined: whether it is isolated, so that the student's code may run.
+        is_behind: whether the mediator has ended the call for it, in which it may still compute or
+            wait: it would take the next call's messages for replies of this one.
     """
 
     rank: int
@@ -32,6 +34,7 @@ class Member:
     seconds: float = 0.0
     is_gone: bool = False
     is_confined: bool = False
+    is_behind: bool = False
 
     @property
     def has_finished(self) -> bool:

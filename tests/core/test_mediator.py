@@ -17,6 +17,7 @@ import pytest
 from dualml.common.errors import CommunicationError
 from dualml.course.communicator import StudentCommunicator
 from dualml.course.frames import LENGTHS, receive, send
+from dualml.course.isolation.warden import send_outcome
 from dualml.course.mediator import Mediator, NotConfined
 from dualml.course.member import Member
 
@@ -202,6 +203,22 @@ def test_a_group_goes_on_after_an_error(group: Any) -> None:
     ranks.run(sums, fails)
     members = ranks.run(sums)
     assert [m.trouble for m in members] == [None, None]
+
+
+def test_a_rank_that_still_computes_ends_the_group(
+    group: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dualml.course.mediator.PEERS_S", 0.1)
+    ranks = group(2)
+    ours, theirs = socket.socketpair()
+    members = ranks.run(fails, lambda c: time.sleep(0.6) or {})
+    assert [m.is_behind for m in members] == [False, True]
+    assert send_outcome(ours, members, ranks.mediator)
+    assert receive(theirs, 5.0)[0]["last"]  # its next request would belong to the call before
+    ranks = group(2)
+    assert not send_outcome(ours, ranks.run(sums, fails), ranks.mediator)
+    ours.close()
+    theirs.close()
 
 
 def test_the_rank_that_never_comes_is_the_late_one(group: Any) -> None:

@@ -116,7 +116,8 @@ def send_outcome(control: socket.socket, members: Sequence[Member], mediator: Me
     troubles = [
         [m.rank, m.trouble.kind, m.trouble.message, m.trouble.line] for m in members if m.trouble
     ]
-    last = any(m.is_gone or (m.trouble and m.trouble.kind == "timeout") for m in members)
+    timeouts = [m for m in members if m.trouble and m.trouble.kind == "timeout"]
+    last = bool(timeouts) or any(m.is_gone or m.is_behind for m in members)
     seconds = max(m.seconds for m in members)
     header = {"event": "over", "troubles": troubles, "seconds": seconds, "last": last}
     answers = [{**(m.arrays or {}), **mediator.tally.arrays(m.rank)} for m in members]
