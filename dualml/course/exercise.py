@@ -138,6 +138,12 @@ class Requirement:
         do not rule out; none unless a class has some."""
         yield from ()
 
+    def adopt_choices(self, call: ExerciseCall, answer: Answer) -> Sequence[ExerciseCall]:
+        """Return the call with choices in its options that the task leaves open and an answer
+        shows, such as the borders of chunks, once for each way to read them; the call itself unless
+        a class knows some."""
+        return [call]
+
     def problem(
         self, call: ExerciseCall, answer: Answer
     ) -> tuple[Difference, tuple[str, ...]] | None:

@@ -131,16 +131,21 @@ def identify_mistakes(
     work: SearchWork | None = None,
 ) -> Flags:
     """Return the first set of typical mistakes, in the order of `candidate_mistakes` and then of
-    the requirement's further ones, that reproduces the student's numbers in all calls; an empty set
-    if none does before ``work`` has reached its limit."""
+    the requirement's further ones, that reproduces the student's numbers in all calls, with the
+    student's choices where the task leaves some; an empty set if none does before ``work`` has
+    reached its limit."""
     work = work or SearchWork()
     limits = [coarse_limit_of(requirement, call) for call in calls]
-    pairs = list(zip(calls, answers, limits, strict=True))
+    read = [requirement.adopt_choices(c, a) for c, a in zip(calls, answers, strict=True)]
+    pairs = list(zip(read, answers, limits, strict=True))
     further = requirement.further_candidates(calls, answers)
     for flags in chain(candidate_mistakes(requirement, likely, other), further):
         if not work.admit(len(flags)):
             continue
-        if all(explains(requirement, call, answer, flags, far) for call, answer, far in pairs):
+        if all(
+            any(explains(requirement, call, answer, flags, far) for call in readings)
+            for readings, answer, far in pairs
+        ):
             return flags
     return RIGHT
 

@@ -264,8 +264,12 @@ def format_position(key: str, index: Sequence[int] | None, words: Messages) -> s
         return words("course.after", name=name + at, step=step)
     if key.isdigit():
         return words("course.tensor", n=key, at=at)
-    known = words.get(f"course.fact.{key.replace('/', '_')}", key)
-    return words("course.argument", at=at) if key == "before" else known + at
+    if step == "before":
+        text = "course.argument_tensor" if slash else "course.argument"
+        return words(text, n=name, at=at)
+    if step == "passed":
+        return words("course.passed", name=name)
+    return words.get(f"course.fact.{key.replace('/', '_')}", key) + at
 
 
 def trouble_text(trouble: Trouble, target: str, ranks: int, words: Messages) -> str:

@@ -32,21 +32,25 @@ class GroupError(RuntimeError):
     """Error: a rank started with a wrong number, or in a group of a wrong size."""
 
 
-class WorkError(RuntimeError):
-    """Error of a work that fails on purpose; its ``result`` is what the work had computed."""
-
-    def __init__(self, result: float) -> None:
-        super().__init__("the work fails on purpose; the group has to be left in spite of it")
-        self.result = result
+class WorkFailed(RuntimeError):
+    """Error of work that is made to fail, to see what a student's function leaves behind."""
 
 
-def call_work(run: Callable[[], Any]) -> float:
-    """Return the number that a student's function returns, or that is in the `WorkError` which it
-    passes on."""
+def check_port(port: int, meeting: int) -> None:
+    """Raise `GroupError` if ranks meet at another port than the one that they were given."""
+    if meeting != port:
+        raise GroupError(f"the ranks meet at port {meeting}; port {port} was handed over")
+
+
+def run_work(run: Callable[[], Any], fails: bool) -> float:
+    """Run a student's function and return its number, −1 if it is none; where its work ``fails``,
+    1 if the error has come through."""
     try:
         return as_number(run())
-    except WorkError as error:
-        return error.result
+    except WorkFailed:
+        if not fails:
+            raise
+        return 1.0
 
 
 def check_rank(rank: int, size: int, told_rank: int, told_size: int) -> None:

@@ -41,6 +41,12 @@ class Tally:
         self.parts: dict[int, list[Counts]] = {}
         #: Rank → bytes of each message.
         self.messages: dict[int, list[int]] = {}
+        #: Rank → (receiver, elements) of each message, empty ones among them.
+        self.routes: dict[int, list[tuple[int, int]]] = {}
+        #: Rank → elements of its collectives, in their order.
+        self.calls: dict[int, list[int]] = {}
+        #: Rank → flat first message.
+        self.first: dict[int, Any] = {}
 
     def allow(self, name: str) -> None:
         """Raise `ValueError` for a collective that the exercise does not have; a kind of call
@@ -54,6 +60,12 @@ class Tally:
         if ask.name == EXCHANGE:
             sizes = [int(x.nbytes) for x in ask.sends.values() if x.size]
             self.messages.setdefault(rank, []).extend(sizes)
+            routes = [(peer, int(x.size)) for peer, x in ask.sends.items()]
+            self.routes.setdefault(rank, []).extend(routes)
+            for x in list(ask.sends.values())[:1]:
+                self.first.setdefault(rank, np.array(x).reshape(-1))
+        if self.kind == "measured":
+            self.calls.setdefault(rank, []).append(ask.elements if ask.name != "barrier" else 0)
         self.parts.setdefault(rank, [{}])[-1].setdefault(ask.name, []).append(ask.elements)
 
     def mark(self, rank: int) -> None:
@@ -69,13 +81,20 @@ class Tally:
 
         For ``aggregate`` these are ``sent/NAME``, the elements of each call of a collective; for
         ``zero`` those of the update with the most elements; for ``ring`` ``messages`` and
-        ``elements``; for ``rows`` ``bytes``; for ``layer`` ``forward`` and ``backward``, the
-        elements of the all-reduces of either part; for other kinds nothing.
+        ``elements``, ``peers`` and ``sizes``, to whom each message goes and its elements, and
+        ``first``, the elements of the first; for ``rows`` ``bytes``; for ``measured`` ``calls``, in
+        their order, 0 for a barrier; for ``layer`` ``forward`` and ``backward``, the elements of
+        the all-reduces of either part; for other kinds nothing.
         """
         parts = self.parts.get(rank, [{}])
         if self.kind == "ring":
             sent = self.messages.get(rank, [])
-            return {"messages": np.array(len(sent)), "elements": np.array(sum(sent) // WIDTH)}
+            routes = np.array(self.routes.get(rank, []), np.int64).reshape(-1, 2)
+            counts = {"messages": np.array(len(sent)), "elements": np.array(sum(sent) // WIDTH)}
+            first = {"first": self.first[rank]} if rank in self.first else {}
+            return {**counts, "peers": routes[:, 0], "sizes": routes[:, 1], **first}
+        if self.kind == "measured":
+            return {"calls": np.array(self.calls.get(rank, []), np.int64)}
         if self.kind == "rows":
             return {"bytes": np.array(sum(self.messages.get(rank, [])))}
         if self.kind == "layer":

@@ -19,11 +19,11 @@ from mindspore.communication import management
 
 from dualml.course.starting import (
     LOOPBACK,
-    WorkError,
-    call_work,
+    WorkFailed,
     check_rank,
     hide_variables,
     replace_functions,
+    run_work,
 )
 
 Arrays = Mapping[str, Any]
@@ -91,24 +91,25 @@ class FakeCluster:
 def cluster(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any
 ) -> Arrays:
-    """Run a student's function; ``sum`` is what it returned, of the ranks' values; ``left`` is 1 if
-    the group was not released."""
+    """Run a student's function; ``sum`` is what it returned, of the ranks' values, or 1 if the
+    error of work that ``fails`` has come through; ``left`` is 1 if the group was not released."""
     port = int(comm.broadcast(ms.Tensor([draw_port(comm.rank)], ms.int32)).asnumpy()[0])
     joined = FakeCluster(comm.rank, comm.size, port)
 
+    fails = bool(options.get("fails"))
+
     def work() -> float:
         joined.check()
+        if fails:
+            raise WorkFailed("the work fails")
         total = comm.all_reduce(ms.Tensor([float(arrays["value"])], ms.float32))
-        result = float(total.asnumpy()[0])
-        if options.get("fails"):
-            raise WorkError(result)
-        return result
+        return float(total.asnumpy()[0])
 
     names = ("init", "release", "get_rank", "get_group_size")
     functions = {name: getattr(joined, name) for name in names}
     with hide_variables(), replace_functions(module, (communication, management), functions):
         run = getattr(module, target)
-        found = call_work(lambda: run(comm.rank, comm.size, LOOPBACK, port, work))
+        found = run_work(lambda: run(comm.rank, comm.size, LOOPBACK, port, work), fails)
     return {"sum": np.asarray(found), "left": np.asarray(float(joined.formed))}
 
 

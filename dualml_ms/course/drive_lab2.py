@@ -19,13 +19,26 @@ Arrays = Mapping[str, Any]
 def aggregate(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Aggregate tensors with a student's function; ``0``, ``1``, … are the results per tensor."""
+    """Aggregate tensors with a student's function; ``0``, ``1``, … are the results per tensor,
+    ``before/0``, … the tensors of its argument after the call, which must not change them."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
     tensors = [ms.Tensor(arrays[k]) for k in arrays if k[0] == "t"]
     watched = RestrictedCommunicator(comm, options["collectives"])
     more = [int(arrays["samples"])] if "samples" in arrays else []
-    out = getattr(module, target)(watched, tensors, *more, **options.get("how", {}))
-    return read_tensors(out, copy_to_array, target)
+    passed = list(tensors)
+    out = getattr(module, target)(watched, passed, *more, **options.get("how", {}))
+    kept = {f"before/{i}": t.asnumpy().copy() for i, t in enumerate(entries(tensors, passed))}
+    return {**read_tensors(out, copy_to_array, target), **kept}
+
+
+def entries(tensors: list[ms.Tensor], passed: Any) -> list[ms.Tensor]:
+    """Return the tensors of a list after a call that got the list: those that have taken their
+    place, or nothing in place of tensors that have been taken out."""
+    found = [*passed, *(ms.Tensor(np.zeros(0, np.float32)) for _ in tensors)]
+    return [
+        new if isinstance(new, ms.Tensor) and new is not old else old
+        for old, new in zip(tensors, found, strict=False)
+    ]
 
 
 def ring(

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import torch
@@ -17,12 +18,13 @@ import torch.distributed.rpc as rpc
 
 from dualml.course.starting import (
     LOOPBACK,
-    WorkError,
-    call_work,
+    WorkFailed,
+    check_port,
     check_rank,
     find_port,
     hide_variables,
     replace_functions,
+    run_work,
 )
 
 Arrays = Mapping[str, Any]
@@ -44,10 +46,21 @@ def number_or_environ(options: Mapping[str, Any], name: str, variable: str, none
     return int(os.environ.get(variable, none) if value is None or value == -1 else value)
 
 
+def meeting_port(options: Mapping[str, Any]) -> int | None:
+    """Return the port at which a start meets the other ranks, from ``init_method`` (also that of
+    ``rpc_backend_options``) or the environment; None if it has no port there."""
+    backend = options.get("rpc_backend_options")
+    method = str(getattr(backend, "init_method", options.get("init_method")) or "env://")
+    if options.get("store") is not None:
+        return None
+    told = os.environ.get("MASTER_PORT") if method == "env://" else str(urlsplit(method).port)
+    return int(told) if told and told.isdecimal() else None
+
+
 @contextlib.contextmanager
-def check_starts(module: Any, rank: int, size: int) -> Iterator[None]:
-    """Check the rank and size of each start of a group or an agent by ``module`` inside the block,
-    by `check_rank`, and shorten its timeouts."""
+def check_starts(module: Any, rank: int, size: int, port: int) -> Iterator[None]:
+    """Check the rank, the size and the port of each start of a group or an agent by ``module``
+    inside the block, by `check_rank` and `check_port`, and shorten its timeouts."""
     init_group, init_rpc = dist.init_process_group, rpc.init_rpc
 
     def wrap_start(original: Callable[..., Any], shorten: Callable[[dict[str, Any]], None]) -> Any:
@@ -59,6 +72,7 @@ def check_starts(module: Any, rank: int, size: int) -> Iterator[None]:
             own = number_or_environ(given, "rank", "RANK", rank)
             every = number_or_environ(given, "world_size", "WORLD_SIZE", size)
             check_rank(rank, size, own, every)
+            check_port(port, meeting_port(given) or port)
             shorten(given)
             return original(*bound.args, **bound.kwargs)
 
@@ -83,28 +97,30 @@ def group(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any
 ) -> Arrays:
     """Run a student's function on every rank; ``sum`` is the number that it returned, the ranks'
-    sum or a remote call's value + 1; ``left`` is 1 if something was not shut down, which is done
-    here, else 0."""
+    sum or a remote call's value + 1, or 1 if the error of work that ``fails`` has come through;
+    ``left`` is 1 if something was not shut down, which is done here, else 0."""
     port = int(comm.broadcast(torch.tensor(find_port())))
     rank, size, value = comm.rank, comm.size, float(arrays["value"])
 
     def add() -> float:
         total = torch.tensor([value])
         dist.all_reduce(total)
-        if options.get("fails"):
-            raise WorkError(total.item())
         return total.item()
 
     def call_next_rank() -> float:
         other = f"worker{(rank + 1) % size}"
         return float(rpc.rpc_sync(other, torch.add, args=(torch.tensor(value), 1.0)))
 
-    work = add if target == "run_group" else call_next_rank
-    with hide_variables(), check_starts(module, rank, size):
+    def fail() -> float:
+        raise WorkFailed("the work fails")
+
+    fails = bool(options.get("fails"))
+    work = fail if fails else add if target == "run_group" else call_next_rank
+    with hide_variables(), check_starts(module, rank, size, port):
         os.environ.update(GLOO_SOCKET_IFNAME="lo", TP_SOCKET_IFNAME="lo")
         try:
             run = getattr(module, target)
-            found = call_work(lambda: run(rank, size, LOOPBACK, port, work))
+            found = run_work(lambda: run(rank, size, LOOPBACK, port, work), fails)
             comm.barrier()  # an agent that stops early would not answer the others
             left = dist.is_initialized() or rpc._is_current_rpc_agent_set()
         finally:

@@ -16,10 +16,13 @@ from dualml.course.lab2.groups import group_requirements
 from dualml.course.labs import find_exercise, load_lab
 from dualml.course.starting import (
     GroupError,
+    WorkFailed,
     as_number,
+    check_port,
     check_rank,
     hide_variables,
     replace_functions,
+    run_work,
 )
 from dualml.course.workspace import read_page
 
@@ -30,20 +33,25 @@ MISTAKES = {
         "group_same_rank",
         "group_no_address",
         "group_left",
-        "group_left_by_error",
         "rpc_left",
         "group_before_start",
         "rpc_before_start",
         "group_unreturned",
+        "group_left_on_error",
+        "group_error_lost",
+        "group_port",
+        "rpc_name",
     },
     "group_ms": {
         "group_world_size",
         "group_same_rank",
         "group_no_address",
         "group_left",
-        "group_left_by_error",
         "group_before_start",
         "group_unreturned",
+        "group_left_on_error",
+        "group_error_lost",
+        "group_port",
     },
 }
 
@@ -74,14 +82,15 @@ def test_the_task_names_every_requirement_and_function(lang: str) -> None:
 
 def test_mistakes_show_and_no_two_look_alike() -> None:
     for requirement in group_requirements(rpc=True):
-        (call, *_) = requirement.calls(np.random.default_rng(0))
+        calls = requirement.calls(np.random.default_rng(0))
         looks = [
-            requirement.expected(call, f)
+            [requirement.expected(call, f) for call in calls]
             for f in (RIGHT, *(frozenset({flag}) for flag in requirement.flags))
         ]
         for n, one in enumerate(looks):
             for other in looks[n + 1 :]:
-                assert not agrees(one, other, requirement.tolerance(call))
+                pairs = zip(one, other, calls, strict=True)
+                assert not all(agrees(a, b, requirement.tolerance(call)) for a, b, call in pairs)
 
 
 def test_only_these_files_may_use_the_framework_s_communication() -> None:
@@ -96,6 +105,23 @@ def test_a_start_as_another_rank_is_told_with_its_numbers() -> None:
         check_rank(1, 3, 1, 4)
     with pytest.raises(GroupError, match="rank 1 calls itself rank 0"):
         check_rank(1, 3, 0, 3)
+
+
+def test_a_meeting_at_another_port_is_told_with_its_numbers() -> None:
+    check_port(4000, 4000)
+    with pytest.raises(GroupError, match="meet at port 29500; port 4000 was handed over"):
+        check_port(4000, 29500)
+
+
+def test_an_error_of_the_work_has_to_come_through() -> None:
+    def fail() -> None:
+        raise WorkFailed("the work fails")
+
+    assert run_work(fail, fails=True) == 1.0
+    assert run_work(lambda: None, fails=True) == -1.0
+    assert run_work(lambda: 3, fails=False) == 3.0
+    with pytest.raises(WorkFailed):
+        run_work(fail, fails=False)
 
 
 def test_variables_of_a_launcher_are_neither_seen_nor_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import combinations
+from dataclasses import replace
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,17 @@ from dualml.course.catalogue import load_plants
 from dualml.course.clock import Clock
 from dualml.course.collectives import Ask
 from dualml.course.exercise import RIGHT, Answer, ExerciseCall, Requirement, Trouble
-from dualml.course.judge import agrees
-from dualml.course.lab2 import rules
+from dualml.course.judge import agrees, judge
+from dualml.course.lab2.layout import RingLayout, find_layout
 from dualml.course.lab2.measuring import DISTURBED_S, FIRST_S, SIZES, TimingRequirement
+from dualml.course.lab2.reductions import (
+    PLACES,
+    UnchangedInputRequirement,
+    keep_arguments,
+)
 from dualml.course.lab2.requirements import ELEMENTS, SHAPES, CollectiveRequirement, requirements
+from dualml.course.lab2.ring import ring_all_reduce
+from dualml.course.lab2.ring_requirement import RING_PLACES
 from dualml.course.lab2.rules import all_reduce_seconds
 from dualml.course.labs import find_exercise, load_lab
 from dualml.course.workspace import read_page, read_solution, read_translations
@@ -26,9 +34,22 @@ from dualml.parallel.aggregation import Ring
 REQUIREMENTS = requirements()
 TOGETHER = [r for r in REQUIREMENTS if isinstance(r, CollectiveRequirement)]
 MEASURED = [r for r in REQUIREMENTS if isinstance(r, TimingRequirement)]
-#: Mistakes that errors reveal, those that times reveal, and the one that a changed argument
-#: reveals.
-ERRORS = ("crossed", "one_sided", "other_collective", "ring_index")
+#: Mistakes that errors reveal, those that times reveal, and those that changed arguments or the
+#: traffic reveal.
+ERRORS = (
+    "crossed",
+    "one_sided",
+    "other_collective",
+    "gather_none",
+    "broadcast_nothing",
+    "ring_index",
+    "ring_alone",
+    "ring_no_modulo",
+    "ring_chunk_count",
+    "ring_reply_key",
+    "ring_length",
+    "ring_type",
+)
 TIMES = (
     "measure_milliseconds",
     "measure_elements",
@@ -37,8 +58,12 @@ TIMES = (
     "measure_maximum",
     "measure_mean",
     "measure_first",
+    "measure_unit",
 )
-CHANGED = "ring_in_place"
+BARRIERS = ("measure_barrier_timed", "measure_barrier_once", "measure_one_size")
+OTHERS = ("ring_in_place", "arguments_changed", "chosen_ignored")
+#: Mistakes that only one framework makes possible: MindSpore's messages come in new tensors.
+TORCH_ONLY = ("ring_one_buffer",)
 FORMS = list(dict.fromkeys(flag for r in TOGETHER for flag in r.flags))
 NUMBERS = list(dict.fromkeys(flag.partition("#")[0] for flag in FORMS))
 
@@ -62,10 +87,15 @@ def test_every_rank_has_what_plain_numpy_gives(requirement: CollectiveRequiremen
         for rank, own in enumerate(made):
             if requirement.name == "ring.traffic":
                 continue
+            if isinstance(requirement, UnchangedInputRequirement):
+                kept = {key.replace("before", "t"): a for key, a in own.items()}
+                wanted = {k: a for k, a in call.arrays[rank].items() if k[0] == "t"}
+                assert kept.keys() == wanted.keys()
+                assert all(np.array_equal(kept[k], a) for k, a in wanted.items())
+                continue
             if call.kind == "ring":
-                key, right = next(iter(requirement.result_keys)), [a["t"] for a in call.arrays]
-                whole = np.sum(right, axis=0, dtype=np.float64)
-                np.testing.assert_allclose(own[key], whole if key == "sum" else right[rank])
+                whole = np.sum([a["t"] for a in call.arrays], axis=0, dtype=np.float64)
+                np.testing.assert_allclose(own["sum"], whole)
                 continue
             assert own.keys() == {str(i) for i in range(len(SHAPES))}
             for i, made_of_it in own.items():
@@ -98,7 +128,7 @@ def test_a_ring_is_the_one_that_we_aggregate_with(name: str) -> None:
         schedule, n = Ring().schedule(call.ranks), call.ranks
         rows = [a["t"].astype(np.float64).reshape(-1) for a in call.arrays]
         length = len(rows[0])
-        made = rules.ring_all_reduce(call.arrays)
+        made = ring_all_reduce(call.arrays)
         sent = [schedule.sent_volume(r, length) for r in range(n)]
         assert [int(own["messages"]) for own in made] == [messages for messages, _ in sent]
         assert sum(own["elements"] for own in made) == sum(count for _, count in sent)
@@ -144,15 +174,25 @@ def test_mistakes_show_and_no_two_look_alike(target: str) -> None:
         ), (one, other)
 
 
-def test_a_tensor_that_is_changed_is_seen() -> None:
-    requirement = find_requirement("ring.kept")
+@pytest.mark.parametrize(
+    ("name", "mistake"),
+    [
+        ("ring.kept", "ring_in_place"),
+        ("reduce.kept", "arguments_changed"),
+        ("gather.kept", "arguments_changed"),
+        ("average.kept", "arguments_changed"),
+    ],
+)
+def test_a_tensor_that_is_changed_is_seen(name: str, mistake: str) -> None:
+    requirement = find_requirement(name)
     (call,) = drawn(requirement)
     right = requirement.expected(call)
     assert requirement.problem(call, Answer(right)) is None
-    changed = [{"before": a["before"] * 2} for a in right]
-    found = requirement.problem(call, Answer(changed))
-    assert found is not None
-    assert found[1] == (CHANGED,)
+    for key in right[0]:
+        changed = [{**a, key: a[key] * 2} for a in right]
+        found = requirement.problem(call, Answer(changed))
+        assert found is not None
+        assert found[1] == (mistake,)
 
 
 @pytest.mark.parametrize(
@@ -177,11 +217,173 @@ def test_errors_of_ranks_apart_are_named(message: str, name: str) -> None:
         ("ValueError", "rank 1 receives 4 elements from rank 0 and expects 3", "ring_index"),
         ("ValueError", "too many values to unpack", ""),
         ("AttributeError", "'list' object has no attribute 'shape'", ""),
+        ("TypeError", "'NoneType' object is not iterable", ""),  # no line: nothing was returned
     ],
 )
 def test_other_errors_are_named_by_what_they_say(kind: str, message: str, name: str) -> None:
     for requirement in TOGETHER:
         assert requirement.mistakes_of(Trouble(kind, message)) == ((name,) if name else ())
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "rank", "name"),
+    [
+        ("CommunicationError", "rank 0 of 1 cannot exchange with rank 0", 0, "ring_alone"),
+        ("CommunicationError", "rank 0 of 3 cannot exchange with rank -1", 0, "ring_no_modulo"),
+        ("CommunicationError", "rank 2 of 3 cannot exchange with rank 3", 2, "ring_no_modulo"),
+        ("CommunicationError", "rank 2 of 3 cannot exchange with rank 2", 2, ""),
+        ("IndexError", "list index out of range", 0, "ring_chunk_count"),
+        ("IndexError", "list index out of range", 3, "ring_no_modulo"),
+        ("KeyError", "2", 0, "ring_reply_key"),
+        ("ValueError", "rank 1 receives float32 from rank 0 and expects float64", 1, "ring_type"),
+        ("AttributeError", "'dict' object has no attribute 'shape'", 0, "ring_reply_key"),
+        ("RuntimeError", "shape '[5]' is invalid for input of size 3", 0, "ring_length"),
+        ("RuntimeError", "The size of tensor a (3) must match", 0, "ring_stored_elsewhere"),
+        ("ValueError", "For 'AddExt', input.shape and other.shape need to broadcast", 0,
+         "ring_stored_elsewhere"),
+    ],
+)  # fmt: skip
+def test_errors_in_a_ring_are_named(kind: str, message: str, rank: int, name: str) -> None:
+    trouble = Trouble(kind, message, line=9, rank=rank)
+    found = find_requirement("ring.sum").mistakes_of(trouble)
+    assert found == ((name,) if name else ())
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "name"),
+    [
+        ("TypeError", "'NoneType' object is not iterable", "gather_none"),
+        ("TypeError", 'Failed calling mul with "mul(None)".', "gather_none"),
+        ("AttributeError", "'NoneType' object has no attribute 'dtype'", "broadcast_nothing"),
+        ("UnboundLocalError", "cannot access local variable 'mean'", "broadcast_nothing"),
+    ],
+)
+def test_what_other_ranks_lack_is_named(kind: str, message: str, name: str) -> None:
+    trouble = Trouble(kind, message, line=9, rank=1)
+    for target in ("gather.uneven", "gather.kept", "chosen.gather.uneven", "average.mean"):
+        assert find_requirement(target).mistakes_of(trouble) == (name,)
+    assert find_requirement("reduce.uneven").mistakes_of(trouble) == ()
+
+
+# --- answers -----------------------------------------------------------------------------------
+
+
+def judged_as(requirement: Requirement, *flags: str) -> Any:
+    """Judge the answers of a function with these mistakes; the ring's have their traffic."""
+    calls = drawn(requirement)
+    answers = [answer_with(requirement, call, *flags) for call in calls]
+    return judge(requirement, calls, answers)
+
+
+def answer_with(requirement: Requirement, call: ExerciseCall, *flags: str) -> Answer:
+    """Make the answer of a function with these mistakes, in float32."""
+    made = requirement.compute(call, frozenset(flags), np.float32)  # type: ignore[attr-defined]
+    return Answer([{**own, **first_messages(call)[r]} for r, own in enumerate(made)])
+
+
+def first_messages(call: ExerciseCall) -> list[dict[str, Any]]:
+    """Make the traffic of a ring's first step, with the call's ``layout``; else nothing."""
+    layout, n = call.options.get("layout"), call.ranks
+    if layout is None:
+        return [{} for _ in range(n)]
+    found = []
+    for r, own in enumerate(call.arrays):
+        flat = np.append(own["t"].reshape(-1), np.zeros(layout.covered, np.float32))
+        first = flat[layout.chunks[(r + layout.start) % n]]
+        found.append({"first": first, "peers": np.array([(r + layout.direction) % n])})
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        *(("sum_weighted_undivided", place) for place in PLACES),
+        *(("sum_weight_forgotten", place) for place in PLACES if "source" in place),
+        *(("sum_own_share", place) for place in PLACES if "source" not in place),
+        ("sum_local", "rank=0"),
+        ("sum_local", "tensor=-1"),
+        ("sum_local", "row=!0"),
+    ],
+)
+def test_a_sum_that_is_wrong_at_one_place_is_named_with_it(name: str, place: str) -> None:
+    found = judged_as(find_requirement("gather.uneven"), f"{name}@{place}")
+    assert found.mistakes == (name,)
+    assert found.places == {name: place}
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        *(("ring_gather_adds", place) for place in RING_PLACES),
+        *(("ring_overwritten", place) for place in ("ring_step=0", "rank=0", "rank=-1", "slice=0")),
+        *(("ring_not_stored#3", place) for place in ("ring_step=0", "rank=!0", "slice=-1")),
+        *((name, "rank=0") for name in ("ring_mean", "ring_own_twice", "ring_own_missing")),
+    ],
+)
+def test_a_ring_that_is_wrong_at_one_place_is_named_with_it(name: str, place: str) -> None:
+    found = judged_as(find_requirement("ring.sum"), f"{name}@{place}")
+    assert found.mistakes == (name.partition("#")[0],)
+    assert found.places == {found.mistakes[0]: place}
+
+
+@pytest.mark.parametrize("direction", [1, -1])
+@pytest.mark.parametrize("cut", ["whole division", "every n-th", "padded"])
+def test_the_borders_are_the_student_s(cut: str, direction: int) -> None:
+    requirement = find_requirement("ring.sum")
+    for start in (0, 1):
+        calls, answers = drawn(requirement), []
+        for call in calls:
+            n, size = call.ranks, call.arrays[0]["t"].size
+            longest = -(-size // n)
+            ends = [longest * i if cut == "padded" else size * i // n for i in range(n + 1)]
+            blocks = [np.arange(a, b) for a, b in pairwise(ends)]
+            strided = [np.arange(c, size, n) for c in range(n)]
+            layout = RingLayout(strided if cut == "every n-th" else blocks, direction, start)
+            chosen = replace(call, options={**call.options, "layout": layout})
+            answers.append(answer_with(requirement, chosen, "ring_gather_adds"))
+        assert judge(requirement, calls, answers).mistakes == ("ring_gather_adds",)
+
+
+def test_a_message_that_is_no_part_of_the_tensor_shows_no_borders() -> None:
+    (call,) = drawn(find_requirement("ring.short"))
+    inputs = [own["t"].reshape(-1) for own in call.arrays]
+    traffic = [{"first": x[:1] + 1, "peers": np.array([(r + 1) % 4])} for r, x in enumerate(inputs)]
+    assert find_layout(inputs, traffic) is None
+    assert find_layout(inputs, [{"peers": np.array([], np.int64)}] * 4) is None
+    to_one = [{"first": x[:1], "peers": np.array([0])} for x in inputs]
+    assert find_layout(inputs, to_one) is None
+
+
+@pytest.mark.parametrize(("name", "way"), [("reduce", "all_reduce"), ("gather", "gather")])
+def test_the_way_that_is_asked_for_is_compared_with_the_traffic(name: str, way: str) -> None:
+    requirement = find_requirement(f"chosen.{name}.uneven")
+    (call,) = drawn(requirement)
+    elements = sum(a.size for key, a in call.arrays[0].items() if key[0] == "t")
+
+    def answer(**passed: int) -> Answer:
+        sent = {f"sent/{n}": np.array([passed.get(n, 0)]) for n in ("all_reduce", "gather")}
+        kept = keep_arguments(call.arrays)
+        made = requirement.expected(call)
+        return Answer([{**own, **kept[r], **sent} for r, own in enumerate(made)])
+
+    other = {"all_reduce": "gather", "gather": "all_reduce"}[way]
+    assert requirement.problem(call, answer(**{way: elements + 1})) is None
+    found = requirement.problem(call, answer(**{other: elements + 1, way: 1}))
+    assert found is not None
+    assert found[1] == ("chosen_ignored",)
+    changed = answer(**{way: elements + 1})
+    changed.arrays[0]["before/0"][0] += 1
+    assert requirement.problem(call, changed)[1] == ("arguments_changed",)
+
+
+def test_one_tensor_in_place_of_several_is_named() -> None:
+    requirement = find_requirement("average.mean")
+    calls = drawn(requirement)
+    answers = [Answer([{"0": own["3"]} for own in requirement.expected(c)]) for c in calls]
+    assert judge(requirement, calls, answers).mistakes == ("one_result",)
+    more = [Answer([{**own, "4": own["3"]} for own in requirement.expected(c)]) for c in calls]
+    found = judge(requirement, calls, more)
+    assert (found.difference.key, found.difference.expected) == ("4", "nothing")
 
 
 # --- times -------------------------------------------------------------------------------------
@@ -216,6 +418,7 @@ SEEN: dict[str, Seen] = {
     "measure_maximum": lambda t, call: t + DISTURBED_S,
     "measure_mean": lambda t, call: t + 2 / 9 * DISTURBED_S,
     "measure_first": lambda t, call: t + FIRST_S,
+    "measure_unit": lambda t, call: 1e6 * t,
 }
 
 
@@ -250,13 +453,38 @@ def test_times_that_are_wrong_are_seen_and_named(requirement: TimingRequirement,
         assert mistakes == (name,)
 
 
+@pytest.mark.parametrize(
+    ("calls", "name"),
+    [
+        ([4, 4, 4], "measure_unsynchronised"),
+        ([4, 0, 4, 0, 4, 0, 4], "measure_barrier_timed"),
+        ([0, 4, 4, 4, 4, 0, 9, 9, 9], "measure_barrier_once"),
+    ],
+)
+def test_what_a_barrier_does_not_help_is_told_apart(calls: list[int], name: str) -> None:
+    requirement = next(r for r in MEASURED if r.late)
+    (call,) = drawn(requirement)
+    seen = {"seconds": times(call) + call.options["late"], "calls": np.array(calls)}
+    found = requirement.problem(call, Answer([seen] * call.ranks))
+    assert found is not None
+    assert found[1] == (name,)
+
+
+def test_one_time_in_place_of_several_is_named() -> None:
+    for requirement in MEASURED:
+        (call,) = drawn(requirement)
+        assert judged(requirement, call, times(call)[:1]) == (False, ("measure_one_size",))
+        assert judged(requirement, call, np.append(times(call), 1.0)) == (False, ())
+
+
 # --- catalogue, words and pages ----------------------------------------------------------------
 
 
 def test_mistakes_are_planted_in_both_frameworks() -> None:
-    wanted = {*NUMBERS, *TIMES, *ERRORS, CHANGED}
+    wanted = {*NUMBERS, *TIMES, *BARRIERS, *ERRORS, *OTHERS}
     for one in [f for f in load_lab("lab2").files if not f.starts_groups]:
-        assert {p.name for p in load_plants("lab2") if p.file == one.name and not p.right} == wanted
+        planted = {p.name for p in load_plants("lab2") if p.file == one.name and not p.right}
+        assert planted == wanted - (set() if one.backend == "torch" else {*TORCH_ONLY})
     for plant in load_plants("lab2"):
         text = read_solution(find_exercise(plant.file)[1])
         assert plant.patch.apply(text) != text
@@ -267,7 +495,9 @@ def test_there_are_words_for_everything(lang: str) -> None:
     own = load_messages(lang, "course_lab2")
     depths = ("symptom", "place", "principle", "cause")
     wanted = {
-        f"mistake.{n}.{depth}" for n in (*NUMBERS, *TIMES, *ERRORS, CHANGED) for depth in depths
+        f"mistake.{n}.{depth}"
+        for n in (*NUMBERS, *TIMES, *BARRIERS, *ERRORS, *OTHERS)
+        for depth in depths
     }
     assert own.keys() == wanted | {f"requirement.{r.name}" for r in REQUIREMENTS}
     assert all(own.values())

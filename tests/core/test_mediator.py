@@ -237,7 +237,13 @@ def test_what_is_sent_is_counted_where_students_cannot_reach(group: Any) -> None
 
     ranks.run(ring, kind="ring")
     made = ranks.mediator.tally.arrays(0)
-    assert {k: int(a) for k, a in made.items()} == {"messages": 2, "elements": 8}
+    assert {k: a.tolist() for k, a in made.items()} == {
+        "messages": 2,
+        "elements": 8,
+        "peers": [1, 1],
+        "sizes": [5, 3],
+        "first": [0, 1, 2, 3, 4],
+    }
 
     def layer(comm: StudentCommunicator) -> dict[str, Any]:
         comm.all_reduce(tensor(comm))
@@ -248,6 +254,15 @@ def test_what_is_sent_is_counted_where_students_cannot_reach(group: Any) -> None
     ranks.run(layer, kind="layer")
     made = ranks.mediator.tally.arrays(1)
     assert {k: a.tolist() for k, a in made.items()} == {"forward": [5], "backward": [2]}
+
+    def measure(comm: StudentCommunicator) -> dict[str, Any]:
+        comm.all_reduce(tensor(comm))
+        comm.barrier()
+        comm.all_reduce(tensor(comm, 2))
+        return {}
+
+    ranks.run(measure, kind="measured")
+    assert ranks.mediator.tally.arrays(1)["calls"].tolist() == [5, 0, 2]
 
 
 def test_a_part_that_nobody_counts_cannot_be_opened(group: Any) -> None:
@@ -286,7 +301,9 @@ def test_bytes_count_and_empty_messages_do_not(group: Any) -> None:
 
     ranks.run(ring, kind="ring")
     made = ranks.mediator.tally.arrays(0)
-    assert {k: int(a) for k, a in made.items()} == {"messages": 1, "elements": 8}
+    counts = {k: int(made[k]) for k in ("messages", "elements")}
+    assert counts == {"messages": 1, "elements": 8}
+    assert made["sizes"].tolist() == [4, 0]
 
 
 def test_what_has_to_be_measured_is_told_to_no_rank(group: Any) -> None:

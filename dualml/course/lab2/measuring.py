@@ -25,7 +25,11 @@ SIZES = (200_000, 1_600_000)
 #: Tolerance of a measurement: a fraction of the time, and seconds in which a busy machine wakes a
 #: sleeping process. The mistakes add several times as much.
 SHARE, WAKING_S = 0.25, 0.006
+#: Mistaken units, and how many of them are a second.
+UNITS = {"measure_milliseconds": 1e3, "measure_unit": 1e6, "measure_unit#2": 1e9}
 FIRST_S, DISTURBED_S, LATE_S = 0.2, 0.12, 0.06
+#: Smallest share of disturbed calls in a mean of several, about 1 of 8.
+FEWEST_DISTURBED = 0.13
 #: Pattern of the error if a solution calls a collective that the exercise does not have, and the
 #: mistake that it shows.
 WRONG_COLLECTIVE = ("AttributeError: comm has no .* in this exercise", "other_collective")
@@ -42,7 +46,7 @@ class TimingRequirement(Requirement):
     name: str
     late: float
     target: str = "measure"
-    flags: Sequence[str] = ("measure_milliseconds", "measure_elements")
+    flags: Sequence[str] = (*UNITS, "measure_elements")
     follows: bool = True
     #: A busy program may disturb a right measurement, so that it has three attempts.
     tries: int = 3
@@ -64,10 +68,10 @@ class TimingRequirement(Requirement):
         return [ExerciseCall("measured", self.target, options, [{}, {}])]
 
     def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
-        """Return the seconds of an all-reduce of each size in `SIZES`, on both ranks; in ms, or for
-        four times the bytes, by the mistakes ``flags``."""
+        """Return the seconds of an all-reduce of each size in `SIZES`, on both ranks; in another
+        unit, or for four times the bytes, by the mistakes ``flags``."""
         size = 4 if "measure_elements" in flags else 1
-        unit = 1000.0 if "measure_milliseconds" in flags else 1.0
+        unit = next((UNITS[name] for name in UNITS if name in flags), 1.0)
         times = np.array([unit * all_reduce_seconds(call.options, size * s) for s in SIZES])
         return [{"seconds": times}, {"seconds": times}]
 
@@ -77,7 +81,8 @@ class TimingRequirement(Requirement):
         times = self.expected(call, flags)[0]["seconds"]
         if flags:  # what a mistake explains may be `WIDER` times as far off
             times = times / WIDER
-        waking = 0.0 if "measure_milliseconds" in flags else WAKING_S
+        unit = next((UNITS[name] for name in UNITS if name in flags), WIDER)
+        waking = unit * WAKING_S / WIDER
         return [{"seconds": SHARE * times + waking} for _ in range(2)]
 
     def problem(
@@ -86,10 +91,16 @@ class TimingRequirement(Requirement):
         """Return the first wrong time, and the mistake that explains all times; None if they are
         right."""
         found = super().problem(call, answer)
-        if found is None or found[0].index is None:
+        if found is None:
             return found
+        if found[0].index is None:
+            single = np.asarray(answer.arrays[0].get("seconds", ())).size == 1
+            return found[0], ("measure_one_size",) if single else ()
         right = self.expected(call)[0]["seconds"]
-        return found[0], self.diagnose(np.asarray(answer.arrays[0]["seconds"], np.float64), right)
+        mistakes = self.diagnose(np.asarray(answer.arrays[0]["seconds"], np.float64), right)
+        if "measure_unsynchronised" in mistakes:
+            return found[0], (name_unsynchronised([*answer.arrays[0].get("calls", ())]),)
+        return found[0], mistakes
 
     def diagnose(self, seen: Array, right: Array) -> tuple[str, ...]:
         """Return the typical mistake that explains measured times ``seen`` which are longer than
@@ -106,7 +117,8 @@ class TimingRequirement(Requirement):
             return ("measure_maximum",)
         if is_near(FIRST_S, 0.04):
             return ("measure_first",)
-        if np.all((more > 0.01) & (more < FIRST_S)) and np.ptp(more) < 0.03:
+        least = FEWEST_DISTURBED * DISTURBED_S
+        if np.all((more > least) & (more < FIRST_S)) and np.ptp(more) < 0.03:
             return ("measure_mean",)
         if np.all((ratio > 2.5) & (ratio < 100)) and np.all(ratio < 1.6 * ratio.min()):
             return ("measure_total",)
@@ -116,3 +128,17 @@ class TimingRequirement(Requirement):
         """Return latency α, time per byte β, and the bytes of the size whose time is wrong."""
         o = call.options
         return {"α": o["alpha"], "β": o["beta"], "bytes": SIZES[(difference.index or (0,))[0]]}
+
+
+def name_unsynchronised(calls: Sequence[int]) -> str:
+    """Return the mistake that lets a rank measure how late another one is.
+
+    Args:
+        calls: elements of a rank's calls, in their order; 0 for a barrier.
+    """
+    sizes = [int(n) for n in calls]
+    if 0 not in sizes:
+        return "measure_unsynchronised"
+    after_barrier = [before == 0 for before, n in zip([-1, *sizes], sizes, strict=False) if n]
+    often = 2 * sum(after_barrier) >= len(after_barrier)
+    return "measure_barrier_timed" if often else "measure_barrier_once"

@@ -2,116 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from dualml.course import computed
-from dualml.course.computed import ComputedRequirement, Draw, draw_array, select_keys
-from dualml.course.exercise import (
-    RIGHT,
-    Answer,
-    Arrays,
-    Difference,
-    ExerciseCall,
-    Flags,
-    Requirement,
-)
+from dualml.course.computed import Draw, draw_array
+from dualml.course.exercise import Requirement
 from dualml.course.lab2 import rules
-from dualml.course.lab2.measuring import LATE_S, WRONG_COLLECTIVE, TimingRequirement
+from dualml.course.lab2.measuring import LATE_S, TimingRequirement
+from dualml.course.lab2.reductions import (
+    RANK_MISMATCH,
+    ROOT_ERRORS,
+    ChosenWayRequirement,
+    CollectiveRequirement,
+    DrawInputs,
+    UnchangedInputRequirement,
+    keep_arguments,
+)
+from dualml.course.lab2.ring import ring_all_reduce
+from dualml.course.lab2.ring_requirement import RING_ERRORS, RingRequirement
 from dualml.course.mistakes import mistake_groups
 
-SHAPES = ((3, 2), (4,), ())
-SUMS, MEANS, RING = mistake_groups("lab2", "sums", "means", "ring")
-TRAFFIC = ("ring_everything", *RING)
+SHAPES = ((3, 2), (4,), (2, 3), ())
+SUMS, MEANS, RING, MESSAGES = mistake_groups("lab2", "sums", "means", "ring", "messages")
+TRAFFIC = (*MESSAGES, *RING)
 #: Number of elements by which a few chunks differ.
 ELEMENTS = 4.0
-#: Patterns of errors if ranks make different requests or one makes none, and the mistakes that they
-#: show.
-RANK_MISMATCH = (
-    *computed.RANK_MISMATCH,
-    (r"ValueError: rank \d+ receives \d+ elements", "ring_index"),
-    WRONG_COLLECTIVE,
-)
-
-
-DrawInputs = Callable[[Draw, int], list[dict[str, Any]]]
-
-
-@dataclass
-class CollectiveRequirement(ComputedRequirement):
-    """Requirement with one right answer on every rank, for several numbers of ranks.
-
-    Attributes:
-        kind: kind of the calls.
-        rule: function of all ranks' arrays, mistakes and dtype that returns each rank's results.
-        draw_inputs: function that draws the arrays of all ranks.
-        options: options of the calls.
-        result_keys: keys of the results that count; empty: all.
-        slack: number of elements by which a right answer may differ, since any rank may have the
-            longest chunk.
-    """
-
-    name: str
-    target: str
-    kind: str
-    rule: Callable[[Sequence[Arrays], Flags, Any], list[dict[str, Any]]]
-    draw_inputs: DrawInputs
-    ranks: Sequence[int]
-    flags: Sequence[str] = ()
-    options: Any = None
-    places: Sequence[str] = ("rank=0", "rank=!0", "rank=-1", "tensor=0", "tensor=!0", "tensor=-1")
-    result_keys: Sequence[str] = ()
-    slack: float = 0.0
-    errors: Sequence[tuple[str, str]] = RANK_MISMATCH
-
-    def calls(self, draw: Draw) -> list[ExerciseCall]:
-        """Make a call for each number of ranks in ``ranks``, with inputs from ``draw_inputs``."""
-        options = {"comm": True, "hyper": {}, **(self.options or {})}
-        return [
-            ExerciseCall(self.kind, self.target, options, self.draw_inputs(draw, n))
-            for n in self.ranks
-        ]
-
-    def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
-        """Compute each rank's results that count by ``rule`` in the dtype ``number``, with the
-        mistakes ``flags``."""
-        made = self.rule(call.arrays, flags, number)
-        return [select_keys(own, self.result_keys) for own in made]
-
-    def tolerance(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
-        """Return one number for all results, from the float32 rule's own error; ``slack`` for the
-        count ``elements``."""
-        slack = {"elements": np.asarray(self.slack)}
-        return [{k: slack.get(k, a) for k, a in e.items()} for e in super().tolerance(call, flags)]
-
-    def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
-        """Return every rank's element at the wrong position, and its number of samples if it has
-        one; empty if the difference has no element."""
-        if difference.index is None:
-            return {}
-        shown: dict[str, Any] = {}
-        name = "t" if difference.key == "sum" else f"t/{difference.key}"
-        for rank, arrays in enumerate(call.arrays):
-            if name in arrays:
-                shown[f"g (rank {rank})"] = float(arrays[name][difference.index])
-            if "samples" in arrays:
-                shown[f"n (rank {rank})"] = int(arrays["samples"])
-        return shown
-
-
-@dataclass
-class UnchangedInputRequirement(CollectiveRequirement):
-    """Requirement on inputs that must stay unchanged; only one mistake changes them."""
-
-    def problem(
-        self, call: ExerciseCall, answer: Answer
-    ) -> tuple[Difference, tuple[str, ...]] | None:
-        """Return the first difference with the mistake ``ring_in_place``; None if there is none."""
-        wrong = super().problem(call, answer)
-        return None if wrong is None else (wrong[0], ("ring_in_place",))
+#: Value of ``how`` → collective that carries the tensors in this way.
+WAYS = {"all_reduce": "all_reduce", "gather_broadcast": "gather"}
 
 
 def draw_uneven(draw: Draw, ranks: int) -> list[dict[str, Any]]:
@@ -151,21 +70,53 @@ def draw_long_vector(draw: Draw, ranks: int) -> list[dict[str, Any]]:
     return [{"t": draw_array(draw, rows)} for _ in range(ranks)]
 
 
-def mean_requirements(
-    target: str, collectives: Sequence[str], name: str, how: str = ""
-) -> list[Requirement]:
-    """Return two requirements on one way to average gradients: on several ranks, and on one.
-    ``collectives`` are those that it may use, and ``how`` is passed to the student's function
-    unless it is empty."""
-    options: dict[str, Any] = {"collectives": list(collectives)}
-    if how:
-        options["how"] = {"how": how}
-    several = (2, 3, 4) if not how else (3,)
-    rule, draw = rules.average_gradients, draw_uneven
+def errors_of(collectives: Sequence[str]) -> Sequence[tuple[str, str]]:
+    """Return the patterns of errors of a function that may use these collectives."""
+    return (*RANK_MISMATCH, *(ROOT_ERRORS if "gather" in collectives else ()))
+
+
+def mean_requirements(target: str, collectives: Sequence[str], name: str) -> list[Requirement]:
+    """Return the requirements on one way to average gradients: on several ranks, on one, and on
+    its arguments; ``collectives`` are those that it may use."""
+    options = {"collectives": list(collectives)}
+    rule, draw, errors = rules.average_gradients, draw_uneven, errors_of(collectives)
     return [
-        CollectiveRequirement(f"{name}.{what}", target, "aggregate", rule, draw, n, SUMS, options)
-        for what, n in (("uneven", several), ("alone", (1,)))
+        *(
+            CollectiveRequirement(
+                f"{name}.{what}", target, "aggregate", rule, draw, n, SUMS, options, errors=errors
+            )
+            for what, n in (("uneven", (2, 3, 4)), ("alone", (1,)))
+        ),
+        unchanged_requirement(f"{name}.kept", target, draw, options),
     ]
+
+
+def chosen_requirement(name: str, how: str) -> Requirement:
+    """Return the requirement on the gradients that are averaged in the way ``how``."""
+    collectives = ["all_reduce", "gather", "broadcast"]
+    (other,) = WAYS.keys() - {how}
+    return ChosenWayRequirement(
+        name,
+        "sum_gradients",
+        "aggregate",
+        rules.average_gradients,
+        draw_uneven,
+        (3,),
+        SUMS,
+        {"collectives": collectives, "how": {"how": how}},
+        errors=errors_of(collectives),
+        way=WAYS[how],
+        other=WAYS[other],
+    )
+
+
+def unchanged_requirement(
+    name: str, target: str, draw: DrawInputs, options: dict[str, Any]
+) -> Requirement:
+    """Return the requirement that a function leaves its list and its tensors as they are."""
+    fields = (name, target, "aggregate", keep_arguments, draw, (2,), (), options)
+    errors = errors_of(options["collectives"])
+    return UnchangedInputRequirement(*fields, errors=errors, mistake="arguments_changed")
 
 
 def ring_requirement(
@@ -175,23 +126,22 @@ def ring_requirement(
     flags: Sequence[str] = RING,
     result_keys: Sequence[str] = ("sum",),
     slack: float = 0.0,
-    kind: type[CollectiveRequirement] = CollectiveRequirement,
 ) -> Requirement:
     """Return a requirement on the ring all-reduce, with these fields of `CollectiveRequirement`."""
-    rule = rules.ring_all_reduce
-    fields = (name, "ring_all_reduce", "ring", rule, draw_inputs, ranks, flags)
-    return kind(*fields, result_keys=result_keys, slack=slack)
+    fields = (name, "ring_all_reduce", "ring", ring_all_reduce, draw_inputs, ranks, flags)
+    errors = (*RANK_MISMATCH, *RING_ERRORS)
+    return RingRequirement(*fields, result_keys=result_keys, slack=slack, errors=errors)
 
 
 def requirements() -> list[Requirement]:
     """Return the requirements of Lab 2."""
     some = {"collectives": ["all_reduce", "gather", "broadcast"]}
-    both = some["collectives"]
+    errors = (*RANK_MISMATCH, *RING_ERRORS)
     return [
         *mean_requirements("by_all_reduce", ["all_reduce"], "reduce"),
         *mean_requirements("by_gather_broadcast", ["gather", "broadcast"], "gather"),
-        mean_requirements("sum_gradients", both, "chosen.reduce", "all_reduce")[0],
-        mean_requirements("sum_gradients", both, "chosen.gather", "gather_broadcast")[0],
+        chosen_requirement("chosen.reduce.uneven", "all_reduce"),
+        chosen_requirement("chosen.gather.uneven", "gather_broadcast"),
         CollectiveRequirement(
             "average.mean",
             "average_parameters",
@@ -201,12 +151,20 @@ def requirements() -> list[Requirement]:
             (1, 2, 4),
             MEANS,
             some,
+            errors=errors_of(some["collectives"]),
         ),
+        unchanged_requirement("average.kept", "average_parameters", draw_gradients, some),
         ring_requirement("ring.sum", draw_vector, (2, 3, 4)),
         ring_requirement("ring.short", draw_short_vector, (4,)),
         ring_requirement("ring.alone", draw_vector, (1,)),
-        ring_requirement(
-            "ring.kept", draw_vector, (3,), (), ("before",), kind=UnchangedInputRequirement
+        UnchangedInputRequirement(
+            "ring.kept",
+            "ring_all_reduce",
+            "ring",
+            keep_arguments,
+            draw_vector,
+            (3,),
+            errors=errors,
         ),
         ring_requirement(
             "ring.traffic", draw_long_vector, (3, 4), TRAFFIC, ("messages", "elements"), ELEMENTS
