@@ -49,6 +49,18 @@ class CheckResult:
         well = all(j.status == "met" for j in self.judgements)
         return well and not any(p.is_grave for p in self.problems)
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether a requirement is written, or cannot be judged."""
+        return any(j.status != "unwritten" for j in self.judgements)
+
+
+def all_passed(checked: Sequence[CheckResult]) -> bool:
+    """Return whether all files pass that the student has begun, at least one: of an exercise in two
+    frameworks, or of several in one folder, the others may be as they were made."""
+    begun = [each for each in checked if each.is_begun]
+    return bool(begun) and all(each.is_passed for each in begun)
+
 
 def report_missing_framework(
     file: ExerciseFile, path: Path, seed: int, command: str

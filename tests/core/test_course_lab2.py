@@ -282,15 +282,18 @@ def answer_with(requirement: Requirement, call: ExerciseCall, *flags: str) -> An
 
 
 def first_messages(call: ExerciseCall) -> list[dict[str, Any]]:
-    """Make the traffic of a ring's first step, with the call's ``layout``; else nothing."""
+    """Make the traffic of a ring of 2(n − 1) messages: to whom they go, and the first with the
+    call's ``layout``; else nothing."""
     layout, n = call.options.get("layout"), call.ranks
-    if layout is None:
+    if call.kind != "ring":
         return [{} for _ in range(n)]
+    if layout is None:
+        return [{"peers": np.full(2 * (n - 1), (r + 1) % n)} for r in range(n)]
     found = []
     for r, own in enumerate(call.arrays):
         flat = np.append(own["t"].reshape(-1), np.zeros(layout.covered, np.float32))
         first = flat[layout.chunks[(r + layout.start) % n]]
-        found.append({"first": first, "peers": np.array([(r + layout.direction) % n])})
+        found.append({"first": first, "peers": np.full(2 * (n - 1), (r + layout.direction) % n)})
     return found
 
 

@@ -12,14 +12,14 @@ import pytest
 from dualml.common.errors import UserError
 from dualml.common.seeds import make_generator
 from dualml.common.words import Messages
-from dualml.course.check import CheckResult, judge_requirements
+from dualml.course.check import CheckResult, all_passed, judge_requirements
 from dualml.course.exercise import Answer, ExerciseCall, Requirement, Trouble
-from dualml.course.judge import Judgement, judge
+from dualml.course.judge import Judgement, Status, judge
 from dualml.course.labs import find_exercise
 from dualml.course.paper import write_paper
 from dualml.course.rendering import result_lines, trouble_text
 from dualml.course.workspace import create_workspace, open_workspace
-from dualml.interface.cli.course import select_files
+from dualml.interface.cli.course import select_files, show_checked
 
 TORCH, MINDSPORE = find_exercise("optim_torch")[1], find_exercise("optim_ms")[1]
 BY_NAME = {r.name: r for r in TORCH.requirements}
@@ -41,6 +41,22 @@ def test_what_is_met_takes_one_line_where_it_is_seen_again_and_again() -> None:
     judgements = [Judgement(r, "met") for r in TORCH.requirements]
     assert len(render_check(judgements).splitlines()) == 1 + len(judgements)
     assert len(render_check(judgements, brief=True).splitlines()) == 2
+
+
+def test_a_file_that_is_not_begun_fails_no_check(capsys: pytest.CaptureFixture[str]) -> None:
+    def result(file: str, status: Status) -> CheckResult:
+        judgements = [Judgement(r, status) for r in TORCH.requirements]
+        return CheckResult(TORCH, Path(file), [], judgements, 1)
+
+    met, unwritten = result("optim_torch.py", "met"), result("optim_ms.py", "unwritten")
+    assert all_passed([met, unwritten])
+    assert not all_passed([unwritten])
+    assert not all_passed([met, result("optim_ms.py", "not met")])
+    assert not all_passed([met, result("optim_ms.py", "not judged")])
+    show_checked([met, unwritten], 1, 1, Messages("en"))
+    assert "Not begun, and no failure of the check: optim_ms.py." in capsys.readouterr().out
+    show_checked([unwritten], 1, 1, Messages("en"))
+    assert "Not begun" not in capsys.readouterr().out
 
 
 def test_an_error_is_shown_once() -> None:

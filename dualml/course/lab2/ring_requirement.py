@@ -10,7 +10,7 @@ from dualml.course.computed import select_keys
 from dualml.course.exercise import Answer, Arrays, ExerciseCall, Flags, Trouble
 from dualml.course.lab2.layout import find_layout
 from dualml.course.lab2.reductions import CollectiveRequirement
-from dualml.course.lab2.ring import count_steps, ring_all_reduce
+from dualml.course.lab2.ring import WHOLE, count_steps, ring_all_reduce
 
 #: Places at which a mistake of a ring may act alone; its parts are the chunks.
 RING_PLACES = (
@@ -59,8 +59,11 @@ class RingRequirement(CollectiveRequirement):
         return [select_keys(own, self.result_keys) for own in made]
 
     def rules_out(self, call: ExerciseCall, answer: Answer, flags: Flags) -> bool:
-        """Return whether a mistake in the number of steps leads to another number of messages."""
-        if not any(flag.startswith(STEP_MISTAKES) for flag in flags):
+        """Return whether mistakes lead to another number of messages than the answer's, if the
+        number of steps is among them or if the student's chunks are known."""
+        if "layout" not in call.options and not any(f.startswith(STEP_MISTAKES) for f in flags):
+            return False
+        if flags & WHOLE.keys():
             return False
         steps = sum(count_steps(call.ranks, flags))
         return any(len(own.get("peers", range(steps))) != steps for own in answer.arrays)

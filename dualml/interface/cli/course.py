@@ -57,6 +57,7 @@ def check(
     lang: Annotated[str | None, LANG] = None,
 ) -> None:
     """Check what a student has written; exit with 3 if a requirement is not met."""
+    from dualml.course.check import all_passed
     from dualml.course.workspace import open_workspace
 
     folders = [Path(w) for w in what or () if Path(w).is_dir()]
@@ -75,7 +76,7 @@ def check(
         print_json(describe_checked(workspace, checked, drawn, hints, words), "check")
     else:
         show_checked(checked, drawn, hints, words)
-    raise typer.Exit(EXIT_PASSED if all(c.is_passed for c in checked) else EXIT_NOT_PASSED)
+    raise typer.Exit(EXIT_PASSED if all_passed(checked) else EXIT_NOT_PASSED)
 
 
 def select_files(workspace: Workspace, names: Sequence[str]) -> Selection:
@@ -188,6 +189,9 @@ def show_checked(
     judgements = [j for c in checked for j in c.judgements]
     met, n = sum(j.status == "met" for j in judgements), len(judgements)
     typer.echo(words("course.summary", met=met, n=n, seed=seed))
+    left = [c.path.name for c in checked if not c.is_begun]
+    if 0 < len(left) < len(checked):
+        typer.echo(words("course.not_begun", names=left))
     kinds = {p.kind for c in checked for p in c.problems if p.is_grave}
     if kinds - {"not_installed"}:
         typer.echo(words("course.refused"))
