@@ -55,7 +55,7 @@ class CheckResult:
         return any(j.status != "unwritten" for j in self.judgements)
 
 
-def all_passed(checked: Sequence[CheckResult]) -> bool:
+def passes_check(checked: Sequence[CheckResult]) -> bool:
     """Return whether all files pass that the student has begun, at least one: of an exercise in two
     frameworks, or of several in one folder, the others may be as they were made."""
     begun = [each for each in checked if each.is_begun]

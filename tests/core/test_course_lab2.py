@@ -291,7 +291,7 @@ def first_messages(call: ExerciseCall) -> list[dict[str, Any]]:
         return [{"peers": np.full(2 * (n - 1), (r + 1) % n)} for r in range(n)]
     found = []
     for r, own in enumerate(call.arrays):
-        flat = np.append(own["t"].reshape(-1), np.zeros(layout.covered, np.float32))
+        flat = np.append(own["t"].reshape(-1), np.zeros(layout.element_count, np.float32))
         first = flat[layout.chunks[(r + layout.start) % n]]
         found.append({"first": first, "peers": np.full(2 * (n - 1), (r + layout.direction) % n)})
     return found

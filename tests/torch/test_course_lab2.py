@@ -24,11 +24,17 @@ MISTAKES = (
     ("one_sided", "ring_all_reduce"),
     ("ring_index", "ring_all_reduce"),
     ("measure_unsynchronised", "measure"),
+    ("arguments_changed", "by_all_reduce"),
+    ("chosen_ignored", "sum_gradients"),
+    ("gather_none", "by_gather_broadcast"),
+    ("ring_one_buffer", "ring_all_reduce"),
+    ("ring_sends_original", "ring_all_reduce"),
 )
 VARIANTS = (
     ("one flat message", "by_all_reduce"),
     ("by way of rank 0", "average_parameters"),
     ("the other way around", "ring_all_reduce"),
+    ("every n-th element", "ring_all_reduce"),
     ("least of many", "measure"),
 )
 PLANTS = {(p.name, p.target): p for p in load_plants("lab2") if p.file == EXERCISE.name}

@@ -33,7 +33,7 @@ class RingLayout:
         return cls(np.array_split(np.arange(size), ranks))
 
     @property
-    def covered(self) -> int:
+    def element_count(self) -> int:
         """Number of elements of all chunks together, padding included."""
         return sum(map(len, self.chunks))
 

@@ -30,7 +30,7 @@ TRAFFIC = (*MESSAGES, *RING)
 #: Number of elements by which a few chunks differ.
 ELEMENTS = 4.0
 #: Value of ``how`` → collective that carries the tensors in this way.
-WAYS = {"all_reduce": "all_reduce", "gather_broadcast": "gather"}
+COLLECTIVE_OF_HOW = {"all_reduce": "all_reduce", "gather_broadcast": "gather"}
 
 
 def draw_uneven(draw: Draw, ranks: int) -> list[dict[str, Any]]:
@@ -94,7 +94,7 @@ def mean_requirements(target: str, collectives: Sequence[str], name: str) -> lis
 def chosen_requirement(name: str, how: str) -> Requirement:
     """Return the requirement on the gradients that are averaged in the way ``how``."""
     collectives = ["all_reduce", "gather", "broadcast"]
-    (other,) = WAYS.keys() - {how}
+    (other,) = COLLECTIVE_OF_HOW.keys() - {how}
     return ChosenWayRequirement(
         name,
         "sum_gradients",
@@ -105,8 +105,8 @@ def chosen_requirement(name: str, how: str) -> Requirement:
         SUMS,
         {"collectives": collectives, "how": {"how": how}},
         errors=errors_of(collectives),
-        way=WAYS[how],
-        other=WAYS[other],
+        way=COLLECTIVE_OF_HOW[how],
+        other=COLLECTIVE_OF_HOW[other],
     )
 
 

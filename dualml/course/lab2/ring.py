@@ -14,7 +14,7 @@ from dualml.course.lab2.rules import Number
 from dualml.course.places import flags_at
 
 #: Mistakes whose ranks send whole tensors, and how often each is sent in n − 1 rounds.
-WHOLE = {"ring_everything": 1, "ring_everything#2": 2}
+WHOLE_TENSORS = {"ring_everything": 1, "ring_everything#2": 2}
 #: Mistakes that leave the first step of a half out.
 SKIPPED = ("ring_reduce_short#2", "ring_gather_short#2")
 
@@ -138,19 +138,21 @@ def ring_all_reduce(
     flat = [a["t"].astype(number).reshape(-1) for a in ranks]
     size = flat[0].size
     even = size // n * n
-    if flags & {"ring_remainder", "ring_remainder#2"} and (not layout or layout.covered >= size):
+    if flags & {"ring_remainder", "ring_remainder#2"} and (
+        not layout or layout.element_count >= size
+    ):
         layout = RingLayout(np.split(np.arange(even), n))
     layout = layout or RingLayout.split_evenly(size, n)
     if "ring_order#4" in flags:
         layout = replace(layout, chunks=[np.arange(c, size, n) for c in range(n)])
-    padded = [np.append(x, np.zeros(max(0, layout.covered - size), number)) for x in flat]
+    padded = [np.append(x, np.zeros(max(0, layout.element_count - size), number)) for x in flat]
     state = RingState(layout, [[x[at] for at in layout.chunks] for x in padded])
     steps = count_steps(n, flags)
     for half in (0, 1):
         begin = int(SKIPPED[half] in flags)
         for step in range(begin, begin + steps[half]):
             state.move(half, step, steps[half], flags)
-    times = next((WHOLE[name] for name in WHOLE if name in flags), 0)
+    times = next((WHOLE_TENSORS[name] for name in WHOLE_TENSORS if name in flags), 0)
     out = []
     for r in range(n):
         here = flags_at(flags, rank=(r, n))
@@ -198,7 +200,7 @@ def assemble(state: RingState, rank: int, flat: Sequence[Any], flags: Flags) -> 
         return np.concatenate(chunks[::-1])[:size]
     if "ring_order#4" in flags:
         return np.concatenate(chunks)[:size]
-    whole = np.zeros(max(size, state.layout.covered), flat[rank].dtype)
+    whole = np.zeros(max(size, state.layout.element_count), flat[rank].dtype)
     remains = "ring_remainder" in flags
     if remains or "ring_remainder#2" not in flags:
         whole[:size] = flat[rank] if remains else sum(flat)

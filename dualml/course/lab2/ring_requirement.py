@@ -10,7 +10,7 @@ from dualml.course.computed import select_keys
 from dualml.course.exercise import Answer, Arrays, ExerciseCall, Flags, Trouble
 from dualml.course.lab2.layout import find_layout
 from dualml.course.lab2.reductions import CollectiveRequirement
-from dualml.course.lab2.ring import WHOLE, count_steps, ring_all_reduce
+from dualml.course.lab2.ring import WHOLE_TENSORS, count_steps, ring_all_reduce
 
 #: Places at which a mistake of a ring may act alone; its parts are the chunks.
 RING_PLACES = (
@@ -63,7 +63,7 @@ class RingRequirement(CollectiveRequirement):
         number of steps is among them or if the student's chunks are known."""
         if "layout" not in call.options and not any(f.startswith(STEP_MISTAKES) for f in flags):
             return False
-        if flags & WHOLE.keys():
+        if flags & WHOLE_TENSORS.keys():
             return False
         steps = sum(count_steps(call.ranks, flags))
         return any(len(own.get("peers", range(steps))) != steps for own in answer.arrays)

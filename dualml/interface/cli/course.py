@@ -57,7 +57,7 @@ def check(
     lang: Annotated[str | None, LANG] = None,
 ) -> None:
     """Check what a student has written; exit with 3 if a requirement is not met."""
-    from dualml.course.check import all_passed
+    from dualml.course.check import passes_check
     from dualml.course.workspace import open_workspace
 
     folders = [Path(w) for w in what or () if Path(w).is_dir()]
@@ -76,7 +76,7 @@ def check(
         print_json(describe_checked(workspace, checked, drawn, hints, words), "check")
     else:
         show_checked(checked, drawn, hints, words)
-    raise typer.Exit(EXIT_PASSED if all_passed(checked) else EXIT_NOT_PASSED)
+    raise typer.Exit(EXIT_PASSED if passes_check(checked) else EXIT_NOT_PASSED)
 
 
 def select_files(workspace: Workspace, names: Sequence[str]) -> Selection:
