@@ -18,6 +18,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "zero": ("reduce_scatter", "all_gather", "all_reduce", "broadcast"),
     "measured": ("all_reduce", "barrier"),
     "checkpoint": ("barrier", "broadcast", "gather", "all_gather", "all_reduce"),
+    "accumulate": ("all_reduce", "all_gather", "broadcast"),
 }
 #: Bytes per element of the exercises' tensors.
 WIDTH = 4
@@ -101,7 +102,7 @@ class Tally:
             backward = parts[1] if len(parts) > 1 else {}
             named = {"forward": parts[0], "backward": backward}
             return {n: np.array(c.get("all_reduce", []), np.int64) for n, c in named.items()}
-        if self.kind not in ("aggregate", "zero"):
+        if self.kind not in ("aggregate", "zero", "accumulate"):
             return {}
         most = max(parts[1:] or parts, key=lambda counts: sum(map(sum, counts.values())))
         return {f"sent/{n}": np.array(most.get(n, []), np.int64) for n in self.allowed}

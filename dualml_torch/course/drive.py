@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from dualml_torch.course.drive_checkpoint import checkpoint as checkpoint
+from dualml_torch.course.drive_accumulation import accumulate as accumulate
 from dualml_torch.course.drive_lab2 import aggregate as aggregate
 from dualml_torch.course.drive_lab2 import measured as measured
 from dualml_torch.course.drive_lab2 import ring as ring
