@@ -20,6 +20,7 @@ from dualml_ms.course.drive_lab3 import sampler as sampler
 from dualml_ms.course.drive_lab3 import train_steps as train_steps
 from dualml_ms.course.drive_lab4 import layer as layer
 from dualml_ms.course.drive_lab4 import stages as stages
+from dualml_ms.course.drive_loader import loader as loader
 from dualml_ms.course.drive_memory import zero as zero
 from dualml_ms.course.drive_methods import scaler as scaler
 from dualml_ms.course.drive_server import rows as rows

@@ -13,23 +13,21 @@ from dualml.course.restricted import RestrictedCommunicator
 from dualml.course.tally import ALLOWED
 
 Arrays = Mapping[str, Any]
-WEIGHTS = ("w1", "b1", "w2")
+WEIGHTS = ("w", "b")
 
 
 class Net(nn.Cell):
-    """The network x → s(x·w1 + b1)·w2 with s(z) = z / (1 + |z|)."""
+    """A linear layer x → x·w + b."""
 
     def __init__(self, arrays: Arrays) -> None:
         super().__init__()
-        w1, b1, w2 = (
+        self.w, self.b = (
             ms.Parameter(ms.Tensor(arrays[f"p/{name}"].copy()), name=name) for name in WEIGHTS
         )
-        self.w1, self.b1, self.w2 = w1, b1, w2
 
     def construct(self, x):
         """Return the logits (B, T, C) of positions ``x`` (B, T, F)."""
-        z = ops.matmul(x, self.w1) + self.b1
-        return ops.matmul(z / (1 + ops.abs(z)), self.w2)
+        return ops.matmul(x, self.w) + self.b
 
 
 class RecordingDescent:
@@ -50,7 +48,7 @@ class RecordingDescent:
 def accumulate(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's epochs; ``3/w1`` is parameter w1 after update 3, ``updates`` the number of
+    """Run a student's epochs; ``3/w`` is parameter w after update 3, ``updates`` the number of
     updates, ``losses`` what was returned, if requested."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
     h, net = options["hyper"], Net(arrays)

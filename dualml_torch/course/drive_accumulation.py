@@ -12,11 +12,11 @@ from dualml.course.restricted import RestrictedCommunicator
 from dualml.course.tally import ALLOWED
 
 Arrays = Mapping[str, Any]
-WEIGHTS = ("w1", "b1", "w2")
+WEIGHTS = ("w", "b")
 
 
 class Net(torch.nn.Module):
-    """The network x → s(x·w1 + b1)·w2 with s(z) = z / (1 + |z|)."""
+    """A linear layer x → x·w + b."""
 
     def __init__(self, arrays: Arrays) -> None:
         super().__init__()
@@ -27,8 +27,7 @@ class Net(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return the logits (B, T, C) of positions ``x`` (B, T, F)."""
         w: dict[str, Any] = dict(self.named_parameters())
-        z = x @ w["w1"] + w["b1"]
-        logits: torch.Tensor = z / (1 + z.abs()) @ w["w2"]
+        logits: torch.Tensor = x @ w["w"] + w["b"]
         return logits
 
 
@@ -53,8 +52,8 @@ class RecordingDescent(torch.optim.Optimizer):
 def accumulate(
     module: Any, target: str, options: Mapping[str, Any], arrays: Arrays, comm: Any = None
 ) -> Arrays:
-    """Run a student's epochs; ``3/w1`` is parameter w1 after update 3, ``updates`` the number of
-    updates, ``losses`` what was returned, if requested. The gradients ``stale/w1`` are there
+    """Run a student's epochs; ``3/w`` is parameter w after update 3, ``updates`` the number of
+    updates, ``losses`` what was returned, if requested. The gradients ``stale/w`` are there
     before."""
     h, net = options["hyper"], Net(arrays)
     optimizer = RecordingDescent(net, h["lr"])

@@ -22,9 +22,9 @@ from dualml.course.exercise import (
 )
 from dualml.course.mistakes import mistake_groups
 
-#: Features, hidden units and classes; sequences of a micro-batch, and their positions.
-FEATURES, HIDDEN_SIZE, CLASSES, SEQUENCES, POSITIONS = 3, 3, 4, 2, 4
-SHAPES = {"w1": (FEATURES, HIDDEN_SIZE), "b1": (HIDDEN_SIZE,), "w2": (HIDDEN_SIZE, CLASSES)}
+#: Features and classes; sequences of a micro-batch, and their positions.
+FEATURES, CLASSES, SEQUENCES, POSITIONS = 3, 4, 2, 4
+SHAPES: dict[str, tuple[int, ...]] = {"w": (FEATURES, CLASSES), "b": (CLASSES,)}
 #: A bound that no gradient's norm reaches.
 UNBOUNDED = 1e6
 #: Elements of an update that may be sent beside the gradient: counts and losses.
@@ -35,16 +35,29 @@ STEPS, SCALE, TOKENS, RANKS, REMAINDER, CLIP, LOSS = mistake_groups(
 )
 
 
-def draw_labels(draw: Draw, equal: bool, empty: bool) -> Any:
-    """Draw labels (B, T) with a padded end in each sequence: as many tokens in all if ``equal``,
-    else another number each time; none if ``empty``."""
+def draw_labels(draw: Draw, tokens: int) -> Any:
+    """Draw labels (2, T) with this number of tokens; the end of each sequence is padded."""
     y = draw.integers(CLASSES, size=(SEQUENCES, POSITIONS)).astype(np.int32)
-    lengths = np.full(SEQUENCES, POSITIONS) if equal else draw.integers(1, POSITIONS, SEQUENCES)
-    if not equal and draw.random() < 0.5:
-        lengths[0] = 0
-    for row, length in zip(y, lengths * (not empty), strict=True):
+    first = int(draw.integers(max(0, tokens - POSITIONS), min(POSITIONS, tokens) + 1))
+    for row, length in zip(y, (first, tokens - first), strict=True):
         row[length:] = IGNORED
     return y
+
+
+def draw_counts(draw: Draw, aspect: str, ranks: int, micro_batches: int, k: int) -> Any:
+    """Draw the numbers of tokens of all micro-batches, (ranks, micro_batches): all positions for
+    ``even``, else different ones within an update; for ``empty`` one of the last rank has none."""
+    counts = np.full((ranks, micro_batches), SEQUENCES * POSITIONS)
+    for first in range(0, micro_batches if aspect != "even" else 0, k):
+        part = counts[:, first : first + k]
+        while True:  # until the ranks' sums differ, too
+            different = draw.permutation(np.arange(1, SEQUENCES * POSITIONS))[: part.size]
+            part[:] = different.reshape(part.shape)
+            if len(set(part.sum(1))) == ranks:
+                break
+    if aspect == "empty":
+        counts[-1, 1] = 0
+    return counts
 
 
 @dataclass
@@ -71,7 +84,7 @@ class AccumulationRequirement(ComputedRequirement):
 
     def make_call(self, draw: Draw, ranks: int) -> ExerciseCall:
         """Make a call on this number of ranks: equal parameters, other micro-batches on each."""
-        k = int(draw.integers(2, 4)) if ranks == 1 else 2
+        k = 3 if ranks == 1 and self.aspect == "uneven" else 2
         rest = self.aspect in ("remainder", "loss")
         # One update where it shows everything: an update of a rank takes a good part of a second.
         single = rest or ranks > 1 or self.aspect == "uneven"
@@ -86,17 +99,18 @@ class AccumulationRequirement(ComputedRequirement):
         }
         start = {f"p/{name}": draw_array(draw, *shape) for name, shape in SHAPES.items()}
         arrays: list[dict[str, Any]] = [dict(start) for _ in range(ranks)]
-        for rank, own in enumerate(arrays):
-            if self.aspect == "remainder":
+        if self.aspect == "remainder":
+            for own in arrays:
                 own |= {f"stale/{n}": draw_array(draw, *shape) for n, shape in SHAPES.items()}
-            for epoch in range(options["epochs"]):
+        for epoch in range(options["epochs"]):
+            tokens = draw_counts(draw, self.aspect, ranks, count, k)
+            for rank, own in enumerate(arrays):
                 for i in range(1, count + 1):
                     # Larger inputs in the first update, whose gradient is to be clipped.
                     size = 3.0 if self.aspect == "clip" and i <= k else 1.0
                     x = draw_array(draw, SEQUENCES, POSITIONS, FEATURES)
                     own[f"x/{epoch}/{i}"] = np.float32(size) * x
-                    empty = self.aspect == "empty" and i == (2 if rank == ranks - 1 else 0)
-                    own[f"y/{epoch}/{i}"] = draw_labels(draw, self.aspect == "even", empty)
+                    own[f"y/{epoch}/{i}"] = draw_labels(draw, int(tokens[rank, i - 1]))
         if self.aspect == "clip":
             hyper["max_norm"] = choose_bound(options, arrays)
         return ExerciseCall("accumulate", self.target, options, arrays)
@@ -164,10 +178,10 @@ def choose_bound(options: Any, arrays: Sequence[Arrays]) -> float:
 REQUIREMENTS: Sequence[Requirement] = (
     AccumulationRequirement("accumulate.alone", (1,), "even", (*STEPS, *SCALE)),
     AccumulationRequirement("accumulate.tokens", (1,), "uneven", (*TOKENS, *SCALE)),
-    AccumulationRequirement("accumulate.ranks", (3,), "uneven", (*RANKS, *TOKENS)),
-    AccumulationRequirement("accumulate.remainder", (2,), "remainder", (*REMAINDER, *STEPS)),
+    AccumulationRequirement("accumulate.ranks", (2,), "uneven", (*RANKS, *TOKENS)),
+    AccumulationRequirement("accumulate.remainder", (1,), "remainder", (*REMAINDER, *STEPS)),
     AccumulationRequirement("accumulate.clip", (1, 2), "clip", CLIP),
-    AccumulationRequirement("accumulate.loss", (3,), "loss", LOSS),
+    AccumulationRequirement("accumulate.loss", (2,), "loss", LOSS),
     AccumulationRequirement(
         "accumulate.empty",
         (2,),

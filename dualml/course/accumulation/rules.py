@@ -239,7 +239,7 @@ def train(
 def accumulated_training(
     options: Mapping[str, Any], ranks: Sequence[Arrays], f: Flags = RIGHT, number: Any = np.float64
 ) -> list[Arrays]:
-    """Compute on each rank ``updates``, their number; ``3/w1``, the parameter after update 3; and
+    """Compute on each rank ``updates``, their number; ``3/w``, the parameter after update 3; and
     ``losses`` of all updates, if ``options`` asks for them."""
     made = train(options, ranks, f, number)
     if options["loss"]:
