@@ -19,6 +19,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "measured": ("all_reduce", "barrier"),
     "checkpoint": ("barrier", "broadcast", "gather", "all_gather", "all_reduce"),
     "accumulate": ("all_reduce", "all_gather", "broadcast"),
+    "measure": ("all_gather", "all_reduce"),
+    "balanced": ("all_reduce", "all_gather", "broadcast"),
 }
 #: Bytes per element of the exercises' tensors.
 WIDTH = 4

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from itertools import combinations
 
 import numpy as np
@@ -248,5 +248,3 @@ DETECTORS: dict[str, Detector] = {
     "resume_order": all_resumed(has_same_rest_size),
     "state_large": lambda run: any(r.characters > MAX_STATE_CHARS for r in run.resumed),
 }
-#: Mistakes that make other properties meaningless.
-UNUSABLE: Sequence[str] = ("load_unpaired",)

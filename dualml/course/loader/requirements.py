@@ -19,13 +19,13 @@ from dualml.course.exercise import (
     Requirement,
 )
 from dualml.course.loader import properties as p
-from dualml.course.loader.mistakes import UNUSABLE, find_mistake
+from dualml.course.loader.mistakes import find_mistake
 from dualml.course.loader.runs import read_run
 from dualml.course.mistakes import mistake_groups
 
 #: Epoch 1 occurs twice, because a loader must be able to return to it.
 EPOCHS = (0, 1, 2, 1)
-PARTS, DROP, BATCHES, EPOCH_FLAGS, SEEDS, AGAIN, RESUME = mistake_groups(
+PARTS, DROP, BATCHES, EPOCH_FLAGS, SEEDS, REPEATED, RESUME = mistake_groups(
     "loader", "parts", "drop", "batches", "epochs", "seeds", "again", "resume"
 )
 
@@ -93,7 +93,7 @@ class LoaderRequirement(Requirement):
             seen = holds(run)
             if seen is not None:
                 difference = Difference(0, seen.what, None, seen.value, seen.expected)
-                return difference, find_mistake((*UNUSABLE, *self.flags), run)
+                return difference, find_mistake(("load_unpaired", *self.flags), run)
         return None
 
     def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
@@ -121,7 +121,7 @@ REQUIREMENTS: Sequence[Requirement] = (
         EPOCH_FLAGS,
     ),
     LoaderRequirement("loader.seeds", (p.check_seeds_differ,), SEEDS),
-    LoaderRequirement("loader.again", (p.check_repeatable, p.check_generators), AGAIN),
+    LoaderRequirement("loader.again", (p.check_repeatable, p.check_generators), REPEATED),
     LoaderRequirement(
         "loader.resume",
         (p.check_resumption,),

@@ -105,7 +105,8 @@ class LoaderRun:
 
 def join(batches: Batches) -> Array:
     """Concatenate batches, possibly none."""
-    return np.concatenate([*batches, np.zeros(0, np.int64)]).astype(np.int64)
+    whole: Array = np.concatenate([*batches, np.zeros(0, np.int64)]).astype(np.int64)
+    return whole
 
 
 def is_equal(a: Batches, b: Batches) -> bool:
@@ -169,10 +170,18 @@ def read_resumptions(call: ExerciseCall, arrays: Arrays) -> list[Resumption]:
     asked: Any = call.options["resumed"]
     if not asked:
         return []
-    names = ("kept", "rest", "whole", "reset", "next")
-    loops = [unpack_loops(arrays, name) for name in names]
+    loops = {n: unpack_loops(arrays, n) for n in ("kept", "rest", "whole", "reset", "next")}
     keys = [(rank, seed, e, after) for rank, seed in call.options["asks"] for e, after in asked]
     return [
-        Resumption((rank, seed, e), after, *(kind[i] for kind in loops), int(arrays["state"][i]))
+        Resumption(
+            (rank, seed, e),
+            after,
+            kept=loops["kept"][i],
+            rest=loops["rest"][i],
+            whole=loops["whole"][i],
+            reset=loops["reset"][i],
+            following=loops["next"][i],
+            characters=int(arrays["state"][i]),
+        )
         for i, (rank, seed, e, after) in enumerate(keys)
     ]

@@ -1,0 +1,44 @@
+"""The exercise on a bottleneck, in PyTorch: our solution, some mistakes and variants."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dualml.course.catalogue import Plant, load_plants
+from dualml.course.check import CheckResult, check
+from dualml.course.labs import find_exercise
+from dualml.course.workspace import read_solution
+
+EXERCISE = find_exercise("bottleneck_torch")[1]
+MISTAKES = ("bn_clocks_compared", "bn_ratio", "bn_split_round", "bn_whole_batch", "bn_empty_leaves")
+VARIANTS = ("gathered by a sum", "by rounded borders")
+PLANTS = {p.name: p for p in load_plants("bottleneck") if p.file == EXERCISE.name}
+
+
+def judged(plant: Plant | None, seed: int, folder: Path) -> CheckResult:
+    text = read_solution(EXERCISE)
+    path = folder / EXERCISE.name
+    path.write_text(text if plant is None else plant.patch.apply(text), "utf-8")
+    return check(EXERCISE, path, seed)
+
+
+@pytest.mark.parametrize("seed", [3, 11])
+def test_our_solution_meets_everything(seed: int, tmp_path: Path) -> None:
+    checked = judged(None, seed, tmp_path)
+    assert checked.is_passed, [j for j in checked.judgements if j.status != "met"]
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_named(name: str, tmp_path: Path) -> None:
+    checked = judged(PLANTS[name], 5, tmp_path)
+    failed = [j for j in checked.judgements if j.status != "met"]
+    assert failed
+    assert failed[0].mistakes == (name,)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_what_is_right_in_another_way_is_accepted(name: str, tmp_path: Path) -> None:
+    checked = judged(PLANTS[name], 5, tmp_path)
+    assert checked.is_passed, [j for j in checked.judgements if j.status != "met"]
