@@ -10,7 +10,10 @@ from dualml.common.errors import UserError, did_you_mean
 from dualml.course import __path__
 from dualml.course.exercise import ExerciseFile, Lab
 
-ORDER = ("lab1", "lab2", "lab3", "lab4", "methods", "memory", "checkpoint", "rnn_ps")
+ORDER = (
+    *("lab1", "lab2", "lab3", "lab4", "methods", "memory", "checkpoint", "rnn_ps"),
+    *("accumulation", "loader", "bottleneck"),
+)
 #: Modules of `dualml.course` in this installation.
 PRESENT_LABS = {module.name for module in pkgutil.iter_modules(__path__)}
 LABS = tuple(name for name in ORDER if name in PRESENT_LABS)

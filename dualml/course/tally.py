@@ -82,8 +82,8 @@ class Tally:
         """Return the traffic of a rank for its answer; nothing of it comes from the student's
         process.
 
-        For ``aggregate`` these are ``sent/NAME``, the elements of each call of a collective; for
-        ``zero`` those of the update with the most elements; for ``ring`` ``messages`` and
+        For ``aggregate`` and ``accumulate`` these are ``sent/NAME``, the elements of each call of a
+        collective; for ``zero`` those of the update with the most elements; for ``ring`` ``messages`` and
         ``elements``, ``peers`` and ``sizes``, to whom each message goes and its elements, and
         ``first``, the elements of the first; for ``rows`` ``bytes``; for ``measured`` ``calls``, in
         their order, 0 for a barrier; for ``layer`` ``forward`` and ``backward``, the elements of

@@ -36,7 +36,8 @@ MAX_REQUEST_BYTES, MAX_DESCRIPTORS = 4096, 66
 #: Modules that contain, or lie beside, solutions of exercises.
 SOLUTION = re.compile(
     r"dualml\.(optim|precision|model|backend|reference|aggregation|partition|split|zero|parity)\b"
-    r"|dualml\.course\.(lab\d|memory|methods|checkpoint|rnn_ps|solutions|judge|catalogue|grading|workspace)\b"
+    r"|dualml\.course\.(lab\d|memory|methods|checkpoint|rnn_ps|accumulation|loader)\b"
+    r"|dualml\.course\.(bottleneck|solutions|judge|catalogue|grading|workspace)\b"
     r"|dualml_(torch|ms)\.(?!course)"
 )
 #: Time limit in seconds for assembling a warden's root.
