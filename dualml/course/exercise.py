@@ -94,6 +94,7 @@ class Requirement:
         target: class or function that it concerns.
         flags: typical mistakes that this requirement can reveal.
         places: places at which each of them may act alone (`dualml.course.places`).
+        placed: mistakes that are tried at these places; empty: ``flags``.
         errors: (pattern, mistake) of errors that a mistake causes, matched with ``KIND: MESSAGE``.
         points: default number of points.
         otherwise: mistake to report if no numbers identify one and the class meets everything else.
@@ -106,6 +107,7 @@ class Requirement:
     target: str
     flags: Sequence[str] = ()
     places: Sequence[str] = ()
+    placed: Sequence[str] = ()
     errors: Sequence[tuple[str, str]] = ()
     points: float = 1.0
     otherwise: str = ""

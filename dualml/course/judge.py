@@ -94,7 +94,8 @@ def judge(
             flags = frozenset(mistakes)
             if not mistakes:
                 flags = identify_mistakes(requirement, calls, answers, likely, other, work)
-                order = [*requirement.flags, *other, *map(without_place, sorted(likely))]
+                own = (*requirement.flags, *requirement.placed)
+                order = [*own, *other, *map(without_place, sorted(likely))]
                 mistakes = tuple(sorted(flags, key=lambda flag: order.index(without_place(flag))))
             # ``aliased#2``: another form of `aliased`
             mistakes = tuple(dict.fromkeys(split_flag(flag)[0] for flag in mistakes))
@@ -173,7 +174,9 @@ def candidate_mistakes(
         yield likely
     if likely:
         yield from (likely | {flag} for flag in own)
-    yield from (frozenset({flag}) for flag in place_flags(own, requirement.places))
+    known = [without_place(flag) for flag in sorted(likely) if "@" in flag]
+    placed = dict.fromkeys((*known, *(requirement.placed or own)))
+    yield from (frozenset({flag}) for flag in place_flags([*placed], requirement.places))
     for count in range(2, MAX_COMBINED_MISTAKES + 1):
         yield from map(frozenset, combinations(own, count))
 
